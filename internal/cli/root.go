@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli is weft's command line: verbs, flags, tables and JSON, exit codes.
+//
+// # Rules of the user interface
+//
+// Results go to stdout, everything else to stderr. Messages begin with "weft: ", in lower case, without a full stop at
+// the end. An error says what is wrong with field and value, and on a second line, "hint: ", the way out. -o json prints
+// one JSON document with stable keys. Exit codes: 0 done, 1 it failed, 2 the command line is wrong.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Env is the outside world as the command line sees it; main hands it in.
+type Env struct {
+	Args    []string // without the program's name
+	Stdin   io.Reader
+	Stdout  io.Writer
+	Stderr  io.Writer
+	Getenv  func(string) string
+	Version string
+	// Self is the path of the running program, for verbs that start further processes of it.
+	Self string
+}
+
+type usageError struct{ error }
+
+// Run runs the command line and returns the exit code.
+func Run(ctx context.Context, env Env) int {
+	root := newRoot(env)
+	root.SetArgs(env.Args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	msg := err.Error()
+	var fault *model.Fault
+	if errors.As(err, &fault) && fault.Hint != "" {
+		fmt.Fprintf(env.Stderr, "weft: %s\nhint: %s\n", trimHint(msg, fault.Hint), fault.Hint)
+	} else {
+		fmt.Fprintf(env.Stderr, "weft: %s\n", msg)
+	}
+	var usage usageError
+	if errors.As(err, &usage) {
+		return 2
+	}
+	return 1
+}
+
+func trimHint(msg, hint string) string {
+	suffix := " (" + hint + ")"
+	if len(msg) > len(suffix) && msg[len(msg)-len(suffix):] == suffix {
+		return msg[:len(msg)-len(suffix)]
+	}
+	return msg
+}
+
+func newRoot(env Env) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "weft",
+		Short:         "One network stack for Kubernetes pods and virtual machines",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       env.Version,
+	}
+	root.SetIn(env.Stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand()
+	return root
+}

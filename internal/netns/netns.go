@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package netns opens, makes and enters network namespaces. It is the one place in weft that calls setns and
+// unshare: a thread that is left in the wrong namespace is the worst bug a network daemon can have, so the code that
+// can cause it is small and stands alone.
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrGone is wrapped by errors about a namespace path that does not exist, or exists and is no network namespace any
+// more (the usual state after the runtime has unmounted it).
+var ErrGone = errors.New("network namespace is gone")
+
+// NS is an open network namespace. The namespace lives at least as long as the NS is open.
+type NS struct {
+	file *os.File
+	path string
+}
+
+// Open opens the network namespace at path (a bind mount or a /proc/PID/ns/net link). The error wraps ErrGone when
+// there is no network namespace at path.
+func Open(path string) (*NS, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("namespace %s: %w", path, ErrGone)
+		}
+		return nil, fmt.Errorf("namespace %s: %w", path, err)
+	}
+	return FromFile(f, path)
+}
+
+// FromFile takes over an open descriptor of a namespace, as weft-cni passes one along; path is kept for messages and
+// results only. It closes f when f is no network namespace.
+func FromFile(f *os.File, path string) (*NS, error) {
+	kind, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_NSTYPE)
+	if err != nil || kind != unix.CLONE_NEWNET {
+		_ = f.Close()
+		return nil, fmt.Errorf("namespace %s: not a network namespace: %w", path, ErrGone)
+	}
+	return &NS{file: f, path: path}, nil
+}
+
+// Current opens the namespace of the calling thread.
+func Current() (*NS, error) {
+	return Open("/proc/thread-self/ns/net")
+}
+
+// Path is the path the namespace was opened by.
+func (n *NS) Path() string { return n.path }
+
+// Fd is the namespace's descriptor; it stays owned by n.
+func (n *NS) Fd() int { return int(n.file.Fd()) }
+
+// Close releases the descriptor.
+func (n *NS) Close() error { return n.file.Close() }
+
+// ID names the namespace for as long as it lives: its inode number on nsfs.
+func (n *NS) ID() (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(n.Fd(), &st); err != nil {
+		return 0, fmt.Errorf("namespace %s: %w", n.path, err)
+	}
+	return st.Ino, nil
+}
+
+// Same tells whether a and b are one namespace.
+func Same(a, b *NS) (bool, error) {
+	ia, err := a.ID()
+	if err != nil {
+		return false, err
+	}
+	ib, err := b.ID()
+	return ia == ib, err
+}
+
+// Do runs f on a thread that is inside the namespace. f must not start goroutines that rely on it. A nil NS means the
+// namespace the process is in. If the thread cannot be brought back it is never unlocked, so it dies with its
+// goroutine instead of poisoning others.
+func (n *NS) Do(f func() error) error {
+	if n == nil {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		back, err := Current()
+		if err != nil {
+			done <- err
+			return
+		}
+		defer func() { _ = back.Close() }()
+		if err := unix.Setns(n.Fd(), unix.CLONE_NEWNET); err != nil {
+			runtime.UnlockOSThread()
+			done <- fmt.Errorf("enter namespace %s: %w", n.path, err)
+			return
+		}
+		err = f()
+		if back := unix.Setns(back.Fd(), unix.CLONE_NEWNET); back == nil {
+			runtime.UnlockOSThread()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// New makes a fresh namespace and binds it to path, which must not exist; missing parent directories are made. The
+// caller removes it with Remove.
+func New(path string) (*NS, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("namespace %s: %w", path, err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
+	if err != nil {
+		return nil, fmt.Errorf("namespace %s: %w", path, err)
+	}
+	_ = f.Close()
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread ends with this goroutine, and with it the only other reference to the namespace.
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("unshare network namespace: %w", err)
+			return
+		}
+		self := fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())
+		done <- unix.Mount(self, path, "none", unix.MS_BIND, "")
+	}()
+	if err := <-done; err != nil {
+		_ = os.Remove(path)
+		return nil, fmt.Errorf("namespace %s: %w", path, err)
+	}
+	return Open(path)
+}
+
+// Anonymous makes a fresh namespace that has no path: it is gone when the NS is closed and no process is in it.
+func Anonymous() (*NS, error) {
+	type answer struct {
+		ns  *NS
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- answer{nil, fmt.Errorf("unshare network namespace: %w", err)}
+			return
+		}
+		ns, err := Current()
+		done <- answer{ns, err}
+	}()
+	a := <-done
+	return a.ns, a.err
+}
+
+// Remove unmounts a namespace made by New and removes its file. A path that is not there is no error.
+func Remove(path string) error {
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("namespace %s: unmount: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("namespace %s: %w", path, err)
+	}
+	return nil
+}

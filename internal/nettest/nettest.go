@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nettest gives tests the real kernel in throw-away namespaces. No test of weft touches the namespaces of the
+// machine it runs on.
+package nettest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/weft-net/weft/internal/netns"
+)
+
+const inside = "WEFT_NETTEST_INSIDE"
+
+// Main runs the tests of a package in a fresh network and mount namespace, as uid 0 of a fresh user namespace when the
+// caller is not root. Use it as TestMain: os.Exit(nettest.Main(m)).
+func Main(m *testing.M) int {
+	if os.Getenv(inside) != "" {
+		return m.Run()
+	}
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "nettest:", err)
+		return 2
+	}
+	cmd := exec.Command(self, os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), inside+"=1")
+	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if os.Geteuid() != 0 {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	} else {
+		attr.Unshareflags = syscall.CLONE_NEWNS // makes the mount tree private as well
+		attr.Cloneflags &^= syscall.CLONE_NEWNS
+	}
+	cmd.SysProcAttr = attr
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "nettest: SKIP: this machine refuses namespaces to an ordinary user, nothing was tested: %v\n", err)
+		return 0
+	}
+	return 0
+}
+
+// NS makes a namespace, bound to a path below t.TempDir(), and removes it at the end of the test.
+func NS(t testing.TB, name string) *netns.NS {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	ns, err := netns.New(path)
+	if err != nil {
+		t.Fatalf("make namespace %s: %v", name, err)
+	}
+	t.Cleanup(func() {
+		_ = ns.Close()
+		if err := netns.Remove(path); err != nil {
+			t.Errorf("remove namespace: %v", err)
+		}
+	})
+	return ns
+}
+
+// Run runs a command inside a namespace (nil: the test's own) and returns what it prints. It fails the test when the
+// command fails.
+func Run(t testing.TB, ns *netns.NS, argv ...string) string {
+	t.Helper()
+	out, err := Try(ns, argv...)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
+	}
+	return out
+}
+
+// Try is Run without failing the test.
+func Try(ns *netns.NS, argv ...string) (string, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	var b strings.Builder
+	cmd.Stdout, cmd.Stderr = &b, &b
+	if err := ns.Do(cmd.Start); err != nil {
+		return "", err
+	}
+	err := cmd.Wait()
+	return b.String(), err
+}
+
+// Need skips the test, in one loud line, when the kernel lacks a link kind: it is probed by making one. With
+// WEFT_NO_SKIP set a missing feature fails the test instead.
+func Need(t testing.TB, kinds ...string) {
+	t.Helper()
+	for _, kind := range kinds {
+		ns := NS(t, "probe-"+kind)
+		if out, err := Try(ns, "ip", "link", "add", "probe0", "type", kind); err != nil {
+			Skip(t, fmt.Sprintf("this kernel has no %s links: %s", kind, strings.TrimSpace(out)))
+		}
+	}
+}
+
+// Skip skips the test loudly, or fails it when WEFT_NO_SKIP is set.
+func Skip(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv("WEFT_NO_SKIP") != "" {
+		t.Fatalf("WEFT_NO_SKIP is set, but: %s", why)
+	}
+	t.Skipf("SKIP: %s", why)
+}

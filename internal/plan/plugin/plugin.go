@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plugin plans CNI plugins: one planner for each plugin type. A planner is pure: from a configuration, a
+// request, what the kernel answered and what was planned before it in the chain, it says which fragment of state should
+// exist and what result the caller gets. It never touches the kernel; a plan can be replayed from a bug report.
+package plugin
+
+import (
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Input is all that a planner may know.
+type Input struct {
+	Conf    model.PluginConf
+	Request model.Request
+	// IPAM is the answer of the plugin's IPAM section, nil when the section is absent or not yet asked. Addresses are
+	// promised by attach before the plan is made.
+	IPAM *model.Result
+	// Answers holds an answer for every query of Observe.
+	Answers state.Answers
+	// Chain is what the planners before this one decided.
+	Chain Chain
+}
+
+// Chain is what the earlier planners of one list decided.
+type Chain struct {
+	// Prev is their result, nil for the first plugin.
+	Prev *model.Result
+	// Fragment is everything they planned.
+	Fragment state.Fragment
+}
+
+// Step is a planner's decision.
+type Step struct {
+	// Fragment is what this plugin adds; it is merged behind Chain.Fragment.
+	Fragment state.Fragment
+	// Result is the chain's result after this plugin.
+	Result model.Result
+}
+
+// Planner plans one plugin type. Errors are *model.Fault with the right CNI code.
+type Planner interface {
+	// Type is the plugin's name ("bridge").
+	Type() string
+	// Keys are the configuration keys the plugin knows, dotted for nested objects and with [] for lists
+	// ("ipam", "vlanTrunk[].minID"); what `weft cni validate` compares unknown keys with.
+	Keys() []string
+	// Validate refuses a configuration that can never be planned. It is asked before anything is promised.
+	Validate(conf model.PluginConf) error
+	// IPAM is the plugin's ipam section as it stands, nil when it asks for no addresses.
+	IPAM(conf model.PluginConf) ([]byte, error)
+	// Observe says what must be known of the kernel. It may use Conf, Request, IPAM and Chain.
+	Observe(in Input) ([]state.Query, error)
+	// Plan decides.
+	Plan(in Input) (Step, error)
+}
+
+// Interface planners (those that make the container's interface) are planned first in a list; the others chain.
+// Builtin is the table of all planners by type, handed to whoever plans.
+func Builtin() map[string]Planner {
+	table := map[string]Planner{}
+	for _, p := range []Planner{} {
+		table[p.Type()] = p
+	}
+	return table
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+// Query is something a planner must know of the kernel before it plans. Exactly one of the fields beside Space is set.
+type Query struct {
+	Space SpaceName `json:"space"`
+	// Link asks for a link by name, with its addresses.
+	Link string `json:"link,omitempty"`
+	// DefaultLink asks for the link of the default route of the family "4" or "6".
+	DefaultLink string `json:"defaultLink,omitempty"`
+	// Sysctl asks for a setting's value.
+	Sysctl string `json:"sysctl,omitempty"`
+	// Routes asks for the routes over a link.
+	Routes string `json:"routes,omitempty"`
+}
+
+// Answer is what the kernel said to a query. A thing that is not there has Found false.
+type Answer struct {
+	Found  bool    `json:"found"`
+	Link   Link    `json:"link,omitzero"`
+	Addrs  []Addr  `json:"addrs,omitempty"`
+	Routes []Route `json:"routes,omitempty"`
+	Value  string  `json:"value,omitempty"`
+}
+
+// Answers maps queries to what the kernel said.
+type Answers map[Query]Answer
+
+// Difference is one place where the kernel and a fragment disagree.
+type Difference struct {
+	Space SpaceName `json:"space"`
+	// Want is what the fragment names and Have what the kernel holds; an empty Have means that it is missing.
+	Want string `json:"want,omitempty"`
+	Have string `json:"have,omitempty"`
+}
+
+// String prints the difference as one clause of a sentence.
+func (d Difference) String() string {
+	if d.Have == "" {
+		return string(d.Space) + ": missing " + d.Want
+	}
+	return string(d.Space) + ": want " + d.Want + ", have " + d.Have
+}

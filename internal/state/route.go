@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Addr is an address on a link.
+type Addr struct {
+	Link   string       `json:"link"`
+	Prefix netip.Prefix `json:"prefix"` // address and prefix length, host bits kept
+	// Peer is the far address of a point-to-point address, unset when invalid.
+	Peer netip.Prefix `json:"peer,omitzero"`
+	// NoDAD skips duplicate address detection (IFA_F_NODAD); written, not compared.
+	NoDAD bool `json:"nodad,omitempty"`
+	// NoPrefixRoute keeps the kernel from adding the connected route (IFA_F_NOPREFIXROUTE).
+	NoPrefixRoute bool `json:"noprefixroute,omitempty"`
+	// Shared marks an address with several owners (a bridge's gateway address): Remove leaves it.
+	Shared bool `json:"shared,omitempty"`
+}
+
+// String prints the address as "addr PREFIX dev LINK".
+func (a Addr) String() string {
+	s := fmt.Sprintf("addr %s dev %s", a.Prefix, a.Link)
+	if a.Peer.IsValid() {
+		s += " peer " + a.Peer.String()
+	}
+	return s
+}
+
+// Scope is a route's scope as the kernel numbers it; nil in a Route means: link for a route without gateway, else
+// universe.
+type Scope uint8
+
+// The scopes routes are made with (rtnetlink(7)).
+const (
+	ScopeUniverse Scope = 0
+	ScopeSite     Scope = 200
+	ScopeLink     Scope = 253
+	ScopeHost     Scope = 254
+)
+
+// Route is a unicast route. Destination, Metric and Table together identify it.
+type Route struct {
+	Dst  netip.Prefix `json:"dst"`
+	Gw   netip.Addr   `json:"gw,omitzero"`
+	Link string       `json:"link,omitempty"`
+	Src  netip.Addr   `json:"src,omitzero"`
+	// Metric is the route's priority. 0 leaves it to the driver, which then chooses by its rules (IPv6: 1024). Routes of
+	// one device should have unique metrics: the kernel's search among equals is linear.
+	Metric uint32 `json:"metric,omitempty"`
+	// Table is the routing table; 0 is main (254).
+	Table  uint32 `json:"table,omitempty"`
+	Scope  *Scope `json:"scope,omitempty"`
+	MTU    int    `json:"mtu,omitempty"`    // bytes
+	AdvMSS int    `json:"advmss,omitempty"` // bytes
+	OnLink bool   `json:"onlink,omitempty"`
+	// Type is the kernel's route type; 0 is unicast, RTN_BLACKHOLE is 6.
+	Type uint8 `json:"type,omitempty"`
+	// Protocol says who made it; 0 lets the driver write weft's own number.
+	Protocol uint8 `json:"protocol,omitempty"`
+	Shared   bool  `json:"shared,omitempty"`
+}
+
+// String prints the route as ip-route does.
+func (r Route) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "route %s", r.Dst)
+	if r.Gw.IsValid() {
+		word(&b, "via", r.Gw.String())
+	}
+	word(&b, "dev", r.Link)
+	if r.Src.IsValid() {
+		word(&b, "src", r.Src.String())
+	}
+	if r.Metric != 0 {
+		fmt.Fprintf(&b, " metric %d", r.Metric)
+	}
+	if r.Table != 0 {
+		fmt.Fprintf(&b, " table %d", r.Table)
+	}
+	if r.Scope != nil {
+		fmt.Fprintf(&b, " scope %d", *r.Scope)
+	}
+	if r.MTU != 0 {
+		fmt.Fprintf(&b, " mtu %d", r.MTU)
+	}
+	if r.AdvMSS != 0 {
+		fmt.Fprintf(&b, " advmss %d", r.AdvMSS)
+	}
+	if r.OnLink {
+		b.WriteString(" onlink")
+	}
+	if r.Type != 0 {
+		fmt.Fprintf(&b, " type %d", r.Type)
+	}
+	return b.String()
+}
+
+// Rule is a policy routing rule. All its fields together identify it.
+type Rule struct {
+	Priority uint32       `json:"priority"`
+	From     netip.Prefix `json:"from,omitzero"`
+	To       netip.Prefix `json:"to,omitzero"`
+	IIf      string       `json:"iif,omitempty"`
+	OIf      string       `json:"oif,omitempty"`
+	Mark     uint32       `json:"mark,omitempty"`
+	Mask     uint32       `json:"mask,omitempty"`
+	Table    uint32       `json:"table"`
+	IPv6     bool         `json:"ipv6,omitempty"`
+	Shared   bool         `json:"shared,omitempty"`
+}
+
+// String prints the rule as ip-rule does.
+func (r Rule) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "rule %d", r.Priority)
+	if r.IPv6 {
+		b.WriteString(" inet6")
+	}
+	if r.From.IsValid() {
+		word(&b, "from", r.From.String())
+	}
+	if r.To.IsValid() {
+		word(&b, "to", r.To.String())
+	}
+	word(&b, "iif", r.IIf)
+	word(&b, "oif", r.OIf)
+	if r.Mark != 0 {
+		fmt.Fprintf(&b, " fwmark %#x/%#x", r.Mark, r.Mask)
+	}
+	fmt.Fprintf(&b, " table %d", r.Table)
+	return b.String()
+}
+
+// Neigh is a permanent neighbour entry.
+type Neigh struct {
+	Link   string     `json:"link"`
+	IP     netip.Addr `json:"ip"`
+	MAC    MAC        `json:"mac,omitzero"`
+	Proxy  bool       `json:"proxy,omitempty"`
+	Shared bool       `json:"shared,omitempty"`
+}
+
+// String prints the entry as ip-neigh does.
+func (n Neigh) String() string {
+	if n.Proxy {
+		return fmt.Sprintf("neigh proxy %s dev %s", n.IP, n.Link)
+	}
+	return fmt.Sprintf("neigh %s lladdr %s dev %s", n.IP, n.MAC, n.Link)
+}
+
+// Sysctl is one setting below /proc/sys, named with slashes ("net/ipv4/ip_forward").
+type Sysctl struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	// Shared settings (ip_forward) outlive their owners; all others go with their link.
+	Shared bool `json:"shared,omitempty"`
+	// IfPresent forgives a setting that this kernel or namespace does not have (IPv6 switched off at boot).
+	IfPresent bool `json:"ifPresent,omitempty"`
+}
+
+// String prints the setting as sysctl(8) does.
+func (s Sysctl) String() string { return fmt.Sprintf("sysctl %s = %s", s.Name, s.Value) }
+
+// Effect is something done once when its trigger happens; it is no part of "Read equals plan".
+type Effect struct {
+	Kind  EffectKind   `json:"kind"`
+	Space SpaceName    `json:"space"`
+	Link  string       `json:"link,omitempty"`
+	Addrs []netip.Addr `json:"addrs,omitempty"`
+}
+
+// EffectKind names an effect.
+type EffectKind string
+
+// The effects that plans ask for.
+const (
+	// Announce sends a gratuitous ARP or an unsolicited neighbour advertisement for each address, after the link is up.
+	Announce EffectKind = "announce"
+	// WaitDAD waits until no IPv6 address of the link is tentative, at most 5 s.
+	WaitDAD EffectKind = "wait-dad"
+)
+
+// String prints the effect.
+func (e Effect) String() string {
+	return fmt.Sprintf("effect %s %s dev %s %v", e.Kind, e.Space, e.Link, e.Addrs)
+}
