@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nft makes nft tables equal to state.Table values. Text for people and bytes for the kernel are one truth: a
+// rule is written in nft's own words, compiled to netlink expressions, and read back as the same words.
+//
+// # Vocabulary
+//
+//   - A whole table is weft's alone: Apply makes the kernel's table exactly the value, Remove deletes it.
+//   - A shared table (state.Table.Shared) has many owners: Apply makes sure of its sets, chains and rules and adds the
+//     elements that are named; Remove takes away those elements and nothing else; RemoveShared takes the table away when no
+//     element is left in any of its sets.
+//   - The generation is the kernel's counter of committed transactions in a namespace. When it has not moved since a
+//     table was last looked at, nobody has touched the table, so that adding a pod is one transaction and no reading.
+//
+// # The rules that are understood
+//
+//	match      = field [ "!=" ] value | field { "." field } [ "!=" ] "@" set
+//	field      = "ip" ( "saddr" | "daddr" | "protocol" ) | "ip6" ( "saddr" | "daddr" | "nexthdr" )
+//	           | ( "tcp" | "udp" | "sctp" | "th" ) ( "sport" | "dport" )
+//	           | "iifname" | "oifname" | "meta" ( "mark" | "l4proto" | "nfproto" ) | "ether" ( "saddr" | "daddr" )
+//	           | "ct" ( "state" | "status" | "mark" ) | "fib" ( "saddr" | "daddr" ) "type"
+//	value      = literal | address "/" length | literal "-" literal | flag { "," flag } | mask form "& m == v"
+//	statement  = "accept" | "drop" | "return" | "continue" | "jump" chain | "goto" chain | "counter" | "notrack"
+//	           | "reject" [ "with" … ] | "masquerade" [ flags ] | ( "dnat" | "snat" ) [ "ip" | "ip6" ] "to" target
+//	           | ( "meta" | "ct" ) "mark" "set" source | fields "vmap" "@" map
+//
+// Everything else is refused with an error that names the word.
+package nft
