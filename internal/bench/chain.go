@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Chain is a network configuration list under test.
+type Chain struct {
+	Name string // the file's name without its ending
+	list map[string]any
+}
+
+// ParseChain reads a configuration list; file is named in errors and gives the chain its name.
+func ParseChain(file string, b []byte) (Chain, error) {
+	c := Chain{Name: strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))}
+	if err := json.Unmarshal(b, &c.list); err != nil {
+		return c, model.Faultf(model.CodeDecode, "give --chain a CNI configuration list", "chain %s: %w", file, err)
+	}
+	if plugins, ok := c.list["plugins"].([]any); !ok || len(plugins) == 0 {
+		return c, model.Faultf(model.CodeInvalidConf, "give --chain a list with plugins", "chain %s: plugins is missing or empty", file)
+	}
+	if name, _ := c.list["name"].(string); name == "" {
+		return c, model.Faultf(model.CodeInvalidConf, "give the list a name", "chain %s: name is missing", file)
+	}
+	return c, nil
+}
+
+// direct is the list for a runtime that executes the plugins itself, with host-local's files below dir.
+func (c Chain) direct(dir string) ([]byte, error) {
+	b, err := json.Marshal(c.list)
+	if err != nil {
+		return nil, fmt.Errorf("chain %s: %w", c.Name, err)
+	}
+	list := map[string]any{}
+	if err := json.Unmarshal(b, &list); err != nil {
+		return nil, fmt.Errorf("chain %s: %w", c.Name, err)
+	}
+	plugins, _ := list["plugins"].([]any)
+	for _, p := range plugins {
+		object, _ := p.(map[string]any)
+		if ipam, ok := object["ipam"].(map[string]any); ok && ipam["type"] == "host-local" {
+			ipam["dataDir"] = filepath.Join(dir, "networks")
+		}
+	}
+	b, err = json.Marshal(list)
+	if err != nil {
+		return nil, fmt.Errorf("chain %s: %w", c.Name, err)
+	}
+	return b, nil
+}
+
+// throughAgent is the list in the agent's form: one weft-cni object whose delegate is the chain.
+func (c Chain) throughAgent(dir, socket string) ([]byte, error) {
+	direct, err := c.direct(dir)
+	if err != nil {
+		return nil, err
+	}
+	list := map[string]any{
+		"cniVersion": c.list["cniVersion"], "name": c.list["name"],
+		"plugins": []any{map[string]any{"type": "weft-cni", "socket": socket, "delegates": []any{json.RawMessage(direct)}}},
+	}
+	b, err := json.Marshal(list)
+	if err != nil {
+		return nil, fmt.Errorf("chain %s: %w", c.Name, err)
+	}
+	return b, nil
+}

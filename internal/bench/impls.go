@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Impls makes the list of what is measured: the peers ("[NAME=]DIR", the name is the directory's when none is given),
+// then the forms of weft ("standalone", "agent") from binDir; self is the weft program.
+func Impls(peers, forms []string, binDir, self string) ([]Impl, error) {
+	var impls []Impl
+	for _, p := range peers {
+		name, dir, ok := strings.Cut(p, "=")
+		if !ok {
+			name, dir = filepath.Base(p), p
+		}
+		impls = append(impls, Impl{Name: name, BinDir: dir, Peer: true})
+	}
+	for _, form := range forms {
+		switch form {
+		case "standalone":
+			impls = append(impls, Impl{Name: "weft-standalone", BinDir: binDir})
+		case "agent":
+			impls = append(impls, Impl{Name: "weft-agent", BinDir: binDir, Agent: self})
+		default:
+			return nil, model.Faultf(model.CodeInvalidConf, "give standalone, agent or both", "--weft %q is no form of weft", form)
+		}
+	}
+	seen := map[string]bool{}
+	for _, i := range impls {
+		if seen[i.Name] {
+			return nil, model.Faultf(model.CodeInvalidConf, "name them: --peer-bin-dir NAME=DIR", "--peer-bin-dir: two implementations are called %q", i.Name)
+		}
+		seen[i.Name] = true
+		if st, err := os.Stat(i.BinDir); err != nil || !st.IsDir() {
+			return nil, model.Faultf(model.CodeIO, "run make build, or install the peer's plugins", "directory of %s: %s is no directory", i.Name, i.BinDir)
+		}
+	}
+	return impls, nil
+}

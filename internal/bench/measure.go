@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+)
+
+const millis = float64(time.Millisecond)
+
+// fill attaches pods that stay while the level is measured.
+func (w *world) fill(ctx context.Context, pods int) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(4)
+	for i := range pods {
+		g.Go(func() error {
+			p, err := w.newPod()
+			if err != nil {
+				return err
+			}
+			w.keep(p)
+			_, err = w.add(ctx, p, fmt.Sprintf("fill%05d", i))
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// cell measures n ADD, CHECK and DEL of every implementation, a batch of one after a batch of another, in an order that
+// changes every round.
+func (b *bench) cell(ctx context.Context, worlds []*world, cell Cell) error {
+	batches := max(b.cfg.N/cell.Concurrency, 1)
+	for range batches {
+		for _, i := range b.shuffle(len(worlds)) {
+			if err := b.batch(ctx, worlds[i], cell); err != nil {
+				return fmt.Errorf("%s: %w", worlds[i].impl.Name, err)
+			}
+		}
+	}
+	for _, w := range worlds {
+		b.samples.add(w.impl.Name, cell, "plugin_rss", "MiB", float64(w.exec.peakKB())/1024)
+	}
+	return nil
+}
+
+func (b *bench) shuffle(n int) []int {
+	b.rounds++
+	return rand.New(rand.NewPCG(b.cfg.Seed, b.rounds)).Perm(n)
+}
+
+// batch is one ADD, CHECK and DEL of as many pods as are handled at a time.
+func (b *bench) batch(ctx context.Context, w *world, cell Cell) error {
+	pods := make([]*pod, cell.Concurrency)
+	for i := range pods {
+		p, err := w.newPod()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = p.ns.Close() }()
+		pods[i] = p
+	}
+	if err := b.phase(w, cell, "add", pods, func(p *pod) (time.Duration, error) { return w.add(ctx, p, w.nextID()) }); err != nil {
+		return err
+	}
+	if err := b.phase(w, cell, "check", pods, func(p *pod) (time.Duration, error) { return w.check(ctx, p) }); err != nil {
+		return err
+	}
+	links, err := w.hostLinks()
+	if err != nil {
+		return err
+	}
+	return b.phase(w, cell, "del", pods, func(p *pod) (time.Duration, error) {
+		took, err := w.del(ctx, p)
+		if err == nil && p == pods[0] {
+			err = b.watchGone(w, cell, links-len(pods))
+		}
+		return took, err
+	})
+}
+
+// phase runs one verb for all pods of a batch at once and notes what each call took and what the batch cost.
+func (b *bench) phase(w *world, cell Cell, verb string, pods []*pod, call func(*pod) (time.Duration, error)) error {
+	before := w.spent()
+	g := errgroup.Group{}
+	for _, p := range pods {
+		g.Go(func() error {
+			took, err := call(p)
+			if err != nil {
+				return fmt.Errorf("%s: %w", verb, err)
+			}
+			b.samples.add(w.impl.Name, cell, verb, "ms", float64(took)/millis)
+			return nil
+		})
+	}
+	err := g.Wait()
+	b.samples.add(w.impl.Name, cell, verb+"_cpu", "ms", float64(w.spent()-before)/millis/float64(len(pods)))
+	return err
+}
+
+// hostLinks counts the links of the node's namespace.
+func (w *world) hostLinks() (int, error) {
+	n := 0
+	err := w.node.Do(func() error {
+		links, err := netlink.LinkList()
+		n = len(links)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("links of %s: %w", w.impl.Name, err)
+	}
+	return n, nil
+}
+
+// watchGone waits until no more than want links are left and notes how long after DEL's answer that was.
+func (b *bench) watchGone(w *world, cell Cell, want int) error {
+	start := time.Now()
+	for time.Since(start) < 10*time.Second {
+		n, err := w.hostLinks()
+		if err != nil {
+			return err
+		}
+		if n <= want {
+			b.samples.add(w.impl.Name, cell, "gone", "ms", float64(time.Since(start))/millis)
+			return nil
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return fmt.Errorf("links of %s: still more than %d links 10 s after DEL", w.impl.Name, want)
+}
+
+// cycles measures whole cycles a second: new namespace, ADD, DEL.
+func (b *bench) cycles(ctx context.Context, worlds []*world, cell Cell) error {
+	n := max(b.cfg.N/4, cell.Concurrency)
+	for range 3 {
+		for _, i := range b.shuffle(len(worlds)) {
+			w := worlds[i]
+			start := time.Now()
+			g := errgroup.Group{}
+			g.SetLimit(cell.Concurrency)
+			for range n {
+				g.Go(func() error { return w.cycle(ctx) })
+			}
+			if err := g.Wait(); err != nil {
+				return fmt.Errorf("%s: cycle: %w", w.impl.Name, err)
+			}
+			b.samples.add(w.impl.Name, cell, "cycles", "1/s", float64(n)/time.Since(start).Seconds())
+		}
+	}
+	return nil
+}
+
+func (w *world) cycle(ctx context.Context) error {
+	p, err := w.newPod()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.ns.Close() }()
+	if _, err := w.add(ctx, p, w.nextID()); err != nil {
+		return err
+	}
+	_, err = w.del(ctx, p)
+	return err
+}

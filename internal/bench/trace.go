@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// traced is how many ADDs and DELs the counting pass makes.
+const traced = 10
+
+// tracePass counts execs and syscalls of ADD and DEL under strace, in worlds of its own.
+func (b *bench) tracePass(ctx context.Context) error {
+	if b.cfg.Strace == "" {
+		b.notes = append(b.notes, "syscalls and execs were not counted: no strace")
+		return nil
+	}
+	base := 0.0
+	if b.cfg.Empty != "" {
+		n, err := b.traceEmpty(ctx)
+		if err != nil {
+			return err
+		}
+		base = n
+		b.samples.add("empty", Cell{Concurrency: 1}, "syscalls", "count", n)
+	} else {
+		b.notes = append(b.notes, "add_syscalls_over_empty is missing: no --empty program")
+	}
+	worlds, err := b.worlds(ctx, "trace", 1)
+	defer closeAll(worlds)
+	if err != nil {
+		return err
+	}
+	for _, w := range worlds {
+		if err := b.traceWorld(ctx, w, base); err != nil {
+			return fmt.Errorf("%s: trace: %w", w.impl.Name, err)
+		}
+	}
+	return nil
+}
+
+func (b *bench) traceEmpty(ctx context.Context) (float64, error) {
+	out := filepath.Join(b.dir, "empty.strace")
+	if msg, err := exec.CommandContext(ctx, b.cfg.Strace, "-f", "-qq", "-o", out, b.cfg.Empty).CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("strace of %s: %w: %s", b.cfg.Empty, err, msg)
+	}
+	n, _, err := countTrace(out)
+	return float64(n), err
+}
+
+func (b *bench) traceWorld(ctx context.Context, w *world, base float64) error {
+	cell := Cell{Pods: 1, Concurrency: 1}
+	for i := range traced {
+		p, err := w.newPod()
+		if err != nil {
+			return err
+		}
+		id := w.nextID()
+		for _, verb := range []string{"add", "del"} {
+			calls, execs, err := b.traceCall(ctx, w, fmt.Sprintf("%s-%d", verb, i), func() error {
+				if verb == "add" {
+					_, err := w.add(ctx, p, id)
+					return err
+				}
+				_, err := w.del(ctx, p)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			b.samples.add(w.impl.Name, cell, verb+"_syscalls", "count", float64(calls))
+			b.samples.add(w.impl.Name, cell, verb+"_execs", "count", float64(execs))
+			if base > 0 {
+				b.samples.add(w.impl.Name, cell, verb+"_syscalls_over_empty", "count", float64(calls)-base)
+			}
+		}
+		_ = p.ns.Close()
+	}
+	return nil
+}
+
+// traceCall runs one call with the plugins, and the agent where there is one, under strace.
+func (b *bench) traceCall(ctx context.Context, w *world, name string, call func() error) (calls, execs int, err error) {
+	out := filepath.Join(b.dir, w.impl.Name+"-"+name)
+	w.exec.wrap = []string{b.cfg.Strace, "-f", "-qq", "-A", "-o", out + ".plugin"}
+	defer func() { w.exec.wrap = nil }()
+	detach := func() error { return nil }
+	if w.agent != nil {
+		if detach, err = b.attachTo(ctx, w.agent.Process.Pid, out+".agent"); err != nil {
+			return 0, 0, err
+		}
+	}
+	err = call()
+	time.Sleep(20 * time.Millisecond) // the agent's work behind its answer belongs to the call
+	if derr := detach(); err == nil {
+		err = derr
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	calls, execs, err = countTrace(out + ".plugin")
+	if err != nil || w.agent == nil {
+		return calls, execs, err
+	}
+	more, moreExecs, err := countTrace(out + ".agent")
+	return calls + more, execs + moreExecs, err
+}
+
+// attachTo puts strace on a running process and waits until every thread is held.
+func (b *bench) attachTo(ctx context.Context, pid int, out string) (func() error, error) {
+	cmd := exec.CommandContext(ctx, b.cfg.Strace, "-f", "-o", out, "-p", strconv.Itoa(pid))
+	var stderr lockedBuffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("strace: %w", err)
+	}
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if bytes.Contains(stderr.bytes(), []byte("attached")) {
+			time.Sleep(20 * time.Millisecond)
+			return func() error {
+				_ = cmd.Process.Signal(syscall.SIGINT)
+				_ = cmd.Wait() // strace ends by the signal that detached it
+				return nil
+			}, nil
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	return nil, fmt.Errorf("strace: not attached to %d after 5 s: %s", pid, stderr.bytes())
+}
+
+// countTrace counts the syscalls and the successful execs in strace's output. Lines that resume an interrupted call,
+// tell of signals or of exits are not calls; the epoll_pwait and futex calls that a waiting process is found in are.
+func countTrace(path string) (calls, execs int, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, 0, fmt.Errorf("trace: %w", err)
+	}
+	for line := range bytes.Lines(b) {
+		_, rest, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+		rest = bytes.TrimSpace(rest)
+		if !ok || bytes.HasPrefix(rest, []byte("<... ")) || bytes.HasPrefix(rest, []byte("+++")) || bytes.HasPrefix(rest, []byte("---")) || bytes.HasPrefix(rest, []byte("restart_syscall(")) {
+			continue
+		}
+		calls++
+		if bytes.HasPrefix(rest, []byte("execve(")) && bytes.HasSuffix(rest, []byte("= 0")) {
+			execs++
+		}
+	}
+	return calls, execs, nil
+}

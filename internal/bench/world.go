@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// Impl is one way of executing a chain.
+type Impl struct {
+	Name   string
+	BinDir string
+	// Agent is the weft program to run as node agent, empty when the plugins work alone.
+	Agent string
+	Peer  bool
+}
+
+// world is an implementation's node.
+type world struct {
+	impl  Impl
+	node  *netns.NS
+	exec  *runner
+	cni   *libcni.CNIConfig
+	list  *libcni.NetworkConfigList
+	agent *exec.Cmd
+	log   *bytes.Buffer
+
+	mu     sync.Mutex
+	kept   []*pod // stay attached until the world is closed
+	serial int
+}
+
+func newWorld(ctx context.Context, impl Impl, chain Chain, dir string) (*world, error) {
+	dir = filepath.Join(dir, impl.Name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("world %s: %w", impl.Name, err)
+	}
+	node, err := netns.Anonymous()
+	if err != nil {
+		return nil, fmt.Errorf("world %s: %w", impl.Name, err)
+	}
+	w := &world{impl: impl, node: node, exec: &runner{node: node}, log: &bytes.Buffer{}}
+	w.cni = libcni.NewCNIConfigWithCacheDir([]string{impl.BinDir}, filepath.Join(dir, "cache"), w.exec)
+	conf, err := chain.direct(dir)
+	if impl.Agent != "" {
+		socket := filepath.Join(dir, "agent.sock")
+		if conf, err = chain.throughAgent(dir, socket); err == nil {
+			err = w.startAgent(ctx, dir, socket)
+		}
+	}
+	if err == nil {
+		w.list, err = libcni.NetworkConfFromBytes(conf)
+	}
+	if err != nil {
+		w.close()
+		return nil, fmt.Errorf("world %s: %w", impl.Name, err)
+	}
+	return w, nil
+}
+
+func (w *world) startAgent(ctx context.Context, dir, socket string) error {
+	w.agent = exec.Command(w.impl.Agent, "agent", "--node", "bench", "--socket", socket, "--state-dir", filepath.Join(dir, "state"))
+	w.agent.Stdout, w.agent.Stderr = w.log, w.log
+	// The agent must not outlive a killed benchmark. Pdeathsig follows the starting thread, so SIGKILL of the whole
+	// benchmark is what it covers; an ordinary end stops the agent in close.
+	w.agent.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := w.node.Do(w.agent.Start); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		if st, err := os.Stat(socket); err == nil && st.Mode()&os.ModeSocket != 0 {
+			return nil
+		}
+	}
+	return errors.Join(fmt.Errorf("agent: no socket at %s after 10 s: %s", socket, w.log.String()), ctx.Err())
+}
+
+func (w *world) close() {
+	if w.agent != nil && w.agent.Process != nil {
+		_ = w.agent.Process.Signal(syscall.SIGTERM)
+		stop := time.AfterFunc(5*time.Second, func() { _ = w.agent.Process.Kill() })
+		_ = w.agent.Wait()
+		stop.Stop()
+	}
+	for _, p := range w.kept {
+		_ = p.ns.Close()
+	}
+	_ = w.node.Close()
+}
+
+func (w *world) keep(p *pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.kept = append(w.kept, p)
+}
+
+// nextID is a container id that this world has not used.
+func (w *world) nextID() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.serial++
+	return fmt.Sprintf("bench%06d", w.serial)
+}
+
+// spent is the CPU time used so far on behalf of this implementation.
+func (w *world) spent() time.Duration {
+	total := w.exec.spent()
+	if w.agent == nil {
+		return total
+	}
+	// The CPU clock of another process, exited threads included: clock_getcpuclockid(3).
+	clock := int32(^w.agent.Process.Pid<<3 | 2)
+	var ts unix.Timespec
+	if unix.ClockGettime(clock, &ts) == nil {
+		total += time.Duration(ts.Nano())
+	}
+	return total
+}
+
+// agentKB is a memory figure of the agent from /proc/PID/status, in KiB.
+func (w *world) agentKB(field string) (float64, bool) {
+	if w.agent == nil {
+		return 0, false
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.agent.Process.Pid))
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(b)) {
+		var kb float64
+		if _, err := fmt.Sscanf(line, field+": %f kB", &kb); err == nil {
+			return kb, true
+		}
+	}
+	return 0, false
+}
+
+// pod is one container: a namespace without a name.
+type pod struct {
+	ns *netns.NS
+	rt *libcni.RuntimeConf
+}
+
+func (w *world) newPod() (*pod, error) {
+	ns, err := netns.Anonymous()
+	if err != nil {
+		return nil, fmt.Errorf("pod: %w", err)
+	}
+	return &pod{ns: ns, rt: &libcni.RuntimeConf{
+		NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd()), IfName: "eth0",
+	}}, nil
+}
+
+func (w *world) add(ctx context.Context, p *pod, id string) (time.Duration, error) {
+	p.rt.ContainerID = id
+	start := time.Now()
+	_, err := w.cni.AddNetworkList(ctx, w.list, p.rt)
+	return time.Since(start), err
+}
+
+func (w *world) check(ctx context.Context, p *pod) (time.Duration, error) {
+	start := time.Now()
+	err := w.cni.CheckNetworkList(ctx, w.list, p.rt)
+	return time.Since(start), err
+}
+
+func (w *world) del(ctx context.Context, p *pod) (time.Duration, error) {
+	start := time.Now()
+	err := w.cni.DelNetworkList(ctx, w.list, p.rt)
+	return time.Since(start), err
+}

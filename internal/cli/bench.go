@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/bench"
+	"github.com/weft-net/weft/internal/model"
+)
+
+type benchFlags struct {
+	chain       string
+	peers       []string
+	binDir      string
+	impls       []string
+	n           int
+	concurrency []int
+	pods        []int
+	seed        uint64
+	noTrace     bool
+	output      string
+}
+
+func newBenchCmd(env Env) *cobra.Command {
+	cmd := &cobra.Command{Use: "bench", Short: "Measure weft and its peers, interleaved in one run"}
+	cmd.AddCommand(newBenchCNICmd(env), newBenchShimCmd(env))
+	return cmd
+}
+
+func newBenchCNICmd(env Env) *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{
+		Use:   "cni --chain FILE",
+		Short: "Measure ADD, CHECK and DEL of a configuration list",
+		Long: `Measures ADD, CHECK and DEL of a configuration list through libcni: for each --peer-bin-dir ([NAME=]DIR), for weft's
+standalone plugins and for weft's agent, interleaved in one run. Each has its own network namespace as node, so the
+machine's own network is not touched. Times are what the caller waits; CPU is user and system time of all processes,
+the agent's included (the kernel's softirq work is not counted); execs and syscalls come from a pass of its own under
+strace. Needs root.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchCNI(cmd, env, f) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.chain, "chain", "", "configuration list to measure (required)")
+	fl.StringArrayVar(&f.peers, "peer-bin-dir", nil, "[NAME=]DIR of a peer's plugins; may be given several times")
+	fl.StringVar(&f.binDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "directory of weft's own plugins")
+	fl.StringSliceVar(&f.impls, "weft", []string{"standalone", "agent"}, "forms of weft to measure")
+	fl.IntVarP(&f.n, "n", "n", 100, "samples in each cell")
+	fl.IntSliceVar(&f.concurrency, "concurrency", []int{1, 8, 32}, "calls at a time")
+	fl.IntSliceVar(&f.pods, "pods", []int{10}, "attachments present while measuring")
+	fl.Uint64Var(&f.seed, "seed", 1, "seed of the order in which implementations take turns")
+	fl.BoolVar(&f.noTrace, "no-trace", false, "leave out the pass that counts syscalls")
+	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
+	_ = cmd.MarkFlagRequired("chain")
+	return cmd
+}
+
+func runBenchCNI(cmd *cobra.Command, env Env, f benchFlags) error {
+	b, err := os.ReadFile(f.chain)
+	if err != nil {
+		return fmt.Errorf("bench: --chain: %w", err)
+	}
+	chain, err := bench.ParseChain(f.chain, b)
+	if err != nil {
+		return err
+	}
+	impls, err := bench.Impls(f.peers, f.impls, f.binDir, env.Self)
+	if err != nil {
+		return err
+	}
+	cfg := bench.Config{
+		Chain: chain, Impls: impls, N: f.n, Concurrency: f.concurrency, Pods: f.pods, Seed: f.seed,
+		Log: slog.New(slog.NewTextHandler(env.Stderr, nil)),
+	}
+	if !f.noTrace {
+		cfg.Strace, _ = exec.LookPath("strace")
+		cfg.Empty = filepath.Join(filepath.Dir(env.Self), "bench-empty")
+		if _, err := os.Stat(cfg.Empty); err != nil {
+			cfg.Empty = ""
+		}
+	}
+	report, err := bench.Run(cmd.Context(), cfg)
+	if err != nil {
+		return err
+	}
+	return printReport(env, f.output, report)
+}
+
+func newBenchShimCmd(env Env) *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{
+		Use:   "shim",
+		Short: "Measure weft-cni's whole run against an agent that answers at once, beside an empty static Go program",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			report, err := bench.Shim(cmd.Context(), bench.ShimConfig{
+				Shim: filepath.Join(f.binDir, "weft-cni"), Empty: filepath.Join(filepath.Dir(env.Self), "bench-empty"), N: f.n, Seed: f.seed,
+			})
+			if err != nil {
+				return err
+			}
+			return printReport(env, f.output, report)
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.binDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "directory of weft's own plugins")
+	fl.IntVarP(&f.n, "n", "n", 500, "runs of each program")
+	fl.Uint64Var(&f.seed, "seed", 1, "seed of the order in which the programs take turns")
+	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+func printReport(env Env, output string, report bench.Report) error {
+	switch output {
+	case "text":
+		return report.Text(env.Stdout)
+	case "json":
+		enc := json.NewEncoder(env.Stdout)
+		enc.SetIndent("", "  ")
+		return enc.Encode(report)
+	}
+	return usageError{model.Faultf(model.CodeInvalidConf, "give text or json", "-o %q is no output format", output)}
+}
