@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+// ShimConfig says which programs are compared.
+type ShimConfig struct {
+	Shim  string // weft-cni
+	Empty string // an empty static Go program
+	N     int    // runs of each
+	Seed  uint64
+}
+
+// Shim measures weft-cni's whole run, fork to exit, against an agent that answers at once, beside an empty static Go
+// program.
+func Shim(ctx context.Context, cfg ShimConfig) (Report, error) {
+	for _, file := range []string{cfg.Shim, cfg.Empty} {
+		if _, err := os.Stat(file); err != nil {
+			return Report{}, model.Faultf(model.CodeIO, "run make build", "program %s is missing", file)
+		}
+	}
+	dir, err := os.MkdirTemp("", "weft-bench-")
+	if err != nil {
+		return Report{}, fmt.Errorf("bench: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	socket := filepath.Join(dir, "agent.sock")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return Report{}, fmt.Errorf("bench: %w", err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		answerAtOnce(listener)
+	}()
+	defer func() {
+		_ = listener.Close()
+		<-served
+	}()
+	return runShim(ctx, cfg, socket)
+}
+
+func runShim(ctx context.Context, cfg ShimConfig, socket string) (Report, error) {
+	conf := []byte(`{"cniVersion":"1.0.0","name":"bench","type":"weft-cni","socket":"` + socket + `","delegates":[{}]}`)
+	env := []string{"CNI_COMMAND=ADD", "CNI_CONTAINERID=bench", "CNI_NETNS=/proc/self/ns/net", "CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin", "CNI_ARGS=IgnoreUnknown=1"}
+	turns := []struct{ name, file string }{{"empty", cfg.Empty}, {"weft-cni", cfg.Shim}}
+	s := newSamples()
+	cell := Cell{Concurrency: 1}
+	order := rand.New(rand.NewPCG(cfg.Seed, 0))
+	for range cfg.N {
+		for _, i := range order.Perm(len(turns)) {
+			cmd := exec.CommandContext(ctx, turns[i].file)
+			var out bytes.Buffer
+			cmd.Env, cmd.Stdin, cmd.Stdout = env, bytes.NewReader(conf), &out
+			start := time.Now()
+			if err := cmd.Run(); err != nil {
+				return Report{}, fmt.Errorf("bench: %s: %w: %s", turns[i].name, err, out.String())
+			}
+			s.add(turns[i].name, cell, "run", "ms", float64(time.Since(start))/millis)
+		}
+	}
+	rows := s.rows("shim", []string{"empty", "weft-cni"})
+	return Report{Rows: rows, Ratios: ratios(rows, func(impl string) bool { return impl == "empty" })}, nil
+}
+
+// answerAtOnce is an agent that does nothing; it ends when the listener is closed.
+func answerAtOnce(l *net.UnixListener) {
+	answer := wire.AppendAnswer(nil, 0, []byte("{\"cniVersion\":\"1.0.0\"}\n"))
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return
+		}
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		if readRequest(c) == nil {
+			_, _ = c.Write(answer)
+		}
+		_ = c.Close()
+	}
+}
+
+func readRequest(c *net.UnixConn) error {
+	buf, oob := make([]byte, 64<<10), make([]byte, 64)
+	n, oobn, _, _, err := c.ReadMsgUnix(buf, oob)
+	if err != nil {
+		return err
+	}
+	closeRights(oob[:oobn])
+	h, err := wire.ParseHeader(buf[:n])
+	if err != nil {
+		return err
+	}
+	if h.Size() > len(buf) {
+		return errors.New("request is larger than the bench sends")
+	}
+	_, err = io.ReadFull(c, buf[n:h.Size()])
+	return err
+}
