@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// maxDepth bounds nesting as encoding/json does.
+const maxDepth = 10000
+
+// Field finds the string value of a key of the JSON object doc, at its top level; the last one counts, as it does
+// for encoding/json. It is not found when doc is no valid object up to its end or the value is no string. Keys are
+// compared exactly.
+func Field(doc []byte, key string) (string, bool) {
+	s := scanner{doc: doc}
+	value, found := "", false
+	ok := s.object(func(k string) bool {
+		if k != key {
+			return s.value()
+		}
+		if s.peek() != '"' {
+			value, found = "", false
+			return s.value()
+		}
+		v, ok := s.str()
+		value, found = v, true
+		return ok
+	})
+	s.space()
+	if !ok || s.at != len(doc) {
+		return "", false
+	}
+	return value, found
+}
+
+// Socket is where the configuration says that the agent listens.
+func Socket(conf []byte) string {
+	if s, ok := Field(conf, "socket"); ok && s != "" {
+		return s
+	}
+	return DefaultSocket
+}
+
+// scanner walks over JSON (RFC 8259) without building anything.
+type scanner struct {
+	doc   []byte
+	at    int
+	depth int
+}
+
+// space skips white space.
+func (s *scanner) space() {
+	for s.at < len(s.doc) {
+		switch s.doc[s.at] {
+		case ' ', '\t', '\r', '\n':
+			s.at++
+		default:
+			return
+		}
+	}
+}
+
+// peek is the next byte that is no white space, 0 at the end.
+func (s *scanner) peek() byte {
+	s.space()
+	if s.at == len(s.doc) {
+		return 0
+	}
+	return s.doc[s.at]
+}
+
+// take consumes c if it comes next.
+func (s *scanner) take(c byte) bool {
+	if s.peek() != c || c == 0 {
+		return false
+	}
+	s.at++
+	return true
+}
+
+// object walks over an object; member is called behind each "key:" and consumes the value.
+func (s *scanner) object(member func(key string) bool) bool {
+	if !s.take('{') || !s.down() {
+		return false
+	}
+	defer s.up()
+	if s.take('}') {
+		return true
+	}
+	for {
+		if s.peek() != '"' {
+			return false
+		}
+		key, ok := s.str()
+		if !ok || !s.take(':') || !member(key) {
+			return false
+		}
+		if s.take('}') {
+			return true
+		}
+		if !s.take(',') {
+			return false
+		}
+	}
+}
+
+func (s *scanner) down() bool { s.depth++; return s.depth <= maxDepth }
+func (s *scanner) up()        { s.depth-- }
+
+// value skips any value.
+func (s *scanner) value() bool {
+	switch c := s.peek(); {
+	case c == '{':
+		return s.object(func(string) bool { return s.value() })
+	case c == '[':
+		return s.array()
+	case c == '"':
+		_, ok := s.str()
+		return ok
+	case c == 't':
+		return s.literal("true")
+	case c == 'f':
+		return s.literal("false")
+	case c == 'n':
+		return s.literal("null")
+	case c == '-' || c >= '0' && c <= '9':
+		return s.number()
+	}
+	return false
+}
+
+func (s *scanner) array() bool {
+	if !s.take('[') || !s.down() {
+		return false
+	}
+	defer s.up()
+	if s.take(']') {
+		return true
+	}
+	for {
+		if !s.value() {
+			return false
+		}
+		if s.take(']') {
+			return true
+		}
+		if !s.take(',') {
+			return false
+		}
+	}
+}
+
+func (s *scanner) literal(word string) bool {
+	if len(s.doc)-s.at < len(word) || string(s.doc[s.at:s.at+len(word)]) != word {
+		return false
+	}
+	s.at += len(word)
+	return true
+}
+
+func (s *scanner) number() bool {
+	s.next('-')
+	if !s.next('0') && !s.digits() {
+		return false
+	}
+	if s.next('.') && !s.digits() {
+		return false
+	}
+	if s.next('e') || s.next('E') {
+		if !s.next('+') {
+			s.next('-')
+		}
+		return s.digits()
+	}
+	return true
+}
+
+// next consumes c if it is the very next byte.
+func (s *scanner) next(c byte) bool {
+	if s.at < len(s.doc) && s.doc[s.at] == c {
+		s.at++
+		return true
+	}
+	return false
+}
+
+func (s *scanner) digits() bool {
+	from := s.at
+	for s.at < len(s.doc) && s.doc[s.at] >= '0' && s.doc[s.at] <= '9' {
+		s.at++
+	}
+	return s.at > from
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// What each side accepts. A request beyond them is refused, not cut.
+const (
+	MaxEnv    = 64 << 10 // bytes of CNI_* variables
+	MaxConf   = 4 << 20  // bytes of configuration
+	MaxAnswer = 8 << 20  // bytes of stdout
+)
+
+// How long each side waits, in milliseconds.
+const (
+	// ConnectMillis bounds connecting and handing over.
+	ConnectMillis = 250
+	// AcceptMillis bounds the wait for the first sign of an agent: its answer, or "busy". After it the agent counts as
+	// away.
+	AcceptMillis = 500
+	// BusyMillis is when an agent that has no answer yet says "busy"; well below AcceptMillis.
+	BusyMillis = 100
+	// CallMillis bounds a whole call after "busy". Kubelet gives a sandbox 2 to 4 minutes; an agent that needs more than
+	// one to attach a pod is better asked again.
+	CallMillis = 60_000
+)
+
+// DefaultSocket is where the agent listens unless the configuration's key "socket" says otherwise.
+const DefaultSocket = "/run/weft/agent.sock"
+
+// Error is a word that does not follow the protocol.
+type Error string
+
+// Error is the message.
+func (e Error) Error() string { return string(e) }
+
+// What can be wrong with a frame.
+const (
+	ErrMagic   Error = "not a weft frame"
+	ErrVersion Error = "weft frame of another version"
+	ErrShort   Error = "weft frame is incomplete"
+	ErrEnv     Error = "CNI_* variables are larger than 64 KiB"
+	ErrConf    Error = "configuration is larger than 4 MiB"
+	ErrAnswer  Error = "answer is larger than 8 MiB"
+)
