@@ -20,11 +20,17 @@ type Addr struct {
 	NoPrefixRoute bool `json:"noprefixroute,omitempty"`
 	// Shared marks an address with several owners (a bridge's gateway address): Remove leaves it.
 	Shared bool `json:"shared,omitempty"`
+	// Absent turns the wish round: the link must not have this address (a bridge's forceAddress). Apply takes it off,
+	// before it adds others; Remove does not bring it back.
+	Absent bool `json:"absent,omitempty"`
 }
 
 // String prints the address as "addr PREFIX dev LINK".
 func (a Addr) String() string {
 	s := fmt.Sprintf("addr %s dev %s", a.Prefix, a.Link)
+	if a.Absent {
+		return "no " + s
+	}
 	if a.Peer.IsValid() {
 		s += " peer " + a.Peer.String()
 	}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// object is a JSON object whose values stay as they came; unknown fields survive every change.
+type object map[string]json.RawMessage
+
+func parseObject(what string, b []byte) (object, error) {
+	if len(b) > maxConf {
+		return nil, model.Faultf(model.CodeDecode, "", "%s: %d bytes, at most %d", what, len(b), maxConf)
+	}
+	var o object
+	if err := json.Unmarshal(b, &o); err != nil {
+		return nil, decodeFault(what, b, err)
+	}
+	if o == nil {
+		return nil, model.Faultf(model.CodeDecode, "", "%s: null instead of an object", what)
+	}
+	return o, nil
+}
+
+// decodeFault says where in the text decoding stopped.
+func decodeFault(what string, b []byte, err error) error {
+	var syntax *json.SyntaxError
+	var typ *json.UnmarshalTypeError
+	switch {
+	case len(bytes.TrimSpace(b)) == 0:
+		return model.Faultf(model.CodeDecode, "", "%s: empty", what)
+	case errors.As(err, &syntax):
+		line, col := place(b, syntax.Offset)
+		return model.Faultf(model.CodeDecode, "", "%s: line %d column %d: %w", what, line, col, err)
+	case errors.As(err, &typ):
+		return model.Faultf(model.CodeDecode, "", "%s: %s is %s, want %s", what, fieldName(typ.Field), typ.Value, typ.Type)
+	}
+	return model.Faultf(model.CodeDecode, "", "%s: %w", what, err)
+}
+
+func fieldName(s string) string {
+	if s == "" {
+		return "it"
+	}
+	return s
+}
+
+func place(b []byte, offset int64) (line, col int) {
+	seen := b[:min(max(offset-1, 0), int64(len(b)))]
+	line = bytes.Count(seen, []byte("\n")) + 1
+	return line, len(seen) - bytes.LastIndexByte(seen, '\n')
+}
+
+// get decodes one field; an absent or null one leaves v as it is.
+func (o object) get(what, key string, v any) error {
+	raw, ok := o[key]
+	if !ok {
+		return nil
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		var typ *json.UnmarshalTypeError
+		if errors.As(err, &typ) {
+			name := key
+			if typ.Field != "" {
+				name += "." + typ.Field
+			}
+			return model.Faultf(model.CodeDecode, "", "%s: %s is %s, want %s", what, name, typ.Value, typ.Type)
+		}
+		return model.Faultf(model.CodeDecode, "", "%s: %s: %w", what, key, err)
+	}
+	return nil
+}
+
+func (o object) set(key string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("field %s: %w", key, err)
+	}
+	o[key] = b
+	return nil
+}
+
+// raw is the object as JSON with sorted keys.
+func (o object) raw() (json.RawMessage, error) {
+	b, err := json.Marshal(o)
+	if err != nil {
+		return nil, fmt.Errorf("plugin configuration: %w", err)
+	}
+	return b, nil
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Decode decodes a part of a configuration. field names it in the error; a value of the wrong type is named with its
+// own path.
+func Decode(field string, raw json.RawMessage, v any) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	err := json.Unmarshal(raw, v)
+	if err == nil {
+		return nil
+	}
+	var typ *json.UnmarshalTypeError
+	if errors.As(err, &typ) {
+		name := strings.Trim(field+"."+typ.Field, ".")
+		return model.Faultf(model.CodeDecode, "", "configuration: %s is %s, want %s", name, typ.Value, typ.Type)
+	}
+	return model.Faultf(model.CodeDecode, "", "configuration: %s: %w", field, err)
+}
+
+// Invalid is the error for a setting that cannot be used.
+func Invalid(hint, format string, args ...any) error {
+	return model.Faultf(model.CodeInvalidConf, hint, format, args...)
+}
+
+// CheckArgs refuses CNI_ARGS keys that nobody knows, unless IgnoreUnknown is set. What Kubernetes' runtimes send is known.
+func CheckArgs(args [][2]string) error {
+	var unknown []string
+	ignore := false
+	for _, kv := range args {
+		switch kv[0] {
+		case "IgnoreUnknown":
+			ignore = kv[1] == "1" || strings.EqualFold(kv[1], "true")
+		case "IP", "GATEWAY", "MAC":
+		default:
+			if !strings.HasPrefix(kv[0], "K8S_POD_") {
+				unknown = append(unknown, kv[0])
+			}
+		}
+	}
+	if len(unknown) == 0 || ignore {
+		return nil
+	}
+	return model.Faultf(model.CodeInvalidEnv, "add IgnoreUnknown=1 to have them ignored",
+		"environment: CNI_ARGS: unknown keys %q", strings.Join(unknown, ", "))
+}
+
+// Arg is the value of the last pair of that name.
+func Arg(args [][2]string, name string) string {
+	value := ""
+	for _, kv := range args {
+		if kv[0] == name {
+			value = kv[1]
+		}
+	}
+	return value
+}
+
+// Routes are the routes of a configuration.
+type Routes []model.Route
+
+// Check refuses routes that the kernel would refuse.
+func (r Routes) Check() error {
+	for i, route := range r {
+		if !route.Dst.IsValid() {
+			return Invalid("", "ipam.routes[%d].dst is missing", i)
+		}
+		if route.Dst.Masked() != route.Dst {
+			return Invalid("write "+route.Dst.Masked().String(), "ipam.routes[%d].dst %s has host bits set", i, route.Dst)
+		}
+		if route.GW.IsValid() && route.GW.Is4() != route.Dst.Addr().Is4() {
+			return Invalid("", "ipam.routes[%d]: dst %s and gw %s are of different families", i, route.Dst, route.GW)
+		}
+	}
+	return nil
+}
+
+// ParseAddr reads an address that may carry a prefix length, as the conventions for "ips" permit.
+func ParseAddr(s string) (netip.Addr, error) {
+	s = strings.TrimSpace(s)
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return p.Addr().Unmap(), nil
+	}
+	a, err := netip.ParseAddr(s)
+	return a.Unmap(), err
+}
+
+// OnePerFamily refuses several addresses of a family where the version of the specification had no room for them.
+func OnePerFamily(cniVersion string, v4, v6 int) error {
+	if v4 <= 1 && v6 <= 1 || cniVersion != "" && cniVersion != "0.1.0" && cniVersion != "0.2.0" {
+		return nil
+	}
+	return Invalid("use cniVersion 0.3.0 or newer",
+		"cniVersion %q does not support more than one address per family (%d IPv4, %d IPv6)", cniVersion, v4, v6)
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ipam says what gives addresses to attachments, in the terms of a CNI IPAM plugin. The ways themselves are in
+// hostlocal and static.
+package ipam
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Ask is what an allocator is asked for.
+type Ask struct {
+	// Conf is the whole plugin object: the allocator's own settings are in "ipam", and it also knows runtimeConfig, args
+	// and cniVersion.
+	Conf        json.RawMessage
+	Network     string
+	ContainerID string
+	IfName      string
+	// Args are the pairs of CNI_ARGS.
+	Args [][2]string
+	// Held are the addresses that the caller's own memory says this attachment has. Del and Check then look only there;
+	// without them an allocator searches.
+	Held []netip.Addr
+}
+
+// Key is the attachment that is asked for.
+func (a Ask) Key() model.AttachmentKey {
+	return model.AttachmentKey{Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName}
+}
+
+// Allocator gives and takes back addresses. Errors are *model.Fault with the right CNI code.
+type Allocator interface {
+	// Type is the name in "ipam": {"type": …}.
+	Type() string
+	// Keys are the keys that the allocator knows below "ipam", dotted for nested objects and with [] for lists
+	// ("ranges[][].subnet").
+	Keys() []string
+	// Validate refuses a configuration (the whole plugin object) that can never give an address.
+	Validate(conf json.RawMessage) error
+	// Add reserves addresses. Its result names no interfaces.
+	Add(ctx context.Context, ask Ask) (model.Result, error)
+	// Del gives back what the attachment has; nothing to give back is no error.
+	Del(ctx context.Context, ask Ask) error
+	// Check tells whether the attachment still has what prev says.
+	Check(ctx context.Context, ask Ask, prev model.Result) error
+	// Status tells whether Add could succeed, without side effects.
+	Status(ctx context.Context, ask Ask) error
+	// GC takes back what belongs to the network and to none of the valid attachments.
+	GC(ctx context.Context, ask Ask, valid []model.AttachmentKey) error
+}
