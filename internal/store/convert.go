@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+type metadata struct {
+	UID         string            `json:"uid"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// Node is the object as the model's node.
+func (o Object) Node() (model.Node, error) {
+	var n struct {
+		Metadata metadata `json:"metadata"`
+		Spec     struct {
+			PodCIDR  string   `json:"podCIDR"`
+			PodCIDRs []string `json:"podCIDRs"`
+		} `json:"spec"`
+		Status struct {
+			Addresses []struct {
+				Type    string `json:"type"`
+				Address string `json:"address"`
+			} `json:"addresses"`
+		} `json:"status"`
+	}
+	if err := o.decode(&n); err != nil {
+		return model.Node{}, err
+	}
+	node := model.Node{Name: o.Key.Name, Labels: n.Metadata.Labels, Annotations: n.Metadata.Annotations}
+	cidrs, field := n.Spec.PodCIDRs, "spec.podCIDRs"
+	switch {
+	case len(cidrs) == 0 && n.Spec.PodCIDR != "":
+		cidrs, field = []string{n.Spec.PodCIDR}, "spec.podCIDR"
+	case len(cidrs) > 0 && n.Spec.PodCIDR != "" && n.Spec.PodCIDR != cidrs[0]:
+		return node, o.fault("leave spec.podCIDR out, or make it the first of spec.podCIDRs",
+			"spec.podCIDR %q contradicts spec.podCIDRs %q", n.Spec.PodCIDR, cidrs)
+	}
+	for i, s := range cidrs {
+		p, err := o.prefix(fmt.Sprintf("%s[%d]", field, i), s)
+		if err != nil {
+			return node, err
+		}
+		node.PodCIDRs = append(node.PodCIDRs, p)
+	}
+	for i, a := range n.Status.Addresses {
+		if a.Type != "InternalIP" {
+			continue
+		}
+		ip, err := o.addr(fmt.Sprintf("status.addresses[%d].address", i), a.Address)
+		if err != nil {
+			return node, err
+		}
+		node.Addrs = append(node.Addrs, ip)
+	}
+	return node, nil
+}
+
+// Pod is the object as the model's pod. A pod without a uid gets one that is derived from its name, so that everybody
+// who reads the same manifest knows it by the same one.
+func (o Object) Pod() (model.Pod, error) {
+	var p struct {
+		Metadata metadata `json:"metadata"`
+		Spec     struct {
+			NodeName    string `json:"nodeName"`
+			HostNetwork bool   `json:"hostNetwork"`
+		} `json:"spec"`
+		Status struct {
+			Phase  string                `json:"phase"`
+			PodIP  string                `json:"podIP"`
+			PodIPs []struct{ IP string } `json:"podIPs"`
+		} `json:"status"`
+	}
+	if err := o.decode(&p); err != nil {
+		return model.Pod{}, err
+	}
+	pod := model.Pod{
+		Namespace: o.Key.Namespace, Name: o.Key.Name, UID: p.Metadata.UID, Node: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork,
+		Phase: p.Status.Phase, Labels: p.Metadata.Labels, Annotations: p.Metadata.Annotations,
+	}
+	if pod.UID == "" {
+		pod.UID = DeriveUID(o.Key)
+	}
+	if len(p.Status.PodIPs) == 0 && p.Status.PodIP != "" {
+		p.Status.PodIPs = []struct{ IP string }{{p.Status.PodIP}}
+	}
+	for i, s := range p.Status.PodIPs {
+		ip, err := o.addr(fmt.Sprintf("status.podIPs[%d].ip", i), s.IP)
+		if err != nil {
+			return pod, err
+		}
+		pod.IPs = append(pod.IPs, ip)
+	}
+	return pod, nil
+}
+
+// Namespace is the object as the model's namespace.
+func (o Object) Namespace() (model.Namespace, error) {
+	var n struct {
+		Metadata metadata `json:"metadata"`
+	}
+	err := o.decode(&n)
+	return model.Namespace{Name: o.Key.Name, Labels: n.Metadata.Labels}, err
+}
+
+// DeriveUID is the uid of an object whose manifest has none.
+func DeriveUID(k Key) string {
+	sum := sha256.Sum256([]byte("weft uid " + k.Group + " " + k.String()))
+	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
+}
+
+// Cluster is the model's picture of the objects: sorted, objects that cannot be understood left out and told about.
+// Self is left empty.
+func Cluster(objects []Object) (model.Cluster, []error) {
+	var c model.Cluster
+	var problems []error
+	add := func(err error, keep func()) {
+		if err != nil {
+			problems = append(problems, err)
+			return
+		}
+		keep()
+	}
+	for _, o := range objects {
+		switch {
+		case o.Is("Node"):
+			n, err := o.Node()
+			add(err, func() { c.Nodes = append(c.Nodes, n) })
+		case o.Is("Pod"):
+			p, err := o.Pod()
+			add(err, func() { c.Pods = append(c.Pods, p) })
+		case o.Is("Namespace"):
+			n, err := o.Namespace()
+			add(err, func() { c.Namespaces = append(c.Namespaces, n) })
+		}
+	}
+	slices.SortFunc(c.Nodes, func(a, b model.Node) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Namespaces, func(a, b model.Namespace) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Pods, func(a, b model.Pod) int {
+		if n := strings.Compare(a.Namespace, b.Namespace); n != 0 {
+			return n
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return c, problems
+}
+
+func (o Object) decode(into any) error {
+	if err := json.Unmarshal(o.Raw, into); err != nil {
+		return o.fault("compare with `kubectl explain "+strings.ToLower(o.Key.Kind)+"`", "%w", err)
+	}
+	return nil
+}
+
+func (o Object) fault(hint, format string, args ...any) error {
+	return model.Faultf(model.CodeInvalidConf, hint, "%s: %w", o.Key, fmt.Errorf(format, args...))
+}
+
+func (o Object) prefix(field, s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return p, o.fault(`write for example "10.244.1.0/24"`, "%s %q is no prefix", field, s)
+	}
+	if p.Addr().Is4In6() {
+		return p, o.fault("write the IPv4 form", "%s %q is an IPv4 prefix in IPv6 clothes", field, s)
+	}
+	if p != p.Masked() {
+		return p, o.fault(fmt.Sprintf("write %q", p.Masked()), "%s %q has bits set behind the prefix length", field, s)
+	}
+	return p, nil
+}
+
+func (o Object) addr(field, s string) (netip.Addr, error) {
+	ip, err := netip.ParseAddr(s)
+	if err != nil || ip.Zone() != "" {
+		return ip, o.fault(`write for example "192.168.0.1"`, "%s %q is no IP address", field, s)
+	}
+	return ip.Unmap(), nil
+}

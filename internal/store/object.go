@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// What callers of a store branch on.
+var (
+	ErrNotFound = errors.New("not found")
+	ErrExists   = errors.New("exists already")
+	// ErrConflict: the object was changed since it was read. Read it again.
+	ErrConflict = errors.New("changed since it was read")
+)
+
+// Key names an object.
+type Key struct {
+	Group     string `json:"group,omitempty"` // of the apiVersion; empty for the core kinds
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// NodeKey, PodKey and NamespaceKey name the kinds that weft understands.
+func NodeKey(name string) Key { return Key{Kind: "Node", Name: name} }
+
+// PodKey names a pod.
+func PodKey(namespace, name string) Key { return Key{Kind: "Pod", Namespace: namespace, Name: name} }
+
+// NamespaceKey names a namespace.
+func NamespaceKey(name string) Key { return Key{Kind: "Namespace", Name: name} }
+
+// String is "Kind namespace/name".
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Kind + " " + k.Name
+	}
+	return k.Kind + " " + k.Namespace + "/" + k.Name
+}
+
+// Object is one object as it is kept.
+type Object struct {
+	Key     Key             `json:"key"`
+	Version string          `json:"version"`
+	Raw     json.RawMessage `json:"raw"`
+}
+
+// Event says that an object came, changed or went.
+type Event struct {
+	Type   EventType
+	Object Object // for Deleted: as it was last
+	Err    error  // for Faulty: what is wrong
+}
+
+// EventType is what happened to an object.
+type EventType string
+
+// What can happen to an object.
+const (
+	Added    EventType = "added"
+	Modified EventType = "modified"
+	Deleted  EventType = "deleted"
+	// Faulty: something cannot be read or understood; told once for as long as it lasts.
+	Faulty EventType = "faulty"
+)
+
+type header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Name      string `json:"name"`
+		Namespace string `json:"namespace"`
+	} `json:"metadata"`
+}
+
+// A label of RFC 1123, and several of them joined by dots.
+var (
+	label     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+	subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+)
+
+// NewObject makes an Object of an object's JSON. It refuses one without apiVersion, kind or a usable name, and a Node,
+// Pod or Namespace that cannot be understood.
+func NewObject(raw []byte) (Object, error) {
+	var h header
+	if err := json.Unmarshal(raw, &h); err != nil {
+		return Object{}, model.Faultf(model.CodeDecode, "apiVersion, kind and metadata.name are texts; put quotes around a name like \"on\" or \"1\"", "manifest: %w", err)
+	}
+	if h.APIVersion == "" {
+		return Object{}, missing("apiVersion", `for a Pod write "apiVersion: v1"`)
+	}
+	if h.Kind == "" {
+		return Object{}, missing("kind", `write for example "kind: Pod"`)
+	}
+	key := Key{Kind: h.Kind, Namespace: h.Metadata.Namespace, Name: h.Metadata.Name}
+	if group, _, ok := strings.Cut(h.APIVersion, "/"); ok {
+		key.Group = group
+	}
+	if key.Name == "" {
+		return Object{}, missing("metadata.name", "give the "+h.Kind+" a name")
+	}
+	if key.Group == "" && key.Kind == "Pod" && key.Namespace == "" {
+		key.Namespace = "default"
+	}
+	if err := checkNames(key); err != nil {
+		return Object{}, err
+	}
+	fields, err := decodeFields(raw)
+	if err != nil {
+		return Object{}, fmt.Errorf("manifest of %s: %w", key, err)
+	}
+	canonical, err := json.Marshal(fields) // keys sorted, blanks gone
+	if err != nil {
+		return Object{}, fmt.Errorf("manifest of %s: %w", key, err)
+	}
+	sum := sha256.Sum256(canonical)
+	o := Object{Key: key, Version: hex.EncodeToString(sum[:8]), Raw: canonical}
+	return o, understand(o)
+}
+
+// decodeFields keeps all digits of numbers.
+func decodeFields(raw []byte) (fields map[string]any, err error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	return fields, dec.Decode(&fields)
+}
+
+func understand(o Object) (err error) {
+	switch {
+	case o.Is("Node"):
+		_, err = o.Node()
+	case o.Is("Pod"):
+		_, err = o.Pod()
+	case o.Is("Namespace"):
+		_, err = o.Namespace()
+	}
+	return err
+}
+
+// Is tells whether the object is of that core kind.
+func (o Object) Is(kind string) bool { return o.Key.Group == "" && o.Key.Kind == kind }
+
+func missing(field, hint string) error {
+	return model.Faultf(model.CodeInvalidConf, hint, "field %s is missing", field)
+}
+
+func checkNames(k Key) error {
+	const dns = "lower case letters, digits and '-', beginning and ending with a letter or digit, at most %d of them"
+	if k.Group == "" && (k.Kind == "Pod" || k.Kind == "Node") {
+		if len(k.Name) > 253 || !subdomain.MatchString(k.Name) {
+			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf(dns, 253), "%s: metadata.name %q cannot be used", k.Kind, k.Name)
+		}
+	} else if k.Group == "" && k.Kind == "Namespace" {
+		if len(k.Name) > 63 || !label.MatchString(k.Name) {
+			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf(dns, 63), "Namespace: metadata.name %q cannot be used", k.Name)
+		}
+	} else if k.Name == "." || k.Name == ".." || strings.ContainsAny(k.Name, "/%\x00") {
+		return model.Faultf(model.CodeInvalidConf, "leave out '/' and '%'", "%s: metadata.name %q cannot be used", k.Kind, k.Name)
+	}
+	if k.Namespace != "" && (len(k.Namespace) > 63 || !label.MatchString(k.Namespace)) {
+		return model.Faultf(model.CodeInvalidConf, fmt.Sprintf(dns, 63), "%s: metadata.namespace %q cannot be used", k, k.Namespace)
+	}
+	return nil
+}
