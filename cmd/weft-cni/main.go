@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command weft-cni is the CNI plugin that hands its calls to the weft agent. It starts once per call: nothing but the
+// standard library's system calls, internal/shim and internal/wire may be imported here.
+package main
+
+import (
+	"syscall"
+
+	"github.com/weft-net/weft/internal/shim"
+)
+
+func main() {
+	syscall.Exit(shim.Run(shim.Env{
+		Environ: syscall.Environ(), Stdin: 0, Stdout: 1, Stderr: 2, UnixNano: unixNano, Pid: syscall.Getpid(),
+	}))
+}
+
+func unixNano() int64 {
+	var tv syscall.Timeval
+	if err := syscall.Gettimeofday(&tv); err != nil {
+		return 0
+	}
+	return tv.Nano()
+}

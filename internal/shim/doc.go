@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package shim hands a CNI call to the agent: environment, stdin and the namespace's descriptor go over a unix socket,
+// an exit code and stdout come back. It is all that weft-cni does, and weft-cni starts once per call, so this package
+// uses bare system calls: each of os, fmt, net and encoding/json would cost more than its work.
+//
+// # While the agent is away
+//
+// Away means: no socket, refused, or no sign within half a second. Then VERSION is answered here as always, ADD, CHECK
+// and GC fail with code 11 (try again later) and STATUS with 50, all in under a second; DEL is written to a queue beside
+// the socket and reported done: the agent does it when it is back, before anything else of that attachment.
+//
+// An agent that said "busy" is waited for, but no longer than wire.CallMillis (60 s).
+package shim

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"syscall"
+
+	"github.com/weft-net/weft/internal/wire"
+)
+
+// Env is the outside world; main hands it in.
+type Env struct {
+	Environ []string
+	// Stdin, Stdout and Stderr are descriptors.
+	Stdin, Stdout, Stderr int
+	// UnixNano is the clock and Pid the process, which together name an entry of the queue.
+	UnixNano func() int64
+	Pid      int
+}
+
+// The codes of the CNI specification that are given here (model.Code, which this package must not import).
+const (
+	codeEnv     = 4
+	codeIO      = 5
+	codeConf    = 7
+	codeAgain   = 11
+	codeNoReady = 50
+)
+
+const about = "weft-cni: a CNI plugin that hands its calls to the weft agent; a container runtime executes it (CNI_COMMAND is not set)\n"
+
+const versions = `{"cniVersion":"1.1.0","supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}` + "\n"
+
+// call is one CNI call on its way.
+type call struct {
+	env     Env
+	command string
+	frame   []byte // the request; its header is written last
+	conf    []byte // the part of frame that is the configuration
+	socket  string
+}
+
+// Run does the call and returns the exit code.
+func Run(env Env) int {
+	c := call{env: env, command: getenv(env.Environ, "CNI_COMMAND")}
+	if c.command == "" {
+		put(env.Stderr, []byte(about))
+		return 0
+	}
+	if c.command == "VERSION" {
+		return c.give(0, []byte(versions))
+	}
+	if code, msg := c.read(); code != 0 {
+		return c.fail(code, msg, "")
+	}
+	c.socket = wire.Socket(c.conf)
+	if c.socket[0] != '/' || len(c.socket) >= maxPath {
+		return c.fail(codeConf, "socket "+c.socket+": not an absolute path of at most 107 bytes", "name the agent's socket in the key socket")
+	}
+	exit, out, err := c.exchange()
+	if err == nil {
+		return c.give(exit, out)
+	}
+	return c.away(err)
+}
+
+const maxPath = 108 // sockaddr_un
+
+// read gathers the environment and stdin into the frame; a code other than 0 says what is wrong.
+func (c *call) read() (code int, msg string) {
+	b := wire.AppendEnv(make([]byte, wire.RequestHeader, 8<<10), c.env.Environ)
+	start := len(b)
+	if start-wire.RequestHeader > wire.MaxEnv {
+		return codeEnv, wire.ErrEnv.Error()
+	}
+	for {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		n, err := syscall.Read(c.env.Stdin, b[len(b):cap(b)])
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return codeIO, "stdin: " + err.Error()
+		}
+		if n <= 0 {
+			break
+		}
+		if b = b[:len(b)+n]; len(b)-start > wire.MaxConf {
+			return codeConf, wire.ErrConf.Error()
+		}
+	}
+	c.frame, c.conf = b, b[start:]
+	return 0, ""
+}
+
+// away answers without the agent; why is what kept it from answering.
+func (c *call) away(why error) int {
+	msg := "weft agent does not answer at " + c.socket + ": " + why.Error()
+	const hint = "is `weft agent` running on this node?"
+	switch c.command {
+	case "ADD", "CHECK", "GC":
+		return c.fail(codeAgain, msg, hint)
+	case "STATUS":
+		return c.fail(codeNoReady, msg, hint)
+	case "DEL":
+		if path, err := c.keep(); err != nil {
+			return c.fail(codeIO, "DEL can not be kept for later: "+path+": "+err.Error(), msg+"; "+hint)
+		}
+		return 0
+	}
+	return c.fail(codeEnv, "CNI_COMMAND: unknown value "+c.command, "")
+}
+
+// give hands an answer to the runtime.
+func (c *call) give(exit int, out []byte) int {
+	if !put(c.env.Stdout, out) {
+		return 1
+	}
+	return exit
+}
+
+// fail hands a CNI error object to the runtime.
+func (c *call) fail(code int, msg, details string) int {
+	version, found := wire.Field(c.conf, "cniVersion")
+	if !found {
+		version = "0.1.0" // what a configuration without the key means
+	}
+	b := wire.AppendString([]byte(`{"cniVersion":`), version)
+	b = append(b, `,"code":`...)
+	if code >= 10 {
+		b = append(b, byte('0'+code/10))
+	}
+	b = append(b, byte('0'+code%10))
+	b = wire.AppendString(append(b, `,"msg":`...), msg)
+	if details != "" {
+		b = wire.AppendString(append(b, `,"details":`...), details)
+	}
+	return c.give(1, append(b, "}\n"...))
+}
+
+func getenv(environ []string, name string) string {
+	for _, e := range environ {
+		if len(e) > len(name) && e[len(name)] == '=' && e[:len(name)] == name {
+			return e[len(name)+1:]
+		}
+	}
+	return ""
+}
+
+func put(fd int, b []byte) bool {
+	for len(b) > 0 {
+		n, err := syscall.Write(fd, b)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return false
+		}
+		b = b[n:]
+	}
+	return true
+}
