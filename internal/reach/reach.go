@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// Endpoint is somebody who can be reached.
+type Endpoint struct {
+	Name  string
+	NS    *netns.NS
+	Addrs []netip.Addr
+	// Problem says why the endpoint cannot be tried; all its pairs then fail with it, in the families of Addrs or, when
+	// there are none, in those that the other endpoint has.
+	Problem string
+}
+
+// Config says what to try.
+type Config struct {
+	Endpoints []Endpoint
+	// Timeout bounds one pair; 2 s when 0.
+	Timeout time.Duration
+	// Parallel is how many pairs are tried at a time; 64 when 0.
+	Parallel int
+	// Expect tells whether a pair should reach; nil: all should.
+	Expect func(from, to string, proto Proto) bool
+}
+
+type pair struct {
+	from, to int
+	proto    Proto
+	err      error
+}
+
+// Run tries every pair. It fails only when it cannot try; pairs that do not reach are in the report.
+func Run(ctx context.Context, c Config) (Report, error) {
+	if c.Timeout == 0 {
+		c.Timeout = 2 * time.Second
+	}
+	if c.Parallel == 0 {
+		c.Parallel = 64
+	}
+	listeners, err := listenAll(c.Endpoints, c.Timeout)
+	if err != nil {
+		return Report{}, err
+	}
+	defer listeners.close()
+	pairs := pairsOf(c.Endpoints)
+	p := prober{endpoints: c.Endpoints, listeners: listeners, timeout: c.Timeout}
+	work := make(chan *pair)
+	var wg sync.WaitGroup
+	for range min(c.Parallel, len(pairs)) {
+		wg.Go(func() {
+			for q := range work {
+				q.err = p.try(ctx, *q)
+			}
+		})
+	}
+	for i := range pairs {
+		work <- &pairs[i]
+	}
+	close(work)
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return Report{}, fmt.Errorf("reach: %w", err)
+	}
+	return report(c, pairs), nil
+}
+
+func pairsOf(endpoints []Endpoint) []pair {
+	var pairs []pair
+	for i, from := range endpoints {
+		for j, to := range endpoints {
+			if i == j {
+				continue
+			}
+			for _, proto := range Protos() {
+				if from.speaks(proto, to) && to.speaks(proto, from) {
+					pairs = append(pairs, pair{from: i, to: j, proto: proto})
+				}
+			}
+		}
+	}
+	return pairs
+}
+
+// speaks tells whether e has an address of the protocol's family, or might have had one if it were well.
+func (e Endpoint) speaks(p Proto, other Endpoint) bool {
+	if e.Problem != "" && len(e.Addrs) == 0 {
+		return len(other.Addrs) == 0 || len(other.family(p)) > 0
+	}
+	return len(e.family(p)) > 0
+}
+
+func (e Endpoint) family(p Proto) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range e.Addrs {
+		if a.Is6() == p.is6() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func report(c Config, pairs []pair) Report {
+	r := Report{Pairs: len(pairs), Failed: []Failure{}, Cells: make([][]Cell, len(c.Endpoints))}
+	for i, e := range c.Endpoints {
+		r.Names = append(r.Names, e.Name)
+		r.Cells[i] = make([]Cell, len(c.Endpoints))
+	}
+	for _, p := range pairs {
+		from, to := c.Endpoints[p.from].Name, c.Endpoints[p.to].Name
+		expected := c.Expect == nil || c.Expect(from, to, p.proto)
+		cell := &r.Cells[p.from][p.to]
+		cell.Pairs++
+		if p.err != nil {
+			r.Failed = append(r.Failed, Failure{From: from, To: to, Proto: p.proto, Error: p.err.Error(), Expected: expected})
+			continue
+		}
+		cell.Reached++
+		r.Reached++
+		if !expected {
+			r.Unexpected++
+		}
+	}
+	return r
+}
+
+// prober tries pairs.
+type prober struct {
+	endpoints []Endpoint
+	listeners listeners
+	timeout   time.Duration
+}
+
+func (p prober) try(ctx context.Context, q pair) error {
+	from, to := p.endpoints[q.from], p.endpoints[q.to]
+	for _, e := range []Endpoint{to, from} {
+		if e.Problem != "" {
+			return errors.New(e.Problem)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	for _, addr := range to.family(q.proto) {
+		if err := p.tryAddr(ctx, from, to, addr, q.proto); err != nil {
+			return fmt.Errorf("to %s: %w", addr, tidy(err))
+		}
+	}
+	return nil
+}
+
+func (p prober) tryAddr(ctx context.Context, from, to Endpoint, addr netip.Addr, proto Proto) error {
+	if proto.name() == "icmp" {
+		return ping(ctx, from.NS, addr)
+	}
+	l, ok := p.listeners[listenKey{to.Name, addr, proto}]
+	if !ok {
+		return errors.New("nobody listens")
+	}
+	if l.err != nil {
+		return l.err
+	}
+	if proto.name() == "tcp" {
+		return tryTCP(ctx, from.NS, l.addr, to.Name)
+	}
+	return tryUDP(ctx, from.NS, l.addr, to.Name)
+}

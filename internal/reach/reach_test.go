@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+
+// pairOfNodes are two namespaces a and b with a wire between them.
+func pairOfNodes(t *testing.T) (a, b Endpoint) {
+	nsA, nsB := nettest.NS(t, "a"), nettest.NS(t, "b")
+	nettest.Run(t, nsA, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", nsB.Path())
+	set := func(ns *netns.NS, addrs ...string) {
+		nettest.Run(t, ns, "ip", "link", "set", "lo", "up")
+		for _, a := range addrs {
+			nettest.Run(t, ns, "ip", "addr", "add", a, "dev", "eth0", "nodad")
+		}
+		nettest.Run(t, ns, "ip", "link", "set", "eth0", "up")
+	}
+	set(nsA, "10.0.0.1/24", "fd00::1/64")
+	set(nsB, "10.0.0.2/24", "fd00::2/64")
+	a = Endpoint{Name: "a", NS: nsA, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}}
+	b = Endpoint{Name: "default/b", NS: nsB, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::2")}}
+	return a, b
+}
+
+func run(t *testing.T, c Config) Report {
+	t.Helper()
+	c.Timeout = time.Second
+	r, err := Run(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestEverybodyReaches(t *testing.T) {
+	a, b := pairOfNodes(t)
+	twin := b // a hostNetwork pod has its node's namespace and addresses
+	twin.Name = "default/twin"
+	got := run(t, Config{Endpoints: []Endpoint{a, b, twin}})
+	want := Report{
+		Pairs: 36, Reached: 36, Failed: []Failure{}, Names: []string{"a", "default/b", "default/twin"},
+		Cells: [][]Cell{{{}, {6, 6}, {6, 6}}, {{6, 6}, {}, {6, 6}}, {{6, 6}, {6, 6}, {}}},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if !got.OK() {
+		t.Error("not OK")
+	}
+}
+
+func TestWhatIsBlockedIsNamed(t *testing.T) {
+	a, b := pairOfNodes(t)
+	nettest.Run(t, b.NS, "nft", `table inet t {
+	chain in {
+		type filter hook input priority 0
+		icmpv6 type echo-request drop
+		ip protocol udp drop
+		meta l4proto tcp ip6 daddr fd00::2 tcp flags syn reject with tcp reset
+	}
+	}
+	`)
+	got := run(t, Config{Endpoints: []Endpoint{a, b}, Expect: func(_, to string, p Proto) bool { return p != ICMP6 }})
+	want := []Failure{
+		{From: "a", To: "default/b", Proto: ICMP6, Error: "to fd00::2: no answer"},
+		{From: "a", To: "default/b", Proto: TCP6, Error: "to fd00::2: connection refused", Expected: true},
+		{From: "a", To: "default/b", Proto: UDP4, Error: "to 10.0.0.2: no answer", Expected: true},
+		// What b asks is answered, but b's filter drops answers by UDP too.
+		{From: "default/b", To: "a", Proto: UDP4, Error: "to 10.0.0.1: no answer", Expected: true},
+	}
+	if d := cmp.Diff(want, got.Failed); d != "" {
+		t.Error(d)
+	}
+	if got.OK() || got.Pairs != 12 || got.Reached != 8 || got.Unexpected != 1 {
+		t.Errorf("OK %v, pairs %d, reached %d, unexpected %d; want false, 12, 8, 1 (b reaches a by icmp6)",
+			got.OK(), got.Pairs, got.Reached, got.Unexpected)
+	}
+}
+
+func TestTheWrongOneAnswers(t *testing.T) {
+	a, b := pairOfNodes(t)
+	c := b
+	c.Name, c.Addrs = "default/c", []netip.Addr{netip.MustParseAddr("10.0.0.3")}
+	nettest.Run(t, b.NS, "ip", "addr", "add", "10.0.0.3/24", "dev", "eth0")
+	l, err := listenAll([]Endpoint{b}, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	at := l[listenKey{"default/b", netip.MustParseAddr("10.0.0.2"), TCP4}].addr
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := tryTCP(ctx, a.NS, at, c.Name); err == nil || err.Error() != "default/b answered" {
+		t.Errorf("got %v, want default/b answered", err)
+	}
+}
+
+func TestTroubledEndpointsFail(t *testing.T) {
+	a, b := pairOfNodes(t)
+	b.NS, b.Addrs, b.Problem = nil, nil, "pod is Pending"
+	got := run(t, Config{Endpoints: []Endpoint{a, b}})
+	if got.Pairs != 12 || got.Reached != 0 || len(got.Failed) != 12 || got.Failed[0].Error != "pod is Pending" {
+		t.Errorf("got %+v, want 12 pairs that fail because the pod is Pending", got)
+	}
+	b.Addrs, b.Problem = []netip.Addr{netip.MustParseAddr("10.0.0.2")}, ""
+	b.NS = nettest.NS(t, "c")
+	got = run(t, Config{Endpoints: []Endpoint{a, b}})
+	if got.Pairs != 6 || got.OK() {
+		t.Errorf("got %+v, want 6 pairs of one family, none reached", got)
+	}
+}
+
+func TestOneFamilyIsNoPairOfTheOther(t *testing.T) {
+	a, b := pairOfNodes(t)
+	b.Addrs = b.Addrs[:1]
+	got := run(t, Config{Endpoints: []Endpoint{a, b}})
+	if got.Pairs != 6 || got.Reached != 6 {
+		t.Errorf("got %+v, want 6 of 6", got)
+	}
+}
