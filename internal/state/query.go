@@ -2,6 +2,8 @@
 
 package state
 
+import "net/netip"
+
 // Query is something a planner must know of the kernel before it plans. Exactly one of the fields beside Space is set.
 type Query struct {
 	Space SpaceName `json:"space"`
@@ -13,6 +15,8 @@ type Query struct {
 	Sysctl string `json:"sysctl,omitempty"`
 	// Routes asks for the routes over a link.
 	Routes string `json:"routes,omitempty"`
+	// LinkOf asks for the link that holds an address, with all its addresses.
+	LinkOf netip.Addr `json:"linkOf,omitzero"`
 }
 
 // Answer is what the kernel said to a query. A thing that is not there has Found false.
