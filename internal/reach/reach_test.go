@@ -69,7 +69,7 @@ func TestWhatIsBlockedIsNamed(t *testing.T) {
 		type filter hook input priority 0
 		icmpv6 type echo-request drop
 		ip protocol udp drop
-		meta l4proto tcp ip6 daddr fd00::2 tcp flags syn reject with tcp reset
+		meta l4proto tcp ip6 daddr fd00::2 tcp flags & (syn | ack) == syn reject with tcp reset
 	}
 	}
 	`)
