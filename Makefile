@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# make build   the programs, in bin/; bin/cni is a CNI binary directory
+# make test    everything that must hold, in throw-away namespaces
+# make demo    a cluster of pods on this machine, in a minute (root)
+# make lint    what the linter knows; the laws are tests (internal/house)
+# make bench   weft beside the reference plugins (root)
+
+SHELL       := /bin/bash
+GO          ?= go
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GOFLAGS_    := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+PLUGINS     := bridge host-local loopback ptp static
+CACHE       ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weft
+PEER        := $(CACHE)/plugins-v1.9.1
+LINT        := $(CACHE)/golangci-lint-v2.15.0
+BENCH_N     ?= 100
+BENCH_FLAGS ?= --concurrency 1,8,32 --pods 10,250,1000
+
+export CGO_ENABLED := 0
+
+.PHONY: all build test lint demo bench clean deps
+
+all: build
+
+build:
+	$(GO) build $(GOFLAGS_) -o bin/ ./cmd/...
+	$(GO) build $(GOFLAGS_) -o bin/bench-empty ./test/empty
+	@mkdir -p bin/cni
+	@for p in $(PLUGINS); do ln -sfn ../weft-plugin bin/cni/$$p; done
+	@ln -sfn ../weft-cni bin/cni/weft-cni
+
+deps:
+	@test/deps.sh test
+
+test: deps build
+	$(GO) vet ./...
+	$(GO) test -timeout 20m ./...
+
+lint: $(LINT)/golangci-lint
+	$(LINT)/golangci-lint run ./...
+
+$(LINT)/golangci-lint:
+	@echo "make: building golangci-lint v2.15.0 into $(LINT) (once)"
+	GOBIN=$(LINT) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+demo:
+	@test/demo.sh
+
+bench: build $(PEER)/.done
+	@test/deps.sh bench
+	@for chain in bridge4 ptp4 bridge ptp; do \
+	  debian=$$(test -x /usr/lib/cni/bridge && echo --peer-bin-dir debian=/usr/lib/cni); \
+	  bin/weft bench cni --chain test/chains/$$chain.conflist --peer-bin-dir plugins-v1.9.1=$(PEER) $$debian -n $(BENCH_N) $(BENCH_FLAGS) || exit 1; \
+	done
+	@bin/weft bench shim
+
+$(PEER)/.done:
+	@echo "make: building the reference plugins v1.9.1 into $(PEER) (once)"
+	@mkdir -p $(PEER)
+	GOBIN=$(PEER) $(GO) install \
+	  github.com/containernetworking/plugins/plugins/main/bridge@v1.9.1 \
+	  github.com/containernetworking/plugins/plugins/main/ptp@v1.9.1 \
+	  github.com/containernetworking/plugins/plugins/main/loopback@v1.9.1 \
+	  github.com/containernetworking/plugins/plugins/ipam/host-local@v1.9.1 \
+	  github.com/containernetworking/plugins/plugins/ipam/static@v1.9.1 \
+	  github.com/containernetworking/plugins/plugins/meta/portmap@v1.9.1
+	@touch $@
+
+clean:
+	rm -rf bin

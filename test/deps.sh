@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# deps.sh demo|test|bench: installs the Debian packages that the target needs and this machine lacks, and says so.
+# It changes nothing when all is there. Only the installation itself needs root.
+set -euo pipefail
+
+want=${1:-test}
+missing=()
+need() { # need PROGRAM PACKAGE
+	command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ] || missing+=("$2")
+}
+need ip iproute2
+need nft nftables
+need ping iputils-ping
+case $want in
+demo) ;;
+test) need strace strace ;;
+bench)
+	need strace strace
+	[ -x /usr/lib/cni/bridge ] || missing+=(containernetworking-plugins)
+	;;
+*)
+	echo "deps: '$want' is no target (give demo, test or bench)" >&2
+	exit 2
+	;;
+esac
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+echo "deps: installing what $want needs and this machine lacks: ${missing[*]}"
+if ! command -v apt-get >/dev/null; then
+	echo "deps: this is no Debian; install these by hand: ${missing[*]}" >&2
+	exit 1
+fi
+sudo=
+if [ "$(id -u)" -ne 0 ]; then
+	sudo=$(command -v sudo) || {
+		echo "deps: installing packages needs root; run: apt-get install ${missing[*]}" >&2
+		exit 1
+	}
+fi
+export DEBIAN_FRONTEND=noninteractive
+$sudo apt-get update -qq
+$sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+echo "deps: installed"
