@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// claim is a node's claim to a prefix.
+type claim struct {
+	node string
+	cidr netip.Prefix
+}
+
+func (c claim) String() string { return fmt.Sprintf("%s of node %s", c.cidr, c.node) }
+
+// check finds the claims that contradict another node's facts. Nodes are sorted by name.
+func check(nodes []model.Node, self string) (unusable map[claim]bool, problems []Problem) {
+	unusable = map[claim]bool{}
+	var claims []claim
+	for _, n := range nodes {
+		used := first(n.PodCIDRs)
+		if len(used) < len(n.PodCIDRs) {
+			problems = append(problems, Problem{[]string{n.Name}, fmt.Sprintf("node %s has several podCIDRs of one family, %v", n.Name, n.PodCIDRs),
+				fmt.Sprintf("leave one of each family; used are %v", used)})
+		}
+		for _, c := range used {
+			if why := odd(c.Addr()); why != "" {
+				unusable[claim{n.Name, c}] = true
+				problems = append(problems, Problem{[]string{n.Name}, fmt.Sprintf("node %s: podCIDR %s is %s", n.Name, c, why), "choose a unicast prefix"})
+				continue
+			}
+			claims = append(claims, claim{n.Name, c})
+		}
+		if n.Name == self && len(used) == 0 {
+			problems = append(problems, Problem{[]string{n.Name}, fmt.Sprintf("node %s has no podCIDR of its own", n.Name), "set spec.podCIDRs of the Node"})
+		}
+	}
+	problems = append(problems, sharedAddrs(nodes, unusable)...)
+	problems = append(problems, overlaps(claims, unusable)...)
+	problems = append(problems, swallowed(nodes, claims, unusable)...)
+	return unusable, problems
+}
+
+func odd(a netip.Addr) string {
+	switch {
+	case a.IsLoopback():
+		return "a loopback prefix"
+	case a.IsMulticast():
+		return "a multicast prefix"
+	case a.IsLinkLocalUnicast():
+		return "a link-local prefix"
+	}
+	return ""
+}
+
+// sharedAddrs finds nodes that say they have the same address.
+func sharedAddrs(nodes []model.Node, unusable map[claim]bool) []Problem {
+	var problems []Problem
+	holder := map[netip.Addr]model.Node{}
+	for _, n := range nodes {
+		for _, family := range families() {
+			a, ok := addrOf(n, family)
+			if !ok {
+				continue
+			}
+			other, taken := holder[a]
+			if !taken {
+				holder[a] = n
+				continue
+			}
+			problems = append(problems, Problem{[]string{other.Name, n.Name}, fmt.Sprintf("nodes %s and %s both have the address %s", other.Name, n.Name, a),
+				"correct status.addresses of one of the Nodes; until then neither's pods are reached"})
+			for _, who := range []model.Node{other, n} {
+				for _, c := range first(who.PodCIDRs) {
+					if familyOf(c.Addr()) == family {
+						unusable[claim{who.Name, c}] = true
+					}
+				}
+			}
+		}
+	}
+	return problems
+}
+
+// overlaps finds claims to the same addresses. Prefixes overlap only when one contains the other, so behind the
+// containing one in sorted order.
+func overlaps(claims []claim, unusable map[claim]bool) []Problem {
+	sorted := slices.Clone(claims)
+	slices.SortStableFunc(sorted, func(a, b claim) int { return comparePrefix(a.cidr, b.cidr) })
+	var problems []Problem
+	var open []claim // each contains the next
+	for _, c := range sorted {
+		for len(open) > 0 && !open[len(open)-1].cidr.Overlaps(c.cidr) {
+			open = open[:len(open)-1]
+		}
+		if len(open) > 0 {
+			o := open[len(open)-1]
+			unusable[o], unusable[c] = true, true
+			problems = append(problems, Problem{[]string{o.node, c.node}, fmt.Sprintf("podCIDR %s overlaps podCIDR %s", o, c),
+				"give each Node a prefix of its own; until then neither's pods are reached"})
+		}
+		open = append(open, c)
+	}
+	return problems
+}
+
+// swallowed finds claims that contain a node's own address: a route for them would cut the node off.
+func swallowed(nodes []model.Node, claims []claim, unusable map[claim]bool) []Problem {
+	type held struct {
+		addr netip.Addr
+		node string
+	}
+	var addrs []held
+	for _, n := range nodes {
+		for _, a := range n.Addrs {
+			addrs = append(addrs, held{a, n.Name})
+		}
+	}
+	slices.SortStableFunc(addrs, func(a, b held) int { return a.addr.Compare(b.addr) })
+	var problems []Problem
+	for _, c := range claims {
+		i, _ := slices.BinarySearchFunc(addrs, c.cidr.Addr(), func(h held, a netip.Addr) int { return h.addr.Compare(a) })
+		if i == len(addrs) || !c.cidr.Contains(addrs[i].addr) {
+			continue
+		}
+		unusable[c] = true
+		problems = append(problems, Problem{[]string{c.node, addrs[i].node},
+			fmt.Sprintf("podCIDR %s contains the address %s of node %s", c, addrs[i].addr, addrs[i].node), "choose a podCIDR outside the nodes' network"})
+	}
+	return problems
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"hash/fnv"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// The metrics of the mesh's routes: MetricMin <= metric < MetricMax.
+const (
+	MetricMin uint32 = 1 << 24
+	MetricMax uint32 = 1 << 25
+)
+
+const mainTable = 254
+
+// Owns tells whether a route that has weft's protocol number is one of the mesh's.
+func Owns(r state.Route) bool {
+	return (r.Table == 0 || r.Table == mainTable) && r.Metric >= MetricMin && r.Metric < MetricMax
+}
+
+// metrics gives each prefix of a cluster a metric of its own. It comes from the prefix alone unless two meet, so that a
+// node that joins or leaves does not renumber the others.
+func metrics(nodes []model.Node) map[netip.Prefix]uint32 {
+	out := map[netip.Prefix]uint32{}
+	taken := map[uint32]bool{}
+	for _, n := range nodes {
+		for _, p := range first(n.PodCIDRs) {
+			if _, ok := out[p]; ok {
+				continue
+			}
+			h := fnv.New32a()
+			_, _ = h.Write([]byte(p.String()))
+			m := MetricMin + h.Sum32()%(MetricMax-MetricMin)
+			for taken[m] {
+				if m++; m == MetricMax {
+					m = MetricMin
+				}
+			}
+			taken[m], out[p] = true, m
+		}
+	}
+	return out
+}
+
+func families() []int { return []int{4, 6} }
+
+func familyOf(a netip.Addr) int {
+	if a.Is4() {
+		return 4
+	}
+	return 6
+}
+
+// addrOf is the node's address of a family: its first.
+func addrOf(n model.Node, family int) (netip.Addr, bool) {
+	for _, a := range n.Addrs {
+		if familyOf(a) == family {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// first is the first prefix of each family.
+func first(cidrs []netip.Prefix) []netip.Prefix {
+	out := []netip.Prefix{}
+	for _, c := range cidrs {
+		c = c.Masked()
+		if c.IsValid() && !slices.ContainsFunc(out, func(o netip.Prefix) bool { return familyOf(o.Addr()) == familyOf(c.Addr()) }) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// comparePrefix sorts a prefix before those inside it.
+func comparePrefix(a, b netip.Prefix) int {
+	if c := a.Addr().Compare(b.Addr()); c != 0 {
+		return c
+	}
+	return a.Bits() - b.Bits()
+}

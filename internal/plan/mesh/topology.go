@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Topology is the mesh as one node should see it. Its JSON keys are stable.
+type Topology struct {
+	Self    string `json:"self"`
+	Backend string `json:"backend"`
+	// PodCIDRs are self's own.
+	PodCIDRs []netip.Prefix `json:"podCIDRs"`
+	Underlay []Underlay     `json:"underlay"`
+	// Node is what all peers need of this node.
+	Node     state.Fragment `json:"node"`
+	Peers    []Peer         `json:"peers"` // sorted by name
+	Problems []Problem      `json:"problems"`
+}
+
+// Underlay is the link that packets of one family leave through.
+type Underlay struct {
+	Link    string     `json:"link"`
+	Address netip.Addr `json:"address"` // self's own
+	// OnLink are the prefixes whose addresses are neighbours.
+	OnLink []netip.Prefix `json:"onLink"`
+}
+
+// Peer is another node.
+type Peer struct {
+	Name     string         `json:"name"`
+	Addrs    []netip.Addr   `json:"addresses"`
+	PodCIDRs []netip.Prefix `json:"podCIDRs"`
+	// Fragment is what reaches its pods; empty when a problem stands in the way.
+	Fragment state.Fragment `json:"fragment"`
+}
+
+// Problem is a contradiction in the facts about one or more nodes.
+type Problem struct {
+	Nodes   []string `json:"nodes"`
+	Message string   `json:"message"`
+	Hint    string   `json:"hint"`
+}
+
+// String is message and way out.
+func (p Problem) String() string { return p.Message + " (" + p.Hint + ")" }
+
+// Fragments is everything that should exist, one fragment an owner.
+func (t Topology) Fragments() []state.Fragment {
+	var out []state.Fragment
+	if !t.Node.Host.Empty() {
+		out = append(out, t.Node)
+	}
+	for _, p := range t.Peers {
+		if !p.Fragment.Host.Empty() {
+			out = append(out, p.Fragment)
+		}
+	}
+	return out
+}
+
+// Text prints the topology for people.
+func (t Topology) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "node %s, back end %s\n", t.Self, t.Backend)
+	for _, c := range t.PodCIDRs {
+		fmt.Fprintf(&b, "  pods      %s\n", c)
+	}
+	for _, u := range t.Underlay {
+		fmt.Fprintf(&b, "  underlay  %s on %s\n", u.Address, u.Link)
+	}
+	for _, line := range Lines(t.Node.Host) {
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
+	for _, p := range t.Peers {
+		fmt.Fprintf(&b, "peer %s\n", p.Name)
+		lines := Lines(p.Fragment.Host)
+		for _, line := range lines {
+			fmt.Fprintf(&b, "  %s\n", line)
+		}
+		if len(lines) == 0 {
+			b.WriteString("  not reached\n")
+		}
+	}
+	for _, p := range t.Problems {
+		fmt.Fprintf(&b, "problem: %s\n  hint: %s\n", p.Message, p.Hint)
+	}
+	return b.String()
+}
+
+// Lines are the objects of a space that a mesh uses, each in its own words.
+func Lines(s state.Space) []string {
+	var out []string
+	for _, v := range s.Links {
+		out = append(out, v.String())
+	}
+	for _, v := range s.Addrs {
+		out = append(out, v.String())
+	}
+	for _, v := range s.Neighs {
+		out = append(out, v.String())
+	}
+	for _, v := range s.Routes {
+		out = append(out, v.String())
+	}
+	for _, v := range s.Sysctls {
+		out = append(out, v.String())
+	}
+	return out
+}
