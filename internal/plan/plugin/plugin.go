@@ -40,6 +40,14 @@ type Step struct {
 }
 
 // Planner plans one plugin type. Errors are *model.Fault with the right CNI code.
+//
+// # Order
+//
+// The planners of a list are asked in its order: Validate of all before anything is promised; then for each one its IPAM
+// section is answered, Observe, its queries are answered, Plan. Chain.Fragment is the sum of the earlier steps' fragments
+// in that order, Chain.Prev the Result of the step before. The first planner of an ADD has an empty Chain, unless the
+// caller handed a prevResult in. Plan is for ADD: an interface that exists is an error there. CHECK, DEL and GC use the
+// recorded sum.
 type Planner interface {
 	// Type is the plugin's name ("bridge").
 	Type() string
@@ -50,17 +58,17 @@ type Planner interface {
 	Validate(conf model.PluginConf) error
 	// IPAM is the plugin's ipam section as it stands, nil when it asks for no addresses.
 	IPAM(conf model.PluginConf) ([]byte, error)
-	// Observe says what must be known of the kernel. It may use Conf, Request, IPAM and Chain.
+	// Observe says what must be known of the kernel, and refuses a request that can never be planned. It may use Conf,
+	// Request and Chain; it must not need IPAM, so that queries and addresses can be asked for at the same time.
 	Observe(in Input) ([]state.Query, error)
 	// Plan decides.
 	Plan(in Input) (Step, error)
 }
 
-// Interface planners (those that make the container's interface) are planned first in a list; the others chain.
 // Builtin is the table of all planners by type, handed to whoever plans.
 func Builtin() map[string]Planner {
 	table := map[string]Planner{}
-	for _, p := range []Planner{} {
+	for _, p := range []Planner{Loopback{}, PTP{}, Bridge{}} {
 		table[p.Type()] = p
 	}
 	return table

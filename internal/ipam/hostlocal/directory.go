@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostlocal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+const (
+	separator  = "\r\n"
+	unfinished = ".new" // a file without an owner yet, where the file system cannot make one without a name
+)
+
+// owner is what a file of an address says.
+func owner(containerID, ifName string) string {
+	return strings.TrimSpace(strings.TrimSpace(containerID) + separator + ifName)
+}
+
+// directory is a network's directory, locked.
+type directory struct {
+	path string
+	lock int
+	done chan struct{} // the turn to give back
+}
+
+// open locks the network's directory. Without create, a missing directory is nil: nothing is reserved there.
+func (a *Allocator) open(ctx context.Context, path string, create bool) (*directory, error) {
+	turn, err := a.wait(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := openLock(path, create)
+	if err != nil {
+		<-turn
+		if errors.Is(err, fs.ErrNotExist) && !create {
+			return nil, nil
+		}
+		return nil, broken(path, err)
+	}
+	if err := flock(ctx, fd); err != nil {
+		_ = unix.Close(fd)
+		<-turn
+		return nil, model.Faultf(model.CodeTryAgain, "", "host-local: lock of %s: %w", path, err)
+	}
+	return &directory{path: path, lock: fd, done: turn}, nil
+}
+
+// wait takes this process's turn at a directory.
+func (a *Allocator) wait(ctx context.Context, path string) (chan struct{}, error) {
+	a.mu.Lock()
+	turn := a.turn[path]
+	if turn == nil {
+		turn = make(chan struct{}, 1)
+		a.turn[path] = turn
+	}
+	a.mu.Unlock()
+	select {
+	case turn <- struct{}{}:
+		return turn, nil
+	case <-ctx.Done():
+		return nil, model.Faultf(model.CodeTryAgain, "", "host-local: waiting for %s: %w", path, ctx.Err())
+	}
+}
+
+func openLock(path string, create bool) (int, error) {
+	name := filepath.Join(path, "lock")
+	flags := unix.O_RDONLY | unix.O_CLOEXEC
+	if create {
+		flags |= unix.O_CREAT
+	}
+	fd, err := open(name, flags, 0o750)
+	if !create || !errors.Is(err, fs.ErrNotExist) {
+		return fd, err
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return -1, err
+	}
+	return open(name, flags, 0o750)
+}
+
+// flock takes the lock of other processes. It polls, because a waiting flock cannot be given up.
+func flock(ctx context.Context, fd int) error {
+	const longest = 4 * time.Millisecond
+	pause := 100 * time.Microsecond
+	for {
+		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, longest)
+	}
+}
+
+// close gives the lock back: it goes with its descriptor.
+func (d *directory) close() {
+	_ = unix.Close(d.lock)
+	<-d.done
+}
+
+func (d *directory) file(a netip.Addr) string { return filepath.Join(d.path, a.String()) }
+
+func (d *directory) remove(a netip.Addr) error {
+	if err := unix.Unlink(d.file(a)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return broken(d.file(a), err)
+	}
+	return nil
+}
+
+func (d *directory) removeUnfinished() { _ = unix.Unlink(filepath.Join(d.path, unfinished)) }
+
+// isHeldBy reads the file of one address.
+func (d *directory) isHeldBy(a netip.Addr, containerID, ifName string) bool {
+	content, err := readSmall(d.file(a))
+	return err == nil && (content == owner(containerID, ifName) || content == strings.TrimSpace(containerID))
+}
+
+// heldBy searches all files for those of an attachment; those of old versions, which name only the container, count when
+// there is no other.
+func (d *directory) heldBy(containerID, ifName string) ([]netip.Addr, error) {
+	var exact, old []netip.Addr
+	err := d.each(func(a netip.Addr, content string) {
+		switch content {
+		case owner(containerID, ifName):
+			exact = append(exact, a)
+		case strings.TrimSpace(containerID):
+			old = append(old, a)
+		}
+	})
+	if len(exact) > 0 {
+		return exact, err
+	}
+	return old, err
+}
+
+// each reads the file of every address.
+func (d *directory) each(visit func(netip.Addr, string)) error {
+	names, err := taken(d.path)
+	if err != nil {
+		return broken(d.path, err)
+	}
+	for a := range names {
+		content, err := readSmall(d.file(a))
+		if err != nil {
+			return broken(d.file(a), err)
+		}
+		visit(a, content)
+	}
+	return nil
+}
+
+// taken lists the addresses that have a file; there are none without a directory.
+func taken(path string) (map[netip.Addr]bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("list: %w", err)
+	}
+	out := make(map[netip.Addr]bool, len(names))
+	for _, name := range names {
+		if a, err := netip.ParseAddr(name); err == nil {
+			out[a] = true
+		}
+	}
+	return out, nil
+}
+
+// broken says that the directory cannot be used.
+func broken(path string, err error) error {
+	hint := ""
+	switch {
+	case errors.Is(err, unix.ENOSPC):
+		hint = "free space on that file system"
+	case errors.Is(err, unix.EROFS), errors.Is(err, fs.ErrPermission):
+		hint = "set ipam.dataDir to a directory that can be written"
+	}
+	return model.Faultf(model.CodeIO, hint, "host-local: %s: %w", path, err)
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostlocal
+
+import (
+	"errors"
+	"io"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The files are small and an ADD counts its system calls, so they are opened without the runtime's poller.
+
+func open(name string, flags int, mode uint32) (int, error) {
+	for {
+		fd, err := unix.Open(name, flags|unix.O_CLOEXEC, mode)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// readSmall reads a file of at most a few hundred bytes and trims it.
+func readSmall(name string) (string, error) {
+	fd, err := open(name, unix.O_RDONLY, 0)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return readFd(fd)
+}
+
+func readFd(fd int) (string, error) {
+	var buf [1024]byte // a container id and an interface name are at most 270 bytes
+	n, err := unix.Pread(fd, buf[:], 0)
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(string(buf[:n])), nil
+}
+
+func writeAll(fd int, s string) error {
+	n, err := unix.Pwrite(fd, []byte(s), 0)
+	if err == nil && n < len(s) {
+		err = io.ErrShortWrite
+	}
+	return err
+}
+
+// reservation is a file that already says its owner and has no name yet.
+type reservation struct {
+	d     *directory
+	fd    int
+	named string // the file's name where it could not be made without one
+}
+
+func (d *directory) reservation(owner string) (*reservation, error) {
+	r := &reservation{d: d}
+	fd, err := open(d.path, unix.O_TMPFILE|unix.O_WRONLY, 0o600)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		r.named = filepath.Join(d.path, unfinished)
+		fd, err = open(r.named, unix.O_CREAT|unix.O_TRUNC|unix.O_WRONLY, 0o600)
+	}
+	if err != nil {
+		return nil, broken(d.path, err)
+	}
+	r.fd = fd
+	if err := writeAll(fd, owner); err != nil {
+		r.close()
+		return nil, broken(d.path, err)
+	}
+	return r, nil
+}
+
+// claim gives the file the name of an address; fs.ErrExist says that somebody has it.
+func (r *reservation) claim(a netip.Addr) error {
+	from, flags := "/proc/self/fd/"+strconv.Itoa(r.fd), unix.AT_SYMLINK_FOLLOW
+	if r.named != "" {
+		from, flags = r.named, 0
+	}
+	err := unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, r.d.file(a), flags)
+	if err == nil || errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	return broken(r.d.file(a), err)
+}
+
+func (r *reservation) close() {
+	_ = unix.Close(r.fd)
+	if r.named != "" {
+		_ = unix.Unlink(r.named)
+	}
+}
+
+// lastFile is the place of the round robin.
+type lastFile struct {
+	name string
+	fd   int
+	size int
+	addr netip.Addr // invalid when there was none
+}
+
+func (d *directory) last(i int) (*lastFile, error) {
+	l := &lastFile{name: filepath.Join(d.path, "last_reserved_ip."+strconv.Itoa(i))}
+	var err error
+	if l.fd, err = open(l.name, unix.O_RDWR|unix.O_CREAT, 0o600); err != nil {
+		return nil, broken(l.name, err)
+	}
+	text, err := readFd(l.fd)
+	if err != nil {
+		l.close()
+		return nil, broken(l.name, err)
+	}
+	l.size = len(text)
+	if a, err := netip.ParseAddr(text); err == nil {
+		l.addr = a.Unmap()
+	}
+	return l, nil
+}
+
+// set moves the place. A process killed in between leaves a wrong place, which only costs the round robin.
+func (l *lastFile) set(a netip.Addr) error {
+	text := a.String()
+	if len(text) < l.size {
+		if err := unix.Ftruncate(l.fd, 0); err != nil {
+			return broken(l.name, err)
+		}
+	}
+	if err := writeAll(l.fd, text); err != nil {
+		return broken(l.name, err)
+	}
+	return nil
+}
+
+func (l *lastFile) close() { _ = unix.Close(l.fd) }

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostlocal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+)
+
+const exhaustedHint = "DEL attachments that are no longer there (weft cni gc), or widen the range"
+
+// rangeSet is a list of ranges of one family; an attachment gets one address of it.
+type rangeSet struct {
+	name  string // where it stands in the configuration
+	spans []span
+}
+
+func index(name string, i int) string { return name + "[" + strconv.Itoa(i) + "]" }
+
+func readSet(name string, conf []spanConf) (rangeSet, error) {
+	set := rangeSet{name: name}
+	if len(conf) == 0 {
+		return set, ipam.Invalid("", "%s: empty range set", name)
+	}
+	for i, c := range conf {
+		where := name
+		if name != "ipam" {
+			where = index(name, i)
+		}
+		s, err := readSpan(where, c)
+		if err != nil {
+			return set, err
+		}
+		if s.start.Is4() != (append(set.spans, s))[0].start.Is4() {
+			return set, ipam.Invalid("a range set has one family", "%s: %s and %s mix address families", name, set.spans[0], s)
+		}
+		for _, o := range set.spans {
+			if s.overlaps(o) {
+				return set, ipam.Invalid("", "%s: ranges %s and %s overlap", name, o, s)
+			}
+		}
+		set.spans = append(set.spans, s)
+	}
+	return set, nil
+}
+
+// String lists the ranges.
+func (rs rangeSet) String() string {
+	words := make([]string, 0, len(rs.spans))
+	for _, s := range rs.spans {
+		words = append(words, s.String())
+	}
+	return strings.Join(words, ",")
+}
+
+func (rs rangeSet) overlaps(o rangeSet) bool {
+	for _, a := range rs.spans {
+		for _, b := range o.spans {
+			if a.overlaps(b) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (rs rangeSet) at(a netip.Addr) int {
+	for i, s := range rs.spans {
+		if s.contains(a) {
+			return i
+		}
+	}
+	return -1
+}
+
+func (rs rangeSet) contains(a netip.Addr) bool { return rs.at(a) >= 0 }
+
+// take reserves the wanted address or, without one, the next free one after the last.
+func (rs rangeSet) take(d *directory, i int, want netip.Addr, owner string) (model.IP, error) {
+	last, err := d.last(i)
+	if err != nil {
+		return model.IP{}, err
+	}
+	defer last.close()
+	r, err := d.reservation(owner)
+	if err != nil {
+		return model.IP{}, err
+	}
+	defer r.close()
+	var got netip.Addr
+	if want.IsValid() {
+		got, err = rs.exactly(r, want)
+	} else {
+		got, err = rs.next(d, r, last.addr)
+	}
+	if err != nil {
+		return model.IP{}, err
+	}
+	s := rs.spans[rs.at(got)]
+	if err := last.set(got); err != nil {
+		return model.IP{}, errors.Join(err, d.remove(got))
+	}
+	return model.IP{Address: netip.PrefixFrom(got, s.subnet.Bits()), Gateway: s.gateway}, nil
+}
+
+func (rs rangeSet) exactly(r *reservation, want netip.Addr) (netip.Addr, error) {
+	if s := rs.spans[rs.at(want)]; !s.usable(want) {
+		return want, ipam.Invalid("ask for another address", "requested address %s is the gateway, the network or the broadcast address of %s", want, s.subnet)
+	}
+	err := r.claim(want)
+	if errors.Is(err, fs.ErrExist) {
+		return want, model.Faultf(model.CodeExhausted, "ask for another address, or DEL the attachment that has it",
+			"requested address %s is not available in %s %s", want, rs.name, rs)
+	}
+	return want, err
+}
+
+// next walks once through the set, beginning behind the last address given.
+func (rs rangeSet) next(d *directory, r *reservation, last netip.Addr) (netip.Addr, error) {
+	const patience = 64 // tries, before the directory is listed instead
+	tries := 0
+	var known map[netip.Addr]bool
+	for a := range rs.from(last) {
+		if known[a] {
+			continue
+		}
+		err := r.claim(a)
+		if err == nil {
+			return a, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return a, err
+		}
+		if tries++; tries == patience {
+			if known, err = taken(d.path); err != nil {
+				return a, fmt.Errorf("list %s: %w", d.path, err)
+			}
+		}
+	}
+	return netip.Addr{}, model.Faultf(model.CodeExhausted, exhaustedHint, "no address is free in %s %s (directory %s)", rs.name, rs, d.path)
+}
+
+// from yields every usable address once, beginning behind last; a last that is in no range begins at the first.
+func (rs rangeSet) from(last netip.Addr) func(yield func(netip.Addr) bool) {
+	return func(yield func(netip.Addr) bool) {
+		begin := rs.at(last)
+		if begin < 0 {
+			begin, last = 0, netip.Addr{}
+		}
+		n := len(rs.spans)
+		for k := range n + 1 {
+			s := rs.spans[(begin+k)%n]
+			a, end := s.start, s.end
+			if last.IsValid() && k == 0 {
+				a = last.Next()
+			}
+			if k == n {
+				if !last.IsValid() {
+					return
+				}
+				end = last
+			}
+			for ; a.IsValid() && !end.Less(a); a = a.Next() {
+				if s.usable(a) && !yield(a) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// free counts free addresses, at most a few thousand: a range that large is not exhausted.
+func (rs rangeSet) free(taken map[netip.Addr]bool) int {
+	const enough = 1 << 12
+	n := 0
+	for a := range rs.from(netip.Addr{}) {
+		if !taken[a] {
+			n++
+		}
+		if n == enough {
+			break
+		}
+	}
+	return n
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostlocal
+
+import (
+	"encoding/json"
+	"net/netip"
+	"path/filepath"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// settings are a configuration, read and checked.
+type settings struct {
+	dir        string
+	sets       []rangeSet
+	requested  []netip.Addr
+	routes     ipam.Routes
+	resolvConf string
+}
+
+// outer is what matters of the plugin object.
+type outer struct {
+	CNIVersion    string          `json:"cniVersion"`
+	IPAM          json.RawMessage `json:"ipam"`
+	RuntimeConfig struct {
+		IPRanges [][]spanConf `json:"ipRanges"`
+		IPs      []string     `json:"ips"`
+	} `json:"runtimeConfig"`
+	Args struct {
+		CNI struct {
+			IPs []string `json:"ips"`
+		} `json:"cni"`
+	} `json:"args"`
+}
+
+// inner is the ipam section.
+type inner struct {
+	spanConf
+	Ranges     [][]spanConf `json:"ranges"`
+	Routes     ipam.Routes  `json:"routes"`
+	DataDir    string       `json:"dataDir"`
+	ResolvConf string       `json:"resolvConf"`
+}
+
+func (a *Allocator) settings(ask ipam.Ask) (settings, error) {
+	var s settings
+	var o outer
+	if err := ipam.Decode("", ask.Conf, &o); err != nil {
+		return s, err
+	}
+	if len(o.IPAM) == 0 {
+		return s, ipam.Invalid("", "configuration: ipam is missing")
+	}
+	var in inner
+	if err := ipam.Decode("ipam", o.IPAM, &in); err != nil {
+		return s, err
+	}
+	var err error
+	if s.dir, err = a.directoryOf(ask); err != nil {
+		return s, err
+	}
+	s.routes, s.resolvConf = in.Routes, in.ResolvConf
+	if err := s.routes.Check(); err != nil {
+		return s, err
+	}
+	if s.sets, err = readSets(o, in); err != nil {
+		return s, err
+	}
+	s.requested, err = requested(ask, o)
+	return s, err
+}
+
+// readSets lists the range sets: the runtime's, the single one in the old style, then ranges.
+func readSets(o outer, in inner) ([]rangeSet, error) {
+	type named struct {
+		name  string
+		spans []spanConf
+	}
+	var all []named
+	for i, r := range o.RuntimeConfig.IPRanges {
+		all = append(all, named{index("runtimeConfig.ipRanges", i), r})
+	}
+	if in.Subnet != "" {
+		all = append(all, named{"ipam", []spanConf{in.spanConf}})
+	}
+	for i, r := range in.Ranges {
+		all = append(all, named{index("ipam.ranges", i), r})
+	}
+	if len(all) == 0 {
+		return nil, ipam.Invalid(`add "subnet" or "ranges": [[{"subnet": …}]]`, "ipam: no ranges")
+	}
+	var sets []rangeSet
+	v4, v6 := 0, 0
+	for _, n := range all {
+		set, err := readSet(n.name, n.spans)
+		if err != nil {
+			return nil, err
+		}
+		for _, other := range sets {
+			if set.overlaps(other) {
+				return nil, ipam.Invalid("", "%s %s overlaps with %s %s", set.name, set, other.name, other)
+			}
+		}
+		if set.spans[0].start.Is4() {
+			v4++
+		} else {
+			v6++
+		}
+		sets = append(sets, set)
+	}
+	return sets, ipam.OnePerFamily(o.CNIVersion, v4, v6)
+}
+
+// requested are the addresses that the caller wants: from CNI_ARGS, args.cni.ips and runtimeConfig.ips, all of them.
+func requested(ask ipam.Ask, o outer) ([]netip.Addr, error) {
+	if err := ipam.CheckArgs(ask.Args); err != nil {
+		return nil, err
+	}
+	var out []netip.Addr
+	add := func(field, value string, code model.Code) error {
+		addr, err := ipam.ParseAddr(value)
+		if err != nil {
+			return model.Faultf(code, "an address, for example 10.1.0.5", "%s %q: %w", field, value, err)
+		}
+		out = append(out, addr)
+		return nil
+	}
+	if v := ipam.Arg(ask.Args, "IP"); v != "" {
+		if err := add("environment: CNI_ARGS IP", v, model.CodeInvalidEnv); err != nil {
+			return nil, err
+		}
+	}
+	for _, v := range o.Args.CNI.IPs {
+		if err := add("args.cni.ips", v, model.CodeInvalidConf); err != nil {
+			return nil, err
+		}
+	}
+	for _, v := range o.RuntimeConfig.IPs {
+		if err := add("runtimeConfig.ips", v, model.CodeInvalidConf); err != nil {
+			return nil, err
+		}
+	}
+	return unique(out), nil
+}
+
+func unique(addrs []netip.Addr) []netip.Addr {
+	seen := map[netip.Addr]bool{}
+	var out []netip.Addr
+	for _, a := range addrs {
+		if !seen[a] {
+			out = append(out, a)
+		}
+		seen[a] = true
+	}
+	return out
+}
+
+// directoryOf is the directory of the network. It reads nothing else of the configuration, because DEL and GC must work
+// with one that is broken.
+func (a *Allocator) directoryOf(ask ipam.Ask) (string, error) {
+	var conf struct {
+		IPAM struct {
+			DataDir string `json:"dataDir"`
+		} `json:"ipam"`
+	}
+	_ = json.Unmarshal(ask.Conf, &conf) // whatever could be read
+	if filepath.Base(ask.Network) != ask.Network || ask.Network == "." || ask.Network == ".." {
+		return "", ipam.Invalid("", "network name %q cannot be a directory's name", ask.Network)
+	}
+	root := conf.IPAM.DataDir
+	if root == "" {
+		root = a.cfg.DataDir
+	}
+	return filepath.Join(root, ask.Network), nil
+}
+
+func (s settings) contains(addr netip.Addr) bool {
+	for _, set := range s.sets {
+		if set.contains(addr) {
+			return true
+		}
+	}
+	return false
+}

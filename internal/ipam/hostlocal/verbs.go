@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostlocal
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Check tells whether the attachment still holds the addresses of prev that lie in the ranges or, when prev has none of
+// them, any address at all.
+func (a *Allocator) Check(ctx context.Context, ask ipam.Ask, prev model.Result) error {
+	set, err := a.settings(ask)
+	if err != nil {
+		return err
+	}
+	gone := func(what string) error {
+		return model.Faultf(model.CodeDiffers, "the address may be given to somebody else: DEL the attachment and ADD it again",
+			"host-local: %s is not reserved for container %s interface %s in %s", what, ask.ContainerID, ask.IfName, set.dir)
+	}
+	d, err := a.open(ctx, set.dir, false)
+	if err != nil {
+		return err
+	}
+	if d == nil {
+		return gone("any address")
+	}
+	defer d.close()
+	expected := 0
+	for _, ip := range prev.IPs {
+		addr := ip.Address.Addr()
+		if !set.contains(addr) {
+			continue
+		}
+		expected++
+		if !d.isHeldBy(addr, ask.ContainerID, ask.IfName) {
+			return gone(addr.String())
+		}
+	}
+	if expected > 0 {
+		return nil
+	}
+	held, err := d.heldBy(ask.ContainerID, ask.IfName)
+	if err != nil {
+		return err
+	}
+	if len(held) == 0 {
+		return gone("any address")
+	}
+	return nil
+}
+
+// Status tells whether every range set has a free address.
+func (a *Allocator) Status(_ context.Context, ask ipam.Ask) error {
+	set, err := a.settings(ask)
+	if err != nil {
+		return err
+	}
+	taken, err := taken(set.dir)
+	if err != nil {
+		return model.Faultf(model.CodeNotAvailable, "", "host-local: %w", err)
+	}
+	for i, rs := range set.sets {
+		if rs.free(taken) == 0 {
+			return model.Faultf(model.CodeNotAvailable, exhaustedHint, "host-local: no address is free in ipam.ranges[%d] %s", i, rs)
+		}
+	}
+	return nil
+}
+
+// GC takes back what belongs to no valid attachment, and files that a killed reference plugin left empty. It goes on
+// after an error.
+func (a *Allocator) GC(ctx context.Context, ask ipam.Ask, valid []model.AttachmentKey) error {
+	dir, err := a.directoryOf(ask)
+	if err != nil {
+		return err
+	}
+	d, err := a.open(ctx, dir, false)
+	if err != nil || d == nil {
+		return err
+	}
+	defer d.close()
+	keep := map[string]bool{}
+	for _, k := range valid {
+		keep[owner(k.ContainerID, k.IfName)] = true
+		keep[k.ContainerID] = true // files of old versions name no interface
+	}
+	var errs []error
+	err = d.each(func(addr netip.Addr, content string) {
+		if !keep[content] {
+			errs = append(errs, d.remove(addr))
+		}
+	})
+	d.removeUnfinished()
+	return errors.Join(append(errs, err)...)
+}

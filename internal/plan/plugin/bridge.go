@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Bridge joins containers of a node to one bridge device.
+type Bridge struct{}
+
+// Type is "bridge".
+func (Bridge) Type() string { return "bridge" }
+
+// Keys are the options of the reference plugin, those that weft does not have yet included.
+func (Bridge) Keys() []string {
+	return interfaceKeys("bridge", "isGateway", "isDefaultGateway", "forceAddress", "ipMasq", "ipMasqBackend", "mtu",
+		"hairpinMode", "promiscMode", "vlan", "vlanTrunk[].minID", "vlanTrunk[].maxID", "vlanTrunk[].id",
+		"preserveDefaultVlan", "macspoofchk", "enabledad", "disableContainerInterface", "portIsolation")
+}
+
+// IPAM is the ipam section; a bridge without one only joins the wire.
+func (Bridge) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
+
+// Validate refuses what contradicts itself and what is not supported yet.
+func (Bridge) Validate(conf model.PluginConf) error {
+	_, err := readBridge(conf)
+	return err
+}
+
+// Observe asks for the bridge with its addresses and whether the interface's name is free. Where no gateway address
+// tells nodes apart, the machine's boot id seeds the bridge's MAC.
+func (Bridge) Observe(in Input) ([]state.Query, error) {
+	c, err := readBridge(in.Conf)
+	if err != nil {
+		return nil, err
+	}
+	queries := []state.Query{freeName(in.Request), {Space: state.Host, Link: c.Name}}
+	if !c.ipam || !c.IsGateway {
+		queries = append(queries, bootID())
+	}
+	return queries, checkArgs(in.Request)
+}
+
+func bootID() state.Query {
+	return state.Query{Space: state.Host, Sysctl: "kernel/random/boot_id"}
+}
+
+// Plan makes the bridge where there is none, a port for the container, and the gateway's addresses on the bridge.
+func (b Bridge) Plan(in Input) (Step, error) {
+	c, err := readBridge(in.Conf)
+	if err != nil {
+		return Step{}, err
+	}
+	if err := checkFreeName(in); err != nil {
+		return Step{}, err
+	}
+	mac, err := c.mac(in.Conf, in.Request)
+	if err != nil {
+		return Step{}, err
+	}
+	var a addressed
+	var gateways []netip.Prefix
+	dns := model.DNS{}
+	if c.ipam {
+		if a, err = fromIPAM(in.Conf, in.IPAM); err != nil {
+			return Step{}, err
+		}
+		dns = in.IPAM.DNS
+		gateways = c.gateways(&a)
+	}
+	br, err := c.device(in, gateways)
+	if err != nil {
+		return Step{}, err
+	}
+	ends := newPair(in.Request, c.MTU, mac)
+	ends.host.Master = c.Name
+	if c.HairpinMode {
+		ends.host.Port = &state.PortAttrs{Hairpin: state.On()}
+	}
+	f := state.Fragment{Owner: Owner(in.Request.Key())}
+	f.Host.Links, f.Pod.Links = []state.Link{br, ends.host}, []state.Link{ends.pod}
+	if f.Host.Addrs, err = c.gatewayAddrs(in, gateways); err != nil {
+		return Step{}, err
+	}
+	c.settings(in, &f, a, gateways)
+	a.ipv6(&f, ends, false)
+	for _, ip := range a.ips {
+		f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{Link: ends.pod.Name, Prefix: ip.Address, NoDAD: ip.Address.Addr().Is6()})
+	}
+	f.Pod.Routes = a.podRoutes(ends.pod.Name)
+	if c.IPMasq && c.ipam {
+		f.Host.Tables = []state.Table{Masquerade(in.Request.Key(), a.ips)}
+	}
+	result := c.result(in.Request, br, ends, a)
+	result.DNS = dns
+	if err := overrideDNS(in.Conf, &result); err != nil {
+		return Step{}, err
+	}
+	return Step{Fragment: f, Result: result}, nil
+}
+
+// gateways completes what IPAM gave and lists the addresses the bridge needs: an address without a gateway has the
+// first one of its subnet when the bridge is the gateway; a default route is added for a family that has none.
+func (c bridgeConf) gateways(a *addressed) []netip.Prefix {
+	given := *a
+	*a = addressed{routes: slices.Clone(given.routes)}
+	var out []netip.Prefix
+	for _, ip := range given.ips {
+		if !ip.Gateway.IsValid() && c.IsGateway {
+			ip.Gateway = ip.Address.Masked().Addr().Next()
+		}
+		a.add(ip)
+		if !c.IsGateway {
+			continue
+		}
+		gw := netip.PrefixFrom(ip.Gateway, ip.Address.Bits())
+		if !slices.Contains(out, gw) {
+			out = append(out, gw)
+		}
+		if c.IsDefaultGateway {
+			addDefault(a, ip.Gateway)
+		}
+	}
+	return out
+}
+
+// addDefault adds a default route unless the family has one with a gateway.
+func addDefault(a *addressed, gw netip.Addr) {
+	dst := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	if gw.Is6() {
+		dst = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	has := func(r model.Route) bool { return r.GW.IsValid() && r.Dst == dst }
+	if !slices.ContainsFunc(a.routes, has) {
+		a.routes = append(a.routes, model.Route{Dst: dst, GW: gw})
+	}
+}
+
+// device is the bridge as it should be. One that somebody else made keeps its MAC and MTU and is not marked; it is
+// brought up, and promiscuous when that is asked for.
+func (c bridgeConf) device(in Input, gateways []netip.Prefix) (state.Link, error) {
+	br := state.Link{Name: c.Name, Kind: state.Bridge, Up: state.On(), Shared: true}
+	if c.PromiscMode {
+		br.Promisc = state.On()
+	}
+	have := in.Answers[state.Query{Space: state.Host, Link: c.Name}]
+	switch {
+	case !have.Found:
+		br.MTU, br.Alias = c.MTU, SharedMark
+		br.MAC = state.SeedMAC(c.bridgeSeed(in, gateways))
+	case have.Link.Kind != state.Bridge:
+		return br, model.Faultf(model.CodeInvalidConf, "choose another name for the bridge, or remove that link",
+			"plugin bridge: bridge %q exists and is not a bridge but %s", c.Name, kindName(have.Link))
+	case have.Link.Alias == SharedMark:
+		br.MAC, br.Alias = have.Link.MAC, SharedMark
+	default:
+		br.MAC = have.Link.MAC
+	}
+	return br, nil
+}
+
+func kindName(l state.Link) string {
+	if l.Kind == "" {
+		return "a device"
+	}
+	return "a " + string(l.Kind)
+}
+
+// bridgeSeed differs between nodes, whose bridges may meet on one wire, and is the same for all the attachments of a
+// node, which may make the bridge at the same time.
+func (c bridgeConf) bridgeSeed(in Input, gateways []netip.Prefix) string {
+	words := []string{"bridge", c.Name}
+	for _, gw := range gateways {
+		words = append(words, gw.String())
+	}
+	if len(gateways) == 0 {
+		words = append(words, in.Answers[bootID()].Value)
+	}
+	return strings.Join(words, "/")
+}
+
+// gatewayAddrs are the gateway's addresses on the bridge. An address that stands in the way is an error, or goes with
+// forceAddress: for IPv4 any other address, for IPv6 one whose subnet overlaps.
+func (c bridgeConf) gatewayAddrs(in Input, gateways []netip.Prefix) ([]state.Addr, error) {
+	var gone, out []state.Addr
+	have := in.Answers[state.Query{Space: state.Host, Link: c.Name}]
+	for _, gw := range gateways {
+		for _, old := range have.Addrs {
+			if old.Prefix == gw || slices.Contains(gateways, old.Prefix) || !inTheWay(gw, old.Prefix) {
+				continue
+			}
+			if !c.ForceAddress {
+				return nil, model.Faultf(model.CodeInvalidConf, "set forceAddress to replace it, or give the network another bridge",
+					"plugin bridge: bridge %q has the address %s and not the gateway's %s", c.Name, old.Prefix, gw)
+			}
+			if a := (state.Addr{Link: c.Name, Prefix: old.Prefix, Absent: true}); !slices.Contains(gone, a) {
+				gone = append(gone, a)
+			}
+		}
+		out = append(out, state.Addr{Link: c.Name, Prefix: gw, NoDAD: gw.Addr().Is6(), Shared: true})
+	}
+	return append(gone, out...), nil
+}
+
+func inTheWay(gw, old netip.Prefix) bool {
+	if gw.Addr().Is4() != old.Addr().Is4() {
+		return false
+	}
+	return gw.Addr().Is4() || gw.Overlaps(old)
+}
+
+// settings are the sysctls beside those of the port: forwarding where the bridge is a gateway, no router advertisements
+// believed by a bridge that we make, and a gratuitous ARP when the container's end comes up, because its address may have
+// belonged to another MAC a moment ago.
+func (c bridgeConf) settings(in Input, f *state.Fragment, a addressed, gateways []netip.Prefix) {
+	if !in.Answers[state.Query{Space: state.Host, Link: c.Name}].Found {
+		f.Host.Sysctls = append(f.Host.Sysctls,
+			state.Sysctl{Name: "net/ipv6/conf/" + c.Name + "/accept_ra", Value: "0", IfPresent: true, Shared: true})
+	}
+	v4, v6 := false, false
+	for _, gw := range gateways {
+		v4, v6 = v4 || gw.Addr().Is4(), v6 || gw.Addr().Is6()
+	}
+	f.Host.Sysctls = append(f.Host.Sysctls, forwarding(v4, v6)...)
+	if a.v4 {
+		f.Pod.Sysctls = append(f.Pod.Sysctls,
+			state.Sysctl{Name: "net/ipv4/conf/" + in.Request.IfName + "/arp_notify", Value: "1"})
+	}
+}
+
+func (c bridgeConf) result(r model.Request, br state.Link, ends pair, a addressed) model.Result {
+	result := model.Result{
+		Interfaces: append([]model.Interface{{Name: br.Name, MAC: br.MAC.String()}}, ends.interfaces(r)...),
+		Routes:     a.routes,
+	}
+	two := 2
+	for _, ip := range a.ips {
+		ip.Interface = &two
+		result.IPs = append(result.IPs, ip)
+	}
+	return result
+}

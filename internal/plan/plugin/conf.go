@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// shared are the keys that every interface plugin reads the same way.
+type shared struct {
+	IPAM json.RawMessage `json:"ipam"`
+	DNS  json.RawMessage `json:"dns"`
+}
+
+// commonKeys are the keys that every plugin's configuration may have. Below args and runtimeConfig everything is the
+// runtime's.
+func commonKeys() []string {
+	return []string{"cniVersion", "name", "type", "capabilities.*", "args.*", "runtimeConfig.*", "prevResult.*"}
+}
+
+// interfaceKeys are the further keys of the plugins that make the container's interface.
+func interfaceKeys(more ...string) []string {
+	keys := append(commonKeys(), "ipam.*", "dns.nameservers[]", "dns.domain", "dns.search[]", "dns.options[]")
+	return append(keys, more...)
+}
+
+// decode reads a plugin's configuration; what is of the wrong type is named.
+func decode(conf model.PluginConf, v any) error {
+	err := json.Unmarshal(conf.Raw, v)
+	if err == nil {
+		return nil
+	}
+	var typ *json.UnmarshalTypeError
+	if errors.As(err, &typ) {
+		return model.Faultf(model.CodeDecode, "", "plugin %s: %s is %s, want %s", conf.Type, typ.Field, typ.Value, typ.Type)
+	}
+	return model.Faultf(model.CodeDecode, "", "plugin %s: configuration: %w", conf.Type, err)
+}
+
+// ipamSection is the ipam object when it names a type.
+func ipamSection(conf model.PluginConf) ([]byte, error) {
+	var c shared
+	if err := decode(conf, &c); err != nil {
+		return nil, err
+	}
+	if len(c.IPAM) == 0 || string(c.IPAM) == "null" {
+		return nil, nil
+	}
+	var section struct {
+		Type string `json:"type"`
+	}
+	if err := json.Unmarshal(c.IPAM, &section); err != nil {
+		return nil, model.Faultf(model.CodeDecode, "", "plugin %s: ipam: %w", conf.Type, err)
+	}
+	if section.Type == "" {
+		return nil, nil
+	}
+	return c.IPAM, nil
+}
+
+// overrideDNS replaces what IPAM says about name resolution when the configuration says anything.
+func overrideDNS(conf model.PluginConf, result *model.Result) error {
+	var c shared
+	if err := decode(conf, &c); err != nil {
+		return err
+	}
+	if len(c.DNS) == 0 {
+		return nil
+	}
+	var fields map[string]json.RawMessage
+	var dns model.DNS
+	if err := errors.Join(json.Unmarshal(c.DNS, &fields), json.Unmarshal(c.DNS, &dns)); err != nil {
+		return model.Faultf(model.CodeDecode, "", "plugin %s: dns: %w", conf.Type, err)
+	}
+	for _, value := range fields {
+		if string(value) != "null" && string(value) != `""` {
+			result.DNS = dns
+			return nil
+		}
+	}
+	return nil
+}
+
+// checkMTU refuses what no link can have.
+func checkMTU(conf model.PluginConf, mtu int) error {
+	const least, most = 68, 65535
+	if mtu == 0 || mtu >= least && mtu <= most {
+		return nil
+	}
+	return model.Faultf(model.CodeInvalidConf, "0 leaves it to the kernel", "plugin %s: mtu %d is not between %d and %d",
+		conf.Type, mtu, least, most)
+}
+
+// checkMasqBackend refuses a backend that weft does not have.
+func checkMasqBackend(conf model.PluginConf, backend *string) error {
+	if backend == nil || *backend == "" || *backend == "nftables" {
+		return nil
+	}
+	return notYet(conf, "ipMasqBackend", *backend, `use "nftables" or leave it out`)
+}
+
+func notYet(conf model.PluginConf, key string, value any, hint string) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		text = []byte("?")
+	}
+	return model.Faultf(model.CodeUnsupportedField, hint, "plugin %s: %s %s is not supported yet", conf.Type, key, text)
+}
+
+// checkArgs refuses CNI_ARGS keys that nobody knows, unless IgnoreUnknown is set.
+func checkArgs(r model.Request) error {
+	if v, _ := r.Arg("IgnoreUnknown"); v == "1" || strings.EqualFold(v, "true") {
+		return nil
+	}
+	known := []string{"IgnoreUnknown", "IP", "GATEWAY", "MAC"}
+	for _, kv := range r.Args {
+		if !slices.Contains(known, kv[0]) && !strings.HasPrefix(kv[0], "K8S_POD_") {
+			return model.Faultf(model.CodeInvalidEnv, "add IgnoreUnknown=1 to have it ignored",
+				"environment: CNI_ARGS: unknown key %q", kv[0])
+		}
+	}
+	return nil
+}

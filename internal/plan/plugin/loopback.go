@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Loopback brings up the container's lo.
+type Loopback struct{}
+
+const lo = "lo"
+
+// Type is "loopback".
+func (Loopback) Type() string { return "loopback" }
+
+// Keys are the common ones.
+func (Loopback) Keys() []string { return commonKeys() }
+
+// Validate accepts every object.
+func (Loopback) Validate(conf model.PluginConf) error { return decode(conf, &struct{}{}) }
+
+// IPAM is never asked.
+func (Loopback) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
+
+// Observe asks for lo and its addresses.
+func (Loopback) Observe(Input) ([]state.Query, error) {
+	return []state.Query{{Space: state.Pod, Link: lo}}, nil
+}
+
+// Plan brings lo up. Its addresses are the kernel's own; a result that came from before is passed on as it is. The
+// interface is always lo, whatever CNI_IFNAME says.
+func (l Loopback) Plan(in Input) (Step, error) {
+	step := Step{Fragment: state.Fragment{
+		Owner: Owner(in.Request.Key()),
+		Pod:   state.Space{Links: []state.Link{{Name: lo, Up: state.On()}}},
+	}}
+	if in.Chain.Prev != nil {
+		step.Result = *in.Chain.Prev
+		return step, nil
+	}
+	answer := in.Answers[state.Query{Space: state.Pod, Link: lo}]
+	ips, err := loopbackAddrs(answer)
+	if err != nil {
+		return Step{}, err
+	}
+	step.Result = model.Result{
+		Interfaces: []model.Interface{{Name: lo, MAC: "00:00:00:00:00:00", Sandbox: in.Request.Netns}},
+		IPs:        ips,
+	}
+	return step, nil
+}
+
+// loopbackAddrs are the addresses lo has or, while it is down, will have.
+func loopbackAddrs(a state.Answer) ([]model.IP, error) {
+	zero := 0
+	v4 := model.IP{Interface: &zero, Address: netip.MustParsePrefix("127.0.0.1/8")}
+	v6 := model.IP{Interface: &zero, Address: netip.MustParsePrefix("::1/128")}
+	for _, addr := range a.Addrs {
+		if ip := addr.Prefix.Addr(); !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
+			return nil, model.Faultf(model.CodeInternal, "", "interface lo has the address %s, which is no loopback address", addr.Prefix)
+		}
+	}
+	up := a.Found && a.Link.Up != nil && *a.Link.Up
+	if !up {
+		return []model.IP{v4, v6}, nil
+	}
+	var out []model.IP
+	for _, want := range []model.IP{v4, v6} {
+		for _, addr := range a.Addrs {
+			if addr.Prefix.Addr().Is4() == want.Address.Addr().Is4() {
+				want.Address = addr.Prefix
+				out = append(out, want)
+				break
+			}
+		}
+	}
+	return out, nil
+}

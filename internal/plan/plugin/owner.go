@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// SharedMark is the ifalias of a link that several attachments share and weft made.
+const SharedMark = "weft:shared"
+
+// Mark is the owner's mark of an attachment: in the ifalias of its links and, cut further, in the comments of its nft
+// elements.
+func Mark(k model.AttachmentKey) string {
+	const most = 255 // IFALIASZ, less the final zero
+	return cut("weft:"+k.String(), most)
+}
+
+// Owner keys the fragment of an attachment.
+func Owner(k model.AttachmentKey) string { return "attachment/" + k.String() }
+
+func cut(s string, most int) string {
+	if len(s) > most {
+		return s[:most]
+	}
+	return s
+}
+
+// HostName is the name of the host's end of an attachment's veth pair. It is as long as a name can be: 44 bits of a
+// hash, so that two attachments of one node never meet.
+func HostName(r model.Request) string {
+	sum := sha256.Sum256([]byte(seed(r) + "/host"))
+	return "veth" + hex.EncodeToString(sum[:6])[:11]
+}
+
+func seed(r model.Request) string { return r.ContainerID + "/" + r.IfName }
+
+// seedMAC chooses the hardware address of an end ("host", "pod") of an attachment's pair.
+func seedMAC(r model.Request, end string) state.MAC { return state.SeedMAC(seed(r) + "/" + end + "/mac") }

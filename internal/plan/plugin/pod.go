@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// addressed is what IPAM gave, sorted out.
+type addressed struct {
+	ips    []model.IP
+	routes []model.Route
+	v4, v6 bool       // whether there is an address of the family
+	gw4    netip.Addr // the first gateway of the family
+	gw6    netip.Addr
+}
+
+// fromIPAM reads an IPAM result. An address without the promise behind it cannot be planned.
+func fromIPAM(conf model.PluginConf, result *model.Result) (addressed, error) {
+	var a addressed
+	if result == nil || len(result.IPs) == 0 {
+		return a, model.Faultf(model.CodeInvalidConf, "give it a range or an address", "plugin %s: ipam gave no address", conf.Type)
+	}
+	a.routes = result.Routes
+	for _, ip := range result.IPs {
+		if ip.Gateway.IsValid() && ip.Gateway.Is4() != ip.Address.Addr().Is4() {
+			return a, model.Faultf(model.CodeInvalidConf, "", "plugin %s: ipam: address %s and gateway %s are of different families",
+				conf.Type, ip.Address, ip.Gateway)
+		}
+		a.add(ip)
+	}
+	return a, nil
+}
+
+func (a *addressed) add(ip model.IP) {
+	a.ips = append(a.ips, ip)
+	if ip.Address.Addr().Is4() {
+		a.v4 = true
+		if !a.gw4.IsValid() {
+			a.gw4 = ip.Gateway
+		}
+		return
+	}
+	a.v6 = true
+	if !a.gw6.IsValid() {
+		a.gw6 = ip.Gateway
+	}
+}
+
+// podRoutes are the result's routes over a link: one without a gateway goes to the family's first one.
+func (a *addressed) podRoutes(link string) []state.Route {
+	var out []state.Route
+	for _, r := range a.routes {
+		gw := r.GW
+		if !gw.IsValid() {
+			gw = a.gw6
+			if r.Dst.Addr().Is4() {
+				gw = a.gw4
+			}
+		}
+		route := state.Route{
+			Dst: r.Dst.Masked(), Gw: gw, Link: link, Metric: uint32(r.Priority), MTU: r.MTU, AdvMSS: r.AdvMSS,
+		}
+		if r.Table != nil {
+			route.Table = uint32(*r.Table)
+		}
+		if r.Scope != nil {
+			scope := state.Scope(*r.Scope)
+			route.Scope = &scope
+		}
+		out = append(out, route)
+	}
+	return out
+}
+
+// ipv6 says how the container's end and, with both, the node's end treat IPv6: silent when no address is of that family.
+func (a *addressed) ipv6(f *state.Fragment, p pair, both bool) {
+	f.Host.Sysctls = append(f.Host.Sysctls, quiet(p.host.Name))
+	f.Pod.Sysctls = append(f.Pod.Sysctls, quiet(p.pod.Name))
+	if !a.v6 {
+		return
+	}
+	f.Pod.Sysctls = append(f.Pod.Sysctls, enableIPv6(p.pod.Name)...)
+	f.Pod.Addrs = append(f.Pod.Addrs, linkLocal(p.pod.Name, p.pod.MAC))
+	if both {
+		f.Host.Addrs = append(f.Host.Addrs, linkLocal(p.host.Name, p.host.MAC))
+	}
+}
+
+// full is the prefix of one address.
+func full(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
