@@ -76,6 +76,6 @@ func newRoot(env Env) *cobra.Command {
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newBenchCmd(env))
+	root.AddCommand(newBenchCmd(env), newCNICmd(env))
 	return root
 }

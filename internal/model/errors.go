@@ -55,3 +55,11 @@ func (f *Fault) Error() string {
 
 // Unwrap is the cause.
 func (f *Fault) Unwrap() error { return f.Err }
+
+// Doubt is something in a configuration that is allowed and hardly meant: a setting without effect, two that
+// contradict each other.
+type Doubt struct {
+	Field string `json:"field"`
+	Msg   string `json:"message"`
+	Hint  string `json:"hint,omitempty"`
+}

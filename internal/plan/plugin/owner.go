@@ -40,4 +40,6 @@ func HostName(r model.Request) string {
 func seed(r model.Request) string { return r.ContainerID + "/" + r.IfName }
 
 // seedMAC chooses the hardware address of an end ("host", "pod") of an attachment's pair.
-func seedMAC(r model.Request, end string) state.MAC { return state.SeedMAC(seed(r) + "/" + end + "/mac") }
+func seedMAC(r model.Request, end string) state.MAC {
+	return state.SeedMAC(seed(r) + "/" + end + "/mac")
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+)
+
+// Report is all that can be said about a configuration without using it.
+type Report struct {
+	Network    string    `json:"network,omitempty"`
+	CNIVersion string    `json:"cniVersion,omitempty"`
+	Plugins    []string  `json:"plugins,omitempty"`
+	Errors     []Problem `json:"errors"`
+	Warnings   []Warning `json:"warnings"`
+}
+
+// Problem is an error in a configuration: with it, ADD fails.
+type Problem struct {
+	Where string     `json:"where,omitempty"`
+	Code  model.Code `json:"code"`
+	Msg   string     `json:"message"`
+	Hint  string     `json:"hint,omitempty"`
+}
+
+// String prints the problem in one line.
+func (p Problem) String() string {
+	return Warning{Where: p.Where, Msg: p.Msg, Hint: p.Hint}.String()
+}
+
+// Examine reads a configuration and asks every planner and allocator that it names, instead of stopping at the first
+// error.
+func Examine(b []byte, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) Report {
+	r := Report{Errors: []Problem{}, Warnings: []Warning{}}
+	n, err := ParseNetwork(b)
+	if err != nil {
+		r.problem("", err)
+		return r
+	}
+	r.Network, r.CNIVersion = n.Name, n.CNIVersion
+	for _, p := range n.Plugins {
+		r.Plugins = append(r.Plugins, p.Type)
+	}
+	r.validate("", n, planners, ipams)
+	r.Warnings = append(r.Warnings, Lint(n, planners, ipams)...)
+	return r
+}
+
+// OK tells whether the configuration can be used; strict counts warnings as errors.
+func (r Report) OK(strict bool) bool { return len(r.Errors) == 0 && (!strict || len(r.Warnings) == 0) }
+
+func (r *Report) problem(where string, err error) {
+	p := Problem{Where: where, Code: model.CodeInternal, Msg: err.Error()}
+	var f *model.Fault
+	if errors.As(err, &f) {
+		p.Code, p.Msg, p.Hint = f.Code, f.Msg, f.Hint
+	}
+	r.Errors = append(r.Errors, p)
+}
+
+func (r *Report) validate(prefix string, n model.Network, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) {
+	derived, err := Derive(n, nil, nil)
+	if err != nil {
+		r.problem(prefix, err)
+		return
+	}
+	for i, p := range derived.Plugins {
+		where := fmt.Sprintf("%splugins[%d] %s", prefix, i, p.Type)
+		if p.Type == "weft-cni" {
+			r.delegates(where, p, planners, ipams)
+			continue
+		}
+		planner, ok := planners[p.Type]
+		if !ok {
+			continue
+		}
+		if err := planner.Validate(p); err != nil {
+			r.problem(where, err)
+		}
+		if a := ipams[ipamType(p)]; a != nil {
+			if err := a.Validate(p.Raw); err != nil {
+				r.problem(where, err)
+			}
+		}
+	}
+}
+
+func (r *Report) delegates(where string, p model.PluginConf, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) {
+	var c struct {
+		Delegates []json.RawMessage `json:"delegates"`
+	}
+	if err := json.Unmarshal(p.Raw, &c); err != nil {
+		r.problem(where, decodeFault("delegates", p.Raw, err))
+		return
+	}
+	if len(c.Delegates) == 0 {
+		r.problem(where, model.Faultf(model.CodeInvalidConf, "give it the lists that the agent attaches", "delegates is empty"))
+	}
+	for i, raw := range c.Delegates {
+		at := fmt.Sprintf("%s: delegates[%d]", where, i)
+		n, err := ParseNetwork(raw)
+		if err != nil {
+			r.problem(at, err)
+			continue
+		}
+		r.validate(at+": ", n, planners, ipams)
+	}
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+)
+
+// Warning is something in a configuration that works, but hardly as it was meant.
+type Warning struct {
+	// Where is "" for the list, "plugins[0] bridge" for a plugin.
+	Where string `json:"where,omitempty"`
+	// Field is the path of the key, "ipam.ranges[][].subnett".
+	Field string `json:"field"`
+	Msg   string `json:"message"`
+	Hint  string `json:"hint,omitempty"`
+}
+
+// String prints the warning in one line.
+func (w Warning) String() string {
+	s := w.Msg
+	if w.Where != "" {
+		s = w.Where + ": " + s
+	}
+	if w.Hint != "" {
+		s += " (" + w.Hint + ")"
+	}
+	return s
+}
+
+// doubter is a planner or allocator that knows settings which contradict each other.
+type doubter interface {
+	Doubts(conf json.RawMessage) []model.Doubt
+}
+
+// Lint finds unknown keys with the nearest known one, keys that stand twice, keys that belong to the runtime, and
+// settings that have no effect. Plugins that weft has no planner for are not judged.
+func Lint(n model.Network, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) []Warning {
+	l := linter{planners: planners, ipams: ipams}
+	l.list(n)
+	return l.found
+}
+
+type linter struct {
+	planners map[string]plugin.Planner
+	ipams    map[string]ipam.Allocator
+	prefix   string
+	found    []Warning
+}
+
+func (l *linter) add(where, field, hint, format string, args ...any) {
+	l.found = append(l.found, Warning{Where: strings.TrimSpace(l.prefix + where), Field: field, Msg: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+func (l *linter) list(n model.Network) {
+	var o object
+	isList := json.Unmarshal(n.Raw, &o) == nil && o["plugins"] != nil
+	if isList {
+		l.unknown("", listSchema(), n.Raw)
+	}
+	if l.prefix == "" { // delegates stand in the list itself
+		for _, path := range duplicates(n.Raw) {
+			l.add("", path, "remove one of them", "key %q stands twice, the last one counts", path)
+		}
+	}
+	makers := 0
+	for i, p := range n.Plugins {
+		where := fmt.Sprintf("plugins[%d] %s", i, p.Type)
+		l.plugin(where, p)
+		if p.Type == "bridge" || p.Type == "ptp" {
+			if makers++; makers > 1 {
+				l.add(where, "type", "give each its own list", "a second plugin that makes the container's interface")
+			}
+		}
+	}
+}
+
+func (l *linter) plugin(where string, p model.PluginConf) {
+	l.reserved(where, p)
+	if p.Type == "weft-cni" {
+		l.unknown(where, shimSchema(), p.Raw)
+		l.delegates(where, p)
+		return
+	}
+	planner, known := l.planners[p.Type]
+	allocator, addresses := l.allocator(p)
+	if known {
+		l.unknown(where, complete(planner.Keys(), allocator), p.Raw)
+		l.doubts(where, planner, p)
+	}
+	if addresses && allocator == nil {
+		l.add(where, "ipam.type", "", "ipam.type %q is none of weft's own, it will be executed as a program", ipamType(p))
+	}
+	if allocator != nil {
+		l.doubts(where, allocator, p)
+	}
+}
+
+// allocator is the one that the plugin's ipam section names; asked says whether it names any.
+func (l *linter) allocator(p model.PluginConf) (a ipam.Allocator, asked bool) {
+	t := ipamType(p)
+	return l.ipams[t], t != ""
+}
+
+func ipamType(p model.PluginConf) string {
+	var c struct {
+		IPAM struct {
+			Type string `json:"type"`
+		} `json:"ipam"`
+	}
+	_ = json.Unmarshal(p.Raw, &c) // a wrong type is Validate's business
+	return c.IPAM.Type
+}
+
+// complete puts the allocator's keys in the place of "ipam.*".
+func complete(keys []string, a ipam.Allocator) schema {
+	var s schema
+	for _, k := range keys {
+		if k != "ipam.*" || a == nil {
+			s = append(s, k)
+			continue
+		}
+		for _, sub := range a.Keys() {
+			s = append(s, "ipam."+sub)
+		}
+	}
+	return s
+}
+
+func (l *linter) unknown(where string, s schema, raw json.RawMessage) {
+	for _, u := range s.unknown(raw) {
+		if strings.HasPrefix(u[0], "cni.dev/") {
+			continue // reserved says so
+		}
+		hint := ""
+		if u[1] != "" {
+			hint = "did you mean " + u[1] + "?"
+		}
+		l.add(where, u[0], hint, "unknown key %q", u[0])
+	}
+}
+
+// reserved finds what only a runtime may set.
+func (l *linter) reserved(where string, p model.PluginConf) {
+	var o object
+	if json.Unmarshal(p.Raw, &o) != nil {
+		return
+	}
+	for _, key := range sortedKeys(o) {
+		switch {
+		case key == "runtimeConfig", key == "prevResult", key == "args":
+			l.add(where, key, "declare a capability instead", "key %q is reserved for the runtime", key)
+		case strings.HasPrefix(key, "cni.dev/"):
+			l.add(where, key, "remove it", "key %q is reserved for the protocol", key)
+		}
+	}
+}
+
+func sortedKeys(o object) []string {
+	m := make(map[string]any, len(o))
+	for k := range o {
+		m[k] = nil
+	}
+	return sorted(m)
+}
+
+func (l *linter) doubts(where string, of any, p model.PluginConf) {
+	d, ok := of.(doubter)
+	if !ok {
+		return
+	}
+	for _, doubt := range d.Doubts(p.Raw) {
+		l.add(where, doubt.Field, doubt.Hint, "%s", doubt.Msg)
+	}
+}
+
+func (l *linter) delegates(where string, p model.PluginConf) {
+	var c struct {
+		Delegates []json.RawMessage `json:"delegates"`
+	}
+	if json.Unmarshal(p.Raw, &c) != nil {
+		return
+	}
+	for i, raw := range c.Delegates {
+		if n, err := ParseNetwork(raw); err == nil {
+			inner := linter{planners: l.planners, ipams: l.ipams, prefix: fmt.Sprintf("%s%s: delegates[%d]: ", l.prefix, where, i)}
+			inner.list(n)
+			l.found = append(l.found, inner.found...)
+		}
+	}
+}
