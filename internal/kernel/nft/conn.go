@@ -4,41 +4,190 @@ package nft
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/state"
 )
 
+// attempts bounds how often a change is planned anew because somebody else changed the ruleset meanwhile.
+const attempts = 8
+
 // Conn is a netlink socket to the nf_tables of one network namespace. It is safe for concurrent use.
-type Conn struct{}
+type Conn struct {
+	mu   sync.Mutex
+	sock *sock
+	// gen is the generation at which the tables in seen were last known to be whole; 0 is none.
+	gen  uint32
+	seen map[string]*table // by label; shared ones only
+}
 
 // Dial opens a socket in ns; nil is the process's own namespace.
-func Dial(_ *netns.NS) (*Conn, error) { return &Conn{}, nil }
+func Dial(ns *netns.NS) (*Conn, error) {
+	c := &Conn{seen: map[string]*table{}}
+	err := ns.Do(func() error {
+		var err error
+		c.sock, err = openSock()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
 
 // Close closes the socket.
-func (c *Conn) Close() error { return nil }
-
-// Apply makes the kernel hold the tables, in one transaction. Nothing is written when nothing differs.
-func (c *Conn) Apply(_ context.Context, _ []state.Table) error { return nil }
-
-// Remove takes away whole tables, and of shared ones the elements that are named. Missing things are no error.
-func (c *Conn) Remove(_ context.Context, _ []state.Table) error { return nil }
-
-// RemoveShared deletes the shared tables named whose sets are all empty.
-func (c *Conn) RemoveShared(_ context.Context, _ []state.Table) error { return nil }
-
-// Read gives what the kernel holds of the tables that want names: of a shared one only the sets, chains and elements
-// that are named.
-func (c *Conn) Read(_ context.Context, _ []state.Table) ([]state.Table, error) { return nil, nil }
-
-// ReadAll gives all tables that weft owns.
-func (c *Conn) ReadAll(_ context.Context) ([]state.Table, error) { return nil, nil }
-
-// Diff says where have differs from want. The differences' Space is left to the caller.
-func Diff(_, _ []state.Table) []state.Difference { return nil }
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sock.close()
+}
 
 // Validate compiles all that the tables hold and says what cannot be.
-func Validate(_ []state.Table) error { return nil }
+func Validate(tables []state.Table) error {
+	_, err := compileTables(tables)
+	return err
+}
 
-// Text renders a table exactly as `nft -s list table` prints it.
-func Text(_ state.Table) (string, error) { return "", nil }
+// begin starts a batch; a transaction is committed only if the ruleset is still of generation gen, when that is not 0.
+func (c *Conn) begin(gen uint32) *batch {
+	b := &batch{first: c.sock.seq}
+	// With ECHO the kernel tells the generation that the commit made.
+	b.message(unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_ECHO, 0, "begin")
+	if gen != 0 {
+		b.u32(unix.NFNL_BATCH_GENID, gen)
+	}
+	return b
+}
+
+// empty tells whether nothing but the beginning is in the batch.
+func (b *batch) empty() bool { return len(b.notes) <= 1 }
+
+// refusal is what the kernel said to one message of a transaction.
+type refusal struct {
+	seq   uint32
+	note  string
+	errno unix.Errno
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("%s: %v", r.note, r.errno) }
+
+// Unwrap is the kernel's error number.
+func (r *refusal) Unwrap() error { return r.errno }
+
+// commit sends the batch as one transaction. It returns the generation afterwards, which is 0 when nothing changed, and
+// everything that the kernel refused; then nothing was changed at all.
+func (c *Conn) commit(b *batch) (gen uint32, refused []*refusal, err error) {
+	b.addFlags(unix.NLM_F_ACK)
+	last := b.last()
+	b.message(unix.NFNL_MSG_BATCH_END, 0, 0, "end")
+	b.close()
+	c.sock.seq = b.first + uint32(len(b.notes))
+	err = c.sock.send(b.buf, last, func(a answer) {
+		switch {
+		case a.typ == unix.NFT_MSG_NEWGEN:
+			gen = beU32(findAttr(a.body, unix.NFTA_GEN_ID))
+		case a.typ == unix.NLMSG_ERROR && a.errno != 0 && a.seq >= b.first && a.seq-b.first < uint32(len(b.notes)):
+			refused = append(refused, &refusal{a.seq, b.notes[a.seq-b.first], a.errno})
+		}
+	})
+	if errors.Is(err, errNoAnswer) && len(refused) > 0 {
+		err = nil // refused as a whole: the messages inside are not answered
+	}
+	return gen, refused, err
+}
+
+// change commits and makes one error of what was refused; stale tells that the ruleset changed since it was read.
+func (c *Conn) change(b *batch) (gen uint32, stale bool, err error) {
+	gen, refused, err := c.commit(b)
+	for _, r := range refused {
+		if r.errno == unix.ERESTART {
+			return 0, true, nil
+		}
+		err = errors.Join(err, r)
+	}
+	return gen, false, err
+}
+
+// ask sends one question that is no dump and returns the answer's body.
+func (c *Conn) ask(b *batch) (body []byte, err error) {
+	b.addFlags(unix.NLM_F_ACK)
+	b.close()
+	c.sock.seq = b.first + uint32(len(b.notes))
+	err2 := c.sock.send(b.buf, b.last(), func(a answer) {
+		switch {
+		case a.typ == unix.NLMSG_ERROR && a.errno != 0:
+			err = a.errno
+		case a.typ != unix.NLMSG_ERROR && a.typ != unix.NLMSG_DONE && body == nil:
+			body = append([]byte(nil), a.body...)
+		}
+	})
+	return body, errors.Join(err, err2)
+}
+
+// dump asks for all objects of a kind and hands each body to f.
+func (c *Conn) dump(b *batch, f func(family byte, body []byte)) error {
+	b.addFlags(unix.NLM_F_DUMP)
+	b.close()
+	c.sock.seq = b.first + uint32(len(b.notes))
+	var errno unix.Errno
+	torn := false
+	err := c.sock.send(b.buf, b.last(), func(a answer) {
+		torn = torn || a.flags&unix.NLM_F_DUMP_INTR != 0
+		switch a.typ {
+		case unix.NLMSG_ERROR, unix.NLMSG_DONE:
+			errno = a.errno
+		default:
+			f(a.fam, a.body)
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case errno != 0:
+		return fmt.Errorf("%s: %w", b.notes[0], errno)
+	case torn:
+		return errTorn
+	}
+	return nil
+}
+
+// errTorn is returned when the ruleset changed while it was read.
+var errTorn = errors.New("the ruleset changed while it was read")
+
+// question starts a batch that is no transaction.
+func (c *Conn) question(typ int, family byte, note string) *batch {
+	b := &batch{first: c.sock.seq}
+	b.message(typ, 0, family, note)
+	return b
+}
+
+// generation asks for the ruleset's generation.
+func (c *Conn) generation() (uint32, error) {
+	body, err := c.ask(c.question(unix.NFT_MSG_GETGEN, 0, "ask for the generation"))
+	if err != nil {
+		return 0, fmt.Errorf("nft: ask for the generation: %w", err)
+	}
+	return beU32(findAttr(body, unix.NFTA_GEN_ID)), nil
+}
+
+// settled runs f until it says that nothing changed under it.
+func settled(ctx context.Context, f func() (stale bool, err error)) error {
+	for range attempts {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("nft: %w", err)
+		}
+		stale, err := f()
+		if errors.Is(err, errTorn) {
+			continue
+		}
+		if err != nil || !stale {
+			return err
+		}
+	}
+	return fmt.Errorf("nft: the ruleset changed during each of %d attempts", attempts)
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Apply makes the kernel hold the tables, in one transaction. Nothing is written when nothing differs. Of a shared table
+// the sets, chains and rules are made sure of and the elements that are named are added; everything else in it stays.
+func (c *Conn) Apply(ctx context.Context, tables []state.Table) error {
+	if len(tables) == 0 {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("nft: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if done, err := c.addOnly(tables); done || err != nil {
+		return err
+	}
+	ws, err := compileTables(tables)
+	if err != nil {
+		return err
+	}
+	if err := settled(ctx, func() (bool, error) { return c.reconcile(ws) }); err != nil {
+		return fmt.Errorf("nft: %w", err)
+	}
+	return nil
+}
+
+// remember notes the structure of shared tables that is now known to be whole.
+func (c *Conn) remember(ws []*table) {
+	for _, w := range ws {
+		if !w.shared {
+			continue
+		}
+		t := c.seen[w.label()]
+		if t == nil {
+			t = &table{family: w.family, name: w.name, shared: true}
+			c.seen[w.label()] = t
+		}
+		for _, s := range w.sets {
+			s.elems = nil
+			t.sets = append(slices.DeleteFunc(t.sets, func(o set) bool { return o.name == s.name }), s)
+		}
+		for _, ch := range w.chains {
+			t.chains = append(slices.DeleteFunc(t.chains, func(o chain) bool { return o.name == ch.name }), ch)
+		}
+	}
+}
+
+// addOnly is the usual case of an ADD: only shared tables are named, nobody has touched the ruleset since they were last
+// looked at, and so their elements are added unread. An element that is there already is no change to the kernel.
+func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
+	if c.gen == 0 {
+		return false, nil
+	}
+	b := c.begin(c.gen)
+	for _, in := range joinTables(tables) {
+		t := c.seen[in.Family+" "+in.Name]
+		if !in.Shared || t == nil || !t.covers(in) {
+			return false, nil
+		}
+		for _, st := range in.Sets {
+			s, _ := t.set(st.Name)
+			s.elems = nil
+			for _, e := range st.Elements {
+				el, err := s.compileElement(e)
+				if err != nil {
+					return false, fmt.Errorf("nft table %s: set %s: %w", t.label(), st.Name, err)
+				}
+				s.elems = append(s.elems, el)
+			}
+			b.putElements(unix.NFT_MSG_NEWSETELEM, t, s, s.elems, len(s.elems))
+		}
+	}
+	if b.empty() {
+		return true, nil
+	}
+	gen, refused, err := c.commit(b)
+	if err != nil || len(refused) > 0 {
+		return false, nil // whatever it was, the long way finds it out and says it
+	}
+	c.advance(gen)
+	return true, nil
+}
+
+// advance notes the generation that our own commit made; 0 is no change.
+func (c *Conn) advance(gen uint32) {
+	if gen != 0 {
+		c.gen = gen
+	}
+}
+
+// covers tells whether the structure that in names was seen whole.
+func (t *table) covers(in state.Table) bool {
+	for _, s := range in.Sets {
+		had, ok := t.set(s.Name)
+		if !ok || had.given.Key != s.Key || had.given.Data != s.Data || had.given.Interval != s.Interval {
+			return false
+		}
+	}
+	for _, ch := range in.Chains {
+		had, ok := t.chain(ch.Name)
+		g := had.given
+		if !ok || g.Type != ch.Type || g.Hook != ch.Hook || g.Priority != ch.Priority || g.Policy != ch.Policy ||
+			g.Device != ch.Device || !slices.Equal(g.Rules, ch.Rules) {
+			return false
+		}
+	}
+	return true
+}
+
+// reconcile reads, plans the difference and commits it.
+func (c *Conn) reconcile(ws []*table) (stale bool, err error) {
+	gen, err := c.generation()
+	if err != nil {
+		return false, err
+	}
+	if gen != c.gen {
+		c.forget()
+	}
+	b := c.begin(gen)
+	for _, w := range ws {
+		have, err := c.readTable(w)
+		if err != nil {
+			return false, err
+		}
+		if b.difference(w, have) {
+			c.forget() // rules of others went with what they used
+		}
+	}
+	after := gen
+	if b.empty() {
+		// A reading that spans a change would be no reading.
+		after, err = c.generation()
+		stale = after != gen
+	} else {
+		after, stale, err = c.change(b)
+	}
+	if err != nil || stale {
+		c.forget()
+		return stale, err
+	}
+	c.gen = after
+	c.remember(ws)
+	return false, nil
+}
+
+// forget gives up what was known of the ruleset.
+func (c *Conn) forget() { c.gen, c.seen = 0, map[string]*table{} }
+
+// difference writes what makes have equal to want. The kernel wants users gone before what they use, and what is used
+// made before its users. It tells whether sets or chains had to be made anew.
+func (b *batch) difference(want, have *table) (rebuilt bool) {
+	if have == nil {
+		b.putTable(want)
+		have = &table{family: want.family, name: want.name}
+	}
+	d := compareTables(want, have)
+	for _, ch := range have.chains {
+		for _, r := range ch.rules {
+			if d.drops(ch.name, r) {
+				b.dropRule(want, ch.name, r.handle)
+			}
+		}
+	}
+	for _, s := range want.sets {
+		b.putElements(unix.NFT_MSG_DELSETELEM, want, s, d.dropElems[s.name], few)
+	}
+	for _, name := range d.dropSets {
+		b.dropSet(want, name)
+	}
+	for _, name := range d.dropChains {
+		b.dropChain(want, name)
+	}
+	for i, s := range want.sets {
+		if slices.Contains(d.makeSets, s.name) {
+			b.putSet(want, s, uint32(i+1))
+		}
+	}
+	for _, ch := range want.chains {
+		if slices.Contains(d.makeChains, ch.name) {
+			b.putChain(want, ch)
+		}
+	}
+	for _, s := range want.sets {
+		add := d.makeElems[s.name]
+		b.putElements(unix.NFT_MSG_NEWSETELEM, want, s, add, len(add))
+	}
+	for _, ch := range want.chains {
+		for _, r := range d.makeRules[ch.name] {
+			b.putRule(want, ch.name, r.rule, r.before)
+		}
+	}
+	return len(d.dropSets)+len(d.dropChains) > 0
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// compiler turns the words of one rule into expressions.
+type compiler struct {
+	family byte
+	words  []string
+	pos    int
+	known  protocols
+	out    []expr
+	sets   func(name string) (set, bool)
+	chains func(name string) bool
+}
+
+// compileRule compiles the text of one rule of table t.
+func (t *table) compileRule(text string) ([]expr, error) {
+	c := &compiler{family: t.family, words: split(text), known: start(t.family), sets: t.set, chains: t.hasChain}
+	if len(c.words) == 0 {
+		return nil, errors.New("rule is empty")
+	}
+	for c.pos < len(c.words) {
+		if err := c.statement(); err != nil {
+			return nil, fmt.Errorf("rule %q: %w", text, err)
+		}
+	}
+	return c.out, nil
+}
+
+// split cuts a rule into words; a list with commas is one word however it is spaced.
+func split(text string) []string {
+	var words []string
+	for _, w := range strings.Fields(text) {
+		if n := len(words) - 1; n >= 0 && (strings.HasSuffix(words[n], ",") || strings.HasPrefix(w, ",")) {
+			words[n] += w
+			continue
+		}
+		words = append(words, w)
+	}
+	return words
+}
+
+func (c *compiler) peek() string {
+	if c.pos < len(c.words) {
+		return c.words[c.pos]
+	}
+	return ""
+}
+
+func (c *compiler) next() string {
+	w := c.peek()
+	c.pos++
+	return w
+}
+
+// accept steps over a word if it is the next.
+func (c *compiler) accept(w string) bool {
+	if c.peek() != w {
+		return false
+	}
+	c.pos++
+	return true
+}
+
+// want steps over a word that must come.
+func (c *compiler) want(w string) error {
+	if c.accept(w) {
+		return nil
+	}
+	return fmt.Errorf("want %q at %s", w, c.here())
+}
+
+// here names the place of the next word for an error.
+func (c *compiler) here() string {
+	if c.pos >= len(c.words) {
+		return "the end"
+	}
+	return fmt.Sprintf("word %d, %q", c.pos+1, c.words[c.pos])
+}
+
+func (c *compiler) emit(e ...expr) { c.out = append(c.out, e...) }
+
+// statement compiles the next statement or match.
+func (c *compiler) statement() error {
+	switch w := c.peek(); w {
+	case "accept", "drop", "return", "continue", "jump", "goto":
+		return c.verdict()
+	case "counter", "notrack":
+		c.pos++
+		c.emit(expr{op: w})
+		return nil
+	case "masquerade":
+		c.pos++
+		flags, err := c.natFlags()
+		c.emit(expr{op: "masq", flags: flags})
+		return err
+	case "dnat", "snat":
+		return c.nat()
+	case "reject":
+		return c.reject()
+	case "meta", "ct":
+		if c.pos+2 < len(c.words) && c.words[c.pos+1] == "mark" && c.words[c.pos+2] == "set" {
+			return c.setMark()
+		}
+	}
+	return c.match()
+}
+
+func (c *compiler) verdict() error {
+	w := c.next()
+	if w == "jump" || w == "goto" {
+		if !c.chains(c.peek()) {
+			return fmt.Errorf("no chain %q in this table, at %s", c.peek(), c.here())
+		}
+		w += " " + c.next()
+	}
+	v, err := parseVerdict(w)
+	c.emit(expr{op: "immediate", dreg: verdictReg, verdict: v})
+	return err
+}
+
+// field compiles nothing; it steps over the words of a field.
+func (c *compiler) field() (field, error) {
+	for n := 3; n > 0; n-- {
+		if c.pos+n > len(c.words) {
+			continue
+		}
+		if f, ok := fieldNamed(strings.Join(c.words[c.pos:c.pos+n], " ")); ok {
+			c.pos += n
+			return f, nil
+		}
+	}
+	return field{}, fmt.Errorf("%s is no field or statement that is understood", c.here())
+}
+
+// key compiles the loads of a field or a concatenation of fields into registers from first on.
+func (c *compiler) key(first int) ([]field, error) {
+	var fs []field
+	for {
+		f, err := c.field()
+		if err != nil {
+			return nil, err
+		}
+		if err := c.need(f); err != nil {
+			return nil, err
+		}
+		fs = append(fs, f)
+		if !c.accept(".") {
+			break
+		}
+	}
+	for _, f := range fs {
+		load := f.load
+		load.dreg = word(first)
+		first += pad4(f.typ.size) / 4
+		c.emit(load)
+	}
+	if first > 16 {
+		return nil, errors.New("the concatenation is longer than 64 bytes")
+	}
+	return fs, nil
+}
+
+// need makes sure that the packet is of the protocols that f is a part of.
+func (c *compiler) need(f field) error {
+	if f.l3 != 0 && f.l3 != c.known.l3 {
+		if c.known.l3 != 0 {
+			return fmt.Errorf("%q never occurs here: the packet is of the other family", f.name)
+		}
+		g, value := guard(c.family, f.l3)
+		c.emitGuard(g, value)
+	}
+	if f.l4 != 0 && f.l4 != c.known.l4 {
+		if c.known.l4 != 0 {
+			return fmt.Errorf("%q never occurs here: the packet is of another protocol", f.name)
+		}
+		g, _ := fieldNamed("meta l4proto")
+		c.emitGuard(g, []byte{f.l4})
+	}
+	return nil
+}
+
+func (c *compiler) emitGuard(g field, value []byte) {
+	load := g.load
+	load.dreg = word(0)
+	c.emit(load, expr{op: "cmp", sreg: word(0), key: unix.NFT_CMP_EQ, data: value})
+	c.known, _ = c.known.learn(g, value)
+}
+
+// lookup checks that the set's key is made of the fields.
+func (c *compiler) lookup(fs []field, wantMap bool) (set, error) {
+	name, ok := strings.CutPrefix(c.peek(), "@")
+	if !ok {
+		return set{}, fmt.Errorf("want @ and a set's name at %s", c.here())
+	}
+	s, ok := c.sets(name)
+	if !ok {
+		return s, fmt.Errorf("no set %q in this table, at %s", name, c.here())
+	}
+	if s.isMap != wantMap {
+		return s, fmt.Errorf("%s: sets are looked up plainly, maps by map and vmap", c.here())
+	}
+	fits := len(fs) == len(s.key)
+	var got []datatype
+	for i, f := range fs {
+		got = append(got, f.typ)
+		fits = fits && f.typ.size == s.key[i].size && f.typ.name == s.key[i].name
+	}
+	if !fits {
+		return s, fmt.Errorf("%s: the key is %s, the set holds %s", c.here(), typesString(got), typesString(s.key))
+	}
+	c.pos++
+	return s, nil
+}

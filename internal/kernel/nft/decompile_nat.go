@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// nat reads an address translation; its target stands in registers.
+func (r *reader) nat(e expr) bool {
+	c, ok := r.get(e.addr)
+	if !ok {
+		return false
+	}
+	words := []string{"snat"}
+	if e.key == unix.NFT_NAT_DNAT {
+		words[0] = "dnat"
+	}
+	if r.family == unix.NFPROTO_INET {
+		if e.family == unix.NFPROTO_IPV6 {
+			words = append(words, "ip6")
+		} else {
+			words = append(words, "ip")
+		}
+	}
+	target := c.words
+	if target == "" {
+		if target, ok = r.natTarget(e, c.data); !ok {
+			return false
+		}
+	}
+	words = append(words, "to", target)
+	if flags := natFlagText(e.flags); flags != "" {
+		words = append(words, flags)
+	}
+	r.forget()
+	return r.say(strings.Join(words, " "))
+}
+
+// natTarget prints a fixed target.
+func (r *reader) natTarget(e expr, addr []byte) (string, bool) {
+	ip, ok := netip.AddrFromSlice(addr)
+	if !ok {
+		return "", false
+	}
+	if e.port == 0 {
+		return ip.String(), true
+	}
+	p, ok := r.get(e.port)
+	if !ok || len(p.data) != 2 {
+		return "", false
+	}
+	port := strconv.Itoa(int(binary.BigEndian.Uint16(p.data)))
+	if ip.Is6() {
+		return "[" + ip.String() + "]:" + port, true
+	}
+	return ip.String() + ":" + port, true
+}
+
+// store reads "meta mark set" and "ct mark set".
+func (r *reader) store(e expr) bool {
+	c, ok := r.get(e.sreg)
+	if !ok {
+		return false
+	}
+	target := "meta mark set "
+	switch {
+	case e.op == "meta" && e.key == unix.NFT_META_MARK:
+	case e.op == "ct" && e.key == unix.NFT_CT_MARK:
+		target = "ct mark set "
+	default:
+		return false
+	}
+	mark, _ := typeNamed("mark")
+	r.forget()
+	switch {
+	case c.data != nil:
+		return r.say(target + mark.format(c.data))
+	case c.field == nil:
+		return false
+	case c.mask == nil:
+		return r.say(target + c.field.name)
+	}
+	mask, xor := mark.value(c.mask), mark.value(c.xor)
+	source := target + c.field.name
+	switch {
+	case xor == 0:
+		return r.say(source + " & " + mark.format(c.mask))
+	case mask == ^xor:
+		return r.say(source + " | " + mark.format(c.xor))
+	case mask == ^uint32(0):
+		return r.say(source + " ^ " + mark.format(c.xor))
+	}
+	return false
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"bytes"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// expr is one expression of a rule, as the kernel's little machine runs it: load something into a register, compare,
+// decide. Op is the kernel's name of it and says which of the fields mean something.
+type expr struct {
+	op         string
+	dreg, sreg reg
+	addr, port reg    // nat
+	key        uint32 // meta, ct: what; payload: base; cmp, range: operator; nat, reject: type; fib: result
+	off, size  uint32 // payload; size also of bitwise
+	data, more []byte // cmp: value; bitwise: mask and xor; range: from and to; immediate: value
+	set        string // lookup
+	flags      uint32
+	family     uint32 // nat
+	code       []byte // reject
+	verdict    *verdict
+	// strange is set when the kernel said more than weft ever writes.
+	strange bool
+}
+
+// reg is a register, by the 4-byte word it begins at, plus one; zero is none.
+type reg int
+
+// verdictReg is the register whose value decides.
+const verdictReg reg = -1
+
+func word(n int) reg { return reg(n + 1) }
+
+func (r reg) word() int { return int(r) - 1 }
+
+// number is the kernel's number of the register: of sixteen bytes where one begins there, else of four.
+func (r reg) number() uint32 {
+	switch w := r.word(); {
+	case r == verdictReg:
+		return unix.NFT_REG_VERDICT
+	case w%4 == 0:
+		return uint32(unix.NFT_REG_1 + w/4)
+	default:
+		return uint32(unix.NFT_REG32_00 + w)
+	}
+}
+
+func regNumbered(n uint32) reg {
+	switch {
+	case n == unix.NFT_REG_VERDICT:
+		return verdictReg
+	case n < unix.NFT_REG32_00:
+		return word(int(n-unix.NFT_REG_1) * 4)
+	}
+	return word(int(n - unix.NFT_REG32_00))
+}
+
+// slot ties an attribute of an expression to the field that holds it; exactly one pointer is set, none for an attribute
+// that is not compared.
+type slot struct {
+	attr uint16
+	reg  *reg
+	num  *uint32
+	// always writes the number though it is zero.
+	always bool
+	data   *[]byte // a nested NFTA_DATA_VALUE
+	raw    *[]byte
+	str    *string
+	judge  **verdict
+}
+
+// slots lists the attributes of an expression (linux/netfilter/nf_tables.h); ok is false for one that weft never writes.
+func (e *expr) slots() (list []slot, ok bool) {
+	switch e.op {
+	case "meta":
+		return []slot{{attr: 2, num: &e.key, always: true}, {attr: 1, reg: &e.dreg}, {attr: 3, reg: &e.sreg}}, true
+	case "ct":
+		return []slot{{attr: 2, num: &e.key, always: true}, {attr: 1, reg: &e.dreg}, {attr: 4, reg: &e.sreg}}, true
+	case "fib":
+		return []slot{{attr: 1, reg: &e.dreg}, {attr: 2, num: &e.key}, {attr: 3, num: &e.flags}}, true
+	case "payload":
+		return []slot{
+			{attr: 1, reg: &e.dreg}, {attr: 2, num: &e.key, always: true}, {attr: 3, num: &e.off, always: true},
+			{attr: 4, num: &e.size},
+		}, true
+	case "cmp":
+		return []slot{{attr: 1, reg: &e.sreg}, {attr: 2, num: &e.key, always: true}, {attr: 3, data: &e.data}}, true
+	case "range":
+		return []slot{
+			{attr: 1, reg: &e.sreg}, {attr: 2, num: &e.key, always: true}, {attr: 3, data: &e.data}, {attr: 4, data: &e.more},
+		}, true
+	case "bitwise":
+		return []slot{
+			{attr: 1, reg: &e.sreg}, {attr: 2, reg: &e.dreg}, {attr: 3, num: &e.size}, {attr: 4, data: &e.data},
+			{attr: 5, data: &e.more}, {attr: 6},
+		}, true
+	case "lookup":
+		return []slot{{attr: 1, str: &e.set}, {attr: 2, reg: &e.sreg}, {attr: 3, reg: &e.dreg}, {attr: 4}, {attr: 5, num: &e.flags}}, true
+	case "immediate":
+		return []slot{{attr: 1, reg: &e.dreg}, {attr: 2, data: &e.data, judge: &e.verdict}}, true
+	case "nat":
+		return []slot{
+			{attr: 1, num: &e.key, always: true}, {attr: 2, num: &e.family}, {attr: 3, reg: &e.addr}, {attr: 4}, {attr: 5, reg: &e.port},
+			{attr: 6}, {attr: 7, num: &e.flags},
+		}, true
+	case "masq":
+		return []slot{{attr: 1, num: &e.flags}}, true
+	case "reject":
+		return []slot{{attr: 1, num: &e.key, always: true}, {attr: 2, raw: &e.code}}, true
+	case "counter":
+		return []slot{{attr: 1}, {attr: 2}, {attr: 3}}, true
+	case "notrack":
+		return nil, true
+	}
+	return nil, false
+}
+
+// putExpr writes one expression into the list that is open.
+func (b *batch) putExpr(e expr) {
+	item := b.nest(unix.NFTA_LIST_ELEM)
+	b.str(unix.NFTA_EXPR_NAME, e.op)
+	list, _ := e.slots()
+	if len(list) > 0 {
+		data := b.nest(unix.NFTA_EXPR_DATA)
+		for _, s := range list {
+			b.putSlot(s)
+		}
+		b.end(data)
+	}
+	b.end(item)
+}
+
+func (b *batch) putSlot(s slot) {
+	switch {
+	case s.judge != nil && *s.judge != nil:
+		n := b.nest(s.attr)
+		v := b.nest(unix.NFTA_DATA_VERDICT)
+		b.u32(unix.NFTA_VERDICT_CODE, uint32((*s.judge).code))
+		if (*s.judge).chain != "" {
+			b.str(unix.NFTA_VERDICT_CHAIN, (*s.judge).chain)
+		}
+		b.end(v)
+		b.end(n)
+	case s.reg != nil && *s.reg != 0:
+		b.u32(s.attr, s.reg.number())
+	case s.num != nil && (s.always || *s.num != 0):
+		b.u32(s.attr, *s.num)
+	case s.data != nil:
+		b.putKey(s.attr, *s.data)
+	case s.raw != nil:
+		b.attr(s.attr, *s.raw)
+	case s.str != nil:
+		b.str(s.attr, *s.str)
+	}
+}
+
+// decodeExprs reads the expressions of a rule.
+func decodeExprs(b []byte) []expr {
+	var out []expr
+	for _, item := range attrs(b) {
+		e := expr{op: cstr(findAttr(item, unix.NFTA_EXPR_NAME))}
+		list, ok := e.slots()
+		e.strange = !ok
+		for typ, v := range attrs(findAttr(item, unix.NFTA_EXPR_DATA)) {
+			at := slices.IndexFunc(list, func(s slot) bool { return s.attr == typ })
+			if at < 0 {
+				e.strange = true
+				continue
+			}
+			list[at].take(v)
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+func (s slot) take(v []byte) {
+	switch {
+	case s.judge != nil && findAttr(v, unix.NFTA_DATA_VERDICT) != nil:
+		_, *s.judge = decodeValue(v)
+	case s.reg != nil:
+		*s.reg = regNumbered(beU32(v))
+	case s.num != nil:
+		*s.num = beU32(v)
+	case s.data != nil:
+		*s.data = bytes.Clone(findAttr(v, unix.NFTA_DATA_VALUE))
+	case s.raw != nil:
+		*s.raw = bytes.Clone(v)
+	case s.str != nil:
+		*s.str = cstr(v)
+	}
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+// Protocol numbers that fields depend on.
+const (
+	protoIPv4, protoIPv6          = 2, 10
+	protoTCP, protoUDP, protoSCTP = 6, 17, 132
+)
+
+// field is something of a packet that a rule can load: its words, its type, and the load that fetches it.
+type field struct {
+	name string
+	typ  datatype
+	load expr
+	// l3 and l4 are the protocols that the packet must be of before the field means anything; 0 is any.
+	l3, l4 byte
+}
+
+// fields lists all that rules can load.
+func fields() []field {
+	list := []field{
+		network("ip saddr", "ipv4_addr", protoIPv4, 12), network("ip daddr", "ipv4_addr", protoIPv4, 16),
+		network("ip protocol", "inet_proto", protoIPv4, 9),
+		network("ip6 saddr", "ipv6_addr", protoIPv6, 8), network("ip6 daddr", "ipv6_addr", protoIPv6, 24),
+		network("ip6 nexthdr", "inet_proto", protoIPv6, 6),
+		meta("iifname", "ifname", unix.NFT_META_IIFNAME), meta("oifname", "ifname", unix.NFT_META_OIFNAME),
+		meta("meta mark", "mark", unix.NFT_META_MARK), meta("meta l4proto", "inet_proto", unix.NFT_META_L4PROTO),
+		meta("meta nfproto", "nf_proto", unix.NFT_META_NFPROTO), meta("meta protocol", "ether_type", unix.NFT_META_PROTOCOL),
+		conntrack("ct state", "ct_state", unix.NFT_CT_STATE), conntrack("ct status", "ct_status", unix.NFT_CT_STATUS),
+		conntrack("ct mark", "mark", unix.NFT_CT_MARK),
+		fib("fib daddr type", unix.NFTA_FIB_F_DADDR), fib("fib saddr type", unix.NFTA_FIB_F_SADDR),
+		payload("ether daddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 0),
+		payload("ether saddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 6),
+	}
+	for _, p := range []struct {
+		name string
+		l4   byte
+	}{{"tcp", protoTCP}, {"udp", protoUDP}, {"sctp", protoSCTP}, {"th", 0}} {
+		for i, port := range []string{" sport", " dport"} {
+			f := payload(p.name+port, "inet_service", unix.NFT_PAYLOAD_TRANSPORT_HEADER, uint32(2*i))
+			f.l4 = p.l4
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+func fieldNamed(name string) (field, bool) {
+	switch name {
+	case "meta iifname", "meta oifname":
+		name = name[len("meta "):]
+	}
+	for _, f := range fields() {
+		if f.name == name {
+			return f, true
+		}
+	}
+	return field{}, false
+}
+
+func payload(name, typ string, base, off uint32) field {
+	t, _ := typeNamed(typ)
+	return field{name: name, typ: t, load: expr{op: "payload", key: base, off: off, size: uint32(t.size)}}
+}
+
+func network(name, typ string, l3 byte, off uint32) field {
+	f := payload(name, typ, unix.NFT_PAYLOAD_NETWORK_HEADER, off)
+	f.l3 = l3
+	return f
+}
+
+func meta(name, typ string, key uint32) field {
+	t, _ := typeNamed(typ)
+	return field{name: name, typ: t, load: expr{op: "meta", key: key}}
+}
+
+func conntrack(name, typ string, key uint32) field {
+	t, _ := typeNamed(typ)
+	return field{name: name, typ: t, load: expr{op: "ct", key: key}}
+}
+
+func fib(name string, flags uint32) field {
+	t, _ := typeNamed("fib_addrtype")
+	return field{name: name, typ: t, load: expr{op: "fib", key: unix.NFT_FIB_RESULT_ADDRTYPE, flags: flags}}
+}
+
+// protocols is what is known of the packet at one place of a rule.
+type protocols struct{ l3, l4 byte }
+
+// start is what is known at the beginning of a rule in a table of the family.
+func start(family byte) protocols {
+	switch family {
+	case unix.NFPROTO_IPV4:
+		return protocols{l3: protoIPv4}
+	case unix.NFPROTO_IPV6:
+		return protocols{l3: protoIPv6}
+	}
+	return protocols{}
+}
+
+// guard gives the field and the value to compare it with that make sure of a network protocol in a table of the family.
+func guard(family, l3 byte) (field, []byte) {
+	if family == unix.NFPROTO_INET {
+		f, _ := fieldNamed("meta nfproto")
+		return f, []byte{l3}
+	}
+	f, _ := fieldNamed("meta protocol")
+	kind := uint16(unix.ETH_P_IP)
+	if l3 == protoIPv6 {
+		kind = unix.ETH_P_IPV6
+	}
+	return f, binary.BigEndian.AppendUint16(nil, kind)
+}
+
+// learn says what a comparison of f with value tells of the packet.
+func (p protocols) learn(f field, value []byte) (protocols, bool) {
+	switch f.name {
+	case "meta nfproto":
+		p.l3 = value[0]
+		return p, true
+	case "meta l4proto":
+		p.l4 = value[0]
+		return p, true
+	case "meta protocol":
+		switch binary.BigEndian.Uint16(value) {
+		case unix.ETH_P_IP:
+			p.l3 = protoIPv4
+			return p, true
+		case unix.ETH_P_IPV6:
+			p.l3 = protoIPv6
+			return p, true
+		}
+	}
+	return p, false
+}
+
+// identify finds the field that a load fetches; part is the number of bytes it fetches of it.
+func (p protocols) identify(e expr) (f field, part int, ok bool) {
+	for _, f := range fields() {
+		l := f.load
+		if l.op != e.op || l.key != e.key || l.off != e.off || l.flags != e.flags {
+			continue
+		}
+		if f.l3 != 0 && f.l3 != p.l3 {
+			continue
+		}
+		if f.l4 != 0 && f.l4 != p.l4 {
+			continue
+		}
+		if e.op != "payload" {
+			return f, f.typ.size, true
+		}
+		if e.size == l.size || e.size < l.size && f.typ.isAddress() {
+			return f, int(e.size), true
+		}
+	}
+	return field{}, 0, false
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/state"
+)
+
+// few is how many elements are asked for one by one rather than by a dump of the whole set.
+const few = 64
+
+// Read gives what the kernel holds of the tables that want names: of a shared one only the sets, chains and elements
+// that are named, else all that is in it.
+func (c *Conn) Read(ctx context.Context, want []state.Table) ([]state.Table, error) {
+	ws, err := compileTables(want)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []state.Table
+	err = settled(ctx, func() (bool, error) {
+		out = nil
+		for _, w := range ws {
+			have, err := c.readTable(w)
+			if err != nil {
+				return false, err
+			}
+			if have == nil {
+				continue
+			}
+			if w.shared {
+				have.narrow(w)
+			}
+			out = append(out, have.state())
+		}
+		return false, nil
+	})
+	return out, err
+}
+
+// ReadAll gives all tables that weft owns: "weft" and those whose names begin with "weft-" or "weft_".
+func (c *Conn) ReadAll(ctx context.Context) ([]state.Table, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []state.Table
+	err := settled(ctx, func() (bool, error) {
+		out = nil
+		var mine []*table
+		err := c.dump(c.question(unix.NFT_MSG_GETTABLE, 0, "list tables"), func(family byte, body []byte) {
+			if name := cstr(findAttr(body, unix.NFTA_TABLE_NAME)); owned(name) {
+				mine = append(mine, &table{family: family, name: name})
+			}
+		})
+		if err != nil {
+			return false, err
+		}
+		for _, t := range mine {
+			have, err := c.readTable(t)
+			if err != nil {
+				return false, err
+			}
+			if have != nil {
+				out = append(out, have.state())
+			}
+		}
+		return false, nil
+	})
+	return out, err
+}
+
+func owned(name string) bool {
+	return name == "weft" || strings.HasPrefix(name, "weft-") || strings.HasPrefix(name, "weft_")
+}
+
+// narrow leaves in a shared table what want names.
+func (t *table) narrow(want *table) {
+	t.shared = true
+	t.sets = slices.DeleteFunc(t.sets, func(s set) bool { _, named := want.set(s.name); return !named })
+	t.chains = slices.DeleteFunc(t.chains, func(c chain) bool { return !want.hasChain(c.name) })
+	for i := range t.sets {
+		w, _ := want.set(t.sets[i].name)
+		t.sets[i].elems = slices.DeleteFunc(t.sets[i].elems, func(e elem) bool {
+			_, named := slices.BinarySearchFunc(w.elems, e, compareElems)
+			return !named
+		})
+	}
+}
+
+// readTable reads the table that want names, nil when there is none. Of a shared table at least the elements that want
+// names are read.
+func (c *Conn) readTable(want *table) (*table, error) {
+	b := c.question(unix.NFT_MSG_GETTABLE, want.family, "read table "+want.label())
+	b.str(unix.NFTA_TABLE_NAME, want.name)
+	_, err := c.ask(b)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := &table{family: want.family, name: want.name, shared: want.shared}
+	if err := c.readSets(t); err != nil {
+		return nil, vanished(err)
+	}
+	if err := c.readChains(t); err != nil {
+		return nil, vanished(err)
+	}
+	for i := range t.sets {
+		w, named := want.set(t.sets[i].name)
+		if want.shared && !named {
+			continue
+		}
+		if err := c.readElements(t, &t.sets[i], w.elems); err != nil {
+			return nil, vanished(err)
+		}
+	}
+	return t, nil
+}
+
+// vanished says that a thing which was there a moment ago is gone: the reading must be done again.
+func vanished(err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return errTorn
+	}
+	return err
+}
+
+func (c *Conn) readSets(t *table) error {
+	b := c.question(unix.NFT_MSG_GETSET, t.family, "list sets of "+t.label())
+	b.str(unix.NFTA_SET_TABLE, t.name)
+	return c.dump(b, func(_ byte, body []byte) {
+		if s, name, anonymous := decodeSet(body); name == t.name && !anonymous {
+			t.sets = append(t.sets, s)
+		}
+	})
+}
+
+func (c *Conn) readChains(t *table) error {
+	err := c.dump(c.question(unix.NFT_MSG_GETCHAIN, t.family, "list chains"), func(_ byte, body []byte) {
+		if cstr(findAttr(body, unix.NFTA_CHAIN_TABLE)) == t.name {
+			t.chains = append(t.chains, decodeChain(t.family, body))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	b := c.question(unix.NFT_MSG_GETRULE, t.family, "list rules of "+t.label())
+	b.str(unix.NFTA_RULE_TABLE, t.name)
+	return c.dump(b, func(_ byte, body []byte) {
+		name := cstr(findAttr(body, unix.NFTA_RULE_CHAIN))
+		i := slices.IndexFunc(t.chains, func(c chain) bool { return c.name == name })
+		if i >= 0 && cstr(findAttr(body, unix.NFTA_RULE_TABLE)) == t.name {
+			t.chains[i].rules = append(t.chains[i].rules, decodeRule(t.family, body))
+		}
+	})
+}
+
+// readElements reads the elements of a set; of a shared table only named, if they are few.
+func (c *Conn) readElements(t *table, s *set, named []elem) error {
+	if t.shared && (len(named) == 0 || len(named) <= few && (!s.interval || s.concatRanges())) {
+		return c.findElements(t, s, named)
+	}
+	var raw []rawElem
+	b := c.question(unix.NFT_MSG_GETSETELEM, t.family, "list elements of "+s.name)
+	b.str(unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
+	b.str(unix.NFTA_SET_ELEM_LIST_SET, s.name)
+	err := c.dump(b, func(_ byte, body []byte) { raw = append(raw, decodeElements(body)...) })
+	s.elems = s.joinRanges(raw)
+	return err
+}
+
+// findElements asks for elements one by one, all questions in one write.
+func (c *Conn) findElements(t *table, s *set, named []elem) error {
+	if len(named) == 0 || s.opaque || len(named[0].lo) != typesSize(s.key) {
+		return nil
+	}
+	b := &batch{first: c.sock.seq}
+	b.putElements(unix.NFT_MSG_GETSETELEM, t, *s, named, 1)
+	b.addFlags(unix.NLM_F_ACK)
+	b.close()
+	c.sock.seq = b.first + uint32(len(b.notes))
+	var raw []rawElem
+	var failed error
+	err := c.sock.send(b.buf, b.last(), func(a answer) {
+		switch {
+		case a.typ == unix.NLMSG_ERROR && a.errno != 0 && a.errno != unix.ENOENT:
+			failed = &refusal{a.seq, b.notes[a.seq-b.first], a.errno}
+		case a.typ == unix.NFT_MSG_NEWSETELEM:
+			raw = append(raw, decodeElements(a.body)...)
+		}
+	})
+	s.elems = s.joinRanges(raw)
+	s.elems = slices.CompactFunc(s.elems, func(a, b elem) bool { return compareElems(a, b) == 0 })
+	return errors.Join(failed, err)
+}

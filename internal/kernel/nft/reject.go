@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// rejection is one way to refuse a packet: the words behind "reject with" and the kernel's numbers.
+type rejection struct {
+	words string
+	kind  uint32
+	code  byte
+}
+
+// rejections lists what a table of the family can answer; the first is what a bare "reject" means.
+func rejections(family byte) []rejection {
+	reset := rejection{"tcp reset", unix.NFT_REJECT_TCP_RST, 0}
+	switch family {
+	case unix.NFPROTO_IPV4:
+		const kind = unix.NFT_REJECT_ICMP_UNREACH
+		return []rejection{
+			{"icmp port-unreachable", kind, 3},
+			{"icmp net-unreachable", kind, 0},
+			{"icmp host-unreachable", kind, 1},
+			{"icmp admin-prohibited", kind, 13},
+			reset,
+		}
+	case unix.NFPROTO_IPV6:
+		const kind = unix.NFT_REJECT_ICMP_UNREACH
+		return []rejection{
+			{"icmpv6 port-unreachable", kind, 4},
+			{"icmpv6 no-route", kind, 0},
+			{"icmpv6 admin-prohibited", kind, 1},
+			{"icmpv6 addr-unreachable", kind, 3},
+			reset,
+		}
+	}
+	const kind = unix.NFT_REJECT_ICMPX_UNREACH
+	return []rejection{
+		{"icmpx port-unreachable", kind, unix.NFT_REJECT_ICMPX_PORT_UNREACH},
+		{"icmpx no-route", kind, unix.NFT_REJECT_ICMPX_NO_ROUTE},
+		{"icmpx host-unreachable", kind, unix.NFT_REJECT_ICMPX_HOST_UNREACH},
+		{"icmpx admin-prohibited", kind, unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED},
+		reset,
+	}
+}
+
+// reject compiles "reject [with …]".
+func (c *compiler) reject() error {
+	c.pos++
+	all := rejections(c.family)
+	chosen := all[0]
+	if c.accept("with") {
+		where := c.here()
+		words := c.next() + " " + c.next()
+		found := false
+		for _, r := range all {
+			if r.words == words {
+				chosen, found = r, true
+			}
+		}
+		if !found {
+			return fmt.Errorf("%s: %q is no answer that a table of this family can give", where, words)
+		}
+	}
+	if chosen.kind == unix.NFT_REJECT_TCP_RST && c.known.l4 != protoTCP {
+		if c.known.l4 != 0 {
+			return fmt.Errorf("tcp reset answers tcp only")
+		}
+		g, _ := fieldNamed("meta l4proto")
+		c.emitGuard(g, []byte{protoTCP})
+	}
+	c.emit(expr{op: "reject", key: chosen.kind, code: []byte{chosen.code}})
+	return nil
+}
+
+// rejectText is the inverse of reject.
+func rejectText(family byte, e expr) (string, bool) {
+	for i, r := range rejections(family) {
+		if r.kind != e.key || len(e.code) == 0 || r.code != e.code[0] {
+			continue
+		}
+		if i == 0 {
+			return "reject", true
+		}
+		return "reject with " + r.words, true
+	}
+	return "", false
+}

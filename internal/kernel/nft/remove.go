@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/state"
+)
+
+// removal bounds how many elements are taken away by one transaction.
+const removal = 1000
+
+// Remove takes away whole tables, and of shared ones the elements that are named. Missing things are no error.
+func (c *Conn) Remove(ctx context.Context, tables []state.Table) error {
+	ws, err := compileTables(tables)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var steps []func(*batch)
+	for _, w := range ws {
+		if !w.shared {
+			steps = append(steps, func(b *batch) { b.dropTable(w) })
+			delete(c.seen, w.label())
+			continue
+		}
+		for _, s := range w.sets {
+			for _, e := range s.elems {
+				steps = append(steps, func(b *batch) { b.putElements(unix.NFT_MSG_DELSETELEM, w, s, []elem{e}, 1) })
+			}
+		}
+	}
+	for len(steps) > 0 {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("nft: %w", err)
+		}
+		n := min(len(steps), removal)
+		if err := c.removeAll(steps[:n]); err != nil {
+			return fmt.Errorf("nft: %w", err)
+		}
+		steps = steps[n:]
+	}
+	return nil
+}
+
+// removeAll commits deletions, each of one message. When some are refused because the thing is not there, the others are
+// tried again without them: the kernel tells of all refusals at once.
+func (c *Conn) removeAll(steps []func(*batch)) error {
+	for range attempts {
+		if len(steps) == 0 {
+			return nil
+		}
+		b := c.begin(0)
+		for _, step := range steps {
+			step(b)
+		}
+		gen, refused, err := c.commit(b)
+		if err != nil {
+			return err
+		}
+		if len(refused) == 0 {
+			c.followed(gen)
+			return nil
+		}
+		missing := map[int]bool{}
+		for _, r := range refused {
+			if r.errno != unix.ENOENT {
+				err = errors.Join(err, r)
+			}
+			missing[int(r.seq-b.first)-1] = true
+		}
+		if err != nil {
+			return err
+		}
+		var left []func(*batch)
+		for i, step := range steps {
+			if !missing[i] {
+				left = append(left, step)
+			}
+		}
+		steps = left
+	}
+	return fmt.Errorf("things vanish during each of %d attempts to delete them", attempts)
+}
+
+// followed notes our own commit of no certain generation: only if it is the next one was there no other between.
+func (c *Conn) followed(gen uint32) {
+	if gen != 0 && c.gen != 0 && gen == c.gen+1 {
+		c.gen = gen
+	} else if gen != 0 {
+		c.gen = 0
+	}
+}
+
+// RemoveShared deletes the shared tables named whose sets are all empty.
+func (c *Conn) RemoveShared(ctx context.Context, tables []state.Table) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, in := range joinTables(tables) {
+		if !in.Shared {
+			continue
+		}
+		family, err := familyNamed(in.Family)
+		if err != nil {
+			return fmt.Errorf("nft table %s: %w", in.Name, err)
+		}
+		t := &table{family: family, name: in.Name}
+		if err := settled(ctx, func() (bool, error) { return c.removeEmpty(t) }); err != nil {
+			return fmt.Errorf("nft table %s: %w", t.label(), err)
+		}
+	}
+	return nil
+}
+
+func (c *Conn) removeEmpty(t *table) (stale bool, err error) {
+	gen, err := c.generation()
+	if err != nil {
+		return false, err
+	}
+	have, err := c.readTable(t)
+	if err != nil || have == nil {
+		return false, err
+	}
+	for _, s := range have.sets {
+		if len(s.elems) > 0 {
+			return false, nil
+		}
+	}
+	c.gen = 0
+	delete(c.seen, t.label())
+	b := c.begin(gen)
+	b.dropTable(t)
+	_, stale, err = c.change(b)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return stale, err
+}

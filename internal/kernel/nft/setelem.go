@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// elemRoom bounds the elements of one message: a nested attribute holds 64 KiB.
+const elemRoom = 56 << 10
+
+// putElements writes messages of kind typ (make or delete) for the elements; each says note when it fails.
+func (b *batch) putElements(typ int, t *table, s set, elems []elem, perMessage int) {
+	flags, verb := uint16(unix.NLM_F_CREATE), "make"
+	switch typ {
+	case unix.NFT_MSG_DELSETELEM:
+		flags, verb = 0, "delete"
+	case unix.NFT_MSG_GETSETELEM:
+		flags, verb = 0, "get"
+	}
+	for len(elems) > 0 {
+		b.message(typ, flags, t.family, verb+" elements of "+s.name)
+		b.str(unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
+		b.str(unix.NFTA_SET_ELEM_LIST_SET, s.name)
+		list := b.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		n := 0
+		for n < len(elems) && n < perMessage && len(b.buf)-list < elemRoom {
+			b.putElement(s, elems[n], typ == unix.NFT_MSG_NEWSETELEM)
+			n++
+		}
+		b.end(list)
+		elems = elems[n:]
+	}
+}
+
+// putElement writes one element; a range in a set without concatenation is two, its beginning and the end behind it.
+func (b *batch) putElement(s set, e elem, full bool) {
+	item := b.nest(1)
+	b.putKey(unix.NFTA_SET_ELEM_KEY, e.lo)
+	if s.concatRanges() {
+		b.putKey(elemKeyEnd, e.hi)
+	}
+	if full {
+		b.putValue(e)
+	}
+	b.end(item)
+	if !s.interval || s.concatRanges() {
+		return
+	}
+	if end := successor(e.hi); end != nil {
+		item := b.nest(1)
+		b.u32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+		b.putKey(unix.NFTA_SET_ELEM_KEY, end)
+		b.end(item)
+	}
+}
+
+func (b *batch) putKey(typ uint16, key []byte) {
+	n := b.nest(typ)
+	b.attr(unix.NFTA_DATA_VALUE, key)
+	b.end(n)
+}
+
+func (b *batch) putValue(e elem) {
+	switch {
+	case e.verdict != nil:
+		data := b.nest(unix.NFTA_SET_ELEM_DATA)
+		v := b.nest(unix.NFTA_DATA_VERDICT)
+		b.u32(unix.NFTA_VERDICT_CODE, uint32(e.verdict.code))
+		if e.verdict.chain != "" {
+			b.str(unix.NFTA_VERDICT_CHAIN, e.verdict.chain)
+		}
+		b.end(v)
+		b.end(data)
+	case e.val != nil:
+		b.putKey(unix.NFTA_SET_ELEM_DATA, e.val)
+	}
+	if e.comment != "" {
+		b.attr(unix.NFTA_SET_ELEM_USERDATA, comment(e.comment))
+	}
+}
+
+// comment is userdata that holds a comment, for an element or a rule.
+func comment(text string) []byte {
+	return append(append([]byte{0, byte(len(text) + 1)}, text...), 0)
+}
+
+// commentIn finds the comment in userdata.
+func commentIn(u []byte) string {
+	for len(u) >= 2 && len(u) >= 2+int(u[1]) {
+		if u[0] == 0 {
+			return cstr(u[2 : 2+int(u[1])])
+		}
+		u = u[2+int(u[1]):]
+	}
+	return ""
+}
+
+// rawElem is an element as the kernel says it.
+type rawElem struct {
+	elem
+	end bool // the end of a range rather than its beginning
+}
+
+// decodeElements reads a NFT_MSG_NEWSETELEM.
+func decodeElements(body []byte) []rawElem {
+	var out []rawElem
+	for _, item := range attrs(findAttr(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
+		var e rawElem
+		for typ, v := range attrs(item) {
+			switch typ {
+			case unix.NFTA_SET_ELEM_KEY:
+				e.lo = bytes.Clone(findAttr(v, unix.NFTA_DATA_VALUE))
+			case elemKeyEnd:
+				e.hi = bytes.Clone(findAttr(v, unix.NFTA_DATA_VALUE))
+			case unix.NFTA_SET_ELEM_FLAGS:
+				e.end = beU32(v)&unix.NFT_SET_ELEM_INTERVAL_END != 0
+			case unix.NFTA_SET_ELEM_DATA:
+				e.val, e.verdict = decodeValue(v)
+			case unix.NFTA_SET_ELEM_USERDATA:
+				e.comment = commentIn(v)
+			}
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+func decodeValue(v []byte) ([]byte, *verdict) {
+	if nested := findAttr(v, unix.NFTA_DATA_VERDICT); nested != nil {
+		code := findAttr(nested, unix.NFTA_VERDICT_CODE)
+		if len(code) < 4 {
+			return nil, nil
+		}
+		return nil, &verdict{
+			code:  int32(binary.BigEndian.Uint32(code)),
+			chain: cstr(findAttr(nested, unix.NFTA_VERDICT_CHAIN)),
+		}
+	}
+	return bytes.Clone(findAttr(v, unix.NFTA_DATA_VALUE)), nil
+}
+
+// joinRanges makes elements of what the kernel says: in an interval set beginnings and ends come one by one, in no
+// promised order.
+func (s set) joinRanges(raw []rawElem) []elem {
+	out := make([]elem, 0, len(raw))
+	if !s.interval || s.concatRanges() {
+		for _, r := range raw {
+			if r.hi == nil {
+				r.hi = r.lo
+			}
+			out = append(out, r.elem)
+		}
+		slices.SortFunc(out, compareElems)
+		return out
+	}
+	slices.SortStableFunc(raw, func(a, b rawElem) int {
+		if c := bytes.Compare(a.lo, b.lo); c != 0 || a.end == b.end {
+			return c
+		}
+		if a.end {
+			return -1 // a range ends before the next begins at the same key
+		}
+		return 1
+	})
+	for i, r := range raw {
+		if r.end {
+			continue
+		}
+		r.hi = bytes.Repeat([]byte{0xff}, len(r.lo))
+		if i+1 < len(raw) {
+			r.hi = predecessor(raw[i+1].lo)
+		}
+		out = append(out, r.elem)
+	}
+	return out
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// symbol is a name that nft prints for a number.
+type symbol struct {
+	name string
+	n    uint32
+}
+
+// symbols are the names of a type's numbers.
+func (t datatype) symbols() []symbol {
+	switch t.name {
+	case "nf_proto":
+		return []symbol{{"ipv4", 2}, {"ipv6", 10}}
+	case "ether_type":
+		return []symbol{{"ip", unix.ETH_P_IP}, {"arp", unix.ETH_P_ARP}, {"ip6", unix.ETH_P_IPV6}}
+	case "inet_proto":
+		return []symbol{
+			{"icmp", 1}, {"igmp", 2}, {"tcp", 6}, {"udp", 17}, {"dccp", 33}, {"gre", 47}, {"esp", 50}, {"ah", 51},
+			{"ipv6-icmp", 58}, {"sctp", 132}, {"udplite", 136},
+		}
+	case "ct_state":
+		return []symbol{{"invalid", 1}, {"established", 2}, {"related", 4}, {"new", 8}, {"untracked", 64}}
+	case "ct_status":
+		return []symbol{
+			{"expected", 1}, {"seen-reply", 2}, {"assured", 4}, {"confirmed", 8}, {"snat", 16}, {"dnat", 32}, {"dying", 512},
+		}
+	case "fib_addrtype":
+		return []symbol{
+			{"unspec", 0}, {"unicast", 1}, {"local", 2}, {"broadcast", 3}, {"anycast", 4}, {"multicast", 5},
+			{"blackhole", 6}, {"unreachable", 7}, {"prohibit", 8},
+		}
+	}
+	return nil
+}
+
+// symbol gives the number of a name.
+func (t datatype) symbol(name string) (uint32, bool) {
+	if t.name == "inet_proto" && (name == "icmpv6" || name == "icmp6") {
+		name = "ipv6-icmp"
+	}
+	for _, s := range t.symbols() {
+		if s.name == name {
+			return s.n, true
+		}
+	}
+	return 0, false
+}
+
+// formatFlags lists the bits of b by their names, joined with sep.
+func (t datatype) formatFlags(b []byte, sep string) string {
+	bits := t.value(b)
+	var names []string
+	for _, s := range t.symbols() {
+		if bits&s.n != 0 {
+			names = append(names, s.name)
+			bits &^= s.n
+		}
+	}
+	if bits != 0 || len(names) == 0 {
+		return t.format(b)
+	}
+	return strings.Join(names, sep)
+}
