@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package attach is the life of one attachment of a container to a network: promise, plan, apply, record, and the undo of
+// all that. It treats a configuration list as a whole.
+//
+//	ADD   validate → promise (pending) → IPAM → plan → promise the plan → apply → …again after each cut… → done
+//	DEL   releasing → undo in reverse → forget
+//	CHECK plan's fragment against the kernel, IPAM, foreign plugins
+//	GC    undo every attachment of the network that nobody calls valid
+//
+// # Vocabulary
+//
+//   - Record: what is remembered of one attachment, written before each act. Acts are undone in reverse.
+//   - Cut: the place in a list where something outside must act (a foreign plugin, a foreign IPAM). What is planned before
+//     a cut is applied before it; the answer is a fact for what is planned behind it.
+//   - Fast and thorough: an agent's DEL takes away everything that others can see and leaves the dead links to a reaper
+//     (Release); without a reaper, and where an ADD fails, the links are gone when the call returns (Remove).
+//   - Mark: the owner's name in the ifalias of links and the comment of nft elements, by which GC and DEL find what no
+//     record tells of.
+//
+// A process that is killed between any two steps leaves a pending or releasing record whose acts cover all that was
+// done; Recover, the next ADD or DEL of the same key, or GC undo it.
+package attach

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// RecordVersion is the form of a record that this program writes. A record of a newer form is refused and never deleted.
+const RecordVersion = 1
+
+// ErrNewer is wrapped by the error about a record that a newer program wrote.
+var ErrNewer = errors.New("record of a newer version")
+
+// Stage says how far an attachment is.
+type Stage string
+
+// The stages of an attachment.
+const (
+	Pending   Stage = "pending"   // promised; what a killed call leaves, it is undone
+	Done      Stage = "done"      // the caller has the result
+	Releasing Stage = "releasing" // its DEL has begun; it is undone
+)
+
+// Record is what is remembered of one attachment: enough to undo it with nothing else at hand.
+type Record struct {
+	Version int    `json:"version"`
+	Boot    string `json:"boot,omitempty"` // the boot id of the machine when it was written
+	Stage   Stage  `json:"stage"`
+	// Serial tells two ADDs of one key apart.
+	Serial  int64         `json:"serial"` // unix nanoseconds of the ADD
+	Request model.Request `json:"request"`
+	NetnsID uint64        `json:"netnsID,omitempty"`
+	// Network is the configuration as the ADD had it.
+	Network model.Network `json:"network"`
+	// Acts are what was done, or was about to be done, in this order. Undo goes backwards.
+	Acts []Act `json:"acts,omitempty"`
+	// Result is the last result: of a done record, the one the caller has.
+	Result *model.Result `json:"result,omitempty"`
+}
+
+// ActKind says what an act is.
+type ActKind string
+
+// The kinds of acts.
+const (
+	ActIPAM  ActKind = "ipam"  // the plugin's IPAM section was asked for addresses
+	ActApply ActKind = "apply" // a fragment was applied
+	ActExec  ActKind = "exec"  // a foreign plugin was executed
+)
+
+// Act is one step of an ADD. It is promised before it is done.
+type Act struct {
+	Kind ActKind `json:"kind"`
+	// Plugin indexes Network.Plugins, for ipam and exec.
+	Plugin int `json:"plugin"`
+	// IPs are what IPAM gave.
+	IPs []model.IP `json:"ips,omitempty"`
+	// Fragment is what was applied.
+	Fragment *state.Fragment `json:"fragment,omitempty"`
+	// Fresh names the fragment's shared links that were not there before.
+	Fresh []string `json:"fresh,omitempty"`
+}
+
+// Key is the attachment that the record is about.
+func (r Record) Key() model.AttachmentKey { return r.Request.Key() }
+
+// Since is when the ADD began.
+func (r Record) Since() time.Time { return time.Unix(0, r.Serial) }
+
+// Fragment is everything that the record's acts applied, in one.
+func (r Record) Fragment() state.Fragment {
+	var f state.Fragment
+	for _, act := range r.Acts {
+		if act.Fragment == nil {
+			continue
+		}
+		f.Owner = act.Fragment.Owner
+		f.Merge(*act.Fragment)
+	}
+	return f
+}
+
+// Memory keeps records. The ledger (agent) and the journal (standalone) implement it. An error of Put leaves the record
+// as it was before.
+type Memory interface {
+	Put(r Record) error
+	Get(k model.AttachmentKey) (Record, bool, error)
+	// List gives all records that can be read; the error joins what is wrong with the others.
+	List() ([]Record, error)
+	Delete(k model.AttachmentKey) error
+}
+
+// Encode is the stored form of a record.
+func Encode(r Record) ([]byte, error) {
+	r.Version = RecordVersion
+	b, err := json.Marshal(r)
+	if err != nil {
+		return nil, model.Faultf(model.CodeInternal, "", "record %s: %w", r.Key(), err)
+	}
+	return b, nil
+}
+
+// CheckStored refuses the stored form of a record that a newer program wrote, without reading all of it.
+func CheckStored(where string, b []byte) error {
+	if bytes.HasPrefix(b, []byte(`{"version":`+strconv.Itoa(RecordVersion)+`,`)) {
+		return nil
+	}
+	if _, err := Decode(where, b); errors.Is(err, ErrNewer) {
+		return err
+	}
+	return nil
+}
+
+// Decode reads the stored form; where names the place in errors.
+func Decode(where string, b []byte) (Record, error) {
+	var r Record
+	err := json.Unmarshal(b, &r)
+	if err == nil && r.Version == RecordVersion {
+		return r, nil
+	}
+	var v struct {
+		Version int `json:"version"`
+	}
+	if json.Unmarshal(b, &v) == nil && v.Version > RecordVersion {
+		return Record{}, model.Faultf(model.CodeIO, "start the newer weft, or let it DEL the attachment",
+			"%s: version %d, this program knows %d: %w", where, v.Version, RecordVersion, ErrNewer)
+	}
+	if err == nil {
+		err = errors.New("no version")
+	}
+	return Record{}, model.Faultf(model.CodeIO, "", "%s: unreadable record: %w", where, err)
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package journal keeps the records of attachments of a plugin that runs without an agent: one file per attachment,
+// renamed into place. What a killed call leaves lies in the folder "pending" and is undone by the next call for that
+// network; the folder "done" holds what DEL needs.
+//
+//	DIR/TYPE/pending/NETWORK,CONTAINER,INTERFACE.json
+//	DIR/TYPE/done/…
+//	DIR/locks/…                     see Lock
+//
+// An unfinished record is always found under pending, so a call that has nothing to undo reads one small folder.
+package journal
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/model"
+)
+
+const (
+	pending = "pending"
+	done    = "done"
+	suffix  = ".json"
+)
+
+// Journal is the journal of one plugin type.
+type Journal struct {
+	dir   string // DIR/TYPE
+	locks string
+	pid   string
+}
+
+// Open opens, or makes, the journal of a plugin type below dir.
+func Open(dir, pluginType string) (*Journal, error) {
+	j := &Journal{dir: filepath.Join(dir, pluginType), locks: filepath.Join(dir, "locks"), pid: strconv.Itoa(os.Getpid())}
+	for _, d := range []string{filepath.Join(j.dir, pending), filepath.Join(j.dir, done), j.locks} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, unusable(dir, err)
+		}
+	}
+	return j, nil
+}
+
+func unusable(dir string, err error) error {
+	return model.Faultf(model.CodeIO, "set WEFT_JOURNAL_DIR to a directory that can be written and has room",
+		"journal directory %q: %w", dir, err)
+}
+
+// Put writes a record. A finished one moves to done; one that is being released moves back with nothing written, so DEL
+// works on a full disk.
+func (j *Journal) Put(r attach.Record) error {
+	key := r.Key()
+	if r.Stage == attach.Releasing && os.Rename(j.path(done, key), j.path(pending, key)) == nil {
+		return nil
+	}
+	b, err := attach.Encode(r)
+	if err != nil {
+		return err
+	}
+	folder := pending
+	if r.Stage == attach.Done {
+		folder = done
+	}
+	for _, f := range []string{pending, done} {
+		if err := j.checkOld(f, key); err != nil {
+			return err
+		}
+	}
+	if err := j.write(j.path(folder, key), b); err != nil {
+		return unusable(filepath.Dir(j.dir), err)
+	}
+	if folder == done {
+		return j.remove(pending, key)
+	}
+	return nil
+}
+
+func (j *Journal) checkOld(folder string, key model.AttachmentKey) error {
+	b, err := os.ReadFile(j.path(folder, key))
+	if err != nil {
+		return nil // Nothing to lose.
+	}
+	return attach.CheckStored(j.path(folder, key), b)
+}
+
+func (j *Journal) write(path string, b []byte) error {
+	tmp := path + ".tmp" + j.pid
+	err := os.WriteFile(tmp, b, 0o600)
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp)
+	}
+	return err
+}
+
+// Get reads a record. One under pending is unfinished, whatever it says.
+func (j *Journal) Get(key model.AttachmentKey) (attach.Record, bool, error) {
+	for _, folder := range []string{pending, done} {
+		r, found, err := j.read(folder, j.path(folder, key))
+		if err != nil || found {
+			return r, found, err
+		}
+	}
+	return attach.Record{}, false, nil
+}
+
+func (j *Journal) read(folder, path string) (attach.Record, bool, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return attach.Record{}, false, nil
+	}
+	if err != nil {
+		return attach.Record{}, false, unusable(filepath.Dir(j.dir), err)
+	}
+	r, err := attach.Decode(path, b)
+	if err != nil {
+		return attach.Record{}, false, err
+	}
+	if folder == pending && r.Stage == attach.Done {
+		r.Stage = attach.Releasing
+	}
+	return r, true, nil
+}
+
+// List reads all records. The error joins what is wrong with unreadable ones.
+func (j *Journal) List() ([]attach.Record, error) {
+	first, err1 := j.list(pending, "")
+	rest, err2 := j.list(done, "")
+	seen := map[model.AttachmentKey]bool{}
+	for _, r := range first {
+		seen[r.Key()] = true
+	}
+	for _, r := range rest {
+		if !seen[r.Key()] {
+			first = append(first, r)
+		}
+	}
+	return first, errors.Join(err1, err2)
+}
+
+// Unfinished reads the records of a network that no call has finished: of calls under way, and of killed ones.
+func (j *Journal) Unfinished(network string) ([]attach.Record, error) { return j.list(pending, network) }
+
+func (j *Journal) list(folder, network string) ([]attach.Record, error) {
+	entries, err := os.ReadDir(filepath.Join(j.dir, folder))
+	if err != nil {
+		return nil, unusable(filepath.Dir(j.dir), err)
+	}
+	var out []attach.Record
+	var bad []error
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), suffix) || network != "" && !mayBe(e.Name(), network) {
+			continue
+		}
+		r, found, err := j.read(folder, filepath.Join(j.dir, folder, e.Name()))
+		if err != nil {
+			bad = append(bad, err)
+		}
+		if found && (network == "" || r.Request.Network == network) {
+			out = append(out, r)
+		}
+	}
+	return out, errors.Join(bad...)
+}
+
+// Delete removes a record, unless a newer program wrote it.
+func (j *Journal) Delete(key model.AttachmentKey) error {
+	return errors.Join(j.remove(pending, key), j.remove(done, key))
+}
+
+func (j *Journal) remove(folder string, key model.AttachmentKey) error {
+	if err := j.checkOld(folder, key); err != nil {
+		return err
+	}
+	if err := os.Remove(j.path(folder, key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return unusable(filepath.Dir(j.dir), err)
+	}
+	return nil
+}
+
+const hashed = "sha256-"
+
+// path is a record's file. Neither a network nor a container id holds a comma; what would be too long is hashed.
+func (j *Journal) path(folder string, k model.AttachmentKey) string {
+	name := k.Network + "," + k.ContainerID + "," + k.IfName
+	const most = 200 // of 255, less what write adds
+	if len(name) > most {
+		sum := sha256.Sum256([]byte(name))
+		name = hashed + hex.EncodeToString(sum[:])
+	}
+	return filepath.Join(j.dir, folder, name+suffix)
+}
+
+func mayBe(name, network string) bool {
+	return strings.HasPrefix(name, network+",") || strings.HasPrefix(name, hashed)
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// The locks are flocks, so a killed call holds none. All plugin types share them.
+
+const gateName = "gate"
+
+// Container keeps other calls for the container out until release is called.
+func (j *Journal) Container(ctx context.Context, id string) (release func(), err error) {
+	path := j.lockPath(id)
+	for {
+		f, err := j.lock(ctx, path, syscall.LOCK_EX)
+		if err != nil {
+			return nil, err
+		}
+		if current(f, path) {
+			return func() { _ = os.Remove(path); _ = f.Close() }, nil
+		}
+		_ = f.Close()
+	}
+}
+
+// TryContainer is Container that does not wait: ok is false while a call for the container is under way.
+func (j *Journal) TryContainer(id string) (release func(), ok bool) {
+	path := j.lockPath(id)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, false
+	}
+	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil || !current(f, path) {
+		_ = f.Close()
+		return nil, false
+	}
+	return func() { _ = os.Remove(path); _ = f.Close() }, true
+}
+
+// Together joins the calls that go side by side: all but those that are Alone.
+func (j *Journal) Together(ctx context.Context) (release func(), err error) {
+	return j.gate(ctx, syscall.LOCK_SH)
+}
+
+// Alone waits until no other call is under way and keeps new ones out.
+func (j *Journal) Alone(ctx context.Context) (release func(), err error) {
+	return j.gate(ctx, syscall.LOCK_EX)
+}
+
+func (j *Journal) gate(ctx context.Context, how int) (func(), error) {
+	f, err := j.lock(ctx, filepath.Join(j.locks, gateName), how)
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// lock waits for a flock. A blocking flock cannot be given up, so it asks again and again.
+func (j *Journal) lock(ctx context.Context, path string, how int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, unusable(filepath.Dir(j.locks), err)
+	}
+	const longest = 20 * time.Millisecond
+	for wait := time.Millisecond; ; wait = min(2*wait, longest) {
+		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			_ = f.Close()
+			return nil, unusable(filepath.Dir(j.locks), err)
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, model.Faultf(model.CodeTryAgain, "another call is under way", "lock %s: %w", path, ctx.Err())
+		case <-time.After(wait):
+		}
+	}
+}
+
+// current tells whether the locked file is still the one at path: whoever held the lock before removed its file.
+func current(f *os.File, path string) bool {
+	mine, err1 := f.Stat()
+	there, err2 := os.Stat(path)
+	return err1 == nil && err2 == nil && os.SameFile(mine, there)
+}
+
+func (j *Journal) lockPath(id string) string {
+	const most = 200
+	if len(id) > most {
+		sum := sha256.Sum256([]byte(id))
+		id = hashed + hex.EncodeToString(sum[:])
+	}
+	return filepath.Join(j.locks, id+".lock")
+}
