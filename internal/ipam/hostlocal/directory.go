@@ -76,10 +76,7 @@ func (a *Allocator) wait(ctx context.Context, path string) (chan struct{}, error
 
 func openLock(path string, create bool) (int, error) {
 	name := filepath.Join(path, "lock")
-	flags := unix.O_RDONLY | unix.O_CLOEXEC
-	if create {
-		flags |= unix.O_CREAT
-	}
+	const flags = unix.O_RDONLY | unix.O_CREAT
 	fd, err := open(name, flags, 0o750)
 	if !create || !errors.Is(err, fs.ErrNotExist) {
 		return fd, err

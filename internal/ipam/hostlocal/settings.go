@@ -37,7 +37,10 @@ type outer struct {
 
 // inner is the ipam section.
 type inner struct {
-	spanConf
+	Subnet     string       `json:"subnet"`
+	RangeStart string       `json:"rangeStart"`
+	RangeEnd   string       `json:"rangeEnd"`
+	Gateway    string       `json:"gateway"`
 	Ranges     [][]spanConf `json:"ranges"`
 	Routes     ipam.Routes  `json:"routes"`
 	DataDir    string       `json:"dataDir"`
@@ -83,7 +86,7 @@ func readSets(o outer, in inner) ([]rangeSet, error) {
 		all = append(all, named{index("runtimeConfig.ipRanges", i), r})
 	}
 	if in.Subnet != "" {
-		all = append(all, named{"ipam", []spanConf{in.spanConf}})
+		all = append(all, named{"ipam", []spanConf{{in.Subnet, in.RangeStart, in.RangeEnd, in.Gateway}}})
 	}
 	for i, r := range in.Ranges {
 		all = append(all, named{index("ipam.ranges", i), r})

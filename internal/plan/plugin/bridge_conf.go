@@ -19,7 +19,15 @@ type bridgeConf struct {
 	MTU              int     `json:"mtu"`
 	HairpinMode      bool    `json:"hairpinMode"`
 	PromiscMode      bool    `json:"promiscMode"`
-	bridgeLater
+	// Options that the reference plugin has and weft does not have yet.
+	Vlan                      int             `json:"vlan"`
+	VlanTrunk                 json.RawMessage `json:"vlanTrunk"`
+	PreserveDefaultVlan       bool            `json:"preserveDefaultVlan"`
+	MACSpoofChk               bool            `json:"macspoofchk"`
+	EnableDAD                 bool            `json:"enabledad"`
+	DisableContainerInterface bool            `json:"disableContainerInterface"`
+	PortIsolation             bool            `json:"portIsolation"`
+
 	Args struct {
 		CNI struct {
 			MAC string `json:"mac"`
@@ -32,33 +40,22 @@ type bridgeConf struct {
 	ipam bool // whether the ipam section names a type
 }
 
-// bridgeLater are the options that the reference plugin has and weft does not have yet.
-type bridgeLater struct {
-	Vlan                      int             `json:"vlan"`
-	VlanTrunk                 json.RawMessage `json:"vlanTrunk"`
-	PreserveDefaultVlan       bool            `json:"preserveDefaultVlan"`
-	MACSpoofChk               bool            `json:"macspoofchk"`
-	EnableDAD                 bool            `json:"enabledad"`
-	DisableContainerInterface bool            `json:"disableContainerInterface"`
-	PortIsolation             bool            `json:"portIsolation"`
-}
-
-// check refuses an option that is switched on. An option at its default is no option.
-func (l bridgeLater) check(conf model.PluginConf) error {
+// checkLater refuses an option that weft does not have yet. An option at its default is no option.
+func (c bridgeConf) checkLater(conf model.PluginConf) error {
 	const hint = "leave it out, or use the reference plugin for this network"
-	trunk := len(l.VlanTrunk) > 0 && string(l.VlanTrunk) != "null" && string(l.VlanTrunk) != "[]"
+	trunk := len(c.VlanTrunk) > 0 && string(c.VlanTrunk) != "null" && string(c.VlanTrunk) != "[]"
 	for _, o := range []struct {
 		key   string
 		value any
 		on    bool
 	}{
-		{"vlan", l.Vlan, l.Vlan != 0},
-		{"vlanTrunk", l.VlanTrunk, trunk},
-		{"preserveDefaultVlan", true, l.PreserveDefaultVlan},
-		{"macspoofchk", true, l.MACSpoofChk},
-		{"enabledad", true, l.EnableDAD},
-		{"disableContainerInterface", true, l.DisableContainerInterface},
-		{"portIsolation", true, l.PortIsolation},
+		{"vlan", c.Vlan, c.Vlan != 0},
+		{"vlanTrunk", c.VlanTrunk, trunk},
+		{"preserveDefaultVlan", true, c.PreserveDefaultVlan},
+		{"macspoofchk", true, c.MACSpoofChk},
+		{"enabledad", true, c.EnableDAD},
+		{"disableContainerInterface", true, c.DisableContainerInterface},
+		{"portIsolation", true, c.PortIsolation},
 	} {
 		if o.on {
 			return notYet(conf, o.key, o.value, hint)
@@ -95,7 +92,7 @@ func readBridge(conf model.PluginConf) (bridgeConf, error) {
 	if _, err := c.mac(conf, model.Request{}); err != nil {
 		return c, err
 	}
-	return c, c.bridgeLater.check(conf)
+	return c, c.checkLater(conf)
 }
 
 // mac is the hardware address that the caller wants for the container's end, zero when none: CNI_ARGS, then args.cni,
