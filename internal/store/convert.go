@@ -21,6 +21,9 @@ type metadata struct {
 
 // Node is the object as the model's node.
 func (o Object) Node() (model.Node, error) {
+	if n, ok := o.known.(model.Node); ok {
+		return n, nil
+	}
 	var n struct {
 		Metadata metadata `json:"metadata"`
 		Spec     struct {
@@ -69,6 +72,9 @@ func (o Object) Node() (model.Node, error) {
 // Pod is the object as the model's pod. A pod without a uid gets one that is derived from its name, so that everybody
 // who reads the same manifest knows it by the same one.
 func (o Object) Pod() (model.Pod, error) {
+	if p, ok := o.known.(model.Pod); ok {
+		return p, nil
+	}
 	var p struct {
 		Metadata metadata `json:"metadata"`
 		Spec     struct {
@@ -106,6 +112,9 @@ func (o Object) Pod() (model.Pod, error) {
 
 // Namespace is the object as the model's namespace.
 func (o Object) Namespace() (model.Namespace, error) {
+	if n, ok := o.known.(model.Namespace); ok {
+		return n, nil
+	}
 	var n struct {
 		Metadata metadata `json:"metadata"`
 	}

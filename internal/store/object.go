@@ -53,6 +53,8 @@ type Object struct {
 	Key     Key             `json:"key"`
 	Version string          `json:"version"`
 	Raw     json.RawMessage `json:"raw"`
+
+	known any // the model's value, for the kinds that weft understands
 }
 
 // Event says that an object came, changed or went.
@@ -125,7 +127,8 @@ func NewObject(raw []byte) (Object, error) {
 	}
 	sum := sha256.Sum256(canonical)
 	o := Object{Key: key, Version: hex.EncodeToString(sum[:8]), Raw: canonical}
-	return o, understand(o)
+	o.known, err = understand(o)
+	return o, err
 }
 
 // decodeFields keeps all digits of numbers.
@@ -135,16 +138,17 @@ func decodeFields(raw []byte) (fields map[string]any, err error) {
 	return fields, dec.Decode(&fields)
 }
 
-func understand(o Object) (err error) {
+// understand is the object as the model's value, nil for a kind that weft does not understand.
+func understand(o Object) (any, error) {
 	switch {
 	case o.Is("Node"):
-		_, err = o.Node()
+		return o.Node()
 	case o.Is("Pod"):
-		_, err = o.Pod()
+		return o.Pod()
 	case o.Is("Namespace"):
-		_, err = o.Namespace()
+		return o.Namespace()
 	}
-	return err
+	return nil, nil
 }
 
 // Is tells whether the object is of that core kind.
