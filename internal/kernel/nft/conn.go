@@ -57,7 +57,7 @@ func Validate(tables []state.Table) error {
 func (c *Conn) begin(gen uint32) *batch {
 	b := &batch{first: c.sock.seq}
 	// With ECHO the kernel tells the generation that the commit made.
-	b.message(unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_ECHO, 0, "begin")
+	b.boundary(unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_ECHO, "begin")
 	if gen != 0 {
 		b.u32(unix.NFNL_BATCH_GENID, gen)
 	}
@@ -84,14 +84,14 @@ func (r *refusal) Unwrap() error { return r.errno }
 func (c *Conn) commit(b *batch) (gen uint32, refused []*refusal, err error) {
 	b.addFlags(unix.NLM_F_ACK)
 	last := b.last()
-	b.message(unix.NFNL_MSG_BATCH_END, 0, 0, "end")
+	b.boundary(unix.NFNL_MSG_BATCH_END, 0, "end")
 	b.close()
 	c.sock.seq = b.first + uint32(len(b.notes))
 	err = c.sock.send(b.buf, last, func(a answer) {
 		switch {
-		case a.typ == unix.NFT_MSG_NEWGEN:
+		case !a.done && a.typ == unix.NFT_MSG_NEWGEN:
 			gen = beU32(findAttr(a.body, unix.NFTA_GEN_ID))
-		case a.typ == unix.NLMSG_ERROR && a.errno != 0 && a.seq >= b.first && a.seq-b.first < uint32(len(b.notes)):
+		case a.done && a.errno != 0 && a.seq >= b.first && a.seq-b.first < uint32(len(b.notes)):
 			refused = append(refused, &refusal{a.seq, b.notes[a.seq-b.first], a.errno})
 		}
 	})
@@ -120,9 +120,9 @@ func (c *Conn) ask(b *batch) (body []byte, err error) {
 	c.sock.seq = b.first + uint32(len(b.notes))
 	err2 := c.sock.send(b.buf, b.last(), func(a answer) {
 		switch {
-		case a.typ == unix.NLMSG_ERROR && a.errno != 0:
+		case a.done && a.errno != 0:
 			err = a.errno
-		case a.typ != unix.NLMSG_ERROR && a.typ != unix.NLMSG_DONE && body == nil:
+		case !a.done && body == nil:
 			body = append([]byte(nil), a.body...)
 		}
 	})
@@ -138,12 +138,11 @@ func (c *Conn) dump(b *batch, f func(family byte, body []byte)) error {
 	torn := false
 	err := c.sock.send(b.buf, b.last(), func(a answer) {
 		torn = torn || a.flags&unix.NLM_F_DUMP_INTR != 0
-		switch a.typ {
-		case unix.NLMSG_ERROR, unix.NLMSG_DONE:
+		if a.done {
 			errno = a.errno
-		default:
-			f(a.fam, a.body)
+			return
 		}
+		f(a.fam, a.body)
 	})
 	switch {
 	case err != nil:

@@ -191,9 +191,9 @@ func (c *Conn) findElements(t *table, s *set, named []elem) error {
 	var failed error
 	err := c.sock.send(b.buf, b.last(), func(a answer) {
 		switch {
-		case a.typ == unix.NLMSG_ERROR && a.errno != 0 && a.errno != unix.ENOENT:
+		case a.done && a.errno != 0 && a.errno != unix.ENOENT:
 			failed = &refusal{a.seq, b.notes[a.seq-b.first], a.errno}
-		case a.typ == unix.NFT_MSG_NEWSETELEM:
+		case !a.done && a.typ == unix.NFT_MSG_NEWSETELEM:
 			raw = append(raw, decodeElements(a.body)...)
 		}
 	})

@@ -80,7 +80,8 @@ func (c *compiler) reject() error {
 // rejectText is the inverse of reject.
 func rejectText(family byte, e expr) (string, bool) {
 	for i, r := range rejections(family) {
-		if r.kind != e.key || len(e.code) == 0 || r.code != e.code[0] {
+		// The kernel tells no code of a reset.
+		if r.kind != e.key || len(e.code) > 0 && r.code != e.code[0] {
 			continue
 		}
 		if i == 0 {

@@ -29,9 +29,10 @@ type sock struct {
 // answer is one message from the kernel.
 type answer struct {
 	seq   uint32
-	typ   uint16 // without the subsystem for nf_tables' own messages
+	typ   uint16 // of nf_tables, when not done
+	done  bool   // the end of an answer: NLMSG_ERROR or NLMSG_DONE
 	flags uint16
-	errno unix.Errno // of an NLMSG_ERROR; 0 is an acknowledgement
+	errno unix.Errno // when done; 0 is an acknowledgement
 	body  []byte     // behind the nfgenmsg
 	fam   byte
 }
@@ -128,6 +129,7 @@ func parseAnswers(b []byte, last uint32, f func(answer)) bool {
 			if len(body) >= 4 {
 				a.errno = unix.Errno(-int32(binary.NativeEndian.Uint32(body)))
 			}
+			a.done = true
 			done = done || a.seq == last
 		default:
 			a.typ &= 0xff

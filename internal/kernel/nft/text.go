@@ -4,6 +4,7 @@ package nft
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/state"
@@ -50,7 +51,7 @@ func (s set) print(b *strings.Builder) {
 		if len(s.key) == 1 {
 			perLine = max(1, s.key[0].wrap)
 		}
-		for i, e := range s.elems {
+		for i, e := range s.listed() {
 			switch {
 			case i == 0:
 			case i%perLine == 0:
@@ -63,6 +64,22 @@ func (s set) print(b *strings.Builder) {
 		b.WriteString(" }\n")
 	}
 	b.WriteString("\t}\n")
+}
+
+// listed gives the elements in nft's order: it compares numbers of the machine's byte order, and concatenations, from
+// their last byte on, and leaves concatenations of ranges as they were made.
+func (s set) listed() []elem {
+	if len(s.key) == 1 && !s.key[0].host || s.concatRanges() {
+		return s.elems
+	}
+	return slices.SortedStableFunc(slices.Values(s.elems), func(a, b elem) int {
+		for i := len(a.lo) - 1; i >= 0; i-- {
+			if a.lo[i] != b.lo[i] {
+				return int(a.lo[i]) - int(b.lo[i])
+			}
+		}
+		return 0
+	})
 }
 
 func elementText(e state.Element) string {

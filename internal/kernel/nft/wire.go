@@ -17,27 +17,28 @@ type batch struct {
 	start int      // where the message being written begins
 }
 
-// message begins a message; its attributes follow until the next message or the end.
+// message begins a message of nf_tables; its attributes follow until the next message or the end.
 func (b *batch) message(typ int, flags uint16, fam byte, note string) {
+	b.header(uint16(typ)|unix.NFNL_SUBSYS_NFTABLES<<8, flags, fam, 0, note)
+}
+
+// boundary begins the message that opens or ends a transaction.
+func (b *batch) boundary(typ, flags uint16, note string) {
+	b.header(typ, flags, 0, unix.NFNL_SUBSYS_NFTABLES, note)
+}
+
+func (b *batch) header(kind, flags uint16, fam byte, resource uint16, note string) {
 	b.close()
 	b.start = len(b.buf)
 	seq := b.first + uint32(len(b.notes))
 	b.notes = append(b.notes, note)
-	kind := uint16(typ)
-	if typ != unix.NFNL_MSG_BATCH_BEGIN && typ != unix.NFNL_MSG_BATCH_END {
-		kind |= unix.NFNL_SUBSYS_NFTABLES << 8
-	}
 	b.buf = binary.NativeEndian.AppendUint32(b.buf, 0)
 	b.buf = binary.NativeEndian.AppendUint16(b.buf, kind)
 	b.buf = binary.NativeEndian.AppendUint16(b.buf, flags|unix.NLM_F_REQUEST)
 	b.buf = binary.NativeEndian.AppendUint32(b.buf, seq)
 	b.buf = binary.NativeEndian.AppendUint32(b.buf, 0)
-	var res uint16
-	if kind == uint16(typ) {
-		res = unix.NFNL_SUBSYS_NFTABLES
-	}
 	b.buf = append(b.buf, fam, unix.NFNETLINK_V0)
-	b.buf = binary.BigEndian.AppendUint16(b.buf, res)
+	b.buf = binary.BigEndian.AppendUint16(b.buf, resource)
 }
 
 // close writes the length of the message that is open.
