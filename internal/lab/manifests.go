@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/store/dir"
+)
+
+// fill makes the lab's store of the *.yaml files of a directory (none when from is empty): copies them, adds the nodes
+// and the pods' namespaces, gives every pod a node. It returns the pods.
+func (d Dir) fill(ctx context.Context, from string, l Layout) ([]model.Pod, error) {
+	if err := os.MkdirAll(d.Store(), 0o755); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	if err := d.copyManifests(from); err != nil {
+		return nil, err
+	}
+	s, err := dir.Open(d.Store())
+	if err != nil {
+		return nil, err
+	}
+	problems, err := s.Problems()
+	if err = errors.Join(append(problems, err)...); err != nil {
+		return nil, d.asWritten(err, from)
+	}
+	c, err := s.Cluster(ctx)
+	if err != nil {
+		return nil, d.asWritten(err, from)
+	}
+	pods, err := place(c, l)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeNodes(ctx, s, c, l); err != nil {
+		return nil, err
+	}
+	return pods, writePods(ctx, s, c, pods)
+}
+
+func (d Dir) copyManifests(from string) error {
+	if from == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return model.Faultf(model.CodeIO, "give a directory of Kubernetes manifests", "--from %q: %w", from, plain(err))
+	}
+	n := 0
+	for _, e := range entries {
+		if e.IsDir() || filepath.Ext(e.Name()) != ".yaml" || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(from, e.Name()))
+		if err != nil {
+			return model.Faultf(model.CodeIO, "make the file readable", "manifest %s: %w", filepath.Join(from, e.Name()), plain(err))
+		}
+		if err := os.WriteFile(filepath.Join(d.Store(), e.Name()), b, 0o644); err != nil {
+			return fmt.Errorf("store: %w", err)
+		}
+		n++
+	}
+	if n == 0 {
+		return model.Faultf(model.CodeInvalidConf, "only *.yaml directly in the directory are read", "--from %q holds no manifest", from)
+	}
+	return nil
+}
+
+// asWritten names files in an error as the user knows them: in the directory they were copied from.
+func (d Dir) asWritten(err error, from string) error {
+	name := func(s string) string { return strings.ReplaceAll(s, d.Store(), filepath.Clean(from)) }
+	var f *model.Fault
+	if errors.As(err, &f) && len(unwrapAll(err)) == 1 {
+		return &model.Fault{Code: f.Code, Msg: name(f.Msg), Hint: f.Hint, Err: f.Err}
+	}
+	return errors.New(name(err.Error()))
+}
+
+func unwrapAll(err error) []error {
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		return many.Unwrap()
+	}
+	return []error{err}
+}
+
+// place gives every pod a node: the one it names, else the one with the fewest pods so far.
+func place(c model.Cluster, l Layout) ([]model.Pod, error) {
+	load := map[string]int{}
+	for _, n := range l.Nodes {
+		load[n.Name] = 0
+	}
+	last := l.Nodes[len(l.Nodes)-1].Name
+	hint := fmt.Sprintf("the lab's nodes are node1 to %s; use one of them, or more --nodes", last)
+	for _, n := range c.Nodes {
+		if _, ok := load[n.Name]; !ok {
+			return nil, model.Faultf(model.CodeInvalidConf, hint, "node %s: metadata.name %q is no node of this lab", n.Name, n.Name)
+		}
+	}
+	pods := slices.Clone(c.Pods)
+	for _, p := range pods {
+		if _, ok := load[p.Node]; p.Node != "" && !ok {
+			return nil, model.Faultf(model.CodeInvalidConf, hint, "pod %s/%s: spec.nodeName %q is no node of this lab", p.Namespace, p.Name, p.Node)
+		}
+		load[p.Node]++
+	}
+	for i := range pods {
+		if pods[i].Node != "" {
+			continue
+		}
+		best := l.Nodes[0].Name
+		for _, n := range l.Nodes {
+			if load[n.Name] < load[best] {
+				best = n.Name
+			}
+		}
+		pods[i].Node = best
+		load[best]++
+	}
+	return pods, nil
+}
+
+func writeNodes(ctx context.Context, s *dir.Store, c model.Cluster, l Layout) error {
+	for _, n := range l.Nodes {
+		node := model.Node{Name: n.Name, PodCIDRs: n.PodCIDRs, Addrs: n.addrsOn(0)}
+		o, err := store.NodeObject(node)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(c.Nodes, func(m model.Node) bool { return m.Name == n.Name }) {
+			if _, err := s.Create(o); err != nil {
+				return err
+			}
+			continue
+		}
+		// The manifest's labels and annotations stay; the numbers are the lab's.
+		_, err = s.Modify(ctx, o.Key, func(fields map[string]any) error {
+			var ours map[string]any
+			if err := json.Unmarshal(o.Raw, &ours); err != nil {
+				return err
+			}
+			fields["spec"], fields["status"] = ours["spec"], ours["status"]
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n Node) addrsOn(wire int) []netip.Addr {
+	var out []netip.Addr
+	for _, p := range n.Addrs[wire] {
+		out = append(out, p.Addr())
+	}
+	return out
+}
+
+func writePods(ctx context.Context, s *dir.Store, c model.Cluster, pods []model.Pod) error {
+	known := map[string]bool{}
+	for _, n := range c.Namespaces {
+		known[n.Name] = true
+	}
+	need := []string{"default"}
+	for _, p := range pods {
+		need = append(need, p.Namespace)
+	}
+	for _, name := range need {
+		if known[name] {
+			continue
+		}
+		known[name] = true
+		o, err := store.NewObject(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, name))
+		if err != nil {
+			return err
+		}
+		if _, err := s.Create(o); err != nil {
+			return err
+		}
+	}
+	for _, p := range pods {
+		if _, err := s.Modify(ctx, store.PodKey(p.Namespace, p.Name), placed(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// placed is the edit that gives a pod its node and a uid, so that everybody knows it by the same one.
+func placed(p model.Pod) store.Edit {
+	return func(fields map[string]any) error {
+		meta, _ := fields["metadata"].(map[string]any)
+		spec, _ := fields["spec"].(map[string]any)
+		if meta == nil || spec == nil {
+			return model.Faultf(model.CodeInvalidConf, "a pod has metadata and spec.containers", "pod %s/%s: field spec is missing", p.Namespace, p.Name)
+		}
+		meta["uid"], meta["namespace"] = p.UID, p.Namespace
+		spec["nodeName"] = p.Node
+		return nil
+	}
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// The processes of a node.
+const (
+	roleAgent   = "agent"
+	roleSandbox = "sandbox"
+)
+
+func roles() []string { return []string{roleAgent, roleSandbox} }
+
+// linkPlugins makes the CNI binary directory and tells which reference plugins that weft can make use of are in it.
+func (u Up) linkPlugins() (foreign map[string]bool, err error) {
+	if err := os.MkdirAll(u.Dir.Bin(), 0o755); err != nil {
+		return nil, u.Dir.unwritable(err)
+	}
+	foreign = map[string]bool{}
+	for _, dir := range u.BinDirs {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return nil, model.Faultf(model.CodeIO, "run `make build`, or name a CNI binary directory with --cni-bin-dir",
+				"CNI binary directory %q: %w", dir, plain(err))
+		}
+		dir, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			err := os.Symlink(filepath.Join(dir, e.Name()), filepath.Join(u.Dir.Bin(), e.Name()))
+			if err != nil && !errors.Is(err, os.ErrExist) {
+				return nil, u.Dir.unwritable(err)
+			}
+			foreign[e.Name()] = true
+		}
+	}
+	for _, name := range []string{"weft-cni", "loopback"} {
+		if !foreign[name] {
+			return nil, model.Faultf(model.CodeIO, "run `make build`, or name a directory that has it with --cni-bin-dir",
+				"CNI plugin %q is in none of %s", name, strings.Join(u.BinDirs, ", "))
+		}
+	}
+	return foreign, nil
+}
+
+// conflist is a node's network configuration: ptp with host-local, in the agent's form.
+func (d Dir) conflist(n Node, have map[string]bool) ([]byte, error) {
+	type object = map[string]any
+	var ranges []any
+	var routes []any
+	for _, p := range n.PodCIDRs {
+		ranges = append(ranges, []any{object{"subnet": p.String()}})
+		all := "0.0.0.0/0"
+		if p.Addr().Is6() {
+			all = "::/0"
+		}
+		routes = append(routes, object{"dst": all})
+	}
+	plugins := []any{object{"type": "ptp", "ipam": object{
+		"type": "host-local", "dataDir": d.Node(n.Name, "ipam"), "ranges": ranges, "routes": routes,
+	}}}
+	capabilities := object{"io.kubernetes.cri.pod-annotations": true}
+	if have["portmap"] {
+		plugins = append(plugins, object{"type": "portmap", "capabilities": object{"portMappings": true}})
+		capabilities["portMappings"] = true
+	}
+	const version = "1.0.0"
+	return json.MarshalIndent(object{
+		"cniVersion": version, "name": "weft",
+		"plugins": []any{object{
+			"type": "weft-cni", "socket": d.AgentSocket(n.Name), "capabilities": capabilities,
+			"delegates": []any{object{"cniVersion": version, "name": "pods", "plugins": plugins}},
+		}},
+	}, "", "  ")
+}
+
+// AgentSocket is where the agent of a node listens.
+func (d Dir) AgentSocket(node string) string { return d.Node(node, "agent", "agent.sock") }
+
+// startNode writes a node's configuration and starts its processes.
+func (u Up) startNode(ctx context.Context, n Node, plugins map[string]bool) error {
+	for _, dir := range []string{"net.d", "cache", "agent", "sandbox", "logs"} {
+		if err := os.MkdirAll(u.Dir.Node(n.Name, dir), 0o755); err != nil {
+			return u.Dir.unwritable(err)
+		}
+	}
+	conf, err := u.Dir.conflist(n, plugins)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(u.Dir.Node(n.Name, "net.d", "10-weft.conflist"), append(conf, '\n'), 0o644); err != nil {
+		return u.Dir.unwritable(err)
+	}
+	ns, err := netns.Open(u.Dir.NS(n.Name))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }()
+	for _, role := range roles() {
+		c, err := u.start(ns, n.Name, role, u.command(n, role))
+		if err != nil {
+			return fmt.Errorf("node %s: %s: %w", n.Name, role, err)
+		}
+		if err := c.ready(ctx, u.Dir.socket(n.Name, role)); err != nil {
+			return fmt.Errorf("node %s: %s: %w", n.Name, role, err)
+		}
+	}
+	return nil
+}
+
+func (u Up) command(n Node, role string) []string {
+	at := func(elem ...string) string { return u.Dir.Node(n.Name, elem...) }
+	if role == roleAgent {
+		return []string{u.Self, "agent", "--node", n.Name, "--socket", u.Dir.AgentSocket(n.Name),
+			"--state-dir", at("agent"), "--store-dir", u.Dir.Store()}
+	}
+	return append([]string{u.Self, "sandbox", "serve"}, u.Dir.SandboxFlags(n.Name)...)
+}
+
+// SandboxFlags are the flags of `weft sandbox` that make it this node's.
+func (d Dir) SandboxFlags(node string) []string {
+	return []string{
+		"--state-dir", d.Node(node, "sandbox"), "--cni-conf-dir", d.Node(node, "net.d"), "--cni-bin-dir", d.Bin(),
+		"--cni-cache-dir", d.Node(node, "cache"), "--log-dir", d.Node(node, "logs"),
+	}
+}
+
+// child is a process that was started by this one and outlives it.
+type child struct {
+	log  string
+	done chan error
+}
+
+func (u Up) start(ns *netns.NS, node, role string, argv []string) (*child, error) {
+	c := &child{log: u.Dir.Node(node, role+".log"), done: make(chan error, 1)}
+	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, u.Dir.unwritable(err)
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = "/", append([]string{markVar + "=" + string(u.Dir)}, u.Env...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := ns.Do(cmd.Start); err != nil {
+		return nil, err
+	}
+	p, ok := readProcess(cmd.Process.Pid)
+	go func() { c.done <- cmd.Wait() }()
+	if !ok {
+		return c, nil // ended at once; ready says why
+	}
+	return c, writePID(u.Dir.Node(node, role+".pid"), p)
+}
+
+// ready waits until somebody listens at the socket.
+func (c *child) ready(ctx context.Context, socket string) error {
+	deadline := time.After(15 * time.Second)
+	for {
+		conn, err := net.DialTimeout("unix", socket, time.Second)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case err := <-c.done:
+			return fmt.Errorf("ended at once: %w: %s", err, c.lastWords())
+		case <-deadline:
+			return fmt.Errorf("does not listen at %s: %w: %s", socket, err, c.lastWords())
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// lastWords is the end of the process's log, which goes away with the lab.
+func (c *child) lastWords() string {
+	b, err := os.ReadFile(c.log)
+	if err != nil || len(b) == 0 {
+		return "its log is empty"
+	}
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return strings.Join(lines[max(0, len(lines)-4):], " / ")
+}
+
+// socket is where a process of a node listens.
+func (d Dir) socket(node, role string) string {
+	if role == roleAgent {
+		return d.AgentSocket(node)
+	}
+	return d.Node(node, "sandbox", "sandbox.sock")
+}

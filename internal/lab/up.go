@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Up brings a lab up.
+type Up struct {
+	Dir  Dir
+	Spec Spec
+	// From is a directory whose *.yaml files are the cluster's manifests; may be empty.
+	From string
+	// BinDirs are directories of CNI plugins; of two of one name the first counts.
+	BinDirs []string
+	// Self is this program, and Env the environment that the processes of the nodes get.
+	Self string
+	Env  []string
+	Say  Progress
+}
+
+// Run makes the lab, or leaves nothing behind.
+func (u Up) Run(ctx context.Context) error {
+	layout, err := u.Spec.Lay()
+	if err != nil {
+		return err
+	}
+	if err := mayMakeNamespaces(); err != nil {
+		return err
+	}
+	unlock, old, err := u.Dir.claim(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { unlock() }()
+	if old != nil {
+		if err := u.replace(*old); err != nil {
+			return err
+		}
+		if err := u.Dir.takeDown(ctx); err != nil {
+			return fmt.Errorf("lab %s that was here before: %w", old.Layout.Spec.Name, err)
+		}
+		unlock()
+		if unlock, _, err = u.Dir.claim(ctx); err != nil {
+			unlock = func() {}
+			return err
+		}
+	}
+	begun := time.Now()
+	if err := u.make(ctx, layout); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("stopped: %w", context.Cause(ctx))
+		}
+		return u.Dir.undone(ctx, err)
+	}
+	u.Say("lab %s is up in %s after %.1f s", u.Spec.Name, u.Dir, time.Since(begun).Seconds())
+	return nil
+}
+
+// replace decides about a lab that is in the directory already: one that was killed is cleared away, others stay.
+func (u Up) replace(old Marker) error {
+	if have := old.Layout.Spec.Name; have != u.Spec.Name {
+		return model.Faultf(model.CodeExists, "choose another --dir, or take that one down first",
+			"state directory %s belongs to lab %q, not to %q", u.Dir, have, u.Spec.Name)
+	}
+	if old.Phase == phaseUp && u.Dir.alive(old.Layout) {
+		return model.Faultf(model.CodeExists, fmt.Sprintf("take it down with `weft lab down --dir %s`, or choose another --dir", u.Dir),
+			"lab %q is up in %s already", u.Spec.Name, u.Dir)
+	}
+	u.Say("clearing away what is left of a killed lab")
+	return nil
+}
+
+// alive tells whether every process of the lab runs.
+func (d Dir) alive(l Layout) bool {
+	for _, n := range l.Nodes {
+		for _, role := range roles() {
+			if _, ok := readPID(d.Node(n.Name, role+".pid")); !ok {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (u Up) make(ctx context.Context, l Layout) error {
+	if err := u.Dir.write(Marker{Phase: phaseStarting, Layout: l}); err != nil {
+		return u.Dir.unwritable(err)
+	}
+	pods, err := u.Dir.fill(ctx, u.From, l)
+	if err != nil {
+		return err
+	}
+	foreign, err := u.linkPlugins()
+	if err != nil {
+		return err
+	}
+	u.Say("making %d nodes on %d wires", len(l.Nodes), len(l.Wires))
+	if err := u.Dir.cable(ctx, l); err != nil {
+		return err
+	}
+	u.Say("starting agents and sandbox runtimes")
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(8)
+	for _, n := range l.Nodes {
+		group.Go(func() error { return u.startNode(gctx, n, foreign) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	if len(pods) > 0 {
+		u.Say("running %d pods", len(pods))
+	}
+	if err := u.runPods(ctx, pods); err != nil {
+		return err
+	}
+	if err := u.settle(ctx, l); err != nil {
+		return err
+	}
+	if err := u.Dir.write(Marker{Phase: phaseUp, Layout: l}); err != nil {
+		return u.Dir.unwritable(err)
+	}
+	return nil
+}
+
+// mayMakeNamespaces tells an ordinary user the way out before anything is touched.
+func mayMakeNamespaces() error {
+	if os.Geteuid() == 0 {
+		return nil
+	}
+	return model.Faultf(model.CodeIO, "use sudo; or open a shell with `unshare -Urnm` and use weft in there, with a --dir of your own",
+		"a lab makes network namespaces, which needs root: %w", errors.New("this is an ordinary user"))
+}
