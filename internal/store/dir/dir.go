@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -86,26 +87,30 @@ func (s *Store) Get(key store.Key) (store.Object, error) {
 
 // List is the objects of a core kind, or all when kind is empty, in the order of the files.
 func (s *Store) List(kind string) ([]store.Object, error) {
+	objects, _, err := s.now()
+	if kind != "" {
+		objects = slices.DeleteFunc(objects, func(o store.Object) bool { return !o.Is(kind) })
+	}
+	return objects, err
+}
+
+// now is all that there is.
+func (s *Store) now() (objects []store.Object, problems []error, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.refresh(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var out []store.Object
 	for _, key := range s.order {
-		if o := s.index[key].Object; kind == "" || o.Is(kind) {
-			out = append(out, o)
-		}
+		objects = append(objects, s.index[key].Object)
 	}
-	return out, nil
+	return objects, slices.Clone(s.problems), nil
 }
 
 // Problems is what is wrong with the files now: *model.Fault each, naming file and line.
 func (s *Store) Problems() ([]error, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	err := s.refresh()
-	return append([]error(nil), s.problems...), err
+	_, problems, err := s.now()
+	return problems, err
 }
 
 // Cluster is the model's picture of the directory.

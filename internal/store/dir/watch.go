@@ -95,7 +95,7 @@ func pending(due <-chan time.Time) <-chan time.Time {
 
 // tell sends what changed since the last time; false when ctx has ended.
 func (w *watch) tell(ctx context.Context) bool {
-	problems, err := w.store.Problems()
+	objects, problems, err := w.store.now()
 	if err != nil {
 		problems = append(problems, err)
 	}
@@ -109,10 +109,6 @@ func (w *watch) tell(ctx context.Context) bool {
 	w.told = told
 	if err != nil {
 		return true // what was seen stays in force
-	}
-	objects, err := w.store.List("")
-	if err != nil {
-		return true
 	}
 	now := make(map[store.Key]bool, len(objects))
 	for _, o := range objects {

@@ -41,49 +41,46 @@ func (s *Store) Create(o store.Object) (store.Object, error) {
 	return o, err
 }
 
-// CompareAndSwap replaces the object whose version is still o.Version by next. The error wraps store.ErrConflict when it
-// was changed meanwhile and store.ErrNotFound when it is gone.
+// CompareAndSwap replaces the object whose version is still the given one by next. The error wraps store.ErrConflict
+// when it was changed meanwhile and store.ErrNotFound when it is gone.
 func (s *Store) CompareAndSwap(version string, next store.Object) error {
-	return s.locked(func() error {
-		e, err := s.writable(next.Key, version)
-		if err != nil {
-			return err
-		}
-		b, err := os.ReadFile(e.file)
-		if err != nil {
-			return s.refused(err)
-		}
-		b, err = e.rendered(b, next.Raw)
-		if err != nil {
-			return err
-		}
-		return s.replace(e.file, b)
-	})
+	return s.locked(func() error { return s.put(version, next) })
 }
 
-// Modify edits an object; it reads it again and edits anew when somebody else was faster. An edit that changes nothing
-// writes nothing.
+// Modify edits an object while nobody else writes. An edit that changes nothing writes nothing.
 func (s *Store) Modify(ctx context.Context, key store.Key, edit store.Edit) (store.Object, error) {
-	for {
-		if err := ctx.Err(); err != nil {
-			return store.Object{}, fmt.Errorf("%s: %w", key, err)
-		}
-		have, err := s.Get(key)
-		if err != nil {
-			return have, err
-		}
-		next, err := have.Edited(edit)
-		if err != nil {
-			return have, err
-		}
-		if have.Version == next.Version {
-			return have, nil
-		}
-		err = s.CompareAndSwap(have.Version, next)
-		if !errors.Is(err, store.ErrConflict) {
-			return next, err
-		}
+	if err := ctx.Err(); err != nil {
+		return store.Object{}, fmt.Errorf("%s: %w", key, err)
 	}
+	var next store.Object
+	err := s.locked(func() error {
+		have, ok := s.index[key]
+		if !ok {
+			return fmt.Errorf("%s in %s: %w", key, s.path, store.ErrNotFound)
+		}
+		var err error
+		if next, err = have.Edited(edit); err != nil || next.Version == have.Version {
+			return err
+		}
+		return s.put(have.Version, next)
+	})
+	return next, err
+}
+
+// put replaces one object. The caller holds the lock and the index is fresh.
+func (s *Store) put(version string, next store.Object) error {
+	e, err := s.writable(next.Key, version)
+	if err != nil {
+		return err
+	}
+	b, err := os.ReadFile(e.file)
+	if err != nil {
+		return s.refused(err)
+	}
+	if b, err = e.rendered(b, next.Raw); err != nil {
+		return err
+	}
+	return s.replace(e.file, b)
 }
 
 // SetPodStatus writes a pod's status and annotations back.
