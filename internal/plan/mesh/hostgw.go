@@ -34,7 +34,7 @@ func gateway(p *planner, peer model.Node, cidr netip.Prefix) (state.Space, *Prob
 	u, ok := p.underlay[family]
 	if !ok {
 		return state.Space{}, &Problem{[]string{p.self.Name, peer.Name},
-			fmt.Sprintf("node %s has no IPv%d underlay to reach %s of node %s", p.self.Name, family, cidr, peer.Name),
+			fmt.Sprintf("node %s has no IPv%d underlay, so no peer's IPv%d pods are reached", p.self.Name, family, family),
 			fmt.Sprintf("give node %s an InternalIP of that family that one of its links holds", p.self.Name)}
 	}
 	if !slices.ContainsFunc(u.OnLink, func(o netip.Prefix) bool { return o.Contains(via) }) {

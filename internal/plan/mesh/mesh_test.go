@@ -177,6 +177,7 @@ func TestPackets(t *testing.T) {
 					for _, p := range n.PodCIDRs {
 						if p.Overlaps(route.Dst) && used(n, p) {
 							claims++
+							break
 						}
 					}
 					for i, a := range n.Addrs {

@@ -95,9 +95,25 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 		}
 		peer, problems := p.peer(b, n, unusable)
 		t.Peers = append(t.Peers, peer)
-		t.Problems = append(t.Problems, problems...)
+		for _, problem := range problems {
+			t.add(problem)
+		}
 	}
 	return t, nil
+}
+
+// add adds a problem; one that was told of another peer in the same words is told once, of both.
+func (t *Topology) add(p Problem) {
+	i := slices.IndexFunc(t.Problems, func(o Problem) bool { return o.Message == p.Message })
+	if i < 0 {
+		t.Problems = append(t.Problems, p)
+		return
+	}
+	for _, n := range p.Nodes {
+		if !slices.Contains(t.Problems[i].Nodes, n) {
+			t.Problems[i].Nodes = append(t.Problems[i].Nodes, n)
+		}
+	}
 }
 
 // observe learns the underlay from the kernel's answers.
