@@ -49,6 +49,8 @@ type Request struct {
 	Args [][2]string `json:"args,omitempty"`
 	// CNIPath is CNI_PATH split: where foreign plugins are searched.
 	CNIPath []string `json:"cniPath,omitempty"`
+	// Part names the runtime's own call ("network/interface") when that holds several networks, of which this is one.
+	Part string `json:"part,omitempty"`
 }
 
 // Key is the attachment that the request is about.

@@ -75,8 +75,11 @@ func ParseRequest(b []byte) (Request, error) {
 	if err != nil {
 		return Request{}, err
 	}
-	if len(b) != h.Size() {
+	if len(b) < h.Size() {
 		return Request{}, ErrShort
+	}
+	if len(b) > h.Size() {
+		return Request{}, ErrLong
 	}
 	cut := RequestHeader + h.Env
 	return Request{Header: h, env: b[RequestHeader:cut:cut], conf: b[cut:]}, nil

@@ -37,6 +37,7 @@ const (
 	ErrMagic   Error = "not a weft frame"
 	ErrVersion Error = "weft frame of another version"
 	ErrShort   Error = "weft frame is incomplete"
+	ErrLong    Error = "weft frame is longer than its header says"
 	ErrEnv     Error = "CNI_* variables are larger than 64 KiB"
 	ErrConf    Error = "configuration is larger than 4 MiB"
 	ErrAnswer  Error = "answer is larger than 8 MiB"

@@ -52,7 +52,7 @@ func TestRequestLimits(t *testing.T) {
 		"env":     {head(Header{Env: MaxEnv + 1}), ErrEnv},
 		"conf":    {head(Header{Conf: MaxConf + 1}), ErrConf},
 		"cut":     {head(Header{Conf: 1}), ErrShort},
-		"longer":  {append(head(Header{}), 0), ErrShort},
+		"longer":  {append(head(Header{}), 0), ErrLong},
 	}
 	for name, c := range cases {
 		if _, err := ParseRequest(c.frame); !errors.Is(err, c.want) {

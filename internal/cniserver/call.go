@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/wire"
+)
+
+// How long the parts of a call may take.
+const (
+	readLimit = 5 * time.Second
+	// callLimit leaves attach the time to undo an ADD before the caller gives up.
+	callLimit = wire.CallMillis*time.Millisecond - 5*time.Second
+)
+
+// atOnce is an answer that fits into the socket's buffer whether or not the caller reads.
+const atOnce = 64 << 10 // bytes
+
+// errLate is the cause of the end of a call that took too long.
+var errLate = fmt.Errorf("the call took longer than %s: %w", callLimit, context.DeadlineExceeded)
+
+// call is one request on one connection.
+type call struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	start  time.Time
+	netns  *os.File // the descriptor that came with the request, nil when none did
+
+	mu   sync.Mutex
+	fd   int // the connection, -1 when it is closed
+	read bool
+	busy bool
+}
+
+// look does what is due for the call at the time now.
+func (c *call) look(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	age := now.Sub(c.start)
+	switch {
+	case c.fd < 0:
+	case !c.read:
+		if age > readLimit {
+			_ = unix.Shutdown(c.fd, unix.SHUT_RDWR) // wakes the worker
+		}
+	case age > callLimit:
+		c.cancel(errLate)
+	case !c.busy && age > tick:
+		c.busy = true
+		_ = unix.Send(c.fd, wire.AppendBusy(nil), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	}
+}
+
+// receive reads the request. buf is the worker's, the request has memory of its own.
+func (c *call) receive(buf []byte) (wire.Request, error) {
+	oob := make([]byte, unix.CmsgSpace(4))
+	n, err := c.first(buf, oob)
+	if err != nil {
+		return wire.Request{}, err
+	}
+	frame := slices.Clone(buf[:n])
+	for len(frame) < wire.RequestHeader {
+		if frame, err = more(c.fd, frame, wire.RequestHeader); err != nil {
+			return wire.Request{}, err
+		}
+	}
+	h, err := wire.ParseHeader(frame)
+	if err != nil {
+		return wire.Request{}, err
+	}
+	if frame, err = more(c.fd, frame, h.Size()); err != nil {
+		return wire.Request{}, err
+	}
+	if h.Netns != (c.netns != nil) {
+		return wire.Request{}, errors.New("the namespace's descriptor did not come with the request")
+	}
+	c.mu.Lock()
+	c.read = true
+	c.mu.Unlock()
+	return wire.ParseRequest(frame)
+}
+
+// first reads what comes first, with the descriptor beside it.
+func (c *call) first(buf, oob []byte) (int, error) {
+	for {
+		n, oobn, _, _, err := unix.Recvmsg(c.fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		if n == 0 {
+			return 0, wire.ErrShort
+		}
+		return n, c.adopt(oob[:oobn])
+	}
+}
+
+// adopt takes the descriptor over that came beside the first byte. There is room for one; the kernel closes what is more.
+func (c *call) adopt(oob []byte) error {
+	if len(oob) == 0 {
+		return nil
+	}
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return err
+	}
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			return err
+		}
+		for _, fd := range fds {
+			f := os.NewFile(uintptr(fd), "CNI_NETNS")
+			if c.netns != nil {
+				_ = f.Close()
+				continue
+			}
+			c.netns = f
+		}
+	}
+	return nil
+}
+
+// more reads until frame has size bytes, and refuses one byte more.
+func more(fd int, frame []byte, size int) ([]byte, error) {
+	have := len(frame)
+	if have >= size {
+		return frame, nil
+	}
+	frame = append(frame, make([]byte, size-have)...)
+	for have < size {
+		n, err := unix.Read(fd, frame[have:])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return nil, wire.ErrShort
+		}
+		have += n
+	}
+	return frame, nil
+}
+
+// abandoned tells whether the caller is gone. An agent that was stopped for a while finds calls of which the runtime was
+// told long ago that they failed.
+func (c *call) abandoned() bool {
+	var b [1]byte
+	n, _, err := unix.Recvfrom(c.fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	return err == nil && n == 0 || errors.Is(err, unix.ECONNRESET)
+}
+
+// answer ends the call: after it nothing is written any more and the connection is closed.
+func (c *call) answer(exit int, out []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	frame := wire.AppendAnswer(make([]byte, 0, wire.AnswerHeader+len(out)), exit, out)
+	var err error
+	if len(frame) > atOnce {
+		err = unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 5})
+	}
+	for len(frame) > 0 && err == nil {
+		var n int
+		n, err = unix.SendmsgN(c.fd, frame, nil, nil, unix.MSG_NOSIGNAL)
+		if errors.Is(err, unix.EINTR) {
+			err = nil
+		}
+		frame = frame[max(n, 0):]
+	}
+	return errors.Join(err, c.shut())
+}
+
+// close ends a call that gets no answer.
+func (c *call) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.shut()
+	if c.netns != nil {
+		_ = c.netns.Close()
+	}
+	c.cancel(nil)
+}
+
+// shut closes the connection; c.mu is held.
+func (c *call) shut() error {
+	if c.fd < 0 {
+		return nil
+	}
+	err := unix.Close(c.fd)
+	c.fd = -1
+	return err
+}

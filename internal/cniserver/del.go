@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+// Memory is what the server asks of the ledger.
+type Memory interface {
+	// Keys are the attachments of a container.
+	Keys(containerID string) ([]model.AttachmentKey, error)
+	Get(k model.AttachmentKey) (attach.Record, bool, error)
+}
+
+// del detaches in reverse whatever the configuration names, then what the ledger knows of the call beside that: the
+// configuration may have changed since the ADD, or be gone. All are tried, whatever happens with the others.
+func (s *Server) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr error) error {
+	var all []delegate
+	if confErr == nil {
+		all, confErr = parseDelegates(call)
+	}
+	var errs []error
+	named := map[model.AttachmentKey]bool{}
+	for i, d := range slices.Backward(all) {
+		named[d.request.Key()] = true
+		if err := s.cfg.Attacher.Del(ctx, d.job(ns)); err != nil {
+			errs = append(errs, place(err, all, i))
+		}
+	}
+	rest, err := s.remembered(call, named)
+	errs = append(errs, err)
+	for _, r := range rest {
+		job := attach.Job{Network: r.Network, Request: r.Request, Netns: ns}
+		errs = append(errs, s.cfg.Attacher.Del(ctx, job))
+	}
+	if confErr != nil && len(rest) == 0 {
+		// Nothing tells of an attachment, and nothing says which networks were meant: whoever wrote that should know.
+		errs = append(errs, confErr)
+	}
+	return errors.Join(errs...)
+}
+
+// remembered are the records of the call that its configuration does not name.
+func (s *Server) remembered(call cni.Call, named map[model.AttachmentKey]bool) ([]attach.Record, error) {
+	keys, err := s.cfg.Memory.Keys(call.Request.ContainerID)
+	if err != nil {
+		return nil, err
+	}
+	var rest []attach.Record
+	var errs []error
+	for _, k := range slices.Backward(keys) {
+		if named[k] {
+			continue
+		}
+		r, ok, err := s.cfg.Memory.Get(k)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case ok && (k.IfName == call.Request.IfName || sameCall(r.Request.Part, call.Request)):
+			rest = append(rest, r)
+		}
+	}
+	return rest, errors.Join(errs...)
+}
+
+// sameCall tells whether a record's Part is the call; a call whose configuration is gone has no network.
+func sameCall(part string, r model.Request) bool {
+	if r.Network == "" {
+		return strings.HasSuffix(part, "/"+r.IfName)
+	}
+	return part == partOf(r)
+}
+
+// replay does a DEL from the queue. The runtime was told long ago that it is done, and most often has removed the
+// namespace since.
+func (s *Server) replay(ctx context.Context, r wire.Request) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	c := &call{ctx: ctx, cancel: end, start: time.Now(), fd: -1}
+	defer c.close()
+	if path := r.Getenv("CNI_NETNS"); path != "" {
+		if fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err == nil {
+			c.netns = os.NewFile(uintptr(fd), path)
+		}
+	}
+	_, err := s.outcome(c, r)
+	return err
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+const netnsHint = "CNI_NETNS names the network namespace of the container"
+
+// namespace is the container's namespace, nil when the verb needs none or, on DEL, when it is gone. A DEL must be
+// possible with whatever is left: it takes what is no container's namespace for a sign that the container is gone.
+func (s *Server) namespace(c *call, r wire.Request, call *cni.Call) (*netns.NS, error) {
+	file, path := c.netns, call.Request.Netns
+	c.netns = nil
+	if call.Command == cni.GC || call.Command == cni.Status {
+		if file != nil {
+			_ = file.Close()
+		}
+		return nil, nil
+	}
+	if file == nil {
+		if call.Command == cni.Del {
+			return nil, nil
+		}
+		return nil, model.Faultf(model.CodeInvalidNetns, netnsHint, "CNI_NETNS %q: %w", path, unix.Errno(r.Errno))
+	}
+	ns, err := netns.FromFile(file, path)
+	if err == nil {
+		err = s.foreign(ns)
+	}
+	if err != nil && call.Command == cni.Del {
+		call.Request.Netns = "" // nor may a foreign plugin touch it
+		return nil, nil
+	}
+	if err != nil {
+		return nil, model.Faultf(model.CodeInvalidNetns, netnsHint, "CNI_NETNS %q: %w", path, err)
+	}
+	return ns, nil
+}
+
+// foreign refuses, and closes, a namespace that is the node's.
+func (s *Server) foreign(ns *netns.NS) error {
+	id, err := ns.ID()
+	if err == nil && slices.Contains(s.own, id) {
+		err = model.Faultf(model.CodeInvalidNetns, "", "this is the network namespace of the node itself")
+	}
+	if err != nil {
+		_ = ns.Close()
+	}
+	return err
+}

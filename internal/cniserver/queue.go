@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+const (
+	// retry is how often DELs are tried again that could not be done.
+	retry = 30 * time.Second
+	// stale is the age at which a half-written entry has certainly lost its writer.
+	stale = time.Minute
+	// maxEntry bounds an entry's size.
+	maxEntry = wire.RequestHeader + wire.MaxEnv + wire.MaxConf
+)
+
+// queue is the directory of the DELs that weft-cni could not hand over.
+type queue struct {
+	dir    string
+	log    *slog.Logger
+	replay func(context.Context, wire.Request) error
+	notify *os.File // inotify
+
+	mu   sync.Mutex
+	seen unix.Timespec // when the directory had last changed before it was last read
+}
+
+func openQueue(dir string, log *slog.Logger, replay func(context.Context, wire.Request) error) (*queue, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("queue %s: %w", dir, err)
+	}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("queue %s: inotify: %w", dir, err)
+	}
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_MOVED_TO|unix.IN_ONLYDIR); err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("queue %s: inotify: %w", dir, err)
+	}
+	return &queue{dir: dir, log: log, replay: replay, notify: os.NewFile(uintptr(fd), "inotify")}, nil
+}
+
+func (q *queue) close() error { return q.notify.Close() }
+
+// run does what comes into the directory, until ctx ends.
+func (q *queue) run(ctx context.Context) {
+	news := make(chan struct{}, 1)
+	go q.listen(ctx, news)
+	t := time.NewTicker(retry)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			_ = q.notify.SetReadDeadline(time.Now())
+			<-news
+			return
+		case <-news:
+		case <-t.C:
+		}
+		q.pass(ctx)
+	}
+}
+
+// listen turns the kernel's notes into news; it closes news when ctx has ended.
+func (q *queue) listen(ctx context.Context, news chan<- struct{}) {
+	defer close(news)
+	buf := make([]byte, 4096)
+	for ctx.Err() == nil {
+		if _, err := q.notify.Read(buf); err != nil {
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				q.log.Error("the queue is looked at only now and then", "dir", q.dir, "err", err)
+				<-ctx.Done()
+			}
+			return
+		}
+		select {
+		case news <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// settle does what came since the last look: an ADD must not be overtaken by the DEL of what was there before.
+func (q *queue) settle(ctx context.Context) {
+	var st unix.Stat_t
+	if unix.Stat(q.dir, &st) != nil {
+		return
+	}
+	q.mu.Lock()
+	same := st.Mtim == q.seen
+	q.mu.Unlock()
+	if !same {
+		q.pass(ctx)
+	}
+}
+
+// pass does every entry in the order in which they were written.
+func (q *queue) pass(ctx context.Context) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var st unix.Stat_t
+	if err := unix.Stat(q.dir, &st); err == nil {
+		q.seen = st.Mtim
+	}
+	entries, err := os.ReadDir(q.dir) // sorted by name, which is by time
+	if err != nil {
+		q.log.Error("the queue can not be read", "dir", q.dir, "err", err)
+		return
+	}
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			return
+		}
+		path := filepath.Join(q.dir, e.Name())
+		switch name := e.Name(); {
+		case strings.HasPrefix(name, wire.TempPrefix):
+			q.sweep(path)
+		case strings.HasSuffix(name, wire.QueueSuffix):
+			q.do(ctx, path)
+		}
+	}
+}
+
+// sweep removes what a killed weft-cni left half-written; its caller was not told that the DEL is done.
+func (q *queue) sweep(path string) {
+	if st, err := os.Stat(path); err == nil && time.Since(st.ModTime()) > stale {
+		_ = os.Remove(path)
+	}
+}
+
+// do does one entry. It is removed only when its DEL is done; one that can never be done is put aside.
+func (q *queue) do(ctx context.Context, path string) {
+	r, err := readEntry(path)
+	if err == nil {
+		err = q.replay(ctx, r)
+	}
+	switch {
+	case err == nil:
+		if err := os.Remove(path); err != nil {
+			q.log.Error("a queued DEL is done, but its entry stays", "path", path, "err", err)
+			return
+		}
+		q.log.Info("queued DEL done", "id", short(r.Getenv("CNI_CONTAINERID")), "ifname", r.Getenv("CNI_IFNAME"))
+	case hopeless(err):
+		bad := path + wire.BadSuffix
+		q.log.Error("a queued DEL is put aside", "path", bad, "err", errors.Join(err, os.Rename(path, bad)))
+	default:
+		q.log.Warn("a queued DEL has to wait", "path", path, "err", err)
+	}
+}
+
+// errNoDel is why an entry is put aside that holds another verb.
+var errNoDel = errors.New("the entry is no DEL")
+
+// readEntry reads a queued DEL.
+func readEntry(path string) (wire.Request, error) {
+	st, err := os.Lstat(path)
+	if err != nil {
+		return wire.Request{}, err
+	}
+	if !st.Mode().IsRegular() || st.Size() > maxEntry {
+		return wire.Request{}, errNoDel
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return wire.Request{}, err
+	}
+	r, err := wire.ParseRequest(b)
+	if err == nil && r.Getenv("CNI_COMMAND") != cni.Del {
+		err = errNoDel
+	}
+	return r, err
+}
+
+// hopeless tells whether an entry can never be done, however often it is tried.
+func hopeless(err error) bool {
+	var frame wire.Error
+	if errors.As(err, &frame) || errors.Is(err, errNoDel) {
+		return true
+	}
+	var f *model.Fault
+	if !errors.As(err, &f) {
+		return false
+	}
+	switch f.Code {
+	case model.CodeInvalidEnv, model.CodeDecode, model.CodeInvalidConf, model.CodeIncompatibleVersion:
+		return true
+	}
+	return false
+}

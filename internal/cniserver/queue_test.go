@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+// enqueue writes an entry as weft-cni does.
+func enqueue(t *testing.T, socket string, at int64, frame []byte) string {
+	t.Helper()
+	dir := wire.QueueDir(socket)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	name := wire.QueueName(at, 1)
+	temp := filepath.Join(dir, wire.TempPrefix+name)
+	if err := errors.Join(os.WriteFile(temp, frame, 0o600), os.Rename(temp, filepath.Join(dir, name))); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, name)
+}
+
+// entries are the names in the queue once it has as many as wanted.
+func entries(t *testing.T, socket string, want int) []string {
+	t.Helper()
+	var names []string
+	for range 400 {
+		files, err := os.ReadDir(wire.QueueDir(socket))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = nil
+		for _, f := range files {
+			names = append(names, f.Name())
+		}
+		if len(names) == want {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return names
+}
+
+func delFrame(id string) []byte { return frameOf(oneNetwork, false, vars("DEL", id)...) }
+
+func TestQueueIsDoneBeforeCallers(t *testing.T) {
+	rec := &recorder{}
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	enqueue(t, socket, 2, delFrame("second"))
+	enqueue(t, socket, 1, delFrame("first"))
+	defer serveAt(t, rec, socket)()
+	if names := entries(t, socket, 0); len(names) != 0 {
+		t.Errorf("left in the queue: %q", names)
+	}
+	if diff := cmp.Diff([]string{"DEL net eth0", "DEL net eth0"}, rec.seen()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestQueueIsWatched(t *testing.T) {
+	rec := &recorder{}
+	socket := serve(t, rec)
+	enqueue(t, socket, 1, delFrame("late"))
+	if names := entries(t, socket, 0); len(names) != 0 || !slices.Equal(rec.seen(), []string{"DEL net eth0"}) {
+		t.Errorf("left in the queue: %q", names)
+	}
+}
+
+func TestUnreadableEntriesArePutAside(t *testing.T) {
+	rec := &recorder{}
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	enqueue(t, socket, 1, []byte("no frame"))
+	enqueue(t, socket, 2, frameOf(oneNetwork, false, vars("ADD", "c")...))
+	enqueue(t, socket, 3, delFrame("../c"))
+	good := enqueue(t, socket, 4, delFrame("good"))
+	young := filepath.Join(wire.QueueDir(socket), wire.TempPrefix+"young")
+	old := filepath.Join(wire.QueueDir(socket), wire.TempPrefix+"old")
+	past := time.Now().Add(-2 * stale)
+	if err := errors.Join(os.WriteFile(young, nil, 0o600), os.WriteFile(old, nil, 0o600), os.Chtimes(old, past, past)); err != nil {
+		t.Fatal(err)
+	}
+	defer serveAt(t, rec, socket)()
+	want := []string{
+		wire.TempPrefix + "young", wire.QueueName(1, 1) + wire.BadSuffix, wire.QueueName(2, 1) + wire.BadSuffix, wire.QueueName(3, 1) + wire.BadSuffix,
+	}
+	if diff := cmp.Diff(want, entries(t, socket, len(want))); diff != "" {
+		t.Errorf("queue: %s", diff)
+	}
+	if _, err := os.Stat(good); !errors.Is(err, os.ErrNotExist) || len(rec.seen()) != 1 {
+		t.Errorf("the good entry was not done: %v", err)
+	}
+}
+
+func TestFailedEntryStays(t *testing.T) {
+	fail := true
+	rec := &recorder{do: func(_ context.Context, verb string, _ attach.Job) error {
+		if fail && verb == "DEL" {
+			return errors.New("not now")
+		}
+		return nil
+	}}
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	enqueue(t, socket, 1, delFrame("c"))
+	stop := serveAt(t, rec, socket)
+	if names := entries(t, socket, 1); len(names) != 1 {
+		t.Errorf("queue: %q", names)
+	}
+	stop()
+	fail = false
+	defer serveAt(t, rec, socket)()
+	if names := entries(t, socket, 0); len(names) != 0 {
+		t.Errorf("after a restart: %q", names)
+	}
+}
+
+func TestAddIsNotOvertaken(t *testing.T) {
+	rec := &recorder{}
+	socket, ns := serve(t, rec), nettest.NS(t, "c")
+	for i := range 50 {
+		enqueue(t, socket, int64(i), delFrame("c"))
+		ask(t, socket, oneNetwork, ns, vars("ADD", "c")...)
+		entries(t, socket, 0)
+		if calls := rec.seen(); !slices.Equal(calls, []string{"DEL net eth0", "ADD net eth0"}) {
+			t.Fatalf("round %d: %q", i, calls)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+// How many workers there are: so many wait for callers, and so many calls are done at once. Whoever comes later waits in
+// the socket's backlog, and is told to try again when that takes too long.
+const (
+	spareWorkers = 2
+	maxWorkers   = 256
+)
+
+// grace is how long the calls in flight may take when the agent stops.
+const grace = 20 * time.Second
+
+// Config is what a Server needs.
+type Config struct {
+	Socket   string
+	Attacher Attacher
+	Memory   Memory
+	Log      *slog.Logger
+	// Own are the namespaces that no container has: the agent's, and the machine's when that is another.
+	Own []*netns.NS
+	// Ready is called once callers are answered; may be nil.
+	Ready func()
+}
+
+// Server answers CNI calls.
+type Server struct {
+	cfg    Config
+	log    *slog.Logger
+	own    []uint64 // inode numbers
+	socket *listener
+	dog    *watchdog
+	queue  *queue
+
+	// calls is the parent of every call's context; stop ends them all.
+	calls context.Context
+	stop  context.CancelFunc
+
+	workers sync.WaitGroup
+	// waiting counts the workers in accept, all those that live; both may be read while they change.
+	waiting, all atomic.Int32
+	closing      atomic.Bool
+}
+
+// New makes a server and takes the socket over; from then on callers wait for Run.
+func New(cfg Config) (*Server, error) {
+	s := &Server{cfg: cfg, log: cfg.Log.With("room", "cniserver"), dog: newWatchdog()}
+	for _, ns := range cfg.Own {
+		id, err := ns.ID()
+		if err != nil {
+			return nil, fmt.Errorf("cniserver: %w", err)
+		}
+		s.own = append(s.own, id)
+	}
+	var err error
+	if s.socket, err = listen(cfg.Socket); err != nil {
+		return nil, err
+	}
+	if s.queue, err = openQueue(wire.QueueDir(cfg.Socket), s.log, s.replay); err != nil {
+		return nil, errors.Join(err, s.socket.close())
+	}
+	s.calls, s.stop = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Run does what the queue holds, then answers callers until ctx ends. Then it lets the calls in flight finish and gives
+// the socket up.
+func (s *Server) Run(ctx context.Context) error {
+	watch, stopWatch := context.WithCancel(context.Background())
+	var helpers sync.WaitGroup
+	s.queue.pass(ctx)
+	helpers.Go(func() { s.dog.run(watch) })
+	helpers.Go(func() { s.queue.run(ctx) })
+	for range spareWorkers {
+		s.hire()
+	}
+	if s.cfg.Ready != nil {
+		s.cfg.Ready()
+	}
+	<-ctx.Done()
+	s.closing.Store(true)
+	s.socket.wake()
+	s.drain()
+	stopWatch()
+	helpers.Wait()
+	return errors.Join(s.socket.close(), s.queue.close())
+}
+
+// drain waits until the workers are gone; calls that outlast the grace are ended.
+func (s *Server) drain() {
+	late := time.AfterFunc(grace, s.stop)
+	s.workers.Wait()
+	late.Stop()
+	s.stop()
+}
+
+// hire starts one more worker that waits for callers.
+func (s *Server) hire() {
+	s.waiting.Add(1)
+	s.all.Add(1)
+	s.workers.Go(s.work)
+}
+
+// work waits for callers and does their calls until enough others wait.
+func (s *Server) work() {
+	defer s.all.Add(-1)
+	buf := make([]byte, 16<<10)
+	for {
+		fd, _, err := unix.Accept4(s.socket.fd, unix.SOCK_CLOEXEC)
+		if err != nil {
+			if s.closing.Load() {
+				s.waiting.Add(-1)
+				return
+			}
+			s.pause(err)
+			continue
+		}
+		if s.waiting.Add(-1) == 0 && s.all.Load() < maxWorkers {
+			s.hire()
+		}
+		s.handle(fd, buf)
+		if s.waiting.Add(1) > spareWorkers {
+			s.waiting.Add(-1)
+			return
+		}
+	}
+}
+
+// pause waits a little when accept fails for want of descriptors or memory.
+func (s *Server) pause(err error) {
+	if errors.Is(err, unix.EINTR) || errors.Is(err, unix.ECONNABORTED) {
+		return
+	}
+	s.log.Error("callers can not be accepted", "err", err)
+	time.Sleep(tick)
+}
+
+// handle does the whole of one connection.
+func (s *Server) handle(fd int, buf []byte) {
+	ctx, cancel := context.WithCancelCause(s.calls)
+	c := &call{ctx: ctx, cancel: cancel, start: time.Now(), fd: fd}
+	s.dog.add(c)
+	defer c.close()
+	defer s.dog.remove(c)
+	if err := trusted(fd); err != nil {
+		s.log.Warn("caller refused", "err", err)
+		exit, out := failure(err, "")
+		_ = c.answer(exit, out)
+		return
+	}
+	r, err := c.receive(buf)
+	if err != nil {
+		if errors.Is(err, wire.ErrShort) { // somebody looked whether anybody listens
+			s.log.Debug("caller went away", "err", err)
+			return
+		}
+		s.log.Warn("request refused", "err", err)
+		exit, out := failure(model.Faultf(model.CodeDecode, "", "request: %w", err), "")
+		_ = c.answer(exit, out)
+		return
+	}
+	exit, out := s.verb(c, r)
+	if err := c.answer(exit, out); err != nil {
+		s.log.Warn("caller did not wait for the answer", "id", short(r.Getenv("CNI_CONTAINERID")), "err", err)
+	}
+}
+
+// trusted refuses callers that are neither root nor the agent's own user. Outside of a user namespace the two are the
+// same.
+func trusted(fd int) error {
+	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return fmt.Errorf("caller: %w", err)
+	}
+	if peer.Uid != 0 && peer.Uid != uint32(os.Geteuid()) {
+		return model.Faultf(model.CodeIO, "only root may call", "caller: uid %d of process %d is not root", peer.Uid, peer.Pid)
+	}
+	return nil
+}
+
+// short is what of a container id goes into the log.
+func short(id string) string { return id[:min(len(id), 12)] }

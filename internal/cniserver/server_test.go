@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+const oneNetwork = `{"cniVersion":"1.0.0","name":"net","type":"weft-cni","delegates":[{"type":"ptp"}]}`
+
+func TestSocketIsPrivate(t *testing.T) {
+	socket := serve(t, &recorder{})
+	st, err := os.Stat(socket)
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v; want 0600", st.Mode(), err)
+	}
+}
+
+func TestOthersAreRefused(t *testing.T) {
+	dir, err := os.MkdirTemp("", "weft-peer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	socket := filepath.Join(dir, "agent.sock")
+	defer serveAt(t, &recorder{}, socket)()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(dir, "dial") // where another user may execute it
+	b, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(bin, b, 0o755), os.Chmod(dir, 0o755), os.Chmod(socket, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin)
+	cmd.Env = []string{dialAs + "=" + socket}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534, NoSetGroups: true}}
+	out, err := cmd.Output()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EPERM) {
+		nettest.Skip(t, "no second user id in this namespace to call as")
+	}
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if a := parseAnswer(t, out); a.exit != 1 || !strings.Contains(a.fault.Msg, "uid 65534") {
+		t.Errorf("got %+v", a)
+	}
+}
+
+func TestBadRequestsAreRefused(t *testing.T) {
+	rec := &recorder{}
+	socket := serve(t, rec)
+	head := func(h wire.Header) []byte {
+		b := make([]byte, wire.RequestHeader)
+		h.Put(b)
+		return b
+	}
+	for name, frame := range map[string][]byte{
+		"foreign":    []byte("GET / HTTP/1.1\r\n\r\n"),
+		"large env":  head(wire.Header{Env: wire.MaxEnv + 1}),
+		"large conf": head(wire.Header{Conf: wire.MaxConf + 1}),
+		"no rights":  frameOf("{}", true),
+		"too long":   append(frameOf("{}", false), 'x'),
+	} {
+		if a := send(t, socket, frame, nil); a.exit != 1 || a.fault.Code != int(model.CodeDecode) {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+	large := frameOf(oneNetwork[:len(oneNetwork)-1]+strings.Repeat(" ", 900<<10)+"}", true, vars("ADD", "big")...)
+	ns := nettest.NS(t, "big")
+	if a := send(t, socket, large, syscall.UnixRights(ns.Fd())); a.exit != 0 {
+		t.Errorf("a request of 900 KiB: %+v", a)
+	}
+	if calls := rec.seen(); len(calls) != 1 {
+		t.Errorf("attach was asked %q", calls)
+	}
+}
+
+func TestSilentCallersAreDropped(t *testing.T) {
+	socket := serve(t, &recorder{})
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	start := time.Now()
+	_ = conn.SetDeadline(start.Add(3 * readLimit))
+	if _, err := conn.Read(make([]byte, 1)); err == nil || time.Since(start) > 2*readLimit {
+		t.Errorf("dropped after %s: %v", time.Since(start), err)
+	}
+}
+
+func TestMoreDescriptorsThanOne(t *testing.T) {
+	socket := serve(t, &recorder{})
+	a, b := nettest.NS(t, "a"), nettest.NS(t, "b")
+	before := descriptors(t)
+	for range 10 {
+		frame := frameOf(oneNetwork, true, vars("ADD", "c")...)
+		send(t, socket, frame, syscall.UnixRights(a.Fd(), b.Fd(), a.Fd(), b.Fd(), a.Fd()))
+	}
+	if after := descriptors(t); after > before+2 {
+		t.Errorf("%d descriptors became %d", before, after)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}
+
+func TestBusyIsSaidOnce(t *testing.T) {
+	socket := serve(t, &recorder{do: func(context.Context, string, attach.Job) error {
+		time.Sleep(300 * time.Millisecond)
+		return nil
+	}})
+	if a := ask(t, socket, oneNetwork, nettest.NS(t, "c"), vars("ADD", "c")...); a.busy != 1 || a.exit != 0 {
+		t.Errorf("got %+v", a)
+	}
+}
+
+func TestPanicIsContained(t *testing.T) {
+	rec := &recorder{do: func(_ context.Context, verb string, _ attach.Job) error {
+		if verb == "ADD" {
+			panic("boom")
+		}
+		return nil
+	}}
+	socket, ns := serve(t, rec), nettest.NS(t, "c")
+	if a := ask(t, socket, oneNetwork, ns, vars("ADD", "c")...); a.fault.Code != 999 || !strings.Contains(a.fault.Msg, "boom") {
+		t.Errorf("ADD: %+v", a)
+	}
+	if a := ask(t, socket, oneNetwork, ns, vars("DEL", "c")...); a.exit != 0 {
+		t.Errorf("DEL after it: %+v", a)
+	}
+}
+
+func TestErrorsHaveCodes(t *testing.T) {
+	for code, err := range map[int]error{
+		8:   fmt.Errorf("pod: %w", netns.ErrGone),
+		11:  fmt.Errorf("foreign plugin: %w", context.DeadlineExceeded),
+		5:   fmt.Errorf("ledger: %w", unix.ENOSPC),
+		101: fmt.Errorf("ipam: %w", model.Faultf(model.CodeExhausted, "", "no address is free")),
+		999: errors.New("something"),
+	} {
+		socket := serve(t, &recorder{do: func(context.Context, string, attach.Job) error { return err }})
+		if a := ask(t, socket, oneNetwork, nettest.NS(t, "c"), vars("ADD", "c")...); a.fault.Code != code || !strings.Contains(a.fault.Msg, err.Error()) {
+			t.Errorf("%v: got %+v, want code %d", err, a, code)
+		}
+	}
+}
+
+func TestParallelCallsAndStop(t *testing.T) {
+	const n = 100
+	rec := &recorder{do: func(context.Context, string, attach.Job) error {
+		time.Sleep(400 * time.Millisecond)
+		return nil
+	}}
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	stop := serveAt(t, rec, socket)
+	ns := nettest.NS(t, "c")
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			if a := ask(t, socket, oneNetwork, ns, vars("ADD", fmt.Sprint("c", i))...); a.exit != 0 {
+				t.Errorf("call %d: %+v", i, a)
+			}
+		})
+	}
+	for len(rec.seenSoFar()) < n {
+		time.Sleep(5 * time.Millisecond)
+	}
+	stop() // the calls in flight are finished
+	wg.Wait()
+	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+}
+
+func (r *recorder) seenSoFar() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls
+}
+
+func TestTwoServersOneSocket(t *testing.T) {
+	socket := serve(t, &recorder{})
+	if _, err := listen(socket); err == nil || !strings.Contains(err.Error(), "another agent listens there") {
+		t.Errorf("a second listener: %v", err)
+	}
+	if a := ask(t, socket, "", nil, "CNI_COMMAND=VERSION"); a.exit != 0 {
+		t.Errorf("the first is disturbed: %+v", a)
+	}
+}
+
+func TestStaleSocketIsTakenOver(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	fd, err := bind(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(fd) // as SIGKILL leaves it
+	defer serveAt(t, &recorder{}, socket)()
+	if a := ask(t, socket, "", nil, "CNI_COMMAND=VERSION"); a.exit != 0 {
+		t.Errorf("got %+v", a)
+	}
+}
+
+func TestAbandonedAddIsNotDone(t *testing.T) {
+	rec := &recorder{}
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	l, err := listen(socket) // the agent listens, but does not run: as if it were stopped
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := nettest.NS(t, "c")
+	if _, _, err := conn.WriteMsgUnix(frameOf(oneNetwork, true, vars("ADD", "c")...), syscall.UnixRights(ns.Fd()), nil); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close() // weft-cni has given up
+	s := &Server{cfg: Config{Attacher: rec, Memory: rec, Socket: socket}, socket: l, dog: newWatchdog(), calls: t.Context()}
+	s.log = logTo(t)
+	s.queue, err = openQueue(filepath.Join(t.TempDir(), "queue"), s.log, s.replay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.closing.Store(true)
+	s.hire()
+	for s.waiting.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	l.wake()
+	s.workers.Wait()
+	_ = errors.Join(l.close(), s.queue.close())
+	if calls := rec.seen(); len(calls) != 0 {
+		t.Errorf("an ADD nobody waits for was done: %q", calls)
+	}
+}

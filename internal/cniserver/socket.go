@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// backlog is how many callers may wait to be accepted; the kernel cuts it at net.core.somaxconn.
+const backlog = 4096
+
+// maxSocketPath is what fits into a sockaddr_un with its NUL.
+const maxSocketPath = 107
+
+// listener is the listening socket and the lock that makes it this process's own.
+type listener struct {
+	fd   int
+	path string
+	lock *os.File
+}
+
+// listen takes the socket over. A socket file that a killed agent left is replaced: that nobody serves it is known from
+// the lock beside it, which dies with its holder.
+func listen(path string) (*listener, error) {
+	if !filepath.IsAbs(path) || len(path) > maxSocketPath {
+		return nil, model.Faultf(model.CodeInvalidConf, "choose another --socket",
+			"socket %q: not an absolute path of at most %d bytes", path, maxSocketPath)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, model.Faultf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
+	}
+	lock, err := Lock(path + ".lock")
+	if errors.Is(err, ErrLocked) {
+		return nil, model.Faultf(model.CodeExists, "stop the other agent or choose another --socket",
+			"socket %s: another agent listens there", path)
+	}
+	if err != nil {
+		return nil, model.Faultf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		_ = lock.Close()
+		return nil, model.Faultf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
+	}
+	fd, err := bind(path)
+	if err != nil {
+		_ = lock.Close()
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	return &listener{fd: fd, path: path, lock: lock}, nil
+}
+
+func bind(path string) (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	// The mode of the socket becomes the mode of its file: there is no moment in which others could connect.
+	err = unix.Fchmod(fd, 0o600)
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+	}
+	if err == nil {
+		err = unix.Listen(fd, backlog)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// wake makes every accept return, now and later.
+func (l *listener) wake() { _ = unix.Shutdown(l.fd, unix.SHUT_RD) }
+
+// close gives the socket up.
+func (l *listener) close() error {
+	return errors.Join(os.Remove(l.path), unix.Close(l.fd), l.lock.Close())
+}
+
+// ErrLocked is wrapped by Lock's error when another process holds the lock.
+var ErrLocked = errors.New("locked by another process")
+
+// Lock opens the file at path and takes its lock, which lasts until the file is closed or the process ends.
+func Lock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = ErrLocked
+		}
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+// Attacher does the work: one network of one container at a time.
+type Attacher interface {
+	Add(ctx context.Context, job attach.Job) (model.Result, error)
+	Del(ctx context.Context, job attach.Job) error
+	Check(ctx context.Context, job attach.Job) error
+	Status(ctx context.Context, job attach.Job) error
+	GC(ctx context.Context, job attach.Job, valid []model.AttachmentKey) error
+}
+
+// undoLimit bounds the undo of the networks of an ADD that failed at a later one.
+const undoLimit = 10 * time.Second
+
+// errPanic is wrapped by the error of a call that panicked.
+var errPanic = errors.New("panic")
+
+// verb does a call and gives what weft-cni prints and exits with.
+func (s *Server) verb(c *call, r wire.Request) (exit int, out []byte) {
+	out, err := s.outcome(c, r)
+	if err != nil {
+		v, _ := wire.Field(r.Stdin(), "cniVersion")
+		return failure(err, v)
+	}
+	return 0, out
+}
+
+// outcome does a call and logs how it went.
+func (s *Server) outcome(c *call, r wire.Request) ([]byte, error) {
+	call, err := cni.ParseCall(r.Getenv, r.Stdin())
+	log := s.log.With("verb", call.Command, "id", short(call.Request.ContainerID), "ifname", call.Request.IfName,
+		"network", call.Request.Network)
+	out, err := s.do(c, r, call, err, log)
+	took := time.Since(c.start).Round(time.Microsecond)
+	if err != nil {
+		log.Warn("call failed", "took", took, "err", err)
+		return nil, err
+	}
+	log.Debug("call done", "took", took)
+	return out, nil
+}
+
+// do runs the verb; a panic becomes an error.
+func (s *Server) do(c *call, r wire.Request, call cni.Call, bad error, log *slog.Logger) (out []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			log.Error("panic", "value", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = fmt.Errorf("%s: %w: %v", call.Command, errPanic, p)
+		}
+	}()
+	if bad != nil && (call.Command != cni.Del || call.Conf == nil) {
+		return nil, bad
+	}
+	if call.Command == cni.Version {
+		return cni.VersionReply(), nil
+	}
+	ns, err := s.namespace(c, r, &call)
+	if err != nil {
+		return nil, err
+	}
+	if ns != nil {
+		defer func() { _ = ns.Close() }()
+	}
+	switch call.Command {
+	case cni.Add:
+		return s.add(c, call, ns)
+	case cni.Del:
+		return nil, s.del(c.ctx, call, ns, bad)
+	case cni.Check:
+		return nil, s.check(c.ctx, call, ns)
+	case cni.GC:
+		return nil, s.gc(c.ctx, call)
+	}
+	return nil, s.status(c.ctx, call)
+}
+
+// add attaches the networks one after the other; when one fails those before it are detached again.
+func (s *Server) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
+	all, err := parseDelegates(call)
+	if err != nil {
+		return nil, err
+	}
+	s.queue.settle(c.ctx)
+	if c.abandoned() {
+		return nil, model.Faultf(model.CodeTryAgain, "", "the caller did not wait until its turn")
+	}
+	var first model.Result
+	for i, d := range all {
+		result, err := s.cfg.Attacher.Add(c.ctx, d.job(ns))
+		if err != nil {
+			return nil, errors.Join(place(err, all, i), s.undo(c.ctx, all[:i], ns))
+		}
+		if i == 0 {
+			first = result
+		}
+	}
+	return cni.FormatResult(first, call.Request.CNIVersion)
+}
+
+// undo detaches in reverse what was attached, also when the call's time is over.
+func (s *Server) undo(ctx context.Context, done []delegate, ns *netns.NS) error {
+	if len(done) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer cancel()
+	var errs []error
+	for i, d := range slices.Backward(done) {
+		if err := s.cfg.Attacher.Del(ctx, d.job(ns)); err != nil {
+			errs = append(errs, fmt.Errorf("undo: %w", place(err, done, i)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// check stops at the first difference.
+func (s *Server) check(ctx context.Context, call cni.Call, ns *netns.NS) error {
+	all, err := parseDelegates(call)
+	if err != nil {
+		return err
+	}
+	for i, d := range all {
+		if d.network.DisableCheck {
+			continue
+		}
+		if err := s.cfg.Attacher.Check(ctx, d.job(ns)); err != nil {
+			return place(err, all, i)
+		}
+	}
+	return nil
+}
+
+// status asks every network; one that is not ready is enough.
+func (s *Server) status(ctx context.Context, call cni.Call) error {
+	all, err := parseDelegates(call)
+	if err != nil {
+		return err
+	}
+	for i, d := range all {
+		if err := s.cfg.Attacher.Status(ctx, d.job(nil)); err != nil {
+			return place(err, all, i)
+		}
+	}
+	return nil
+}
+
+// gc cleans every network, whatever happens with the others.
+func (s *Server) gc(ctx context.Context, call cni.Call) error {
+	all, err := parseDelegates(call)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	cleaned := map[string]bool{}
+	for i, d := range all {
+		if d.network.DisableGC || cleaned[d.network.Name] {
+			continue
+		}
+		cleaned[d.network.Name] = true
+		if err := s.cfg.Attacher.GC(ctx, d.job(nil), validIn(d.network.Name, all, call.Valid)); err != nil {
+			errs = append(errs, place(err, all, i))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// validIn turns the runtime's attachments into those of one delegate's network. Several delegates may be of one network.
+func validIn(network string, all []delegate, valid []model.AttachmentKey) []model.AttachmentKey {
+	keys := make([]model.AttachmentKey, 0, len(valid))
+	for i, d := range all {
+		if d.network.Name != network {
+			continue
+		}
+		for _, v := range valid {
+			keys = append(keys, model.AttachmentKey{Network: network, ContainerID: v.ContainerID, IfName: ifName(i, v.IfName)})
+		}
+	}
+	return keys
+}
+
+func (d delegate) job(ns *netns.NS) attach.Job {
+	return attach.Job{Network: d.network, Request: d.request, Prev: d.prev, Netns: ns}
+}
+
+// place says in which of several networks an error is.
+func place(err error, all []delegate, i int) error {
+	if len(all) == 1 {
+		return err
+	}
+	return fmt.Errorf("delegates[%d] (network %s): %w", i, all[i].network.Name, err)
+}
