@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// TestWalk goes from any state to any other; after each step the kernel holds exactly what was wanted, and applying it
+// again writes nothing.
+func TestWalk(t *testing.T) {
+	whole := masq("10.1.0.2", "10.1.0.3")
+	whole.Shared = false
+	reversed := masq("10.1.0.3")
+	reversed.Shared = false
+	rs := reversed.Chains[0].Rules
+	reversed.Chains[0].Rules = []state.NftRule{rs[5], rs[0], rs[2], rs[1]}
+	renamed := all("weft", everything())
+	retyped := all("weft", everything())
+	for i := range retyped.Sets {
+		if retyped.Sets[i].Name == "pair" {
+			retyped.Sets[i] = state.Set{Name: "pair", Key: "ipv4_addr . ipv4_addr", Elements: elements("10.0.0.1 . 1.1.1.1")}
+		}
+		if retyped.Sets[i].Name == "judge" {
+			retyped.Sets[i].Elements = elements("1.1.1.1 : goto x", "1.1.1.9 : jump y")
+		}
+	}
+	retyped.Chains = append(retyped.Chains, state.Chain{Name: "y", Rules: rules("ip saddr 1.1.1.1 jump x")})
+	dropping := all("weft", filter())
+	empty := state.Table{Family: "inet", Name: "weft"}
+	shifted := all("weft", filter())
+	shifted.Chains[1].Policy = "accept"
+	shifted.Chains[2].Priority = -290
+	canned := []state.Table{whole, reversed, renamed, retyped, dropping, empty, shifted}
+
+	ns := nettest.NS(t, "n")
+	c := dial(t, ns)
+	seed := uint64(7)
+	r := rand.New(rand.NewPCG(seed, seed))
+	at := -1
+	for step := range 120 {
+		to := r.IntN(len(canned))
+		want := []state.Table{canned[to]}
+		where := fmt.Sprintf("seed %d, step %d, state %d to %d", seed, step, at, to)
+		if err := c.Apply(bounded(t), want); err != nil {
+			t.Fatalf("%s: %v", where, err)
+		}
+		have, err := c.ReadAll(bounded(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := Diff(want, have); len(d) > 0 {
+			t.Fatalf("%s: Read differs from the plan: %v", where, d)
+		}
+		before := gen(t, ns)
+		apply(t, c, want...)
+		if now := gen(t, ns); now != before {
+			t.Fatalf("%s: a second Apply wrote something", where)
+		}
+		at = to
+	}
+}
+
+func all(name string, t state.Table) state.Table {
+	t.Name = name
+	return t
+}
+
+// TestVandal: whatever was broken by hand is repaired by the next Apply, on a connection that knows the table as on a
+// fresh one.
+func TestVandal(t *testing.T) {
+	for _, deed := range []string{
+		"flush chain inet weft postrouting",
+		"add rule inet weft postrouting accept",
+		"insert rule inet weft postrouting ip saddr 9.9.9.9 drop",
+		"delete chain inet weft postrouting",
+		"delete element inet weft masq4 { 10.1.0.2 }",
+		"delete table inet weft",
+		"flush chain inet weft postrouting; delete set inet weft masq6",
+		"flush chain inet weft postrouting; delete set inet weft masq4; add set inet weft masq4 { type inet_service; }",
+		"chain inet weft postrouting { policy drop; }",
+		"insert rule inet weft postrouting limit rate 5/second accept",
+		"flush chain inet weft postrouting; delete chain inet weft postrouting; " +
+			"add chain inet weft postrouting { type nat hook postrouting priority 90; }",
+	} {
+		ns := nettest.NS(t, "n")
+		c := dial(t, ns)
+		tbl := masq("10.1.0.2")
+		apply(t, c, tbl)
+		want := list(t, ns, tbl)
+		if out, err := nettest.Try(ns, "nft", deed); err != nil {
+			// One command at a time where a transaction cannot do both.
+			for part := range strings.SplitSeq(deed, "; ") {
+				if _, err := nettest.Try(ns, "nft", part); err != nil && !strings.Contains(deed, ";") {
+					t.Fatalf("nft %s: %v: %s", deed, err, out)
+				}
+			}
+		}
+		if have, err := c.Read(bounded(t), []state.Table{tbl}); err != nil || len(Diff([]state.Table{tbl}, have)) == 0 {
+			t.Errorf("%s: Diff sees nothing (%v)", deed, err)
+		}
+		apply(t, c, tbl)
+		if got := list(t, ns, tbl); sorted(got) != sorted(want) {
+			t.Errorf("%s: not repaired:\n%s", deed, got)
+		}
+	}
+}
+
+// sorted compares listings whatever the order of sets and chains: what was made anew stands last.
+func sorted(listing string) string {
+	blocks := strings.Split(listing, "\n\t}\n")
+	for i := range blocks {
+		blocks[i] = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(blocks[i]), "table inet weft {"))
+	}
+	out := []string{}
+	for len(blocks) > 0 {
+		least := 0
+		for i := range blocks {
+			if blocks[i] < blocks[least] {
+				least = i
+			}
+		}
+		out = append(out, blocks[least])
+		blocks = append(blocks[:least], blocks[least+1:]...)
+	}
+	return strings.Join(out, "\n")
+}
+
+// TestForeign: other tables, and what others put into a shared table, survive Apply, Remove and RemoveShared.
+func TestForeign(t *testing.T) {
+	ns := nettest.NS(t, "n")
+	const theirs = "table ip nat { set s { type ipv4_addr; elements = { 1.1.1.1 }; }; chain c { type nat hook postrouting priority 100; ip saddr @s masquerade; }; }"
+	nettest.Run(t, ns, "nft", theirs)
+	nettest.Run(t, ns, "nft", "add table inet other { chain input { type filter hook input priority 0; counter accept; }; }")
+	foreign := nettest.Run(t, ns, "nft", "-a", "list", "ruleset")
+	c := dial(t, ns)
+	mine, other := masq("10.1.0.2"), masq("10.1.0.7")
+	apply(t, c, mine)
+	apply(t, c, other)
+	apply(t, c, everything())
+	ctx := bounded(t)
+	if err := c.Remove(ctx, []state.Table{mine, everything()}); err != nil {
+		t.Fatal(err)
+	}
+	have, err := c.ReadAll(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Shared = false
+	if d := Diff([]state.Table{other}, have); len(d) > 0 {
+		t.Errorf("Remove of one owner's elements touched another's: %v", d)
+	}
+	if err := c.RemoveShared(ctx, []state.Table{masq()}); err != nil {
+		t.Fatal(err)
+	}
+	if have, _ := c.ReadAll(ctx); len(have) != 1 {
+		t.Errorf("RemoveShared took a table that is in use")
+	}
+	for range 2 { // the second time everything is missing, which is no error
+		if err := c.Remove(ctx, []state.Table{masq("10.1.0.7"), everything()}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.RemoveShared(ctx, []state.Table{masq()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if now := nettest.Run(t, ns, "nft", "-a", "list", "ruleset"); now != foreign {
+		t.Errorf("the foreign ruleset changed:\n%s\nbefore:\n%s", now, foreign)
+	}
+}
+
+// TestRemoveSome: elements that are gone already do not keep the others from being removed.
+func TestRemoveSome(t *testing.T) {
+	ns := nettest.NS(t, "n")
+	c := dial(t, ns)
+	both := masq("10.1.0.2", "10.1.0.3", "10.1.0.4")
+	apply(t, c, both)
+	nettest.Run(t, ns, "nft", "delete element inet weft masq4 { 10.1.0.3 }")
+	if err := c.Remove(bounded(t), []state.Table{both}); err != nil {
+		t.Fatal(err)
+	}
+	empty := masq()
+	empty.Shared = false
+	have, err := c.ReadAll(bounded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := Diff([]state.Table{empty}, have); len(d) > 0 {
+		t.Errorf("left behind: %v", d)
+	}
+}
+
+// TestValueChanges: an element that is there with another value is exchanged, also in a shared table.
+func TestValueChanges(t *testing.T) {
+	ns := nettest.NS(t, "n")
+	c := dial(t, ns)
+	with := func(val string) []state.Table {
+		return []state.Table{{Family: "inet", Name: "weft", Shared: true, Sets: []state.Set{
+			{Name: "m", Key: "ipv4_addr . inet_service", Data: "ipv4_addr . inet_service", Elements: elements("10.0.0.1 . 80 : " + val)},
+		}}}
+	}
+	for _, val := range []string{"10.1.0.2 . 8080", "10.1.0.3 . 8080", "10.1.0.3 . 8081"} {
+		apply(t, c, with(val)...)
+		if got := list(t, ns, with(val)[0]); !strings.Contains(got, val) {
+			t.Errorf("want %s in\n%s", val, got)
+		}
+	}
+}
