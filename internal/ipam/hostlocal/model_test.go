@@ -87,7 +87,9 @@ func (r *run) add(rt *rapid.T) {
 	}
 }
 
-func (r *run) pick(rt *rapid.T) string { return fmt.Sprint("c", rapid.IntRange(1, r.made+1).Draw(rt, "id")) }
+func (r *run) pick(rt *rapid.T) string {
+	return fmt.Sprint("c", rapid.IntRange(1, r.made+1).Draw(rt, "id"))
+}
 
 func (r *run) del(rt *rapid.T) {
 	q := ask(r.conf, r.pick(rt))
