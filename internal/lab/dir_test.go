@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+func quiet(string, ...any) {}
+
+func TestForeignDirectoryIsNeverTouched(t *testing.T) {
+	dir := t.TempDir()
+	precious := filepath.Join(dir, "precious")
+	if err := os.WriteFile(precious, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d, err := At(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, claimed := d.claim(context.Background())
+	for what, err := range map[string]error{"claim": claimed, "down": d.Down(context.Background(), quiet)} {
+		var f *model.Fault
+		if !errors.As(err, &f) || !strings.Contains(f.Msg, `it holds "precious"`) {
+			t.Errorf("%s: got %v, want a fault that names the file", what, err)
+		}
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("the directory was changed: %v", entries)
+	}
+}
+
+func TestDownIsIdempotentAndComplete(t *testing.T) {
+	d := Dir(filepath.Join(t.TempDir(), "lab"))
+	if err := d.Down(context.Background(), quiet); err != nil {
+		t.Fatalf("no directory: %v", err)
+	}
+	unlock, old, err := d.claim(context.Background())
+	if err != nil || old != nil {
+		t.Fatalf("claim: %v %v", old, err)
+	}
+	if err := d.Down(context.Background(), quiet); err == nil || !strings.Contains(err.Error(), "another weft command is at work") {
+		t.Errorf("while an up is at work: got %v", err)
+	}
+	unlock()
+	if err := d.write(Marker{Phase: phaseStarting}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(d.Node("node1", "agent"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// A namespace file without a namespace is what an up leaves that was killed between making and mounting it.
+	if err := os.MkdirAll(d.at("ns"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(d.NS("node1"), nil, 0o444); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := d.Down(context.Background(), quiet); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(string(d)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the state directory is left: %v", err)
+		}
+	}
+}
+
+func TestMarkerOfOthers(t *testing.T) {
+	d := Dir(t.TempDir())
+	for text, want := range map[string]string{
+		"not json":         "is no lab's marker",
+		"{}":               "is no lab's marker",
+		`{"weftLab": 99}`:  "was made by a newer weft",
+		`{"weftLab":"no"}`: "is no lab's marker",
+	} {
+		if err := os.WriteFile(d.at(markerName), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Open(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("marker %s: got %v, want %q", text, err, want)
+		}
+		if err := d.Down(context.Background(), quiet); err == nil {
+			t.Errorf("marker %s: down took the directory away", text)
+		}
+	}
+}
+
+func TestOtherLabsName(t *testing.T) {
+	u := Up{Dir: Dir(t.TempDir()), Spec: Spec{Name: "mine"}, Say: quiet}
+	err := u.replace(Marker{Phase: phaseUp, Layout: Layout{Spec: Spec{Name: "yours"}}})
+	if err == nil || !strings.Contains(err.Error(), `belongs to lab "yours", not to "mine"`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestUnusablePaths(t *testing.T) {
+	if _, err := At("/" + strings.Repeat("x", 90)); err == nil || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("long path: got %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(file, "below"), "/proc/nowhere"} {
+		if _, _, err := Dir(path).claim(context.Background()); err == nil || !strings.Contains(err.Error(), "cannot be written") {
+			t.Errorf("%s: got %v", path, err)
+		}
+	}
+}
