@@ -4,6 +4,7 @@ package nft
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -128,16 +129,31 @@ func (c *Conn) reconcile(ws []*table) (stale bool, err error) {
 	if gen != c.gen {
 		c.forget()
 	}
-	b := c.begin(gen)
-	for _, w := range ws {
+	deltas := make([]*delta, len(ws))
+	guard := uint32(0)
+	for i, w := range ws {
 		have, err := c.readTable(w)
 		if err != nil {
 			return false, err
 		}
-		if b.difference(w, have) {
+		deltas[i] = compareTables(w, have)
+		if deltas[i].rebuilds() {
 			c.forget() // rules of others went with what they used
 		}
+		if !deltas[i].addsOnly() {
+			guard = gen
+		}
 	}
+	b := c.begin(guard)
+	for i, w := range ws {
+		b.difference(w, deltas[i])
+	}
+	return c.finish(b, ws, gen, guard)
+}
+
+// finish commits what reconcile found. Elements that are only added need no guard against changes by others: a hundred
+// processes may do it at once.
+func (c *Conn) finish(b *batch, ws []*table, gen, guard uint32) (stale bool, err error) {
 	after := gen
 	if b.empty() {
 		// A reading that spans a change would be no reading.
@@ -145,10 +161,17 @@ func (c *Conn) reconcile(ws []*table) (stale bool, err error) {
 		stale = after != gen
 	} else {
 		after, stale, err = c.change(b)
+		if guard == 0 && errors.Is(err, unix.ENOENT) {
+			stale, err = true, nil // the table went a moment ago
+		}
 	}
 	if err != nil || stale {
 		c.forget()
 		return stale, err
+	}
+	if guard == 0 && after != gen && after != gen+1 {
+		c.forget()
+		return false, nil
 	}
 	c.gen = after
 	c.remember(ws)
@@ -158,19 +181,14 @@ func (c *Conn) reconcile(ws []*table) (stale bool, err error) {
 // forget gives up what was known of the ruleset.
 func (c *Conn) forget() { c.gen, c.seen = 0, map[string]*table{} }
 
-// difference writes what makes have equal to want. The kernel wants users gone before what they use, and what is used
-// made before its users. It tells whether sets or chains had to be made anew.
-func (b *batch) difference(want, have *table) (rebuilt bool) {
-	if have == nil {
+// difference writes a delta. The kernel wants users gone before what they use, and what is used made before its users.
+func (b *batch) difference(want *table, d *delta) {
+	if d.makeTable {
 		b.putTable(want)
-		have = &table{family: want.family, name: want.name}
 	}
-	d := compareTables(want, have)
-	for _, ch := range have.chains {
-		for _, r := range ch.rules {
-			if d.drops(ch.name, r) {
-				b.dropRule(want, ch.name, r.handle)
-			}
+	for name, handles := range d.dropRules {
+		for _, h := range handles {
+			b.dropRule(want, name, h)
 		}
 	}
 	for _, s := range want.sets {
@@ -201,5 +219,4 @@ func (b *batch) difference(want, have *table) (rebuilt bool) {
 			b.putRule(want, ch.name, r.rule, r.before)
 		}
 	}
-	return len(d.dropSets)+len(d.dropChains) > 0
 }

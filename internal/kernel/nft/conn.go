@@ -4,6 +4,7 @@ package nft
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -15,7 +16,7 @@ import (
 )
 
 // attempts bounds how often a change is planned anew because somebody else changed the ruleset meanwhile.
-const attempts = 8
+const attempts = 50
 
 // Conn is a netlink socket to the nf_tables of one network namespace. It is safe for concurrent use.
 type Conn struct {
@@ -56,12 +57,18 @@ func Validate(tables []state.Table) error {
 // begin starts a batch; a transaction is committed only if the ruleset is still of generation gen, when that is not 0.
 func (c *Conn) begin(gen uint32) *batch {
 	b := &batch{first: c.sock.seq}
-	// With ECHO the kernel tells the generation that the commit made.
-	b.boundary(unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_ECHO, "begin")
+	b.boundary(unix.NFNL_MSG_BATCH_BEGIN, 0, "begin")
 	if gen != 0 {
 		b.u32(unix.NFNL_BATCH_GENID, gen)
 	}
 	return b
+}
+
+// echo asks the kernel to tell the generation that the commit makes. It looks at the first message behind the beginning.
+func (b *batch) echo() {
+	first := binary.NativeEndian.Uint32(b.buf)
+	at := b.buf[first+6:]
+	binary.NativeEndian.PutUint16(at, binary.NativeEndian.Uint16(at)|unix.NLM_F_ECHO)
 }
 
 // empty tells whether nothing but the beginning is in the batch.
@@ -86,6 +93,7 @@ func (c *Conn) commit(b *batch) (gen uint32, refused []*refusal, err error) {
 	last := b.last()
 	b.boundary(unix.NFNL_MSG_BATCH_END, 0, "end")
 	b.close()
+	b.echo()
 	c.sock.seq = b.first + uint32(len(b.notes))
 	err = c.sock.send(b.buf, last, func(a answer) {
 		switch {

@@ -6,6 +6,7 @@ import "slices"
 
 // delta is what separates a table in the kernel from the wanted one.
 type delta struct {
+	makeTable            bool
 	dropSets, dropChains []string
 	makeSets, makeChains []string
 	dropElems, makeElems map[string][]elem
@@ -19,8 +20,15 @@ type placedRule struct {
 	before uint64
 }
 
+// compareTables finds what separates have, nil when there is none, from want.
 func compareTables(want, have *table) *delta {
+	missing := have == nil
+	if missing {
+		have = &table{family: want.family, name: want.name}
+	}
 	d := &delta{
+		makeTable: missing,
+
 		dropElems: map[string][]elem{}, makeElems: map[string][]elem{},
 		dropRules: map[string][]uint64{}, makeRules: map[string][]placedRule{},
 	}
@@ -41,6 +49,14 @@ func compareTables(want, have *table) *delta {
 		d.compareRules(w, h)
 	}
 	return d
+}
+
+// rebuilds tells whether sets or chains have to be made anew.
+func (d *delta) rebuilds() bool { return len(d.dropSets)+len(d.dropChains) > 0 }
+
+// addsOnly tells whether there is nothing to do but to add elements.
+func (d *delta) addsOnly() bool {
+	return !d.makeTable && !d.rebuilds() && len(d.makeSets)+len(d.makeChains)+len(d.dropElems)+len(d.dropRules)+len(d.makeRules) == 0
 }
 
 // uses tells whether an expression needs a set or a chain that must go.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -17,7 +18,14 @@ const removal = 1000
 
 // Remove takes away whole tables, and of shared ones the elements that are named. Missing things are no error.
 func (c *Conn) Remove(ctx context.Context, tables []state.Table) error {
-	ws, err := compileTables(tables)
+	bare := slices.Clone(tables)
+	for i := range bare {
+		bare[i].Chains = nil // not looked at
+		if !bare[i].Shared {
+			bare[i].Sets = nil
+		}
+	}
+	ws, err := compileTables(bare)
 	if err != nil {
 		return err
 	}
