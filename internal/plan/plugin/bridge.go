@@ -17,6 +17,9 @@ type Bridge struct{}
 // Type is "bridge".
 func (Bridge) Type() string { return "bridge" }
 
+// MakesInterface tells that the container's interface is this plugin's own.
+func (Bridge) MakesInterface() bool { return true }
+
 // Keys are the options of the reference plugin, those that weft does not have yet included.
 func (Bridge) Keys() []string {
 	return interfaceKeys("bridge", "isGateway", "isDefaultGateway", "forceAddress", "ipMasq", "ipMasqBackend", "mtu",

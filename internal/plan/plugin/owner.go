@@ -39,7 +39,13 @@ func HostName(r model.Request) string {
 
 func seed(r model.Request) string { return r.ContainerID + "/" + r.IfName }
 
-// seedMAC chooses the hardware address of an end ("host", "pod") of an attachment's pair.
-func seedMAC(r model.Request, end string) state.MAC {
-	return state.SeedMAC(seed(r) + "/" + end + "/mac")
+// podMAC chooses the hardware address of the container's end.
+func podMAC(r model.Request) state.MAC { return state.SeedMAC(seed(r) + "/pod/mac") }
+
+// hostMAC chooses the hardware address of the node's end. It begins with fe, so that it is never the lowest on a bridge:
+// a bridge whose address nobody set takes the lowest one of its ports, and would change it as they come and go.
+func hostMAC(r model.Request) state.MAC {
+	mac := state.SeedMAC(seed(r) + "/host/mac")
+	mac[0] = 0xfe
+	return mac
 }

@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
@@ -50,7 +51,8 @@ func (a *addressed) add(ip model.IP) {
 	}
 }
 
-// podRoutes are the result's routes over a link: one without a gateway goes to the family's first one.
+// podRoutes are the result's routes over a link: one without a gateway goes to the family's first one. A route that is
+// there already (a default route without a gateway, and the one that isDefaultGateway adds) is planned once.
 func (a *addressed) podRoutes(link string) []state.Route {
 	var out []state.Route
 	for _, r := range a.routes {
@@ -71,7 +73,10 @@ func (a *addressed) podRoutes(link string) []state.Route {
 			scope := state.Scope(*r.Scope)
 			route.Scope = &scope
 		}
-		out = append(out, route)
+		same := func(o state.Route) bool { return o.Dst == route.Dst && o.Metric == route.Metric && o.Table == route.Table }
+		if !slices.ContainsFunc(out, same) {
+			out = append(out, route)
+		}
 	}
 	return out
 }

@@ -21,6 +21,9 @@ type ptpConf struct {
 // Type is "ptp".
 func (PTP) Type() string { return "ptp" }
 
+// MakesInterface tells that the container's interface is this plugin's own.
+func (PTP) MakesInterface() bool { return true }
+
 // Keys are the options of the reference plugin.
 func (PTP) Keys() []string { return interfaceKeys("ipMasq", "ipMasqBackend", "mtu") }
 

@@ -17,12 +17,12 @@ type pair struct {
 // newPair names both ends of an attachment's pair; a zero mac is chosen from the seed.
 func newPair(r model.Request, mtu int, mac state.MAC) pair {
 	if mac.IsZero() {
-		mac = seedMAC(r, "pod")
+		mac = podMAC(r)
 	}
 	host, mark := HostName(r), Mark(r.Key())
 	return pair{
 		host: state.Link{
-			Name: host, Kind: state.Veth, MAC: seedMAC(r, "host"), MTU: mtu, Up: state.On(), Alias: mark,
+			Name: host, Kind: state.Veth, MAC: hostMAC(r), MTU: mtu, Up: state.On(), Alias: mark,
 			Peer: &state.Peer{Space: state.Pod, Name: r.IfName},
 		},
 		pod: state.Link{
