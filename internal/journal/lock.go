@@ -106,3 +106,16 @@ func (j *Journal) lockPath(id string) string {
 	}
 	return filepath.Join(j.locks, id+".lock")
 }
+
+// TryAlone is Alone that does not wait: ok is false while another call is under way.
+func (j *Journal) TryAlone() (release func(), ok bool) {
+	f, err := os.OpenFile(filepath.Join(j.locks, gateName), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, false
+	}
+	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		_ = f.Close()
+		return nil, false
+	}
+	return func() { _ = f.Close() }, true
+}

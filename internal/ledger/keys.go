@@ -10,15 +10,15 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Keys are the attachments of a container. Only names are read, no records.
+// Keys are the attachments of a container, by network and interface. Only names are read, no records.
 func (l *Ledger) Keys(containerID string) ([]model.AttachmentKey, error) {
 	var keys []model.AttachmentKey
+	prefix := []byte(containerID + "\x00")
 	err := l.db.View(func(tx *bbolt.Tx) error {
 		c := tx.Bucket([]byte(bucket)).Cursor()
-		for k, _ := c.First(); k != nil; k, _ = c.Next() {
-			network, rest, _ := bytes.Cut(k, []byte{0})
-			container, ifName, ok := bytes.Cut(rest, []byte{0})
-			if ok && string(container) == containerID {
+		for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+			network, ifName, ok := bytes.Cut(k[len(prefix):], []byte{0})
+			if ok {
 				keys = append(keys, model.AttachmentKey{Network: string(network), ContainerID: containerID, IfName: string(ifName)})
 			}
 		}

@@ -92,7 +92,7 @@ func (l *Ledger) Get(key model.AttachmentKey) (attach.Record, bool, error) {
 	return r, found, l.fault(err)
 }
 
-// List reads all records, by network, container and interface. The error joins what is wrong with unreadable ones.
+// List reads all records, by container, network and interface. The error joins what is wrong with unreadable ones.
 func (l *Ledger) List() ([]attach.Record, error) {
 	var out []attach.Record
 	var bad []error
@@ -127,9 +127,9 @@ func (l *Ledger) update(key model.AttachmentKey, change func(bk *bbolt.Bucket, k
 	}))
 }
 
-// name is a record's key in the bucket; no part can hold a zero.
+// name is a record's key in the bucket, a container's side by side; no part can hold a zero.
 func name(k model.AttachmentKey) []byte {
-	return []byte(k.Network + "\x00" + k.ContainerID + "\x00" + k.IfName)
+	return []byte(k.ContainerID + "\x00" + k.Network + "\x00" + k.IfName)
 }
 
 func (l *Ledger) where(k model.AttachmentKey) string { return "ledger " + l.dir + ": record " + k.String() }

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Add attaches a container to a network. When it fails, everything that it did is undone.
+func (a *Attacher) Add(ctx context.Context, job Job) (model.Result, error) {
+	none := model.Result{}
+	if job.Netns == nil {
+		return none, model.Faultf(model.CodeInvalidNetns, "", "CNI_NETNS %q is no network namespace", job.Request.Netns)
+	}
+	id, err := a.netnsID(job)
+	if err != nil {
+		return none, err
+	}
+	if err := a.validate(job); err != nil {
+		return none, err
+	}
+	release, err := a.cfg.Locks.Container(ctx, job.Request.ContainerID)
+	if err != nil {
+		return none, err
+	}
+	defer release()
+	spaces, done, err := a.spaces(job.Netns)
+	if err != nil {
+		return none, err
+	}
+	defer done()
+	same, err := a.settle(ctx, job, id, spaces)
+	if err != nil {
+		return none, err
+	}
+	if same != nil {
+		return *same, nil
+	}
+	r := &run{a: a, job: job, spaces: spaces, rec: a.newRecord(job, id)}
+	if err := r.beside(ctx); err != nil {
+		if r.promised {
+			err = errors.Join(err, a.abandon(ctx, r.rec, spaces))
+		}
+		return none, err
+	}
+	return *r.rec.Result, nil
+}
+
+func (a *Attacher) newRecord(job Job, netnsID uint64) Record {
+	network := job.Network
+	network.Raw = nil
+	return Record{
+		Boot: a.cfg.Boot, Stage: Pending, Serial: a.cfg.Now().UnixNano(), NetnsID: netnsID,
+		Request: job.Request, Network: network,
+	}
+}
+
+// settle deals with an earlier ADD of the same attachment: the same answer again, an error, or its undo.
+func (a *Attacher) settle(ctx context.Context, job Job, id uint64, spaces kernel.Spaces) (*model.Result, error) {
+	old, found, err := a.cfg.Memory.Get(job.Request.Key())
+	if err != nil || !found {
+		return nil, err
+	}
+	if old.Stage == Done && old.Boot == a.cfg.Boot && old.NetnsID == id {
+		fresh, err := a.compare(ctx, old, job, spaces)
+		if fresh != nil || err != nil {
+			return fresh, err
+		}
+	}
+	a.cfg.Log.Info("undo what an earlier call left", "attachment", old.Key().String(), "stage", string(old.Stage))
+	was, done := a.recordSpaces(old)
+	defer done()
+	return nil, a.abandon(ctx, old, was)
+}
+
+// compare looks at a finished attachment that is asked for again. No result and no error: nothing is left of it.
+func (a *Attacher) compare(ctx context.Context, old Record, job Job, spaces kernel.Spaces) (*model.Result, error) {
+	there, err := a.interfaceThere(ctx, old, spaces)
+	if err != nil {
+		return nil, err
+	}
+	if a.cfg.Reaper == nil {
+		if !there {
+			return nil, nil
+		}
+		return nil, exists(job, "")
+	}
+	if !sameConf(old.Network, job.Network) || !sameRequest(old.Request, job.Request) {
+		return nil, exists(job, " with another configuration")
+	}
+	diff, err := spaces.Diff(ctx, old.Fragment())
+	if err != nil {
+		return nil, err
+	}
+	if len(diff) > 0 {
+		return nil, exists(job, " and was changed since: "+diff[0].String())
+	}
+	return old.Result, nil
+}
+
+func exists(job Job, how string) error {
+	return model.Faultf(model.CodeExists, "DEL it first", "interface %q of container %s is attached to network %q already%s",
+		job.Request.IfName, job.Request.ContainerID, job.Request.Network, how)
+}
+
+// interfaceThere tells whether an interface that the record made in the container exists.
+func (a *Attacher) interfaceThere(ctx context.Context, old Record, spaces kernel.Spaces) (bool, error) {
+	var queries []state.Query
+	for _, l := range old.Fragment().Pod.Links {
+		if l.Kind != "" {
+			queries = append(queries, state.Query{Space: state.Pod, Link: l.Name})
+		}
+	}
+	if len(queries) == 0 {
+		return false, nil
+	}
+	answers, err := spaces.Observe(ctx, queries)
+	for _, q := range queries {
+		if answers[q].Found {
+			return true, err
+		}
+	}
+	return false, err
+}
+
+func sameConf(a, b model.Network) bool {
+	return a.CNIVersion == b.CNIVersion && slices.EqualFunc(a.Plugins, b.Plugins, func(p, q model.PluginConf) bool {
+		return p.Type == q.Type && bytes.Equal(compact(p.Raw), compact(q.Raw))
+	})
+}
+
+func sameRequest(a, b model.Request) bool {
+	return a.Netns == b.Netns && slices.Equal(a.Args, b.Args)
+}
+
+func compact(raw json.RawMessage) []byte {
+	b, err := json.Marshal(raw) // as the record's form was made
+	if err != nil {
+		return raw
+	}
+	return b
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weft-net/weft/internal/foreign"
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/plan/plugin"
+)
+
+const (
+	// undoTime is how long the undo of a failed or given up ADD may take, whatever is left of the caller's patience.
+	undoTime = 30 * time.Second
+	// linger is how long an agent keeps a bridge or a table without owners, because the next ADD will want it.
+	linger = 500 * time.Millisecond
+)
+
+// Config is what an Attacher is made of.
+type Config struct {
+	Memory Memory
+	// Locks keep calls apart; nil means within this process.
+	Locks Locks
+	// Host is the node's namespace, the one this process is in.
+	Host       *kernel.Conn
+	Planners   map[string]plugin.Planner
+	Allocators map[string]ipam.Allocator
+	// Exec executes the plugins that are not built in.
+	Exec *foreign.Runner
+	// Reaper deletes dead links behind a DEL's answer and must be running. With it the Attacher is an agent's: the same ADD
+	// again gets the same answer, and shared objects go with their last owner. Nil: a standalone plugin's, everything is
+	// synchronous and as the reference plugins do it.
+	Reaper *kernel.Reaper
+	Log    *slog.Logger
+	Now    func() time.Time
+	// Boot is the machine's boot id.
+	Boot string
+	// Step, which may be nil, is called before and after each thing that is done. Its error is that thing's error: for
+	// fault tests.
+	Step func(name string) error
+	// Linger is how long shared objects without owners stay (agent); 0 means the default.
+	Linger time.Duration
+}
+
+// Attacher attaches containers to networks. It is safe for concurrent use.
+type Attacher struct {
+	cfg    Config
+	hostID func() (uint64, error)
+	mourn  mourners
+}
+
+// New makes an Attacher.
+func New(cfg Config) *Attacher {
+	if cfg.Locks == nil {
+		cfg.Locks = newMemoryLocks()
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Exec == nil {
+		cfg.Exec = &foreign.Runner{}
+	}
+	if cfg.Linger == 0 {
+		cfg.Linger = linger
+	}
+	cfg.Log = cfg.Log.With("room", "attach")
+	a := &Attacher{cfg: cfg, hostID: sync.OnceValues(hostID)}
+	a.mourn.owners = map[string]map[model.AttachmentKey]bool{}
+	a.mourn.resting = map[string]int{}
+	a.mourn.wake = make(chan struct{}, 1)
+	return a
+}
+
+// Job is what one call is about.
+type Job struct {
+	Network model.Network
+	Request model.Request
+	// Prev is the result that the caller handed in.
+	Prev *model.Result
+	// Netns is the container's namespace, nil when it is gone.
+	Netns *netns.NS
+	// OwnNetns permits that Netns is the node's own (CNI_NETNS_OVERRIDE).
+	OwnNetns bool
+}
+
+func (a *Attacher) step(name string) error {
+	if a.cfg.Step == nil {
+		return nil
+	}
+	return a.cfg.Step(name)
+}
+
+func hostID() (uint64, error) {
+	ns, err := netns.Current()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = ns.Close() }()
+	return ns.ID()
+}
+
+// netnsID names the job's namespace and refuses the node's own.
+func (a *Attacher) netnsID(job Job) (uint64, error) {
+	if job.Netns == nil {
+		return 0, nil
+	}
+	id, err := job.Netns.ID()
+	if err != nil {
+		return 0, err
+	}
+	own, err := a.hostID()
+	if err != nil {
+		return 0, err
+	}
+	if id == own && !job.OwnNetns {
+		return 0, model.Faultf(model.CodeInvalidNetns, "name the container's namespace, or set CNI_NETNS_OVERRIDE=1",
+			"CNI_NETNS %q is the namespace of the node itself", job.Request.Netns)
+	}
+	return id, nil
+}
+
+// spaces opens the container's namespace beside the node's.
+func (a *Attacher) spaces(ns *netns.NS) (kernel.Spaces, func(), error) {
+	s := kernel.Spaces{Host: a.cfg.Host, PodNS: ns}
+	if ns == nil {
+		return s, func() {}, nil
+	}
+	pod, err := kernel.Dial(ns)
+	if err != nil {
+		return s, nil, fmt.Errorf("namespace %s: %w", ns.Path(), err)
+	}
+	s.Pod = pod
+	return s, func() { _ = pod.Close() }, nil
+}
+
+// put writes a record and remembers its owner.
+func (a *Attacher) put(r Record) error {
+	if err := a.cfg.Memory.Put(r); err != nil {
+		return err
+	}
+	a.mourn.born(r.Key())
+	return nil
+}
+
+// forget removes a record.
+func (a *Attacher) forget(k model.AttachmentKey) error {
+	if err := a.cfg.Memory.Delete(k); err != nil {
+		return err
+	}
+	a.mourn.gone(k)
+	return nil
+}
+
+// patient is ctx for work that must be finished when the caller has given up.
+func patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+}

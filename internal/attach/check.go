@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/foreign"
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Check tells whether an attachment is still as its ADD left it. The error lists what differs.
+func (a *Attacher) Check(ctx context.Context, job Job) error {
+	if job.Network.DisableCheck {
+		return nil
+	}
+	if _, err := a.netnsID(job); err != nil {
+		return err
+	}
+	if job.Netns == nil {
+		return model.Faultf(model.CodeInvalidNetns, "", "CNI_NETNS %q is no network namespace", job.Request.Netns)
+	}
+	if err := a.validate(job); err != nil {
+		return err
+	}
+	release, err := a.cfg.Locks.Container(ctx, job.Request.ContainerID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	spaces, done, err := a.spaces(job.Netns)
+	if err != nil {
+		return err
+	}
+	defer done()
+	rec, found, err := a.cfg.Memory.Get(job.Request.Key())
+	if err != nil {
+		return err
+	}
+	if found && rec.Stage != Done {
+		return model.Faultf(model.CodeDiffers, "DEL it, then ADD it again", "attachment %s is %s", rec.Key(), rec.Stage)
+	}
+	var diff []string
+	prev := job.Prev
+	if found {
+		if prev == nil {
+			prev = rec.Result
+		}
+		diff, err = a.checkRecord(ctx, rec, prev, spaces)
+	} else {
+		diff, err = checkResult(ctx, job, spaces)
+	}
+	if err != nil {
+		return err
+	}
+	if len(diff) > 0 {
+		return model.Faultf(model.CodeDiffers, "DEL the attachment and ADD it again", "network %q, container %s, interface %s: %s",
+			job.Request.Network, job.Request.ContainerID, job.Request.IfName, strings.Join(diff, "; "))
+	}
+	return a.checkPlugins(ctx, job, prev)
+}
+
+// checkRecord compares the kernel and the caller's result with the record.
+func (a *Attacher) checkRecord(ctx context.Context, rec Record, prev *model.Result, spaces kernel.Spaces) ([]string, error) {
+	found, err := spaces.Diff(ctx, a.expected(rec, prev))
+	if err != nil {
+		return nil, err
+	}
+	var diff []string
+	for _, d := range found {
+		diff = append(diff, d.String())
+	}
+	if rec.Result == nil {
+		return diff, nil
+	}
+	for _, ip := range rec.Result.IPs {
+		same := func(o model.IP) bool { return o.Address == ip.Address }
+		if !slices.ContainsFunc(prev.IPs, same) {
+			diff = append(diff, fmt.Sprintf("prevResult: missing ips address %s", ip.Address))
+		}
+	}
+	return diff, nil
+}
+
+// expected is the record's fragment, less what plugins behind the planned ones may have changed: where others follow, the
+// container's links have the MAC that the result says, and any MTU.
+func (a *Attacher) expected(rec Record, prev *model.Result) state.Fragment {
+	f := rec.Fragment()
+	others := a.cfg.Reaper == nil
+	for _, act := range rec.Acts {
+		others = others || act.Kind == ActExec
+	}
+	if !others {
+		return f
+	}
+	links := slices.Clone(f.Pod.Links)
+	for i := range links {
+		links[i].MTU = 0
+		for _, iface := range prev.Interfaces {
+			if iface.Sandbox == "" || iface.Name != links[i].Name {
+				continue
+			}
+			if mac, err := state.ParseMAC(iface.MAC); err == nil {
+				links[i].MAC = mac
+			}
+		}
+	}
+	f.Pod.Links = links
+	return f
+}
+
+// checkResult compares the container with the caller's result, when nothing is recorded: an attachment that the reference
+// plugin made.
+func checkResult(ctx context.Context, job Job, spaces kernel.Spaces) ([]string, error) {
+	if job.Prev == nil {
+		return nil, model.Faultf(model.CodeInvalidConf, "CHECK needs the result of the ADD", "prevResult is missing")
+	}
+	var diff []string
+	for i, iface := range job.Prev.Interfaces {
+		if iface.Sandbox == "" {
+			continue
+		}
+		q := state.Query{Space: state.Pod, Link: iface.Name}
+		answers, err := spaces.Observe(ctx, []state.Query{q})
+		if err != nil {
+			return nil, err
+		}
+		diff = append(diff, compareInterface(i, *job.Prev, answers[q])...)
+	}
+	return diff, nil
+}
+
+func compareInterface(i int, prev model.Result, have state.Answer) []string {
+	iface := prev.Interfaces[i]
+	if !have.Found {
+		return []string{"pod: missing link " + iface.Name}
+	}
+	var diff []string
+	if mac := have.Link.MAC.String(); iface.MAC != "" && !strings.EqualFold(iface.MAC, mac) {
+		diff = append(diff, fmt.Sprintf("pod: want link %s mac %s, have %s", iface.Name, iface.MAC, mac))
+	}
+	for _, ip := range prev.IPs {
+		if ip.Interface == nil || *ip.Interface != i {
+			continue
+		}
+		same := func(a state.Addr) bool { return a.Prefix == ip.Address }
+		if !slices.ContainsFunc(have.Addrs, same) {
+			diff = append(diff, fmt.Sprintf("pod: missing addr %s dev %s", ip.Address, iface.Name))
+		}
+	}
+	return diff
+}
+
+// checkPlugins asks allocators and foreign plugins.
+func (a *Attacher) checkPlugins(ctx context.Context, job Job, prev *model.Result) error {
+	for _, conf := range job.Network.Plugins {
+		if a.cfg.Planners[conf.Type] == nil {
+			if err := a.foreignCheck(ctx, job, conf, conf.Type, prev); err != nil {
+				return err
+			}
+			continue
+		}
+		typ, err := a.ipamType(conf)
+		if err != nil {
+			return err
+		}
+		if typ == "" {
+			continue
+		}
+		if alloc := a.cfg.Allocators[typ]; alloc == nil {
+			err = a.foreignCheck(ctx, job, conf, typ, prev)
+		} else if prev != nil {
+			err = alloc.Check(ctx, ask(job.Request, conf), *prev)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Attacher) foreignCheck(ctx context.Context, job Job, conf model.PluginConf, typ string, prev *model.Result) error {
+	if !cni.AtLeast(job.Network.CNIVersion, "0.4.0") {
+		return nil
+	}
+	stdin, err := cni.WithPrev(conf, job.Network.CNIVersion, prev)
+	if err != nil {
+		return err
+	}
+	_, err = a.cfg.Exec.Run(ctx, foreign.Call{Verb: cni.Check, Type: typ, Request: job.Request, Conf: stdin})
+	return err
+}

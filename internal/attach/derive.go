@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// interfaceMaker is what planners say that make the container's interface themselves.
+type interfaceMaker interface{ MakesInterface() bool }
+
+// derive undoes an attachment that nothing is recorded of: what the configuration and the marks lead to. It goes on after
+// an error.
+func (a *Attacher) derive(ctx context.Context, job Job) error {
+	var errs []error
+	for _, conf := range slices.Backward(job.Network.Plugins) {
+		p := a.cfg.Planners[conf.Type]
+		if p == nil {
+			errs = append(errs, a.foreignDel(ctx, job.Network, job.Request, conf, conf.Type, job.Prev))
+			continue
+		}
+		if m, ok := p.(interfaceMaker); ok && m.MakesInterface() {
+			errs = append(errs, a.takeInterface(ctx, job))
+		}
+		errs = append(errs, a.deriveIPAM(ctx, job, conf))
+	}
+	mark := plugin.Mark(job.Request.Key())
+	return errors.Join(append(errs, a.takeMarked(ctx, func(m string) bool { return sameMark(m, mark) }))...)
+}
+
+func (a *Attacher) deriveIPAM(ctx context.Context, job Job, conf model.PluginConf) error {
+	typ, err := a.ipamType(conf)
+	if err != nil || typ == "" {
+		return err
+	}
+	if alloc := a.cfg.Allocators[typ]; alloc != nil {
+		return alloc.Del(ctx, ask(job.Request, conf))
+	}
+	return a.foreignDel(ctx, job.Network, job.Request, conf, typ, job.Prev)
+}
+
+// takeInterface deletes the container's interface, which a virtual link's other end follows.
+func (a *Attacher) takeInterface(ctx context.Context, job Job) error {
+	if job.Netns == nil {
+		return nil
+	}
+	spaces, done, err := a.spaces(job.Netns)
+	if err != nil {
+		return err
+	}
+	defer done()
+	q := state.Query{Space: state.Pod, Link: job.Request.IfName}
+	answers, err := spaces.Observe(ctx, []state.Query{q})
+	if err != nil || answers[q].Link.Kind != state.Veth {
+		return err
+	}
+	link := state.Link{Name: job.Request.IfName, Kind: state.Veth}
+	return spaces.Remove(ctx, state.Fragment{Owner: plugin.Owner(job.Request.Key()), Pod: state.Space{Links: []state.Link{link}}})
+}

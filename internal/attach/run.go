@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/foreign"
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// run is one ADD under way.
+type run struct {
+	a        *Attacher
+	job      Job
+	spaces   kernel.Spaces
+	rec      Record
+	promised bool // the record has been written
+	chain    plugin.Chain
+}
+
+// beside runs the list beside the calls for other containers.
+func (r *run) beside(ctx context.Context) error {
+	release, err := r.a.cfg.Locks.Together(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return r.list(ctx)
+}
+
+// list goes through the plugins: the built-in ones up to the next cut are planned and applied in one.
+func (r *run) list(ctx context.Context) error {
+	r.chain.Prev = r.job.Prev
+	plugins := r.job.Network.Plugins
+	for i := 0; i < len(plugins); {
+		next := i + 1
+		if r.a.cfg.Planners[plugins[i].Type] == nil {
+			if err := r.exec(ctx, i); err != nil {
+				return err
+			}
+		} else {
+			var err error
+			if next, err = r.cut(i); err != nil {
+				return err
+			}
+			if err := r.builtins(ctx, i, next); err != nil {
+				return err
+			}
+		}
+		i = next
+	}
+	if r.chain.Prev == nil {
+		r.chain.Prev = &model.Result{}
+	}
+	r.rec.Stage, r.rec.Result = Done, r.chain.Prev
+	return r.promise("done")
+}
+
+// cut is where the built-in plugins that begin at i must stop: before a foreign plugin, or one whose IPAM is foreign.
+func (r *run) cut(i int) (int, error) {
+	plugins := r.job.Network.Plugins
+	j := i + 1
+	for ; j < len(plugins) && r.a.cfg.Planners[plugins[j].Type] != nil; j++ {
+		typ, err := r.a.ipamType(plugins[j])
+		if err != nil {
+			return 0, err
+		}
+		if typ != "" && r.a.cfg.Allocators[typ] == nil {
+			break
+		}
+	}
+	return j, nil
+}
+
+// promise writes the record. The name is the step's, for fault tests.
+func (r *run) promise(name string) error {
+	if err := r.a.step("before " + name); err != nil {
+		return err
+	}
+	if err := r.a.put(r.rec); err != nil {
+		return err
+	}
+	r.promised = true
+	return r.a.step("after " + name)
+}
+
+// builtins gets the addresses of the plugins from i to j, plans them, and applies the plan.
+func (r *run) builtins(ctx context.Context, i, j int) error {
+	given, err := r.addresses(ctx, i, j)
+	if err != nil {
+		return err
+	}
+	segment, fresh, err := r.plan(ctx, i, j, given)
+	if err != nil {
+		return err
+	}
+	r.rec.Acts = append(r.rec.Acts, Act{Kind: ActApply, Plugin: i, Fragment: &segment, Fresh: fresh})
+	r.rec.Result = r.chain.Prev
+	if err := r.promise("promise plan"); err != nil {
+		return err
+	}
+	if err := r.spaces.Apply(ctx, segment); err != nil {
+		return fmt.Errorf("network %q: %w", r.job.Network.Name, err)
+	}
+	return r.a.step("after apply")
+}
+
+// addresses asks the IPAM sections of the plugins. They are promised before, all in one, because what is given can be
+// given back by its owner's name alone.
+func (r *run) addresses(ctx context.Context, i, j int) (map[int]*model.Result, error) {
+	types := map[int]string{}
+	first := len(r.rec.Acts)
+	for k := i; k < j; k++ {
+		typ, err := r.a.ipamType(r.job.Network.Plugins[k])
+		if err != nil {
+			return nil, err
+		}
+		if typ != "" {
+			types[k] = typ
+			r.rec.Acts = append(r.rec.Acts, Act{Kind: ActIPAM, Plugin: k})
+		}
+	}
+	if len(types) == 0 {
+		return nil, nil
+	}
+	if err := r.promise("promise addresses"); err != nil {
+		return nil, err
+	}
+	given := map[int]*model.Result{}
+	for n := first; n < len(r.rec.Acts); n++ {
+		k := r.rec.Acts[n].Plugin
+		result, err := r.allocate(ctx, k, types[k])
+		if err != nil {
+			if r.a.cfg.Allocators[types[k]] != nil {
+				// It gave nothing, so nothing is to be given back, least of all what an earlier ADD has.
+				r.rec.Acts = r.rec.Acts[:n]
+			} else {
+				r.rec.Acts = r.rec.Acts[:n+1]
+			}
+			return nil, err
+		}
+		r.rec.Acts[n].IPs = result.IPs
+		given[k] = &result
+		if err := r.a.step("after ipam"); err != nil {
+			return nil, err
+		}
+	}
+	return given, r.rested(ctx, given)
+}
+
+func (r *run) allocate(ctx context.Context, k int, typ string) (model.Result, error) {
+	conf := r.job.Network.Plugins[k]
+	if alloc := r.a.cfg.Allocators[typ]; alloc != nil {
+		return alloc.Add(ctx, ask(r.job.Request, conf))
+	}
+	return r.execute(ctx, conf, typ, r.chain.Prev)
+}
+
+// rested waits until no dead link has one of the addresses any more.
+func (r *run) rested(ctx context.Context, given map[int]*model.Result) error {
+	if r.a.cfg.Reaper == nil {
+		return nil
+	}
+	var addrs []netip.Addr
+	for _, result := range given {
+		for _, ip := range result.IPs {
+			addrs = append(addrs, ip.Address.Addr())
+		}
+	}
+	if !r.a.mourn.rests(r.job.Request.Network, addrs) {
+		return nil
+	}
+	return r.a.cfg.Reaper.Wait(ctx)
+}
+
+// plan asks the planners from i to j and sums up what they decide.
+func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result) (state.Fragment, []string, error) {
+	segment := state.Fragment{Owner: plugin.Owner(r.job.Request.Key())}
+	answers := state.Answers{}
+	for k := i; k < j; k++ {
+		conf := r.job.Network.Plugins[k]
+		p := r.a.cfg.Planners[conf.Type]
+		in := plugin.Input{Conf: conf, Request: r.job.Request, IPAM: given[k], Chain: r.chain, Answers: answers}
+		queries, err := p.Observe(in)
+		if err != nil {
+			return segment, nil, err
+		}
+		if err := r.observe(ctx, queries, answers); err != nil {
+			return segment, nil, err
+		}
+		step, err := p.Plan(in)
+		if err != nil {
+			return segment, nil, err
+		}
+		segment.Merge(step.Fragment)
+		r.chain.Fragment.Owner = segment.Owner
+		r.chain.Fragment.Merge(step.Fragment)
+		r.chain.Prev = &step.Result
+	}
+	return segment, fresh(segment, answers), nil
+}
+
+// observe answers the queries that have no answer yet.
+func (r *run) observe(ctx context.Context, queries []state.Query, answers state.Answers) error {
+	var open []state.Query
+	for _, q := range queries {
+		if _, known := answers[q]; !known {
+			open = append(open, q)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	more, err := r.spaces.Observe(ctx, open)
+	if err != nil {
+		return err
+	}
+	for q, answer := range more {
+		answers[q] = answer
+	}
+	return nil
+}
+
+// fresh names the shared links of a plan that are not there yet.
+func fresh(f state.Fragment, answers state.Answers) []string {
+	var out []string
+	for _, l := range f.Host.Links {
+		if !l.Shared || l.Kind == "" {
+			continue
+		}
+		if answer, asked := answers[state.Query{Space: state.Host, Link: l.Name}]; asked && !answer.Found {
+			out = append(out, l.Name)
+		}
+	}
+	return out
+}
+
+// exec executes the foreign plugin i at its place in the list. Its answer is a fact for those behind it.
+func (r *run) exec(ctx context.Context, i int) error {
+	r.rec.Acts = append(r.rec.Acts, Act{Kind: ActExec, Plugin: i})
+	r.rec.Result = r.chain.Prev
+	if err := r.promise("promise exec"); err != nil {
+		return err
+	}
+	conf := r.job.Network.Plugins[i]
+	result, err := r.execute(ctx, conf, conf.Type, r.chain.Prev)
+	if err != nil {
+		return err
+	}
+	r.chain.Prev = &result
+	return r.a.step("after exec")
+}
+
+func (r *run) execute(ctx context.Context, conf model.PluginConf, typ string, prev *model.Result) (model.Result, error) {
+	stdin, err := cni.WithPrev(conf, r.job.Network.CNIVersion, prev)
+	if err != nil {
+		return model.Result{}, err
+	}
+	out, err := r.a.cfg.Exec.Run(ctx, foreign.Call{Verb: cni.Add, Type: typ, Request: r.job.Request, Conf: stdin})
+	if err != nil {
+		return model.Result{}, err
+	}
+	result, err := cni.ParseResult(out)
+	if err != nil {
+		return result, fmt.Errorf("plugin %s ADD: %w", typ, err)
+	}
+	return result, nil
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/foreign"
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// recordSpaces opens the namespaces of a record. The container's is left out when the path names another one by now: a
+// link of that name there is somebody else's.
+func (a *Attacher) recordSpaces(rec Record) (kernel.Spaces, func()) {
+	alone := kernel.Spaces{Host: a.cfg.Host}
+	if rec.Request.Netns == "" || rec.NetnsID == 0 || rec.Boot != a.cfg.Boot {
+		return alone, func() {}
+	}
+	ns, err := netns.Open(rec.Request.Netns)
+	if err != nil {
+		return alone, func() {}
+	}
+	id, err := ns.ID()
+	if err != nil || id != rec.NetnsID {
+		_ = ns.Close()
+		return alone, func() {}
+	}
+	s, done, err := a.spaces(ns)
+	if err != nil {
+		_ = ns.Close()
+		return alone, func() {}
+	}
+	return s, func() { done(); _ = ns.Close() }
+}
+
+// abandon undoes an unfinished attachment and forgets it: its own things beside other calls, then, alone, the shared ones
+// that only it made.
+func (a *Attacher) abandon(ctx context.Context, rec Record, spaces kernel.Spaces) error {
+	ctx, cancel := patient(ctx)
+	defer cancel()
+	release, err := a.cfg.Locks.Together(ctx)
+	if err != nil {
+		return err
+	}
+	err = a.undo(ctx, rec, spaces, spaces.Remove)
+	release()
+	if err != nil {
+		return fmt.Errorf("undo of %s: %w", rec.Key(), err)
+	}
+	if shared, any := sharedOf(rec); any {
+		if release, err = a.cfg.Locks.Alone(ctx); err != nil {
+			return err
+		}
+		err = spaces.RemoveShared(ctx, shared)
+		release()
+		if err != nil {
+			return fmt.Errorf("undo of %s: %w", rec.Key(), err)
+		}
+	}
+	return a.forget(rec.Key())
+}
+
+// undo undoes a record's acts in reverse. take is Remove, when everything must be gone at the end, or Release. It goes on
+// after an error; all of it can be done again.
+func (a *Attacher) undo(ctx context.Context, rec Record, spaces kernel.Spaces, take func(context.Context, state.Fragment) error) error {
+	var errs []error
+	for _, act := range slices.Backward(rec.Acts) {
+		if err := a.step("before undo " + string(act.Kind)); err != nil {
+			return err
+		}
+		err := a.undoAct(ctx, rec, act, spaces, take)
+		if err == nil {
+			err = a.step("after undo " + string(act.Kind))
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (a *Attacher) undoAct(ctx context.Context, rec Record, act Act, spaces kernel.Spaces, take func(context.Context, state.Fragment) error) error {
+	if act.Kind == ActApply {
+		if rec.Boot != a.cfg.Boot {
+			return nil // It went with the machine's last run.
+		}
+		return take(ctx, *act.Fragment)
+	}
+	if act.Plugin >= len(rec.Network.Plugins) {
+		return fmt.Errorf("record %s: act of plugin %d of %d", rec.Key(), act.Plugin, len(rec.Network.Plugins))
+	}
+	conf := rec.Network.Plugins[act.Plugin]
+	if act.Kind == ActExec {
+		return a.foreignDel(ctx, rec.Network, rec.Request, conf, conf.Type, rec.Result)
+	}
+	typ, err := a.ipamType(conf)
+	if err != nil {
+		return err
+	}
+	if alloc := a.cfg.Allocators[typ]; alloc != nil {
+		q := ask(rec.Request, conf)
+		for _, ip := range act.IPs {
+			q.Held = append(q.Held, ip.Address.Addr())
+		}
+		return alloc.Del(ctx, q)
+	}
+	return a.foreignDel(ctx, rec.Network, rec.Request, conf, typ, rec.Result)
+}
+
+// foreignDel executes the DEL of a foreign plugin with the last result known.
+func (a *Attacher) foreignDel(ctx context.Context, n model.Network, r model.Request, conf model.PluginConf, typ string, prev *model.Result) error {
+	if !cni.AtLeast(n.CNIVersion, "0.4.0") {
+		prev = nil
+	}
+	stdin, err := cni.WithPrev(conf, n.CNIVersion, prev)
+	if err != nil {
+		return err
+	}
+	_, err = a.cfg.Exec.Run(ctx, foreign.Call{Verb: cni.Del, Type: typ, Request: r, Conf: stdin})
+	return err
+}
+
+// sharedOf are the shared objects that the undo of an unfinished record may take: links it found missing, and tables,
+// which are left where others have elements. Of a record whose ADD was finished it is all of them.
+func sharedOf(rec Record) (state.Fragment, bool) {
+	var out state.Fragment
+	for _, act := range rec.Acts {
+		if act.Fragment == nil {
+			continue
+		}
+		out.Owner = act.Fragment.Owner
+		for _, l := range act.Fragment.Host.Links {
+			if l.Shared && (rec.Stage != Pending || slices.Contains(act.Fresh, l.Name)) {
+				out.Host.Links = append(out.Host.Links, l)
+			}
+		}
+		out.Host.Tables = append(out.Host.Tables, sharedTables(*act.Fragment)...)
+	}
+	return out, len(out.Host.Links)+len(out.Host.Tables) > 0
+}
+
+func sharedTables(f state.Fragment) []state.Table {
+	var out []state.Table
+	for _, t := range f.Host.Tables {
+		if t.Shared {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// addresses are what a record's acts were given.
+func addresses(rec Record) []netip.Addr {
+	var out []netip.Addr
+	for _, act := range rec.Acts {
+		for _, ip := range act.IPs {
+			out = append(out, ip.Address.Addr())
+		}
+	}
+	return out
+}

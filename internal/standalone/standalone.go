@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package standalone is a CNI plugin without an agent: the program weft-plugin, which acts as the plugin whose name it is
+// called by. It takes the reference plugin's place: the same configuration in, the same result out, the same host-local
+// files.
+package standalone
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/hostlocal"
+	"github.com/weft-net/weft/internal/ipam/static"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+)
+
+// program is the name under which no plugin is meant.
+const program = "weft-plugin"
+
+// maxStdin bounds the configuration, in bytes; cni refuses longer ones with a message.
+const maxStdin = 1<<20 + 1
+
+// Env is the outside world; main hands it in.
+type Env struct {
+	Argv0   string
+	Args    []string // without the program's name
+	Getenv  func(string) string
+	Environ []string // what foreign IPAM plugins inherit
+	Stdin   io.Reader
+	Stdout  io.Writer
+	Stderr  io.Writer
+	Now     func() time.Time
+	Version string
+	// Step is for fault tests; see attach.Config.
+	Step func(string) error
+}
+
+// Main runs one call and returns the exit code.
+func Main(ctx context.Context, env Env) int {
+	planners, allocators := plugin.Builtin(), builtinAllocators()
+	name := filepath.Base(env.Argv0)
+	if planners[name] == nil && allocators[name] == nil {
+		return about(env, types(planners, allocators))
+	}
+	if env.Getenv("CNI_COMMAND") == "" {
+		fmt.Fprintf(env.Stderr, "CNI %s plugin of weft %s\nCNI protocol versions supported: %s\n",
+			name, env.Version, strings.Join(cni.Versions(), ", "))
+		return 0
+	}
+	stdin, err := io.ReadAll(io.LimitReader(env.Stdin, maxStdin))
+	if err != nil {
+		return fail(env, "", model.Faultf(model.CodeIO, "", "standard input: %w", err))
+	}
+	call, err := cni.ParseCall(env.Getenv, stdin)
+	if err != nil {
+		return fail(env, call.Request.CNIVersion, err)
+	}
+	var out []byte
+	switch {
+	case call.Command == cni.Version:
+		out = cni.VersionReply()
+	case planners[name] != nil:
+		out, err = interfacePlugin{env: env, typ: name, planners: planners, allocators: allocators}.do(ctx, call)
+	default:
+		out, err = ipamPlugin{allocators[name]}.do(ctx, call)
+	}
+	if err != nil {
+		return fail(env, call.Request.CNIVersion, err)
+	}
+	if _, err := env.Stdout.Write(out); err != nil {
+		fmt.Fprintf(env.Stderr, "weft: result: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func builtinAllocators() map[string]ipam.Allocator {
+	table := map[string]ipam.Allocator{}
+	for _, a := range []ipam.Allocator{hostlocal.New(hostlocal.Config{}), static.New()} {
+		table[a.Type()] = a
+	}
+	return table
+}
+
+func types(planners map[string]plugin.Planner, allocators map[string]ipam.Allocator) []string {
+	return slices.Sorted(maps.Keys(mergeKeys(planners, allocators)))
+}
+
+func mergeKeys(planners map[string]plugin.Planner, allocators map[string]ipam.Allocator) map[string]bool {
+	all := map[string]bool{}
+	for t := range planners {
+		all[t] = true
+	}
+	for t := range allocators {
+		all[t] = true
+	}
+	return all
+}
+
+// fail prints the protocol's error object.
+func fail(env Env, cniVersion string, err error) int {
+	if _, werr := env.Stdout.Write(cni.FormatError(err, cniVersion)); werr != nil {
+		fmt.Fprintf(env.Stderr, "weft: %v\n", err)
+	}
+	return 1
+}
+
+// about is for people who run the program by its own name.
+func about(env Env, types []string) int {
+	if len(env.Args) == 1 {
+		switch arg := env.Args[0]; {
+		case arg == "--list":
+			fmt.Fprintln(env.Stdout, strings.Join(types, "\n"))
+			return 0
+		case arg == "--version":
+			fmt.Fprintln(env.Stdout, program, env.Version)
+			return 0
+		case slices.Contains(types, arg):
+			fmt.Fprintf(env.Stderr, "weft: %s is chosen by the name of the program\nhint: ln -s %s /opt/cni/bin/%s\n", arg, program, arg)
+			return 2
+		}
+	}
+	if env.Getenv("CNI_COMMAND") != "" {
+		return fail(env, "", model.Faultf(model.CodeInvalidConf, "link it to one of "+strings.Join(types, ", "),
+			"plugin %q is not built in", filepath.Base(env.Argv0)))
+	}
+	fmt.Fprintf(env.Stderr, `%s acts as the CNI plugin whose name it is called by.
+  %s --list    the plugins that it can be, one per line
+`, program, program)
+	if len(env.Args) == 0 {
+		return 0
+	}
+	return 2
+}
+
+// logger writes to standard error, which is free for that.
+func logger(env Env, typ string) *slog.Logger {
+	drop := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}
+	h := slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: drop})
+	return slog.New(h).With("plugin", typ)
+}
