@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nettest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const programs = "WEFT_NETTEST_PROGRAMS"
+
+// MainWithPrograms is Main for packages whose tests run weft's own programs: it builds them first, as the ordinary user
+// that the caller may be, and removes them afterwards. Programs tells where they are.
+func MainWithPrograms(m *testing.M) int {
+	if os.Getenv(inside) != "" {
+		return m.Run()
+	}
+	dir, err := os.MkdirTemp("", "weft-programs-")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(dir) }()
+		err = build(dir)
+	}
+	if err == nil {
+		err = os.Setenv(programs, dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "nettest: build weft:", err)
+		return 2
+	}
+	return Main(m)
+}
+
+// Programs is a directory with weft, weft-cni and weft-plugin, and cni, a CNI binary directory.
+func Programs(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv(programs)
+	if dir == "" {
+		t.Fatal("nettest: TestMain must call MainWithPrograms")
+	}
+	return dir
+}
+
+func build(dir string) error {
+	mod, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("go", "build", "-o", dir+"/", "./cmd/...")
+	cmd.Dir = filepath.Dir(strings.TrimSpace(string(mod)))
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "cni"), 0o755); err != nil {
+		return err
+	}
+	links := map[string]string{"weft-cni": "weft-cni"}
+	for _, name := range []string{"bridge", "host-local", "loopback", "ptp", "static"} {
+		links[name] = "weft-plugin"
+	}
+	for name, program := range links {
+		if err := os.Symlink("../"+program, filepath.Join(dir, "cni", name)); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(dir, 0o755)
+}

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The demo: a cluster of three nodes with the pods of examples/ on this machine; who reaches whom; and all away again.
+#
+#   make demo             exits with 1 when a pair does not reach that should
+#   KEEP=1 make demo      leaves the lab up and says what to try next
+#
+# DIR is the lab's state directory and NODES the number of nodes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+dir=${DIR:-/run/weft/demo}
+nodes=${NODES:-3}
+keep=${KEEP:-}
+weft=bin/weft
+
+say() { printf '\n== %s\n' "$*"; }
+
+if [ "$(id -u)" -ne 0 ]; then
+	if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+		go=$(dirname "$(command -v go)")
+		exec sudo env "PATH=$go:$PATH" "HOME=$HOME" "DIR=$dir" "NODES=$nodes" "KEEP=$keep" "$0" "$@"
+	fi
+	if [ -z "${DIR:-}" ] && unshare -Urnm true 2>/dev/null; then
+		echo "demo: not root, so in namespaces of this user's own (KEEP does not work there)"
+		DIR=$(mktemp -d)/lab exec unshare -Urnm "$0" "$@"
+	fi
+	echo "demo: a lab makes network namespaces, which needs root: sudo make demo" >&2
+	exit 1
+fi
+
+say "what the demo needs"
+test/deps.sh demo
+make --no-print-directory build
+
+finish() {
+	code=$?
+	trap - EXIT
+	trap '' INT TERM
+	if [ -n "$keep" ] && [ "$code" -eq 0 ]; then
+		more
+	else
+		say "down"
+		$weft lab down --dir "$dir" || code=1
+		if [ -e "$dir" ]; then
+			echo "demo: $dir is left" >&2
+			code=1
+		fi
+	fi
+	exit "$code"
+}
+
+more() {
+	say "the lab stays up; try"
+	cat <<-TXT
+	  $weft lab status --dir $dir
+	  $weft lab exec --dir $dir node1 -- ip route
+	  $weft lab exec --dir $dir default/web -- ping -c 1 fd18::3
+	  $weft lab graph --dir $dir -o svg > lab.svg
+	  $weft mesh --store-dir $dir/store --node node1
+	  $weft lab down --dir $dir
+	TXT
+}
+
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+say "a lab of $nodes nodes with the pods of examples/"
+$weft lab up --nodes "$nodes" --from examples --dir "$dir"
+
+say "nodes, pods and addresses"
+$weft lab status --dir "$dir"
+
+say "who reaches whom"
+$weft lab reach --dir "$dir"

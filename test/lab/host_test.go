@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lab_test runs whole labs with the built programs, as a user does.
+package lab_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
+
+// answer is what a command line gave.
+type answer struct {
+	stdout, stderr string
+	code           int
+}
+
+func command(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	return exec.Command(filepath.Join(nettest.Programs(t), "weft"), args...)
+}
+
+// weft runs the program to its end.
+func weft(t testing.TB, args ...string) answer {
+	t.Helper()
+	cmd := command(t, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	timer := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = cmd.Run()
+	return answer{stdout: out.String(), stderr: errs.String(), code: cmd.ProcessState.ExitCode()}
+}
+
+// must is weft that has to succeed.
+func must(t testing.TB, args ...string) answer {
+	t.Helper()
+	a := weft(t, args...)
+	if a.code != 0 {
+		t.Fatalf("weft %s: exit %d\n%s%s", strings.Join(args, " "), a.code, a.stdout, a.stderr)
+	}
+	return a
+}
+
+// labDir is a state directory whose lab is taken down at the end. It is short, for sockets are in it.
+func labDir(t testing.TB) string {
+	t.Helper()
+	parent, err := os.MkdirTemp("", "wl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(parent, "lab")
+	t.Cleanup(func() {
+		if a := weft(t, "lab", "down", "--dir", dir); a.code != 0 {
+			t.Errorf("lab down: %s", a.stderr)
+		}
+		_ = os.Remove(parent)
+	})
+	return dir
+}
+
+// decode reads a JSON answer.
+func decode[T any](t testing.TB, text string) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return v
+}
+
+// host is the machine as far as a lab could change it.
+type host struct {
+	links, rules, mounts string
+	processes            []string
+}
+
+func look(t testing.TB, dir string) host {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host{
+		links:     nettest.Run(t, nil, "ip", "-br", "addr"),
+		rules:     nettest.Run(t, nil, "nft", "list", "ruleset"),
+		mounts:    string(mounts),
+		processes: processesOf(dir),
+	}
+}
+
+// processesOf are the processes that name the lab's directory in their arguments or environment.
+func processesOf(dir string) []string {
+	var out []string
+	found, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range found {
+		args, _ := os.ReadFile(p + "/cmdline")
+		env, _ := os.ReadFile(p + "/environ")
+		if pid, _ := strconv.Atoi(filepath.Base(p)); pid != os.Getpid() && bytes.Contains(append(args, env...), []byte(dir)) {
+			out = append(out, filepath.Base(p)+" "+string(bytes.ReplaceAll(args, []byte{0}, []byte{' '})))
+		}
+	}
+	return out
+}
+
+// same fails the test when the host is not as it was. Processes get a moment to be reaped.
+func (h host) same(t testing.TB, dir string) {
+	t.Helper()
+	var now host
+	for range 50 {
+		now = look(t, dir)
+		if len(now.processes) == len(h.processes) {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	for _, c := range []struct{ what, was, is string }{
+		{"links", h.links, now.links},
+		{"nft", h.rules, now.rules},
+		{"mounts", h.mounts, now.mounts},
+		{"processes", strings.Join(h.processes, "\n"), strings.Join(now.processes, "\n")},
+	} {
+		if c.was != c.is {
+			t.Errorf("%s of the host: were\n%s\nare\n%s", c.what, c.was, c.is)
+		}
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Errorf("%s is left", dir)
+	}
+}
+
+// within bounds a test's waiting.
+func within(t testing.TB, d time.Duration, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not within %s: %s", d, what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+const waitUnit = time.Second
+
+// A lab whose up is killed, at any moment, is taken down by the next down, or cleared away by the next up.
+func TestKilledUp(t *testing.T) {
+	dir := labDir(t)
+	before := look(t, dir)
+	from := examples2(t)
+	args := []string{"lab", "up", "--nodes", "2", "--from", from, "--dir", dir}
+	begun := time.Now()
+	must(t, args...)
+	whole := time.Since(begun)
+	must(t, "lab", "down", "--dir", dir)
+
+	const rounds = 24
+	seed := uint64(time.Now().UnixNano())
+	dice := rand.New(rand.NewPCG(seed, 0))
+	hit := 0
+	for i := range rounds {
+		cmd := command(t, args...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(dice.Int64N(int64(whole))))
+		if cmd.Process.Kill() == nil {
+			_ = cmd.Wait()
+			if !cmd.ProcessState.Exited() {
+				hit++
+			}
+		}
+		if i%4 == 3 {
+			must(t, args...) // up clears away what the killed one left, or says that it is up
+			allReach(t, dir, 4*3*6)
+		}
+		must(t, "lab", "down", "--dir", dir)
+		before.same(t, dir)
+		if t.Failed() {
+			t.Fatalf("round %d, seed %d", i, seed)
+		}
+	}
+	t.Logf("%d of %d kills hit a live up (one takes %s)", hit, rounds, whole.Round(time.Millisecond))
+	if hit < rounds/4 {
+		t.Errorf("only %d of %d kills hit a live up", hit, rounds)
+	}
+}
+
+// Down itself is killed: the next one finishes.
+func TestKilledDown(t *testing.T) {
+	dir := labDir(t)
+	before := look(t, dir)
+	hit := 0
+	const rounds = 6
+	for i := range rounds {
+		must(t, "lab", "up", "--nodes", "2", "--from", examples2(t), "--dir", dir)
+		cmd := command(t, "lab", "down", "--dir", dir)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(i*i) * 2 * time.Millisecond)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if !cmd.ProcessState.Exited() {
+			hit++
+		}
+		must(t, "lab", "down", "--dir", dir)
+		before.same(t, dir)
+	}
+	t.Logf("%d of %d kills hit a live down", hit, rounds)
+	if hit < rounds/4 {
+		nettest.Skip(t, "down was faster than the kills")
+	}
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab_test
+
+import (
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-net/weft/internal/lab"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/reach"
+)
+
+const examples = "../../examples"
+
+func status(t testing.TB, dir string) lab.Status {
+	t.Helper()
+	return decode[lab.Status](t, must(t, "lab", "status", "--dir", dir, "-o", "json").stdout)
+}
+
+func reachOf(t testing.TB, dir string) (reach.Report, int) {
+	t.Helper()
+	a := weft(t, "lab", "reach", "--dir", dir, "-o", "json", "--timeout", "1s")
+	return decode[reach.Report](t, a.stdout), a.code
+}
+
+func allReach(t testing.TB, dir string, pairs int) {
+	t.Helper()
+	r, code := reachOf(t, dir)
+	if code != 0 || r.Pairs != pairs || r.Reached != pairs || len(r.Failed) != 0 {
+		t.Errorf("reach: exit %d, %d of %d reach, want %d; failed: %+v", code, r.Reached, r.Pairs, pairs, r.Failed)
+	}
+}
+
+func TestThreeNodesWithTheExamples(t *testing.T) {
+	dir := labDir(t)
+	before := look(t, dir)
+	up := must(t, "lab", "up", "--nodes", "3", "--from", examples, "--dir", dir)
+	t.Logf("up said:\n%s", up.stderr)
+	if up.stdout != "" || !strings.Contains(up.stderr, "lab is up") {
+		t.Errorf("up printed %q and said %q", up.stdout, up.stderr)
+	}
+	st := status(t, dir)
+	t.Run("status", func(t *testing.T) { checkStatus(t, st) })
+	t.Run("reach", func(t *testing.T) { allReach(t, dir, 8*7*6) })
+	t.Run("keys", func(t *testing.T) { checkKeys(t, dir) })
+	t.Run("reach has teeth", func(t *testing.T) { checkTeeth(t, dir, st) })
+	t.Run("exec", func(t *testing.T) { checkExec(t, dir, st) })
+	t.Run("graph", func(t *testing.T) { checkGraph(t, dir, st) })
+	t.Run("second up", func(t *testing.T) {
+		if a := weft(t, "lab", "up", "--dir", dir); a.code != 1 || !strings.Contains(a.stderr, "is up in "+dir+" already") {
+			t.Errorf("exit %d, %s", a.code, a.stderr)
+		}
+	})
+	must(t, "lab", "down", "--dir", dir)
+	before.same(t, dir)
+	must(t, "lab", "down", "--dir", dir)
+}
+
+func checkStatus(t *testing.T, st lab.Status) {
+	if st.Phase != "up" || len(st.Problems) != 0 || len(st.Nodes) != 3 || len(st.Pods) != 5 {
+		t.Fatalf("got %+v, want 3 nodes and 5 pods", st)
+	}
+	cidr := map[string][]netip.Prefix{}
+	own := map[string][]netip.Addr{}
+	for _, n := range st.Nodes {
+		if n.Agent != "running" || n.Sandbox != "running" || len(n.IPs) != 2 || len(n.Wires) != 2 {
+			t.Errorf("node %+v", n)
+		}
+		cidr[n.Name], own[n.Name] = n.PodCIDRs, n.IPs
+	}
+	for _, p := range st.Pods {
+		if !p.Ready || len(p.IPs) != 2 {
+			t.Errorf("pod %s is not ready or has not two addresses: %+v", p.Name, p)
+			continue
+		}
+		if p.HostNetwork && !slices.Equal(p.IPs, own[p.Node]) {
+			t.Errorf("hostNetwork pod %s has %v, its node %v", p.Name, p.IPs, own[p.Node])
+		}
+		if !p.HostNetwork && (!cidr[p.Node][0].Contains(p.IPs[0]) || !cidr[p.Node][1].Contains(p.IPs[1])) {
+			t.Errorf("pod %s has %v, its node gives from %v", p.Name, p.IPs, cidr[p.Node])
+		}
+		if p.Name == "pinned" && p.Node != "node2" {
+			t.Errorf("pod pinned is on %s", p.Node)
+		}
+	}
+}
+
+func checkKeys(t *testing.T, dir string) {
+	doc := decode[map[string]any](t, must(t, "lab", "reach", "--dir", dir, "-o", "json").stdout)
+	if d := cmp.Diff([]string{"failed", "pairs", "reached"}, slices.Sorted(maps.Keys(doc))); d != "" {
+		t.Errorf("keys of reach: %s", d)
+	}
+	if list, ok := doc["failed"].([]any); !ok || len(list) != 0 {
+		t.Errorf("failed is %v, want an empty list", doc["failed"])
+	}
+	doc = decode[map[string]any](t, must(t, "lab", "status", "--dir", dir, "-o", "json").stdout)
+	one := doc["pods"].([]any)[0].(map[string]any)
+	for _, key := range []string{"name", "namespace", "node", "ips", "annotations"} {
+		if one[key] == nil {
+			t.Errorf("a pod of status has no %q: %v", key, one)
+		}
+	}
+}
+
+// checkTeeth takes a way away and wants to see it missed.
+func checkTeeth(t *testing.T, dir string, st lab.Status) {
+	web := st.Pods[slices.IndexFunc(st.Pods, func(p lab.PodStatus) bool { return p.Name == "web" })]
+	exec := func(argv ...string) {
+		must(t, append([]string{"lab", "exec", web.Node, "--dir", dir, "--"}, argv...)...)
+	}
+	exec("nft", "add table inet teeth; add chain inet teeth f { type filter hook forward priority 0; }; add rule inet teeth f ip daddr "+
+		web.IPs[0].String()+" icmp type echo-request drop")
+	r, code := reachOf(t, dir)
+	exec("nft", "delete", "table", "inet", "teeth")
+	if code != 1 || len(r.Failed) == 0 || r.Reached+len(r.Failed) != r.Pairs {
+		t.Fatalf("exit %d, %+v", code, r)
+	}
+	for _, f := range r.Failed {
+		if f.To != "default/web" || f.Proto != reach.ICMP4 || !f.Expected || f.Error == "" || f.From == web.Node {
+			t.Errorf("failed holds %+v", f)
+		}
+	}
+	allReach(t, dir, r.Pairs)
+}
+
+func checkExec(t *testing.T, dir string, st lab.Status) {
+	if a := must(t, "lab", "exec", "--dir", dir, "node1", "--", "ip", "-br", "addr", "show", "eth1"); !strings.Contains(a.stdout, "172.18.1.1/24") {
+		t.Errorf("eth1 of node1: %s", a.stdout)
+	}
+	a := must(t, "lab", "exec", "--dir", dir, "backend/db", "--", "sh", "-c", "hostname; ip -br addr show eth0; ls /proc | grep -c '^[0-9]'")
+	db := st.Pods[slices.IndexFunc(st.Pods, func(p lab.PodStatus) bool { return p.Name == "db" })]
+	if !strings.HasPrefix(a.stdout, "db\n") || !strings.Contains(a.stdout, db.IPs[0].String()) {
+		t.Errorf("in pod db: %s", a.stdout)
+	}
+	if a := weft(t, "lab", "exec", "--dir", dir, "node1", "--", "sh", "-c", "exit 7"); a.code != 7 || a.stderr != "" {
+		t.Errorf("exit 7 became %d, %s", a.code, a.stderr)
+	}
+	if a := weft(t, "lab", "exec", "--dir", dir, "nobody", "--", "true"); a.code != 1 || !strings.Contains(a.stderr, `no node or pod is called "nobody"`) {
+		t.Errorf("nobody: %d, %s", a.code, a.stderr)
+	}
+}
+
+func checkGraph(t *testing.T, dir string, st lab.Status) {
+	for _, format := range []string{"dot", "svg"} {
+		text := must(t, "lab", "graph", "--dir", dir, "-o", format).stdout
+		for _, want := range []string{"wire1", "node3", "backend/db", st.Pods[0].IPs[0].String()} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s does not show %s", format, want)
+			}
+		}
+	}
+}
+
+// Two labs with the same name, nodes and addresses, one of which is taken down while the other goes on.
+func TestTwoLabsBesideEachOther(t *testing.T) {
+	a, b := labDir(t), labDir(t)
+	before := look(t, b)
+	done := make(chan answer, 2)
+	for _, dir := range []string{a, b} {
+		go func() { done <- weft(t, "lab", "up", "--nodes", "2", "--from", examples2(t), "--dir", dir) }()
+	}
+	for range 2 {
+		if up := <-done; up.code != 0 {
+			t.Fatalf("up: %s", up.stderr)
+		}
+	}
+	allReach(t, a, 4*3*6)
+	must(t, "lab", "down", "--dir", a)
+	allReach(t, b, 4*3*6)
+	must(t, "lab", "down", "--dir", b)
+	before.same(t, b)
+}
+
+// examples2 is two pods for two nodes.
+func examples2(t testing.TB) string {
+	dir := t.TempDir()
+	for _, name := range []string{"one", "two"} {
+		text := "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {containers: [{name: main, command: [sleep, infinity]}]}\n"
+		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// What goes wrong in up leaves nothing behind.
+func TestFailedUpLeavesNothing(t *testing.T) {
+	dir := labDir(t)
+	before := look(t, dir)
+	bad := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bad, "pod.yaml"), []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: []}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"--from", bad},
+		{"--from", "/nowhere"},
+		{"--nodes", "0"},
+		{"--cluster-cidr", "10.42.0.0/30"},
+		{"--cluster-cidr", "nonsense"},
+		{"--cni-bin-dir", "/nowhere"},
+	} {
+		a := weft(t, append([]string{"lab", "up", "--dir", dir}, args...)...)
+		if a.code == 0 || !strings.Contains(a.stderr, args[1]) && args[0] != "--from" {
+			t.Errorf("%v: exit %d, %s", args, a.code, a.stderr)
+		}
+		before.same(t, dir)
+	}
+}
+
+func TestInterruptedUpLeavesNothing(t *testing.T) {
+	dir := labDir(t)
+	before := look(t, dir)
+	cmd := command(t, "lab", "up", "--dir", dir, "--from", examples2(t))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 20*waitUnit, "a first node", func() bool { return len(processesOf(dir)) > 1 })
+	_ = cmd.Process.Signal(syscall.SIGINT)
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 1 {
+		t.Errorf("exit %d, want 1", code)
+	}
+	before.same(t, dir)
+}
+
+// An agent or a runtime that is killed shows in the status, and down does not need it.
+func TestDownWithoutTheProcesses(t *testing.T) {
+	dir := labDir(t)
+	before := look(t, dir)
+	must(t, "lab", "up", "--nodes", "2", "--from", examples2(t), "--dir", dir)
+	for _, role := range []string{"agent", "sandbox"} {
+		nettest.Run(t, nil, "sh", "-c", "kill -9 $(cut -d' ' -f1 "+filepath.Join(dir, "nodes", "node1", role+".pid")+")")
+	}
+	within(t, 10*waitUnit, "the dead to show", func() bool {
+		n := status(t, dir).Nodes[0]
+		return n.Agent == "dead" && n.Sandbox == "dead"
+	})
+	// The network of a node outlives its agent; what only the runtime knows does not.
+	if r, code := reachOf(t, dir); code != 1 || r.Reached == 0 {
+		t.Errorf("reach: exit %d, %+v", code, r)
+	}
+	must(t, "lab", "down", "--dir", dir)
+	before.same(t, dir)
+}
