@@ -133,15 +133,18 @@ func (c bridgeConf) gateways(a *addressed) []netip.Prefix {
 	return out
 }
 
-// addDefault adds a default route unless the family has one with a gateway.
+// addDefault adds a default route unless the family has one. One without a gateway gets it, where the reference plugin
+// would plan a second route and fail.
 func addDefault(a *addressed, gw netip.Addr) {
 	dst := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if gw.Is6() {
 		dst = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
-	has := func(r model.Route) bool { return r.GW.IsValid() && r.Dst == dst }
-	if !slices.ContainsFunc(a.routes, has) {
+	i := slices.IndexFunc(a.routes, func(r model.Route) bool { return r.Dst == dst })
+	if i < 0 {
 		a.routes = append(a.routes, model.Route{Dst: dst, GW: gw})
+	} else if !a.routes[i].GW.IsValid() {
+		a.routes[i].GW = gw
 	}
 }
 

@@ -52,7 +52,7 @@ func (a *addressed) add(ip model.IP) {
 }
 
 // podRoutes are the result's routes over a link: one without a gateway goes to the family's first one. A route that is
-// there already (a default route without a gateway, and the one that isDefaultGateway adds) is planned once.
+// there already is planned once.
 func (a *addressed) podRoutes(link string) []state.Route {
 	var out []state.Route
 	for _, r := range a.routes {
