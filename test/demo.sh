@@ -17,22 +17,26 @@ weft=bin/weft
 
 say() { printf '\n== %s\n' "$*"; }
 
+if [ -z "${PREPARED:-}" ]; then
+	say "what the demo needs"
+	test/deps.sh demo
+	make --no-print-directory build
+fi
+
 if [ "$(id -u)" -ne 0 ]; then
-	if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
-		go=$(dirname "$(command -v go)")
-		exec sudo env "PATH=$go:$PATH" "HOME=$HOME" "DIR=$dir" "NODES=$nodes" "KEEP=$keep" "$0" "$@"
+	if sudo -n true 2>/dev/null; then
+		exec sudo env PREPARED=1 "PATH=$PATH" "DIR=$dir" "NODES=$nodes" "KEEP=$keep" "$0"
 	fi
-	if [ -z "${DIR:-}" ] && unshare -Urnm true 2>/dev/null; then
-		echo "demo: not root, so in namespaces of this user's own (KEEP does not work there)"
-		DIR=$(mktemp -d)/lab exec unshare -Urnm "$0" "$@"
+	if [ -z "$keep" ] && unshare -Urnm true 2>/dev/null; then
+		echo "demo: not root, so in namespaces of this user's own"
+		tmp=$(mktemp -d)
+		trap 'rmdir "$tmp"' EXIT
+		PREPARED=1 DIR=$tmp/lab unshare -Urnm "$0"
+		exit
 	fi
 	echo "demo: a lab makes network namespaces, which needs root: sudo make demo" >&2
 	exit 1
 fi
-
-say "what the demo needs"
-test/deps.sh demo
-make --no-print-directory build
 
 finish() {
 	code=$?

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scripts_test runs the scripts beside it: the command line as a user sees it.
+//
+// A script is a *.txt file in the form of rogpeppe/go-internal's testscript: "exec" runs a program, "!" wants it to fail,
+// "stdout" and "stderr" match what it said. weft, the CNI binary directory $CNI_BIN and $EXAMPLES are there; each
+// script runs in an empty directory, with the network namespace of the test run.
+package scripts_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
+
+func TestScripts(t *testing.T) {
+	bin := nettest.Programs(t)
+	examples, err := filepath.Abs("../../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Socket paths are short, the temporary directories of Go tests are not.
+	short, err := os.MkdirTemp("", "ws")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(short) })
+	testscript.Run(t, testscript.Params{
+		Dir:                 ".",
+		WorkdirRoot:         short,
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+			env.Setenv("CNI_BIN", filepath.Join(bin, "cni"))
+			env.Setenv("EXAMPLES", examples)
+			env.Setenv("LAB", filepath.Join(short, filepath.Base(env.WorkDir)[len("script-"):]))
+			env.Defer(func() { _ = os.RemoveAll(env.WorkDir) })
+			return nil
+		},
+	})
+}
