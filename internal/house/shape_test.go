@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package house
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"path"
+	"slices"
+	"strings"
+)
+
+// The sizes of the house.
+const (
+	fileLines = 300
+	testLines = 400
+	funcLines = 60
+)
+
+func checkSize(tree []*source) []breach {
+	var out []breach
+	for _, s := range tree {
+		if s.generated() {
+			continue
+		}
+		limit := fileLines
+		if s.test() {
+			limit = testLines
+		}
+		if n := strings.Count(s.text, "\n"); n > limit {
+			out = append(out, breach{s.path, n, fmt.Sprintf("the file has more than %d lines", limit)})
+		}
+		for _, d := range s.tree.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || s.test() {
+				continue
+			}
+			if n := s.set.Position(f.End()).Line - s.set.Position(f.Pos()).Line + 1; n > funcLines {
+				out = append(out, s.breach(f.Pos(), "%s has %d lines", f.Name.Name, n))
+			}
+		}
+	}
+	return out
+}
+
+const header = "// SPDX-License-Identifier: Apache-2.0\n"
+
+func checkHeader(tree []*source) []breach {
+	var out []breach
+	said := map[string]bool{}
+	first := map[string]*source{}
+	for _, s := range tree {
+		if !strings.HasPrefix(s.text, header) && !s.generated() {
+			out = append(out, breach{s.path, 1, "no SPDX line at the top"})
+		}
+		if s.test() {
+			continue
+		}
+		if first[s.room] == nil {
+			first[s.room] = s
+		}
+		if s.tree.Doc != nil {
+			said[s.room] = true
+			if s.tree.Name.Name != "main" && !strings.HasPrefix(s.tree.Doc.Text(), "Package "+s.tree.Name.Name+" ") {
+				out = append(out, s.breach(s.tree.Doc.Pos(), "the package comment does not begin with \"Package %s\"", s.tree.Name.Name))
+			}
+		}
+	}
+	for room, s := range first {
+		if !said[room] {
+			out = append(out, s.breach(token.Pos(1), "no file of %s has a package comment", room))
+		}
+	}
+	slices.SortFunc(out, func(a, b breach) int { return strings.Compare(a.String(), b.String()) })
+	return out
+}
+
+func checkNames(tree []*source) []breach {
+	var out []breach
+	seen := map[string]bool{}
+	for _, s := range tree {
+		for dir := s.room; dir != "." && dir != "/" && !seen[dir]; dir = path.Dir(dir) {
+			seen[dir] = true
+			switch path.Base(dir) {
+			case "util", "utils", "common", "helper", "helpers", "misc", "types":
+				out = append(out, breach{dir, 0, "a folder of this name"})
+			}
+		}
+	}
+	return out
+}
