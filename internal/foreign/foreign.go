@@ -114,7 +114,7 @@ func (r *Runner) once(ctx context.Context, path string, c Call) ([]byte, error) 
 	case err == nil && stdout.over:
 		return nil, model.Faultf(model.CodeDecode, "", "plugin %s %s: answer longer than %d bytes", c.Type, c.Verb, maxStdout)
 	case err == nil:
-		return stdout.Bytes(), nil
+		return stdout.kept, nil
 	case ctx.Err() != nil:
 		return nil, model.Faultf(model.CodeTryAgain, "", "plugin %s %s: no answer in time: %w", c.Type, c.Verb, ctx.Err())
 	}
@@ -122,11 +122,11 @@ func (r *Runner) once(ctx context.Context, path string, c Call) ([]byte, error) 
 	if !errors.As(err, &exit) {
 		return nil, model.Faultf(model.CodeForeign, "", "plugin %s %s: %w", c.Type, c.Verb, err)
 	}
-	if f, ok := cni.ParseError(stdout.Bytes()); ok {
+	if f, ok := cni.ParseError(stdout.kept); ok {
 		return nil, &model.Fault{Code: f.Code, Msg: fmt.Sprintf("plugin %s %s: %s", c.Type, c.Verb, f.Msg), Hint: f.Hint, Err: f}
 	}
 	return nil, model.Faultf(model.CodeForeign, "", "plugin %s %s: %w: %s", c.Type, c.Verb, err,
-		bytes.TrimSpace(stderr.Bytes()))
+		bytes.TrimSpace(stderr.kept))
 }
 
 func (r *Runner) environ(c Call) []string {
@@ -150,19 +150,15 @@ func (r *Runner) environ(c Call) []string {
 
 // bounded keeps the first bytes written to it and swallows the others.
 type bounded struct {
-	bytes.Buffer
+	kept []byte
 	most int
 	over bool
 }
 
 // Write never fails: a plugin that talks too much is not stopped by a full pipe.
 func (b *bounded) Write(p []byte) (int, error) {
-	keep := min(len(p), b.most-b.Len())
-	if keep < len(p) {
-		b.over = true
-	}
-	if keep > 0 {
-		b.Buffer.Write(p[:keep])
-	}
+	keep := min(len(p), b.most-len(b.kept))
+	b.over = b.over || keep < len(p)
+	b.kept = append(b.kept, p[:keep]...)
 	return len(p), nil
 }

@@ -149,7 +149,9 @@ func (j *Journal) List() ([]attach.Record, error) {
 }
 
 // Unfinished reads the records of a network that no call has finished: of calls under way, and of killed ones.
-func (j *Journal) Unfinished(network string) ([]attach.Record, error) { return j.list(pending, network) }
+func (j *Journal) Unfinished(network string) ([]attach.Record, error) {
+	return j.list(pending, network)
+}
 
 func (j *Journal) list(folder, network string) ([]attach.Record, error) {
 	entries, err := os.ReadDir(filepath.Join(j.dir, folder))

@@ -132,7 +132,9 @@ func name(k model.AttachmentKey) []byte {
 	return []byte(k.ContainerID + "\x00" + k.Network + "\x00" + k.IfName)
 }
 
-func (l *Ledger) where(k model.AttachmentKey) string { return "ledger " + l.dir + ": record " + k.String() }
+func (l *Ledger) where(k model.AttachmentKey) string {
+	return "ledger " + l.dir + ": record " + k.String()
+}
 
 // fault turns an error of the file into one with a code and a way out.
 func (l *Ledger) fault(err error) error {
