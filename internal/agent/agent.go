@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent builds the parts of a node's agent, starts and stops them, and does nothing else.
+//
+//	weft-cni → cniserver → attach → ledger, kernel        calls
+//	store → facts → reconcile → kernel                    the mesh, when there is a store
+//
+// # Order
+//
+// Nothing is answered before what a killed agent left is undone and the queue of DELs is done. When it stops, calls in
+// flight are finished, then what their DELs left behind; pods stay as they are.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/cniserver"
+	"github.com/weft-net/weft/internal/foreign"
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/hostlocal"
+	"github.com/weft-net/weft/internal/ipam/static"
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/ledger"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/plan/plugin"
+)
+
+// drainLimit is how long the clean-up behind the last DELs may take when the agent stops; Recover does what is left.
+const drainLimit = 5 * time.Second
+
+// Config is an agent's.
+type Config struct {
+	// Node is the node's name in the cluster.
+	Node   string
+	Socket string
+	// StateDir holds the ledger. It is best on a file system that does not outlive a boot.
+	StateDir string
+	// StoreDir holds the cluster's manifests; without it there is no mesh.
+	StoreDir string
+	Log      *slog.Logger
+	// Env and Stderr are what foreign plugins get.
+	Env    []string
+	Stderr io.Writer
+	Now    func() time.Time
+	After  func(time.Duration) <-chan time.Time
+	// Ready, which may be nil, is called once callers are answered.
+	Ready func()
+	// Step, which may be nil, is attach's hook for fault tests.
+	Step func(name string) error
+}
+
+// agent holds the parts.
+type agent struct {
+	cfg      Config
+	lock     *os.File
+	host     *kernel.Conn
+	ledger   *ledger.Ledger
+	reaper   *kernel.Reaper
+	attacher *attach.Attacher
+	own      []*netns.NS
+	server   *cniserver.Server
+}
+
+// Run runs the agent of the network namespace that the process is in, until ctx ends.
+func Run(ctx context.Context, cfg Config) error {
+	a := &agent{cfg: cfg}
+	err := a.build()
+	if err == nil {
+		err = a.run(ctx)
+	}
+	return errors.Join(err, a.close())
+}
+
+// build makes the parts; what was made is closed by close, also after an error.
+func (a *agent) build() error {
+	cfg := a.cfg
+	if err := a.claim(); err != nil {
+		return err
+	}
+	var err error
+	if a.host, err = kernel.Dial(nil); err != nil {
+		return fmt.Errorf("network namespace of the node: %w", err)
+	}
+	if a.ledger, err = ledger.Open(cfg.StateDir); err != nil {
+		return err
+	}
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	if a.own, err = ownNamespaces(); err != nil {
+		return err
+	}
+	a.reaper = kernel.NewReaper(a.host, cfg.Log)
+	a.attacher = attach.New(attach.Config{
+		Memory: a.ledger, Host: a.host, Planners: plugin.Builtin(), Allocators: allocators(),
+		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr}, Reaper: a.reaper,
+		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step,
+	})
+	a.server, err = cniserver.New(cniserver.Config{
+		Socket: cfg.Socket, Attacher: a.attacher, Memory: a.ledger, Log: cfg.Log, Own: a.own, Ready: cfg.Ready,
+	})
+	return err
+}
+
+// claim makes the state directory this agent's own.
+func (a *agent) claim() error {
+	dir := a.cfg.StateDir
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return model.Faultf(model.CodeIO, "choose a --state-dir that can be written", "state directory %q: %w", dir, err)
+	}
+	lock, err := cniserver.Lock(filepath.Join(dir, "agent.lock"))
+	switch {
+	case errors.Is(err, cniserver.ErrLocked):
+		return model.Faultf(model.CodeExists, "stop the other agent or choose another --state-dir",
+			"state directory %q: another agent uses it", dir)
+	case err != nil:
+		return model.Faultf(model.CodeIO, "choose a --state-dir that can be written", "state directory %q: %w", dir, err)
+	}
+	a.lock = lock
+	return nil
+}
+
+// run starts the parts and stops them in the reverse order.
+func (a *agent) run(ctx context.Context) error {
+	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	parts, behind := errgroup.WithContext(behind)
+	parts.Go(func() error { return ended(behind, a.reaper.Run(behind)) })
+	report, err := a.attacher.Recover(ctx)
+	if err != nil {
+		a.cfg.Log.Error("recovery is incomplete", "err", err)
+	}
+	a.cfg.Log.Info("recovered", "report", report.String())
+	for _, problem := range report.Problems {
+		a.cfg.Log.Error("recovery", "err", problem)
+	}
+	parts.Go(func() error {
+		defer stop()
+		serving, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(behind, cancel)() // another part failed
+		return errors.Join(a.server.Run(serving), a.drain())
+	})
+	if a.cfg.StoreDir != "" {
+		parts.Go(func() error { return ended(behind, a.mesh(behind)) })
+	}
+	return parts.Wait()
+}
+
+// drain lets the clean-up behind the last DELs finish; the reaper still runs.
+func (a *agent) drain() error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainLimit)
+	defer cancel()
+	if err := a.attacher.Drain(ctx); err != nil {
+		a.cfg.Log.Warn("clean-up is left to the next start", "err", err)
+	}
+	return nil
+}
+
+// ended drops the error of a part that ended because it was told to.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+func (a *agent) close() error {
+	var errs []error
+	for _, ns := range a.own {
+		errs = append(errs, ns.Close())
+	}
+	if a.ledger != nil {
+		errs = append(errs, a.ledger.Close())
+	}
+	if a.host != nil {
+		errs = append(errs, a.host.Close())
+	}
+	if a.lock != nil {
+		errs = append(errs, a.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func allocators() map[string]ipam.Allocator {
+	table := map[string]ipam.Allocator{}
+	for _, a := range []ipam.Allocator{hostlocal.New(hostlocal.Config{CallerKnows: true}), static.New()} {
+		table[a.Type()] = a
+	}
+	return table
+}
+
+// bootID names this boot of the machine.
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("boot id: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// ownNamespaces are the node's namespace and, where it can be seen, the machine's.
+func ownNamespaces() ([]*netns.NS, error) {
+	own, err := netns.Current()
+	if err != nil {
+		return nil, fmt.Errorf("network namespace of the node: %w", err)
+	}
+	all := []*netns.NS{own}
+	if machine, err := netns.Open("/proc/1/ns/net"); err == nil {
+		all = append(all, machine)
+	}
+	return all, nil
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+func TestAgentAway(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	before := w.host()
+	list, ns := w.list("1.1.0", w.networks()["bridge"]), nettest.NS(t, "pod")
+	if _, err := w.add(list, "c1", ns); err != nil {
+		t.Fatal(err)
+	}
+	w.kill()
+	start := time.Now()
+	_, err := w.add(list, "c2", ns)
+	if code(err) != 11 || time.Since(start) > time.Second {
+		t.Errorf("ADD without agent: code %d after %s: %v", code(err), time.Since(start), err)
+	}
+	if err := w.cni.GetStatusNetworkList(w.ctx(), list); code(err) != 50 {
+		t.Errorf("STATUS without agent: code %d, %v", code(err), err)
+	}
+	if err := w.del(list, "c1", ns); err != nil || w.queued() != 1 {
+		t.Errorf("DEL without agent: %v, %d queued", err, w.queued())
+	}
+	w.start()
+	if diff := w.settled(before); diff != "" {
+		t.Errorf("the queued DEL was not done: %s", diff)
+	}
+}
+
+func TestStoppedAgentIsAway(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	before := w.host()
+	list, ns := w.list("1.0.0", w.networks()["ptp"]), nettest.NS(t, "pod")
+	_ = w.agent.Process.Signal(syscall.SIGSTOP)
+	if _, err := w.add(list, "c1", ns); code(err) != 11 {
+		t.Errorf("ADD: code %d, %v", code(err), err)
+	}
+	if err := w.del(list, "c1", ns); err != nil || w.queued() != 1 {
+		t.Errorf("DEL: %v, %d queued", err, w.queued())
+	}
+	_ = w.agent.Process.Signal(syscall.SIGCONT)
+	for range 200 {
+		if w.queued() == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if diff := w.settled(before); diff != "" {
+		t.Errorf("left behind: %s", diff)
+	}
+}
+
+func TestRestartLeavesPods(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	before := w.host()
+	for name, network := range w.networks() {
+		list, ns := w.list("1.0.0", network), nettest.NS(t, "pod")
+		r, err := w.add(list, "c1", ns)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		w.stop()
+		nettest.Run(t, ns, "ping", "-c1", "-W2", r.IPs[0].Gateway.String())
+		w.start()
+		w.kill()
+		w.start()
+		if err := w.check(list, "c1", ns); err != nil {
+			t.Errorf("%s: CHECK after the restart: %v", name, err)
+		}
+		_ = nettest.Run(t, ns, "ip", "link")
+		rt := runtimeConf("c1", ns)
+		rt.NetNS = "/gone"
+		if err := w.cni.DelNetworkList(w.ctx(), list, rt); err != nil {
+			t.Errorf("%s: DEL without namespace: %v", name, err)
+		}
+		if diff := w.settled(before); diff != "" {
+			t.Errorf("%s: left behind: %s", name, diff)
+		}
+	}
+}
+
+func TestTwoAgents(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	weft := filepath.Join(os.Getenv(binVar), "weft")
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"state":       {[]string{"--state-dir", w.path("state"), "--socket", w.path("other.sock")}, "another agent uses it"},
+		"socket":      {[]string{"--state-dir", w.path("other"), "--socket", w.socket()}, "another agent listens there"},
+		"no state":    {[]string{"--state-dir", "/proc/none", "--socket", w.path("other.sock")}, "/proc/none"},
+		"long socket": {[]string{"--state-dir", w.path("other"), "--socket", "/" + strings.Repeat("x", 200)}, "at most 107 bytes"},
+	} {
+		out, err := exec.Command(weft, append([]string{"agent"}, c.args...)...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), c.says) || !strings.Contains(string(out), "hint: ") {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+	}
+}
+
+// crasher kills the agent again and again and watches what remains.
+type crasher struct {
+	*world
+	list   *libcni.NetworkConfigList
+	before string
+	rounds int
+	kills  int // how many kills there were
+	live   int // how many of them hit a call before its answer
+}
+
+// cycle does an ADD and a DEL, in one of which the agent may be killed, as a runtime does them: a failed ADD is followed
+// by its DEL, and the agent is started again before the DEL or after it. It tells whether the agent was killed.
+func (c *crasher) cycle(killAdd, killDel func()) bool {
+	c.t.Helper()
+	c.rounds++
+	id := fmt.Sprint("c", c.rounds)
+	ns := nettest.NS(c.t, "pod-"+id)
+	killAdd()
+	_, addErr := c.add(c.list, id, ns)
+	died := !c.alive()
+	if !died && addErr != nil {
+		c.t.Errorf("%s: ADD: %v", id, addErr)
+	}
+	if died && c.rounds%2 == 0 {
+		c.start()
+	}
+	if !died {
+		killDel()
+	}
+	if err := c.del(c.list, id, ns); err != nil {
+		c.t.Errorf("%s: DEL: %v", id, err)
+	}
+	live := addErr != nil || !died && c.queued() > 0
+	if c.agent == nil || !c.alive() {
+		died = true
+		c.start()
+	}
+	if died {
+		c.kills++
+	}
+	if live {
+		c.live++
+	}
+	_ = os.Remove(c.path("step"))
+	if diff := c.settled(c.before); diff != "" {
+		c.t.Fatalf("%s: left behind: %s", id, diff)
+	}
+	return died
+}
+
+func newCrasher(t *testing.T, network string) *crasher {
+	w := newWorld(t)
+	w.start()
+	return &crasher{world: w, list: w.list("1.0.0", w.networks()[network]), before: w.host()}
+}
+
+// arm lets the agent die at its step k from now.
+func (c *crasher) arm(k int) func() {
+	return func() {
+		if err := os.WriteFile(c.path("step"), []byte(strconv.Itoa(k)), 0o600); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+func TestKilledAtEveryStep(t *testing.T) {
+	for _, network := range []string{"ptp", "bridge", "chain"} {
+		t.Run(network, func(t *testing.T) {
+			c := newCrasher(t, network)
+			disarm := func() { _ = os.Remove(c.path("step")) }
+			adds, dels := 0, 0
+			for c.cycle(c.arm(adds), disarm) {
+				adds++
+			}
+			for c.cycle(disarm, c.arm(dels)) {
+				dels++
+			}
+			c.stop()
+			if n := c.records(); n != 0 || adds < 3 || dels < 2 {
+				t.Errorf("%d records left", n)
+			}
+			t.Logf("%s: killed at %d steps of ADD and %d of DEL, %d before the answer; the host was as before each time", network, adds, dels, c.live)
+		})
+	}
+}
+
+func TestKilledAtRandomMoments(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIP: -short")
+	}
+	for _, network := range []string{"ptp", "bridge", "chain"} {
+		t.Run(network, func(t *testing.T) {
+			c := newCrasher(t, network)
+			random := rand.New(rand.NewPCG(1, 2))
+			later := func() {
+				agent := c.agent
+				time.AfterFunc(time.Duration(random.IntN(9000))*time.Microsecond, func() { _ = agent.Process.Kill() })
+			}
+			for c.kills < 67 && c.rounds < 200 {
+				if c.rounds%2 == 0 {
+					c.cycle(later, func() {})
+				} else {
+					c.cycle(func() {}, later)
+				}
+			}
+			t.Logf("%s: %d kills, %d hit a live call; the host was as before each time", network, c.kills, c.live)
+			if c.live*4 < c.kills || c.kills < 67 {
+				t.Errorf("%d kills, %d hit a live call", c.kills, c.live)
+			}
+		})
+	}
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// binVar holds the directory of the programs under test.
+const binVar = "WEFT_TEST_BIN"
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+// run builds the programs once, outside of the namespaces that the tests run in.
+func run(m *testing.M) int {
+	if os.Getenv(binVar) != "" {
+		return nettest.Main(m)
+	}
+	dir, err := os.MkdirTemp("", "weft-agent-test")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(dir) }()
+		err = build(dir)
+	}
+	if err == nil {
+		err = os.Setenv(binVar, dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	return nettest.Main(m)
+}
+
+func build(dir string) error {
+	for name, pkg := range map[string]string{
+		"weft": "../../cmd/weft", "weft-cni": "../../cmd/weft-cni", "foreign": "./testdata/foreign",
+	} {
+		cmd := exec.Command("go", "build", "-tags", "weftsteps", "-o", filepath.Join(dir, name), pkg)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w\n%s", name, err, out)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command foreign is a CNI plugin for tests: it hands the result before it through, leaves a mark in a directory
+// and fails when its configuration says so. As an interface plugin (no prevResult) it makes up a result.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+type conf struct {
+	CNIVersion string
+	Mark       string // directory of marks: a file for each attachment that was added and not deleted
+	Fail       string // the verb that fails
+	PrevResult map[string]any
+	Valid      []struct{ ContainerID, IfName string } `json:"cni.dev/valid-attachments"`
+}
+
+func main() {
+	verb := os.Getenv("CNI_COMMAND")
+	if verb == "VERSION" {
+		fmt.Println(`{"cniVersion":"1.1.0","supportedVersions":["0.4.0","1.0.0","1.1.0"]}`)
+		return
+	}
+	var c conf
+	b, err := io.ReadAll(os.Stdin)
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	if err == nil && c.Fail == verb {
+		err = fmt.Errorf("told to fail at %s", verb)
+	}
+	if err == nil {
+		err = run(verb, c)
+	}
+	if err != nil {
+		out, _ := json.Marshal(map[string]any{"cniVersion": c.CNIVersion, "code": 120, "msg": err.Error()})
+		fmt.Println(string(out))
+		os.Exit(1)
+	}
+}
+
+func run(verb string, c conf) error {
+	key := os.Getenv("CNI_CONTAINERID") + "_" + os.Getenv("CNI_IFNAME")
+	mark := filepath.Join(c.Mark, key)
+	switch verb {
+	case "ADD":
+		if err := os.WriteFile(mark, nil, 0o600); err != nil {
+			return err
+		}
+		result := c.PrevResult
+		if result == nil {
+			result = map[string]any{}
+		}
+		result["cniVersion"] = c.CNIVersion
+		result["dns"] = map[string]any{"nameservers": []string{"192.0.2.53"}}
+		return json.NewEncoder(os.Stdout).Encode(result)
+	case "CHECK":
+		_, err := os.Stat(mark)
+		return err
+	case "DEL":
+		if err := os.Remove(mark); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	case "GC":
+		return collect(c)
+	}
+	return nil
+}
+
+func collect(c conf) error {
+	marks, err := os.ReadDir(c.Mark)
+	if err != nil {
+		return err
+	}
+	for _, m := range marks {
+		valid := slices.ContainsFunc(c.Valid, func(v struct{ ContainerID, IfName string }) bool {
+			return v.ContainerID+"_"+v.IfName == m.Name()
+		})
+		if !valid {
+			if err := os.Remove(filepath.Join(c.Mark, m.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
