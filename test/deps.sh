@@ -13,6 +13,8 @@ need() { # need PROGRAM PACKAGE
 need ip iproute2
 need nft nftables
 need ping iputils-ping
+need unshare util-linux
+need mount mount
 case $want in
 demo) ;;
 test) need strace strace ;;

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package house
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// pkg is what `go list -deps` tells of a package.
+type pkg struct {
+	ImportPath string
+	Standard   bool
+	Imports    []string
+}
+
+// closure lists everything that a package is built of.
+func closure(t *testing.T, target string) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Imports", target)
+	cmd.Dir = root(t)
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			t.Fatalf("go list -deps %s: %v\n%s", target, err, exit.Stderr)
+		}
+		t.Fatalf("go list -deps %s: %v", target, err)
+	}
+	var all []pkg
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// chain says how a program comes to a package: "weft-cni → shim → model".
+func chain(all []pkg, to string) string {
+	for i := len(all) - 1; i >= 0; i-- {
+		p := all[i]
+		if slices.Contains(p.Imports, to) && !p.Standard {
+			if i == len(all)-1 {
+				return strings.TrimPrefix(p.ImportPath, module) + " → " + to
+			}
+			return chain(all, p.ImportPath) + " → " + to
+		}
+	}
+	return to
+}
+
+// TestPrograms checks what programs and rooms are built of, however long the way.
+func TestPrograms(t *testing.T) {
+	std := func(p string) bool { return isStd(p) }
+	for _, c := range []struct {
+		target, reason string
+		allowed        func(p string) bool
+	}{
+		{
+			"./cmd/weft-cni", "weft-cni starts once for each call, in about the time of an empty program: it is made of the standard " +
+				"library (without net/http), shim and wire", func(p string) bool {
+				return std(p) && !below(p, "net/http", "html", "text/template") ||
+					below(p, module+"cmd/weft-cni", module+"internal/shim", module+"internal/wire")
+			},
+		},
+		{
+			"./cmd/weft-plugin", "weft-plugin starts once for each call: no Kubernetes, no database, no command line library, no web server",
+			func(p string) bool {
+				return !below(p, "k8s.io", "sigs.k8s.io", "go.etcd.io", "github.com/spf13", "net/http", "google.golang.org")
+			},
+		},
+		{
+			"./internal/plan/...", "a plan can be replayed from a bug report", func(p string) bool {
+				return std(p) || below(p, module+"internal/plan", module+"internal/model", module+"internal/state")
+			},
+		},
+		{
+			"./internal/kernel/...", "a driver that knows what a pod is grows an if for it", func(p string) bool {
+				return !below(p, module+"internal") || below(p, module+"internal/kernel", module+"internal/state", module+"internal/netns")
+			},
+		},
+		{
+			"./internal/state", "words have no machinery", func(p string) bool { return std(p) || p == module+"internal/state" },
+		},
+		{
+			"./internal/model", "words have no machinery", func(p string) bool { return std(p) || p == module+"internal/model" },
+		},
+	} {
+		t.Run(strings.Trim(c.target, "./"), func(t *testing.T) {
+			all := closure(t, c.target)
+			for _, p := range all {
+				if !c.allowed(p.ImportPath) && !strings.HasPrefix(p.ImportPath, "vendor/") {
+					t.Errorf("%s\n\tthe law: %s", chain(all, p.ImportPath), c.reason)
+				}
+			}
+		})
+	}
+}
