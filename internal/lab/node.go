@@ -156,7 +156,7 @@ func (u Up) start(ns *netns.NS, node, role string, argv []string) (*child, error
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Dir, cmd.Env = "/", append([]string{markVar + "=" + string(u.Dir)}, u.Env...)
+	cmd.Dir, cmd.Env = "/", u.Dir.marked(u.Env)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := ns.Do(cmd.Start); err != nil {

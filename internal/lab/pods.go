@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/dir"
 )
@@ -33,24 +34,33 @@ type sandbox struct {
 	IPs       []netip.Addr `json:"ips"`
 }
 
-// weft runs another verb of this program and returns what it prints.
-func (u Up) weft(ctx context.Context, args ...string) ([]byte, error) {
-	return runSelf(ctx, u.Self, u.Env, args...)
-}
-
-func runSelf(ctx context.Context, self string, env []string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, self, args...)
-	var stderr bytes.Buffer
-	cmd.Stderr, cmd.Env = &stderr, env
-	out, err := cmd.Output()
-	if err == nil {
-		return out, nil
-	}
-	msg, hint, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(stderr.String()), "weft: "), "\nhint: ")
-	if msg == "" {
+// weft runs another verb of this program inside a node's namespace and returns what it prints. Like all processes of a
+// lab it carries the mark, so that it cannot outlive the lab.
+func (v View) weft(ctx context.Context, node string, args ...string) ([]byte, error) {
+	ns, err := netns.Open(v.Dir.NS(node))
+	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = ns.Close() }()
+	cmd := exec.CommandContext(ctx, v.Self, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.Env = &stdout, &stderr, v.Dir.marked(v.Env)
+	if err := ns.Do(cmd.Start); err != nil {
+		return nil, err
+	}
+	if err = cmd.Wait(); err == nil {
+		return stdout.Bytes(), nil
+	}
+	msg, hint, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(stderr.String()), "weft: "), "\nhint: ")
+	if msg == "" || ctx.Err() != nil {
+		return nil, errors.Join(err, ctx.Err())
+	}
 	return nil, &model.Fault{Code: model.CodeInternal, Msg: msg, Hint: hint, Err: err}
+}
+
+// marked is an environment with the lab's mark.
+func (d Dir) marked(env []string) []string {
+	return append([]string{markVar + "=" + string(d)}, env...)
 }
 
 // runPods runs each pod in a sandbox of its node, and writes its addresses into the store.
@@ -86,7 +96,7 @@ func (u Up) runPod(ctx context.Context, s *dir.Store, p model.Pod) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	_, err = u.weft(ctx, append(append([]string{"sandbox", "run"}, u.Dir.SandboxFlags(p.Node)...), manifest)...)
+	_, err = u.view().weft(ctx, p.Node, append(append([]string{"sandbox", "run"}, u.Dir.SandboxFlags(p.Node)...), manifest)...)
 	return err
 }
 
@@ -96,7 +106,7 @@ func (u Up) publish(ctx context.Context, s *dir.Store, pods []model.Pod) error {
 	if err != nil {
 		return err
 	}
-	live, err := u.Dir.sandboxes(ctx, l.Layout, u.Self, u.Env)
+	live, err := u.view().sandboxes(ctx, l.Layout)
 	if err != nil {
 		return err
 	}
@@ -130,7 +140,7 @@ func (l Layout) node1(name string) Node {
 type podKey struct{ namespace, name string }
 
 // sandboxes asks every node's runtime what it runs. A node that does not answer is an error beside the others' answers.
-func (d Dir) sandboxes(ctx context.Context, l Layout, self string, env []string) (map[podKey]sandbox, error) {
+func (v View) sandboxes(ctx context.Context, l Layout) (map[podKey]sandbox, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	answers := make([][]sandbox, len(l.Nodes))
@@ -139,11 +149,11 @@ func (d Dir) sandboxes(ctx context.Context, l Layout, self string, env []string)
 	group.SetLimit(8)
 	for i, n := range l.Nodes {
 		group.Go(func() error {
-			if _, ok := readPID(d.Node(n.Name, roleSandbox+".pid")); !ok {
+			if _, ok := readPID(v.Dir.Node(n.Name, roleSandbox+".pid")); !ok {
 				problems[i] = fmt.Errorf("node %s: the sandbox runtime is dead", n.Name)
 				return nil
 			}
-			out, err := runSelf(ctx, self, env, append([]string{"sandbox", "list", "-o", "json"}, d.SandboxFlags(n.Name)...)...)
+			out, err := v.weft(ctx, n.Name, append([]string{"sandbox", "list", "-o", "json"}, v.Dir.SandboxFlags(n.Name)...)...)
 			if err == nil {
 				err = json.Unmarshal(out, &answers[i])
 			}

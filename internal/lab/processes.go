@@ -83,7 +83,7 @@ func inhabitants(namespaces map[uint64]bool, mark string) ([]process, error) {
 	}
 	found := map[int]bool{}
 	for pid := range all {
-		found[pid] = namespaces[netnsOf(pid)] || marked(pid, mark)
+		found[pid] = namespaces[netnsOf(pid)] || hasMark(pid, mark)
 	}
 	var out []process
 	for pid, p := range all {
@@ -105,7 +105,7 @@ func netnsOf(pid int) uint64 {
 	return st.Ino
 }
 
-func marked(pid int, mark string) bool {
+func hasMark(pid int, mark string) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	return err == nil && bytes.Contains(append([]byte{0}, b...), []byte("\x00"+markVar+"="+mark+"\x00"))
 }

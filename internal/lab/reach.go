@@ -66,8 +66,7 @@ func (p PodStatus) problem() string {
 
 // settle waits until the nodes know their way to each other's pods: up means that packets flow.
 func (u Up) settle(ctx context.Context, l Layout) error {
-	view := View{Dir: u.Dir, Self: u.Self, Env: u.Env}
-	st, err := view.Status(ctx)
+	st, err := u.view().Status(ctx)
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (v View) Status(ctx context.Context) (Status, error) {
 	}
 	st := Status{Name: m.Layout.Spec.Name, Dir: string(v.Dir), Phase: m.Phase, Nodes: []NodeStatus{}, Pods: []PodStatus{}}
 	problem := func(err error) { st.Problems = append(st.Problems, err.Error()) }
-	live, err := v.Dir.sandboxes(ctx, m.Layout, v.Self, v.Env)
+	live, err := v.sandboxes(ctx, m.Layout)
 	if err != nil {
 		problem(err)
 	}

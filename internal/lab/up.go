@@ -28,6 +28,8 @@ type Up struct {
 	Say  Progress
 }
 
+func (u Up) view() View { return View{Dir: u.Dir, Self: u.Self, Env: u.Env} }
+
 // Run makes the lab, or leaves nothing behind.
 func (u Up) Run(ctx context.Context) error {
 	layout, err := u.Spec.Lay()
