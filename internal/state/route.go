@@ -159,7 +159,9 @@ func (n Neigh) String() string {
 	return fmt.Sprintf("neigh %s lladdr %s dev %s", n.IP, n.MAC, n.Link)
 }
 
-// Sysctl is one setting below /proc/sys, named with slashes ("net/ipv4/ip_forward").
+// Sysctl is one setting below /proc/sys, named with slashes ("net/ipv4/ip_forward"). Those of a link that the same space
+// names need no file: net/ipv4/conf/LINK/… and net/ipv6/conf/LINK/addr_gen_mode can ride in the link's own message
+// (IFLA_AF_SPEC: IFLA_INET_CONF, IFLA_INET6_ADDR_GEN_MODE).
 type Sysctl struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
