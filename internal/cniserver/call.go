@@ -39,7 +39,6 @@ type call struct {
 	mu   sync.Mutex
 	fd   int // the connection, -1 when it is closed
 	read bool
-	busy bool
 }
 
 // look does what is due for the call at the time now.
@@ -48,16 +47,10 @@ func (c *call) look(now time.Time) {
 	defer c.mu.Unlock()
 	age := now.Sub(c.start)
 	switch {
-	case c.fd < 0:
-	case !c.read:
-		if age > readLimit {
-			_ = unix.Shutdown(c.fd, unix.SHUT_RDWR) // wakes the worker
-		}
 	case age > callLimit:
 		c.cancel(errLate)
-	case !c.busy && age > tick:
-		c.busy = true
-		_ = unix.Send(c.fd, wire.AppendBusy(nil), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	case c.fd >= 0 && !c.read && age > readLimit:
+		_ = unix.Shutdown(c.fd, unix.SHUT_RDWR) // wakes the worker
 	}
 }
 

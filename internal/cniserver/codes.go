@@ -28,7 +28,7 @@ func codes() []codeOf {
 		{netns.ErrGone, model.CodeInvalidNetns, "CNI_NETNS must name a network namespace that exists"},
 		{errPanic, model.CodeInternal, "this is a defect of weft: the agent's log has the details"},
 		{context.DeadlineExceeded, model.CodeTryAgain, "try again"},
-		{context.Canceled, model.CodeTryAgain, "the agent is stopping, try again"},
+		{context.Canceled, model.CodeTryAgain, "the call was ended, try again"},
 		{unix.ENOSPC, model.CodeIO, room},
 		{unix.EDQUOT, model.CodeIO, room},
 		{unix.EROFS, model.CodeIO, room},

@@ -14,7 +14,7 @@
 //
 //	accept (worker) → peer is root? → frame → call ──→ verbs ──→ attach, once for each delegate
 //	                                            │
-//	queue directory ────────────────────────────┘          watchdog: says "busy", ends calls that take too long
+//	queue directory ────────────────────────────┘          watchdog: ends calls that take too long
 //
 // A worker is a goroutine that waits in accept itself and does the whole call: no hand-over between goroutines and no
 // poller stand between the kernel and the answer. There are always some workers waiting, and never more than maxWorkers.

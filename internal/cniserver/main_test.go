@@ -157,7 +157,6 @@ func serveAt(t *testing.T, rec *recorder, socket string) (stop func()) {
 type answer struct {
 	exit  int
 	out   string
-	busy  int
 	fault struct {
 		Code int
 		Msg  string
@@ -207,23 +206,15 @@ func send(t *testing.T, socket string, frame, rights []byte) answer {
 
 func parseAnswer(t *testing.T, b []byte) answer {
 	t.Helper()
-	var a answer
-	for {
-		h, err := wire.ParseAnswer(b)
-		if err != nil {
-			t.Fatalf("answer %q: %v", b, err)
-		}
-		b = b[wire.AnswerHeader:]
-		if h.Busy {
-			a.busy++
-			continue
-		}
-		if len(b) != h.Len {
-			t.Fatalf("answer has %d bytes, its header says %d", len(b), h.Len)
-		}
-		a.exit, a.out = h.Exit, string(b)
-		break
+	h, err := wire.ParseAnswer(b)
+	if err != nil {
+		t.Fatalf("answer %q: %v", b, err)
 	}
+	b = b[wire.AnswerHeader:]
+	if len(b) != h.Len {
+		t.Fatalf("answer has %d bytes, its header says %d", len(b), h.Len)
+	}
+	a := answer{exit: h.Exit, out: string(b)}
 	if a.exit != 0 {
 		if err := json.Unmarshal([]byte(a.out), &a.fault); err != nil {
 			t.Fatalf("%q: %v", a.out, err)

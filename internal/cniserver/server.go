@@ -150,7 +150,7 @@ func (s *Server) pause(err error) {
 		return
 	}
 	s.log.Error("callers can not be accepted", "err", err)
-	time.Sleep(tick)
+	time.Sleep(50 * time.Millisecond)
 }
 
 // handle does the whole of one connection.
@@ -177,7 +177,10 @@ func (s *Server) handle(fd int, buf []byte) {
 		_ = c.answer(exit, out)
 		return
 	}
-	exit, out := s.verb(c, r)
+	exit, out := 0, []byte(nil)
+	if !r.Ping {
+		exit, out = s.verb(c, r)
+	}
 	if err := c.answer(exit, out); err != nil {
 		s.log.Warn("caller did not wait for the answer", "id", short(r.Getenv("CNI_CONTAINERID")), "err", err)
 	}

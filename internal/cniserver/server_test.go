@@ -135,13 +135,38 @@ func descriptors(t *testing.T) int {
 	return len(files)
 }
 
-func TestBusyIsSaidOnce(t *testing.T) {
+func TestPingIsAnsweredBesideABusyCall(t *testing.T) {
+	started, finish := make(chan struct{}), make(chan struct{})
 	socket := serve(t, &recorder{do: func(context.Context, string, attach.Job) error {
-		time.Sleep(300 * time.Millisecond)
+		close(started)
+		<-finish
 		return nil
 	}})
-	if a := ask(t, socket, oneNetwork, nettest.NS(t, "c"), vars("ADD", "c")...); a.busy != 1 || a.exit != 0 {
-		t.Errorf("got %+v", a)
+	done := make(chan answer, 1)
+	ns := nettest.NS(t, "c")
+	go func() { done <- ask(t, socket, oneNetwork, ns, vars("ADD", "c")...) }()
+	<-started
+	ping := make([]byte, wire.RequestHeader)
+	wire.Header{Ping: true}.Put(ping)
+	if a := send(t, socket, ping, nil); a.exit != 0 || a.out != "" {
+		t.Errorf("ping: %+v", a)
+	}
+	close(finish)
+	if a := <-done; a.exit != 0 {
+		t.Errorf("the call: %+v", a)
+	}
+}
+
+func TestLateCallIsEnded(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	c := &call{ctx: ctx, cancel: cancel, fd: -1, read: true, start: time.Now()}
+	c.look(c.start.Add(callLimit / 2))
+	if ctx.Err() != nil {
+		t.Error("ended too early")
+	}
+	c.look(c.start.Add(callLimit + time.Second))
+	if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		t.Errorf("cause %v", context.Cause(ctx))
 	}
 }
 

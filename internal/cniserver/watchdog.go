@@ -6,16 +6,17 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/weft-net/weft/internal/wire"
 )
 
-// tick is how often the watchdog looks at the calls in flight.
-const tick = wire.BusyMillis * time.Millisecond / 2
+const (
+	// tick is how often the watchdog looks at the calls in flight.
+	tick = time.Second
+	// patience is how many looks at nothing send it to sleep.
+	patience = 10
+)
 
-// watchdog looks after the calls in flight: it tells a waiting caller that the agent is busy and ends what takes too
-// long. One goroutine for all calls instead of timers for each: a call of a millisecond pays nothing for it. It sleeps
-// for good once there was nothing to watch for a while.
+// watchdog looks after the calls in flight: it ends what takes too long. One goroutine for all calls instead of timers for
+// each, because setting a timer makes the Go runtime wake its poller: a call of a millisecond pays nothing for this one.
 type watchdog struct {
 	mu    sync.Mutex
 	calls map[*call]struct{}
@@ -55,9 +56,8 @@ func (w *watchdog) run(ctx context.Context) {
 	}
 }
 
-// watch looks at the calls at every tick, and returns when there was none for two seconds.
+// watch looks at the calls at every tick, and returns when there was none for a while.
 func (w *watchdog) watch(ctx context.Context) {
-	const patience = int(2 * time.Second / tick)
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for idle := 0; idle < patience; idle++ {

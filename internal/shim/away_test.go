@@ -40,7 +40,18 @@ func absences() map[string]func(t *testing.T, socket string) {
 			agent(t, socket, func(*net.UnixConn, wire.Request, []int) {})
 		},
 		"dies when busy": func(t *testing.T, socket string) {
-			agent(t, socket, func(conn *net.UnixConn, _ wire.Request, _ []int) { _, _ = conn.Write(wire.AppendBusy(nil)) })
+			agent(t, socket, func(*net.UnixConn, wire.Request, []int) { time.Sleep(2 * wire.AnswerMillis * time.Millisecond) })
+		},
+		"dies in the answer": func(t *testing.T, socket string) {
+			agent(t, socket, func(conn *net.UnixConn, _ wire.Request, _ []int) {
+				_, _ = conn.Write(wire.AppendAnswer(nil, 0, []byte("long"))[:wire.AnswerHeader+1])
+			})
+		},
+		"stops in the answer": func(t *testing.T, socket string) {
+			agent(t, socket, func(conn *net.UnixConn, _ wire.Request, _ []int) {
+				_, _ = conn.Write(wire.AppendAnswer(nil, 0, []byte("long"))[:wire.AnswerHeader+1])
+				time.Sleep(2 * time.Second)
+			})
 		},
 		"speaks nonsense": func(t *testing.T, socket string) {
 			agent(t, socket, func(conn *net.UnixConn, _ wire.Request, _ []int) { _, _ = conn.Write([]byte("HTTP/1.1 400 Bad")) })

@@ -6,9 +6,9 @@
 //
 // # While the agent is away
 //
-// Away means: no socket, refused, or no sign within half a second. Then VERSION is answered here as always, ADD, CHECK
+// Away means: no socket, refused, or neither an answer nor one to a ping within half a second. Then VERSION is answered here as always, ADD, CHECK
 // and GC fail with code 11 (try again later) and STATUS with 50, all in under a second; DEL is written to a queue beside
 // the socket and reported done: the agent does it when it is back, before anything else of that attachment.
 //
-// An agent that said "busy" is waited for, but no longer than wire.CallMillis (60 s).
+// An agent that is there but has no answer yet is waited for, but no longer than wire.CallMillis (60 s).
 package shim

@@ -16,32 +16,54 @@ const (
 
 // exchange asks the agent. An error means that there was no answer, whatever the agent did with the request.
 func (c *call) exchange() (exit int, out []byte, err error) {
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	fd, err := dial(c.socket)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer func() { _ = syscall.Close(fd) }()
-	if err := c.dial(fd); err != nil {
-		return 0, nil, err
-	}
 	if err := c.send(fd); err != nil {
 		return 0, nil, err
 	}
-	return receive(fd)
+	exit, out, err = receive(fd, wire.AnswerMillis)
+	if err == errSilent && ping(c.socket) {
+		exit, out, err = receive(fd, wire.CallMillis)
+	}
+	return exit, out, err
+}
+
+// ping tells whether the agent is there.
+func ping(socket string) bool {
+	fd, err := dial(socket)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	frame := make([]byte, wire.RequestHeader)
+	wire.Header{Ping: true}.Put(frame)
+	if hand(fd, frame, nil) != nil {
+		return false
+	}
+	exit, _, err := receive(fd, wire.PingMillis)
+	return err == nil && exit == 0
 }
 
 // dial connects. The send timeout set here bounds connecting (to an agent whose backlog is full) and sending.
-func (c *call) dial(fd int) error {
-	if err := syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, millis(wire.ConnectMillis)); err != nil {
-		return err
+func dial(socket string) (int, error) {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
 	}
-	for {
-		err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: c.socket})
-		if err == syscall.EINTR {
-			continue
+	err = syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, millis(wire.ConnectMillis))
+	for err == nil {
+		if err = syscall.Connect(fd, &syscall.SockaddrUnix{Name: socket}); err == nil {
+			return fd, nil
 		}
-		return timely(err)
+		if err == syscall.EINTR {
+			err = nil
+		}
 	}
+	_ = syscall.Close(fd)
+	return -1, timely(err)
 }
 
 // send hands the request over, with the namespace's descriptor beside its first byte.
@@ -58,7 +80,11 @@ func (c *call) send(fd int) error {
 		}
 	}
 	h.Put(c.frame)
-	rest := c.frame
+	return hand(fd, c.frame, rights)
+}
+
+// hand writes a frame, with rights beside its first byte.
+func hand(fd int, rest, rights []byte) error {
 	for len(rest) > 0 {
 		n, err := syscall.SendmsgN(fd, rest, rights, nil, syscall.MSG_NOSIGNAL)
 		if err == syscall.EINTR {
@@ -72,32 +98,23 @@ func (c *call) send(fd int) error {
 	return nil
 }
 
-// receive waits for the answer.
-func receive(fd int) (exit int, out []byte, err error) {
-	if err := patience(fd, wire.AcceptMillis); err != nil {
+// receive waits for the answer; errSilent when nothing of it comes in time.
+func receive(fd, ms int) (exit int, out []byte, err error) {
+	if err := syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, millis(ms)); err != nil {
 		return 0, nil, err
 	}
-	b := make([]byte, 0, 8<<10)
-	for {
-		if b, err = more(fd, b, wire.AnswerHeader); err != nil {
-			return 0, nil, err
-		}
-		a, err := wire.ParseAnswer(b)
-		if err != nil {
-			return 0, nil, err
-		}
-		if a.Busy {
-			b = append(b[:0], b[wire.AnswerHeader:]...)
-			if err := patience(fd, wire.CallMillis); err != nil {
-				return 0, nil, err
-			}
-			continue
-		}
-		if b, err = more(fd, b, wire.AnswerHeader+a.Len); err != nil {
-			return 0, nil, err
-		}
-		return a.Exit, b[wire.AnswerHeader : wire.AnswerHeader+a.Len], nil
+	b, err := more(fd, make([]byte, 0, 8<<10), wire.AnswerHeader)
+	if err != nil {
+		return 0, nil, err
 	}
+	a, err := wire.ParseAnswer(b)
+	if err != nil {
+		return 0, nil, err
+	}
+	if b, err = more(fd, b, wire.AnswerHeader+a.Len); err != nil {
+		return 0, nil, err
+	}
+	return a.Exit, b[wire.AnswerHeader : wire.AnswerHeader+a.Len], nil
 }
 
 // more reads until b has at least size bytes.
@@ -110,6 +127,9 @@ func more(fd int, b []byte, size int) ([]byte, error) {
 		if err == syscall.EINTR {
 			continue
 		}
+		if err != nil && len(b) > 0 {
+			return b, errBroken
+		}
 		if err != nil {
 			return b, timely(err)
 		}
@@ -119,10 +139,6 @@ func more(fd int, b []byte, size int) ([]byte, error) {
 		b = b[:len(b)+n]
 	}
 	return b, nil
-}
-
-func patience(fd, ms int) error {
-	return syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, millis(ms))
 }
 
 func millis(ms int) *syscall.Timeval {

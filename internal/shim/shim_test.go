@@ -107,6 +107,10 @@ func serve(conn *net.UnixConn, answer func(*net.UnixConn, wire.Request, []int)) 
 	if err != nil {
 		return
 	}
+	if r.Ping {
+		_, _ = conn.Write(wire.AppendAnswer(nil, 0, nil))
+		return
+	}
 	var files []int
 	if messages, err := syscall.ParseSocketControlMessage(oob[:on]); err == nil && len(messages) > 0 {
 		files, _ = syscall.ParseUnixRights(&messages[0])
@@ -171,8 +175,7 @@ func TestBusyAgentIsWaitedFor(t *testing.T) {
 	bin := build(t)
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	agent(t, socket, func(conn *net.UnixConn, _ wire.Request, _ []int) {
-		_, _ = conn.Write(wire.AppendBusy(nil))
-		time.Sleep(2 * wire.AcceptMillis * time.Millisecond)
+		time.Sleep(3 * wire.AnswerMillis * time.Millisecond)
 		_, _ = conn.Write(wire.AppendAnswer(nil, 0, []byte("late")))
 	})
 	if r := run(t, bin, confFor(socket), "CNI_COMMAND=ADD"); r.exit != 0 || r.stdout != "late" {

@@ -9,15 +9,17 @@ const (
 )
 
 const (
-	version  = 1
-	flagHas  = 1
-	busyCode = 0xffffffff
+	version   = 1
+	flagNetns = 1
+	flagPing  = 2
 )
 
 // Header says what a request holds.
 type Header struct {
 	// Netns tells that the namespace's descriptor is passed along.
 	Netns bool
+	// Ping asks whether the agent is there; nothing follows.
+	Ping bool
 	// Errno is why CNI_NETNS could not be opened, 0 when it was or when there is none.
 	Errno uint16
 	Env   int // bytes
@@ -31,7 +33,10 @@ func (h Header) Size() int { return RequestHeader + h.Env + h.Conf }
 func (h Header) Put(b []byte) {
 	flags := byte(0)
 	if h.Netns {
-		flags = flagHas
+		flags |= flagNetns
+	}
+	if h.Ping {
+		flags |= flagPing
 	}
 	copy(b, "weft")
 	b[4], b[5], b[6], b[7] = version, flags, byte(h.Errno>>8), byte(h.Errno)
@@ -47,7 +52,7 @@ func ParseHeader(b []byte) (Header, error) {
 	if string(b[:4]) != "weft" {
 		return Header{}, ErrMagic
 	}
-	if b[4] != version || b[5]&^flagHas != 0 {
+	if b[4] != version || b[5]&^(flagNetns|flagPing) != 0 {
 		return Header{}, ErrVersion
 	}
 	env, conf := get32(b[8:]), get32(b[12:])
@@ -57,8 +62,10 @@ func ParseHeader(b []byte) (Header, error) {
 	if conf > MaxConf {
 		return Header{}, ErrConf
 	}
-	h := Header{Netns: b[5] == flagHas, Errno: uint16(b[6])<<8 | uint16(b[7]), Env: int(env), Conf: int(conf)}
-	return h, nil
+	return Header{
+		Netns: b[5]&flagNetns != 0, Ping: b[5]&flagPing != 0,
+		Errno: uint16(b[6])<<8 | uint16(b[7]), Env: int(env), Conf: int(conf),
+	}, nil
 }
 
 // Request is a call as it travels.
@@ -118,25 +125,17 @@ func AppendEnv(b []byte, environ []string) []byte {
 
 // Answer is what the header of an answer says.
 type Answer struct {
-	Busy bool
 	Exit int // exit code
 	Len  int // bytes that follow
 }
 
 // AppendAnswer appends a whole answer.
 func AppendAnswer(b []byte, exit int, stdout []byte) []byte {
-	return append(answerHeader(b, uint32(exit)&0xff, len(stdout)), stdout...)
-}
-
-// AppendBusy appends the word "accepted, still working".
-func AppendBusy(b []byte) []byte { return answerHeader(b, busyCode, 0) }
-
-func answerHeader(b []byte, code uint32, length int) []byte {
 	var h [AnswerHeader]byte
 	copy(h[:], "WEFT")
-	put32(h[4:], code)
-	put32(h[8:], uint32(length))
-	return append(b, h[:]...)
+	put32(h[4:], uint32(exit)&0xff)
+	put32(h[8:], uint32(len(stdout)))
+	return append(append(b, h[:]...), stdout...)
 }
 
 // ParseAnswer reads the header of an answer.
@@ -148,12 +147,10 @@ func ParseAnswer(b []byte) (Answer, error) {
 		return Answer{}, ErrMagic
 	}
 	code, length := get32(b[4:]), get32(b[8:])
-	switch {
-	case code == busyCode && length == 0:
-		return Answer{Busy: true}, nil
-	case code > 0xff:
+	if code > 0xff {
 		return Answer{}, ErrVersion
-	case length > MaxAnswer:
+	}
+	if length > MaxAnswer {
 		return Answer{}, ErrAnswer
 	}
 	return Answer{Exit: int(code), Len: int(length)}, nil

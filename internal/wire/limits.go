@@ -9,17 +9,16 @@ const (
 	MaxAnswer = 8 << 20  // bytes of stdout
 )
 
-// How long each side waits, in milliseconds.
+// How long weft-cni waits, in milliseconds. All but the last together stay below a second.
 const (
 	// ConnectMillis bounds connecting and handing over.
 	ConnectMillis = 250
-	// AcceptMillis bounds the wait for the first sign of an agent: its answer, or "busy". After it the agent counts as
-	// away.
-	AcceptMillis = 500
-	// BusyMillis is when an agent that has no answer yet says "busy"; well below AcceptMillis.
-	BusyMillis = 100
-	// CallMillis bounds a whole call after "busy". Kubelet gives a sandbox 2 to 4 minutes; an agent that needs more than
-	// one to attach a pod is better asked again.
+	// AnswerMillis is how long a call may take before weft-cni asks whether the agent is there at all.
+	AnswerMillis = 300
+	// PingMillis bounds the answer to that.
+	PingMillis = 250
+	// CallMillis bounds a whole call. Kubelet gives a sandbox 2 to 4 minutes; an agent that needs more than one to attach
+	// a pod is better asked again.
 	CallMillis = 60_000
 )
 

@@ -48,7 +48,7 @@ func TestRequestLimits(t *testing.T) {
 		"empty":   {nil, ErrShort},
 		"foreign": {[]byte("GET / HTTP/1.1\r\n\r\n"), ErrMagic},
 		"version": {append([]byte("weft\x02"), make([]byte, 11)...), ErrVersion},
-		"flags":   {append([]byte("weft\x01\x80"), make([]byte, 10)...), ErrVersion},
+		"flags":   {append([]byte("weft\x01\x84"), make([]byte, 10)...), ErrVersion},
 		"env":     {head(Header{Env: MaxEnv + 1}), ErrEnv},
 		"conf":    {head(Header{Conf: MaxConf + 1}), ErrConf},
 		"cut":     {head(Header{Conf: 1}), ErrShort},
@@ -65,12 +65,17 @@ func TestAnswerTravels(t *testing.T) {
 	for _, exit := range []int{0, 1, 255} {
 		b := AppendAnswer(nil, exit, []byte("out"))
 		a, err := ParseAnswer(b)
-		if err != nil || a.Busy || a.Exit != exit || string(b[AnswerHeader:][:a.Len]) != "out" {
+		if err != nil || a.Exit != exit || string(b[AnswerHeader:][:a.Len]) != "out" {
 			t.Errorf("exit %d: got %+v, %v", exit, a, err)
 		}
 	}
-	if a, err := ParseAnswer(AppendBusy(nil)); err != nil || !a.Busy {
-		t.Errorf("busy: got %+v, %v", a, err)
+	for want, b := range map[error][]byte{
+		ErrShort: nil, ErrMagic: []byte("weft\x01\x00\x00\x00\x00\x00\x00\x00"), ErrVersion: []byte("WEFT\x00\x00\x01\x00\x00\x00\x00\x00"),
+		ErrAnswer: []byte("WEFT\x00\x00\x00\x00\xff\x00\x00\x00"),
+	} {
+		if _, err := ParseAnswer(b); !errors.Is(err, want) {
+			t.Errorf("%q: got %v, want %v", b, err, want)
+		}
 	}
 }
 
@@ -175,7 +180,6 @@ func FuzzRequest(f *testing.F) {
 
 func FuzzAnswer(f *testing.F) {
 	f.Add(AppendAnswer(nil, 1, []byte("{}")))
-	f.Add(AppendBusy(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, err := ParseAnswer(b)
 		if err == nil && (a.Len < 0 || a.Len > MaxAnswer || a.Exit < 0 || a.Exit > 255) {
