@@ -52,10 +52,8 @@ type Peer struct {
 
 // BridgeAttrs are the attributes of a bridge device (IFLA_BR_*).
 type BridgeAttrs struct {
-	VlanFiltering *bool `json:"vlanFiltering,omitempty"`
-	McastSnooping *bool `json:"mcastSnooping,omitempty"`
-	// McastQuerier lets the bridge ask for multicast listeners itself; without a querier a snooping bridge floods.
-	McastQuerier   *bool `json:"mcastQuerier,omitempty"`
+	VlanFiltering  *bool `json:"vlanFiltering,omitempty"`
+	McastSnooping  *bool `json:"mcastSnooping,omitempty"`
 	GroupFwdMask   *int  `json:"groupFwdMask,omitempty"`
 	AgeingTimeSecs *int  `json:"ageingTimeSecs,omitempty"`
 }
@@ -92,7 +90,6 @@ func (l Link) String() string {
 	if l.Bridge != nil {
 		flag(&b, "vlan_filtering", l.Bridge.VlanFiltering)
 		flag(&b, "mcast_snooping", l.Bridge.McastSnooping)
-		flag(&b, "mcast_querier", l.Bridge.McastQuerier)
 		number(&b, "group_fwd_mask", l.Bridge.GroupFwdMask)
 		number(&b, "ageing_time", l.Bridge.AgeingTimeSecs)
 	}
