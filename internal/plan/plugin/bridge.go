@@ -81,6 +81,10 @@ func (b Bridge) Plan(in Input) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
+	quietly := c.IsGateway && mac.IsZero() && a.known()
+	if mac.IsZero() && a.known() {
+		mac = portMAC(c.Name, a.ips[0].Address.Addr())
+	}
 	ends := newPair(in.Request, c.MTU, mac)
 	ends.host.Master = c.Name
 	if c.HairpinMode {
@@ -91,7 +95,8 @@ func (b Bridge) Plan(in Input) (Step, error) {
 	if f.Host.Addrs, err = c.gatewayAddrs(in, gateways); err != nil {
 		return Step{}, err
 	}
-	c.settings(in, &f, a, gateways)
+	c.hostSettings(in, &f, gateways)
+	c.podSettings(in, &f, a, quietly)
 	a.ipv6(&f, ends, false)
 	for _, ip := range a.ips {
 		f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{Link: ends.pod.Name, Prefix: ip.Address, NoDAD: ip.Address.Addr().Is6()})
@@ -221,10 +226,9 @@ func inTheWay(gw, old netip.Prefix) bool {
 	return gw.Addr().Is4() || gw.Overlaps(old)
 }
 
-// settings are the sysctls beside those of the port: forwarding where the bridge is a gateway, no router advertisements
-// believed by a bridge that we make, and a gratuitous ARP when the container's end comes up, because its address may have
-// belonged to another MAC a moment ago.
-func (c bridgeConf) settings(in Input, f *state.Fragment, a addressed, gateways []netip.Prefix) {
+// hostSettings are the node's sysctls beside those of the port: no router advertisements believed by a bridge that we
+// make, and forwarding where the bridge is a gateway.
+func (c bridgeConf) hostSettings(in Input, f *state.Fragment, gateways []netip.Prefix) {
 	if !in.Answers[state.Query{Space: state.Host, Link: c.Name}].Found {
 		f.Host.Sysctls = append(f.Host.Sysctls,
 			state.Sysctl{Name: "net/ipv6/conf/" + c.Name + "/accept_ra", Value: "0", IfPresent: true, Shared: true})
@@ -234,9 +238,19 @@ func (c bridgeConf) settings(in Input, f *state.Fragment, a addressed, gateways 
 		v4, v6 = v4 || gw.Addr().Is4(), v6 || gw.Addr().Is6()
 	}
 	f.Host.Sysctls = append(f.Host.Sysctls, forwarding(v4, v6)...)
-	if a.v4 {
+}
+
+// podSettings keep the container from what goes to every port of the bridge. A gratuitous ARP when its end comes up is
+// needed where others may know its address by another MAC: not when the MAC comes from the address and the bridge, not
+// a machine elsewhere, is the gateway. Then nobody sends router advertisements either, and asking for them is vain.
+func (c bridgeConf) podSettings(in Input, f *state.Fragment, a addressed, quietly bool) {
+	name := in.Request.IfName
+	if a.v4 && !quietly {
+		f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{Name: "net/ipv4/conf/" + name + "/arp_notify", Value: "1"})
+	}
+	if a.v6 && c.IsGateway {
 		f.Pod.Sysctls = append(f.Pod.Sysctls,
-			state.Sysctl{Name: "net/ipv4/conf/" + in.Request.IfName + "/arp_notify", Value: "1"})
+			state.Sysctl{Name: "net/ipv6/conf/" + name + "/router_solicitations", Value: "0", IfPresent: true})
 	}
 }
 

@@ -5,6 +5,7 @@ package plugin
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"net/netip"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
@@ -41,6 +42,12 @@ func seed(r model.Request) string { return r.ContainerID + "/" + r.IfName }
 
 // podMAC chooses the hardware address of the container's end.
 func podMAC(r model.Request) state.MAC { return state.SeedMAC(seed(r) + "/pod/mac") }
+
+// portMAC chooses the hardware address of the container's end on a bridge from its address: when the address is given to
+// another container, what the others know about it stays true, and nobody needs to be told.
+func portMAC(bridge string, addr netip.Addr) state.MAC {
+	return state.SeedMAC("bridge/" + bridge + "/" + addr.String() + "/mac")
+}
 
 // hostMAC chooses the hardware address of the node's end. It begins with fe, so that it is never the lowest on a bridge:
 // a bridge whose address nobody set takes the lowest one of its ports, and would change it as they come and go.

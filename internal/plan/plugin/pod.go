@@ -36,6 +36,9 @@ func fromIPAM(conf model.PluginConf, result *model.Result) (addressed, error) {
 	return a, nil
 }
 
+// known tells whether there is any address.
+func (a *addressed) known() bool { return len(a.ips) > 0 }
+
 func (a *addressed) add(ip model.IP) {
 	a.ips = append(a.ips, ip)
 	if ip.Address.Addr().Is4() {
