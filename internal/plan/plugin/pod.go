@@ -76,7 +76,9 @@ func (a *addressed) podRoutes(link string) []state.Route {
 			scope := state.Scope(*r.Scope)
 			route.Scope = &scope
 		}
-		same := func(o state.Route) bool { return o.Dst == route.Dst && o.Metric == route.Metric && o.Table == route.Table }
+		same := func(o state.Route) bool {
+			return o.Dst == route.Dst && o.Metric == route.Metric && o.Table == route.Table
+		}
 		if !slices.ContainsFunc(out, same) {
 			out = append(out, route)
 		}
