@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"testing"
+
+	"github.com/weft-net/weft/internal/state"
+)
+
+// FuzzRule: whatever text compiles has one spelling of its own, and that spelling means the same expressions.
+func FuzzRule(f *testing.F) {
+	for _, t := range []state.Table{masq(), everything(), filter(), plainIP()} {
+		for _, c := range t.Chains {
+			for _, r := range c.Rules {
+				f.Add(r.Text)
+			}
+		}
+	}
+	f.Add("meta nfproto ipv4 meta l4proto tcp ip saddr 1.1.1.1 th dport 0x50 counter accept")
+	f.Add("ip saddr 0.0.0.0/0 ct state established , related accept")
+	house, err := compileTable(everything())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		es, err := house.compileRule(text)
+		if err != nil {
+			return
+		}
+		spelled := decompile(house.family, es)
+		if spelled == foreignRule || spelled == "" {
+			t.Fatalf("%q compiles and does not decompile: %+v", text, es)
+		}
+		again, err := house.compileRule(spelled)
+		if err != nil {
+			t.Fatalf("%q is spelled %q, which does not compile: %v", text, spelled, err)
+		}
+		if twice := decompile(house.family, again); twice != spelled {
+			t.Fatalf("%q is spelled %q, then %q", text, spelled, twice)
+		}
+	})
+}
+
+// FuzzAnswers: whatever bytes come from a socket, reading them ends and does not panic.
+func FuzzAnswers(f *testing.F) {
+	b := &batch{first: 1}
+	t, err := compileTable(everything())
+	if err != nil {
+		f.Fatal(err)
+	}
+	for i, s := range t.sets {
+		b.putSet(t, s, uint32(i))
+		b.putElements(12, t, s, s.elems, len(s.elems))
+	}
+	for _, c := range t.chains {
+		b.putChain(t, c)
+		for _, r := range c.rules {
+			b.putRule(t, c.name, r, 0)
+		}
+	}
+	b.close()
+	f.Add(b.buf)
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		parseAnswers(data, 1, func(a answer) {
+			s, _, _ := decodeSet(a.body)
+			for _, e := range s.joinRanges(decodeElements(a.body)) {
+				s.words(e)
+			}
+			decodeChain(a.fam, a.body)
+			decodeRule(a.fam, a.body)
+		})
+	})
+}
