@@ -22,8 +22,8 @@ type Ask struct {
 	IfName      string
 	// Args are the pairs of CNI_ARGS.
 	Args [][2]string
-	// Held are the addresses that the caller's own memory says this attachment has. Del and Check then look only there;
-	// without them an allocator searches.
+	// Held are the addresses that the caller's own memory says this attachment has. Del then looks only there; without
+	// them an allocator searches.
 	Held []netip.Addr
 }
 

@@ -59,19 +59,29 @@ type reservation struct {
 }
 
 func (d *directory) reservation(owner string) (*reservation, error) {
-	r := &reservation{d: d}
 	fd, err := open(d.path, unix.O_TMPFILE|unix.O_WRONLY, 0o600)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-		r.named = filepath.Join(d.path, unfinished)
-		fd, err = open(r.named, unix.O_CREAT|unix.O_TRUNC|unix.O_WRONLY, 0o600)
+	for _, lacks := range []error{unix.EOPNOTSUPP, unix.EISDIR, unix.EINVAL, unix.ENOENT} {
+		if errors.Is(err, lacks) {
+			return d.namedReservation(owner)
+		}
 	}
+	return (&reservation{d: d, fd: fd}).begin(owner, err)
+}
+
+// namedReservation is for file systems that cannot make a file without a name. The directory's lock keeps others from it.
+func (d *directory) namedReservation(owner string) (*reservation, error) {
+	name := filepath.Join(d.path, unfinished)
+	fd, err := open(name, unix.O_CREAT|unix.O_TRUNC|unix.O_WRONLY, 0o600)
+	return (&reservation{d: d, fd: fd, named: name}).begin(owner, err)
+}
+
+func (r *reservation) begin(owner string, err error) (*reservation, error) {
 	if err != nil {
-		return nil, broken(d.path, err)
+		return nil, broken(r.d.path, err)
 	}
-	r.fd = fd
-	if err := writeAll(fd, owner); err != nil {
+	if err := writeAll(r.fd, owner); err != nil {
 		r.close()
-		return nil, broken(d.path, err)
+		return nil, broken(r.d.path, err)
 	}
 	return r, nil
 }

@@ -110,7 +110,7 @@ func TestBesideTheReferencePlugin(t *testing.T) {
 // plugin goes on from there.
 func TestKilledAtRandom(t *testing.T) {
 	if dir := os.Getenv("WEFT_TEST_ALLOCATE"); dir != "" {
-		allocateForever(dir)
+		allocateForever(t, dir)
 	}
 	dir := t.TempDir()
 	hits := 0
@@ -156,13 +156,12 @@ func TestKilledAtRandom(t *testing.T) {
 	}
 }
 
-func allocateForever(dir string) {
+func allocateForever(t *testing.T, dir string) {
 	a := New(Config{DataDir: dir, CallerKnows: true})
 	for i := 0; ; i++ {
 		_, err := a.Add(context.Background(), ask(section(`{"type":"host-local","subnet":"10.0.0.0/8"}`), fmt.Sprintf("r%s-%d", os.Getenv("WEFT_TEST_ROUND"), i)))
 		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			t.Fatal(err)
 		}
 		time.Sleep(200 * time.Microsecond)
 	}
