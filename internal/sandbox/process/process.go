@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package process identifies and ends processes that this program did not necessarily start itself. A process is known
+// by number and start time, so that a number the kernel gave away again never hits a stranger; signals go through a
+// pidfd for the same reason.
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ID is a process: its number, and when it was started.
+type ID struct {
+	PID int `json:"pid"`
+	// Start is in clock ticks since boot.
+	Start uint64 `json:"start"`
+}
+
+// Read finds the process that has the number now. A zombie counts as gone.
+func Read(pid int) (ID, bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ID{}, false
+	}
+	// The name stands in parentheses and may hold anything.
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
+		return ID{}, false
+	}
+	start, err := strconv.ParseUint(f[19], 10, 64)
+	return ID{PID: pid, Start: start}, err == nil
+}
+
+// Alive tells whether the process still runs.
+func (id ID) Alive() bool {
+	now, ok := Read(id.PID)
+	return ok && id.PID > 0 && now.Start == id.Start
+}
+
+// Open opens a pidfd of the process; os.ErrProcessDone when it is gone. The caller closes it.
+func (id ID) Open() (int, error) {
+	if id.PID <= 0 {
+		return -1, os.ErrProcessDone
+	}
+	fd, err := unix.PidfdOpen(id.PID, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return -1, os.ErrProcessDone
+	}
+	if err != nil {
+		return -1, fmt.Errorf("process %d: %w", id.PID, err)
+	}
+	if !id.Alive() {
+		_ = unix.Close(fd)
+		return -1, os.ErrProcessDone
+	}
+	return fd, nil
+}
+
+// Signal sends a signal. A process that is gone is no error.
+func (id ID) Signal(sig unix.Signal) error {
+	fd, err := id.Open()
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("process %d: %v: %w", id.PID, sig, err)
+	}
+	return nil
+}
+
+// Wait waits until the process is gone.
+func (id ID) Wait(ctx context.Context) error {
+	for wait := time.Millisecond; id.Alive(); wait = min(2*wait, 20*time.Millisecond) {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("process %d still runs: %w", id.PID, ctx.Err())
+		case <-time.After(wait):
+		}
+	}
+	return nil
+}
+
+// End asks the process to end and kills it when the grace period is over, or ctx. It returns when the process is gone.
+func (id ID) End(ctx context.Context, grace time.Duration) error {
+	if grace > 0 {
+		if err := id.Signal(unix.SIGTERM); err != nil {
+			return err
+		}
+		soft, cancel := context.WithTimeout(ctx, grace)
+		err := id.Wait(soft)
+		cancel()
+		if err == nil {
+			return nil
+		}
+	}
+	if err := id.Signal(unix.SIGKILL); err != nil {
+		return err
+	}
+	hard, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	return id.Wait(hard)
+}
+
+// Marked finds the processes that were started with the environment variable.
+func Marked(name, value string) ([]ID, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("processes: %w", err)
+	}
+	mark := []byte("\x00" + name + "=" + value + "\x00")
+	var out []ID
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		env, err := os.ReadFile("/proc/" + e.Name() + "/environ")
+		if err != nil || !bytes.Contains(append([]byte{0}, env...), mark) {
+			continue
+		}
+		if id, ok := Read(pid); ok {
+			out = append(out, id)
+		}
+	}
+	return out, nil
+}
+
+// KillMarked kills what Marked finds until it finds nothing.
+func KillMarked(ctx context.Context, name, value string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	for {
+		left, err := Marked(name, value)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		for _, id := range left {
+			err = errors.Join(err, id.Signal(unix.SIGKILL))
+		}
+		if err != nil {
+			return err
+		}
+		for _, id := range left {
+			if err := id.Wait(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
