@@ -34,6 +34,11 @@ type Env struct {
 
 type usageError struct{ error }
 
+// exitError is the exit code of a command that weft ran for the user; the command has said what there is to say.
+type exitError struct{ code int }
+
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
 // Run runs the command line and returns the exit code.
 func Run(ctx context.Context, env Env) int {
 	root := newRoot(env)
@@ -41,6 +46,10 @@ func Run(ctx context.Context, env Env) int {
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
+	}
+	var exit exitError
+	if errors.As(err, &exit) {
+		return exit.code
 	}
 	msg := err.Error()
 	var fault *model.Fault
@@ -76,6 +85,6 @@ func newRoot(env Env) *cobra.Command {
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newBenchCmd(env), newCNICmd(env))
+	root.AddCommand(newBenchCmd(env), newCNICmd(env), newLabCmd(env))
 	return root
 }

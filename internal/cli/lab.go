@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/lab"
+)
+
+// defaultLabDir is where a lab lives unless --dir says otherwise.
+const defaultLabDir = "/run/weft/lab"
+
+// labFlags are what the verbs of weft lab share.
+type labFlags struct {
+	dir string
+}
+
+func newLabCmd(env Env) *cobra.Command {
+	f := &labFlags{}
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "A whole cluster on this machine, in network namespaces",
+		Long: "A lab is a cluster on one machine: each node is a network namespace with an agent and a sandbox runtime of its\n" +
+			"own; pods run in sandboxes on them. Everything a lab makes is below its state directory (--dir), so several\n" +
+			"labs live beside each other. It needs root, or a shell opened with `unshare -Urnm` and a --dir of your own.",
+		Example: "  weft lab up --nodes 3 --from examples\n  weft lab reach\n  weft lab exec node1 -- ip route\n  weft lab down",
+	}
+	cmd.PersistentFlags().StringVar(&f.dir, "dir", defaultLabDir, "state directory of the lab")
+	cmd.AddCommand(newLabUpCmd(env, f), newLabDownCmd(env, f), newLabStatusCmd(env, f), newLabReachCmd(env, f),
+		newLabExecCmd(env, f), newLabGraphCmd(env, f))
+	return cmd
+}
+
+// say prints progress for people.
+func say(env Env) lab.Progress {
+	return func(format string, args ...any) { fmt.Fprintf(env.Stderr, "weft: "+format+"\n", args...) }
+}
+
+// childEnv is what the processes of a lab get of the environment.
+func childEnv(env Env) []string {
+	var out []string
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "GOCOVERDIR"} {
+		if v := env.Getenv(name); v != "" {
+			out = append(out, name+"="+v)
+		}
+	}
+	return out
+}
+
+func (f *labFlags) view(env Env) (lab.View, error) {
+	d, err := lab.At(f.dir)
+	return lab.View{Dir: d, Self: env.Self, Env: childEnv(env)}, err
+}
+
+// outputFlag adds -o with its allowed values, the first the default.
+func outputFlag(cmd *cobra.Command, values ...string) *string {
+	output := cmd.Flags().StringP("output", "o", values[0], strings.Join(values, " or "))
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if slices.Contains(values, *output) {
+			return nil
+		}
+		return usageError{fmt.Errorf("--output %q is not %s", *output, strings.Join(values, " or "))}
+	}
+	return output
+}
+
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("argument %q is too much", args[0])}
+	}
+	return nil
+}
+
+func newLabUpCmd(env Env, f *labFlags) *cobra.Command {
+	var cidrs, bins []string
+	u := lab.Up{Self: env.Self, Env: childEnv(env), Say: say(env)}
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Bring a lab up",
+		Long: "Makes the nodes and wires, starts the processes and runs the pods of the manifests. What an earlier, killed lab\n" +
+			"left in the state directory is taken away first; when up itself fails or is stopped it leaves nothing behind.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if u.Dir, err = lab.At(f.dir); err != nil {
+				return err
+			}
+			for _, c := range cidrs {
+				p, err := netip.ParsePrefix(strings.TrimSpace(c))
+				if err != nil {
+					return usageError{fmt.Errorf("--cluster-cidr %q is no prefix like 10.42.0.0/16", c)}
+				}
+				u.Spec.ClusterCIDRs = append(u.Spec.ClusterCIDRs, p)
+			}
+			u.BinDirs = append(bins, filepath.Join(filepath.Dir(env.Self), "cni"))
+			return u.Run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&u.Spec.Name, "name", "lab", "name of the lab")
+	flags.IntVar(&u.Spec.Nodes, "nodes", 3, "number of nodes")
+	flags.IntVar(&u.Spec.Wires, "wires", 2, "number of wires that every node is on, as eth0, eth1 …")
+	flags.StringVar(&u.From, "from", "", "directory whose *.yaml manifests (not those of subfolders) make the cluster")
+	flags.StringSliceVar(&cidrs, "cluster-cidr", []string{"10.42.0.0/16", "fd42::/48"}, "prefixes that the pods are numbered from")
+	flags.StringSliceVar(&bins, "cni-bin-dir", nil, "directories of further CNI plugins; a portmap among them serves hostPorts")
+	return cmd
+}
+
+func newLabDownCmd(env Env, f *labFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "Take a lab down: processes, namespaces, mounts and files",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := lab.At(f.dir)
+			if err != nil {
+				return err
+			}
+			return d.Down(cmd.Context(), say(env))
+		},
+	}
+}
+
+func newLabStatusCmd(env Env, f *labFlags) *cobra.Command {
+	var output *string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show nodes, pods and addresses",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v, err := f.view(env)
+			if err != nil {
+				return err
+			}
+			st, err := v.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if *output == "json" {
+				return printJSON(env.Stdout, st)
+			}
+			return printStatus(env, st)
+		},
+	}
+	output = outputFlag(cmd, "text", "json")
+	return cmd
+}
+
+func printStatus(env Env, st lab.Status) error {
+	w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NODE\tADDRESSES\tPODS FROM\tPODS\tAGENT\tSANDBOXES")
+	for _, n := range st.Nodes {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", n.Name, join(n.IPs), join(n.PodCIDRs), n.Pods, n.Agent, n.Sandbox)
+	}
+	if len(st.Pods) > 0 {
+		fmt.Fprintln(w, "\t\t\t\t\t")
+		fmt.Fprintln(w, "POD\tADDRESSES\tNODE\tNETWORK\tSTATE\t")
+	}
+	for _, p := range st.Pods {
+		network, state := "pod", p.State
+		if p.HostNetwork {
+			network = "host"
+		}
+		if !p.Ready {
+			state += ", not ready"
+		}
+		fmt.Fprintf(w, "%s/%s\t%s\t%s\t%s\t%s\t\n", p.Namespace, p.Name, join(p.IPs), p.Node, network, state)
+	}
+	for _, p := range st.Problems {
+		fmt.Fprintf(env.Stderr, "weft: %s\n", p)
+	}
+	return w.Flush()
+}
+
+func join[T fmt.Stringer](in []T) string {
+	var out []string
+	for _, v := range in {
+		out = append(out, v.String())
+	}
+	return strings.Join(out, " ")
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func newLabReachCmd(env Env, f *labFlags) *cobra.Command {
+	var timeout time.Duration
+	var output *string
+	cmd := &cobra.Command{
+		Use:   "reach",
+		Short: "Send packets between all pods and nodes and show who reaches whom",
+		Long: "Sends ICMP, TCP and UDP over IPv4 and IPv6 from every pod and node to every other, and exits with 1 when a\n" +
+			"pair does not reach that should. Nothing has to run in the pods: it listens and sends in their namespaces itself.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v, err := f.view(env)
+			if err != nil {
+				return err
+			}
+			r, err := v.Reach(cmd.Context(), timeout)
+			if err != nil {
+				return err
+			}
+			if *output == "json" {
+				err = printJSON(env.Stdout, r)
+			} else {
+				err = printReach(env.Stdout, r)
+			}
+			if err == nil && !r.OK() {
+				err = reachFault(r)
+			}
+			return err
+		},
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Second, "how long one pair is tried")
+	output = outputFlag(cmd, "text", "json")
+	return cmd
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/lab"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/reach"
+)
+
+// printReach prints who reaches whom as a table, one row for who sends and one column for who answers.
+func printReach(out io.Writer, r reach.Report) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, "\tFROM \\ TO")
+	for i := range r.Names {
+		fmt.Fprintf(w, "\t%d", i+1)
+	}
+	fmt.Fprintln(w)
+	for i, name := range r.Names {
+		fmt.Fprintf(w, "%d\t%s", i+1, name)
+		for j := range r.Names {
+			fmt.Fprintf(w, "\t%s", cellText(i == j, r.Cells[i][j]))
+		}
+		fmt.Fprintln(w)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\n%d of %d pairs reach (ok: ICMP, TCP and UDP in every family that both have)\n", r.Reached, r.Pairs)
+	for _, f := range r.Failed {
+		should := "should not and does not reach"
+		if f.Expected {
+			should = "should reach"
+		}
+		fmt.Fprintf(out, "%s to %s by %s %s: %s\n", f.From, f.To, f.Proto, should, f.Error)
+	}
+	return nil
+}
+
+func cellText(self bool, c reach.Cell) string {
+	switch {
+	case self:
+		return "·"
+	case c.Pairs == 0:
+		return "-"
+	case c.Reached == c.Pairs:
+		return "ok"
+	}
+	return fmt.Sprintf("%d/%d", c.Reached, c.Pairs)
+}
+
+func reachFault(r reach.Report) error {
+	n := 0
+	for _, f := range r.Failed {
+		if f.Expected {
+			n++
+		}
+	}
+	return model.Faultf(model.CodeInternal, "look at `weft lab status`, `weft lab exec NODE -- ip route` and the logs below nodes/",
+		"reach: %d of %d pairs do not reach though they should, and %d reach though they should not", n, r.Pairs, r.Unexpected)
+}
+
+func newLabGraphCmd(env Env, f *labFlags) *cobra.Command {
+	var output *string
+	cmd := &cobra.Command{
+		Use:   "graph",
+		Short: "Draw wires, nodes and pods as dot or SVG",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v, err := f.view(env)
+			if err != nil {
+				return err
+			}
+			m, err := v.Dir.Open()
+			if err != nil {
+				return err
+			}
+			st, err := v.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			d := st.Diagram(m.Layout)
+			text := d.DOT
+			if *output == "svg" {
+				text = d.SVG
+			}
+			_, err = io.WriteString(env.Stdout, text())
+			return err
+		},
+	}
+	output = outputFlag(cmd, "dot", "svg")
+	return cmd
+}
+
+func newLabExecCmd(env Env, f *labFlags) *cobra.Command {
+	var container string
+	cmd := &cobra.Command{
+		Use:   "exec NODE|POD [flags] -- COMMAND [ARG…]",
+		Short: "Run a command in a node's or a pod's namespaces",
+		Long: "Runs a command in the network namespace of a node, or in the namespaces of a pod (NAME or NAMESPACE/NAME). It\n" +
+			"exits as the command does.",
+		Example: "  weft lab exec node1 -- ip route\n  weft lab exec default/web -- ping -c1 10.42.2.2",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 || cmd.ArgsLenAtDash() > 1 {
+				return usageError{errors.New("say where and what: weft lab exec NODE|POD -- COMMAND")}
+			}
+			v, err := f.view(env)
+			if err != nil {
+				return err
+			}
+			st, err := v.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			at, err := st.Find(args[0])
+			if err != nil {
+				return err
+			}
+			return execIn(env, v, at, container, args[1:])
+		},
+	}
+	cmd.Flags().StringVarP(&container, "container", "c", "", "container of the pod; its first one when not given")
+	return cmd
+}
+
+// execIn runs a command where lab.Find found: in a node's network namespace, or through the node's sandbox runtime.
+func execIn(env Env, v lab.View, at lab.Place, container string, argv []string) error {
+	var ns *netns.NS
+	if at.Sandbox == "" {
+		var err error
+		if ns, err = netns.Open(at.Netns); err != nil {
+			return err
+		}
+		defer func() { _ = ns.Close() }()
+	} else {
+		front := append([]string{env.Self, "sandbox", "exec"}, v.Dir.SandboxFlags(at.Node)...)
+		if container != "" {
+			front = append(front, "--container", container)
+		}
+		argv = append(append(front, at.Sandbox, "--"), argv...)
+	}
+	c := exec.Command(argv[0], argv[1:]...)
+	c.Stdin, c.Stdout, c.Stderr, c.Env = env.Stdin, env.Stdout, env.Stderr, os.Environ()
+	err := ns.Do(c.Start)
+	if errors.Is(err, exec.ErrNotFound) {
+		return model.Faultf(model.CodeInvalidConf, "the machine's own programs are what nodes have", "command %q is not on this machine", argv[0])
+	}
+	if err != nil {
+		return fmt.Errorf("run in %s: %w", at.Name, err)
+	}
+	err = c.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exitError{code: max(exit.ExitCode(), 1)}
+	}
+	return err
+}
