@@ -173,3 +173,20 @@ func FuzzResolvConf(f *testing.F) {
 	f.Add("nameserver 10.0.0.1\noptions a b\n")
 	f.Fuzz(func(_ *testing.T, text string) { parseResolvConf(text) })
 }
+
+// BenchmarkAddDel is one address given and taken back, as the agent does it.
+func BenchmarkAddDel(b *testing.B) {
+	a := New(Config{DataDir: b.TempDir(), CallerKnows: true})
+	conf := section(`{"type":"host-local","subnet":"10.1.0.0/16"}`)
+	for b.Loop() {
+		r, err := a.Add(context.Background(), ask(conf, "c1"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		q := ask(conf, "c1")
+		q.Held = []netip.Addr{r.IPs[0].Address.Addr()}
+		if err := a.Del(context.Background(), q); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import "testing"
+
+// BenchmarkBridge is the planning of one port: validate, ask, plan.
+func BenchmarkBridge(b *testing.B) {
+	in := goldens()["bridge-gateway"]
+	in.Request = request()
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := (Bridge{}).Validate(in.Conf); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := (Bridge{}).Observe(in); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := (Bridge{}).Plan(in); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
