@@ -17,11 +17,14 @@ const (
 	MetricMax uint32 = 1 << 25
 )
 
+// Protocol is weft's route protocol number, "w".
+const Protocol uint8 = 0x77
+
 const mainTable = 254
 
-// Owns tells whether a route that has weft's protocol number is one of the mesh's.
+// Owns tells whether a route is one of the mesh's.
 func Owns(r state.Route) bool {
-	return (r.Table == 0 || r.Table == mainTable) && r.Metric >= MetricMin && r.Metric < MetricMax
+	return r.Protocol == Protocol && (r.Table == 0 || r.Table == mainTable) && r.Metric >= MetricMin && r.Metric < MetricMax
 }
 
 // metrics gives each prefix of a cluster a metric of its own. It comes from the prefix alone unless two meet, so that a

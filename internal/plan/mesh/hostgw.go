@@ -41,5 +41,5 @@ func gateway(p *planner, peer model.Node, cidr netip.Prefix) (state.Space, *Prob
 		return state.Space{}, &Problem{[]string{peer.Name}, fmt.Sprintf("node %s: its address %s is no neighbour on %s (%v)", peer.Name, via, u.Link, u.OnLink),
 			"host-gw needs all nodes on one network; put the node there"}
 	}
-	return state.Space{Routes: []state.Route{{Dst: cidr, Gw: via, Link: u.Link, Metric: p.metrics[cidr]}}}, nil
+	return state.Space{Routes: []state.Route{{Dst: cidr, Gw: via, Link: u.Link, Metric: p.metrics[cidr], Protocol: Protocol}}}, nil
 }

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reconcile keeps the node's own namespace as the facts want it: when facts change, when somebody meddles with
+// the kernel, and every few minutes anyway, it plans anew and brings the kernel to the plan.
+//
+// A pass is always whole: all fragments are applied, which writes nothing where the kernel agrees, and then what is of
+// the mesh and in no plan any more is taken away. So it makes no difference whether a peer left a moment ago or while
+// the agent was dead. What is not of the mesh is never touched.
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-net/weft/internal/facts"
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/kernel/watch"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/plan/mesh"
+	"github.com/weft-net/weft/internal/state"
+)
+
+const (
+	// settle is how long to wait after the kernel's first sign of a change, and pace how often such signs may lead to a
+	// pass: pods come and go in bursts, and each is a sign.
+	settle = 50 * time.Millisecond
+	pace   = 300 * time.Millisecond
+	// The wait after a pass that failed doubles from the first to the longest.
+	firstRetry   = 200 * time.Millisecond
+	longestRetry = 30 * time.Second
+	// DefaultFull is how often everything is compared without a reason.
+	DefaultFull = 3 * time.Minute
+)
+
+// Config is what a Reconciler needs.
+type Config struct {
+	Facts *facts.Facts
+	Host  *kernel.Conn
+	// NS is the namespace that Host is in; nil is the process's own.
+	NS   *netns.NS
+	Mesh mesh.Config
+	// StatusFile is where the topology in force is written for `weft mesh`; empty is nowhere.
+	StatusFile string
+	// Full is how often everything is compared without a reason; 0 is DefaultFull.
+	Full  time.Duration
+	Log   *slog.Logger
+	Now   func() time.Time
+	After facts.Clock
+}
+
+// Reconciler keeps the mesh. Run does the work.
+type Reconciler struct {
+	cfg Config
+
+	mu     sync.Mutex
+	status Status
+}
+
+// New makes a reconciler.
+func New(cfg Config) *Reconciler {
+	if cfg.Full == 0 {
+		cfg.Full = DefaultFull
+	}
+	cfg.Log = cfg.Log.With("room", "reconcile")
+	return &Reconciler{cfg: cfg}
+}
+
+// Status is what is in force.
+func (r *Reconciler) Status() Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status
+}
+
+// Run reconciles until ctx ends. What was made stays: packets of pods go on while the agent is away.
+func (r *Reconciler) Run(ctx context.Context) error {
+	if err := r.checkStatusFile(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	signs, err := watch.Signs(ctx, r.cfg.NS, r.concerns)
+	if err != nil {
+		return fmt.Errorf("reconcile: %w", err)
+	}
+	changed, unsubscribe := r.cfg.Facts.Subscribe()
+	defer unsubscribe()
+	l := loop{Reconciler: r, signs: signs, changed: changed, wait: firstRetry}
+	for l.next(ctx) {
+		l.pass(ctx)
+	}
+	return nil
+}
+
+// concerns tells whether a change in the kernel may concern the mesh. The comings and goings of pods do not.
+func (r *Reconciler) concerns(s watch.Sign) bool {
+	switch s.Kind {
+	case watch.Route:
+		return mesh.Owns(state.Route{Protocol: mesh.Protocol, Table: s.Table, Metric: s.Metric}) // whoever put it there
+	case watch.Link:
+		return slices.ContainsFunc(r.Status().Topology.Underlay, func(u mesh.Underlay) bool { return u.Link == s.Link })
+	case watch.Addr:
+		c := r.cfg.Facts.Cluster()
+		return c != nil && slices.ContainsFunc(c.Nodes, func(n model.Node) bool { return n.Name == c.Self && slices.Contains(n.Addrs, s.Addr) })
+	}
+	return true
+}
+
+// loop is what decides when the next pass is due.
+type loop struct {
+	*Reconciler
+	changed <-chan struct{}
+	signs   <-chan struct{}
+	due     <-chan time.Time // after a sign
+	retry   <-chan time.Time // after a failure
+	full    <-chan time.Time
+	wait    time.Duration
+	last    time.Time
+	nodes   []model.Node // of the last pass; nil when it failed
+}
+
+// next waits for a reason to make a pass; false when ctx has ended.
+func (l *loop) next(ctx context.Context) bool {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-l.changed:
+			if l.nodes != nil && slices.EqualFunc(l.nodes, l.cfg.Facts.Cluster().Nodes, sameToMesh) {
+				continue // pods come and go much more often than nodes
+			}
+		case <-l.due:
+		case <-l.retry:
+		case <-l.full:
+		case _, ok := <-l.signs:
+			if !ok {
+				l.signs = nil // ctx ends
+			} else if l.due == nil {
+				l.due = l.cfg.After(max(settle, pace-l.cfg.Now().Sub(l.last)))
+			}
+			continue
+		}
+		l.due = nil
+		return true
+	}
+}
+
+// sameToMesh tells whether nothing that the mesh plans by has changed.
+func sameToMesh(a, b model.Node) bool {
+	return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.PodCIDRs, b.PodCIDRs)
+}
+
+// pass plans and applies.
+func (l *loop) pass(ctx context.Context) {
+	cluster := l.cfg.Facts.Cluster()
+	if cluster == nil {
+		return
+	}
+	status, err := l.reconcile(ctx, cluster)
+	l.last = l.cfg.Now()
+	l.full = l.cfg.After(l.cfg.Full)
+	if ctx.Err() != nil {
+		return
+	}
+	l.tell(status, err)
+	l.retry, l.nodes = nil, nil
+	if err == nil {
+		l.wait, l.nodes = firstRetry, cluster.Nodes
+		return
+	}
+	l.retry = l.cfg.After(l.wait)
+	l.wait = min(2*l.wait, longestRetry)
+}
+
+// reconcile makes one pass. The status says how it went for each fragment; the error is all that failed.
+func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster) (Status, error) {
+	spaces := kernel.Spaces{Host: r.cfg.Host}
+	status := Status{Self: c.Self}
+	answers, err := spaces.Observe(ctx, mesh.Observe(c))
+	if err != nil {
+		return status, fmt.Errorf("observe: %w", err)
+	}
+	status.Topology, err = mesh.Plan(c, r.cfg.Mesh, answers)
+	if err != nil {
+		return status, err
+	}
+	errs := apply(ctx, spaces, &status)
+	if err := r.sweep(ctx, spaces, status.Topology); err != nil {
+		errs = append(errs, err)
+	}
+	return status, errors.Join(errs...)
+}
+
+// apply brings the kernel to all fragments at once; when that fails, to one after the other, so that one peer's trouble
+// is not another's and the status can name it.
+func apply(ctx context.Context, spaces kernel.Spaces, status *Status) []error {
+	all := state.Fragment{Owner: "mesh"}
+	fragments := status.Topology.Fragments()
+	for _, f := range fragments {
+		all.Merge(f)
+	}
+	together := spaces.Apply(ctx, all)
+	var errs []error
+	for _, f := range fragments {
+		s := FragmentStatus{Owner: f.Owner, OK: true}
+		if together != nil {
+			if err := spaces.Apply(ctx, f); err != nil {
+				s.OK, s.Error = false, err.Error()
+				errs = append(errs, fmt.Errorf("%s: %w", f.Owner, err))
+			}
+		}
+		status.Fragments = append(status.Fragments, s)
+	}
+	return errs
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/mesh"
+)
+
+// StatusFile is the name of the status file in an agent's state directory.
+const StatusFile = "mesh.json"
+
+// refresh is how old an unchanged status file may get before its time is renewed.
+const refresh = time.Minute
+
+// Status is what is in force on a node. Its JSON keys are stable.
+type Status struct {
+	Self string `json:"self"`
+	// Time is when the kernel was last compared with the plan.
+	Time     time.Time     `json:"time"`
+	Topology mesh.Topology `json:"topology"`
+	// Fragments says of each fragment whether the kernel agrees with it.
+	Fragments []FragmentStatus `json:"fragments"`
+	// Error is why the last pass did not succeed; then what was in force before may still be.
+	Error string `json:"error,omitempty"`
+}
+
+// FragmentStatus is the state of one fragment.
+type FragmentStatus struct {
+	Owner string `json:"owner"`
+	OK    bool   `json:"ok"`
+	Error string `json:"error,omitempty"`
+}
+
+// tell logs what is new about a status and writes it down.
+func (r *Reconciler) tell(s Status, err error) {
+	s.Time = r.cfg.Now()
+	if err != nil {
+		s.Error = err.Error()
+	}
+	old := r.Status()
+	if s.Topology.Self == "" { // no plan could be made: the last one is in force
+		s.Topology, s.Fragments = old.Topology, old.Fragments
+	}
+	if s.Error != "" && s.Error != old.Error {
+		r.cfg.Log.Error("the mesh is not as it should be", "error", err)
+	}
+	if s.Error == "" && old.Error != "" {
+		r.cfg.Log.Info("the mesh is as it should be again")
+	}
+	known := map[string]bool{}
+	for _, p := range old.Topology.Problems {
+		known[p.String()] = true
+	}
+	for _, p := range s.Topology.Problems {
+		if !known[p.String()] {
+			r.cfg.Log.Warn("mesh: left out", "problem", p.Message, "hint", p.Hint)
+		}
+	}
+	if old.Self == "" || !reflect.DeepEqual(old.Topology, s.Topology) {
+		r.cfg.Log.Info("mesh", "peers", len(s.Topology.Peers), "problems", len(s.Topology.Problems))
+	}
+	same := old
+	same.Time = s.Time
+	if reflect.DeepEqual(same, s) && s.Time.Sub(old.Time) < refresh {
+		return
+	}
+	r.mu.Lock()
+	r.status = s
+	r.mu.Unlock()
+	if r.cfg.StatusFile == "" {
+		return
+	}
+	if err := s.write(r.cfg.StatusFile); err != nil {
+		r.cfg.Log.Error("status file", "error", err)
+	}
+}
+
+// checkStatusFile finds out before anything is changed whether the status can be written.
+func (r *Reconciler) checkStatusFile() error {
+	if r.cfg.StatusFile == "" {
+		return nil
+	}
+	dir := filepath.Dir(r.cfg.StatusFile)
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		var f *os.File
+		if f, err = os.CreateTemp(dir, ".mesh-*.tmp"); err == nil {
+			err = errors.Join(f.Close(), os.Remove(f.Name()))
+		}
+	}
+	if err != nil {
+		return model.Faultf(model.CodeIO, "make the directory writable or choose another", "state directory %q: %w", dir, err)
+	}
+	return nil
+}
+
+// write replaces the file.
+func (s Status) write(path string) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, append(b, '\n'), 0o644); err != nil {
+		_ = os.Remove(tmp)
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// ReadStatus reads what an agent wrote into its state directory.
+func ReadStatus(stateDir string) (Status, error) {
+	path := filepath.Join(stateDir, StatusFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Status{}, model.Faultf(model.CodeNotAvailable, "give the --state-dir of an agent that runs with --store-dir",
+			"%s: no agent has written down a mesh there: %w", path, err)
+	}
+	if err != nil {
+		return Status{}, model.Faultf(model.CodeIO, "run it as the agent's user", "mesh status: %w", err)
+	}
+	var s Status
+	if err := json.Unmarshal(b, &s); err != nil {
+		return s, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
