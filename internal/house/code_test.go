@@ -107,18 +107,21 @@ func checkExit(tree []*source) []breach {
 // clockRooms may ask the machine for the time or for randomness, each for a reason.
 func clockRooms() map[string]string {
 	return map[string]string{
-		"cmd":               "hands the clock in",
-		"internal/cli":      "hands the clock in",
-		"internal/bench":    "measures time",
-		"internal/lab":      "waits for other processes with a deadline",
-		"internal/reach":    "deadlines of probes",
-		"internal/nettest":  "tests only",
-		"internal/netns":    "nothing but waits",
-		"test":              "tests only",
-		"internal/kernel":   "deadlines of sockets; the kernel has one clock",
-		"internal/shim":     "deadlines of sockets; starts once a call",
-		"internal/wire":     "deadlines of sockets",
-		"internal/watchdog": "measures time",
+		"cmd":                        "hands the clock in",
+		"internal/cli":               "hands the clock in",
+		"internal/bench":             "measures time",
+		"internal/conformance":       "measures time",
+		"internal/lab":               "waits for other processes with a deadline",
+		"internal/reach":             "deadlines of probes",
+		"internal/nettest":           "tests only",
+		"internal/kernel":            "deadlines of sockets",
+		"internal/shim":              "deadlines of sockets; starts once for each call",
+		"internal/wire":              "deadlines of sockets",
+		"internal/cniserver":         "how long a call took; how old a file is by the file system's clock",
+		"internal/store/dir":         "how old a file is by the file system's clock",
+		"internal/sandbox/process":   "waits for a lock with a deadline",
+		"internal/sandbox/container": "a monitor is a process of its own that writes times into logs",
+		"test":                       "tests only",
 	}
 }
 
