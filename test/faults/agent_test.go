@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/ledger"
+)
+
+// agent is an agent's process.
+type agent struct {
+	w    *world
+	dir  string
+	cmd  *exec.Cmd
+	in   *json.Encoder
+	pipe io.Closer
+	out  *json.Decoder
+}
+
+// start starts an agent, which recovers before it answers.
+func (w *world) start(dir string) *agent {
+	w.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), agentVar+"="+dir)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	a := &agent{w: w, dir: dir, cmd: cmd, in: json.NewEncoder(in), pipe: in, out: json.NewDecoder(out)}
+	w.t.Cleanup(a.stop)
+	var hello reply
+	if err := a.out.Decode(&hello); err != nil || hello.Err != "" {
+		w.t.Fatalf("agent: recover: %v %s", err, hello.Err)
+	}
+	return a
+}
+
+// ask gives an order; ok is false when the agent died over it.
+func (a *agent) ask(o order) (reply, bool) {
+	a.w.t.Helper()
+	o.BinDir = a.w.bin
+	var r reply
+	if err := a.in.Encode(o); err != nil {
+		return r, false
+	}
+	timer := time.AfterFunc(time.Minute, func() { _ = a.cmd.Process.Kill() })
+	defer timer.Stop()
+	if err := a.out.Decode(&r); err != nil {
+		return r, false
+	}
+	return r, true
+}
+
+func (a *agent) must(o order) reply {
+	a.w.t.Helper()
+	r, ok := a.ask(o)
+	if !ok || r.Err != "" {
+		a.w.t.Fatalf("%s %s: answered %v: %s", o.Verb, o.ID, ok, r.Err)
+	}
+	return r
+}
+
+// stop ends the agent as SIGTERM would, and waits.
+func (a *agent) stop() {
+	_ = a.pipe.Close()
+	timer := time.AfterFunc(20*time.Second, func() { _ = a.cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = a.cmd.Wait()
+}
+
+// empty checks that a stopped agent's ledger holds nothing.
+func (a *agent) empty(what string) {
+	a.w.t.Helper()
+	l, err := ledger.Open(a.dir)
+	if err != nil {
+		a.w.t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if list, err := l.List(); err != nil || len(list) != 0 {
+		a.w.t.Fatalf("%s: ledger: %d records, %v", what, len(list), err)
+	}
+}
+
+// lists are configurations of an agent: whole, and cut by foreign plugins.
+func (w *world) lists() map[string]string {
+	inner := func(typ string) string {
+		return strings.Replace(w.conf(typ), `"cniVersion":"1.1.0","name":"faulty",`, "", 1)
+	}
+	mark := fmt.Sprintf(`{"type":%q,"marks":%q}`, marker, w.marks)
+	list := func(plugins ...string) string {
+		return fmt.Sprintf(`{"cniVersion":"1.1.0","name":"faulty","plugins":[%s]}`, strings.Join(plugins, ","))
+	}
+	return map[string]string{
+		"bridge":              list(inner("bridge")),
+		"ptp":                 list(inner("ptp")),
+		"bridge, foreign, lo": list(inner("bridge"), mark, `{"type":"loopback"}`),
+	}
+}
+
+// An agent killed at any step undoes, when it is started again, what it had not finished.
+func TestAgentKilledAtEveryStep(t *testing.T) {
+	for name := range newWorld(t).lists() {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			conf := w.lists()[name]
+			before := look(t, w.dirs()...)
+			dir := t.TempDir()
+			first := w.pod()
+			a := w.start(dir)
+			steps := map[string]int{}
+			for _, verb := range []string{"ADD", "DEL"} {
+				steps[verb] = a.must(order{Verb: verb, ID: first.id, Netns: first.netns, Conf: conf, How: "count"}).Steps
+			}
+			a.stop()
+			same(t, "ADD and DEL", before, w.dirs()...)
+			kills, hits := 0, 0
+			for verb, n := range steps {
+				for k := 1; k <= n; k++ {
+					a := w.start(dir)
+					p := w.pod()
+					o := order{Verb: verb, ID: p.id, Netns: p.netns, Conf: conf}
+					if verb == "DEL" {
+						add := o
+						add.Verb = "ADD"
+						a.must(add)
+					}
+					o.How, o.At = "kill", k
+					kills++
+					if _, answered := a.ask(o); !answered {
+						hits++
+					}
+					waitDeath(t, a)
+					if k%2 == 0 {
+						w.kill(p)
+					}
+					what := fmt.Sprintf("%s killed at step %d of %d", verb, k, n)
+					a = w.start(dir)
+					if verb == "DEL" && k == 1 {
+						o.How = ""
+						a.must(o) // nothing has begun: the attachment is whole
+					}
+					a.stop()
+					same(t, what, before, w.dirs()...)
+					a.empty(what)
+					w.kill(p)
+				}
+			}
+			t.Logf("%d steps of ADD, %d of DEL: %d kills, %d before the answer", steps["ADD"], steps["DEL"], kills, hits)
+			if hits < kills/4 {
+				t.Errorf("only %d of %d kills hit a live call", hits, kills)
+			}
+		})
+	}
+}
+
+func waitDeath(t testing.TB, a *agent) {
+	t.Helper()
+	dead := make(chan struct{})
+	go func() { _, _ = a.cmd.Process.Wait(); close(dead) }()
+	select {
+	case <-dead:
+	case <-time.After(20 * time.Second):
+		_ = a.cmd.Process.Kill()
+		t.Fatal("the agent was not killed at the step")
+	}
+}
+
+// An error at any step of ADD is undone by that ADD.
+func TestAgentFailsAtEveryStep(t *testing.T) {
+	for name := range newWorld(t).lists() {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			conf := w.lists()[name]
+			before := look(t, w.dirs()...)
+			a := w.start(t.TempDir())
+			first := w.pod()
+			o := order{Verb: "ADD", ID: first.id, Netns: first.netns, Conf: conf, How: "count"}
+			n := a.must(o).Steps
+			o.Verb = "DEL"
+			a.must(o)
+			for k := 1; k <= n; k++ {
+				p := w.pod()
+				r, ok := a.ask(order{Verb: "ADD", ID: p.id, Netns: p.netns, Conf: conf, How: "error", At: k})
+				if !ok || !strings.Contains(r.Err, errStep.Error()) {
+					t.Fatalf("ADD with an error at step %d of %d: %v %s", k, n, ok, r.Err)
+				}
+				same(t, fmt.Sprintf("ADD failed at step %d of %d", k, n), before, w.dirs()...)
+				w.kill(p)
+			}
+			a.stop()
+			a.empty("after failed ADDs")
+		})
+	}
+}
+
+// An agent killed at random moments leaves nothing.
+func TestAgentKilledAtRandom(t *testing.T) {
+	kills := 200
+	if testing.Short() {
+		kills = 30
+	}
+	w := newWorld(t)
+	conf := w.lists()["bridge, foreign, lo"]
+	before := look(t, w.dirs()...)
+	dir := t.TempDir()
+	p := w.pod()
+	a := w.start(dir)
+	took := map[string]time.Duration{}
+	for _, verb := range []string{"ADD", "DEL"} {
+		start := time.Now()
+		a.must(order{Verb: verb, ID: p.id, Netns: p.netns, Conf: conf})
+		took[verb] = time.Since(start)
+	}
+	hits := 0
+	for i := range kills {
+		p := w.pod()
+		o := order{Verb: "ADD", ID: p.id, Netns: p.netns, Conf: conf}
+		if i%2 == 1 {
+			a.must(o)
+			o.Verb = "DEL"
+		}
+		process := a.cmd.Process
+		time.AfterFunc(rand.N(took[o.Verb]), func() { _ = process.Kill() })
+		if _, answered := a.ask(o); !answered {
+			hits++
+		}
+		waitDeath(t, a)
+		if i%4 >= 2 {
+			w.kill(p)
+		}
+		a = w.start(dir)
+		o.Verb = "DEL"
+		a.must(o)
+		w.kill(p)
+		if i%10 == 9 || i == kills-1 {
+			a.stop()
+			same(t, fmt.Sprintf("kill %d", i), before, w.dirs()...)
+			a.empty(fmt.Sprintf("kill %d", i))
+			a = w.start(dir)
+		}
+	}
+	t.Logf("%d kills, %d hit a live call", kills, hits)
+	if hits < kills/4 {
+		t.Errorf("only %d of %d kills hit a live call", hits, kills)
+	}
+}

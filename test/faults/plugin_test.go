@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// world is a node with weft's plugins in a directory of their own.
+type world struct {
+	t       testing.TB
+	bin     string // plugins
+	data    string // host-local's files
+	journal string
+	marks   string
+	nets    string // container namespaces
+	n       int
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	dir := t.TempDir()
+	w := &world{t: t, bin: dir + "/bin", data: dir + "/data", journal: dir + "/journal", marks: dir + "/marks", nets: dir + "/netns"}
+	for _, d := range []string{w.bin, w.data, w.marks} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bridge", "ptp", "loopback", marker} {
+		if err := os.Symlink(self, filepath.Join(w.bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// dirs are where files may be left.
+func (w *world) dirs() []string { return []string{w.data, w.journal, w.marks} }
+
+// conf is a configuration of one of weft's interface plugins, with everything that leaves something behind.
+func (w *world) conf(typ string) string {
+	return fmt.Sprintf(`{"cniVersion":"1.1.0","name":"faulty","type":%q,"bridge":"wbr0","isDefaultGateway":true,"ipMasq":true,
+"ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.77.0.0/24"}],[{"subnet":"fd77::/112"}]],"routes":[{"dst":"0.0.0.0/0"}]}}`, typ, w.data)
+}
+
+// pod is a container that is attached.
+type pod struct {
+	id, netns string
+	ns        *netns.NS
+}
+
+func (w *world) pod() *pod {
+	w.t.Helper()
+	w.n++
+	p := &pod{id: fmt.Sprintf("pod%d", w.n), netns: filepath.Join(w.nets, strconv.Itoa(w.n))}
+	var err error
+	if p.ns, err = netns.New(p.netns); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { w.kill(p) })
+	return p
+}
+
+// kill takes the pod's namespace away; a second time does nothing.
+func (w *world) kill(p *pod) {
+	if p.ns == nil {
+		return
+	}
+	if err := errors.Join(p.ns.Close(), netns.Remove(p.netns)); err != nil {
+		w.t.Error(err)
+	}
+	p.ns = nil
+}
+
+// outcome is how a call ended.
+type outcome struct {
+	stdout, stderr string
+	killed         bool
+	err            error
+}
+
+// fault says where a call is to fail; the zero value nowhere.
+type fault struct {
+	how string
+	at  int
+	// after kills the call after a time, and quarter-way calls count as missed.
+	after time.Duration
+}
+
+func (w *world) call(verb, conf string, p *pod, f fault) outcome {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	typ, _, _ := strings.Cut(conf[strings.Index(conf, `"type":"`)+8:], `"`)
+	cmd := exec.CommandContext(ctx, filepath.Join(w.bin, typ))
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_PATH="+w.bin, "WEFT_JOURNAL_DIR="+w.journal,
+		howVar+"="+f.how, stepVar+"="+strconv.Itoa(f.at))
+	if p != nil {
+		cmd.Env = append(cmd.Env, "CNI_CONTAINERID="+p.id, "CNI_IFNAME=eth0", "CNI_NETNS="+p.netns)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(conf), &stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	if f.after > 0 {
+		timer := time.AfterFunc(f.after, func() { _ = cmd.Process.Signal(syscall.SIGKILL) })
+		defer timer.Stop()
+	}
+	err := cmd.Wait()
+	o := outcome{stdout: stdout.String(), stderr: stderr.String(), err: err}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		o.killed = exit.Sys().(syscall.WaitStatus).Signaled()
+	}
+	return o
+}
+
+// must is a call that has to succeed.
+func (w *world) must(verb, conf string, p *pod) outcome {
+	w.t.Helper()
+	o := w.call(verb, conf, p, fault{})
+	if o.err != nil {
+		w.t.Fatalf("%s %s: %v %s %s", verb, p.id, o.err, o.stdout, o.stderr)
+	}
+	return o
+}
+
+// count is how many steps a call has.
+func (w *world) count(verb, conf string, p *pod) int {
+	w.t.Helper()
+	o := w.call(verb, conf, p, fault{how: "count"})
+	n, err := strconv.Atoi(o.stderr)
+	if o.err != nil || err != nil || n == 0 {
+		w.t.Fatalf("count %s: %v %s %s", verb, o.err, o.stdout, o.stderr)
+	}
+	return n
+}
+
+// gc is a configuration for GC with no valid attachment.
+func gc(conf string) string {
+	return strings.Replace(conf, "{", `{"cni.dev/valid-attachments":[],`, 1)
+}
