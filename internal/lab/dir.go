@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
 // Dir is a lab's state directory, an absolute path.
@@ -96,20 +98,7 @@ func (d Dir) read() (Marker, error) {
 
 func (d Dir) write(m Marker) error {
 	m.Version = markerVersion
-	b, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return fmt.Errorf("state directory %s: %w", d, err)
-	}
-	return replaceFile(d.at(markerName), append(b, '\n'))
-}
-
-// replaceFile writes a file so that nobody ever sees half of it.
-func replaceFile(path string, b []byte) error {
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, b, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+	return process.WriteJSON(d.at(markerName), m)
 }
 
 // Open reads the layout of the lab in d.
@@ -203,7 +192,7 @@ func (d Dir) foreign() error {
 		}
 	}
 	for _, e := range entries {
-		if e.Name() != lockName && e.Name() != markerName+".tmp" {
+		if e.Name() != lockName && !strings.HasPrefix(e.Name(), "."+markerName+".") { // a marker in the making
 			return model.Faultf(model.CodeInvalidConf, "choose an empty or new directory with --dir",
 				"state directory %s belongs to something else: it holds %q and no %s", d, e.Name(), markerName)
 		}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
 // Progress is told what a long command is doing, one line at a time.
@@ -49,7 +51,7 @@ func (d Dir) takeDown(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("namespaces of the lab: %w", err)
 	}
-	err = killAll(ctx, func() ([]process, error) { return inhabitants(namespaces, string(d)) })
+	err = killAll(ctx, func() ([]process.ID, error) { return inhabitants(namespaces, string(d)) })
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
 // The processes of a node.
@@ -162,12 +163,12 @@ func (u Up) start(ns *netns.NS, node, role string, argv []string) (*child, error
 	if err := ns.Do(cmd.Start); err != nil {
 		return nil, err
 	}
-	p, ok := readProcess(cmd.Process.Pid)
+	p, ok := process.Read(cmd.Process.Pid)
 	go func() { c.done <- cmd.Wait() }()
 	if !ok {
 		return c, nil // ended at once; ready says why
 	}
-	return c, writePID(u.Dir.Node(node, role+".pid"), p)
+	return c, process.WriteJSON(u.Dir.pidFile(node, role), p)
 }
 
 // ready waits until somebody listens at the socket.
@@ -206,4 +207,12 @@ func (d Dir) socket(node, role string) string {
 		return d.AgentSocket(node)
 	}
 	return d.Node(node, "sandbox", "sandbox.sock")
+}
+
+func (d Dir) pidFile(node, role string) string { return d.Node(node, role+".pid") }
+
+// runs tells whether a process of a node runs.
+func (d Dir) runs(node, role string) bool {
+	var p process.ID
+	return process.ReadJSON(d.pidFile(node, role), &p) == nil && p.Alive()
 }

@@ -149,7 +149,7 @@ func (v View) sandboxes(ctx context.Context, l Layout) (map[podKey]sandbox, erro
 	group.SetLimit(8)
 	for i, n := range l.Nodes {
 		group.Go(func() error {
-			if _, ok := readPID(v.Dir.Node(n.Name, roleSandbox+".pid")); !ok {
+			if !v.Dir.runs(n.Name, roleSandbox) {
 				problems[i] = fmt.Errorf("node %s: the sandbox runtime is dead", n.Name)
 				return nil
 			}

@@ -13,81 +13,40 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
 // markVar is set in the environment of every process a lab starts; its value is the state directory.
 const markVar = "WEFT_LAB"
 
-// process is a running process. Its start time tells it from a later one with the same number.
-type process struct {
-	pid, parent int
-	start       uint64 // clock ticks since boot
-}
-
-// readProcess reads /proc/PID/stat. A zombie counts as gone.
-func readProcess(pid int) (process, bool) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return process{}, false
-	}
-	// The name is in parentheses and may hold anything.
-	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
-		return process{}, false
-	}
-	parent, _ := strconv.Atoi(f[1])
-	start, err := strconv.ParseUint(f[19], 10, 64)
-	return process{pid: pid, parent: parent, start: start}, err == nil
-}
-
-// pid files hold "PID START".
-func writePID(path string, p process) error {
-	return replaceFile(path, fmt.Appendf(nil, "%d %d\n", p.pid, p.start))
-}
-
-// readPID reads a pid file; false when there is none or the process is gone.
-func readPID(path string) (process, bool) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return process{}, false
-	}
-	var want process
-	if _, err := fmt.Sscan(string(b), &want.pid, &want.start); err != nil {
-		return process{}, false
-	}
-	have, ok := readProcess(want.pid)
-	return have, ok && have.start == want.start
-}
-
 // inhabitants are the processes in one of the namespaces (by inode), those with the mark in their environment, and all
 // their descendants. This process and its forebears are never among them.
-func inhabitants(namespaces map[uint64]bool, mark string) ([]process, error) {
+func inhabitants(namespaces map[uint64]bool, mark string) ([]process.ID, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
-	all := map[int]process{}
+	all, parent := map[int]process.ID{}, map[int]int{}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		if p, ok := readProcess(pid); ok {
-			all[pid] = p
+		if p, ok := process.Read(pid); ok {
+			all[pid], parent[pid] = p, parentOf(pid)
 		}
 	}
-	for pid := os.Getpid(); pid != 0; {
-		p := all[pid]
+	for pid := os.Getpid(); pid != 0; pid = parent[pid] {
 		delete(all, pid)
-		pid = p.parent
 	}
 	found := map[int]bool{}
 	for pid := range all {
 		found[pid] = namespaces[netnsOf(pid)] || hasMark(pid, mark)
 	}
-	var out []process
+	var out []process.ID
 	for pid, p := range all {
-		for up := pid; up != 0; up = all[up].parent {
+		for up := pid; up != 0; up = parent[up] {
 			if found[up] {
 				out = append(out, p)
 				break
@@ -95,6 +54,17 @@ func inhabitants(namespaces map[uint64]bool, mark string) ([]process, error) {
 		}
 	}
 	return out, nil
+}
+
+func parentOf(pid int) int {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(b), "\nPPid:\t")
+	line, _, _ := strings.Cut(rest, "\n")
+	parent, _ := strconv.Atoi(line)
+	return parent
 }
 
 func netnsOf(pid int) uint64 {
@@ -111,7 +81,7 @@ func hasMark(pid int, mark string) bool {
 }
 
 // killAll kills what find finds until it finds nothing.
-func killAll(ctx context.Context, find func() ([]process, error)) error {
+func killAll(ctx context.Context, find func() ([]process.ID, error)) error {
 	deadline := time.Now().Add(10 * time.Second)
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
 		left, err := find()
@@ -119,23 +89,14 @@ func killAll(ctx context.Context, find func() ([]process, error)) error {
 			return err
 		}
 		for _, p := range left {
-			kill(p)
+			if err := p.Signal(syscall.SIGKILL); err != nil {
+				return err
+			}
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
-			return fmt.Errorf("processes: %d still run after SIGKILL, the first is %d: %w", len(left), left[0].pid, ctx.Err())
+			return fmt.Errorf("%d processes still run after SIGKILL, the first is %d: %w", len(left), left[0].PID, ctx.Err())
 		}
 		time.Sleep(wait)
-	}
-}
-
-func kill(p process) {
-	handle, err := os.FindProcess(p.pid) // holds a pidfd, so the process cannot be replaced by another any more
-	if err != nil {
-		return
-	}
-	defer func() { _ = handle.Release() }()
-	if now, ok := readProcess(p.pid); ok && now.start == p.start {
-		_ = handle.Signal(os.Kill)
 	}
 }
 

@@ -4,7 +4,6 @@ package lab
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
@@ -47,12 +47,12 @@ func TestInhabitantsAreFoundAndOnlyThey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	find := func() ([]process, error) { return inhabitants(namespaces, string(d)) }
+	find := func() ([]process.ID, error) { return inhabitants(namespaces, string(d)) }
 	eventually(t, "inhabitant, marked one and its child", func() bool {
 		found, err := find()
 		return err == nil && len(found) == 3 &&
-			slices.ContainsFunc(found, func(p process) bool { return p.pid == inside }) &&
-			!slices.ContainsFunc(found, func(p process) bool { return p.pid == other || p.pid == os.Getpid() })
+			slices.ContainsFunc(found, func(p process.ID) bool { return p.PID == inside }) &&
+			!slices.ContainsFunc(found, func(p process.ID) bool { return p.PID == other || p.PID == os.Getpid() })
 	})
 	if err := killAll(context.Background(), find); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestInhabitantsAreFoundAndOnlyThey(t *testing.T) {
 			t.Fatal("a process of the lab survived")
 		}
 	}
-	if _, ok := readProcess(other); !ok {
+	if _, ok := process.Read(other); !ok {
 		t.Error("a process of another lab was killed")
 	}
 }
@@ -92,20 +92,23 @@ func TestOwnNamespaceIsNeverTheLabs(t *testing.T) {
 	}
 }
 
+// A pid file whose number belongs to a later process tells of a dead one.
 func TestPIDFileOfAnotherProcess(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.pid")
-	self, _ := readProcess(os.Getpid())
-	if err := writePID(path, self); err != nil {
+	d := Dir(t.TempDir())
+	if err := os.MkdirAll(d.Node("node1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := readPID(path); !ok || got != self {
-		t.Errorf("got %v %v, want %v", got, ok, self)
-	}
-	if err := os.WriteFile(path, fmt.Appendf(nil, "%d %d\n", self.pid, self.start+1), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, ok := readPID(path); ok {
-		t.Error("a later process with the same number passes for the one that was started")
+	self, _ := process.Read(os.Getpid())
+	for _, c := range []struct {
+		id   process.ID
+		want bool
+	}{{self, true}, {process.ID{PID: self.PID, Start: self.Start + 1}, false}} {
+		if err := process.WriteJSON(d.pidFile("node1", roleAgent), c.id); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.runs("node1", roleAgent); got != c.want {
+			t.Errorf("%+v runs: %v", c.id, got)
+		}
 	}
 }
 

@@ -123,7 +123,7 @@ func (v View) node(n Node, pods int) NodeStatus {
 		ns.Wires = append(ns.Wires, n.addrsOn(w))
 	}
 	state := func(role string) string {
-		if _, ok := readPID(v.Dir.Node(n.Name, role+".pid")); ok {
+		if v.Dir.runs(n.Name, role) {
 			return "running"
 		}
 		return "dead"

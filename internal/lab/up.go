@@ -86,7 +86,7 @@ func (u Up) replace(old Marker) error {
 func (d Dir) alive(l Layout) bool {
 	for _, n := range l.Nodes {
 		for _, role := range roles() {
-			if _, ok := readPID(d.Node(n.Name, role+".pid")); !ok {
+			if !d.runs(n.Name, role) {
 				return false
 			}
 		}

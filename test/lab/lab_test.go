@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-net/weft/internal/lab"
-	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/reach"
+	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
 const examples = "../../examples"
@@ -238,7 +238,13 @@ func TestDownWithoutTheProcesses(t *testing.T) {
 	before := look(t, dir)
 	must(t, "lab", "up", "--nodes", "2", "--from", examples2(t), "--dir", dir)
 	for _, role := range []string{"agent", "sandbox"} {
-		nettest.Run(t, nil, "sh", "-c", "kill -9 $(cut -d' ' -f1 "+filepath.Join(dir, "nodes", "node1", role+".pid")+")")
+		var p process.ID
+		if err := process.ReadJSON(filepath.Join(dir, "nodes", "node1", role+".pid"), &p); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
 	}
 	within(t, 10*waitUnit, "the dead to show", func() bool {
 		n := status(t, dir).Nodes[0]
