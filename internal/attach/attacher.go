@@ -152,6 +152,9 @@ func (a *Attacher) put(r Record) error {
 
 // forget removes a record.
 func (a *Attacher) forget(k model.AttachmentKey) error {
+	if err := a.step("before forget"); err != nil {
+		return err
+	}
 	if err := a.cfg.Memory.Delete(k); err != nil {
 		return err
 	}

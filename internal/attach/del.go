@@ -4,6 +4,7 @@ package attach
 
 import (
 	"context"
+	"sync"
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/state"
@@ -24,26 +25,27 @@ func (a *Attacher) Del(ctx context.Context, job Job) error {
 	if err != nil {
 		return err
 	}
-	tables, err := a.del(ctx, job)
+	gate = sync.OnceFunc(gate)
+	defer gate()
+	rec, found, err := a.cfg.Memory.Get(job.Request.Key())
+	if err != nil || !found {
+		if err == nil {
+			err = a.derive(ctx, job)
+		}
+		return err
+	}
+	spaces, done := a.delSpaces(job, rec)
+	defer done()
+	if rec.Stage == Pending {
+		gate()
+		return a.abandon(ctx, rec, spaces)
+	}
+	tables, err := a.release(ctx, rec, spaces)
 	gate()
 	if err == nil && len(tables) > 0 {
 		a.tidyTables(ctx, tables)
 	}
 	return err
-}
-
-// del gives the shared tables that nobody else will look after.
-func (a *Attacher) del(ctx context.Context, job Job) ([]state.Table, error) {
-	rec, found, err := a.cfg.Memory.Get(job.Request.Key())
-	if err != nil {
-		return nil, err
-	}
-	if !found {
-		return nil, a.derive(ctx, job)
-	}
-	spaces, done := a.delSpaces(job, rec)
-	defer done()
-	return a.release(ctx, rec, spaces)
 }
 
 // delSpaces prefers the namespace that the caller has open.
@@ -58,7 +60,8 @@ func (a *Attacher) delSpaces(job Job, rec Record) (kernel.Spaces, func()) {
 	return a.recordSpaces(rec)
 }
 
-// release undoes a record: as a DEL, that is fast where a reaper runs.
+// release undoes a finished attachment: as a DEL, that is fast where a reaper runs. It gives the shared tables that nobody
+// else will look after.
 func (a *Attacher) release(ctx context.Context, rec Record, spaces kernel.Spaces) ([]state.Table, error) {
 	if err := a.step("before releasing"); err != nil {
 		return nil, err
@@ -102,8 +105,7 @@ func (a *Attacher) tidyTables(ctx context.Context, tables []state.Table) {
 		return
 	}
 	defer release()
-	spaces := kernel.Spaces{Host: a.cfg.Host}
-	if err := spaces.RemoveShared(ctx, state.Fragment{Host: state.Space{Tables: tables}}); err != nil {
+	if err := a.removeShared(ctx, state.Fragment{Host: state.Space{Tables: tables}}); err != nil {
 		a.cfg.Log.Warn("empty table stays", "err", err)
 	}
 }

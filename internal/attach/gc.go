@@ -11,7 +11,6 @@ import (
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/foreign"
 	"github.com/weft-net/weft/internal/ipam"
-	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
@@ -70,8 +69,8 @@ func (a *Attacher) gcRecords(ctx context.Context, network string, keep map[model
 			done()
 			continue
 		}
-		if shared, any := sharedOf(rec); any {
-			errs = append(errs, spaces.RemoveShared(ctx, shared))
+		if shared, any := a.sharedOf(rec); any {
+			errs = append(errs, a.removeShared(ctx, shared))
 		}
 		done()
 		errs = append(errs, a.forget(rec.Key()))
@@ -129,5 +128,5 @@ func (a *Attacher) gcShared(ctx context.Context, job Job) error {
 	}
 	// An empty result names no address, so this is the table alone.
 	f.Host.Tables = []state.Table{plugin.Masquerade(model.AttachmentKey{Network: job.Network.Name}, nil)}
-	return errors.Join(append(errs, kernel.Spaces{Host: a.cfg.Host}.RemoveShared(ctx, f))...)
+	return errors.Join(append(errs, a.removeShared(ctx, f))...)
 }

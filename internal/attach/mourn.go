@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -164,7 +163,7 @@ func (a *Attacher) burial(dead []Record) {
 	}
 	for _, rec := range dead {
 		a.mourn.rested(rec.Request.Network, addresses(rec))
-		if _, any := sharedOf(rec); any && a.mourn.last(rec.Key()) {
+		if _, any := a.sharedOf(rec); any && a.mourn.last(rec.Key()) {
 			a.mourn.mu.Lock()
 			a.mourn.parked = append(a.mourn.parked, parked{rec, a.cfg.Now().Add(a.cfg.Linger)})
 			a.mourn.mu.Unlock()
@@ -211,17 +210,14 @@ func (a *Attacher) unpark() {
 	ctx, cancel := patient(context.Background())
 	defer cancel()
 	err := a.unlessNew(ctx, next.rec, func() error {
-		release, err := a.cfg.Locks.Alone(ctx)
-		if err != nil {
-			return err
-		}
-		defer release()
-		if shared, any := sharedOf(next.rec); any && a.mourn.last(next.rec.Key()) {
-			if err := (kernel.Spaces{Host: a.cfg.Host}).RemoveShared(ctx, shared); err != nil {
-				return err
+		return a.locked(ctx, a.cfg.Locks.Alone, func() error {
+			if shared, any := a.sharedOf(next.rec); any && a.mourn.last(next.rec.Key()) {
+				if err := a.removeShared(ctx, shared); err != nil {
+					return err
+				}
 			}
-		}
-		return a.forget(next.rec.Key())
+			return a.forget(next.rec.Key())
+		})
 	})
 	if err != nil {
 		a.cfg.Log.Error("shared objects without owner stay", "attachment", next.rec.Key().String(), "err", err)

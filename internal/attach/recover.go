@@ -4,10 +4,8 @@ package attach
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -71,12 +69,12 @@ func (a *Attacher) bringOut(ctx context.Context, undone []Record, report *Report
 	}
 	var shared state.Fragment
 	for _, rec := range undone {
-		if f, any := sharedOf(rec); any && rec.Boot == a.cfg.Boot {
+		if f, any := a.sharedOf(rec); any && rec.Boot == a.cfg.Boot {
 			shared.Merge(f)
 		}
 	}
 	if !shared.Host.Empty() {
-		if err := (kernel.Spaces{Host: a.cfg.Host}).RemoveShared(ctx, shared); err != nil {
+		if err := a.removeShared(ctx, shared); err != nil {
 			report.Problems = append(report.Problems, err)
 			return nil // The records stay, so the next start tries again.
 		}
@@ -103,5 +101,5 @@ func (a *Attacher) Leftover(ctx context.Context, rec Record) error {
 	}
 	spaces, done := a.recordSpaces(now)
 	defer done()
-	return errors.Join(a.abandon(ctx, now, spaces))
+	return a.abandon(ctx, now, spaces)
 }

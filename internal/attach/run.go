@@ -59,8 +59,10 @@ func (r *run) list(ctx context.Context) error {
 	if r.chain.Prev == nil {
 		r.chain.Prev = &model.Result{}
 	}
-	r.rec.Stage, r.rec.Result = Done, r.chain.Prev
-	return r.promise("done")
+	r.rec.Result = r.chain.Prev
+	done := r.rec
+	done.Stage = Done // r.rec stays pending: should this fail, its undo is that of an unfinished ADD
+	return r.write("done", done)
 }
 
 // cut is where the built-in plugins that begin at i must stop: before a foreign plugin, or one whose IPAM is foreign.
@@ -80,11 +82,13 @@ func (r *run) cut(i int) (int, error) {
 }
 
 // promise writes the record. The name is the step's, for fault tests.
-func (r *run) promise(name string) error {
+func (r *run) promise(name string) error { return r.write(name, r.rec) }
+
+func (r *run) write(name string, rec Record) error {
 	if err := r.a.step("before " + name); err != nil {
 		return err
 	}
-	if err := r.a.put(r.rec); err != nil {
+	if err := r.a.put(rec); err != nil {
 		return err
 	}
 	r.promised = true

@@ -46,26 +46,37 @@ func (a *Attacher) recordSpaces(rec Record) (kernel.Spaces, func()) {
 func (a *Attacher) abandon(ctx context.Context, rec Record, spaces kernel.Spaces) error {
 	ctx, cancel := patient(ctx)
 	defer cancel()
-	release, err := a.cfg.Locks.Together(ctx)
-	if err != nil {
-		return err
-	}
-	err = a.undo(ctx, rec, spaces, spaces.Remove)
-	release()
-	if err != nil {
+	if err := a.locked(ctx, a.cfg.Locks.Together, func() error { return a.undo(ctx, rec, spaces, spaces.Remove) }); err != nil {
 		return fmt.Errorf("undo of %s: %w", rec.Key(), err)
 	}
-	if shared, any := sharedOf(rec); any {
-		if release, err = a.cfg.Locks.Alone(ctx); err != nil {
-			return err
-		}
-		err = spaces.RemoveShared(ctx, shared)
-		release()
+	if shared, any := a.sharedOf(rec); any {
+		err := a.locked(ctx, a.cfg.Locks.Alone, func() error { return a.removeShared(ctx, shared) })
 		if err != nil {
 			return fmt.Errorf("undo of %s: %w", rec.Key(), err)
 		}
 	}
 	return a.forget(rec.Key())
+}
+
+// locked does f while holding a lock.
+func (a *Attacher) locked(ctx context.Context, lock func(context.Context) (func(), error), f func() error) error {
+	release, err := lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return f()
+}
+
+// removeShared takes shared objects that nobody uses. The caller is alone.
+func (a *Attacher) removeShared(ctx context.Context, f state.Fragment) error {
+	if err := a.step("before shared"); err != nil {
+		return err
+	}
+	if err := (kernel.Spaces{Host: a.cfg.Host}).RemoveShared(ctx, f); err != nil {
+		return err
+	}
+	return a.step("after shared")
 }
 
 // undo undoes a record's acts in reverse. take is Remove, when everything must be gone at the end, or Release. It goes on
@@ -128,9 +139,10 @@ func (a *Attacher) foreignDel(ctx context.Context, n model.Network, r model.Requ
 	return err
 }
 
-// sharedOf are the shared objects that the undo of an unfinished record may take: links it found missing, and tables,
-// which are left where others have elements. Of a record whose ADD was finished it is all of them.
-func sharedOf(rec Record) (state.Fragment, bool) {
+// sharedOf are the shared objects that the undo of a record may take. Of an unfinished ADD that is what it found missing;
+// of a finished one everything, in an agent, and no link standalone, where a bridge stays as it does with the reference
+// plugin. A table is left where others have elements, so it is always tried.
+func (a *Attacher) sharedOf(rec Record) (state.Fragment, bool) {
 	var out state.Fragment
 	for _, act := range rec.Acts {
 		if act.Fragment == nil {
@@ -138,7 +150,8 @@ func sharedOf(rec Record) (state.Fragment, bool) {
 		}
 		out.Owner = act.Fragment.Owner
 		for _, l := range act.Fragment.Host.Links {
-			if l.Shared && (rec.Stage != Pending || slices.Contains(act.Fresh, l.Name)) {
+			mine := rec.Stage != Pending && a.cfg.Reaper != nil || rec.Stage == Pending && slices.Contains(act.Fresh, l.Name)
+			if l.Shared && mine {
 				out.Host.Links = append(out.Host.Links, l)
 			}
 		}
