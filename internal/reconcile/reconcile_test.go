@@ -42,6 +42,9 @@ type machine struct {
 	addrs []string // the pod's
 	state string
 	stop  func()
+
+	conn   *kernel.Conn
+	keeper *reconcile.Reconciler
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -121,6 +124,7 @@ func (m *machine) start(c *cluster) {
 	f := facts.New(c.store, m.name, log, time.After)
 	r := reconcile.New(reconcile.Config{Facts: f, Host: conn, NS: m.node, Log: log, Now: time.Now, After: time.After,
 		StatusFile: filepath.Join(m.state, reconcile.StatusFile)})
+	m.conn, m.keeper = conn, r
 	done := make(chan error, 2)
 	go func() { done <- f.Run(ctx) }()
 	go func() { done <- r.Run(ctx) }()
