@@ -20,7 +20,7 @@ func (c *Conn) Apply(ctx context.Context, tables []state.Table) error {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("nft: %w", err)
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,10 +31,7 @@ func (c *Conn) Apply(ctx context.Context, tables []state.Table) error {
 	if err != nil {
 		return err
 	}
-	if err := settled(ctx, func() (bool, error) { return c.reconcile(ws) }); err != nil {
-		return fmt.Errorf("nft: %w", err)
-	}
-	return nil
+	return settled(ctx, func() (bool, error) { return c.reconcile(ws) })
 }
 
 // remember notes the structure of shared tables that is now known to be whole.
@@ -76,7 +73,7 @@ func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
 			for _, e := range st.Elements {
 				el, err := s.compileElement(e)
 				if err != nil {
-					return false, fmt.Errorf("nft table %s: set %s: %w", t.label(), st.Name, err)
+					return false, fmt.Errorf("table %s: set %s: %w", t.label(), st.Name, err)
 				}
 				s.elems = append(s.elems, el)
 			}

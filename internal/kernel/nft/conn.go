@@ -177,7 +177,7 @@ func (c *Conn) question(typ int, family byte, note string) *batch {
 func (c *Conn) generation() (uint32, error) {
 	body, err := c.ask(c.question(unix.NFT_MSG_GETGEN, 0, "ask for the generation"))
 	if err != nil {
-		return 0, fmt.Errorf("nft: ask for the generation: %w", err)
+		return 0, fmt.Errorf("ask for the generation: %w", err)
 	}
 	return beU32(findAttr(body, unix.NFTA_GEN_ID)), nil
 }
@@ -186,7 +186,7 @@ func (c *Conn) generation() (uint32, error) {
 func settled(ctx context.Context, f func() (stale bool, err error)) error {
 	for range attempts {
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("nft: %w", err)
+			return err
 		}
 		stale, err := f()
 		if errors.Is(err, errTorn) {
@@ -196,5 +196,5 @@ func settled(ctx context.Context, f func() (stale bool, err error)) error {
 			return err
 		}
 	}
-	return fmt.Errorf("nft: the ruleset changed during each of %d attempts", attempts)
+	return fmt.Errorf("the ruleset changed during each of %d attempts", attempts)
 }

@@ -165,7 +165,10 @@ func prefixBits(lo, hi []byte) (bits int, ok bool) {
 
 // formatRange prints a range as nft does.
 func (t datatype) formatRange(lo, hi []byte) string {
-	lo, hi = lo[:min(t.size, len(lo))], hi[:min(t.size, len(hi))]
+	if len(lo) < t.size || len(hi) < t.size {
+		return fmt.Sprintf("%#x-%#x", lo, hi)
+	}
+	lo, hi = lo[:t.size], hi[:t.size]
 	if bytes.Equal(lo, hi) {
 		return t.format(lo)
 	}

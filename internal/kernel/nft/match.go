@@ -75,8 +75,8 @@ func (c *compiler) value(f field, negated bool) error {
 		return fmt.Errorf("%s: lists are not understood; use a set", c.here())
 	case f.typ.name == "ifname" && strings.HasSuffix(strings.Trim(w, `"`), "*"):
 		prefix := strings.TrimSuffix(strings.Trim(w, `"`), "*")
-		if prefix == "" || len(prefix) > 15 {
-			return fmt.Errorf("%s: want 1 to 15 bytes before the star", c.here())
+		if !isLinkName(prefix) || strings.Contains(prefix, "*") {
+			return fmt.Errorf("%s: want the beginning of an interface's name before the star", c.here())
 		}
 		c.emit(compare([]byte(prefix), negated))
 		return nil

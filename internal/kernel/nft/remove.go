@@ -46,11 +46,11 @@ func (c *Conn) Remove(ctx context.Context, tables []state.Table) error {
 	}
 	for len(steps) > 0 {
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("nft: %w", err)
+			return err
 		}
 		n := min(len(steps), removal)
 		if err := c.removeAll(steps[:n]); err != nil {
-			return fmt.Errorf("nft: %w", err)
+			return err
 		}
 		steps = steps[n:]
 	}
@@ -116,11 +116,11 @@ func (c *Conn) RemoveShared(ctx context.Context, tables []state.Table) error {
 		}
 		family, err := familyNamed(in.Family)
 		if err != nil {
-			return fmt.Errorf("nft table %s: %w", in.Name, err)
+			return fmt.Errorf("table %s: %w", in.Name, err)
 		}
 		t := &table{family: family, name: in.Name}
 		if err := settled(ctx, func() (bool, error) { return c.removeEmpty(t) }); err != nil {
-			return fmt.Errorf("nft table %s: %w", t.label(), err)
+			return fmt.Errorf("table %s: %w", t.label(), err)
 		}
 	}
 	return nil

@@ -83,7 +83,7 @@ func compileTables(in []state.Table) ([]*table, error) {
 	for _, st := range joinTables(in) {
 		t, err := compileTable(st)
 		if err != nil {
-			return nil, fmt.Errorf("nft table %s %s: %w", st.Family, st.Name, err)
+			return nil, fmt.Errorf("table %s %s: %w", st.Family, st.Name, err)
 		}
 		out = append(out, t)
 	}

@@ -119,7 +119,7 @@ func (t datatype) parse(s string) ([]byte, error) {
 		return hw, nil
 	case "ifname":
 		name := strings.Trim(s, `"`)
-		if name == "" || len(name) > 15 {
+		if !isLinkName(name) || strings.Contains(name, "*") {
 			return nil, fmt.Errorf("%q is no interface name (1 to 15 bytes)", s)
 		}
 		b := make([]byte, 16)
@@ -127,6 +127,13 @@ func (t datatype) parse(s string) ([]byte, error) {
 		return b, nil
 	}
 	return t.parseNumber(s)
+}
+
+// isLinkName tells whether nft and the kernel both take it for (the beginning of) a link's name.
+func isLinkName(s string) bool {
+	return s != "" && len(s) <= 15 && !strings.ContainsFunc(s, func(r rune) bool {
+		return r <= ' ' || r > '~' || strings.ContainsRune(`"/:\`, r)
+	})
 }
 
 // parseNumber parses the literals that are numbers or names of numbers.
