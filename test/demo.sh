@@ -62,7 +62,7 @@ more() {
 	  $weft lab exec --dir $dir node1 -- ip route
 	  $weft lab exec --dir $dir default/web -- ping -c 1 fd18::3
 	  $weft lab graph --dir $dir -o svg > lab.svg
-	  $weft mesh --store-dir $dir/store --node node1
+	  $weft mesh --state-dir $dir/nodes/node1/agent
 	  $weft lab down --dir $dir
 	TXT
 }

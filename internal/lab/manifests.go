@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/sandbox/pod"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/dir"
 )
@@ -41,6 +42,9 @@ func (d Dir) fill(ctx context.Context, from string, l Layout) ([]model.Pod, erro
 	}
 	pods, err := place(c, l)
 	if err != nil {
+		return nil, err
+	}
+	if err := runnable(s, pods); err != nil {
 		return nil, err
 	}
 	if err := writeNodes(ctx, s, c, l); err != nil {
@@ -92,6 +96,26 @@ func unwrapAll(err error) []error {
 		return many.Unwrap()
 	}
 	return []error{err}
+}
+
+// runnable lets the sandbox runtime's reader look at every pod, before anything is made.
+func runnable(s *dir.Store, pods []model.Pod) error {
+	for _, p := range pods {
+		o, err := s.Get(store.PodKey(p.Namespace, p.Name))
+		if err == nil {
+			_, _, err = pod.Parse(o.Raw, "manifest")
+		}
+		var f *model.Fault
+		if errors.As(err, &f) {
+			name := fmt.Sprintf("pod %s/%s: ", p.Namespace, p.Name)
+			msg := strings.TrimPrefix(strings.TrimPrefix(f.Msg, "manifest: document 1: "), name)
+			return &model.Fault{Code: f.Code, Msg: name + msg, Hint: f.Hint, Err: f}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // place gives every pod a node: the one it names, else the one with the fewest pods so far.

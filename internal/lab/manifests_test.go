@@ -39,18 +39,18 @@ func manifests(t *testing.T, files map[string]string) string {
 	return from
 }
 
-func pod(name, more string) string {
+func podText(name, more string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {" + more + "containers: [{name: c, command: [sleep, '60']}]}\n"
 }
 
 func TestStoreIsFilled(t *testing.T) {
 	from := manifests(t, map[string]string{
-		"a.yaml":       pod("a", "") + "---\n" + pod("b", ""),
-		"c.yaml":       pod("c", "nodeName: node1, "),
-		"d.yaml":       strings.Replace(pod("d", ""), "name: d", "name: d, namespace: far, uid: u-1", 1),
+		"a.yaml":       podText("a", "") + "---\n" + podText("b", ""),
+		"c.yaml":       podText("c", "nodeName: node1, "),
+		"d.yaml":       strings.Replace(podText("d", ""), "name: d", "name: d, namespace: far, uid: u-1", 1),
 		"node.yaml":    "apiVersion: v1\nkind: Node\nmetadata: {name: node2, labels: {disk: fast}}\n",
 		"other.json":   "{ this is none of ours",
-		"sub/e.yaml":   pod("e", ""),
+		"sub/e.yaml":   podText("e", ""),
 		".hidden.yaml": "neither: this",
 	})
 	d := Dir(t.TempDir())
@@ -99,8 +99,9 @@ func TestManifestFaultsAreNamed(t *testing.T) {
 	}{
 		{map[string]string{"a.yaml": "apiVersion: v1\nkind: Pod\nspec: {}\n"}, "a.yaml"},
 		{map[string]string{"a.yaml": "apiVersion: v1\nkind: Pod\nspec: {}\n"}, "metadata.name is missing"},
-		{map[string]string{"a.yaml": pod("a", "nodeName: elsewhere, ")}, `spec.nodeName "elsewhere" is no node of this lab`},
-		{map[string]string{"a.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"}, "field spec is missing"},
+		{map[string]string{"a.yaml": podText("a", "nodeName: elsewhere, ")}, `spec.nodeName "elsewhere" is no node of this lab`},
+		{map[string]string{"a.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"}, "pod default/a: spec.containers is empty"},
+		{map[string]string{"a.yaml": podText("a", "hostNetwrk: true, ")}, `unknown field "hostNetwrk"`},
 		{map[string]string{"a.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: alpha}\n"}, `"alpha" is no node of this lab`},
 		{map[string]string{"a.json": "{}"}, "holds no manifest"},
 	} {
