@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effect
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// announce tells the wire who has an address: a gratuitous ARP request (RFC 5944, 4.6) for IPv4, an unsolicited
+// neighbour advertisement (RFC 4861, 7.2.6) for IPv6.
+func announce(ns *netns.NS, name string, addrs []netip.Addr) error {
+	return ns.Do(func() error {
+		ifi, err := net.InterfaceByName(name)
+		if err != nil {
+			return fmt.Errorf("announce: %w", err)
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("announce: %w", err)
+		}
+		defer func() { _ = unix.Close(fd) }()
+		for _, a := range addrs {
+			frame := arp(ifi.HardwareAddr, a)
+			if a.Is6() {
+				frame = advertisement(ifi.HardwareAddr, a)
+			}
+			if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: 6}); err != nil {
+				return fmt.Errorf("announce %s: %w", a, err)
+			}
+		}
+		return nil
+	})
+}
+
+func arp(mac net.HardwareAddr, a netip.Addr) []byte {
+	f := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, mac...)
+	f = append(f, 0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1)
+	f = append(append(f, mac...), a.AsSlice()...)
+	f = append(f, 0, 0, 0, 0, 0, 0)
+	return append(f, a.AsSlice()...)
+}
+
+func advertisement(mac net.HardwareAddr, a netip.Addr) []byte {
+	all := netip.MustParseAddr("ff02::1")
+	const override = 0x20
+	icmp := append([]byte{136, 0, 0, 0, override, 0, 0, 0}, a.AsSlice()...)
+	icmp = append(append(icmp, 2, 1), mac...)
+	binary.BigEndian.PutUint16(icmp[2:], checksum(a, all, icmp))
+	f := append([]byte{0x33, 0x33, 0, 0, 0, 1}, mac...)
+	f = append(f, 0x86, 0xdd, 0x60, 0, 0, 0, 0, byte(len(icmp)), unix.IPPROTO_ICMPV6, 255)
+	f = append(append(f, a.AsSlice()...), all.AsSlice()...)
+	return append(f, icmp...)
+}
+
+func checksum(src, dst netip.Addr, icmp []byte) uint16 {
+	pseudo := append(append([]byte{}, src.AsSlice()...), dst.AsSlice()...)
+	pseudo = append(pseudo, 0, 0, 0, byte(len(icmp)), 0, 0, 0, unix.IPPROTO_ICMPV6)
+	sum := uint32(0)
+	for _, part := range [][]byte{pseudo, icmp} {
+		for i := 0; i+1 < len(part); i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(part[i:]))
+		}
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}

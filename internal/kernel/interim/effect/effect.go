@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package effect performs what a plan wants done once: announcing addresses, waiting for duplicate address detection.
+package effect
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Do performs one effect inside ns.
+func Do(ctx context.Context, ns *netns.NS, e state.Effect) error {
+	switch e.Kind {
+	case state.Announce:
+		return announce(ns, e.Link, e.Addrs)
+	case state.WaitDAD:
+		return waitDAD(ctx, ns, e.Link)
+	}
+	return fmt.Errorf("effect %q is unknown", e.Kind)
+}

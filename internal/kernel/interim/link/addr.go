@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/interim/rtnl"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// ifaProto is IFA_PROTO (linux/if_addr.h); x/sys does not name it.
+const ifaProto = 11
+
+// FoundAddr is an address as the kernel holds it.
+type FoundAddr struct {
+	state.Addr
+	Index int
+	// Own tells that the kernel made it by itself: a link-local address, one from a router's advertisement.
+	Own bool
+	// Tentative is true while duplicate address detection runs; Failed when it found a duplicate.
+	Tentative, Failed bool
+}
+
+func family(a netip.Addr) uint8 {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+func ifaddr(fam, bits uint8, index int) []byte {
+	b := make([]byte, unix.SizeofIfAddrmsg)
+	b[0], b[1] = fam, bits
+	binary.NativeEndian.PutUint32(b[4:], uint32(index))
+	return b
+}
+
+// AddAddr asks for an address on the link of that index.
+func AddAddr(a state.Addr, index int) *rtnl.Message {
+	m := addrMessage(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add "+a.String(), a, index)
+	ip := a.Prefix.Addr()
+	if ip.Is4() && a.Prefix.Bits() < 31 && !a.Peer.IsValid() {
+		m.Attr(unix.IFA_BROADCAST, broadcast(a.Prefix))
+	}
+	flags := uint32(0)
+	if a.NoDAD && ip.Is6() {
+		flags |= unix.IFA_F_NODAD
+	}
+	if a.NoPrefixRoute {
+		flags |= unix.IFA_F_NOPREFIXROUTE
+	}
+	if flags != 0 {
+		m.Uint32(unix.IFA_FLAGS, flags)
+	}
+	return m
+}
+
+// DelAddr asks for an address's end.
+func DelAddr(a state.Addr, index int) *rtnl.Message {
+	return addrMessage(unix.RTM_DELADDR, 0, "delete "+a.String(), a, index)
+}
+
+func addrMessage(kind, flags uint16, what string, a state.Addr, index int) *rtnl.Message {
+	ip, far := a.Prefix.Addr(), a.Prefix.Addr()
+	bits := a.Prefix.Bits()
+	if a.Peer.IsValid() {
+		far, bits = a.Peer.Addr(), a.Peer.Bits()
+	}
+	m := rtnl.New(kind, flags, what, ifaddr(family(ip), uint8(bits), index))
+	m.Attr(unix.IFA_LOCAL, ip.AsSlice())
+	m.Attr(unix.IFA_ADDRESS, far.AsSlice())
+	return m
+}
+
+func broadcast(p netip.Prefix) []byte {
+	b := p.Addr().As4()
+	host := uint32(1)<<(32-p.Bits()) - 1
+	return binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(b[:])|host)
+}
+
+// ListAddrs asks for the addresses of one link, or of all when index is 0.
+func ListAddrs(index int) *rtnl.Message {
+	return rtnl.New(unix.RTM_GETADDR, 0, "addresses", ifaddr(0, 0, index))
+}
+
+// DecodeAddr reads RTM_NEWADDR.
+func DecodeAddr(body []byte) (FoundAddr, bool) {
+	if len(body) < unix.SizeofIfAddrmsg {
+		return FoundAddr{}, false
+	}
+	f := FoundAddr{Index: int(int32(binary.NativeEndian.Uint32(body[4:])))}
+	bits, flags := int(body[1]), uint32(body[2])
+	var local, far netip.Addr
+	proto := byte(0)
+	rtnl.Attrs(body[unix.SizeofIfAddrmsg:], func(kind uint16, data []byte) {
+		switch kind {
+		case unix.IFA_LOCAL:
+			local, _ = netip.AddrFromSlice(data)
+		case unix.IFA_ADDRESS:
+			far, _ = netip.AddrFromSlice(data)
+		case unix.IFA_FLAGS:
+			flags = number(data)
+		case ifaProto:
+			proto = data[0]
+		}
+	})
+	if !local.IsValid() {
+		local, far = far, netip.Addr{}
+	}
+	if !local.IsValid() {
+		return FoundAddr{}, false
+	}
+	f.Prefix = netip.PrefixFrom(local, bits)
+	if far.IsValid() && far != local {
+		f.Peer = netip.PrefixFrom(far, bits)
+		f.Prefix = netip.PrefixFrom(local, local.BitLen())
+	}
+	f.NoPrefixRoute = flags&unix.IFA_F_NOPREFIXROUTE != 0
+	f.Tentative = flags&unix.IFA_F_TENTATIVE != 0
+	f.Failed = flags&unix.IFA_F_DADFAILED != 0
+	f.Own = flags&unix.IFA_F_PERMANENT == 0 || proto >= 1 && proto <= 3 // made by the kernel: lo, router, link-local
+	return f, true
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/interim/rtnl"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// FoundNeigh is a neighbour entry as the kernel holds it.
+type FoundNeigh struct {
+	state.Neigh
+	Index int
+	// Permanent tells that somebody set it; the others the kernel learned.
+	Permanent bool
+}
+
+func ndmsg(fam uint8, index int, st uint16, flags uint8) []byte {
+	b := make([]byte, unix.SizeofNdMsg)
+	b[0] = fam
+	binary.NativeEndian.PutUint32(b[4:], uint32(index))
+	binary.NativeEndian.PutUint16(b[8:], st)
+	b[10] = flags
+	return b
+}
+
+// AddNeigh asks for a permanent entry, or a proxy entry.
+func AddNeigh(n state.Neigh, index int) *rtnl.Message {
+	return neighMessage(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add "+n.String(), n, index)
+}
+
+// DelNeigh asks for an entry's end.
+func DelNeigh(n state.Neigh, index int) *rtnl.Message {
+	return neighMessage(unix.RTM_DELNEIGH, 0, "delete "+n.String(), n, index)
+}
+
+func neighMessage(kind, flags uint16, what string, n state.Neigh, index int) *rtnl.Message {
+	ntf := uint8(0)
+	if n.Proxy {
+		ntf = unix.NTF_PROXY
+	}
+	m := rtnl.New(kind, flags, what, ndmsg(family(n.IP), index, unix.NUD_PERMANENT, ntf))
+	m.Attr(unix.NDA_DST, n.IP.AsSlice())
+	if !n.MAC.IsZero() {
+		m.Attr(unix.NDA_LLADDR, n.MAC[:])
+	}
+	return m
+}
+
+// ListNeighs asks for the entries of one link, or of all when index is 0; proxy entries are a table of their own.
+func ListNeighs(index int, proxy bool) *rtnl.Message {
+	if proxy {
+		return rtnl.New(unix.RTM_GETNEIGH, 0, "proxy neighbours", ndmsg(0, 0, 0, unix.NTF_PROXY))
+	}
+	m := rtnl.New(unix.RTM_GETNEIGH, 0, "neighbours", ndmsg(0, 0, 0, 0))
+	if index != 0 {
+		m.Uint32(unix.NDA_IFINDEX, uint32(index))
+	}
+	return m
+}
+
+// DecodeNeigh reads RTM_NEWNEIGH of the IP families.
+func DecodeNeigh(body []byte) (FoundNeigh, bool) {
+	if len(body) < unix.SizeofNdMsg || body[0] != unix.AF_INET && body[0] != unix.AF_INET6 {
+		return FoundNeigh{}, false
+	}
+	f := FoundNeigh{Index: int(int32(binary.NativeEndian.Uint32(body[4:])))}
+	f.Permanent = binary.NativeEndian.Uint16(body[8:])&unix.NUD_PERMANENT != 0
+	f.Proxy = body[10]&unix.NTF_PROXY != 0
+	rtnl.Attrs(body[unix.SizeofNdMsg:], func(kind uint16, data []byte) {
+		switch kind {
+		case unix.NDA_DST:
+			f.IP, _ = netip.AddrFromSlice(data)
+		case unix.NDA_LLADDR:
+			if len(data) == len(f.MAC) {
+				f.MAC = state.MAC(data)
+			}
+		}
+	})
+	return f, f.IP.IsValid() && !f.IP.IsMulticast()
+}

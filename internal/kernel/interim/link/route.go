@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/interim/rtnl"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Protocol is weft's own route protocol number (rtnetlink(7), rtm_protocol): "w".
+const Protocol = 0x77
+
+// FoundRoute is a route as the kernel holds it.
+type FoundRoute struct {
+	state.Route
+	Index int
+	// Nexthops counts the next hops; a route with several is foreign to plans.
+	Nexthops int
+}
+
+// AddRoute asks for a route over the link of that index (0: none). An equal one is replaced.
+func AddRoute(r state.Route, index int) *rtnl.Message {
+	m := routeMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add "+r.String(), r, index)
+	return m
+}
+
+// DelRoute asks for a route's end.
+func DelRoute(r state.Route, index int) *rtnl.Message {
+	return routeMessage(unix.RTM_DELROUTE, 0, "delete "+r.String(), r, index)
+}
+
+// Normal fills what a plan may leave to the driver, so that it can be compared with what the kernel says.
+func Normal(r state.Route) state.Route {
+	r.Dst = r.Dst.Masked()
+	if r.Table == 0 {
+		r.Table = unix.RT_TABLE_MAIN
+	}
+	if r.Type == 0 {
+		r.Type = unix.RTN_UNICAST
+	}
+	if r.Protocol == 0 {
+		r.Protocol = Protocol
+	}
+	if r.Dst.Addr().Is6() && r.Metric == 0 {
+		r.Metric = 1024 // IP6_RT_PRIO_USER
+	}
+	scope := state.ScopeUniverse
+	switch {
+	case r.Dst.Addr().Is6(): // IPv6 knows no scope
+	case r.Scope != nil:
+		scope = *r.Scope
+	case !r.Gw.IsValid() && r.Type == unix.RTN_UNICAST:
+		scope = state.ScopeLink
+	}
+	r.Scope = &scope
+	return r
+}
+
+func routeMessage(kind, flags uint16, what string, r state.Route, index int) *rtnl.Message {
+	n := Normal(r)
+	h := make([]byte, unix.SizeofRtMsg)
+	h[0], h[1] = family(n.Dst.Addr()), uint8(n.Dst.Bits())
+	h[4] = uint8(min(n.Table, unix.RT_TABLE_COMPAT))
+	h[5], h[6], h[7] = n.Protocol, uint8(*n.Scope), n.Type
+	if n.OnLink {
+		binary.NativeEndian.PutUint32(h[8:], unix.RTNH_F_ONLINK)
+	}
+	m := rtnl.New(kind, flags, what, h)
+	if n.Dst.Bits() > 0 {
+		m.Attr(unix.RTA_DST, n.Dst.Addr().AsSlice())
+	}
+	if n.Gw.IsValid() {
+		gateway(m, n)
+	}
+	if index != 0 {
+		m.Uint32(unix.RTA_OIF, uint32(index))
+	}
+	if n.Src.IsValid() {
+		m.Attr(unix.RTA_PREFSRC, n.Src.AsSlice())
+	}
+	if n.Metric != 0 {
+		m.Uint32(unix.RTA_PRIORITY, n.Metric)
+	}
+	m.Uint32(unix.RTA_TABLE, n.Table)
+	if n.MTU != 0 || n.AdvMSS != 0 {
+		m.Nest(unix.RTA_METRICS, func() {
+			if n.MTU != 0 {
+				m.Uint32(unix.RTAX_MTU, uint32(n.MTU))
+			}
+			if n.AdvMSS != 0 {
+				m.Uint32(unix.RTAX_ADVMSS, uint32(n.AdvMSS))
+			}
+		})
+	}
+	return m
+}
+
+// gateway names the next hop; one of the other family travels as RTA_VIA (RFC 5549).
+func gateway(m *rtnl.Message, r state.Route) {
+	if r.Gw.Is4() == r.Dst.Addr().Is4() {
+		m.Attr(unix.RTA_GATEWAY, r.Gw.AsSlice())
+		return
+	}
+	m.Attr(unix.RTA_VIA, append(binary.NativeEndian.AppendUint16(nil, uint16(family(r.Gw))), r.Gw.AsSlice()...))
+}
+
+// ListRoutes asks for the routes of one family, over one link and in one table unless those are 0.
+func ListRoutes(fam uint8, index int, table uint32) *rtnl.Message {
+	h := make([]byte, unix.SizeofRtMsg)
+	h[0] = fam
+	m := rtnl.New(unix.RTM_GETROUTE, 0, "routes", h)
+	if index != 0 {
+		m.Uint32(unix.RTA_OIF, uint32(index))
+	}
+	if table != 0 {
+		m.Uint32(unix.RTA_TABLE, table)
+	}
+	return m
+}
+
+// DecodeRoute reads RTM_NEWROUTE; cloned routes are left out.
+func DecodeRoute(body []byte) (FoundRoute, bool) {
+	if len(body) < unix.SizeofRtMsg {
+		return FoundRoute{}, false
+	}
+	flags := binary.NativeEndian.Uint32(body[8:])
+	f := FoundRoute{Nexthops: 1}
+	v6, bits := body[0] == unix.AF_INET6, int(body[1])
+	f.Table, f.Protocol, f.Type = uint32(body[4]), body[5], body[7]
+	scope := state.Scope(body[6])
+	f.Scope, f.OnLink = &scope, flags&unix.RTNH_F_ONLINK != 0
+	dst := netip.IPv4Unspecified()
+	if v6 {
+		dst = netip.IPv6Unspecified()
+	}
+	rtnl.Attrs(body[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
+		switch kind {
+		case unix.RTA_DST:
+			dst, _ = netip.AddrFromSlice(data)
+		case unix.RTA_GATEWAY:
+			f.Gw, _ = netip.AddrFromSlice(data)
+		case unix.RTA_VIA:
+			if len(data) > 2 {
+				f.Gw, _ = netip.AddrFromSlice(data[2:])
+			}
+		case unix.RTA_OIF:
+			f.Index = int(number(data))
+		case unix.RTA_PREFSRC:
+			f.Src, _ = netip.AddrFromSlice(data)
+		case unix.RTA_PRIORITY:
+			f.Metric = number(data)
+		case unix.RTA_TABLE:
+			f.Table = number(data)
+		case unix.RTA_METRICS:
+			f.metrics(data)
+		case unix.RTA_MULTIPATH:
+			f.Nexthops = 2
+		}
+	})
+	f.Dst = netip.PrefixFrom(dst, bits)
+	return f, flags&unix.RTM_F_CLONED == 0 && dst.IsValid()
+}
+
+func (f *FoundRoute) metrics(data []byte) {
+	rtnl.Attrs(data, func(kind uint16, data []byte) {
+		switch kind {
+		case unix.RTAX_MTU:
+			f.MTU = int(number(data))
+		case unix.RTAX_ADVMSS:
+			f.AdvMSS = int(number(data))
+		}
+	})
+}
