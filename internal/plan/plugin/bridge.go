@@ -210,7 +210,7 @@ func (c bridgeConf) gatewayAddrs(in Input, gateways []netip.Prefix) ([]state.Add
 				return nil, model.Faultf(model.CodeInvalidConf, "set forceAddress to replace it, or give the network another bridge",
 					"plugin bridge: bridge %q has the address %s and not the gateway's %s", c.Name, old.Prefix, gw)
 			}
-			if a := (state.Addr{Link: c.Name, Prefix: old.Prefix, Absent: true}); !slices.Contains(gone, a) {
+			if a := (state.Addr{Link: c.Name, Prefix: old.Prefix, Absent: true, Shared: true}); !slices.Contains(gone, a) {
 				gone = append(gone, a)
 			}
 		}
