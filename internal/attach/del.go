@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -28,10 +29,13 @@ func (a *Attacher) Del(ctx context.Context, job Job) error {
 	gate = sync.OnceFunc(gate)
 	defer gate()
 	rec, found, err := a.cfg.Memory.Get(job.Request.Key())
-	if err != nil || !found {
-		if err == nil {
-			err = a.derive(ctx, job)
-		}
+	if err != nil {
+		return err
+	}
+	if !found {
+		err := a.derive(ctx, job)
+		gate()
+		a.tidyTables(ctx, []state.Table{plugin.Masquerade(job.Request.Key(), nil)})
 		return err
 	}
 	spaces, done := a.delSpaces(job, rec)

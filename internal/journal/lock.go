@@ -35,8 +35,9 @@ func (j *Journal) Container(ctx context.Context, id string) (release func(), err
 }
 
 // TryContainer is Container that does not wait: ok is false while a call for the container is under way.
-func (j *Journal) TryContainer(id string) (release func(), ok bool) {
-	path := j.lockPath(id)
+func (j *Journal) TryContainer(id string) (release func(), ok bool) { return j.try(j.lockPath(id)) }
+
+func (j *Journal) try(path string) (release func(), ok bool) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, false
@@ -118,4 +119,21 @@ func (j *Journal) TryAlone() (release func(), ok bool) {
 		return nil, false
 	}
 	return func() { _ = f.Close() }, true
+}
+
+// SweepLocks removes the lock files that killed calls left.
+func (j *Journal) SweepLocks() error {
+	entries, err := os.ReadDir(j.locks)
+	if err != nil {
+		return unusable(filepath.Dir(j.locks), err)
+	}
+	for _, e := range entries {
+		if e.Name() == gateName {
+			continue
+		}
+		if release, ok := j.try(filepath.Join(j.locks, e.Name())); ok {
+			release()
+		}
+	}
+	return nil
 }

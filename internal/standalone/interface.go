@@ -96,7 +96,7 @@ func (p interfacePlugin) verb(ctx context.Context, call cni.Call, job attach.Job
 	case cni.Status:
 		return nil, a.Status(ctx, job)
 	case cni.GC:
-		return nil, a.GC(ctx, job, call.Valid)
+		return nil, errors.Join(a.GC(ctx, job, call.Valid), j.SweepLocks())
 	}
 	return nil, model.Faultf(model.CodeInvalidEnv, "", "environment: CNI_COMMAND %q is unknown", call.Command)
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // world is a node with weft's plugins in a directory of their own.
@@ -32,6 +33,9 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
+	// What an earlier test left is not this one's before.
+	_, _ = nettest.Try(nil, "ip", "link", "del", "wbr0")
+	_, _ = nettest.Try(nil, "nft", "flush", "ruleset")
 	dir := t.TempDir()
 	w := &world{t: t, bin: dir + "/bin", data: dir + "/data", journal: dir + "/journal", marks: dir + "/marks", nets: dir + "/netns"}
 	for _, d := range []string{w.bin, w.data, w.marks} {

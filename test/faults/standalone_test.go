@@ -24,6 +24,10 @@ func recoveries(w *world, conf string) map[string]func(p *pod) {
 			other := w.pod()
 			w.must("ADD", conf, other)
 			w.must("DEL", conf, other)
+			// An empty lock file stays until the container's own DEL or a GC.
+			for _, lock := range filesIn(w.t, w.journal+"/locks") {
+				_ = os.Remove(lock)
+			}
 		},
 		"GC": func(p *pod) {
 			w.kill(p)
@@ -53,7 +57,11 @@ func TestPluginKilledAtEveryStep(t *testing.T) {
 						t.Fatalf("ADD, step %d of %d: not killed: %v %s", k, adds, o.err, o.stdout)
 					}
 					kills++
-					recover(p)
+					if name == "next ADD" && k == adds {
+						w.must("DEL", conf, p) // all is done but the answer: nobody but the caller can know
+					} else {
+						recover(p)
+					}
 					same(t, fmt.Sprintf("ADD killed at step %d of %d, %s", k, adds, name), before, w.dirs()...)
 					w.kill(p)
 				}
