@@ -124,6 +124,7 @@ type crasher struct {
 	*world
 	list   *libcni.NetworkConfigList
 	before string
+	shot   chan time.Time // when a kill came that was to come later
 	rounds int
 	kills  int // how many kills there were
 	live   int // how many of them hit a call before its answer
@@ -138,7 +139,7 @@ func (c *crasher) cycle(killAdd, killDel func()) bool {
 	ns := nettest.NS(c.t, "pod-"+id)
 	killAdd()
 	_, addErr := c.add(c.list, id, ns)
-	died := !c.alive()
+	died := !c.alive(addErr != nil)
 	if !died && addErr != nil {
 		c.t.Errorf("%s: ADD: %v", id, addErr)
 	}
@@ -148,11 +149,16 @@ func (c *crasher) cycle(killAdd, killDel func()) bool {
 	if !died {
 		killDel()
 	}
+	start := time.Now()
 	if err := c.del(c.list, id, ns); err != nil {
 		c.t.Errorf("%s: DEL: %v", id, err)
 	}
-	live := addErr != nil || !died && c.queued() > 0
-	if c.agent == nil || !c.alive() {
+	queued := !died && c.queued() > 0
+	if c.shot != nil { // wherever it hits
+		queued = queued && (<-c.shot).After(start)
+	}
+	live := addErr != nil || queued
+	if c.agent == nil || !c.alive(c.queued() > 0 || c.shot != nil && !died) {
 		died = true
 		c.start()
 	}
@@ -214,8 +220,12 @@ func TestKilledAtRandomMoments(t *testing.T) {
 			c := newCrasher(t, network)
 			random := rand.New(rand.NewPCG(1, 2))
 			later := func() {
-				agent := c.agent
-				time.AfterFunc(time.Duration(random.IntN(9000))*time.Microsecond, func() { _ = agent.Process.Kill() })
+				agent, shot := c.agent, make(chan time.Time, 1)
+				c.shot = shot
+				time.AfterFunc(time.Duration(random.IntN(9000))*time.Microsecond, func() {
+					shot <- time.Now()
+					_ = agent.Process.Kill()
+				})
 			}
 			for c.kills < 67 && c.rounds < 200 {
 				if c.rounds%2 == 0 {

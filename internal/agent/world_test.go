@@ -117,13 +117,17 @@ func (w *world) end(sig syscall.Signal) error {
 	}
 }
 
-// alive tells whether the agent still runs, when it had the time to die.
-func (w *world) alive() bool {
+// alive tells whether the agent still runs. One that broke a call off is given the time to be gone.
+func (w *world) alive(brokeOff bool) bool {
+	patience := 10 * time.Millisecond
+	if brokeOff {
+		patience = 5 * time.Second
+	}
 	select {
 	case <-w.done:
 		w.agent = nil
 		return false
-	case <-time.After(10 * time.Millisecond):
+	case <-time.After(patience):
 		return true
 	}
 }

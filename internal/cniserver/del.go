@@ -5,7 +5,6 @@ package cniserver
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"time"

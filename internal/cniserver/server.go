@@ -124,7 +124,7 @@ func (s *Server) work() {
 	defer s.all.Add(-1)
 	buf := make([]byte, 16<<10)
 	for {
-		fd, _, err := unix.Accept4(s.socket.fd, unix.SOCK_CLOEXEC)
+		fd, err := wire.Accept(s.socket.fd)
 		if err != nil {
 			if s.closing.Load() {
 				s.waiting.Add(-1)
