@@ -4,7 +4,6 @@ package netns
 
 import (
 	"fmt"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,8 +14,7 @@ import (
 // signal when the thread dies. The thread is never given back, it ends with f.
 func Join(pidfd, kinds int, f func() error) error {
 	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked
+	alone(func() {
 		if kinds&unix.CLONE_NEWNS != 0 {
 			// The kernel lets a thread change its mount namespace only when it shares root and directory with nobody.
 			if err := unix.Unshare(unix.CLONE_FS); err != nil {
@@ -31,6 +29,6 @@ func Join(pidfd, kinds int, f func() error) error {
 			}
 		}
 		done <- f()
-	}()
+	})
 	return <-done
 }

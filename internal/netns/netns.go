@@ -90,8 +90,7 @@ func (n *NS) Do(f func() error) error {
 		return f()
 	}
 	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
+	alone(func() {
 		back, err := Current()
 		if err != nil {
 			done <- err
@@ -108,8 +107,28 @@ func (n *NS) Do(f func() error) error {
 			runtime.UnlockOSThread()
 		}
 		done <- err
-	}()
+	})
 	return <-done
+}
+
+// alone runs f on a locked thread, which ends with f unless f unlocks it. It is never the process's first thread: that
+// one cannot end, it would stay in the namespace where f left it, and the whole process (/proc/PID/ns, /proc/self/net)
+// would seem to live there.
+func alone(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			f()
+			return
+		}
+		done := make(chan struct{})
+		alone(func() { // on another thread, for this goroutine keeps the first one
+			defer close(done)
+			f()
+		})
+		<-done
+		runtime.UnlockOSThread()
+	}()
 }
 
 // New makes a fresh namespace and binds it to path, which must not exist; missing parent directories are made. The
@@ -124,16 +143,15 @@ func New(path string) (*NS, error) {
 	}
 	_ = f.Close()
 	done := make(chan error, 1)
-	go func() {
-		// Never unlocked: the thread ends with this goroutine, and with it the only other reference to the namespace.
-		runtime.LockOSThread()
+	alone(func() {
+		// The thread ends with this function, and with it the only other reference to the namespace.
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("unshare network namespace: %w", err)
 			return
 		}
 		self := fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())
 		done <- unix.Mount(self, path, "none", unix.MS_BIND, "")
-	}()
+	})
 	if err := <-done; err != nil {
 		_ = os.Remove(path)
 		return nil, fmt.Errorf("namespace %s: %w", path, err)
@@ -148,15 +166,14 @@ func Anonymous() (*NS, error) {
 		err error
 	}
 	done := make(chan answer, 1)
-	go func() {
-		runtime.LockOSThread()
+	alone(func() {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			done <- answer{nil, fmt.Errorf("unshare network namespace: %w", err)}
 			return
 		}
 		ns, err := Current()
 		done <- answer{ns, err}
-	}()
+	})
 	a := <-done
 	return a.ns, a.err
 }
