@@ -33,7 +33,7 @@ type call struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	start  time.Time
-	netns  *os.File // the descriptor that came with the request, nil when none did
+	netns  int // the descriptor that came with the request, 0 when none did
 
 	mu   sync.Mutex
 	fd   int // the connection, -1 when it is closed
@@ -73,7 +73,7 @@ func (c *call) receive(buf []byte) (wire.Request, error) {
 	if frame, err = more(c.fd, frame, h.Size()); err != nil {
 		return wire.Request{}, err
 	}
-	if h.Netns != (c.netns != nil) {
+	if h.Netns != (c.netns != 0) {
 		return wire.Request{}, errors.New("the namespace's descriptor did not come with the request")
 	}
 	c.mu.Lock()
@@ -114,12 +114,11 @@ func (c *call) adopt(oob []byte) error {
 			return err
 		}
 		for _, fd := range fds {
-			f := os.NewFile(uintptr(fd), "CNI_NETNS")
-			if c.netns != nil {
-				_ = f.Close()
+			if c.netns != 0 {
+				_ = unix.Close(fd)
 				continue
 			}
-			c.netns = f
+			c.netns = fd
 		}
 	}
 	return nil
@@ -181,8 +180,8 @@ func (c *call) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.shut()
-	if c.netns != nil {
-		_ = c.netns.Close()
+	if c.netns != 0 {
+		_ = unix.Close(c.netns)
 	}
 	c.cancel(nil)
 }

@@ -94,7 +94,7 @@ func (s *Server) replay(ctx context.Context, r wire.Request) error {
 	defer c.close()
 	if path := r.Getenv("CNI_NETNS"); path != "" {
 		if fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err == nil {
-			c.netns = os.NewFile(uintptr(fd), path)
+			c.netns = fd
 		}
 	}
 	_, err := s.outcome(c, r)

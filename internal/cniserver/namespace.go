@@ -18,21 +18,21 @@ const netnsHint = "CNI_NETNS names the network namespace of the container"
 // namespace is the container's namespace, nil when the verb needs none or, on DEL, when it is gone. A DEL must be
 // possible with whatever is left: it takes what is no container's namespace for a sign that the container is gone.
 func (s *Server) namespace(c *call, r wire.Request, call *cni.Call) (*netns.NS, error) {
-	file, path := c.netns, call.Request.Netns
-	c.netns = nil
+	fd, path := c.netns, call.Request.Netns
+	c.netns = 0
 	if call.Command == cni.GC || call.Command == cni.Status {
-		if file != nil {
-			_ = file.Close()
+		if fd != 0 {
+			_ = unix.Close(fd)
 		}
 		return nil, nil
 	}
-	if file == nil {
+	if fd == 0 {
 		if call.Command == cni.Del {
 			return nil, nil
 		}
 		return nil, model.Faultf(model.CodeInvalidNetns, netnsHint, "CNI_NETNS %q: %w", path, unix.Errno(r.Errno))
 	}
-	ns, err := netns.FromFile(file, path)
+	ns, err := netns.FromFD(fd, path)
 	if err == nil {
 		err = s.foreign(ns)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,47 +22,55 @@ var ErrGone = errors.New("network namespace is gone")
 
 // NS is an open network namespace. The namespace lives at least as long as the NS is open.
 type NS struct {
-	file *os.File
-	path string
+	fd     int // a bare descriptor: an os.File would be offered to the poller, which costs five system calls
+	path   string
+	closed atomic.Bool
 }
 
 // Open opens the network namespace at path (a bind mount or a /proc/PID/ns/net link). The error wraps ErrGone when
 // there is no network namespace at path.
 func Open(path string) (*NS, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		if errors.Is(err, os.ErrNotExist) {
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 			return nil, fmt.Errorf("namespace %s: %w", path, ErrGone)
 		}
 		return nil, fmt.Errorf("namespace %s: %w", path, err)
 	}
-	return FromFile(f, path)
+	return FromFD(fd, path)
 }
 
-// FromFile takes over an open descriptor of a namespace, as weft-cni passes one along; path is kept for messages and
-// results only. It closes f when f is no network namespace.
-func FromFile(f *os.File, path string) (*NS, error) {
-	kind, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_NSTYPE)
+// FromFD takes over an open descriptor of a namespace, as weft-cni passes one along; path is kept for messages and
+// results only. It closes fd when that is no network namespace.
+func FromFD(fd int, path string) (*NS, error) {
+	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
 	if err != nil || kind != unix.CLONE_NEWNET {
-		_ = f.Close()
+		_ = unix.Close(fd)
 		return nil, fmt.Errorf("namespace %s: not a network namespace: %w", path, ErrGone)
 	}
-	return &NS{file: f, path: path}, nil
+	return &NS{fd: fd, path: path}, nil
 }
+
+const self = "/proc/thread-self/ns/net"
 
 // Current opens the namespace of the calling thread.
 func Current() (*NS, error) {
-	return Open("/proc/thread-self/ns/net")
+	return Open(self)
 }
 
 // Path is the path the namespace was opened by.
 func (n *NS) Path() string { return n.path }
 
 // Fd is the namespace's descriptor; it stays owned by n.
-func (n *NS) Fd() int { return int(n.file.Fd()) }
+func (n *NS) Fd() int { return n.fd }
 
-// Close releases the descriptor.
-func (n *NS) Close() error { return n.file.Close() }
+// Close releases the descriptor. A second Close does nothing.
+func (n *NS) Close() error {
+	if n.closed.Swap(true) {
+		return nil
+	}
+	return unix.Close(n.fd)
+}
 
 // ID names the namespace for as long as it lives: its inode number on nsfs.
 func (n *NS) ID() (uint64, error) {
@@ -91,19 +100,20 @@ func (n *NS) Do(f func() error) error {
 	}
 	done := make(chan error, 1)
 	alone(func() {
-		back, err := Current()
+		back, err := unix.Open(self, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			done <- err
+			runtime.UnlockOSThread()
+			done <- fmt.Errorf("namespace of this thread: %w", err)
 			return
 		}
-		defer func() { _ = back.Close() }()
-		if err := unix.Setns(n.Fd(), unix.CLONE_NEWNET); err != nil {
+		defer func() { _ = unix.Close(back) }()
+		if err := unix.Setns(n.fd, unix.CLONE_NEWNET); err != nil {
 			runtime.UnlockOSThread()
 			done <- fmt.Errorf("enter namespace %s: %w", n.path, err)
 			return
 		}
 		err = f()
-		if back := unix.Setns(back.Fd(), unix.CLONE_NEWNET); back == nil {
+		if unix.Setns(back, unix.CLONE_NEWNET) == nil {
 			runtime.UnlockOSThread()
 		}
 		done <- err
@@ -149,7 +159,6 @@ func New(path string) (*NS, error) {
 			done <- fmt.Errorf("unshare network namespace: %w", err)
 			return
 		}
-		self := fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())
 		done <- unix.Mount(self, path, "none", unix.MS_BIND, "")
 	})
 	if err := <-done; err != nil {
