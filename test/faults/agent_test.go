@@ -152,9 +152,10 @@ func TestAgentKilledAtEveryStep(t *testing.T) {
 					}
 					what := fmt.Sprintf("%s killed at step %d of %d", verb, k, n)
 					a = w.start(dir)
-					if verb == "DEL" && k == 1 {
-						o.How = ""
-						a.must(o) // nothing has begun: the attachment is whole
+					if verb == "DEL" && k == 1 || verb == "ADD" && k == n {
+						// The attachment is whole: nothing has begun, or all is done but the answer.
+						o.Verb, o.How = "DEL", ""
+						a.must(o)
 					}
 					a.stop()
 					same(t, what, before, w.dirs()...)

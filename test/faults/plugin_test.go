@@ -158,7 +158,16 @@ func (w *world) count(verb, conf string, p *pod) int {
 	return n
 }
 
-// gc is a configuration for GC with no valid attachment.
-func gc(conf string) string {
-	return strings.Replace(conf, "{", `{"cni.dev/valid-attachments":[],`, 1)
+// gc is a configuration for GC with these valid attachments.
+func gc(conf string, valid ...*pod) string {
+	var list []string
+	for _, p := range valid {
+		list = append(list, fmt.Sprintf(`{"containerID":%q,"ifname":"eth0"}`, p.id))
+	}
+	return strings.Replace(conf, "{", `{"cni.dev/valid-attachments":[`+strings.Join(list, ",")+`],`, 1)
+}
+
+// withPrev is a configuration with the result of the ADD.
+func withPrev(conf, result string) string {
+	return strings.Replace(conf, "{", `{"prevResult":`+result+`,`, 1)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // recoveries are the three ways by which what a killed plugin left is undone.
-func recoveries(w *world, conf string) map[string]func(p *pod) {
+func recoveries(w *world, conf string, keeper *pod) map[string]func(p *pod) {
 	return map[string]func(*pod){
 		"DEL": func(p *pod) { w.must("DEL", conf, p) },
 		"DEL without namespace": func(p *pod) {
@@ -31,7 +31,7 @@ func recoveries(w *world, conf string) map[string]func(p *pod) {
 		},
 		"GC": func(p *pod) {
 			w.kill(p)
-			if o := w.call("GC", gc(conf), nil, fault{}); o.err != nil {
+			if o := w.call("GC", gc(conf, keeper), nil, fault{}); o.err != nil {
 				w.t.Fatalf("GC: %s %s", o.stdout, o.stderr)
 			}
 		},
@@ -47,10 +47,11 @@ func TestPluginKilledAtEveryStep(t *testing.T) {
 			first := w.pod()
 			adds := w.count("ADD", conf, first)
 			dels := w.count("DEL", conf, first)
-			// From here on a bridge of an earlier attachment is there, as on a node in use.
+			keeper := w.pod() // the node is in use: the bridge is not this ADD's
+			kept := w.must("ADD", conf, keeper)
 			before := look(t, w.dirs()...)
 			kills := 0
-			for name, recover := range recoveries(w, conf) {
+			for name, recover := range recoveries(w, conf, keeper) {
 				for k := 1; k <= adds; k++ {
 					p := w.pod()
 					if o := w.call("ADD", conf, p, fault{how: "kill", at: k}); !o.killed {
@@ -80,6 +81,9 @@ func TestPluginKilledAtEveryStep(t *testing.T) {
 					same(t, fmt.Sprintf("DEL killed at step %d of %d, %s", k, dels, name), before, w.dirs()...)
 					w.kill(p)
 				}
+			}
+			if o := w.call("CHECK", withPrev(conf, kept.stdout), keeper, fault{}); o.err != nil {
+				t.Errorf("the attachment that nobody touched: %s", o.stdout)
 			}
 			t.Logf("%s: %d steps of ADD, %d of DEL, %d kills, all in live calls", typ, adds, dels, kills)
 		})
