@@ -21,8 +21,10 @@ func laws() []law {
 			"no files, no clock, no network, no logging", checkPlan},
 		{"kernel", "a driver that knows what a pod is grows an if for it", checkKernel},
 		{"words", "model and state are words; words have no machinery", checkWords},
-		{"kubernetes", "only the rooms at the border speak Kubernetes: everything below them speaks model, and weft works without an API server",
-			checkKubernetes},
+		{
+			"kubernetes", "only the rooms at the border speak Kubernetes: everything below them speaks model, and weft works without an API server",
+			checkKubernetes,
+		},
 		{"netlink", "the kernel is spoken to in one place each, so that nobody else needs to know its traps", checkNetlink},
 		{"setns", "a thread left in the wrong namespace is the worst bug a network daemon can have: only netns enters namespaces", checkSetns},
 		{"init", "importing a package does nothing: what runs is what main builds", checkInit},

@@ -60,7 +60,6 @@ func chain(all []pkg, to string) string {
 
 // TestPrograms checks what programs and rooms are built of, however long the way.
 func TestPrograms(t *testing.T) {
-	std := func(p string) bool { return isStd(p) }
 	for _, c := range []struct {
 		target, reason string
 		allowed        func(p string) bool
@@ -68,7 +67,7 @@ func TestPrograms(t *testing.T) {
 		{
 			"./cmd/weft-cni", "weft-cni starts once for each call, in about the time of an empty program: it is made of the standard " +
 				"library (without net/http), shim and wire", func(p string) bool {
-				return std(p) && !below(p, "net/http", "html", "text/template") ||
+				return isStd(p) && !below(p, "net/http", "html", "text/template") ||
 					below(p, module+"cmd/weft-cni", module+"internal/shim", module+"internal/wire")
 			},
 		},
@@ -80,7 +79,7 @@ func TestPrograms(t *testing.T) {
 		},
 		{
 			"./internal/plan/...", "a plan can be replayed from a bug report", func(p string) bool {
-				return std(p) || below(p, module+"internal/plan", module+"internal/model", module+"internal/state")
+				return isStd(p) || below(p, module+"internal/plan", module+"internal/model", module+"internal/state")
 			},
 		},
 		{
@@ -89,10 +88,10 @@ func TestPrograms(t *testing.T) {
 			},
 		},
 		{
-			"./internal/state", "words have no machinery", func(p string) bool { return std(p) || p == module+"internal/state" },
+			"./internal/state", "words have no machinery", func(p string) bool { return isStd(p) || p == module+"internal/state" },
 		},
 		{
-			"./internal/model", "words have no machinery", func(p string) bool { return std(p) || p == module+"internal/model" },
+			"./internal/model", "words have no machinery", func(p string) bool { return isStd(p) || p == module+"internal/model" },
 		},
 	} {
 		t.Run(strings.Trim(c.target, "./"), func(t *testing.T) {

@@ -151,7 +151,7 @@ func (c *Conn) reconcile(ws []*table) (stale bool, err error) {
 // finish commits what reconcile found. Elements that are only added need no guard against changes by others: a hundred
 // processes may do it at once.
 func (c *Conn) finish(b *batch, ws []*table, gen, guard uint32) (stale bool, err error) {
-	after := gen
+	var after uint32
 	if b.empty() {
 		// A reading that spans a change would be no reading.
 		after, err = c.generation()

@@ -28,9 +28,6 @@ type verdict struct {
 	chain string
 }
 
-// id identifies the element in its set.
-func (e elem) id() string { return string(e.lo) + string(e.hi) }
-
 // sameValue tells whether both elements map to the same value.
 func (e elem) sameValue(f elem) bool {
 	if e.verdict != nil && f.verdict != nil {

@@ -84,7 +84,9 @@ func (e *expr) slots() (list []slot, ok bool) {
 		return []slot{{attr: 1, reg: &e.dreg}, {attr: 2, num: &e.key}, {attr: 3, num: &e.flags}}, true
 	case "payload":
 		return []slot{
-			{attr: 1, reg: &e.dreg}, {attr: 2, num: &e.key, always: true}, {attr: 3, num: &e.off, always: true},
+			{attr: 1, reg: &e.dreg},
+			{attr: 2, num: &e.key, always: true},
+			{attr: 3, num: &e.off, always: true},
 			{attr: 4, num: &e.size},
 		}, true
 	case "cmp":
@@ -95,8 +97,12 @@ func (e *expr) slots() (list []slot, ok bool) {
 		}, true
 	case "bitwise":
 		return []slot{
-			{attr: 1, reg: &e.sreg}, {attr: 2, reg: &e.dreg}, {attr: 3, num: &e.size}, {attr: 4, data: &e.data},
-			{attr: 5, data: &e.more}, {attr: 6},
+			{attr: 1, reg: &e.sreg},
+			{attr: 2, reg: &e.dreg},
+			{attr: 3, num: &e.size},
+			{attr: 4, data: &e.data},
+			{attr: 5, data: &e.more},
+			{attr: 6},
 		}, true
 	case "lookup":
 		return []slot{{attr: 1, str: &e.set}, {attr: 2, reg: &e.sreg}, {attr: 3, reg: &e.dreg}, {attr: 4}, {attr: 5, num: &e.flags}}, true
@@ -104,8 +110,13 @@ func (e *expr) slots() (list []slot, ok bool) {
 		return []slot{{attr: 1, reg: &e.dreg}, {attr: 2, data: &e.data, judge: &e.verdict}}, true
 	case "nat":
 		return []slot{
-			{attr: 1, num: &e.key, always: true}, {attr: 2, num: &e.family}, {attr: 3, reg: &e.addr}, {attr: 4}, {attr: 5, reg: &e.port},
-			{attr: 6}, {attr: 7, num: &e.flags},
+			{attr: 1, num: &e.key, always: true},
+			{attr: 2, num: &e.family},
+			{attr: 3, reg: &e.addr},
+			{attr: 4},
+			{attr: 5, reg: &e.port},
+			{attr: 6},
+			{attr: 7, num: &e.flags},
 		}, true
 	case "masq":
 		return []slot{{attr: 1, num: &e.flags}}, true

@@ -60,7 +60,11 @@ func priorities(family byte) []priorityWord {
 		return []priorityWord{{"filter", 0, ""}}
 	}
 	return []priorityWord{
-		{"raw", -300, ""}, {"mangle", -150, ""}, {"dstnat", -100, "prerouting"}, {"filter", 0, ""}, {"security", 50, ""},
+		{"raw", -300, ""},
+		{"mangle", -150, ""},
+		{"dstnat", -100, "prerouting"},
+		{"filter", 0, ""},
+		{"security", 50, ""},
 		{"srcnat", 100, "postrouting"},
 	}
 }

@@ -23,8 +23,17 @@ func (t datatype) symbols() []symbol {
 		return []symbol{{"ip", unix.ETH_P_IP}, {"arp", unix.ETH_P_ARP}, {"ip6", unix.ETH_P_IPV6}}
 	case "inet_proto":
 		return []symbol{
-			{"icmp", 1}, {"igmp", 2}, {"tcp", 6}, {"udp", 17}, {"dccp", 33}, {"gre", 47}, {"esp", 50}, {"ah", 51},
-			{"ipv6-icmp", 58}, {"sctp", 132}, {"udplite", 136},
+			{"icmp", 1},
+			{"igmp", 2},
+			{"tcp", 6},
+			{"udp", 17},
+			{"dccp", 33},
+			{"gre", 47},
+			{"esp", 50},
+			{"ah", 51},
+			{"ipv6-icmp", 58},
+			{"sctp", 132},
+			{"udplite", 136},
 		}
 	case "ct_state":
 		return []symbol{{"invalid", 1}, {"established", 2}, {"related", 4}, {"new", 8}, {"untracked", 64}}
@@ -34,8 +43,15 @@ func (t datatype) symbols() []symbol {
 		}
 	case "fib_addrtype":
 		return []symbol{
-			{"unspec", 0}, {"unicast", 1}, {"local", 2}, {"broadcast", 3}, {"anycast", 4}, {"multicast", 5},
-			{"blackhole", 6}, {"unreachable", 7}, {"prohibit", 8},
+			{"unspec", 0},
+			{"unicast", 1},
+			{"local", 2},
+			{"broadcast", 3},
+			{"anycast", 4},
+			{"multicast", 5},
+			{"blackhole", 6},
+			{"unreachable", 7},
+			{"prohibit", 8},
 		}
 	}
 	return nil

@@ -225,8 +225,12 @@ type familyWord struct {
 
 func families() []familyWord {
 	return []familyWord{
-		{"ip", unix.NFPROTO_IPV4}, {"ip6", unix.NFPROTO_IPV6}, {"inet", unix.NFPROTO_INET}, {"arp", unix.NFPROTO_ARP},
-		{"bridge", unix.NFPROTO_BRIDGE}, {"netdev", unix.NFPROTO_NETDEV},
+		{"ip", unix.NFPROTO_IPV4},
+		{"ip6", unix.NFPROTO_IPV6},
+		{"inet", unix.NFPROTO_INET},
+		{"arp", unix.NFPROTO_ARP},
+		{"bridge", unix.NFPROTO_BRIDGE},
+		{"netdev", unix.NFPROTO_NETDEV},
 	}
 }
 

@@ -35,6 +35,7 @@ func TestMasquerade(t *testing.T) {
 	} {
 		nettest.Run(t, c.ns, "sh", "-ec", c.cmd)
 	}
+	acquaint(t, pod, node, world)
 	c := dial(t, node)
 	tbl := masq("10.1.0.2")
 	tbl.Sets[2].Elements = []state.Element{{Key: []string{"10.1.0.2", "203.0.113.0/24"}}}
@@ -52,6 +53,28 @@ func TestMasquerade(t *testing.T) {
 	}
 	if got := seenAs(t, pod, world, "192.0.2.9:7003"); got != "10.1.0.2" {
 		t.Errorf("after Remove the world sees the pod as %s, want 10.1.0.2", got)
+	}
+}
+
+// acquaint makes neighbours permanent: the kernel's table of those it learns has 1,024 places for all namespaces of the
+// machine together, and another test's thousand pods may have taken them.
+func acquaint(t *testing.T, pod, node, world *netns.NS) {
+	t.Helper()
+	const podMAC, pMAC, wMAC, worldMAC = "02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:03", "02:00:00:00:00:04"
+	for _, l := range []struct {
+		ns        *netns.NS
+		link, mac string
+		peers     map[string]string
+	}{
+		{pod, "eth0", podMAC, map[string]string{"10.1.0.1": pMAC, "fd00:1::1": pMAC}},
+		{node, "p", pMAC, map[string]string{"10.1.0.2": podMAC, "fd00:1::2": podMAC}},
+		{node, "w", wMAC, map[string]string{"192.0.2.9": worldMAC, "fd00:2::9": worldMAC}},
+		{world, "eth1", worldMAC, map[string]string{"192.0.2.1": wMAC, "fd00:2::1": wMAC}},
+	} {
+		nettest.Run(t, l.ns, "ip", "link", "set", l.link, "address", l.mac)
+		for ip, mac := range l.peers {
+			nettest.Run(t, l.ns, "ip", "neigh", "replace", ip, "lladdr", mac, "dev", l.link, "nud", "permanent")
+		}
 	}
 }
 
