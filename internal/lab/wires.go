@@ -44,16 +44,41 @@ func (l Layout) node(i int) state.Fragment {
 			Name: port, Kind: state.Veth, Master: wire.Name, Up: state.On(), Peer: &state.Peer{Space: state.Pod, Name: eth},
 		})
 		f.Pod.Links = append(f.Pod.Links, state.Link{
-			Name: eth, Kind: state.Veth, Up: state.On(), MAC: state.SeedMAC("lab/" + n.Name + "/" + eth),
+			Name: eth, Kind: state.Veth, Up: state.On(), MAC: n.mac(eth),
 			Peer: &state.Peer{Space: state.Host, Name: port},
 		})
 		for _, p := range n.Addrs[w] {
 			f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{Link: eth, Prefix: p, NoDAD: true})
 		}
 		f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{Name: "net/ipv4/conf/" + eth + "/rp_filter", Value: "0"})
+		f.Pod.Neighs = append(f.Pod.Neighs, l.neighbours(i, w)...)
 	}
 	return f
 }
+
+// manyNeighbours is how many entries the nodes' neighbour tables may come to before they are written down. The kernel
+// has one limit (gc_thresh3, 1024 a family) for all namespaces together, and permanent entries do not count.
+const manyNeighbours = 512
+
+// neighbours are node i's entries for all others on a wire, when they are too many to be learned.
+func (l Layout) neighbours(i, w int) []state.Neigh {
+	if len(l.Nodes)*(len(l.Nodes)-1)*len(l.Wires) <= manyNeighbours {
+		return nil
+	}
+	eth := fmt.Sprintf("eth%d", w)
+	var out []state.Neigh
+	for j, n := range l.Nodes {
+		if j == i {
+			continue
+		}
+		for _, p := range n.Addrs[w] {
+			out = append(out, state.Neigh{Link: eth, IP: p.Addr(), MAC: n.mac(eth)})
+		}
+	}
+	return out
+}
+
+func (n Node) mac(eth string) state.MAC { return state.SeedMAC("lab/" + n.Name + "/" + eth) }
 
 // cable makes the wires and plugs the nodes in.
 func (d Dir) cable(ctx context.Context, l Layout) (err error) {

@@ -180,6 +180,14 @@ func TestTwoLabsBesideEachOther(t *testing.T) {
 	before.same(t, b)
 }
 
+// More neighbours than the kernel's tables hold: 24 nodes on two wires have 1,104 a family, the limit is 1,024 for all
+// namespaces together.
+func TestManyNodes(t *testing.T) {
+	dir := labDir(t)
+	must(t, "lab", "up", "--nodes", "24", "--dir", dir)
+	allReach(t, dir, 24*23*6)
+}
+
 // examples2 is two pods for two nodes.
 func examples2(t testing.TB) string {
 	dir := t.TempDir()
