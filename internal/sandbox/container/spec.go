@@ -135,7 +135,7 @@ func Inspect(dir string) (Status, error) {
 // Refresh is Inspect for a container whose spec is known: that never changes.
 func Refresh(dir string, spec Spec) Status {
 	st := Status{Spec: spec}
-	watched := process.Locked(filepath.Join(dir, "lock")) // asked first: what a dying monitor writes is seen below
+	watched := watched(dir) // asked first: what a dying monitor writes is seen below
 	var run running
 	ran := process.ReadJSON(filepath.Join(dir, "state.json"), &run) == nil
 	if ran {
@@ -148,7 +148,7 @@ func Refresh(dir string, spec Spec) Status {
 	case ran && (watched || run.Process.Alive()):
 		st.State = Running
 	case watched:
-		st.State = Created // the monitor is about to start it
+		st.State, st.Reason = Running, "ContainerCreating" // the monitor is about to start it
 	case ran:
 		st.State, st.ExitCode, st.Finished = Exited, CodeLost, run.Started
 		st.Reason, st.Message = "ContainerStatusUnknown", "its monitor was killed, nobody saw how it ended"
@@ -159,6 +159,3 @@ func Refresh(dir string, spec Spec) Status {
 	}
 	return st
 }
-
-// Starting tells whether the monitor of a container lives.
-func Starting(dir string) bool { return process.Locked(filepath.Join(dir, "lock")) }

@@ -106,7 +106,7 @@ func Stop(ctx context.Context, dir string, grace time.Duration) error {
 		case !errors.Is(err, os.ErrNotExist):
 			return fmt.Errorf("container %s: %w", filepath.Base(dir), err)
 		}
-		if !Starting(dir) {
+		if !watched(dir) {
 			return nil // it never ran
 		}
 		select {
@@ -117,9 +117,12 @@ func Stop(ctx context.Context, dir string, grace time.Duration) error {
 	}
 }
 
+// watched tells whether the container's monitor lives.
+func watched(dir string) bool { return process.Locked(filepath.Join(dir, "lock")) }
+
 // settled waits until the monitor has written what it has to write.
 func settled(ctx context.Context, dir string) error {
-	for Starting(dir) {
+	for watched(dir) {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("container %s: its monitor does not end: %w", filepath.Base(dir), ctx.Err())

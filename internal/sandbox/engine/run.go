@@ -55,7 +55,7 @@ func (e *Engine) RunPodSandbox(ctx context.Context, cfg PodConfig) (id string, e
 		if e1 := e.tearDownPod(ctx, r); e1 != nil {
 			err = errors.Join(err, fmt.Errorf("tear down the network: %w", e1))
 		}
-		if e2 := e.stopSandbox(ctx, r); e2 != nil {
+		if e2 := e.stopSandbox(context.WithoutCancel(ctx), r); e2 != nil {
 			err = errors.Join(err, fmt.Errorf("stop the sandbox: %w", e2))
 		}
 		return r.ID, err

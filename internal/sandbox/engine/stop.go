@@ -140,3 +140,11 @@ func (e *Engine) dropName(r Record) error {
 	}
 	return nil
 }
+
+// AbandonPodSandbox is StopPodSandbox that gives up the networks which cannot be given back.
+func (e *Engine) AbandonPodSandbox(ctx context.Context, id string) error {
+	if err := os.Remove(e.dir(id, "networks.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("sandbox %s: %w", id, err)
+	}
+	return e.StopPodSandbox(ctx, id)
+}

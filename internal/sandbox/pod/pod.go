@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/weft-net/weft/internal/model"
@@ -128,7 +129,7 @@ func Default(p *v1.Pod) {
 		p.Namespace = "default"
 	}
 	if p.UID == "" {
-		p.UID = "" + asUID(store.DeriveUID(store.PodKey(p.Namespace, p.Name)))
+		p.UID = DerivedUID(p)
 	}
 	if p.Spec.RestartPolicy == "" {
 		p.Spec.RestartPolicy = v1.RestartPolicyAlways
@@ -190,4 +191,9 @@ func Ignored(p *v1.Pod) []string {
 		out = append([]string{"image (" + strings.Join(images, ", ") + "): recorded, not pulled; the node's own files are the root"}, out...)
 	}
 	return out
+}
+
+// DerivedUID is the uid of a pod whose manifest has none.
+func DerivedUID(p *v1.Pod) types.UID {
+	return types.UID(store.DeriveUID(store.PodKey(p.Namespace, p.Name)))
 }

@@ -93,7 +93,8 @@ func (id ID) Wait(ctx context.Context) error {
 	return nil
 }
 
-// End asks the process to end and kills it when the grace period is over, or ctx. It returns when the process is gone.
+// End asks the process to end and kills it when the grace period is over. It returns when the process is gone, or, before
+// the kill, when ctx ends.
 func (id ID) End(ctx context.Context, grace time.Duration) error {
 	if grace > 0 {
 		if err := id.Signal(unix.SIGTERM); err != nil {
@@ -102,8 +103,8 @@ func (id ID) End(ctx context.Context, grace time.Duration) error {
 		soft, cancel := context.WithTimeout(ctx, grace)
 		err := id.Wait(soft)
 		cancel()
-		if err == nil {
-			return nil
+		if err == nil || ctx.Err() != nil {
+			return err
 		}
 	}
 	if err := id.Signal(unix.SIGKILL); err != nil {

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/sandbox"
+	"github.com/weft-net/weft/internal/sandbox/container"
+)
+
+func newSandboxExecCmd(env Env, f *sandboxFlags) *cobra.Command {
+	var namespace, name string
+	cmd := &cobra.Command{
+		Use:   "exec [NAMESPACE/]POD -- COMMAND [ARG...]",
+		Short: "Run a command in the namespaces of a container",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 || len(args) == 2 && args[1] == "--" {
+				return usageError{errors.New("name a pod and a command")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[1] == "--" {
+				args = append(args[:1:1], args[2:]...)
+			}
+			ns, pod := podName(args[0], namespace)
+			d, err := sandbox.NewClient(f.stateDir).Get(cmd.Context(), ns, pod)
+			if err != nil {
+				return err
+			}
+			c, err := pick(d.Pod, name)
+			if err != nil {
+				return err
+			}
+			if c.State != string(container.Running) {
+				return model.Faultf(model.CodeUnknownContainer, "", "container %s of pod %s/%s does not run, it is %s", c.Name, ns, pod, c.State)
+			}
+			run := exec.Command(args[1], args[2:]...)
+			run.Stdin, run.Stdout, run.Stderr = env.Stdin, env.Stdout, env.Stderr
+			run.Env = append(os.Environ(), container.Mark+"="+d.ID)
+			err = container.Exec(c.Process, run)
+			var exit *exec.ExitError
+			if errors.As(err, &exit) {
+				return exitError{container.ExitCode(exit.ProcessState)}
+			}
+			if err != nil {
+				return fmt.Errorf("command %q: %w", args[1], err)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "of a pod that is named without one")
+	cmd.Flags().StringVarP(&name, "container", "c", "", "the container (default: the first ordinary one)")
+	return cmd
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/sandbox/confdir"
+	"github.com/weft-net/weft/internal/sandbox/engine"
+	"github.com/weft-net/weft/internal/sandbox/pod"
+)
+
+// listen opens the socket. The one before us is dead: we hold the lock.
+func listen(stateDir string) (net.Listener, error) {
+	path, done, err := reachable(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := os.Remove(Socket(stateDir)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	return l, os.Chmod(Socket(stateDir), 0o600)
+}
+
+// reachable is the socket's path, or a short way to it: the kernel takes 107 bytes.
+func reachable(stateDir string) (path string, done func(), err error) {
+	if path := Socket(stateDir); len(path) < 108 {
+		return path, func() {}, nil
+	}
+	d, err := os.Open(stateDir)
+	if err != nil {
+		return "", nil, fmt.Errorf("state directory: %w", err)
+	}
+	return filepath.Join(fmt.Sprintf("/proc/self/fd/%d", d.Fd()), filepath.Base(Socket(stateDir))), func() { _ = d.Close() }, nil
+}
+
+// Status is the server as a whole.
+type Status struct {
+	PID     int              `json:"pid"`
+	Pods    int              `json:"pods"`
+	Network confdir.Snapshot `json:"network"`
+	// Healthy is the event generator's health, Discarded the events it lost.
+	Healthy   bool          `json:"healthy"`
+	Discarded uint64        `json:"discarded"`
+	Recovered engine.Report `json:"recovered"`
+}
+
+func (s *Server) api(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		ok, _ := s.pleg.Healthy()
+		answer(w, Status{
+			PID: os.Getpid(), Pods: s.count(), Network: s.confs.Snapshot(), Healthy: ok, Discarded: s.pleg.Discarded(), Recovered: s.report,
+		}, nil)
+	})
+	mux.HandleFunc("GET /v1/pods", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.List(), nil) })
+	mux.HandleFunc("POST /v1/pods", s.post)
+	mux.HandleFunc("GET /v1/pods/{namespace}/{name}", func(w http.ResponseWriter, r *http.Request) {
+		worker, err := s.find(r.PathValue("namespace"), r.PathValue("name"))
+		if err != nil {
+			answer(w, nil, err)
+			return
+		}
+		answer(w, worker.detail(), nil)
+	})
+	mux.HandleFunc("DELETE /v1/pods/{namespace}/{name}", s.delete)
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, MaxHeaderBytes: 1 << 16}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("socket: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) post(w http.ResponseWriter, r *http.Request) {
+	pods, others, err := pod.Read(r.Body, r.URL.Query().Get("source"))
+	if err != nil {
+		answer(w, nil, err)
+		return
+	}
+	out := AppliedAll{Others: others}
+	for _, p := range pods {
+		a, err := s.apply(p, "")
+		if err != nil {
+			answer(w, nil, err)
+			return
+		}
+		out.Pods = append(out.Pods, a)
+	}
+	answer(w, out, nil)
+}
+
+// AppliedAll is what became of a manifest.
+type AppliedAll struct {
+	Pods   []Applied `json:"pods"`
+	Others []string  `json:"others,omitempty"` // objects that are no pods
+}
+
+func (s *Server) delete(w http.ResponseWriter, r *http.Request) {
+	worker, err := s.find(r.PathValue("namespace"), r.PathValue("name"))
+	if err != nil {
+		answer(w, nil, err)
+		return
+	}
+	var grace *time.Duration
+	if q := r.URL.Query().Get("grace"); q != "" {
+		g, err := time.ParseDuration(q)
+		if err != nil || g < 0 {
+			answer(w, nil, model.Faultf(model.CodeInvalidConf, "write for example 5s", "grace %q is no duration", q))
+			return
+		}
+		grace = &g
+	}
+	answer(w, struct{}{}, s.end(worker, grace, r.URL.Query().Get("force") == "true"))
+}
+
+// wireError is an error on the socket.
+type wireError struct {
+	Code model.Code `json:"code"`
+	Msg  string     `json:"message"`
+	Hint string     `json:"hint,omitempty"`
+}
+
+func answer(w http.ResponseWriter, v any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		e := wireError{Code: model.CodeInternal, Msg: err.Error()}
+		var f *model.Fault
+		if errors.As(err, &f) {
+			e = wireError{Code: f.Code, Msg: f.Msg, Hint: f.Hint}
+		}
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		v = e
+	}
+	_ = json.NewEncoder(w).Encode(v) // the client is gone when it cannot be told
+}
