@@ -83,14 +83,11 @@ func (a *Attacher) settle(ctx context.Context, job Job, id uint64, spaces kernel
 
 // compare looks at a finished attachment that is asked for again. No result and no error: nothing is left of it.
 func (a *Attacher) compare(ctx context.Context, old Record, job Job, spaces kernel.Spaces) (*model.Result, error) {
-	there, err := a.interfaceThere(ctx, old, spaces)
-	if err != nil {
+	made, there, err := a.interfaceThere(ctx, old, spaces)
+	switch {
+	case err != nil, made && !there, !made && a.cfg.Reaper == nil:
 		return nil, err
-	}
-	if a.cfg.Reaper == nil {
-		if !there {
-			return nil, nil
-		}
+	case a.cfg.Reaper == nil:
 		return nil, exists(job, "")
 	}
 	if !sameConf(old.Network, job.Network) || !sameRequest(old.Request, job.Request) {
@@ -111,8 +108,8 @@ func exists(job Job, how string) error {
 		job.Request.IfName, job.Request.ContainerID, job.Request.Network, how)
 }
 
-// interfaceThere tells whether an interface that the record made in the container exists.
-func (a *Attacher) interfaceThere(ctx context.Context, old Record, spaces kernel.Spaces) (bool, error) {
+// interfaceThere tells whether the record made an interface in the container, and whether one of that name exists.
+func (a *Attacher) interfaceThere(ctx context.Context, old Record, spaces kernel.Spaces) (made, there bool, err error) {
 	var queries []state.Query
 	for _, l := range old.Fragment().Pod.Links {
 		if l.Kind != "" {
@@ -120,15 +117,13 @@ func (a *Attacher) interfaceThere(ctx context.Context, old Record, spaces kernel
 		}
 	}
 	if len(queries) == 0 {
-		return false, nil
+		return false, false, nil
 	}
 	answers, err := spaces.Observe(ctx, queries)
 	for _, q := range queries {
-		if answers[q].Found {
-			return true, err
-		}
+		there = there || answers[q].Found
 	}
-	return false, err
+	return true, there, err
 }
 
 func sameConf(a, b model.Network) bool {

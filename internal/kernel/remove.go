@@ -17,7 +17,7 @@ import (
 // Remove takes away everything that f names and that is not Shared, and waits until it is gone. Missing things are no
 // error; a link of a wanted name that is foreign is left alone.
 func (s Spaces) Remove(ctx context.Context, f state.Fragment) error {
-	return s.remove(ctx, f, func(v *view, have link.Found) []*rtnl.Message {
+	return s.remove(ctx, f, false, func(v *view, have link.Found) []*rtnl.Message {
 		return []*rtnl.Message{link.Delete(have.Index, have.Name)}
 	})
 }
@@ -25,7 +25,7 @@ func (s Spaces) Remove(ctx context.Context, f state.Fragment) error {
 // Release is Remove for a caller that must not wait 30 ms for each link: what others can see is gone when it returns
 // (rules, routes, names, the links' place in the bridge), the links themselves are down and in the reaper's group.
 func (s Spaces) Release(ctx context.Context, f state.Fragment) error {
-	return s.remove(ctx, f, func(v *view, have link.Found) []*rtnl.Message {
+	return s.remove(ctx, f, true, func(v *view, have link.Found) []*rtnl.Message {
 		if v.name == state.Pod { // the reaper works in the node's namespace only
 			return []*rtnl.Message{link.Delete(have.Index, have.Name)}
 		}
@@ -42,7 +42,8 @@ func (s Spaces) Release(ctx context.Context, f state.Fragment) error {
 // deadName frees a link's own name while it waits for the reaper.
 func deadName(index int) string { return fmt.Sprintf("weftd%x", index) }
 
-func (s Spaces) remove(ctx context.Context, f state.Fragment, end func(*view, link.Found) []*rtnl.Message) error {
+// remove ends links as end says. With aside, a link whose other end is ended gives its name back at once.
+func (s Spaces) remove(ctx context.Context, f state.Fragment, aside bool, end func(*view, link.Found) []*rtnl.Message) error {
 	host, err := look(state.Host, s.Host, f.Host)
 	if err != nil {
 		return err
@@ -57,11 +58,18 @@ func (s Spaces) remove(ctx context.Context, f state.Fragment, end func(*view, li
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
+	var named []*rtnl.Message
 	for _, l := range f.Pod.Links {
-		if l.Peer != nil && dying[l.Peer.Name] {
-			delete(pod.links, l.Name) // goes with its other end
+		if l.Peer == nil || !dying[l.Peer.Name] {
+			continue
 		}
+		if have, ok := pod.links[l.Name]; ok && aside && foreign(l, have) == nil {
+			named = append(named, link.SetUp(have.Index, have.Name, false),
+				link.Set(have.Index, have.Name, link.Change{Name: deadName(have.Index)}))
+		}
+		delete(pod.links, l.Name) // goes with its other end
 	}
+	errs = append(errs, pod.conn.send(ctx, named, unix.ENODEV))
 	errs = append(errs, pod.removeTables(ctx))
 	_, err = pod.removeAll(ctx, end)
 	return errors.Join(append(errs, err)...)
