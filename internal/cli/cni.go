@@ -8,5 +8,6 @@ import "github.com/spf13/cobra"
 func newCNICmd(env Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "cni", Short: "Check and use CNI network configurations"}
 	cmd.AddCommand(newCNIValidateCmd(env))
+	cmd.AddCommand(newCNICallCmds(env)...)
 	return cmd
 }
