@@ -159,7 +159,7 @@ func (c *Conn) finish(b *batch, ws []*table, gen, guard uint32) (stale bool, err
 	} else {
 		after, stale, err = c.change(b)
 		if guard == 0 && errors.Is(err, unix.ENOENT) {
-			stale, err = true, nil // the table went a moment ago
+			err = errors.Join(errTorn, err) // the table went a moment ago
 		}
 	}
 	if err != nil || stale {

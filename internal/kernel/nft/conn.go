@@ -184,17 +184,19 @@ func (c *Conn) generation() (uint32, error) {
 
 // settled runs f until it says that nothing changed under it.
 func settled(ctx context.Context, f func() (stale bool, err error)) error {
+	last := errTorn
 	for range attempts {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		stale, err := f()
 		if errors.Is(err, errTorn) {
+			last = err
 			continue
 		}
 		if err != nil || !stale {
 			return err
 		}
 	}
-	return fmt.Errorf("the ruleset changed during each of %d attempts", attempts)
+	return fmt.Errorf("%d attempts: %w", attempts, last)
 }

@@ -212,3 +212,27 @@ func TestValueChanges(t *testing.T) {
 		}
 	}
 }
+
+// TestRefused: what the kernel refuses is said, with the message that it refused, and nothing else was done.
+func TestRefused(t *testing.T) {
+	ns := nettest.NS(t, "n")
+	c := dial(t, ns)
+	tbl := state.Table{Family: "inet", Name: "weft", Shared: true, Sets: []state.Set{
+		{Name: "v", Key: "ipv4_addr", Data: "verdict"}, {Name: "nets", Key: "ipv4_addr", Interval: true},
+	}}
+	apply(t, c, tbl)
+	before := gen(t, ns)
+	tbl.Sets[0].Elements = elements("1.1.1.1 : accept", "1.1.1.2 : jump nowhere")
+	err := c.Apply(bounded(t), []state.Table{tbl})
+	if err == nil || !strings.Contains(err.Error(), "make elements of v: no such file or directory") {
+		t.Errorf("a jump to a chain that is not there: %v", err)
+	}
+	tbl.Sets[0].Elements = nil
+	tbl.Sets[1].Elements = elements("10.0.0.0/8", "10.1.0.0/16")
+	if err = c.Apply(bounded(t), []state.Table{tbl}); err == nil || !strings.Contains(err.Error(), "make elements of nets") {
+		t.Errorf("overlapping ranges: %v", err)
+	}
+	if now := gen(t, ns); now != before {
+		t.Errorf("the ruleset changed from generation %d to %d", before, now)
+	}
+}
