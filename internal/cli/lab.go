@@ -58,11 +58,6 @@ func childEnv(env Env) []string {
 	return out
 }
 
-func (f *labFlags) view(env Env) (lab.View, error) {
-	d, err := lab.At(f.dir)
-	return lab.View{Dir: d, Self: env.Self, Env: childEnv(env)}, err
-}
-
 // outputFlag adds -o with its allowed values, the first the default.
 func outputFlag(cmd *cobra.Command, values ...string) *string {
 	output := cmd.Flags().StringP("output", "o", values[0], strings.Join(values, " or "))
@@ -138,11 +133,11 @@ func newLabStatusCmd(env Env, f *labFlags) *cobra.Command {
 		Short: "Show nodes, pods and addresses",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v, err := f.view(env)
+			d, err := lab.At(f.dir)
 			if err != nil {
 				return err
 			}
-			st, err := v.Status(cmd.Context())
+			st, err := d.Status(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -206,11 +201,11 @@ func newLabReachCmd(env Env, f *labFlags) *cobra.Command {
 			"pair does not reach that should. Nothing has to run in the pods: it listens and sends in their namespaces itself.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v, err := f.view(env)
+			d, err := lab.At(f.dir)
 			if err != nil {
 				return err
 			}
-			r, err := v.Reach(cmd.Context(), timeout)
+			r, err := d.Reach(cmd.Context(), timeout)
 			if err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/reach"
+	"github.com/weft-net/weft/internal/sandbox/container"
 )
 
 // printReach prints who reaches whom as a table, one row for who sends and one column for who answers.
@@ -77,22 +79,22 @@ func newLabGraphCmd(env Env, f *labFlags) *cobra.Command {
 		Short: "Draw wires, nodes and pods as dot or SVG",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v, err := f.view(env)
+			d, err := lab.At(f.dir)
 			if err != nil {
 				return err
 			}
-			m, err := v.Dir.Open()
+			m, err := d.Open()
 			if err != nil {
 				return err
 			}
-			st, err := v.Status(cmd.Context())
+			st, err := d.Status(cmd.Context())
 			if err != nil {
 				return err
 			}
-			d := st.Diagram(m.Layout)
-			text := d.DOT
+			picture := st.Diagram(m.Layout)
+			text := picture.DOT
 			if *output == "svg" {
-				text = d.SVG
+				text = picture.SVG
 			}
 			_, err = io.WriteString(env.Stdout, text())
 			return err
@@ -103,7 +105,7 @@ func newLabGraphCmd(env Env, f *labFlags) *cobra.Command {
 }
 
 func newLabExecCmd(env Env, f *labFlags) *cobra.Command {
-	var container string
+	var name string
 	cmd := &cobra.Command{
 		Use:   "exec NODE|POD [flags] -- COMMAND [ARG…]",
 		Short: "Run a command in a node's or a pod's namespaces",
@@ -114,11 +116,11 @@ func newLabExecCmd(env Env, f *labFlags) *cobra.Command {
 			if len(args) < 2 || cmd.ArgsLenAtDash() > 1 {
 				return usageError{errors.New("say where and what: weft lab exec NODE|POD -- COMMAND")}
 			}
-			v, err := f.view(env)
+			d, err := lab.At(f.dir)
 			if err != nil {
 				return err
 			}
-			st, err := v.Status(cmd.Context())
+			st, err := d.Status(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -126,42 +128,37 @@ func newLabExecCmd(env Env, f *labFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return execIn(env, v, at, container, args[1:])
+			return execIn(cmd.Context(), env, d, at, name, args[1:])
 		},
 	}
-	cmd.Flags().StringVarP(&container, "container", "c", "", "container of the pod; its first one when not given")
+	cmd.Flags().StringVarP(&name, "container", "c", "", "container of the pod; its first one when not given")
 	return cmd
 }
 
-// execIn runs a command where lab.Find found: in a node's network namespace, or through the node's sandbox runtime.
-func execIn(env Env, v lab.View, at lab.Place, container string, argv []string) error {
-	var ns *netns.NS
-	if at.Sandbox == "" {
-		var err error
-		if ns, err = netns.Open(at.Netns); err != nil {
-			return err
-		}
-		defer func() { _ = ns.Close() }()
-	} else {
-		front := append([]string{env.Self, "sandbox", "exec"}, v.Dir.SandboxFlags(at.Node)...)
-		if container != "" {
-			front = append(front, "--container", container)
-		}
-		argv = append(append(front, at.Sandbox, "--"), argv...)
+// execIn runs a command in a node's network namespace, or in the namespaces of a pod's container.
+func execIn(ctx context.Context, env Env, d lab.Dir, at lab.Place, name string, argv []string) error {
+	if at.Pod != "" {
+		return execInPod(ctx, env, d.Sandboxes(at.Node), at.Namespace, at.Pod, name, argv)
 	}
+	if name != "" {
+		return usageError{fmt.Errorf("--container %q: %s is a node", name, at.Name)}
+	}
+	ns, err := netns.Open(at.Netns)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }()
 	c := exec.Command(argv[0], argv[1:]...)
 	c.Stdin, c.Stdout, c.Stderr, c.Env = env.Stdin, env.Stdout, env.Stderr, os.Environ()
-	err := ns.Do(c.Start)
-	if errors.Is(err, exec.ErrNotFound) {
-		return model.Faultf(model.CodeInvalidConf, "the machine's own programs are what nodes have", "command %q is not on this machine", argv[0])
+	if err = ns.Do(c.Start); err == nil {
+		err = c.Wait()
 	}
-	if err != nil {
-		return fmt.Errorf("run in %s: %w", at.Name, err)
-	}
-	err = c.Wait()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		return exitError{code: max(exit.ExitCode(), 1)}
+		return exitError{container.ExitCode(exit.ProcessState)}
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("command %q: %w", argv[0], err)
+	}
+	return nil
 }

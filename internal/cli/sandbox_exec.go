@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -31,33 +32,38 @@ func newSandboxExecCmd(env Env, f *sandboxFlags) *cobra.Command {
 				args = append(args[:1:1], args[2:]...)
 			}
 			ns, pod := podName(args[0], namespace)
-			d, err := sandbox.NewClient(f.stateDir).Get(cmd.Context(), ns, pod)
-			if err != nil {
-				return err
-			}
-			c, err := pick(d.Pod, name)
-			if err != nil {
-				return err
-			}
-			if c.State != string(container.Running) {
-				return model.Faultf(model.CodeUnknownContainer, "", "container %s of pod %s/%s does not run, it is %s", c.Name, ns, pod, c.State)
-			}
-			run := exec.Command(args[1], args[2:]...)
-			run.Stdin, run.Stdout, run.Stderr = env.Stdin, env.Stdout, env.Stderr
-			run.Env = append(os.Environ(), container.Mark+"="+d.ID)
-			err = container.Exec(c.Process, run)
-			var exit *exec.ExitError
-			if errors.As(err, &exit) {
-				return exitError{container.ExitCode(exit.ProcessState)}
-			}
-			if err != nil {
-				return fmt.Errorf("command %q: %w", args[1], err)
-			}
-			return nil
+			return execInPod(cmd.Context(), env, sandbox.NewClient(f.stateDir), ns, pod, name, args[1:])
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "of a pod that is named without one")
 	cmd.Flags().StringVarP(&name, "container", "c", "", "the container (default: the first ordinary one)")
 	return cmd
+}
+
+// execInPod runs a command in the namespaces of a pod's container, its first ordinary one when name is empty.
+func execInPod(ctx context.Context, env Env, runtime *sandbox.Client, ns, pod, name string, argv []string) error {
+	d, err := runtime.Get(ctx, ns, pod)
+	if err != nil {
+		return err
+	}
+	c, err := pick(d.Pod, name)
+	if err != nil {
+		return err
+	}
+	if c.State != string(container.Running) {
+		return model.Faultf(model.CodeUnknownContainer, "", "container %s of pod %s/%s does not run, it is %s", c.Name, ns, pod, c.State)
+	}
+	run := exec.Command(argv[0], argv[1:]...)
+	run.Stdin, run.Stdout, run.Stderr = env.Stdin, env.Stdout, env.Stderr
+	run.Env = append(os.Environ(), container.Mark+"="+d.ID)
+	err = container.Exec(c.Process, run)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exitError{container.ExitCode(exit.ProcessState)}
+	}
+	if err != nil {
+		return fmt.Errorf("command %q: %w", argv[0], err)
+	}
+	return nil
 }

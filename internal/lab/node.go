@@ -17,6 +17,7 @@ import (
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
@@ -132,15 +133,12 @@ func (u Up) command(n Node, role string) []string {
 		return []string{u.Self, "agent", "--node", n.Name, "--socket", u.Dir.AgentSocket(n.Name),
 			"--state-dir", at("agent"), "--store-dir", u.Dir.Store()}
 	}
-	return append([]string{u.Self, "sandbox", "serve"}, u.Dir.SandboxFlags(n.Name)...)
-}
-
-// SandboxFlags are the flags of `weft sandbox` that make it this node's.
-func (d Dir) SandboxFlags(node string) []string {
-	return []string{
-		"--state-dir", d.Node(node, "sandbox"), "--cni-conf-dir", d.Node(node, "net.d"), "--cni-bin-dir", d.Bin(),
-		"--cni-cache-dir", d.Node(node, "cache"), "--log-dir", d.Node(node, "logs"),
+	argv := []string{u.Self, "sandbox", "serve", "--node", n.Name, "--state-dir", u.Dir.sandboxDir(n.Name),
+		"--cni-conf-dir", at("net.d"), "--cni-bin-dir", u.Dir.Bin(), "--cni-cache-dir", at("cache"), "--log-dir", at("logs")}
+	for _, p := range n.PodCIDRs {
+		argv = append(argv, "--pod-cidr", p.String())
 	}
+	return argv
 }
 
 // child is a process that was started by this one and outlives it.
@@ -157,7 +155,7 @@ func (u Up) start(ns *netns.NS, node, role string, argv []string) (*child, error
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Dir, cmd.Env = "/", u.Dir.marked(u.Env)
+	cmd.Dir, cmd.Env = "/", append([]string{markVar + "=" + string(u.Dir)}, u.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := ns.Do(cmd.Start); err != nil {
@@ -206,7 +204,7 @@ func (d Dir) socket(node, role string) string {
 	if role == roleAgent {
 		return d.AgentSocket(node)
 	}
-	return d.Node(node, "sandbox", "sandbox.sock")
+	return sandbox.Socket(d.sandboxDir(node))
 }
 
 func (d Dir) pidFile(node, role string) string { return d.Node(node, role+".pid") }

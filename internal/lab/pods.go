@@ -3,171 +3,145 @@
 package lab
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/dir"
 )
 
-// sandbox is a pod as its node's runtime tells of it (`weft sandbox list -o json`).
-type sandbox struct {
-	ID        string       `json:"id"`
-	Namespace string       `json:"namespace"`
-	Name      string       `json:"name"`
-	UID       string       `json:"uid"`
-	State     string       `json:"state"`
-	Ready     bool         `json:"ready"`
-	Netns     string       `json:"netns"`
-	IPs       []netip.Addr `json:"ips"`
-}
+const (
+	// startLimit is how long a pod may take to start its containers.
+	startLimit = time.Minute
+	// parallel is how many nodes or pods are worked on at a time.
+	parallel = 8
+)
 
-// weft runs another verb of this program inside a node's namespace and returns what it prints. Like all processes of a
-// lab it carries the mark, so that it cannot outlive the lab.
-func (v View) weft(ctx context.Context, node string, args ...string) ([]byte, error) {
-	ns, err := netns.Open(v.Dir.NS(node))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = ns.Close() }()
-	cmd := exec.CommandContext(ctx, v.Self, args...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.Env = &stdout, &stderr, v.Dir.marked(v.Env)
-	if err := ns.Do(cmd.Start); err != nil {
-		return nil, err
-	}
-	if err = cmd.Wait(); err == nil {
-		return stdout.Bytes(), nil
-	}
-	msg, hint, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(stderr.String()), "weft: "), "\nhint: ")
-	if msg == "" || ctx.Err() != nil {
-		return nil, errors.Join(err, ctx.Err())
-	}
-	return nil, &model.Fault{Code: model.CodeInternal, Msg: msg, Hint: hint, Err: err}
-}
+// Sandboxes talks to a node's sandbox runtime.
+func (d Dir) Sandboxes(node string) *sandbox.Client { return sandbox.NewClient(d.sandboxDir(node)) }
 
-// marked is an environment with the lab's mark.
-func (d Dir) marked(env []string) []string {
-	return append([]string{markVar + "=" + string(d)}, env...)
-}
+func (d Dir) sandboxDir(node string) string { return d.Node(node, "sandbox") }
 
-// runPods runs each pod in a sandbox of its node, and writes its addresses into the store.
-func (u Up) runPods(ctx context.Context, pods []model.Pod) error {
+// runPods runs each pod on its node, and writes its addresses into the store.
+func (u Up) runPods(ctx context.Context, l Layout, pods []model.Pod) error {
 	s, err := dir.Open(u.Dir.Store())
 	if err != nil {
 		return err
 	}
 	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(8)
+	group.SetLimit(parallel)
 	for _, p := range pods {
 		group.Go(func() error {
-			if err := u.runPod(gctx, s, p); err != nil {
+			box, err := u.runPod(gctx, s, p)
+			if err == nil {
+				err = publish(gctx, s, l.find(p.Node), box)
+			}
+			if err != nil {
 				return fmt.Errorf("pod %s/%s on %s: %w", p.Namespace, p.Name, p.Node, err)
 			}
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	return u.publish(ctx, s, pods)
+	return group.Wait()
 }
 
-func (u Up) runPod(ctx context.Context, s *dir.Store, p model.Pod) error {
+func (u Up) runPod(ctx context.Context, s *dir.Store, p model.Pod) (sandbox.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
 	o, err := s.Get(store.PodKey(p.Namespace, p.Name))
 	if err != nil {
-		return err
+		return sandbox.Pod{}, err
 	}
-	manifest := u.Dir.Node(p.Node, p.Namespace+"_"+p.Name+".pod.json")
-	if err := os.WriteFile(manifest, o.Raw, 0o644); err != nil {
-		return u.Dir.unwritable(err)
+	runtime := u.Dir.Sandboxes(p.Node)
+	if _, err := runtime.Apply(ctx, o.Raw, "manifest"); err != nil {
+		return sandbox.Pod{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	_, err = u.view().weft(ctx, p.Node, append(append([]string{"sandbox", "run"}, u.Dir.SandboxFlags(p.Node)...), manifest)...)
-	return err
+	var last sandbox.Pod
+	err = runtime.Watch(ctx, p.Namespace, p.Name, func(d *sandbox.Detail) (bool, error) {
+		if d == nil {
+			return false, errors.New("it is gone")
+		}
+		last = d.Pod
+		return last.State != "Pending", startError(last)
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = model.Faultf(model.CodeTryAgain, "", "does not run after %v: %s: %s", startLimit, last.Reason, last.Message)
+	}
+	return last, err
 }
 
-// publish writes what the runtimes say of the pods into the store, as a kubelet does.
-func (u Up) publish(ctx context.Context, s *dir.Store, pods []model.Pod) error {
-	l, err := u.Dir.Open()
-	if err != nil {
-		return err
-	}
-	live, err := u.view().sandboxes(ctx, l.Layout)
-	if err != nil {
-		return err
-	}
-	for _, p := range pods {
-		box, ok := live[podKey{p.Namespace, p.Name}]
-		if !ok {
-			return fmt.Errorf("pod %s/%s: its node %s does not know it", p.Namespace, p.Name, p.Node)
-		}
-		host := l.Layout.node1(p.Node).addrsOn(0)
-		status := store.PodStatus{Phase: "Running", IPs: box.IPs, HostIP: host[0]}
-		if p.HostNetwork {
-			status.IPs = host
-		}
-		if err := s.SetPodStatus(ctx, p.Namespace, p.Name, status); err != nil {
-			return err
+// startError is about commands that do not exist: waiting will not help.
+func startError(p sandbox.Pod) error {
+	for _, c := range p.Containers {
+		if c.State == "exited" && c.Reason == "StartError" {
+			return model.Faultf(model.CodeInvalidConf, "correct the manifest; the machine's own programs are what containers have",
+				"container %s: %s", c.Name, c.Message)
 		}
 	}
 	return nil
 }
 
-// node1 is the node of that name.
-func (l Layout) node1(name string) Node {
+// publish writes what the runtime says of a pod into the store, as a kubelet does.
+func publish(ctx context.Context, s *dir.Store, n Node, p sandbox.Pod) error {
+	host := n.addrsOn(0)
+	status := store.PodStatus{Phase: p.State, IPs: podIPs(p), HostIP: host[0]}
+	if p.HostNetwork {
+		status.IPs = host
+	}
+	return s.SetPodStatus(ctx, p.Namespace, p.Name, status)
+}
+
+func podIPs(p sandbox.Pod) []netip.Addr {
+	out := []netip.Addr{}
+	for _, text := range p.IPs {
+		if a, err := netip.ParseAddr(text); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// find is the node of that name.
+func (l Layout) find(name string) Node {
 	for _, n := range l.Nodes {
 		if n.Name == name {
 			return n
 		}
 	}
-	return Node{Name: name}
+	return Node{Name: name, Addrs: [][]netip.Prefix{nil}}
 }
 
 type podKey struct{ namespace, name string }
 
 // sandboxes asks every node's runtime what it runs. A node that does not answer is an error beside the others' answers.
-func (v View) sandboxes(ctx context.Context, l Layout) (map[podKey]sandbox, error) {
+func (d Dir) sandboxes(ctx context.Context, l Layout) (map[podKey]sandbox.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	answers := make([][]sandbox, len(l.Nodes))
+	answers := make([][]sandbox.Pod, len(l.Nodes))
 	problems := make([]error, len(l.Nodes))
 	var group errgroup.Group
-	group.SetLimit(8)
+	group.SetLimit(parallel)
 	for i, n := range l.Nodes {
 		group.Go(func() error {
-			if !v.Dir.runs(n.Name, roleSandbox) {
-				problems[i] = fmt.Errorf("node %s: the sandbox runtime is dead", n.Name)
-				return nil
-			}
-			out, err := v.weft(ctx, n.Name, append([]string{"sandbox", "list", "-o", "json"}, v.Dir.SandboxFlags(n.Name)...)...)
-			if err == nil {
-				err = json.Unmarshal(out, &answers[i])
-			}
-			if err != nil {
-				problems[i] = fmt.Errorf("node %s: sandboxes: %w", n.Name, err)
+			var err error
+			if answers[i], err = d.Sandboxes(n.Name).List(ctx); err != nil {
+				problems[i] = fmt.Errorf("node %s: %w", n.Name, err)
 			}
 			return nil
 		})
 	}
 	_ = group.Wait()
-	all := map[podKey]sandbox{}
+	all := map[podKey]sandbox.Pod{}
 	for _, list := range answers {
-		for _, s := range list {
-			all[podKey{s.Namespace, s.Name}] = s
+		for _, p := range list {
+			all[podKey{p.Namespace, p.Name}] = p
 		}
 	}
 	return all, errors.Join(problems...)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/netns"
@@ -15,8 +16,8 @@ import (
 )
 
 // Reach sends packets between all nodes and pods of the lab. A node is tried at its address on every wire.
-func (v View) Reach(ctx context.Context, timeout time.Duration) (reach.Report, error) {
-	st, err := v.Status(ctx)
+func (d Dir) Reach(ctx context.Context, timeout time.Duration) (reach.Report, error) {
+	st, err := d.Status(ctx)
 	if err != nil {
 		return reach.Report{}, err
 	}
@@ -46,6 +47,9 @@ func (st Status) reach(ctx context.Context, timeout time.Duration) (reach.Report
 		add(n.Name, n.Netns, slices.Concat(n.Wires...), "")
 	}
 	for _, p := range st.Pods {
+		if p.over() {
+			continue
+		}
 		add(p.Namespace+"/"+p.Name, p.Netns, p.IPs, p.problem())
 	}
 	return reach.Run(ctx, reach.Config{Endpoints: endpoints, Timeout: timeout})
@@ -54,19 +58,20 @@ func (st Status) reach(ctx context.Context, timeout time.Duration) (reach.Report
 // problem says why a pod cannot be tried.
 func (p PodStatus) problem() string {
 	switch {
-	case p.State == "missing":
+	case p.State == stateMissing:
 		return fmt.Sprintf("%s does not run pod %s/%s", p.Node, p.Namespace, p.Name)
-	case !p.Ready:
-		return fmt.Sprintf("the sandbox of pod %s/%s is %s, not ready", p.Namespace, p.Name, p.State)
-	case len(p.IPs) == 0:
-		return fmt.Sprintf("pod %s/%s has no address", p.Namespace, p.Name)
+	case p.ID == "" || p.Netns == "" || len(p.IPs) == 0:
+		return strings.TrimSuffix(fmt.Sprintf("pod %s/%s is %s and has no network: %s", p.Namespace, p.Name, p.State, p.Reason), ": ")
 	}
 	return ""
 }
 
+// over tells whether a pod has ended and is to be reached no more.
+func (p PodStatus) over() bool { return p.State == "Succeeded" || p.State == "Failed" }
+
 // settle waits until the nodes know their way to each other's pods: up means that packets flow.
 func (u Up) settle(ctx context.Context, l Layout) error {
-	st, err := u.view().Status(ctx)
+	st, err := u.Dir.Status(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,7 +101,7 @@ func (st Status) oneWayEach() Status {
 	seen := map[string]bool{}
 	var pods []PodStatus
 	for _, p := range st.Pods {
-		if !seen[p.Node] && !p.HostNetwork && p.problem() == "" {
+		if !seen[p.Node] && !p.HostNetwork && !p.over() && p.problem() == "" {
 			seen[p.Node] = true
 			pods = append(pods, p)
 		}

@@ -4,10 +4,13 @@ package lab
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"net/netip"
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/dir"
 )
@@ -22,6 +25,8 @@ type Status struct {
 	// Problems say what could not be found out.
 	Problems []string `json:"problems,omitempty"`
 }
+
+const stateMissing = "Missing"
 
 // NodeStatus is a node of a lab.
 type NodeStatus struct {
@@ -44,86 +49,85 @@ type PodStatus struct {
 	Annotations map[string]string `json:"annotations"`
 	UID         string            `json:"uid"`
 	HostNetwork bool              `json:"hostNetwork"`
-	State       string            `json:"state"` // as the sandbox runtime says; missing when it knows no such pod
-	Ready       bool              `json:"ready"`
-	ID          string            `json:"id"`
-	Netns       string            `json:"netns"`
-}
-
-// View looks at a lab from outside.
-type View struct {
-	Dir  Dir
-	Self string
-	Env  []string
+	// State is as the sandbox runtime says, and Missing when it knows no such pod; Reason says why it is not Running.
+	State  string `json:"state"`
+	Reason string `json:"reason"`
+	Ready  bool   `json:"ready"`
+	ID     string `json:"id"`
+	Netns  string `json:"netns"`
 }
 
 // Status looks at the lab as it is now.
-func (v View) Status(ctx context.Context) (Status, error) {
-	m, err := v.Dir.Open()
+func (d Dir) Status(ctx context.Context) (Status, error) {
+	m, err := d.Open()
 	if err != nil {
 		return Status{}, err
 	}
-	st := Status{Name: m.Layout.Spec.Name, Dir: string(v.Dir), Phase: m.Phase, Nodes: []NodeStatus{}, Pods: []PodStatus{}}
-	problem := func(err error) { st.Problems = append(st.Problems, err.Error()) }
-	live, err := v.sandboxes(ctx, m.Layout)
-	if err != nil {
-		problem(err)
-	}
-	count := map[string]int{}
-	s, err := dir.Open(v.Dir.Store())
-	if err != nil {
-		problem(err)
-	} else {
-		objects, err := s.List("")
+	st := Status{Name: m.Layout.Spec.Name, Dir: string(d), Phase: m.Phase, Nodes: []NodeStatus{}, Pods: []PodStatus{}}
+	problem := func(err error) {
 		if err != nil {
-			problem(err)
+			st.Problems = append(st.Problems, err.Error())
 		}
-		c, problems := store.Cluster(objects)
-		for _, err := range problems {
-			problem(err)
-		}
-		for _, p := range c.Pods {
-			count[p.Node]++
-			ps := PodStatus{
-				Name: p.Name, Namespace: p.Namespace, Node: p.Node, IPs: p.IPs, Annotations: p.Annotations, UID: p.UID,
-				HostNetwork: p.HostNetwork, State: "missing",
-			}
-			if box, ok := live[podKey{p.Namespace, p.Name}]; ok {
-				ps.State, ps.Ready, ps.ID, ps.Netns = box.State, box.Ready, box.ID, box.Netns
-				if len(box.IPs) > 0 {
-					ps.IPs = box.IPs
-				}
-			}
-			if p.HostNetwork {
-				ps.Netns = v.Dir.NS(p.Node)
-			}
-			st.Pods = append(st.Pods, ps.filled())
-		}
+	}
+	live, err := d.sandboxes(ctx, m.Layout)
+	problem(err)
+	pods, err := d.pods()
+	problem(err)
+	count := map[string]int{}
+	for _, p := range pods {
+		count[p.Node]++
+		st.Pods = append(st.Pods, d.pod(p, live[podKey{p.Namespace, p.Name}]))
 	}
 	for _, n := range m.Layout.Nodes {
-		st.Nodes = append(st.Nodes, v.node(n, count[n.Name]))
+		st.Nodes = append(st.Nodes, d.node(n, count[n.Name]))
 	}
 	return st, nil
 }
 
-// filled has no null in its JSON form.
-func (p PodStatus) filled() PodStatus {
-	if p.IPs == nil {
-		p.IPs = []netip.Addr{}
+// pods are those of the store.
+func (d Dir) pods() ([]model.Pod, error) {
+	s, err := dir.Open(d.Store())
+	if err != nil {
+		return nil, err
 	}
-	if p.Annotations == nil {
-		p.Annotations = map[string]string{}
+	objects, err := s.List("Pod")
+	if err != nil {
+		return nil, err
 	}
-	return p
+	c, problems := store.Cluster(objects)
+	return c.Pods, errors.Join(problems...)
 }
 
-func (v View) node(n Node, pods int) NodeStatus {
-	ns := NodeStatus{Name: n.Name, IPs: n.addrsOn(0), PodCIDRs: n.PodCIDRs, Netns: v.Dir.NS(n.Name), Pods: pods}
+// pod joins what the store and what the node's runtime say; a runtime that does not know it leaves it missing.
+func (d Dir) pod(p model.Pod, box sandbox.Pod) PodStatus {
+	ps := PodStatus{
+		Name: p.Name, Namespace: p.Namespace, Node: p.Node, IPs: p.IPs, Annotations: map[string]string{}, UID: p.UID,
+		HostNetwork: p.HostNetwork, State: stateMissing,
+	}
+	if box.Name != "" {
+		ps.State, ps.Ready, ps.ID, ps.Netns, ps.Reason = box.State, box.Ready, box.ID, box.Netns, box.Message
+		if len(box.IPs) > 0 {
+			ps.IPs = podIPs(box)
+		}
+		maps.Copy(ps.Annotations, box.Annotations)
+	}
+	maps.Copy(ps.Annotations, p.Annotations)
+	if ps.HostNetwork {
+		ps.Netns = d.NS(p.Node)
+	}
+	if ps.IPs == nil {
+		ps.IPs = []netip.Addr{}
+	}
+	return ps
+}
+
+func (d Dir) node(n Node, pods int) NodeStatus {
+	ns := NodeStatus{Name: n.Name, IPs: n.addrsOn(0), PodCIDRs: n.PodCIDRs, Netns: d.NS(n.Name), Pods: pods}
 	for w := range n.Addrs {
 		ns.Wires = append(ns.Wires, n.addrsOn(w))
 	}
 	state := func(role string) string {
-		if v.Dir.runs(n.Name, role) {
+		if d.runs(n.Name, role) {
 			return "running"
 		}
 		return "dead"
@@ -132,12 +136,13 @@ func (v View) node(n Node, pods int) NodeStatus {
 	return ns
 }
 
-// Place is where a command can run.
+// Place is where a command can run: a node, or a pod on it.
 type Place struct {
-	Name    string
-	Node    string
-	Netns   string
-	Sandbox string // the sandbox's id; empty for a node
+	Name  string
+	Node  string
+	Netns string
+	// Namespace and Pod are empty for a node.
+	Namespace, Pod string
 }
 
 // Find finds a node or pod by the name a user gives: NODE, POD or NAMESPACE/POD.
@@ -153,13 +158,9 @@ func (st Status) Find(name string) (Place, error) {
 	for _, p := range st.Pods {
 		full := p.Namespace + "/" + p.Name
 		names = append(names, full)
-		if name != full && name != p.Name {
-			continue
+		if name == full || name == p.Name {
+			found = append(found, Place{Name: full, Node: p.Node, Netns: p.Netns, Namespace: p.Namespace, Pod: p.Name})
 		}
-		if p.ID == "" && name == full {
-			return Place{}, model.Faultf(model.CodeUnknownContainer, "look at `weft lab status`", "pod %s does not run", full)
-		}
-		found = append(found, Place{Name: full, Node: p.Node, Netns: p.Netns, Sandbox: p.ID})
 	}
 	switch len(found) {
 	case 1:

@@ -28,8 +28,6 @@ type Up struct {
 	Say  Progress
 }
 
-func (u Up) view() View { return View{Dir: u.Dir, Self: u.Self, Env: u.Env} }
-
 // Run makes the lab, or leaves nothing behind.
 func (u Up) Run(ctx context.Context) error {
 	layout, err := u.Spec.Lay()
@@ -112,7 +110,7 @@ func (u Up) make(ctx context.Context, l Layout) error {
 	}
 	u.Say("starting agents and sandbox runtimes")
 	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(8)
+	group.SetLimit(parallel)
 	for _, n := range l.Nodes {
 		group.Go(func() error { return u.startNode(gctx, n, foreign) })
 	}
@@ -122,7 +120,7 @@ func (u Up) make(ctx context.Context, l Layout) error {
 	if len(pods) > 0 {
 		u.Say("running %d pods", len(pods))
 	}
-	if err := u.runPods(ctx, pods); err != nil {
+	if err := u.runPods(ctx, l, pods); err != nil {
 		return err
 	}
 	if err := u.settle(ctx, l); err != nil {
