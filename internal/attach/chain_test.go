@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+const failing = `case $CNI_COMMAND in ADD|CHECK|STATUS) echo '{"code":111,"msg":"not today"}'; exit 1;; esac`
+
+// A foreign plugin stands at its place: it gets the result of those before it, and its answer goes on to those behind.
+func TestForeignPluginInTheMiddle(t *testing.T) {
+	n := newNode(t)
+	n.plugin("other", `[ "$CNI_COMMAND" = ADD ] || exit 0
+ip netns >/dev/null 2>&1
+echo '{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"'$CNI_NETNS'"}],"ips":[{"address":"10.8.0.2/24","interface":0}],"dns":{"domain":"foreign"}}'`)
+	id, ns := n.pod()
+	job := n.job(n.list(bridge, `{"type":"other","mine":{"a":[1]}}`, `{"type":"loopback"}`), id, ns)
+	result := n.add(job)
+	if result.DNS.Domain != "foreign" || len(result.Interfaces) != 1 {
+		t.Errorf("the foreign result is not the list's: %+v", result)
+	}
+	if out := nettest.Run(t, ns, "ip", "-o", "link", "show", "lo"); !strings.Contains(out, "UP") {
+		t.Errorf("the plugin behind was not applied: %s", out)
+	}
+	b, _ := os.ReadFile(n.calls("other"))
+	for _, want := range []string{`"mine":{"a":[1]}`, `"name":"net"`, `"cniVersion":"1.1.0"`, `"address": "10.8.0.2/24"`} {
+		if !strings.Contains(strings.ReplaceAll(string(b), `":"`, `": "`), strings.ReplaceAll(want, `":"`, `": "`)) {
+			t.Errorf("standard input lacks %s:\n%s", want, b)
+		}
+	}
+	job.Prev = &result
+	if err := n.Check(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	if err := n.Status(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	if err := n.Del(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	if v := n.verbs("other"); v != "ADD CHECK STATUS DEL" {
+		t.Errorf("foreign calls: %s", v)
+	}
+	n.clean("DEL")
+}
+
+// When the last plugin fails, those before it are undone in reverse, and the failed one is asked to undo as well.
+func TestForeignPluginFails(t *testing.T) {
+	n := newNode(t)
+	n.plugin("first", passOn)
+	n.plugin("second", failing)
+	id, ns := n.pod()
+	job := n.job(n.list(bridge, `{"type":"first"}`, `{"type":"second"}`), id, ns)
+	_, err := n.Add(t.Context(), job)
+	wantCode(t, "ADD", err, 111, "second", "not today")
+	if v := n.verbs("first") + ", " + n.verbs("second"); v != "ADD DEL, ADD DEL" {
+		t.Errorf("foreign calls: %s", v)
+	}
+	n.clean("a failed ADD")
+	wantCode(t, "STATUS", n.Status(t.Context(), job), 111)
+}
+
+// All is validated before anything is touched.
+func TestValidateFirst(t *testing.T) {
+	n := newNode(t)
+	n.plugin("first", passOn)
+	for name, tt := range map[string]struct {
+		conf  string
+		words string
+	}{
+		"unknown plugin": {n.list(`{"type":"first"}`, bridge, `{"type":"nowhere"}`), `"nowhere"`},
+		"unknown IPAM":   {n.list(`{"type":"first"}`, `{"type":"bridge","ipam":{"type":"nobody"}}`), `ipam.type plugin "nobody"`},
+		"bad range":      {n.list(`{"type":"first"}`, strings.Replace(bridge, "10.8.0.0/24", "10.8.0.1/24", 1)), "10.8.0.1"},
+		"bad option":     {n.list(`{"type":"first"}`, strings.Replace(bridge, `"ipMasq"`, `"mtu":-1,"ipMasq"`, 1)), "mtu"},
+	} {
+		id, ns := n.pod()
+		job := n.job(tt.conf, id, ns)
+		_, err := n.Add(t.Context(), job)
+		if err == nil || !strings.Contains(err.Error(), tt.words) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if v := n.verbs("first"); v != "" {
+			t.Errorf("%s: the plugin before was executed: %s", name, v)
+		}
+		n.clean(name)
+		if err := n.Status(t.Context(), job); err == nil {
+			t.Errorf("%s: STATUS says ready", name)
+		} else {
+			wantCode(t, name+": STATUS", err, model.CodeNotAvailable)
+		}
+	}
+}
+
+// Addresses of a foreign IPAM plugin are used, and given back by DEL and by a failed ADD.
+func TestForeignIPAM(t *testing.T) {
+	n := newNode(t)
+	n.plugin("pool", `[ "$CNI_COMMAND" = ADD ] && echo '{"cniVersion":"1.1.0","ips":[{"address":"10.8.0.7/24","gateway":"10.8.0.1"}]}'; exit 0`)
+	conf := n.list(`{"type":"bridge","bridge":"abr0","isGateway":true,"ipam":{"type":"pool"}}`)
+	id, ns := n.pod()
+	job := n.job(conf, id, ns)
+	result := n.add(job)
+	if len(result.IPs) != 1 || result.IPs[0].Address.String() != "10.8.0.7/24" {
+		t.Errorf("%+v", result)
+	}
+	job.Prev = &result
+	if err := n.Check(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	if err := n.Del(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	if v := n.verbs("pool"); v != "ADD CHECK DEL" {
+		t.Errorf("calls: %s", v)
+	}
+	n.clean("DEL")
+	n.plugin("pool", failing)
+	_ = os.Remove(n.calls("pool"))
+	_, err := n.Add(t.Context(), job)
+	wantCode(t, "ADD", err, 111)
+	if v := n.verbs("pool"); v != "ADD DEL" {
+		t.Errorf("a failed IPAM ADD is followed by DEL; calls: %s", v)
+	}
+	n.clean("a failed ADD")
+}
+
+// An exhausted range refuses ADD and STATUS and leaves nothing.
+func TestExhausted(t *testing.T) {
+	n := newNode(t)
+	conf := n.list(strings.Replace(bridge, "10.8.0.0/24", "10.8.0.0/30", 1))
+	id, ns := n.pod()
+	first := n.job(conf, id, ns)
+	n.add(first)
+	id, ns = n.pod()
+	_, err := n.Add(t.Context(), n.job(conf, id, ns))
+	if err == nil {
+		t.Error("two addresses of a /30")
+	}
+	wantCode(t, "STATUS", n.Status(t.Context(), first), model.CodeNotAvailable)
+	if got := n.reserved(); len(got) != 1 {
+		t.Errorf("reserved: %v", got)
+	}
+	if err := n.Del(t.Context(), first); err != nil {
+		t.Error(err)
+	}
+	// The only address is in use until its link is dead; the next ADD waits for that.
+	second := n.job(conf, id, ns)
+	n.add(second)
+	if err := n.Del(t.Context(), second); err != nil {
+		t.Error(err)
+	}
+	n.clean("DEL")
+}
+
+// GC leaves what is valid and takes the rest, whoever remembers it.
+func TestGC(t *testing.T) {
+	n := newNode(t)
+	n.plugin("other", passOn)
+	conf := n.list(bridge, `{"type":"other"}`)
+	var keep, lost, orphan, gone model.AttachmentKey
+	for i, k := range []*model.AttachmentKey{&keep, &lost, &orphan, &gone} {
+		id, ns := n.pod()
+		job := n.job(conf, id, ns)
+		n.add(job)
+		*k = job.Request.Key()
+		if i == 2 {
+			if err := n.ledger.Delete(*k); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	stray := filepath.Join(n.data, "net", "10.8.0.99")
+	if err := os.WriteFile(stray, []byte("nobody\r\neth0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	conf2 := strings.NewReplacer(`"name":"net"`, `"name":"net2"`, "abr0", "abr2", "10.8.", "10.9.").Replace(conf)
+	other := n.job(conf2, "another", nettest.NS(t, "another"))
+	n.add(other)
+	if err := n.GC(t.Context(), n.job(conf, "", nil), []model.AttachmentKey{keep}); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.reserved(); len(got) != 1 || got[0] != "10.8.0.2" {
+		t.Errorf("reserved: %v", got)
+	}
+	if out := nettest.Run(t, nil, "ip", "-o", "link", "show", "type", "veth"); strings.Count(out, "alias weft:net") != 2 {
+		t.Errorf("links: %s", out)
+	}
+	if out := nettest.Run(t, nil, "nft", "list", "set", "inet", "weft", "masq4"); strings.Count(out, "comment") != 2 {
+		t.Errorf("elements: %s", out)
+	}
+	list, err := n.ledger.List()
+	if err != nil || len(list) != 2 {
+		t.Errorf("records: %d %v", len(list), err)
+	}
+	if v := n.verbs("other"); strings.Count(v, "DEL") != 2 || strings.Count(v, "GC") != 1 {
+		t.Errorf("foreign calls: %s", v)
+	}
+	for _, c := range []string{conf, conf2} {
+		if err := n.GC(t.Context(), n.job(c, "", nil), nil); err != nil {
+			t.Error(err)
+		}
+	}
+	n.clean("GC without any valid attachment")
+}
+
+// GC goes on after an error and tells all of them.
+func TestGCGoesOn(t *testing.T) {
+	n := newNode(t)
+	n.plugin("broken", `[ "$CNI_COMMAND" = GC ] && { echo '{"code":112,"msg":"no broom"}'; exit 1; }; exit 0`)
+	n.plugin("other", passOn)
+	id, ns := n.pod()
+	n.add(n.job(n.list(bridge), id, ns))
+	err := n.GC(t.Context(), n.job(n.list(`{"type":"broken"}`, bridge, `{"type":"other"}`), "", nil), nil)
+	wantCode(t, "GC", err, 112, "no broom")
+	if v := n.verbs("other"); v != "GC" {
+		t.Errorf("calls behind the error: %s", v)
+	}
+	n.clean("GC")
+}
