@@ -18,7 +18,7 @@ import (
 )
 
 // meshStateDir is where an agent keeps what it must remember until the next boot.
-const meshStateDir = "/run/weft"
+const meshStateDir = "/run/weft/agent"
 
 func newMeshCmd(env Env) *cobra.Command {
 	var stateDir, output string

@@ -3,8 +3,9 @@
 // Package facts is a node's picture of the cluster: immutable snapshots in the model's terms, and word that there is a
 // new one. Everybody below (mesh, policy, attachments) plans from a snapshot and never asks a store.
 //
-// Changes are coalesced: a snapshot is made when nothing has changed for 20 ms, and at the latest 50 ms after the first
-// change. While the source cannot be read, the last snapshot stays.
+// The picture is made of the source's events alone, so it cannot be ahead of them. Changes are coalesced: a snapshot is
+// made when nothing has changed for 20 ms, and at the latest 50 ms after the first change. While the source cannot be
+// read, the last snapshot stays.
 package facts
 
 import (
@@ -21,16 +22,12 @@ import (
 const (
 	quiet   = 20 * time.Millisecond
 	longest = 50 * time.Millisecond
-	// retry is how soon an unreadable source is asked again.
-	retry = time.Second
 )
 
 // Source is where facts come from: a directory of manifests, later an API server.
 type Source interface {
-	// Watch tells what is there and then every change until ctx ends, when it closes the channel.
+	// Watch tells what is there, then that this was all, and then every change until ctx ends, when it closes the channel.
 	Watch(ctx context.Context) (<-chan store.Event, error)
-	// Cluster is the picture now.
-	Cluster(ctx context.Context) (model.Cluster, error)
 }
 
 // Clock gives a channel that fires after a while; time.After is one.
@@ -92,43 +89,60 @@ func (f *Facts) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("facts: %w", err)
 	}
+	objects := map[store.Key]store.Object{}
+	synced := false
 	var due, latest <-chan time.Time
-	if !f.take(ctx) {
-		due = f.after(retry)
-	}
 	for {
 		select {
 		case e, ok := <-events:
 			if !ok {
 				return nil
 			}
-			if e.Type == store.Faulty {
-				f.log.Warn("manifest left out", "error", e.Err)
-				continue
-			}
-			due = f.after(quiet)
-			if latest == nil {
-				latest = f.after(longest)
+			first := e.Type == store.Synced && !synced
+			synced = synced || first
+			switch {
+			case first:
+				f.publish(objects)
+			case f.take(objects, e) && synced:
+				due = f.after(quiet)
+				if latest == nil {
+					latest = f.after(longest)
+				}
 			}
 			continue
 		case <-due:
 		case <-latest:
 		}
 		due, latest = nil, nil
-		if !f.take(ctx) {
-			due = f.after(retry)
-		}
+		f.publish(objects)
 	}
 }
 
-// take makes a snapshot; false when the source cannot be read.
-func (f *Facts) take(ctx context.Context) bool {
-	c, err := f.source.Cluster(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			f.log.Warn("the picture of the cluster stays as it was", "error", err)
-		}
+// take notes an event; false when the picture is as before.
+func (f *Facts) take(objects map[store.Key]store.Object, e store.Event) bool {
+	switch e.Type {
+	case store.Added, store.Modified:
+		objects[e.Object.Key] = e.Object
+	case store.Deleted:
+		delete(objects, e.Object.Key)
+	case store.Faulty:
+		f.log.Warn("left out, or kept as it was before", "error", e.Err)
 		return false
+	default:
+		return false
+	}
+	return true
+}
+
+// publish makes a snapshot and tells the subscribers.
+func (f *Facts) publish(objects map[store.Key]store.Object) {
+	all := make([]store.Object, 0, len(objects))
+	for _, o := range objects {
+		all = append(all, o)
+	}
+	c, problems := store.Cluster(all)
+	for _, err := range problems {
+		f.log.Warn("left out", "error", err)
 	}
 	c.Self = f.self
 	f.mu.Lock()
@@ -143,5 +157,4 @@ func (f *Facts) take(ctx context.Context) bool {
 		default:
 		}
 	}
-	return true
 }

@@ -5,8 +5,8 @@ package facts_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,15 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ticker is a source of which each change adds a node.
-type ticker struct {
-	events chan store.Event
-	nodes  atomic.Int32
-	reads  atomic.Int32
-	broken atomic.Bool
-}
+// source tells what it is told to tell.
+type source struct{ events chan store.Event }
 
-func (s *ticker) Watch(ctx context.Context) (<-chan store.Event, error) {
+func (s source) Watch(ctx context.Context) (<-chan store.Event, error) {
 	out := make(chan store.Event)
 	go func() {
 		defer close(out)
@@ -44,21 +39,17 @@ func (s *ticker) Watch(ctx context.Context) (<-chan store.Event, error) {
 	return out, nil
 }
 
-func (s *ticker) Cluster(context.Context) (model.Cluster, error) {
-	s.reads.Add(1)
-	if s.broken.Load() {
-		return model.Cluster{}, errors.New("broken")
+func (s source) node(t *testing.T, kind store.EventType, i int) {
+	t.Helper()
+	o, err := store.NodeObject(model.Node{Name: fmt.Sprintf("n%d", i)})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return model.Cluster{Nodes: make([]model.Node, s.nodes.Load())}, nil
+	s.events <- store.Event{Type: kind, Object: o}
 }
 
-func (s *ticker) change() {
-	s.nodes.Add(1)
-	s.events <- store.Event{Type: store.Added}
-}
-
-func start(t *testing.T) (*ticker, *facts.Facts, func()) {
-	s := &ticker{events: make(chan store.Event)}
+func start(t *testing.T) (source, *facts.Facts, func()) {
+	s := source{make(chan store.Event)}
 	f := facts.New(s, "me", slog.New(slog.DiscardHandler), time.After)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -71,62 +62,77 @@ func start(t *testing.T) (*ticker, *facts.Facts, func()) {
 	}
 }
 
+func TestNothingBeforeAllIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, f, stop := start(t)
+		defer stop()
+		s.node(t, store.Added, 1)
+		s.node(t, store.Added, 2)
+		time.Sleep(time.Minute)
+		if f.Cluster() != nil {
+			t.Error("a snapshot of half of what there is")
+		}
+		s.events <- store.Event{Type: store.Synced}
+		<-f.Synced()
+		if c := f.Cluster(); len(c.Nodes) != 2 || c.Self != "me" || c.Nodes[0].Name != "n1" {
+			t.Errorf("first snapshot %+v", c)
+		}
+	})
+}
+
 func TestChangesAreCoalesced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f, stop := start(t)
 		defer stop()
+		s.events <- store.Event{Type: store.Synced}
 		<-f.Synced()
 		changed, cancel := f.Subscribe()
 		defer cancel()
 		<-changed // the first snapshot
-		for range 100 {
-			s.change()
-		}
-		<-changed
-		if n := len(f.Cluster().Nodes); n != 100 || s.reads.Load() != 2 {
-			t.Errorf("%d nodes after %d reads, want 100 after 2", n, s.reads.Load())
+		first := f.Cluster()
+		for i := range 100 {
+			s.node(t, store.Added, i)
 		}
 		begin := time.Now()
-		for range 10 { // never quiet
-			s.change()
+		<-changed
+		if n := len(f.Cluster().Nodes); n != 100 || time.Since(begin) > 20*time.Millisecond {
+			t.Errorf("%d nodes after %s, want 100 after 20 ms", n, time.Since(begin))
+		}
+		if len(first.Nodes) != 0 {
+			t.Error("the first snapshot was changed")
+		}
+		seen := 0
+		for i := range 10 { // never quiet
+			s.node(t, store.Deleted, i)
 			time.Sleep(15 * time.Millisecond)
+			select {
+			case <-changed:
+				seen++
+			default:
+			}
 		}
-		if took := time.Since(begin); s.reads.Load() < 4 {
-			t.Errorf("%d reads while changes went on for %s, want one every 50 ms", s.reads.Load(), took)
+		if seen < 2 || seen > 4 {
+			t.Errorf("%d snapshots while changes went on for 150 ms, want one every 50 ms", seen)
+		}
+		time.Sleep(time.Second)
+		if n := len(f.Cluster().Nodes); n != 90 {
+			t.Errorf("%d nodes in the end, want 90", n)
 		}
 	})
 }
 
-func TestSnapshotsAreNotShared(t *testing.T) {
+func TestAFaultChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f, stop := start(t)
 		defer stop()
+		s.node(t, store.Added, 1)
+		s.events <- store.Event{Type: store.Synced}
 		<-f.Synced()
-		first := f.Cluster()
-		s.change()
-		time.Sleep(time.Second)
-		if len(first.Nodes) != 0 || len(f.Cluster().Nodes) != 1 || f.Cluster().Self != "me" {
-			t.Errorf("first %v, now %v", first, f.Cluster())
-		}
-	})
-}
-
-func TestAnUnreadableSourceKeepsTheLastPicture(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, f, stop := start(t)
-		defer stop()
-		s.change()
-		time.Sleep(time.Second)
-		s.broken.Store(true)
-		s.change()
-		time.Sleep(time.Second)
-		if n := len(f.Cluster().Nodes); n != 1 {
-			t.Errorf("%d nodes while the source is broken, want the last picture's 1", n)
-		}
-		s.broken.Store(false)
-		time.Sleep(3 * time.Second)
-		if n := len(f.Cluster().Nodes); n != 2 {
-			t.Errorf("%d nodes after the source came back, want 2", n)
+		before := f.Cluster()
+		s.events <- store.Event{Type: store.Faulty, Err: errors.New("broken")}
+		time.Sleep(time.Minute)
+		if f.Cluster() != before {
+			t.Error("a new snapshot for nothing")
 		}
 	})
 }

@@ -82,11 +82,11 @@ func (c *cluster) machine(hub *netns.NS, i int) *machine {
 	m := &machine{name: fmt.Sprintf("n%d", i), state: c.t.TempDir(), stop: func() {}}
 	m.node, m.pod = nettest.NS(c.t, m.name), nettest.NS(c.t, m.name+"-pod")
 	m.addrs = []string{fmt.Sprintf("10.244.%d.5", i), fmt.Sprintf("fd00:244:%d::5", i)}
-	join := func(a *netns.NS, an string, b *netns.NS, bn string) {
-		ip(c.t, a, fmt.Sprintf("link add %s type veth peer name %s netns %s", an, bn, b.Path()))
+	join := func(a *netns.NS, an string, amac int, b *netns.NS, bn string, bmac int) {
+		ip(c.t, a, fmt.Sprintf("link add %s address %s type veth peer name %s address %s netns %s", an, mac(amac), bn, mac(bmac), b.Path()))
 	}
-	join(m.node, "eth0", hub, m.name)
-	join(m.node, "veth0", m.pod, "eth0")
+	join(m.node, "eth0", i, hub, m.name, 40+i)
+	join(m.node, "veth0", 10+i, m.pod, "eth0", 20+i)
 	ip(c.t, hub, "link set "+m.name+" master br0 up")
 	ip(c.t, m.node, "link set lo up", "link set eth0 up", "link set veth0 up",
 		fmt.Sprintf("addr add 192.168.0.%d/24 dev eth0", i), fmt.Sprintf("addr add fd00::%d/64 dev eth0 nodad", i),
@@ -94,8 +94,25 @@ func (c *cluster) machine(hub *netns.NS, i int) *machine {
 		"route add "+m.addrs[0]+" dev veth0", "route add "+m.addrs[1]+" dev veth0")
 	ip(c.t, m.pod, "link set lo up", "link set eth0 up", "addr add "+m.addrs[0]+"/32 dev eth0", "addr add "+m.addrs[1]+"/128 dev eth0 nodad",
 		"route add default via 169.254.1.1 dev eth0 onlink", "route add default via fe80::1 dev eth0")
+	// The machine's table of neighbours is one for all namespaces; when others fill it, only permanent entries are left.
+	for j := 1; j <= 3; j++ {
+		if j != i {
+			neigh(c.t, m.node, "eth0", j, fmt.Sprintf("192.168.0.%d", j), fmt.Sprintf("fd00::%d", j))
+		}
+	}
+	neigh(c.t, m.node, "veth0", 20+i, m.addrs...)
+	neigh(c.t, m.pod, "eth0", 10+i, "169.254.1.1", "fe80::1")
 	c.add(i)
 	return m
+}
+
+func mac(i int) string { return fmt.Sprintf("02:00:00:00:00:%02d", i) }
+
+func neigh(t *testing.T, ns *netns.NS, link string, m int, addrs ...string) {
+	t.Helper()
+	for _, a := range addrs {
+		ip(t, ns, fmt.Sprintf("neigh replace %s lladdr %s dev %s nud permanent", a, mac(m), link))
+	}
 }
 
 // add writes the manifest of node i.

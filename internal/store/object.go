@@ -72,6 +72,8 @@ const (
 	Added    EventType = "added"
 	Modified EventType = "modified"
 	Deleted  EventType = "deleted"
+	// Synced: all that was there when the watch began has been told. It has no object and comes once.
+	Synced EventType = "synced"
 	// Faulty: something cannot be read or understood; told once for as long as it lasts.
 	Faulty EventType = "faulty"
 )

@@ -323,6 +323,7 @@ func TestWatch(t *testing.T) {
 	}
 	next("added Node a")
 	next("added Node b")
+	next("synced")
 	write(t, path, map[string]string{"pod.yaml": strings.Split(pods, "---")[1]})
 	next("added Pod default/web")
 	if err := s.SetPodStatus(ctx, "default", "web", store.PodStatus{Phase: "Running"}); err != nil {

@@ -21,8 +21,9 @@ const (
 	blind = 500 * time.Millisecond
 )
 
-// Watch tells all objects that are there as added, and then every change, until ctx ends; then the channel is closed. A
-// reader that is slow sees the last of several changes of one object.
+// Watch tells all objects that are there as added, then that this was all, and then every change, until ctx ends; then
+// the channel is closed. Of several quick changes of one object the last is told; one that came back as it was before
+// anybody looked has not changed.
 func (s *Store) Watch(ctx context.Context) (<-chan store.Event, error) {
 	if _, err := s.Problems(); err != nil {
 		return nil, err
@@ -59,7 +60,7 @@ func (w *watch) run(ctx context.Context) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var due <-chan time.Time
-	if !w.tell(ctx) {
+	if !w.tell(ctx) || !w.send(ctx, store.Event{Type: store.Synced}) {
 		return
 	}
 	for {
