@@ -7,59 +7,159 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/kernel/interim/link"
-	"github.com/weft-net/weft/internal/kernel/interim/rtnl"
+	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// indexTries bounds how often other indexes are chosen for links whose indexes were taken.
-const indexTries = 8
-
 // newIndex chooses a link index. The range is far above what the kernel counts up to by itself, so a clash is a rare
-// accident, and the kernel refuses it.
+// accident. The kernel refuses it; nothing else may stand in the batch that makes a link, since it would be done to the
+// link that has the index.
 func newIndex() int { return 1<<28 + rand.IntN(1<<30) }
 
-// makeLinks makes the links that are missing and sets what differs on the others, the node's side in one batch (a veth's
-// two ends are one request) and the pod's in another.
+// makeLinks looks at both namespaces and makes the links that are missing, in place: the node's with the other ends of
+// its pairs, then what only the pod has.
 func (a *apply) makeLinks(ctx context.Context) error {
-	if err := a.dropHalves(ctx); err != nil {
+	if err := a.host.look(ctx); err != nil {
 		return err
 	}
-	var err error
-	for range indexTries {
-		if err = a.tryMake(ctx); !errors.Is(err, unix.EBUSY) {
-			return err
-		}
-		for _, v := range []*view{a.host, a.pod} {
-			for name := range v.made {
-				delete(v.links, name)
-			}
-			clear(v.made)
-		}
+	if err := a.makeIn(ctx, a.host); err != nil {
+		return in(state.Host, err)
 	}
-	return err
+	if a.pod.conn == nil {
+		return nil
+	}
+	if err := a.pod.look(ctx); err != nil {
+		return err
+	}
+	if err := a.pairs(ctx); err != nil {
+		return err
+	}
+	return in(state.Pod, a.makeIn(ctx, a.pod))
 }
 
-// dropHalves removes a veth end of ours whose other end is gone: the pair is made anew.
-func (a *apply) dropHalves(ctx context.Context) error {
-	for _, v := range []*view{a.host, a.pod} {
+// makeIn makes the missing links of one namespace; masters before their ports, which name them by index.
+func (a *apply) makeIn(ctx context.Context, v *view) error {
+	if err := v.foreign(); err != nil {
+		return err
+	}
+	for _, veths := range []bool{false, true} {
+		var batch []*rtnl.Message
+		var names []string
 		for _, l := range v.want.Links {
-			have, ok := v.links[l.Name]
-			if !ok || l.Kind != state.Veth || l.Peer == nil {
+			if !veths && v.adopts(l) {
+				batch = append(batch, link.Set(v.links[l.Name].Index, l.Name, link.Change{MAC: l.MAC}))
+			}
+			if _, there := v.links[l.Name]; there || (l.Kind == state.Veth) != veths {
 				continue
 			}
-			other := a.view(l.Peer.Space)
-			if _, whole := other.links[l.Peer.Name]; whole || other.conn == nil {
-				continue
-			}
-			if err := v.conn.send(ctx, []*rtnl.Message{link.Delete(have.Index, l.Name)}, unix.ENODEV); err != nil {
+			create, err := a.create(v, l)
+			if err != nil {
 				return err
 			}
-			delete(v.links, l.Name)
+			batch, names = append(batch, create), append(names, l.Name)
 		}
+		if len(batch) == 0 {
+			continue
+		}
+		if err := v.conn.rtnl.Send(ctx, batch); err != nil {
+			return v.notMade(ctx, err, names)
+		}
+	}
+	return nil
+}
+
+// notMade tells a name that is taken from an accident after which looking again helps.
+func (v *view) notMade(ctx context.Context, err error, names []string) error {
+	switch {
+	case errors.Is(err, unix.EBUSY): // the index of another link was chosen
+		return fmt.Errorf("%w: %w", err, errRaced)
+	case !errors.Is(err, unix.EEXIST):
+		return err
+	}
+	now, lookErr := v.conn.linksByName(ctx, names)
+	if lookErr != nil || len(now) > 0 {
+		return errors.Join(fmt.Errorf("%w: %w", err, errRaced), lookErr)
+	}
+	return fmt.Errorf("%w: other end: %w", err, ErrExists) // the name is taken where the other end goes
+}
+
+// foreign refuses links that are not ours, and those that nobody makes.
+func (v *view) foreign() error {
+	var errs []error
+	for _, l := range v.want.Links {
+		have, ok := v.links[l.Name]
+		switch {
+		case ok:
+			errs = append(errs, foreign(l, have))
+		case l.Kind == "":
+			errs = append(errs, fmt.Errorf("link %s: %w", l.Name, ErrMissing))
+		}
+		if _, ok := v.links[l.Master]; l.Master != "" && !ok && !v.makes(l.Master) {
+			errs = append(errs, fmt.Errorf("%s: master %s %w", l, l.Master, ErrMissing))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// adopts tells whether a bridge that somebody else made gets a new port: unless its MAC was written by somebody, it takes
+// the port's for its own, so the one that the plan names is written before.
+func (v *view) adopts(want state.Link) bool {
+	if _, there := v.old(want.Name); !there || want.Kind != state.Bridge || want.MAC.IsZero() || want.Alias != "" {
+		return false
+	}
+	return slices.ContainsFunc(v.want.Links, func(port state.Link) bool {
+		_, there := v.links[port.Name]
+		return port.Master == want.Name && !there
+	})
+}
+
+func (v *view) makes(name string) bool {
+	for _, l := range v.want.Links {
+		if l.Name == name {
+			return l.Kind != ""
+		}
+	}
+	return false
+}
+
+// pairs compares the two ends of each pair that was there before. A marked end without its other end is taken away, so
+// that the pair is made anew.
+func (a *apply) pairs(ctx context.Context) error {
+	for _, v := range []*view{a.host, a.pod} {
+		for _, l := range v.want.Links {
+			have, ok := v.old(l.Name)
+			if !ok || l.Kind != state.Veth || l.Peer == nil || a.view(l.Peer.Space).conn == nil {
+				continue
+			}
+			err := pairError(l, have, a.view(l.Peer.Space).links)
+			if err == nil {
+				continue
+			}
+			if !errors.Is(err, ErrMissing) || l.Alias == "" || have.Alias != l.Alias {
+				return in(v.name, fmt.Errorf("%w: %w", err, ErrForeign))
+			}
+			if err := v.conn.rtnl.Send(ctx, []*rtnl.Message{link.Delete(have.Index, l.Name)}); err != nil {
+				return in(v.name, err)
+			}
+			return fmt.Errorf("%w: %w", err, errRaced)
+		}
+	}
+	return nil
+}
+
+// pairError tells why a link is not the end of the wanted pair; ErrMissing: the other end is nowhere.
+func pairError(want state.Link, have link.Found, others map[string]link.Found) error {
+	peer, ok := others[want.Peer.Name]
+	if !ok {
+		return fmt.Errorf("link %s: other end %s %w", want.Name, want.Peer.Name, ErrMissing)
+	}
+	if have.PeerIndex != peer.Index || peer.PeerIndex != have.Index {
+		return fmt.Errorf("link %s: %s is not its other end", want.Name, want.Peer.Name)
 	}
 	return nil
 }
@@ -71,119 +171,44 @@ func (a *apply) view(name state.SpaceName) *view {
 	return a.host
 }
 
-func (a *apply) tryMake(ctx context.Context) error {
-	var hostBatch, podBatch []*rtnl.Message
-	for _, veths := range []bool{false, true} { // masters before their ports
-		for _, l := range a.host.want.Links {
-			if (l.Kind == state.Veth) != veths {
-				continue
-			}
-			batch, err := a.makeLink(a.host, l)
-			if err != nil {
-				return err
-			}
-			hostBatch = append(hostBatch, batch...)
-		}
-	}
-	for _, l := range a.pod.want.Links {
-		batch, err := a.makeLink(a.pod, l)
-		if err != nil {
-			return err
-		}
-		podBatch = append(podBatch, batch...)
-	}
-	if err := a.host.conn.send(ctx, hostBatch); err != nil {
-		return err
-	}
-	if a.pod.conn == nil {
-		return nil
-	}
-	return a.pod.conn.send(ctx, podBatch)
-}
-
-// makeLink is the requests that make l or set what differs on it, all but its administrative state.
-func (a *apply) makeLink(v *view, l state.Link) ([]*rtnl.Message, error) {
-	var batch []*rtnl.Message
-	have, ok := v.links[l.Name]
-	if !ok {
-		create, err := a.create(v, l)
-		if err != nil {
-			return nil, err
-		}
-		have = v.links[l.Name]
-		if create != nil {
-			batch = append(batch, create)
-		}
-	}
-	if l.Master != "" && v.links[l.Master].Index == 0 {
-		return nil, fmt.Errorf("%s: master %s %w", l, l.Master, ErrMissing)
-	}
-	c, ok := v.change(l, have)
-	if v.riding(l.Name, &c) || ok {
-		if c.MTU != 0 || !c.MAC.IsZero() || c.Alias != "" || c.Master != nil || c.Promisc != nil || c.AllMulti != nil || c.AddrGenMode != nil || c.IPv4 != nil {
-			port := c.Port
-			c.Port = nil
-			batch = append(batch, link.Set(have.Index, l.Name, c))
-			c = link.Change{Port: port}
-		}
-		if c.Port != nil {
-			batch = append(batch, link.Set(have.Index, l.Name, c))
-		}
-	}
-	if bridgeDiffers(l.Bridge, have.Bridge) {
-		batch = append(batch, link.SetBridge(have.Index, l.Name, *l.Bridge))
-	}
-	return batch, nil
-}
-
-// create is the request that makes l, nil when its other end's request does.
+// create is the request that makes l and, for a pair, its other end.
 func (a *apply) create(v *view, l state.Link) (*rtnl.Message, error) {
-	if l.Kind == "" {
-		return nil, fmt.Errorf("link %s: %w", l.Name, ErrMissing)
-	}
-	master := 0
-	if l.Master != "" {
-		master = v.links[l.Master].Index
-	}
-	v.put(l, newIndex(), master)
+	master := v.links[l.Master].Index
+	index := v.put(l, master)
 	if l.Kind != state.Veth || l.Peer == nil {
-		return link.Create(l, v.links[l.Name].Index, master, nil, 0, -1), nil
+		return link.Create(l, index, master, nil, 0, -1), nil
 	}
 	other := a.view(l.Peer.Space)
+	ns := -1
+	if other != v {
+		if ns = a.spaces.fd(l.Peer.Space); ns < 0 {
+			return nil, fmt.Errorf("%s: other end: %w", l, ErrGone)
+		}
+	}
 	for _, peer := range other.want.Links {
-		if peer.Name != l.Peer.Name {
-			continue
+		if peer.Name == l.Peer.Name {
+			return link.Create(l, index, master, &peer, other.put(peer, 0), ns), nil
 		}
-		if other != v && v == a.pod {
-			return nil, nil // the node's end makes both
-		}
-		index, ns := newIndex(), -1
-		if other == v {
-			if _, made := other.links[peer.Name]; made {
-				return nil, nil
-			}
-		} else if ns = -1; a.spaces.PodNS != nil {
-			ns = a.spaces.PodNS.Fd()
-		} else if other.conn != nil && other.conn.ns != nil {
-			ns = other.conn.ns.Fd()
-		}
-		if prior, ok := other.links[peer.Name]; ok && other.made[peer.Name] {
-			index = prior.Index
-		}
-		other.put(peer, index, 0)
-		return link.Create(l, v.links[l.Name].Index, master, &peer, index, ns), nil
 	}
 	return nil, fmt.Errorf("%s: other end %s is not in the fragment: %w", l, l.Peer.Name, ErrMissing)
 }
 
-// put notes a link that the batch under way makes.
-func (v *view) put(l state.Link, index, master int) {
-	if v.made[l.Name] {
-		return
+// fd is a descriptor of a space's namespace, -1 when there is none.
+func (s Spaces) fd(name state.SpaceName) int {
+	switch c := s.conn(name); {
+	case name == state.Pod && s.PodNS != nil:
+		return s.PodNS.Fd()
+	case c != nil && c.ns != nil:
+		return c.ns.Fd()
 	}
-	f := link.Found{Index: index, MasterIndex: master}
+	return -1
+}
+
+// put notes a link that is about to be made, and chooses its index.
+func (v *view) put(l state.Link, master int) int {
+	f := link.Found{Index: newIndex(), MasterIndex: master, AddrGenMode: -1}
 	f.Name, f.Kind, f.MAC, f.MTU, f.Up = l.Name, l.Kind, l.MAC, l.MTU, state.Off()
-	f.Promisc, f.AllMulti = state.Off(), state.Off()
-	v.links[l.Name] = f
-	v.made[l.Name] = true
+	f.Promisc, f.AllMulti, f.Bridge = state.Off(), state.Off(), l.Bridge
+	v.links[l.Name], v.made[l.Name] = f, true
+	return f.Index
 }

@@ -31,6 +31,8 @@ type node struct {
 	conn *kernel.Conn
 	conf string
 	ipam *hostlocal.Allocator
+
+	prepare func(pod *netns.NS) // what the runtime does before
 }
 
 // pod is an attached container.
@@ -66,6 +68,9 @@ func (n *node) add(id string) (pod, error) {
 	}
 	conf := network.Plugins[0]
 	p := pod{ns: nettest.NS(n.t, id)}
+	if n.prepare != nil {
+		n.prepare(p.ns)
+	}
 	p.spaces = kernel.Spaces{Host: n.conn, Pod: dial(n.t, p.ns), PodNS: p.ns}
 	r := model.Request{Network: network.Name, CNIVersion: "1.1.0", ContainerID: id, Netns: "/ns/" + id, IfName: "eth0"}
 	in := plugin.Input{Conf: conf, Request: r}
@@ -235,6 +240,23 @@ func TestForceAddress(t *testing.T) {
 	slices.Sort(got)
 	if want := []string{"10.1.0.1", "fd00:1::1", "fd00:9::1"}; !slices.Equal(got, want) {
 		t.Errorf("the bridge has %v, want %v", got, want)
+	}
+}
+
+// TestIPv6SwitchedOff attaches a container whose runtime switched IPv6 off.
+func TestIPv6SwitchedOff(t *testing.T) {
+	for _, name := range []string{"ptp", "bridge-gateway"} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, networks()[name])
+			n.prepare = func(ns *netns.NS) {
+				nettest.Run(t, ns, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+			}
+			a := n.mustAdd("a")
+			for _, ip := range a.result.IPs {
+				ping(t, n.ns, ip.Address.Addr())
+				ping(t, a.ns, ip.Gateway)
+			}
+		})
 	}
 }
 

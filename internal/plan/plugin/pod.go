@@ -93,10 +93,9 @@ func (a *addressed) ipv6(f *state.Fragment, p pair, both bool) {
 	if !a.v6 {
 		return
 	}
-	f.Pod.Sysctls = append(f.Pod.Sysctls, enableIPv6(p.pod.Name)...)
 	f.Pod.Addrs = append(f.Pod.Addrs, linkLocal(p.pod.Name, p.pod.MAC))
 	if both {
-		f.Host.Addrs = append(f.Host.Addrs, linkLocal(p.host.Name, p.host.MAC))
+		f.Host.Addrs = append(f.Host.Addrs, hostLinkLocal(p.host.Name, p.host.MAC))
 	}
 }
 

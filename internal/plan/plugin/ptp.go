@@ -110,7 +110,7 @@ func (p PTP) Plan(in Input) (Step, error) {
 func routed(f *state.Fragment, ends pair, ip model.IP) {
 	addr := ip.Address.Addr()
 	v6 := addr.Is6()
-	gateway := state.Addr{Link: ends.host.Name, Prefix: full(ip.Gateway), NoDAD: v6}
+	gateway := state.Addr{Link: ends.host.Name, Prefix: full(ip.Gateway), NoDAD: v6, NoPrefixRoute: v6}
 	if !slices.Contains(f.Host.Addrs, gateway) {
 		f.Host.Addrs = append(f.Host.Addrs, gateway)
 	}

@@ -58,21 +58,19 @@ func quiet(link string) state.Sysctl {
 	return state.Sysctl{Name: "net/ipv6/conf/" + link + "/addr_gen_mode", Value: "1", IfPresent: true}
 }
 
-// enableIPv6 undoes what a runtime may have switched off, as the reference plugins do.
-func enableIPv6(link string) []state.Sysctl {
-	conf := "net/ipv6/conf/"
-	return []state.Sysctl{
-		{Name: conf + "lo/disable_ipv6", Value: "0", IfPresent: true},
-		{Name: conf + link + "/disable_ipv6", Value: "0", IfPresent: true},
-		{Name: conf + link + "/keep_addr_on_down", Value: "1", IfPresent: true},
-	}
-}
-
 // linkLocal is the IPv6 link-local address that goes with a MAC (RFC 4291, appendix A), without duplicate address
 // detection: the plan chose the MAC, so nobody else has it.
 func linkLocal(link string, mac state.MAC) state.Addr {
 	a := [16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]}
 	return state.Addr{Link: link, Prefix: netip.PrefixFrom(netip.AddrFrom16(a), 64), NoDAD: true}
+}
+
+// hostLinkLocal is linkLocal for the node's end of a routed pair, which needs it to ask for its neighbour. It brings no
+// route of its own: the kernel walks over all IPv6 routes of the node whenever a link comes up.
+func hostLinkLocal(link string, mac state.MAC) state.Addr {
+	a := linkLocal(link, mac)
+	a.Prefix, a.NoPrefixRoute = full(a.Prefix.Addr()), true
+	return a
 }
 
 // forwarding switches routing on for the families that are used.
