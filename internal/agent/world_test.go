@@ -206,8 +206,13 @@ func (w *world) host() string {
 	w.t.Helper()
 	var b strings.Builder
 	for _, argv := range [][]string{
-		{"ip", "-o", "link"}, {"ip", "-o", "addr"}, {"ip", "route", "show", "table", "all"}, {"ip", "-6", "route", "show", "table", "all"},
-		{"ip", "rule"}, {"ip", "neigh"}, {"nft", "list", "ruleset"},
+		{"ip", "-o", "link"},
+		{"ip", "-o", "addr"},
+		{"ip", "route", "show", "table", "all"},
+		{"ip", "-6", "route", "show", "table", "all"},
+		{"ip", "rule"},
+		{"ip", "neigh"},
+		{"nft", "list", "ruleset"},
 	} {
 		fmt.Fprintln(&b, strings.Join(argv, " "))
 		b.WriteString(nettest.Run(w.t, w.node, argv...))

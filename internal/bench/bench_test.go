@@ -139,8 +139,10 @@ func TestImpls(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Impl{
-		{Name: "ref", BinDir: dir, Peer: true}, {Name: filepath.Base(dir), BinDir: dir, Peer: true},
-		{Name: "weft-standalone", BinDir: dir}, {Name: "weft-agent", BinDir: dir, Agent: "/bin/weft"},
+		{Name: "ref", BinDir: dir, Peer: true},
+		{Name: filepath.Base(dir), BinDir: dir, Peer: true},
+		{Name: "weft-standalone", BinDir: dir},
+		{Name: "weft-agent", BinDir: dir, Agent: "/bin/weft"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("impls (-want +got):\n%s", diff)

@@ -31,12 +31,15 @@ func meshState(t *testing.T) string {
 		{Name: "far", Addrs: []netip.Addr{addr("192.168.7.2")}, PodCIDRs: []netip.Prefix{prefix("10.244.3.0/24")}},
 	}}
 	topo, err := mesh.Plan(c, mesh.Config{}, state.Answers{{Space: state.Host, LinkOf: addr("192.168.0.1")}: {
-		Found: true, Link: state.Link{Name: "eth0"}, Addrs: []state.Addr{{Link: "eth0", Prefix: prefix("192.168.0.1/24")}}}})
+		Found: true, Link: state.Link{Name: "eth0"}, Addrs: []state.Addr{{Link: "eth0", Prefix: prefix("192.168.0.1/24")}},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := json.Marshal(reconcile.Status{Self: "a", Time: time.Unix(0, 0).UTC(), Topology: topo,
-		Fragments: []reconcile.FragmentStatus{{Owner: "mesh/node", OK: true}, {Owner: "mesh/peer/b", Error: "no such device"}}})
+	b, err := json.Marshal(reconcile.Status{
+		Self: "a", Time: time.Unix(0, 0).UTC(), Topology: topo,
+		Fragments: []reconcile.FragmentStatus{{Owner: "mesh/node", OK: true}, {Owner: "mesh/peer/b", Error: "no such device"}},
+	})
 	dir := t.TempDir()
 	if err := errors.Join(err, os.WriteFile(filepath.Join(dir, reconcile.StatusFile), b, 0o644)); err != nil {
 		t.Fatal(err)

@@ -126,8 +126,10 @@ func planned(t *testing.T, conf, version string) ([]byte, error) {
 	if err := planner.Validate(p); err != nil {
 		return nil, err
 	}
-	in := plugin.Input{Conf: p, Chain: plugin.Chain{Prev: prev}, Answers: state.Answers{},
-		Request: model.Request{Network: n.Name, ContainerID: "c1", IfName: "eth0", Netns: "/ns/pod", CNIVersion: version}}
+	in := plugin.Input{
+		Conf: p, Chain: plugin.Chain{Prev: prev}, Answers: state.Answers{},
+		Request: model.Request{Network: n.Name, ContainerID: "c1", IfName: "eth0", Netns: "/ns/pod", CNIVersion: version},
+	}
 	if a := ipams[ipamType(p)]; a != nil {
 		r, err := a.Add(context.Background(), ask)
 		if err != nil {

@@ -69,11 +69,15 @@ func (r *recorder) Add(ctx context.Context, job attach.Job) (model.Result, error
 	err := r.note(ctx, "ADD", job)
 	return model.Result{IPs: []model.IP{{Address: netip.MustParsePrefix("10.1.2.3/24")}}}, err
 }
-func (r *recorder) Del(ctx context.Context, job attach.Job) error   { return r.note(ctx, "DEL", job) }
+
+func (r *recorder) Del(ctx context.Context, job attach.Job) error { return r.note(ctx, "DEL", job) }
+
 func (r *recorder) Check(ctx context.Context, job attach.Job) error { return r.note(ctx, "CHECK", job) }
+
 func (r *recorder) Status(ctx context.Context, job attach.Job) error {
 	return r.note(ctx, "STATUS", job)
 }
+
 func (r *recorder) GC(ctx context.Context, job attach.Job, valid []model.AttachmentKey) error {
 	r.mu.Lock()
 	r.valid = append(r.valid, valid...)

@@ -20,8 +20,10 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func sample(nodes, pods int) Diagram {
-	d := Diagram{Title: "lab demo", Lines: []string{"cluster 10.244.0.0/16 fd00:244::/48"},
-		Wires: []Wire{{Name: "wire0", Lines: []string{"192.168.0.0/24", "fd00::/64"}}, {Name: "wire1", Lines: []string{"192.168.1.0/24"}}}}
+	d := Diagram{
+		Title: "lab demo", Lines: []string{"cluster 10.244.0.0/16 fd00:244::/48"},
+		Wires: []Wire{{Name: "wire0", Lines: []string{"192.168.0.0/24", "fd00::/64"}}, {Name: "wire1", Lines: []string{"192.168.1.0/24"}}},
+	}
 	for i := range nodes {
 		n := Node{Name: fmt.Sprintf("node%d", i+1), Lines: []string{fmt.Sprintf("pods 10.244.%d.0/24", i+1)}, Links: []Link{
 			{Wire: "wire0", Name: "eth0", Lines: []string{fmt.Sprintf("192.168.0.%d", i+1), fmt.Sprintf("fd00::%d", i+1)}},

@@ -130,11 +130,15 @@ func (u Up) startNode(ctx context.Context, n Node, plugins map[string]bool) erro
 func (u Up) command(n Node, role string) []string {
 	at := func(elem ...string) string { return u.Dir.Node(n.Name, elem...) }
 	if role == roleAgent {
-		return []string{u.Self, "agent", "--node", n.Name, "--socket", u.Dir.AgentSocket(n.Name),
-			"--state-dir", at("agent"), "--store-dir", u.Dir.Store()}
+		return []string{
+			u.Self, "agent", "--node", n.Name, "--socket", u.Dir.AgentSocket(n.Name),
+			"--state-dir", at("agent"), "--store-dir", u.Dir.Store(),
+		}
 	}
-	argv := []string{u.Self, "sandbox", "serve", "--node", n.Name, "--state-dir", u.Dir.sandboxDir(n.Name),
-		"--cni-conf-dir", at("net.d"), "--cni-bin-dir", u.Dir.Bin(), "--cni-cache-dir", at("cache"), "--log-dir", at("logs")}
+	argv := []string{
+		u.Self, "sandbox", "serve", "--node", n.Name, "--state-dir", u.Dir.sandboxDir(n.Name),
+		"--cni-conf-dir", at("net.d"), "--cni-bin-dir", u.Dir.Bin(), "--cni-cache-dir", at("cache"), "--log-dir", at("logs"),
+	}
 	for _, p := range n.PodCIDRs {
 		argv = append(argv, "--pod-cidr", p.String())
 	}

@@ -118,9 +118,11 @@ func neigh(t *testing.T, ns *netns.NS, link string, m int, addrs ...string) {
 // add writes the manifest of node i.
 func (c *cluster) add(i int) {
 	c.t.Helper()
-	o, err := store.NodeObject(model.Node{Name: fmt.Sprintf("n%d", i),
+	o, err := store.NodeObject(model.Node{
+		Name:     fmt.Sprintf("n%d", i),
 		Addrs:    []netip.Addr{netip.MustParseAddr(fmt.Sprintf("192.168.0.%d", i)), netip.MustParseAddr(fmt.Sprintf("fd00::%d", i))},
-		PodCIDRs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.244.%d.0/24", i)), netip.MustParsePrefix(fmt.Sprintf("fd00:244:%d::/64", i))}})
+		PodCIDRs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.244.%d.0/24", i)), netip.MustParsePrefix(fmt.Sprintf("fd00:244:%d::/64", i))},
+	})
 	if err == nil {
 		_, err = c.store.Create(o)
 	}
@@ -139,8 +141,10 @@ func (m *machine) start(c *cluster) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	f := facts.New(c.store, m.name, log, time.After)
-	r := reconcile.New(reconcile.Config{Facts: f, Host: conn, NS: m.node, Log: log, Now: time.Now, After: time.After,
-		StatusFile: filepath.Join(m.state, reconcile.StatusFile)})
+	r := reconcile.New(reconcile.Config{
+		Facts: f, Host: conn, NS: m.node, Log: log, Now: time.Now, After: time.After,
+		StatusFile: filepath.Join(m.state, reconcile.StatusFile),
+	})
 	m.conn, m.keeper = conn, r
 	done := make(chan error, 2)
 	go func() { done <- f.Run(ctx) }()

@@ -76,7 +76,8 @@ func (p interfacePlugin) do(ctx context.Context, call cni.Call) ([]byte, error) 
 }
 
 func (p interfacePlugin) verb(ctx context.Context, call cni.Call, job attach.Job, a *attach.Attacher, j *journal.Journal,
-	log *slog.Logger) ([]byte, error) {
+	log *slog.Logger,
+) ([]byte, error) {
 	switch call.Command {
 	case cni.Add:
 		p.leftovers(ctx, a, j, job, log)

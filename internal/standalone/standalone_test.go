@@ -91,8 +91,10 @@ const (
 func TestByItsOwnName(t *testing.T) {
 	run := func(args ...string) (int, string, string) {
 		var stdout, stderr bytes.Buffer
-		exit := standalone.Main(t.Context(), standalone.Env{Argv0: "weft-plugin", Args: args, Getenv: func(string) string { return "" },
-			Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Version: "test"})
+		exit := standalone.Main(t.Context(), standalone.Env{
+			Argv0: "weft-plugin", Args: args, Getenv: func(string) string { return "" },
+			Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Version: "test",
+		})
 		return exit, stdout.String(), stderr.String()
 	}
 	if exit, out, _ := run("--list"); exit != 0 || out != "bridge\nhost-local\nloopback\nptp\nstatic\n" {

@@ -63,8 +63,10 @@ func words(t testing.TB, argv ...string) []map[string]any {
 }
 
 func forget(m map[string]any) {
-	for _, key := range []string{"ifindex", "link_index", "stats64", "valid_life_time", "preferred_life_time", "operstate",
-		"flags", "expires", "link_netnsid", "tentative"} {
+	for _, key := range []string{
+		"ifindex", "link_index", "stats64", "valid_life_time", "preferred_life_time", "operstate",
+		"flags", "expires", "link_netnsid", "tentative",
+	} {
 		delete(m, key)
 	}
 	if infos, ok := m["addr_info"].([]any); ok {

@@ -56,9 +56,11 @@ func (*Allocator) Type() string { return "host-local" }
 
 // Keys are the options of the reference plugin.
 func (*Allocator) Keys() []string {
-	return []string{"type", "subnet", "rangeStart", "rangeEnd", "gateway", "ranges[][].subnet", "ranges[][].rangeStart",
+	return []string{
+		"type", "subnet", "rangeStart", "rangeEnd", "gateway", "ranges[][].subnet", "ranges[][].rangeStart",
 		"ranges[][].rangeEnd", "ranges[][].gateway", "routes[].dst", "routes[].gw", "routes[].mtu", "routes[].advmss",
-		"routes[].priority", "routes[].table", "routes[].scope", "dataDir", "resolvConf"}
+		"routes[].priority", "routes[].table", "routes[].scope", "dataDir", "resolvConf",
+	}
 }
 
 // Validate refuses ranges that are malformed, too small or overlap.

@@ -38,7 +38,7 @@ func readSet(name string, conf []spanConf) (rangeSet, error) {
 		if err != nil {
 			return set, err
 		}
-		if s.start.Is4() != (append(set.spans, s))[0].start.Is4() {
+		if s.start.Is4() != append(set.spans, s)[0].start.Is4() {
 			return set, ipam.Invalid("a range set has one family", "%s: %s and %s mix address families", name, set.spans[0], s)
 		}
 		for _, o := range set.spans {

@@ -48,9 +48,11 @@ func (*Allocator) Type() string { return "static" }
 
 // Keys are the options of the reference plugin.
 func (*Allocator) Keys() []string {
-	return []string{"type", "addresses[].address", "addresses[].gateway", "routes[].dst", "routes[].gw", "routes[].mtu",
+	return []string{
+		"type", "addresses[].address", "addresses[].gateway", "routes[].dst", "routes[].gw", "routes[].mtu",
 		"routes[].advmss", "routes[].priority", "routes[].table", "routes[].scope",
-		"dns.nameservers[]", "dns.domain", "dns.search[]", "dns.options[]"}
+		"dns.nameservers[]", "dns.domain", "dns.search[]", "dns.options[]",
+	}
 }
 
 // Validate refuses malformed addresses and routes.

@@ -40,8 +40,10 @@ func TestAdd(t *testing.T) {
 		want string
 	}{
 		"configuration": {conf: two, want: "10.1.0.5/24 via 10.1.0.1, fd00::5/64"},
-		"CNI_ARGS adds": {conf: two, args: [][2]string{{"IP", "10.2.0.1/24, fd01::1/64"}, {"GATEWAY", "10.2.0.254,fd00::1"}},
-			want: "10.1.0.5/24 via 10.1.0.1, fd00::5/64 via fd00::1, 10.2.0.1/24 via 10.2.0.254, fd01::1/64"},
+		"CNI_ARGS adds": {
+			conf: two, args: [][2]string{{"IP", "10.2.0.1/24, fd01::1/64"}, {"GATEWAY", "10.2.0.254,fd00::1"}},
+			want: "10.1.0.5/24 via 10.1.0.1, fd00::5/64 via fd00::1, 10.2.0.1/24 via 10.2.0.254, fd01::1/64",
+		},
 		"args replaces":          {conf: with(`"args":{"cni":{"ips":["10.3.0.1/24"]}}`), args: [][2]string{{"IP", "10.2.0.1/24"}}, want: "10.3.0.1/24"},
 		"runtimeConfig replaces": {conf: with(`"args":{"cni":{"ips":["10.3.0.1/24"]}},"runtimeConfig":{"ips":["10.4.0.1/24"]}`), want: "10.4.0.1/24"},
 		"nothing":                {conf: `{"cniVersion":"1.0.0","ipam":{"type":"static"}}`, want: ""},

@@ -25,8 +25,11 @@ func check(nodes []model.Node, self string) (unusable map[claim]bool, problems [
 	for _, n := range nodes {
 		used := first(n.PodCIDRs)
 		if len(used) < len(n.PodCIDRs) {
-			problems = append(problems, Problem{[]string{n.Name}, fmt.Sprintf("node %s has several podCIDRs of one family, %v", n.Name, n.PodCIDRs),
-				fmt.Sprintf("leave one of each family; used are %v", used)})
+			problems = append(problems, Problem{
+				[]string{n.Name},
+				fmt.Sprintf("node %s has several podCIDRs of one family, %v", n.Name, n.PodCIDRs),
+				fmt.Sprintf("leave one of each family; used are %v", used),
+			})
 		}
 		for _, c := range used {
 			if why := odd(c.Addr()); why != "" {
@@ -73,8 +76,11 @@ func sharedAddrs(nodes []model.Node, unusable map[claim]bool) []Problem {
 				holder[a] = n
 				continue
 			}
-			problems = append(problems, Problem{[]string{other.Name, n.Name}, fmt.Sprintf("nodes %s and %s both have the address %s", other.Name, n.Name, a),
-				"correct status.addresses of one of the Nodes; until then neither's pods are reached"})
+			problems = append(problems, Problem{
+				[]string{other.Name, n.Name},
+				fmt.Sprintf("nodes %s and %s both have the address %s", other.Name, n.Name, a),
+				"correct status.addresses of one of the Nodes; until then neither's pods are reached",
+			})
 			for _, who := range []model.Node{other, n} {
 				for _, c := range first(who.PodCIDRs) {
 					if familyOf(c.Addr()) == family {
@@ -101,8 +107,11 @@ func overlaps(claims []claim, unusable map[claim]bool) []Problem {
 		if len(open) > 0 {
 			o := open[len(open)-1]
 			unusable[o], unusable[c] = true, true
-			problems = append(problems, Problem{[]string{o.node, c.node}, fmt.Sprintf("podCIDR %s overlaps podCIDR %s", o, c),
-				"give each Node a prefix of its own; until then neither's pods are reached"})
+			problems = append(problems, Problem{
+				[]string{o.node, c.node},
+				fmt.Sprintf("podCIDR %s overlaps podCIDR %s", o, c),
+				"give each Node a prefix of its own; until then neither's pods are reached",
+			})
 		}
 		open = append(open, c)
 	}
@@ -129,8 +138,10 @@ func swallowed(nodes []model.Node, claims []claim, unusable map[claim]bool) []Pr
 			continue
 		}
 		unusable[c] = true
-		problems = append(problems, Problem{[]string{c.node, addrs[i].node},
-			fmt.Sprintf("podCIDR %s contains the address %s of node %s", c, addrs[i].addr, addrs[i].node), "choose a podCIDR outside the nodes' network"})
+		problems = append(problems, Problem{
+			[]string{c.node, addrs[i].node},
+			fmt.Sprintf("podCIDR %s contains the address %s of node %s", c, addrs[i].addr, addrs[i].node), "choose a podCIDR outside the nodes' network",
+		})
 	}
 	return problems
 }

@@ -126,8 +126,11 @@ func (p *planner) observe(answers state.Answers) []Problem {
 		}
 		a := answers[state.Query{Space: state.Host, LinkOf: addr}]
 		if !a.Found {
-			problems = append(problems, Problem{[]string{p.self.Name}, fmt.Sprintf("node %s: no link holds its own address %s", p.self.Name, addr),
-				"put the address on a link, or correct status.addresses of the Node"})
+			problems = append(problems, Problem{
+				[]string{p.self.Name},
+				fmt.Sprintf("node %s: no link holds its own address %s", p.self.Name, addr),
+				"put the address on a link, or correct status.addresses of the Node",
+			})
 			continue
 		}
 		u := Underlay{Link: a.Link.Name, Address: addr, OnLink: []netip.Prefix{}}

@@ -76,8 +76,10 @@ func goldens() map[string]Input {
 	return map[string]Input{
 		"loopback":      {Conf: confOf(`{"type":"loopback"}`)},
 		"loopback-prev": {Conf: confOf(`{"type":"loopback"}`), Chain: Chain{Prev: v4()}},
-		"loopback-up": {Conf: confOf(`{"type":"loopback"}`),
-			Answers: exists(state.Pod, state.Link{Name: "lo", Up: state.On()}, "127.0.0.1/8")},
+		"loopback-up": {
+			Conf:    confOf(`{"type":"loopback"}`),
+			Answers: exists(state.Pod, state.Link{Name: "lo", Up: state.On()}, "127.0.0.1/8"),
+		},
 		"ptp":          {Conf: confOf(`{"type":"ptp","ipam":{"type":"x"}}`), IPAM: v4()},
 		"ptp-dual":     {Conf: confOf(`{"type":"ptp","mtu":1400,"ipMasq":true,"ipam":{"type":"x"},"dns":{"domain":"d"}}`), IPAM: dual()},
 		"ptp-two":      {Conf: confOf(`{"type":"ptp","ipam":{"type":"x"}}`), IPAM: &model.Result{IPs: []model.IP{ip("10.1.0.5/24", "10.1.0.1"), ip("10.1.0.6/24", "10.1.0.1"), ip("10.9.0.1/32", "10.1.0.1")}}},
@@ -85,12 +87,16 @@ func goldens() map[string]Input {
 		"bridge-plain": {Conf: confOf(`{"type":"bridge","ipam":{"type":"x"}}`), IPAM: v4()},
 		"bridge-gateway": {Conf: confOf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"hairpinMode":true,"mtu":1400,
 			"ipam":{"type":"x"}}`), IPAM: dual()},
-		"bridge-no-gateway-given": {Conf: confOf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipam":{"type":"x"}}`),
-			IPAM: &model.Result{IPs: []model.IP{ip("10.1.0.5/24", ""), ip("fd00:1::5/64", "")}}},
+		"bridge-no-gateway-given": {
+			Conf: confOf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipam":{"type":"x"}}`),
+			IPAM: &model.Result{IPs: []model.IP{ip("10.1.0.5/24", ""), ip("fd00:1::5/64", "")}},
+		},
 		"bridge-ours":    {Conf: confOf(`{"type":"bridge","bridge":"br0","isGateway":true,"ipam":{"type":"x"}}`), IPAM: v4(), Answers: exists(state.Host, ours, "10.1.0.1/24")},
 		"bridge-foreign": {Conf: confOf(`{"type":"bridge","bridge":"br0","promiscMode":true,"mtu":9000,"ipam":{"type":"x"},"runtimeConfig":{"mac":"02:00:00:00:00:99"}}`), IPAM: v4(), Answers: exists(state.Host, bridge, "192.168.0.1/24")},
-		"bridge-force": {Conf: confOf(`{"type":"bridge","bridge":"br0","isGateway":true,"forceAddress":true,"ipam":{"type":"x"}}`), IPAM: dual(),
-			Answers: exists(state.Host, ours, "10.9.0.1/24", "fd00:1::9/64", "fd00:9::1/64", "fe80::1/64")},
+		"bridge-force": {
+			Conf: confOf(`{"type":"bridge","bridge":"br0","isGateway":true,"forceAddress":true,"ipam":{"type":"x"}}`), IPAM: dual(),
+			Answers: exists(state.Host, ours, "10.9.0.1/24", "fd00:1::9/64", "fd00:9::1/64", "fe80::1/64"),
+		},
 	}
 }
 

@@ -79,8 +79,10 @@ func open(t *testing.T, files map[string]string) (*dir.Store, string) {
 }
 
 func TestClusterFromManifests(t *testing.T) {
-	s, path := open(t, map[string]string{"nodes.yaml": nodes, "pods.yml": pods, "notes.txt": "{", ".hidden.yaml": "{",
-		"ns.json": `{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop","labels":{"a":"b"}}}]}`})
+	s, path := open(t, map[string]string{
+		"nodes.yaml": nodes, "pods.yml": pods, "notes.txt": "{", ".hidden.yaml": "{",
+		"ns.json": `{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop","labels":{"a":"b"}}}]}`,
+	})
 	if err := os.Mkdir(filepath.Join(path, "sub.yaml"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -90,10 +92,14 @@ func TestClusterFromManifests(t *testing.T) {
 	}
 	want := model.Cluster{
 		Nodes: []model.Node{
-			{Name: "a", Labels: map[string]string{"zone": "east"}, Addrs: []netip.Addr{netip.MustParseAddr("192.168.0.1")},
-				PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:244:1::/64")}},
-			{Name: "b", Addrs: []netip.Addr{netip.MustParseAddr("192.168.0.2"), netip.MustParseAddr("fd00::2")},
-				PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.2.0/24")}},
+			{
+				Name: "a", Labels: map[string]string{"zone": "east"}, Addrs: []netip.Addr{netip.MustParseAddr("192.168.0.1")},
+				PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:244:1::/64")},
+			},
+			{
+				Name: "b", Addrs: []netip.Addr{netip.MustParseAddr("192.168.0.2"), netip.MustParseAddr("fd00::2")},
+				PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.2.0/24")},
+			},
 		},
 		Pods:       []model.Pod{{Namespace: "default", Name: "web", UID: store.DeriveUID(store.PodKey("default", "web")), Node: "a", Annotations: map[string]string{"keep": "me"}}},
 		Namespaces: []model.Namespace{{Name: "shop", Labels: map[string]string{"a": "b"}}},
