@@ -6,7 +6,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/weft-net/weft/internal/kernel/interim/link"
+	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/kernel/nft"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -14,25 +14,30 @@ import (
 // Diff tells where the kernel and f disagree; it writes nothing.
 func (s Spaces) Diff(ctx context.Context, f state.Fragment) ([]state.Difference, error) {
 	var out []state.Difference
+	views := map[state.SpaceName]*view{}
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
 		want := *f.Space(name)
-		if want.Empty() {
-			continue
-		}
-		if s.conn(name) == nil {
+		if s.conn(name) == nil && !want.Empty() {
 			out = append(out, state.Difference{Space: name, Want: "namespace"})
-			continue
 		}
-		v, err := look(name, s.conn(name), want)
+		v, err := look(ctx, name, s.conn(name), want)
 		if err != nil {
 			return nil, err
 		}
+		views[name] = v
+	}
+	for _, name := range []state.SpaceName{state.Host, state.Pod} {
+		v := views[name]
+		if v.conn == nil {
+			continue
+		}
+		v.others = func(name state.SpaceName) *view { return views[name] }
 		if err := v.readAll(ctx); err != nil {
 			return nil, err
 		}
 		d, err := v.diff(ctx)
 		if err != nil {
-			return nil, err
+			return nil, in(name, err)
 		}
 		out = append(out, d...)
 	}
@@ -54,7 +59,7 @@ func (v *view) diff(ctx context.Context) ([]state.Difference, error) {
 		if found, equal := v.hasAddr(want); !equal {
 			have := ""
 			if found != nil {
-				have = found.String()
+				have = sayAddr(want, *found)
 			}
 			out.add(v.name, want, have)
 		}
@@ -63,6 +68,7 @@ func (v *view) diff(ctx context.Context) ([]state.Difference, error) {
 		if found, equal := v.hasRoute(want); !equal {
 			have := ""
 			if found != nil {
+				found.Link = want.Link
 				have = found.String()
 			}
 			out.add(v.name, want, have)
@@ -72,6 +78,7 @@ func (v *view) diff(ctx context.Context) ([]state.Difference, error) {
 		if found, equal := v.hasNeigh(want); !equal {
 			have := ""
 			if found != nil {
+				found.Link = want.Link
 				have = found.String()
 			}
 			out.add(v.name, want, have)
@@ -93,18 +100,22 @@ func (v *view) diff(ctx context.Context) ([]state.Difference, error) {
 
 func (v *view) diffLink(out *list, want state.Link) {
 	have, ok := v.links[want.Name]
-	switch {
-	case !ok:
+	if !ok {
 		out.add(v.name, want, "")
 		return
-	case foreign(want, have) != nil:
-	default:
-		_, changed := v.change(want, have)
-		if !changed && !differs(want.Up, have.Up) && !bridgeDiffers(want.Bridge, have.Bridge) {
-			return
-		}
 	}
-	out.add(v.name, want, v.named(have).String())
+	_, changed := v.change(want, have)
+	if changed || foreign(want, have) != nil || differs(want.Up, have.Up) || bridgeDiffers(want.Bridge, have.Bridge) ||
+		v.portDiffers(want, have) || want.Kind != "" && want.Kind != have.Kind {
+		out.add(v.name, want, v.named(have).String())
+		return
+	}
+	if want.Kind != state.Veth || want.Peer == nil || v.others == nil || v.others(want.Peer.Space).conn == nil {
+		return
+	}
+	if err := pairError(want, have, v.others(want.Peer.Space).links); err != nil {
+		out.add(v.name, want, err.Error())
+	}
 }
 
 // named is a link with its master's name, as far as the view knows it.
@@ -134,4 +145,17 @@ func (v *view) diffTables(ctx context.Context) ([]state.Difference, error) {
 		d[i].Space = v.name
 	}
 	return d, nil
+}
+
+// sayAddr is an address that differs, with what its String does not tell.
+func sayAddr(want state.Addr, found link.FoundAddr) string {
+	found.Link = want.Link
+	s := found.String()
+	if found.Failed {
+		return s + " (somebody else has it)"
+	}
+	if found.NoPrefixRoute != want.NoPrefixRoute {
+		s += fmt.Sprintf(" (noprefixroute %t)", found.NoPrefixRoute)
+	}
+	return s
 }

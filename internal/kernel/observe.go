@@ -8,134 +8,142 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/kernel/interim/link"
-	"github.com/weft-net/weft/internal/kernel/interim/sysctl"
+	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Observe answers a planner's queries. A space without namespace answers that nothing is found.
+// Observe answers a planner's queries; the links that are asked for by name in one question per namespace. A space
+// without namespace answers that nothing is found.
 func (s Spaces) Observe(ctx context.Context, queries []state.Query) (state.Answers, error) {
 	out := make(state.Answers, len(queries))
-	for _, q := range queries {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+	for _, name := range []state.SpaceName{state.Host, state.Pod} {
+		c := s.conn(name)
+		var names []string
+		for _, q := range queries {
+			if q.Space == name {
+				out[q] = state.Answer{}
+				names = append(names, nonEmpty(q.Link, q.Routes)...)
+			}
 		}
-		c := s.conn(q.Space)
 		if c == nil {
-			out[q] = state.Answer{}
 			continue
 		}
-		a, err := c.answer(q)
+		links, err := c.linksByName(ctx, names)
 		if err != nil {
-			return nil, err
+			return nil, in(name, err)
 		}
-		out[q] = a
+		for _, q := range queries {
+			if q.Space != name {
+				continue
+			}
+			if out[q], err = c.answer(ctx, q, links); err != nil {
+				return nil, in(name, err)
+			}
+		}
 	}
 	return out, nil
 }
 
-func (c *Conn) answer(q state.Query) (state.Answer, error) {
+func nonEmpty(names ...string) []string {
+	var out []string
+	for _, name := range names {
+		if name != "" {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.Found) (state.Answer, error) {
 	switch {
 	case q.Link != "":
-		return c.answerLink(q.Link)
-	case q.DefaultLink != "":
-		return c.answerDefault(q.DefaultLink == "6")
-	case q.LinkOf.IsValid():
-		return c.answerLinkOf(q.LinkOf)
+		f, ok := links[q.Link]
+		if !ok {
+			return state.Answer{}, nil
+		}
+		return c.describe(ctx, f)
 	case q.Routes != "":
-		return c.answerRoutes(q.Routes)
+		f, ok := links[q.Routes]
+		if !ok {
+			return state.Answer{}, nil
+		}
+		return c.answerRoutes(ctx, f)
+	case q.DefaultLink != "":
+		return c.answerDefault(ctx, q.DefaultLink == "6")
+	case q.LinkOf.IsValid():
+		return c.answerLinkOf(ctx, q.LinkOf)
 	}
-	values, err := sysctl.Read(c.ns, []string{q.Sysctl})
+	values, err := c.conf.Read([]string{q.Sysctl})
 	v := values[q.Sysctl]
 	return state.Answer{Found: err == nil && !v.Missing, Value: v.Text}, err
 }
 
-func (c *Conn) answerLink(name string) (state.Answer, error) {
-	links, err := c.linksByName([]string{name})
-	if err != nil {
-		return state.Answer{}, err
-	}
-	f, ok := links[name]
-	if !ok {
-		return state.Answer{}, nil
-	}
-	return c.describe(f)
-}
-
-// describe is a link with its master's name and its addresses.
-func (c *Conn) describe(f link.Found) (state.Answer, error) {
+// describe is a link with its master's name and its addresses, but for the IPv6 link-local ones.
+func (c *Conn) describe(ctx context.Context, f link.Found) (state.Answer, error) {
 	a := state.Answer{Found: true, Link: f.Link}
 	if f.MasterIndex != 0 {
-		masters, err := c.getLinks(one(link.GetIndex(f.MasterIndex)))
+		master, _, err := c.linkByIndex(ctx, f.MasterIndex)
 		if err != nil {
 			return a, err
 		}
-		for name := range masters {
-			a.Link.Master = name
-		}
+		a.Link.Master = master.Name
 	}
-	addrs, err := c.addrs(f.Index)
+	addrs, err := c.addrs(ctx, f.Index)
 	for _, found := range addrs {
-		found.Link = f.Name
-		a.Addrs = append(a.Addrs, found.Addr)
+		if !linkLocal(found.Prefix) {
+			found.Link = f.Name
+			a.Addrs = append(a.Addrs, found.Addr)
+		}
 	}
 	return a, err
 }
 
-func (c *Conn) answerLinkOf(ip netip.Addr) (state.Answer, error) {
-	addrs, err := c.addrs(0)
+func (c *Conn) answerLinkOf(ctx context.Context, ip netip.Addr) (state.Answer, error) {
+	addrs, err := c.addrs(ctx, 0)
 	if err != nil {
 		return state.Answer{}, err
 	}
 	for _, found := range addrs {
 		if found.Prefix.Addr() == ip {
-			return c.answerIndex(found.Index)
+			return c.answerIndex(ctx, found.Index)
 		}
 	}
 	return state.Answer{}, nil
 }
 
-func (c *Conn) answerIndex(index int) (state.Answer, error) {
-	links, err := c.getLinks(one(link.GetIndex(index)))
-	for _, f := range links {
-		return c.describe(f)
+func (c *Conn) answerIndex(ctx context.Context, index int) (state.Answer, error) {
+	f, ok, err := c.linkByIndex(ctx, index)
+	if err != nil || !ok {
+		return state.Answer{}, err
 	}
-	return state.Answer{}, err
+	return c.describe(ctx, f)
 }
 
-func (c *Conn) answerDefault(v6 bool) (state.Answer, error) {
+func (c *Conn) answerDefault(ctx context.Context, v6 bool) (state.Answer, error) {
 	family := uint8(unix.AF_INET)
 	if v6 {
 		family = unix.AF_INET6
 	}
-	routes, err := c.routes(family, 0, unix.RT_TABLE_MAIN)
+	routes, err := c.routes(ctx, family, 0, unix.RT_TABLE_MAIN)
 	if err != nil {
 		return state.Answer{}, err
 	}
 	best := link.FoundRoute{}
 	for _, r := range routes {
-		if r.Dst.Bits() == 0 && r.Index != 0 && (best.Index == 0 || r.Metric < best.Metric) {
+		if r.Dst.Bits() == 0 && r.Type == unix.RTN_UNICAST && r.Index != 0 && (best.Index == 0 || r.Metric < best.Metric) {
 			best = r
 		}
 	}
 	if best.Index == 0 {
 		return state.Answer{}, nil
 	}
-	return c.answerIndex(best.Index)
+	return c.answerIndex(ctx, best.Index)
 }
 
-func (c *Conn) answerRoutes(name string) (state.Answer, error) {
-	links, err := c.linksByName([]string{name})
-	if err != nil {
-		return state.Answer{}, err
-	}
-	f, ok := links[name]
-	if !ok {
-		return state.Answer{}, nil
-	}
+func (c *Conn) answerRoutes(ctx context.Context, f link.Found) (state.Answer, error) {
 	a := state.Answer{Found: true, Link: f.Link}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := c.routes(family, f.Index, 0)
+		routes, err := c.routes(ctx, family, f.Index, 0)
 		if err != nil {
 			return a, err
 		}
@@ -143,7 +151,7 @@ func (c *Conn) answerRoutes(name string) (state.Answer, error) {
 			if own(r) {
 				continue
 			}
-			r.Link = name
+			r.Link = f.Name
 			a.Routes = append(a.Routes, r.Route)
 		}
 	}
@@ -152,6 +160,12 @@ func (c *Conn) answerRoutes(name string) (state.Answer, error) {
 
 // own tells whether the kernel made a route by itself: connected and local ones.
 func own(r link.FoundRoute) bool {
-	return r.Protocol == unix.RTPROT_KERNEL || r.Table == unix.RT_TABLE_LOCAL || r.Type != unix.RTN_UNICAST && r.Type != unix.RTN_BLACKHOLE &&
-		r.Type != unix.RTN_UNREACHABLE && r.Type != unix.RTN_PROHIBIT && r.Type != unix.RTN_THROW
+	if r.Protocol == unix.RTPROT_KERNEL || r.Table == unix.RT_TABLE_LOCAL {
+		return true
+	}
+	switch r.Type {
+	case unix.RTN_UNICAST, unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW:
+		return false
+	}
+	return true
 }

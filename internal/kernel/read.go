@@ -10,18 +10,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/kernel/interim/link"
-	"github.com/weft-net/weft/internal/kernel/interim/rtnl"
+	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/state"
 )
-
-func one(m *rtnl.Message) []*rtnl.Message { return []*rtnl.Message{m} }
 
 // Read tells what the kernel holds of the things that want names. A thing that agrees with what want says of it is given
 // in want's own words, fields that want leaves open stay open; one that differs is given as the kernel has it; a missing
 // one is left out. So Read(want) equals want exactly when Diff finds nothing.
 func (c *Conn) Read(ctx context.Context, want state.Space) (state.Space, error) {
-	v, err := look(state.Host, c, want)
+	v, err := look(ctx, state.Host, c, want)
 	if err != nil {
 		return state.Space{}, err
 	}
@@ -96,7 +93,7 @@ func (v *view) readRest(out *state.Space) {
 // tables. What the kernel makes by itself is left out: connected and local routes, link-local addresses.
 func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 	var out state.Space
-	links, err := c.allLinks()
+	links, err := c.links(ctx, 0)
 	if err != nil {
 		return out, err
 	}
@@ -107,7 +104,7 @@ func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 		out.Links = append(out.Links, f.Link)
 	}
 	slices.SortFunc(out.Links, func(a, b state.Link) int { return cmp.Compare(a.Name, b.Name) })
-	addrs, err := c.addrs(0)
+	addrs, err := c.addrs(ctx, 0)
 	if err != nil {
 		return out, err
 	}
@@ -117,20 +114,22 @@ func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 		}
 	}
 	slices.SortFunc(out.Addrs, func(a, b state.Addr) int { return cmp.Compare(a.String(), b.String()) })
-	if err := c.readAllRoutes(&out, links); err != nil {
+	if err := c.readAllRoutes(ctx, &out, links); err != nil {
 		return out, err
 	}
-	neighs, err := c.neighs(0, false)
-	if err != nil {
-		return out, err
-	}
-	for _, n := range neighs {
-		if n.Link = links[n.Index].Name; n.Permanent {
-			out.Neighs = append(out.Neighs, n.Neigh)
+	for _, proxy := range []bool{false, true} {
+		neighs, err := c.neighs(ctx, proxy)
+		if err != nil {
+			return out, err
+		}
+		for _, n := range neighs {
+			if n.Link = links[n.Index].Name; n.Permanent || n.Proxy {
+				out.Neighs = append(out.Neighs, n.Neigh)
+			}
 		}
 	}
 	slices.SortFunc(out.Neighs, func(a, b state.Neigh) int { return cmp.Compare(a.String(), b.String()) })
-	rules, err := c.rules()
+	rules, err := c.rules(ctx)
 	if err != nil {
 		return out, err
 	}
@@ -147,9 +146,9 @@ func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 	return out, err
 }
 
-func (c *Conn) readAllRoutes(out *state.Space, links map[int]link.Found) error {
+func (c *Conn) readAllRoutes(ctx context.Context, out *state.Space, links map[int]link.Found) error {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := c.routes(family, 0, 0)
+		routes, err := c.routes(ctx, family, 0, 0)
 		if err != nil {
 			return err
 		}

@@ -4,20 +4,22 @@ package kernel
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/weft-net/weft/internal/kernel/interim/link"
-	"github.com/weft-net/weft/internal/kernel/interim/rtnl"
+	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
 )
 
-// gather is how long the reaper waits for more dead links before it takes them: deleting a group costs the kernel's RCU
-// wait once, whether it has one link or fifty.
-const gather = 10 * time.Millisecond
+const (
+	// gather is how long the reaper waits for more dead links before it takes them: deleting a group costs the kernel's RCU
+	// wait once, whether it has one link or fifty.
+	gather = 10 * time.Millisecond
+	// again is how long it waits after the kernel refused.
+	again = 200 * time.Millisecond
+)
 
 // Reaper deletes the links that Release left behind. It has a socket of its own, so nobody waits behind it.
 type Reaper struct {
@@ -31,32 +33,36 @@ type Reaper struct {
 	changed chan struct{} // closed when done grows
 }
 
-// NewReaper makes a reaper for the namespace of c.
+// NewReaper makes a reaper for the namespace of c. Run does the work.
 func NewReaper(c *Conn, log *slog.Logger) *Reaper {
 	return &Reaper{conn: c, log: log, kick: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
 // Kick tells the reaper that links wait.
-func (r *Reaper) Kick() {
+func (r *Reaper) Kick() { r.ask() }
+
+func (r *Reaper) ask() uint64 {
 	r.mu.Lock()
 	r.asked++
+	n := r.asked
 	r.mu.Unlock()
 	select {
 	case r.kick <- struct{}{}:
 	default:
 	}
+	return n
 }
 
-// Wait waits until every link that was released before is gone.
+// Wait waits until every link that was released before is gone. Run must be running.
 func (r *Reaper) Wait(ctx context.Context) error {
+	want := r.ask()
 	r.mu.Lock()
-	want := r.asked
 	for r.done < want {
 		changed := r.changed
 		r.mu.Unlock()
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("dead links are not gone: %w", ctx.Err())
 		case <-changed:
 		}
 		r.mu.Lock()
@@ -79,31 +85,35 @@ func (r *Reaper) Run(ctx context.Context) error {
 			return nil
 		case <-r.kick:
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(gather):
+		r.sleep(ctx, gather)
+		if err := r.reap(ctx, sock); err != nil && ctx.Err() == nil {
+			r.log.Error("dead links stay for now", "room", "kernel", "err", err)
+			r.sleep(ctx, again)
+			r.Kick()
 		}
-		r.reap(sock)
 	}
 }
 
-func (r *Reaper) reap(sock *rtnl.Socket) {
+func (r *Reaper) sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+func (r *Reaper) reap(ctx context.Context, sock *rtnl.Socket) error {
 	r.mu.Lock()
 	upTo := r.asked
 	r.mu.Unlock()
-	refused, err := sock.Send([]*rtnl.Message{link.DeleteGroup(Group)})
-	for _, f := range refused {
-		if !errors.Is(f, unix.ENODEV) { // the kernel's word for an empty group
-			err = errors.Join(err, f)
-		}
-	}
-	if err != nil {
-		r.log.Error("links could not be reaped", "err", err)
-		return
+	if err := sock.Send(ctx, []*rtnl.Message{link.DeleteGroup(Group)}); err != nil {
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.done = upTo
 	close(r.changed)
 	r.changed = make(chan struct{})
+	return nil
 }

@@ -6,171 +6,189 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/weft-net/weft/internal/kernel/interim/link"
-	"github.com/weft-net/weft/internal/kernel/interim/rtnl"
+	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
+
+// removal is one Remove or Release under way.
+type removal struct {
+	host, pod *view
+	// dying are the links that go, by space and name.
+	dying map[state.SpaceName]map[string]bool
+}
 
 // Remove takes away everything that f names and that is not Shared, and waits until it is gone. Missing things are no
 // error; a link of a wanted name that is foreign is left alone.
 func (s Spaces) Remove(ctx context.Context, f state.Fragment) error {
-	return s.remove(ctx, f, false, func(v *view, have link.Found) []*rtnl.Message {
-		return []*rtnl.Message{link.Delete(have.Index, have.Name)}
-	})
-}
-
-// Release is Remove for a caller that must not wait 30 ms for each link: what others can see is gone when it returns
-// (rules, routes, names, the links' place in the bridge), the links themselves are down and in the reaper's group.
-func (s Spaces) Release(ctx context.Context, f state.Fragment) error {
-	return s.remove(ctx, f, true, func(v *view, have link.Found) []*rtnl.Message {
-		if v.name == state.Pod { // the reaper works in the node's namespace only
-			return []*rtnl.Message{link.Delete(have.Index, have.Name)}
-		}
-		none, group := 0, uint32(Group)
-		return []*rtnl.Message{
-			link.SetUp(have.Index, have.Name, false),
-			link.Set(have.Index, have.Name, link.Change{Name: deadName(have.Index), Master: &none}),
-			// Last: from here on the reaper may take it at any moment.
-			link.Set(have.Index, have.Name, link.Change{Group: &group}),
-		}
-	})
-}
-
-// deadName frees a link's own name while it waits for the reaper.
-func deadName(index int) string { return fmt.Sprintf("weftd%x", index) }
-
-// remove ends links as end says. With aside, a link whose other end is ended gives its name back at once.
-func (s Spaces) remove(ctx context.Context, f state.Fragment, aside bool, end func(*view, link.Found) []*rtnl.Message) error {
-	host, err := look(state.Host, s.Host, f.Host)
+	r, err := s.doomed(ctx, f)
 	if err != nil {
 		return err
 	}
-	errs := []error{host.removeTables(ctx)}
-	dying, err := host.removeAll(ctx, end)
-	errs = append(errs, err)
-	if s.Pod == nil || f.Pod.Empty() {
-		return errors.Join(errs...)
-	}
-	pod, err := look(state.Pod, s.Pod, f.Pod)
-	if err != nil {
-		return errors.Join(append(errs, err)...)
-	}
-	var named []*rtnl.Message
-	for _, l := range f.Pod.Links {
-		if l.Peer == nil || !dying[l.Peer.Name] {
-			continue
-		}
-		if have, ok := pod.links[l.Name]; ok && aside && foreign(l, have) == nil {
-			named = append(named, link.SetUp(have.Index, have.Name, false),
-				link.Set(have.Index, have.Name, link.Change{Name: deadName(have.Index)}))
-		}
-		delete(pod.links, l.Name) // goes with its other end
-	}
-	errs = append(errs, pod.conn.send(ctx, named, unix.ENODEV))
-	errs = append(errs, pod.removeTables(ctx))
-	_, err = pod.removeAll(ctx, end)
-	return errors.Join(append(errs, err)...)
-}
-
-// removeAll takes the links, addresses, routes, neighbours and rules of one namespace away in one batch, and tells which
-// links are on their way out.
-func (v *view) removeAll(ctx context.Context, end func(*view, link.Found) []*rtnl.Message) (map[string]bool, error) {
-	dying := map[string]bool{}
-	var batch []*rtnl.Message
-	for _, l := range v.want.Links {
-		have, ok := v.links[l.Name]
-		if !ok || l.Shared || l.Kind == "" || foreign(l, have) != nil {
-			continue
-		}
-		dying[l.Name] = true
-		batch = append(batch, end(v, have)...)
-	}
-	stays := func(name string) (int, bool) {
-		have, ok := v.links[name]
-		return have.Index, ok && !dying[name]
-	}
-	var first []*rtnl.Message
-	for _, r := range v.want.Routes {
-		index, ok := stays(r.Link)
-		if r.Link == "" {
-			index, ok = 0, true
-		}
-		if ok && !r.Shared {
-			first = append(first, link.DelRoute(r, index))
-		}
-	}
-	for _, r := range v.want.Rules {
-		if !r.Shared {
-			first = append(first, link.DelRule(r))
-		}
-	}
-	for _, n := range v.want.Neighs {
-		if index, ok := stays(n.Link); ok && !n.Shared {
-			first = append(first, link.DelNeigh(n, index))
-		}
-	}
-	for _, a := range v.want.Addrs {
-		if index, ok := stays(a.Link); ok && !a.Shared {
-			first = append(first, link.DelAddr(a, index))
-		}
-	}
-	return dying, v.conn.send(ctx, append(first, batch...), unix.ENODEV, unix.ESRCH, unix.ENOENT, unix.EADDRNOTAVAIL)
-}
-
-func (v *view) removeTables(ctx context.Context) error {
-	if len(v.want.Tables) == 0 {
-		return nil
-	}
-	n, err := v.conn.tables()
-	if err != nil {
-		return err
-	}
-	if err := n.Remove(ctx, v.want.Tables); err != nil {
-		return fmt.Errorf("nft: %w", err)
-	}
-	return nil
-}
-
-// RemoveShared takes the shared links and tables that f names, as far as nothing uses them any more: a bridge that weft
-// made and that has no port, a table without elements. Addresses go with their link; shared sysctls stay.
-func (s Spaces) RemoveShared(ctx context.Context, f state.Fragment) error {
-	v, err := look(state.Host, s.Host, f.Host)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	if len(v.want.Tables) > 0 {
-		n, err := v.conn.tables()
-		if err != nil {
-			return err
-		}
-		if err := n.RemoveShared(ctx, v.want.Tables); err != nil {
-			errs = append(errs, fmt.Errorf("nft: %w", err))
-		}
-	}
-	for _, l := range v.want.Links {
-		have, ok := v.links[l.Name]
-		if !ok || !l.Shared || l.Kind == "" || have.Kind != l.Kind || !markedShared(have) {
-			continue
-		}
-		all, err := v.conn.allLinks()
-		if err != nil {
-			return errors.Join(append(errs, err)...)
-		}
-		used := false
-		for _, other := range all {
-			used = used || other.MasterIndex == have.Index
-		}
-		if !used {
-			errs = append(errs, v.conn.send(ctx, []*rtnl.Message{link.Delete(have.Index, l.Name)}, unix.ENODEV))
-		}
+	errs := []error{r.pod.removeTables(ctx), r.host.removeTables(ctx), r.removeRest(ctx, r.pod, nil), r.removeRest(ctx, r.host, nil)}
+	for _, v := range []*view{r.host, r.pod} {
+		errs = append(errs, in(v.name, v.delete(ctx, r.last(v))))
 	}
 	return errors.Join(errs...)
 }
 
-func markedShared(f link.Found) bool {
-	return len(f.Alias) >= len(SharedMark) && f.Alias[:len(SharedMark)] == SharedMark
+// Release is Remove for a caller that must not wait 30 ms for each link. When it returns, what others can see is gone
+// (rules, routes, addresses, names, the links' place in the bridge) and the node's ends are down and in the reaper's
+// group; a pod's end dies with its other end.
+func (s Spaces) Release(ctx context.Context, f state.Fragment) error {
+	r, err := s.doomed(ctx, f)
+	if err != nil {
+		return err
+	}
+	errs := []error{r.pod.removeTables(ctx)}
+	var batch []*rtnl.Message
+	for _, l := range r.links(r.pod) {
+		if r.endsInHost(l) { // its name is free at once; the reaper works in the node's namespace only
+			batch = append(batch, detach(r.pod.links[l.Name], 0)...)
+		}
+	}
+	errs = append(errs, r.removeRest(ctx, r.pod, batch), in(state.Pod, r.pod.delete(ctx, r.last(r.pod))), r.host.removeTables(ctx))
+	batch = nil
+	for _, have := range r.last(r.host) {
+		// Last of all: from here on the reaper may take it at any moment.
+		batch = append(batch, detach(have, Group)...)
+	}
+	return errors.Join(append(errs, r.removeRest(ctx, r.host, batch))...)
+}
+
+// detach is the requests that take a link out of everybody's way: down and without master, then under another name and
+// in the group of the dead.
+func detach(have link.Found, group uint32) []*rtnl.Message {
+	none, down := 0, link.Change{Up: state.Off()}
+	if have.MasterIndex != 0 {
+		down.Master = &none
+	}
+	away := link.Change{Name: fmt.Sprintf("weftd%x", have.Index)}
+	if group != 0 {
+		away.Group = &group
+	}
+	return []*rtnl.Message{
+		link.Set(have.Index, have.Name, down).Forgiving(enodev),
+		link.Set(have.Index, have.Name, away).Forgiving(enodev),
+	}
+}
+
+// doomed looks which of the links that f names are there and ours.
+func (s Spaces) doomed(ctx context.Context, f state.Fragment) (*removal, error) {
+	host, err := look(ctx, state.Host, s.Host, f.Host)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := look(ctx, state.Pod, s.Pod, f.Pod)
+	if err != nil {
+		return nil, err
+	}
+	r := &removal{host: host, pod: pod, dying: map[state.SpaceName]map[string]bool{}}
+	for _, v := range []*view{host, pod} {
+		r.dying[v.name] = map[string]bool{}
+		for _, l := range v.want.Links {
+			have, ok := v.links[l.Name]
+			r.dying[v.name][l.Name] = ok && !l.Shared && l.Kind != "" && foreign(l, have) == nil
+		}
+	}
+	return r, nil
+}
+
+// links are the links of a space that go.
+func (r *removal) links(v *view) []state.Link {
+	var out []state.Link
+	for _, l := range v.want.Links {
+		if r.dying[v.name][l.Name] {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// endsInHost tells whether the other end of a pod's link goes as well, and the link with it.
+func (r *removal) endsInHost(l state.Link) bool {
+	return l.Peer != nil && l.Peer.Space == state.Host && r.dying[state.Host][l.Peer.Name] &&
+		pairError(l, r.pod.links[l.Name], r.host.links) == nil
+}
+
+// last are the links to be deleted by request: not those that go with their other end.
+func (r *removal) last(v *view) []link.Found {
+	var out []link.Found
+	for _, l := range r.links(v) {
+		if v != r.pod || !r.endsInHost(l) {
+			out = append(out, v.links[l.Name])
+		}
+	}
+	return out
+}
+
+// delete deletes links: several as a group of their own, since each single one makes the kernel wait.
+func (v *view) delete(ctx context.Context, links []link.Found) error {
+	var batch []*rtnl.Message
+	if len(links) == 1 {
+		batch = append(batch, link.Delete(links[0].Index, links[0].Name))
+	} else if len(links) > 1 {
+		group := uint32(1<<31 + rand.IntN(1<<30))
+		for _, l := range links {
+			batch = append(batch, link.Set(l.Index, l.Name, link.Change{Group: &group}).Forgiving(enodev))
+		}
+		batch = append(batch, link.DeleteGroup(group))
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	return v.conn.rtnl.Send(ctx, batch)
+}
+
+// removeRest sends the end of rules, routes, neighbours and addresses, and then what is given. What is on a link that
+// goes is not taken away one by one, but for the node's addresses: they answer as long as they are there.
+func (r *removal) removeRest(ctx context.Context, v *view, then []*rtnl.Message) error {
+	if v.conn == nil {
+		return nil
+	}
+	var batch []*rtnl.Message
+	stays := func(name string) (int, bool) {
+		have, ok := v.links[name]
+		return have.Index, ok && !r.dying[v.name][name]
+	}
+	for _, rule := range v.want.Rules {
+		if !rule.Shared {
+			batch = append(batch, link.DelRule(rule))
+		}
+	}
+	for _, route := range v.want.Routes {
+		if index, ok := stays(route.Link); !route.Shared && (ok || route.Link == "") {
+			batch = append(batch, link.DelRoute(route, index))
+		}
+	}
+	for _, n := range v.want.Neighs {
+		if index, ok := stays(n.Link); ok && !n.Shared {
+			batch = append(batch, link.DelNeigh(n, index))
+		}
+	}
+	for _, a := range v.want.Addrs {
+		_, stays := stays(a.Link)
+		have, there := v.links[a.Link]
+		goes := v == r.host && then != nil && a.Prefix.Addr().Is4() // those of IPv6 go when the link goes down
+		if there && (stays || goes) && !a.Shared && !a.Absent {
+			batch = append(batch, link.DelAddr(a, have.Index))
+		}
+	}
+	return in(v.name, v.conn.rtnl.Send(ctx, append(batch, then...)))
+}
+
+func (v *view) removeTables(ctx context.Context) error {
+	if len(v.want.Tables) == 0 || v.conn == nil {
+		return nil
+	}
+	n, err := v.conn.tables()
+	if err != nil {
+		return in(v.name, err)
+	}
+	if err := n.Remove(ctx, v.want.Tables); err != nil {
+		return in(v.name, fmt.Errorf("nft: %w", err))
+	}
+	return nil
 }

@@ -8,8 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/kernel/interim/link"
-	"github.com/weft-net/weft/internal/kernel/interim/sysctl"
+	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/kernel/sysctl"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -19,13 +20,37 @@ type view struct {
 	conn  *Conn
 	want  state.Space
 	links map[string]link.Found
-	// made are the links that Apply has just created: nothing is on them yet.
+	// made are the links that this Apply has created: nothing is on them yet.
 	made   map[string]bool
 	addrs  map[string][]link.FoundAddr
 	routes []link.FoundRoute
-	neighs map[string][]link.FoundNeigh
+	neighs []link.FoundNeigh
 	rules  []link.FoundRule
 	values map[string]sysctl.Value
+	// others finds the view of the other namespace, where both are read.
+	others func(state.SpaceName) *view
+}
+
+func newView(name state.SpaceName, c *Conn, want state.Space) *view {
+	return &view{name: name, conn: c, want: want, links: map[string]link.Found{}, made: map[string]bool{}}
+}
+
+// look reads the links that a space names.
+func look(ctx context.Context, name state.SpaceName, c *Conn, want state.Space) (*view, error) {
+	v := newView(name, c, want)
+	return v, v.look(ctx)
+}
+
+func (v *view) look(ctx context.Context) error {
+	if v.conn == nil {
+		return nil
+	}
+	links, err := v.conn.linksByName(ctx, linkNames(v.want))
+	if err != nil {
+		return in(v.name, err)
+	}
+	v.links = links
+	return nil
 }
 
 // linkNames are all links that a space speaks of, in the order in which it does.
@@ -49,29 +74,22 @@ func linkNames(s state.Space) []string {
 	for _, n := range s.Neighs {
 		add(n.Link)
 	}
-	return names
-}
-
-// look reads the links a space names.
-func look(name state.SpaceName, c *Conn, want state.Space) (*view, error) {
-	v := &view{name: name, conn: c, want: want, made: map[string]bool{}}
-	if c == nil {
-		v.links = map[string]link.Found{}
-		return v, nil
+	for _, s := range s.Sysctls {
+		if c, ok := sysctl.Of(s.Name); ok {
+			add(c.Link)
+		}
 	}
-	var err error
-	v.links, err = c.linksByName(linkNames(want))
-	return v, err
+	return names
 }
 
 // readAll reads everything else that the space names, for the links that were there before.
 func (v *view) readAll(ctx context.Context) error {
-	if err := ctx.Err(); err != nil || v.conn == nil {
-		return err
+	if v.conn == nil {
+		return nil
 	}
-	for _, read := range []func() error{v.readAddrs, v.readRoutes, v.readNeighs, v.readRules, v.readSysctls} {
-		if err := read(); err != nil {
-			return err
+	for _, read := range []func(context.Context) error{v.readAddrs, v.readRoutes, v.readNeighs, v.readRules, v.readSysctls} {
+		if err := read(ctx); err != nil {
+			return in(v.name, err)
 		}
 	}
 	return nil
@@ -83,14 +101,14 @@ func (v *view) old(name string) (link.Found, bool) {
 	return f, ok && !v.made[name]
 }
 
-func (v *view) readAddrs() error {
+func (v *view) readAddrs(ctx context.Context) error {
 	v.addrs = map[string][]link.FoundAddr{}
 	for _, a := range v.want.Addrs {
 		f, ok := v.old(a.Link)
 		if _, done := v.addrs[a.Link]; done || !ok {
 			continue
 		}
-		found, err := v.conn.addrs(f.Index)
+		found, err := v.conn.addrs(ctx, f.Index)
 		if err != nil {
 			return err
 		}
@@ -99,7 +117,10 @@ func (v *view) readAddrs() error {
 	return nil
 }
 
-func (v *view) readRoutes() error {
+// readRoutes asks for the routes of each link, family and table that is named; the whole table, where a route names no
+// link.
+func (v *view) readRoutes(ctx context.Context) error {
+	v.routes = nil
 	type question struct {
 		family uint8
 		index  int
@@ -114,15 +135,12 @@ func (v *view) readRoutes() error {
 		q := question{family: unix.AF_INET, index: f.Index, table: link.Normal(r).Table}
 		if r.Dst.Addr().Is6() {
 			q.family = unix.AF_INET6
-			if r.Link == "" { // the kernel shows an IPv6 blackhole as a route over lo
-				q.index = 0
-			}
 		}
 		if slices.Contains(asked, q) {
 			continue
 		}
 		asked = append(asked, q)
-		found, err := v.conn.routes(q.family, q.index, q.table)
+		found, err := v.conn.routes(ctx, q.family, q.index, q.table)
 		if err != nil {
 			return err
 		}
@@ -131,50 +149,26 @@ func (v *view) readRoutes() error {
 	return nil
 }
 
-func (v *view) readNeighs() error {
-	v.neighs = map[string][]link.FoundNeigh{}
+func (v *view) readNeighs(ctx context.Context) error {
+	v.neighs = nil
+	var batch []*rtnl.Message
 	for _, n := range v.want.Neighs {
-		f, ok := v.old(n.Link)
-		if _, done := v.neighs[n.Link]; done || !ok {
-			continue
+		if f, ok := v.old(n.Link); ok {
+			batch = append(batch, link.GetNeigh(n, f.Index))
 		}
-		found, err := v.conn.neighs(f.Index, false)
-		if err != nil {
-			return err
-		}
-		v.neighs[n.Link] = found
 	}
-	for _, n := range v.want.Neighs {
-		f, ok := v.old(n.Link)
-		if !n.Proxy || !ok {
-			continue
+	return v.conn.rtnl.Ask(ctx, batch, func(_ int, body []byte) {
+		if f, ok := link.DecodeNeigh(body); ok {
+			v.neighs = append(v.neighs, f)
 		}
-		found, err := v.conn.neighs(f.Index, true)
-		if err != nil {
-			return err
-		}
-		v.neighs[n.Link] = append(v.neighs[n.Link], found...)
-	}
-	return nil
+	})
 }
 
-func (v *view) readRules() error {
+func (v *view) readRules(ctx context.Context) error {
 	if len(v.want.Rules) == 0 {
 		return nil
 	}
 	var err error
-	v.rules, err = v.conn.rules()
-	return err
-}
-
-func (v *view) readSysctls() error {
-	names := make([]string, 0, len(v.want.Sysctls))
-	for _, s := range v.want.Sysctls {
-		if !v.inLinkMessage(s) {
-			names = append(names, s.Name)
-		}
-	}
-	var err error
-	v.values, err = sysctl.Read(v.conn.ns, names)
+	v.rules, err = v.conn.rules(ctx)
 	return err
 }

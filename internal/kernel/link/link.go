@@ -5,11 +5,12 @@ package link
 import (
 	"bytes"
 	"encoding/binary"
+	"strconv"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/kernel/interim/rtnl"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -20,8 +21,13 @@ type Found struct {
 	MasterIndex int
 	PeerIndex   int
 	Group       uint32
+	// PeerAway tells that the other end is in another namespace.
+	PeerAway bool
 	// AddrGenMode is how the kernel makes the IPv6 link-local address (0 EUI-64, 1 none), -1 where IPv6 is off.
 	AddrGenMode int
+	// Conf4 and Conf6 are the settings of net/ipv4/conf/LINK and net/ipv6/conf/LINK by the kernel's numbers; empty where
+	// the link has none.
+	Conf4, Conf6 []uint32
 }
 
 func ifinfo(index int, flags, change uint32) []byte {
@@ -36,7 +42,7 @@ const noStats = 1 << 3 // RTEXT_FILTER_SKIP_STATS: an answer of 700 bytes instea
 
 // Get asks for a link by name.
 func Get(name string) *rtnl.Message {
-	m := rtnl.New(unix.RTM_GETLINK, 0, "link "+name, ifinfo(0, 0, 0))
+	m := rtnl.New(unix.RTM_GETLINK, 0, "read link", rtnl.Name(name), ifinfo(0, 0, 0)).Forgiving(unix.ENODEV)
 	m.String(unix.IFLA_IFNAME, name)
 	m.Uint32(unix.IFLA_EXT_MASK, noStats)
 	return m
@@ -44,15 +50,18 @@ func Get(name string) *rtnl.Message {
 
 // GetIndex asks for a link by index.
 func GetIndex(index int) *rtnl.Message {
-	m := rtnl.New(unix.RTM_GETLINK, 0, "link", ifinfo(index, 0, 0))
+	m := rtnl.New(unix.RTM_GETLINK, 0, "read link", rtnl.Name(strconv.Itoa(index)), ifinfo(index, 0, 0)).Forgiving(unix.ENODEV)
 	m.Uint32(unix.IFLA_EXT_MASK, noStats)
 	return m
 }
 
-// List asks for all links.
-func List() *rtnl.Message {
-	m := rtnl.New(unix.RTM_GETLINK, 0, "links", ifinfo(0, 0, 0))
+// List asks for all links, or those enslaved to the master of that index unless it is 0.
+func List(master int) *rtnl.Message {
+	m := rtnl.New(unix.RTM_GETLINK, 0, "read", rtnl.Name("links"), ifinfo(0, 0, 0))
 	m.Uint32(unix.IFLA_EXT_MASK, noStats)
+	if master != 0 {
+		m.Uint32(unix.IFLA_MASTER, uint32(master))
+	}
 	return m
 }
 
@@ -60,13 +69,16 @@ func List() *rtnl.Message {
 // MTU, and in the namespace of the descriptor unless that is negative. Both ends have one queue: a second one costs an
 // RCU wait.
 func Create(l state.Link, index, master int, peer *state.Link, peerIndex, peerNS int) *rtnl.Message {
-	m := rtnl.New(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "create "+l.String(), ifinfo(index, 0, 0))
+	m := rtnl.New(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "create", l, ifinfo(index, 0, 0))
 	describe(m, l)
 	if master != 0 {
 		m.Uint32(unix.IFLA_MASTER, uint32(master))
 	}
 	m.Nest(unix.IFLA_LINKINFO, func() {
 		m.Attr(unix.IFLA_INFO_KIND, []byte(l.Kind))
+		if l.Bridge != nil {
+			m.Nest(unix.IFLA_INFO_DATA, func() { bridge(m, *l.Bridge) })
+		}
 		if peer == nil {
 			return
 		}
@@ -99,40 +111,38 @@ func describe(m *rtnl.Message, l state.Link) {
 
 // Delete asks for a link's end.
 func Delete(index int, name string) *rtnl.Message {
-	return rtnl.New(unix.RTM_DELLINK, 0, "delete link "+name, ifinfo(index, 0, 0))
+	return rtnl.New(unix.RTM_DELLINK, 0, "delete link", rtnl.Name(name), ifinfo(index, 0, 0)).Forgiving(unix.ENODEV)
 }
 
 // DeleteGroup asks for the end of all links of a group, at the cost of one.
 func DeleteGroup(group uint32) *rtnl.Message {
-	m := rtnl.New(unix.RTM_DELLINK, 0, "delete link group", ifinfo(0, 0, 0))
+	// ENODEV is the kernel's word for an empty group.
+	m := rtnl.New(unix.RTM_DELLINK, 0, "delete", rtnl.Name("dead links"), ifinfo(0, 0, 0)).Forgiving(unix.ENODEV)
 	m.Uint32(unix.IFLA_GROUP, group)
 	return m
 }
 
 // SetUp asks for the administrative state.
 func SetUp(index int, name string, up bool) *rtnl.Message {
-	flags, word := uint32(0), " down"
+	flags, verb := uint32(0), "take down link"
 	if up {
-		flags, word = unix.IFF_UP, " up"
+		flags, verb = unix.IFF_UP, "bring up link"
 	}
-	return rtnl.New(unix.RTM_NEWLINK, 0, "set link "+name+word, ifinfo(index, flags, unix.IFF_UP))
+	return rtnl.New(unix.RTM_NEWLINK, 0, verb, rtnl.Name(name), ifinfo(index, flags, unix.IFF_UP))
 }
 
 // Change is what may be altered on a link that exists; nil and zero leave a thing alone.
 type Change struct {
-	MAC         state.MAC
-	MTU         int
-	Up          *bool
-	Promisc     *bool
-	AllMulti    *bool
-	Master      *int // 0 takes the link off its master
-	Alias       string
-	Name        string // renames
-	Group       *uint32
-	AddrGenMode *int
-	// IPv4 are settings of net/ipv4/conf/LINK by number (IPV4_DEVCONF_*).
-	IPv4 map[uint16]uint32
-	Port *state.PortAttrs
+	MAC      state.MAC
+	MTU      int
+	Up       *bool
+	Promisc  *bool
+	AllMulti *bool
+	Master   *int // 0 takes the link off its master
+	Alias    string
+	Name     string // renames
+	Group    *uint32
+	Port     *state.PortAttrs
 }
 
 // Set asks for a change.
@@ -150,7 +160,7 @@ func Set(index int, name string, c Change) *rtnl.Message {
 	bit(c.Up, unix.IFF_UP)
 	bit(c.Promisc, unix.IFF_PROMISC)
 	bit(c.AllMulti, unix.IFF_ALLMULTI)
-	m := rtnl.New(unix.RTM_NEWLINK, 0, "set link "+name, ifinfo(index, flags, mask))
+	m := rtnl.New(unix.RTM_NEWLINK, 0, "set link", rtnl.Name(name), ifinfo(index, flags, mask))
 	if !c.MAC.IsZero() {
 		m.Attr(unix.IFLA_ADDRESS, c.MAC[:])
 	}
@@ -169,32 +179,10 @@ func Set(index int, name string, c Change) *rtnl.Message {
 	if c.Group != nil {
 		m.Uint32(unix.IFLA_GROUP, *c.Group)
 	}
-	c.families(m)
 	if c.Port != nil {
 		port(m, *c.Port)
 	}
 	return m
-}
-
-// families carries per-interface settings of both address families in the link message itself, which saves a file each.
-func (c Change) families(m *rtnl.Message) {
-	if c.AddrGenMode == nil && len(c.IPv4) == 0 {
-		return
-	}
-	m.Nest(unix.IFLA_AF_SPEC, func() {
-		if c.AddrGenMode != nil {
-			m.Nest(unix.AF_INET6, func() { m.Uint8(unix.IFLA_INET6_ADDR_GEN_MODE, uint8(*c.AddrGenMode)) })
-		}
-		if len(c.IPv4) > 0 {
-			m.Nest(unix.AF_INET, func() {
-				m.Nest(unix.IFLA_INET_CONF, func() {
-					for id, v := range c.IPv4 {
-						m.Uint32(id, v)
-					}
-				})
-			})
-		}
-	})
 }
 
 // Decode reads RTM_NEWLINK. Master and peer are left as indexes: names are looked up by who asked.
@@ -221,6 +209,8 @@ func Decode(body []byte) (Found, bool) {
 			f.MasterIndex = int(number(data))
 		case unix.IFLA_LINK:
 			f.PeerIndex = int(number(data))
+		case unix.IFLA_LINK_NETNSID:
+			f.PeerAway = true
 		case unix.IFLA_IFALIAS:
 			f.Alias = text(data)
 		case unix.IFLA_GROUP:
@@ -253,15 +243,25 @@ func (f *Found) info(data []byte) {
 
 func (f *Found) families(data []byte) {
 	rtnl.Attrs(data, func(family uint16, data []byte) {
-		if family != unix.AF_INET6 {
-			return
-		}
 		rtnl.Attrs(data, func(kind uint16, data []byte) {
-			if kind == unix.IFLA_INET6_ADDR_GEN_MODE && len(data) > 0 {
+			switch {
+			case family == unix.AF_INET && kind == unix.IFLA_INET_CONF:
+				f.Conf4 = numbers(data)
+			case family == unix.AF_INET6 && kind == unix.IFLA_INET6_CONF:
+				f.Conf6 = numbers(data)
+			case family == unix.AF_INET6 && kind == unix.IFLA_INET6_ADDR_GEN_MODE && len(data) > 0:
 				f.AddrGenMode = int(data[0])
 			}
 		})
 	})
+}
+
+func numbers(b []byte) []uint32 {
+	out := make([]uint32, 0, len(b)/4)
+	for ; len(b) >= 4; b = b[4:] {
+		out = append(out, binary.NativeEndian.Uint32(b))
+	}
+	return out
 }
 
 func truth(v bool) *bool { return &v }
@@ -273,4 +273,19 @@ func number(b []byte) uint32 {
 		return 0
 	}
 	return binary.NativeEndian.Uint32(b)
+}
+
+// Configure asks for one setting of a link: the IPv4 setting of that number, or for IPv6 the address generation mode.
+func Configure(index int, s state.Sysctl, v6 bool, number int, value uint32) *rtnl.Message {
+	m := rtnl.New(unix.RTM_NEWLINK, 0, "set", s, ifinfo(index, 0, 0))
+	m.Nest(unix.IFLA_AF_SPEC, func() {
+		if v6 {
+			m.Nest(unix.AF_INET6, func() { m.Uint8(unix.IFLA_INET6_ADDR_GEN_MODE, uint8(value)) })
+			return
+		}
+		m.Nest(unix.AF_INET, func() {
+			m.Nest(unix.IFLA_INET_CONF, func() { m.Uint32(uint16(number), value) })
+		})
+	})
+	return m
 }

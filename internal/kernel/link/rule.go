@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/kernel/interim/rtnl"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -34,20 +34,22 @@ const (
 
 // AddRule asks for a rule.
 func AddRule(r state.Rule) *rtnl.Message {
-	return ruleMessage(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add "+r.String(), r)
+	return ruleMessage(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add", r).Forgiving(unix.EEXIST)
 }
 
 // DelRule asks for a rule's end.
-func DelRule(r state.Rule) *rtnl.Message { return ruleMessage(unix.RTM_DELRULE, 0, "delete "+r.String(), r) }
+func DelRule(r state.Rule) *rtnl.Message {
+	return ruleMessage(unix.RTM_DELRULE, 0, "delete", r).Forgiving(unix.ENOENT, unix.EAFNOSUPPORT)
+}
 
-func ruleMessage(kind, flags uint16, what string, r state.Rule) *rtnl.Message {
+func ruleMessage(kind, flags uint16, verb string, r state.Rule) *rtnl.Message {
 	h := make([]byte, unix.SizeofRtMsg)
 	h[0] = unix.AF_INET
 	if r.IPv6 || r.From.IsValid() && r.From.Addr().Is6() || r.To.IsValid() && r.To.Addr().Is6() {
 		h[0] = unix.AF_INET6
 	}
 	h[4], h[7] = uint8(min(r.Table, unix.RT_TABLE_COMPAT)), toTable
-	m := rtnl.New(kind, flags, what, h)
+	m := rtnl.New(kind, flags, verb, r, h)
 	if r.From.IsValid() && r.From.Bits() > 0 {
 		h[2] = uint8(r.From.Bits())
 		m.Attr(fraSrc, r.From.Masked().Addr().AsSlice())
@@ -106,7 +108,7 @@ func NormalRule(r state.Rule) state.Rule {
 func ListRules(fam uint8) *rtnl.Message {
 	h := make([]byte, unix.SizeofRtMsg)
 	h[0] = fam
-	return rtnl.New(unix.RTM_GETRULE, 0, "rules", h)
+	return rtnl.New(unix.RTM_GETRULE, 0, "read", rtnl.Name("rules"), h).Forgiving(unix.EAFNOSUPPORT, unix.EOPNOTSUPP)
 }
 
 // DecodeRule reads RTM_NEWRULE; rules that do not look up a table are left out.

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/kernel/interim/rtnl"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -16,25 +16,27 @@ const hz = 100
 
 // SetBridge asks for a bridge's attributes.
 func SetBridge(index int, name string, a state.BridgeAttrs) *rtnl.Message {
-	m := rtnl.New(unix.RTM_NEWLINK, 0, "set bridge "+name, ifinfo(index, 0, 0))
+	m := rtnl.New(unix.RTM_NEWLINK, 0, "set bridge", rtnl.Name(name), ifinfo(index, 0, 0))
 	m.Nest(unix.IFLA_LINKINFO, func() {
 		m.Attr(unix.IFLA_INFO_KIND, []byte(state.Bridge))
-		m.Nest(unix.IFLA_INFO_DATA, func() {
-			if a.VlanFiltering != nil {
-				m.Uint8(unix.IFLA_BR_VLAN_FILTERING, bit(*a.VlanFiltering))
-			}
-			if a.McastSnooping != nil {
-				m.Uint8(unix.IFLA_BR_MCAST_SNOOPING, bit(*a.McastSnooping))
-			}
-			if a.GroupFwdMask != nil {
-				m.Uint16(unix.IFLA_BR_GROUP_FWD_MASK, uint16(*a.GroupFwdMask))
-			}
-			if a.AgeingTimeSecs != nil {
-				m.Uint32(unix.IFLA_BR_AGEING_TIME, uint32(*a.AgeingTimeSecs*hz))
-			}
-		})
+		m.Nest(unix.IFLA_INFO_DATA, func() { bridge(m, a) })
 	})
 	return m
+}
+
+func bridge(m *rtnl.Message, a state.BridgeAttrs) {
+	if a.VlanFiltering != nil {
+		m.Uint8(unix.IFLA_BR_VLAN_FILTERING, bit(*a.VlanFiltering))
+	}
+	if a.McastSnooping != nil {
+		m.Uint8(unix.IFLA_BR_MCAST_SNOOPING, bit(*a.McastSnooping))
+	}
+	if a.GroupFwdMask != nil {
+		m.Uint16(unix.IFLA_BR_GROUP_FWD_MASK, uint16(*a.GroupFwdMask))
+	}
+	if a.AgeingTimeSecs != nil {
+		m.Uint32(unix.IFLA_BR_AGEING_TIME, uint32(*a.AgeingTimeSecs*hz))
+	}
 }
 
 func decodeBridge(data []byte) *state.BridgeAttrs {

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/kernel/interim/rtnl"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -41,7 +41,7 @@ func ifaddr(fam, bits uint8, index int) []byte {
 
 // AddAddr asks for an address on the link of that index.
 func AddAddr(a state.Addr, index int) *rtnl.Message {
-	m := addrMessage(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add "+a.String(), a, index)
+	m := addrMessage(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add", a, index)
 	ip := a.Prefix.Addr()
 	if ip.Is4() && a.Prefix.Bits() < 31 && !a.Peer.IsValid() {
 		m.Attr(unix.IFA_BROADCAST, broadcast(a.Prefix))
@@ -61,16 +61,16 @@ func AddAddr(a state.Addr, index int) *rtnl.Message {
 
 // DelAddr asks for an address's end.
 func DelAddr(a state.Addr, index int) *rtnl.Message {
-	return addrMessage(unix.RTM_DELADDR, 0, "delete "+a.String(), a, index)
+	return addrMessage(unix.RTM_DELADDR, 0, "delete", a, index).Forgiving(unix.EADDRNOTAVAIL, unix.ENODEV)
 }
 
-func addrMessage(kind, flags uint16, what string, a state.Addr, index int) *rtnl.Message {
+func addrMessage(kind, flags uint16, verb string, a state.Addr, index int) *rtnl.Message {
 	ip, far := a.Prefix.Addr(), a.Prefix.Addr()
 	bits := a.Prefix.Bits()
 	if a.Peer.IsValid() {
 		far, bits = a.Peer.Addr(), a.Peer.Bits()
 	}
-	m := rtnl.New(kind, flags, what, ifaddr(family(ip), uint8(bits), index))
+	m := rtnl.New(kind, flags, verb, a, ifaddr(family(ip), uint8(bits), index))
 	m.Attr(unix.IFA_LOCAL, ip.AsSlice())
 	m.Attr(unix.IFA_ADDRESS, far.AsSlice())
 	return m
@@ -84,7 +84,7 @@ func broadcast(p netip.Prefix) []byte {
 
 // ListAddrs asks for the addresses of one link, or of all when index is 0.
 func ListAddrs(index int) *rtnl.Message {
-	return rtnl.New(unix.RTM_GETADDR, 0, "addresses", ifaddr(0, 0, index))
+	return rtnl.New(unix.RTM_GETADDR, 0, "read", rtnl.Name("addresses"), ifaddr(0, 0, index)).Forgiving(unix.ENODEV)
 }
 
 // DecodeAddr reads RTM_NEWADDR.

@@ -4,6 +4,9 @@ package rtnl
 
 import (
 	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,14 +15,30 @@ import (
 type Message struct {
 	Type  uint16
 	Flags uint16
-	// What names the request in errors.
-	What string
-	body []byte
+	// Verb and About name the request in errors; About is printed only then.
+	Verb  string
+	About fmt.Stringer
+	// Forgive are the refusals that mean "already so".
+	Forgive []unix.Errno
+	body    []byte
 }
 
+// Name is an About for what has no value of its own.
+type Name string
+
+func (n Name) String() string { return string(n) }
+
 // New begins a request with its fixed header.
-func New(kind uint16, flags uint16, what string, header []byte) *Message {
-	return &Message{Type: kind, Flags: flags, What: what, body: header}
+func New(kind, flags uint16, verb string, about fmt.Stringer, header []byte) *Message {
+	m := &Message{Type: kind, Flags: flags, Verb: verb, About: about, body: make([]byte, 0, 128)}
+	m.Raw(header)
+	return m
+}
+
+// Forgiving adds refusals that mean "already so".
+func (m *Message) Forgiving(errnos ...unix.Errno) *Message {
+	m.Forgive = append(m.Forgive, errnos...)
+	return m
 }
 
 // Attr appends an attribute.
@@ -31,22 +50,37 @@ func (m *Message) Attr(kind uint16, data []byte) {
 
 // Uint32 appends a 32-bit attribute in the machine's order.
 func (m *Message) Uint32(kind uint16, v uint32) {
-	m.Attr(kind, binary.NativeEndian.AppendUint32(nil, v))
+	start := m.begin(kind)
+	m.body = binary.NativeEndian.AppendUint32(m.body, v)
+	m.end(start)
 }
 
 // Uint16 appends a 16-bit attribute in the machine's order.
-func (m *Message) Uint16(kind uint16, v uint16) {
-	m.Attr(kind, binary.NativeEndian.AppendUint16(nil, v))
+func (m *Message) Uint16(kind, v uint16) {
+	start := m.begin(kind)
+	m.body = binary.NativeEndian.AppendUint16(m.body, v)
+	m.end(start)
 }
 
 // Uint8 appends an 8-bit attribute.
-func (m *Message) Uint8(kind uint16, v uint8) { m.Attr(kind, []byte{v}) }
+func (m *Message) Uint8(kind uint16, v uint8) {
+	start := m.begin(kind)
+	m.body = append(m.body, v)
+	m.end(start)
+}
 
 // String appends a zero-terminated string.
-func (m *Message) String(kind uint16, v string) { m.Attr(kind, append([]byte(v), 0)) }
+func (m *Message) String(kind uint16, v string) {
+	start := m.begin(kind)
+	m.body = append(append(m.body, v...), 0)
+	m.end(start)
+}
 
 // Raw appends bytes that are no attribute, such as the header inside a peer's description.
-func (m *Message) Raw(b []byte) { m.body = append(m.body, b...) }
+func (m *Message) Raw(b []byte) {
+	m.body = append(m.body, b...)
+	m.pad()
+}
 
 // Nest appends an attribute that holds what fill appends.
 func (m *Message) Nest(kind uint16, fill func()) {
@@ -54,6 +88,9 @@ func (m *Message) Nest(kind uint16, fill func()) {
 	fill()
 	m.end(start)
 }
+
+// Patch overwrites the beginning of the body, the fixed header that New was given.
+func (m *Message) Patch(header []byte) { copy(m.body, header) }
 
 func (m *Message) begin(kind uint16) int {
 	start := len(m.body)
@@ -64,23 +101,27 @@ func (m *Message) begin(kind uint16) int {
 
 func (m *Message) end(start int) {
 	binary.NativeEndian.PutUint16(m.body[start:], uint16(len(m.body)-start))
+	m.pad()
+}
+
+func (m *Message) pad() {
 	for len(m.body)%unix.NLA_ALIGNTO != 0 {
 		m.body = append(m.body, 0)
 	}
 }
 
 func (m *Message) append(b []byte, seq uint32, flags uint16) []byte {
-	b = binary.NativeEndian.AppendUint32(b, uint32(unix.SizeofNlMsghdr+len(m.body)))
+	b = binary.NativeEndian.AppendUint32(b, uint32(unix.NLMSG_HDRLEN+len(m.body)))
 	b = binary.NativeEndian.AppendUint16(b, m.Type)
 	b = binary.NativeEndian.AppendUint16(b, m.Flags|flags|unix.NLM_F_REQUEST)
 	b = binary.NativeEndian.AppendUint32(b, seq)
 	b = binary.NativeEndian.AppendUint32(b, 0)
-	b = append(b, m.body...)
-	for len(b)%unix.NLMSG_ALIGNTO != 0 {
-		b = append(b, 0)
-	}
-	return b
+	return append(b, m.body...)
 }
+
+func (m *Message) forgives(errno unix.Errno) bool { return slices.Contains(m.Forgive, errno) }
+
+func (m *Message) what() string { return strings.TrimSpace(m.Verb + " " + m.About.String()) }
 
 // Attrs splits a sequence of attributes and hands each to f; nested and byte-order flags are taken off the type. A
 // truncated rest is left out.
@@ -91,9 +132,8 @@ func Attrs(b []byte, f func(kind uint16, data []byte)) {
 			return
 		}
 		f(binary.NativeEndian.Uint16(b[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), b[unix.SizeofNlAttr:size])
-		b = b[min((size+3)&^3, len(b)):]
+		b = b[min(align(size), len(b)):]
 	}
 }
 
-// Patch overwrites the beginning of the body, the fixed header that New was given.
-func (m *Message) Patch(header []byte) { copy(m.body, header) }
+func align(n int) int { return (n + 3) &^ 3 }

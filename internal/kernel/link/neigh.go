@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/kernel/interim/rtnl"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -31,20 +31,20 @@ func ndmsg(fam uint8, index int, st uint16, flags uint8) []byte {
 
 // AddNeigh asks for a permanent entry, or a proxy entry.
 func AddNeigh(n state.Neigh, index int) *rtnl.Message {
-	return neighMessage(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add "+n.String(), n, index)
+	return neighMessage(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add", n, index)
 }
 
 // DelNeigh asks for an entry's end.
 func DelNeigh(n state.Neigh, index int) *rtnl.Message {
-	return neighMessage(unix.RTM_DELNEIGH, 0, "delete "+n.String(), n, index)
+	return neighMessage(unix.RTM_DELNEIGH, 0, "delete", n, index).Forgiving(unix.ENOENT, unix.ENODEV)
 }
 
-func neighMessage(kind, flags uint16, what string, n state.Neigh, index int) *rtnl.Message {
+func neighMessage(kind, flags uint16, verb string, n state.Neigh, index int) *rtnl.Message {
 	ntf := uint8(0)
 	if n.Proxy {
 		ntf = unix.NTF_PROXY
 	}
-	m := rtnl.New(kind, flags, what, ndmsg(family(n.IP), index, unix.NUD_PERMANENT, ntf))
+	m := rtnl.New(kind, flags, verb, n, ndmsg(family(n.IP), index, unix.NUD_PERMANENT, ntf))
 	m.Attr(unix.NDA_DST, n.IP.AsSlice())
 	if !n.MAC.IsZero() {
 		m.Attr(unix.NDA_LLADDR, n.MAC[:])
@@ -52,16 +52,24 @@ func neighMessage(kind, flags uint16, what string, n state.Neigh, index int) *rt
 	return m
 }
 
-// ListNeighs asks for the entries of one link, or of all when index is 0; proxy entries are a table of their own.
-func ListNeighs(index int, proxy bool) *rtnl.Message {
-	if proxy {
-		return rtnl.New(unix.RTM_GETNEIGH, 0, "proxy neighbours", ndmsg(0, 0, 0, unix.NTF_PROXY))
+// GetNeigh asks for one entry.
+func GetNeigh(n state.Neigh, index int) *rtnl.Message {
+	ntf := uint8(0)
+	if n.Proxy {
+		ntf = unix.NTF_PROXY
 	}
-	m := rtnl.New(unix.RTM_GETNEIGH, 0, "neighbours", ndmsg(0, 0, 0, 0))
-	if index != 0 {
-		m.Uint32(unix.NDA_IFINDEX, uint32(index))
-	}
+	m := rtnl.New(unix.RTM_GETNEIGH, 0, "read", n, ndmsg(family(n.IP), index, 0, ntf)).Forgiving(unix.ENOENT, unix.ENODEV)
+	m.Attr(unix.NDA_DST, n.IP.AsSlice())
 	return m
+}
+
+// ListNeighs asks for all entries; proxy entries are a table of their own.
+func ListNeighs(proxy bool) *rtnl.Message {
+	ntf := uint8(0)
+	if proxy {
+		ntf = unix.NTF_PROXY
+	}
+	return rtnl.New(unix.RTM_GETNEIGH, 0, "read", rtnl.Name("neighbours"), ndmsg(0, 0, 0, ntf))
 }
 
 // DecodeNeigh reads RTM_NEWNEIGH of the IP families.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/kernel/interim/rtnl"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -23,15 +23,14 @@ type FoundRoute struct {
 	Nexthops int
 }
 
-// AddRoute asks for a route over the link of that index (0: none). An equal one is replaced.
+// AddRoute asks for a route over the link of that index (0: none), where none of that destination, metric and table is.
 func AddRoute(r state.Route, index int) *rtnl.Message {
-	m := routeMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add "+r.String(), r, index)
-	return m
+	return routeMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add", r, index)
 }
 
 // DelRoute asks for a route's end.
 func DelRoute(r state.Route, index int) *rtnl.Message {
-	return routeMessage(unix.RTM_DELROUTE, 0, "delete "+r.String(), r, index)
+	return routeMessage(unix.RTM_DELROUTE, 0, "delete", r, index).Forgiving(unix.ESRCH, unix.ENODEV, unix.ENOENT)
 }
 
 // Normal fills what a plan may leave to the driver, so that it can be compared with what the kernel says.
@@ -61,7 +60,7 @@ func Normal(r state.Route) state.Route {
 	return r
 }
 
-func routeMessage(kind, flags uint16, what string, r state.Route, index int) *rtnl.Message {
+func routeMessage(kind, flags uint16, verb string, r state.Route, index int) *rtnl.Message {
 	n := Normal(r)
 	h := make([]byte, unix.SizeofRtMsg)
 	h[0], h[1] = family(n.Dst.Addr()), uint8(n.Dst.Bits())
@@ -70,7 +69,7 @@ func routeMessage(kind, flags uint16, what string, r state.Route, index int) *rt
 	if n.OnLink {
 		binary.NativeEndian.PutUint32(h[8:], unix.RTNH_F_ONLINK)
 	}
-	m := rtnl.New(kind, flags, what, h)
+	m := rtnl.New(kind, flags, verb, r, h)
 	if n.Dst.Bits() > 0 {
 		m.Attr(unix.RTA_DST, n.Dst.Addr().AsSlice())
 	}
@@ -113,7 +112,7 @@ func gateway(m *rtnl.Message, r state.Route) {
 func ListRoutes(fam uint8, index int, table uint32) *rtnl.Message {
 	h := make([]byte, unix.SizeofRtMsg)
 	h[0] = fam
-	m := rtnl.New(unix.RTM_GETROUTE, 0, "routes", h)
+	m := rtnl.New(unix.RTM_GETROUTE, 0, "read", rtnl.Name("routes"), h).Forgiving(unix.ENOENT, unix.ENODEV)
 	if index != 0 {
 		m.Uint32(unix.RTA_OIF, uint32(index))
 	}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import "errors"
+
+// Errors that callers branch on.
+var (
+	// ErrForeign is wrapped when something of a wanted name exists and is not weft's or of another kind.
+	ErrForeign = errors.New("exists and is not weft's")
+	// ErrExists is wrapped when a link cannot be made because its name is taken.
+	ErrExists = errors.New("exists already")
+	// ErrMissing is wrapped when a fragment needs a link that is not there and that it does not make.
+	ErrMissing = errors.New("does not exist")
+	// ErrGone is wrapped when the pod's namespace is needed and there is none.
+	ErrGone = errors.New("the namespace is gone")
+
+	// errRaced is wrapped when somebody else was quicker, or had a link index that was chosen: look again.
+	errRaced = errors.New("somebody else was quicker")
+)

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rtnl
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	// ErrTorn is wrapped when what is dumped changed during each attempt to read it.
+	ErrTorn = errors.New("the kernel's state changed while it was read")
+	// errNoAnswer is returned when the kernel dropped answers.
+	errNoAnswer = errors.New("the kernel gave no answer")
+)
+
+// Refusal is what the kernel said to one request.
+type Refusal struct {
+	Index int // in the batch
+	Type  uint16
+	What  string
+	Errno unix.Errno
+	// Hint is the kernel's own words (extended acknowledgement), may be empty.
+	Hint string
+}
+
+// Error names the request and the refusal.
+func (r *Refusal) Error() string {
+	if r.Hint != "" {
+		return fmt.Sprintf("%s: %v (%s)", r.What, r.Errno, r.Hint)
+	}
+	return fmt.Sprintf("%s: %v", r.What, r.Errno)
+}
+
+// Unwrap is the error number.
+func (r *Refusal) Unwrap() error { return r.Errno }
+
+// Refusals are all that the kernel refused of one batch, in its order.
+type Refusals []*Refusal
+
+// Error prints the first few: what follows is often their consequence.
+func (r Refusals) Error() string {
+	const most = 3
+	var words []string
+	for _, one := range r[:min(most, len(r))] {
+		words = append(words, one.Error())
+	}
+	if len(r) > most {
+		words = append(words, fmt.Sprintf("and %d more", len(r)-most))
+	}
+	return strings.Join(words, "; ")
+}
+
+// Unwrap lists the refusals.
+func (r Refusals) Unwrap() []error {
+	out := make([]error, len(r))
+	for i, one := range r {
+		out[i] = one
+	}
+	return out
+}

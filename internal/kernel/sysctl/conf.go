@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sysctl
+
+import "strings"
+
+// Conf is a setting of one link, as its name takes apart: net/ipv4/conf/LINK/Setting.
+type Conf struct {
+	IPv6    bool
+	Link    string
+	Setting string
+}
+
+// Of takes a name apart; false when it is not about one link.
+func Of(name string) (Conf, bool) {
+	rest, v4 := strings.CutPrefix(name, "net/ipv4/conf/")
+	if !v4 {
+		var v6 bool
+		if rest, v6 = strings.CutPrefix(name, "net/ipv6/conf/"); !v6 {
+			return Conf{}, false
+		}
+	}
+	cut := strings.LastIndexByte(rest, '/')
+	if cut <= 0 || rest[:cut] == "all" || rest[:cut] == "default" {
+		return Conf{}, false
+	}
+	return Conf{IPv6: !v4, Link: rest[:cut], Setting: rest[cut+1:]}, true
+}
+
+// AddrGenMode is the setting that travels in a link message in a field of its own.
+const AddrGenMode = "addr_gen_mode"
+
+// Number is the place of a setting among those that the kernel tells with a link, -1 when it is not known to this table
+// (linux/ip.h IPV4_DEVCONF_*, linux/ipv6.h DEVCONF_*).
+func (c Conf) Number() int {
+	numbers := ipv4
+	if c.IPv6 {
+		numbers = ipv6
+	}
+	return numbers(c.Setting)
+}
+
+// Rides tells whether the setting may be written in a link message, IPv4's only: those whose file does nothing else than
+// to set the value.
+func (c Conf) Rides() bool {
+	switch c.Setting {
+	case "forwarding", "accept_local", "route_localnet":
+		return false // the file also flushes caches or tells others
+	}
+	return !c.IPv6 && ipv4(c.Setting) >= 0
+}
+
+func ipv4(setting string) int {
+	switch setting {
+	case "forwarding":
+		return 1
+	case "proxy_arp":
+		return 3
+	case "accept_redirects":
+		return 4
+	case "secure_redirects":
+		return 5
+	case "send_redirects":
+		return 6
+	case "rp_filter":
+		return 8
+	case "arp_filter":
+		return 13
+	case "arp_announce":
+		return 18
+	case "arp_ignore":
+		return 19
+	case "arp_accept":
+		return 21
+	case "arp_notify":
+		return 22
+	case "accept_local":
+		return 23
+	case "route_localnet":
+		return 26
+	}
+	return -1
+}
+
+func ipv6(setting string) int {
+	switch setting {
+	case "forwarding":
+		return 0
+	case "accept_ra":
+		return 3
+	case "accept_redirects":
+		return 4
+	case "autoconf":
+		return 5
+	case "proxy_ndp":
+		return 22
+	case "disable_ipv6":
+		return 26
+	case "accept_dad":
+		return 27
+	case "ndisc_notify":
+		return 29
+	case "keep_addr_on_down":
+		return 42
+	}
+	return -1
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sysctl reads and writes settings below /proc/sys inside a namespace. Names have slashes
+// ("net/ipv4/ip_forward"), since link names may have dots.
+package sysctl
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/netns"
+)
+
+const root = "/proc/sys"
+
+// Value is a setting's value, words parted by one space; Missing when the namespace has no such setting.
+type Value struct {
+	Text    string
+	Missing bool
+}
+
+// Pair is a setting to write.
+type Pair struct{ Name, Value string }
+
+// Files are the settings of one namespace. Those that belong to no link are asked for by every ADD, so their files stay
+// open: reading one again is one system call and enters no namespace. Nothing but descriptors is remembered.
+type Files struct {
+	ns *netns.NS
+
+	mu     sync.Mutex
+	open   map[string]int
+	closed bool
+}
+
+// New gives the settings of ns, which must stay open; nil is the process's own namespace.
+func New(ns *netns.NS) *Files { return &Files{ns: ns, open: map[string]int{}} }
+
+// Close closes the files.
+func (f *Files) Close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	for name, fd := range f.open {
+		_ = unix.Close(fd)
+		delete(f.open, name)
+	}
+}
+
+// Read reads settings, those whose files are not open in one visit to the namespace.
+func (f *Files) Read(names []string) (map[string]Value, error) {
+	out := make(map[string]Value, len(names))
+	var unread []string
+	for _, name := range names {
+		if text, ok := f.again(name); ok {
+			out[name] = Value{Text: text}
+		} else {
+			unread = append(unread, name)
+		}
+	}
+	if len(unread) == 0 {
+		return out, nil
+	}
+	err := f.ns.Do(func() error {
+		for _, name := range unread {
+			text, err := f.first(name)
+			switch {
+			case errors.Is(err, os.ErrNotExist):
+				out[name] = Value{Missing: true}
+			case err != nil:
+				return fmt.Errorf("sysctl %s: %w", name, err)
+			default:
+				out[name] = Value{Text: text}
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// again reads a file that is open.
+func (f *Files) again(name string) (string, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fd, ok := f.open[name]
+	if !ok {
+		return "", false
+	}
+	text, err := slurp(fd)
+	if err != nil { // what the file was about has gone
+		_ = unix.Close(fd)
+		delete(f.open, name)
+		return "", false
+	}
+	return text, true
+}
+
+func (f *Files) first(name string) (string, error) {
+	path, err := file(name)
+	if err != nil {
+		return "", err
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	text, err := slurp(fd)
+	if err == nil && global(name) && f.keep(name, fd) {
+		return text, nil
+	}
+	return text, errors.Join(err, unix.Close(fd))
+}
+
+func (f *Files) keep(name string, fd int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, there := f.open[name]; there || f.closed {
+		return false
+	}
+	f.open[name] = fd
+	return true
+}
+
+// global tells whether a setting belongs to the namespace and not to one of its links. Of the others there is no end.
+func global(name string) bool {
+	for _, whole := range []string{"net/ipv4/ip_forward", "net/ipv4/conf/all/", "net/ipv6/conf/all/", "net/ipv4/conf/default/", "net/ipv6/conf/default/"} {
+		if strings.HasPrefix(name, whole) {
+			return true
+		}
+	}
+	return false
+}
+
+// Write writes settings in one visit to the namespace.
+func (f *Files) Write(pairs []Pair) error {
+	if len(pairs) == 0 {
+		return nil
+	}
+	return f.ns.Do(func() error {
+		for _, p := range pairs {
+			path, err := file(p.Name)
+			if err == nil {
+				err = spill(path, p.Value)
+			}
+			if err != nil {
+				return fmt.Errorf("sysctl %s = %s: %w", p.Name, p.Value, err)
+			}
+		}
+		return nil
+	})
+}
+
+// file is the setting's path. Names come from configurations, so one that leaves /proc/sys is refused.
+func file(name string) (string, error) {
+	path := filepath.Join(root, name)
+	if path != root+"/"+name {
+		return "", fmt.Errorf("%q is no name below %s", name, root)
+	}
+	return path, nil
+}
+
+// slurp reads a small file from its beginning, with one system call.
+func slurp(fd int) (string, error) {
+	var buf [4096]byte
+	n, err := unix.Pread(fd, buf[:], 0)
+	if err != nil {
+		return "", err
+	}
+	return strings.Join(strings.Fields(string(buf[:n])), " "), nil
+}
+
+func spill(path, value string) error {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = unix.Write(fd, []byte(value))
+	return errors.Join(err, unix.Close(fd))
+}
