@@ -138,6 +138,7 @@ func (a *actions) want(c pod.Container, st status, restart func(code int) bool) 
 	switch {
 	case s == nil:
 		a.start = append(a.start, c)
+	case s.Starting:
 	case s.State == container.Created || s.State == container.Unknown:
 		a.remove = append(a.remove, *s)
 		a.start = append(a.start, c)

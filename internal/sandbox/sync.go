@@ -212,7 +212,7 @@ func (w *worker) syncTerminatingPod(ctx context.Context, d desired) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(st.containers))
 	for i, c := range st.containers {
-		if c.State == container.Exited || c.State == container.Created {
+		if c.State == container.Exited || c.State == container.Created && !c.Starting {
 			continue
 		}
 		all.Go(func() { errs[i] = w.s.engine.StopContainer(ctx, c.Sandbox, c.ID, d.Deleted.Grace) })

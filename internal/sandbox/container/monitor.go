@@ -79,7 +79,7 @@ func run(self []string, dir string, spec Spec, log *logFile, out io.WriteCloser)
 	cmd := exec.Command(self[0], append(self[1:len(self):len(self)], "sandbox", "init-container")...)
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), Mark+"="+spec.Sandbox)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS}
 	if !spec.SharePID && !spec.HostPID {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWPID
 	}

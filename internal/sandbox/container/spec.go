@@ -71,6 +71,7 @@ const (
 type Status struct {
 	Spec
 	State    State      `json:"state"`
+	Starting bool       `json:"starting,omitempty"` // created, and its monitor is about to start it
 	Process  process.ID `json:"process,omitzero"`
 	Started  time.Time  `json:"started,omitzero"`
 	Finished time.Time  `json:"finished,omitzero"`
@@ -148,7 +149,7 @@ func Refresh(dir string, spec Spec) Status {
 	case ran && (watched || run.Process.Alive()):
 		st.State = Running
 	case watched:
-		st.State, st.Reason = Running, "ContainerCreating" // the monitor is about to start it
+		st.State, st.Starting = Created, true
 	case ran:
 		st.State, st.ExitCode, st.Finished = Exited, CodeLost, run.Started
 		st.Reason, st.Message = "ContainerStatusUnknown", "its monitor was killed, nobody saw how it ended"

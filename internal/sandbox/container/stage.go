@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +22,10 @@ func stage() error {
 	problem := os.NewFile(fdProblem, "problem")
 	in := os.NewFile(fdSpec, "spec")
 	var spec Spec
-	err := json.NewDecoder(in).Decode(&spec)
+	err := dieWithMonitor()
+	if err == nil {
+		err = json.NewDecoder(in).Decode(&spec)
+	}
 	_ = in.Close()
 	if err == nil {
 		err = spec.become(func(format string, args ...any) {
@@ -31,6 +35,21 @@ func stage() error {
 	line := strings.ReplaceAll(err.Error(), "\n", "; ")
 	_, _ = io.WriteString(problem, line+"\n")
 	return err
+}
+
+// dieWithMonitor has the kernel kill this process when its monitor dies. SysProcAttr.Pdeathsig would do it too, but it
+// compares parents' numbers, and in a process namespace that was joined the parent has none. The setting belongs to
+// the thread, and stays with the one that becomes the command.
+func dieWithMonitor() error {
+	runtime.LockOSThread()
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("parent death signal: %w", err)
+	}
+	fds := []unix.PollFd{{Fd: fdProblem, Events: unix.POLLOUT}}
+	if _, err := unix.Poll(fds, 0); err == nil && fds[0].Revents&unix.POLLERR != 0 {
+		return errors.New("the monitor is dead") // it died before the line above
+	}
+	return nil
 }
 
 func (s Spec) become(warn func(string, ...any)) error {

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/sandbox/container"
+	"github.com/weft-net/weft/internal/sandbox/process"
+)
+
+// The test binary is also the runtime, its pause, its monitors and its init stages.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "sandbox" {
+		if os.Args[2] == "test-serve" {
+			os.Exit(testServe())
+		}
+		code, _ := container.Hidden(os.Args[:1], os.Args[2:], os.Stderr)
+		os.Exit(code)
+	}
+	os.Exit(nettest.Main(m))
+}
+
+const (
+	worldVar = "WEFT_TEST_WORLD" // all processes of a test's world have it
+	killVar  = "WEFT_TEST_KILL"  // at which step the runtime kills itself
+)
+
+// testServe is the runtime process of a test.
+func testServe() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	w := &world{dir: os.Getenv(worldVar)}
+	cfg := w.config()
+	kill := int64(-1)
+	if s := os.Getenv(killVar); s != "" {
+		kill, _ = strconv.ParseInt(s, 10, 64)
+	}
+	var n atomic.Int64
+	last, _ := os.OpenFile(w.path("last-step"), os.O_CREATE|os.O_WRONLY, 0o600)
+	cfg.Step = func(name string) {
+		_, _ = last.WriteAt(fmt.Appendf(nil, "%-60s", name), 0)
+		if n.Add(1)-1 == kill {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+	}
+	if err := Serve(ctx, cfg); err != nil {
+		fmt.Fprintln(os.Stderr, "serve:", err)
+		return 1
+	}
+	return 0
+}
+
+// world is a node of one test: directories, stub plugins, and at most one runtime.
+type world struct {
+	t   testing.TB
+	dir string
+	cmd *exec.Cmd
+	out bytes.Buffer
+}
+
+func (w *world) path(elem ...string) string {
+	return filepath.Join(append([]string{w.dir}, elem...)...)
+}
+
+func (w *world) config() Config {
+	return Config{
+		StateDir: w.path("state"), ConfDir: w.path("net.d"), BinDirs: []string{w.path("bin")}, CacheDir: w.path("cache"),
+		LogDir: w.path("logs"), PodsDir: w.path("manifests"), Node: "here", Self: os.Args[:1], Now: time.Now,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Times: Times{
+			Relist: 40 * time.Millisecond, Ill: 10 * time.Second, BackOff: 300 * time.Millisecond, BackOffCap: 600 * time.Millisecond,
+			BackOffReset: time.Minute, Retry: 50 * time.Millisecond, RetryCap: 200 * time.Millisecond, Housekeeping: 100 * time.Millisecond,
+		},
+	}
+}
+
+// stub is a CNI plugin that writes down how it was called and keeps one file per attachment.
+const stub = `#!/bin/sh
+d='%s'; me=${0##*/}
+conf=$(cat)
+if [ "$CNI_COMMAND" = VERSION ]; then
+  echo '{"cniVersion":"1.1.0","supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}'; exit 0
+fi
+echo "$CNI_COMMAND $me $CNI_IFNAME $CNI_CONTAINERID $CNI_NETNS $CNI_ARGS" >> "$d/calls"
+printf '%%s' "$conf" > "$d/stdin-$CNI_COMMAND-$me"
+if [ -e "$d/fail-$CNI_COMMAND-$me" ]; then
+  echo "{\"cniVersion\":\"1.0.0\",\"code\":42,\"msg\":\"stub $me refuses $CNI_COMMAND\",\"details\":\"told to\"}"; exit 1
+fi
+f="$d/alloc/$me-$CNI_CONTAINERID-$CNI_IFNAME"
+case $CNI_COMMAND in
+ADD)
+  [ -e "$CNI_NETNS" ] || { echo '{"code":8,"msg":"no netns"}'; exit 1; }
+  if [ -e "$f" ]; then echo "{\"code\":100,\"msg\":\"$f exists\"}"; exit 1; fi
+  : > "$f"
+  case $me in
+  loopback) echo '{"cniVersion":"1.0.0","interfaces":[{"name":"lo","sandbox":"'"$CNI_NETNS"'"}],"ips":[{"address":"127.0.0.1/8","interface":0}]}' ;;
+  *) echo '{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"'"$CNI_NETNS"'"}],"ips":[{"address":"10.1.2.3/24","interface":0},{"address":"fd00::3/64","interface":0}],"dns":{"nameservers":["10.1.2.53"],"search":["from.cni"]}}' ;;
+  esac ;;
+DEL) rm -f "$f" ;;
+esac
+exit 0
+`
+
+const stubNet = `{"cniVersion":"1.0.0","name":"stubs","plugins":[
+ {"type":"stub","capabilities":{"portMappings":true,"bandwidth":true,"dns":true,"io.kubernetes.cri.pod-annotations":true}},
+ {"type":"second","capabilities":{"portMappings":true}}]}`
+
+// newWorld makes a world with stub plugins; at its end nothing of it is left.
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir()}
+	for _, d := range []string{"net.d", "bin", "cache", "logs", "alloc", "manifests"} {
+		if err := os.MkdirAll(w.path(d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"loopback", "stub", "second"} {
+		w.write("bin/"+name, fmt.Sprintf(stub, w.dir))
+	}
+	w.write("net.d/10-stubs.conflist", stubNet)
+	t.Cleanup(func() {
+		w.kill()
+		if err := process.KillMarked(context.Background(), worldVar, w.dir); err != nil {
+			t.Error(err)
+		}
+		entries, _ := os.ReadDir(w.path("state/netns"))
+		for _, e := range entries {
+			_ = netns.Remove(w.path("state/netns", e.Name()))
+		}
+		if t.Failed() {
+			t.Logf("runtime:\n%s", tail(w.out.String(), 60))
+		}
+	})
+	return w
+}
+
+func tail(s string, n int) string {
+	lines := strings.Split(s, "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+func (w *world) write(name, text string) {
+	w.t.Helper()
+	if err := process.WriteFile(w.path(name), []byte(text), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) read(name string) string {
+	b, err := os.ReadFile(w.path(name))
+	if err != nil {
+		w.t.Helper()
+		w.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// start starts the runtime; it kills itself at the step of that number (-1: at none).
+func (w *world) start(killAt int) *Client {
+	w.t.Helper()
+	w.cmd = exec.Command(os.Args[0], "sandbox", "test-serve")
+	w.cmd.Env = append(os.Environ(), worldVar+"="+w.dir, killVar+"="+strconv.Itoa(killAt))
+	w.cmd.Stdout, w.cmd.Stderr = &w.out, &w.out
+	w.cmd.WaitDelay = time.Second
+	if err := w.cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	c := NewClient(w.path("state"))
+	w.eventually("the runtime answers", func() bool {
+		_, err := c.Status(context.Background())
+		return err == nil || !process.Locked(w.path("state/lock")) && w.dead()
+	})
+	return c
+}
+
+func (w *world) dead() bool {
+	id, ok := process.Read(w.cmd.Process.Pid)
+	return !ok || !id.Alive()
+}
+
+// kill kills the runtime, if there is one, and waits.
+func (w *world) kill() {
+	if w.cmd != nil {
+		_ = w.cmd.Process.Kill()
+		_ = w.cmd.Wait()
+		w.cmd = nil
+	}
+}
+
+// quit asks the runtime to end and waits.
+func (w *world) quit() {
+	w.t.Helper()
+	_ = w.cmd.Process.Signal(syscall.SIGTERM)
+	if err := w.cmd.Wait(); err != nil {
+		w.t.Errorf("runtime: %v", err)
+	}
+	w.cmd = nil
+}
+
+func (w *world) eventually(what string, ok func() bool) {
+	w.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.t.Fatalf("never: %s\nruntime:\n%s", what, tail(w.out.String(), 40))
+		}
+	}
+}
+
+// manifest is a pod whose containers are given as YAML lines.
+func (w *world) manifest(name, spec string) []byte {
+	return fmt.Appendf(nil, "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 0\n%s\n",
+		name, strings.ReplaceAll(spec, "ENV", fmt.Sprintf("env: [{name: %s, value: %s}]", worldVar, w.dir)))
+}
+
+const sleeper = `  containers:
+  - {name: main, image: x, command: [sleep, "1000"], ENV}`
+
+// apply makes a pod and waits for its state.
+func (w *world) apply(c *Client, manifest []byte, name, state string) Detail {
+	w.t.Helper()
+	if _, err := c.Apply(context.Background(), manifest, "test"); err != nil {
+		w.t.Fatal(err)
+	}
+	return w.await(c, name, state)
+}
+
+func (w *world) await(c *Client, name, state string) Detail {
+	w.t.Helper()
+	var d Detail
+	w.eventually("pod "+name+" is "+state, func() bool {
+		var err error
+		d, err = c.Get(context.Background(), "default", name)
+		return err == nil && d.State == state
+	})
+	return d
+}
+
+// stop stops a pod and waits until it is gone.
+func (w *world) stop(c *Client, name string) {
+	w.t.Helper()
+	grace := time.Duration(0)
+	if err := c.Stop(context.Background(), "default", name, &grace, false); err != nil {
+		w.t.Fatal(err)
+	}
+	w.eventually("pod "+name+" is gone", func() bool {
+		_, err := c.Get(context.Background(), "default", name)
+		return err != nil && strings.Contains(err.Error(), "there is no pod")
+	})
+}
+
+// clean fails the test when anything of any pod is left. The runtime must have ended.
+func (w *world) clean(when string) {
+	w.t.Helper()
+	for _, dir := range []string{"state/sandboxes", "state/checkpoints", "state/netns", "state/names", "state/pods", "cache/results", "alloc", "logs"} {
+		entries, _ := os.ReadDir(w.path(dir))
+		for _, e := range entries {
+			w.t.Errorf("%s: left: %s/%s", when, dir, e.Name())
+		}
+	}
+	left, err := process.Marked(worldVar, w.dir)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, id := range left {
+		cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", id.PID))
+		w.t.Errorf("%s: left: process %d %q", when, id.PID, bytes.ReplaceAll(cmd, []byte{0}, []byte(" ")))
+	}
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	if strings.Contains(string(mounts), w.dir) {
+		w.t.Errorf("%s: left: mounts below %s", when, w.dir)
+	}
+	if w.t.Failed() {
+		w.t.FailNow()
+	}
+}
+
+// calls are the lines that the stub plugins wrote.
+func (w *world) calls() []string {
+	b, _ := os.ReadFile(w.path("calls"))
+	return strings.Fields(strings.ReplaceAll(strings.TrimSpace(string(b)), " ", "\x00"))
+}
+
+// verbs are the calls as "VERB plugin interface".
+func (w *world) verbs() []string {
+	var out []string
+	for _, c := range w.calls() {
+		out = append(out, strings.Join(strings.Split(c, "\x00")[:3], " "))
+	}
+	return out
+}
+
+func (w *world) stdin(verb, plugin string) map[string]any {
+	w.t.Helper()
+	var m map[string]any
+	if err := json.Unmarshal([]byte(w.read("stdin-"+verb+"-"+plugin)), &m); err != nil {
+		w.t.Fatal(err)
+	}
+	return m
+}
+
+// needPIDs skips where a private /proc cannot be mounted: then containers see the node's processes.
+func needMount(t *testing.T, fstype string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount(fstype, dir, fstype, 0, ""); err != nil {
+		nettest.Skip(t, fmt.Sprintf("%s cannot be mounted: %v", fstype, err))
+	}
+	_ = unix.Unmount(dir, 0)
+}
+
+func equal(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n got %q\nwant %q", what, got, want)
+	}
+}
