@@ -97,7 +97,7 @@ func newLabUpCmd(env Env, f *labFlags) *cobra.Command {
 				}
 				u.Spec.ClusterCIDRs = append(u.Spec.ClusterCIDRs, p)
 			}
-			u.BinDirs = append(bins, filepath.Join(filepath.Dir(env.Self), "cni"))
+			u.BinDirs = append([]string{filepath.Join(filepath.Dir(env.Self), "cni")}, bins...)
 			return u.Run(cmd.Context())
 		},
 	}
@@ -157,19 +157,25 @@ func printStatus(env Env, st lab.Status) error {
 	for _, n := range st.Nodes {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", n.Name, join(n.IPs), join(n.PodCIDRs), n.Pods, n.Agent, n.Sandbox)
 	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
 	if len(st.Pods) > 0 {
-		fmt.Fprintln(w, "\t\t\t\t\t")
-		fmt.Fprintln(w, "POD\tADDRESSES\tNODE\tNETWORK\tSTATE\t")
+		fmt.Fprintln(env.Stdout)
+		fmt.Fprintln(w, "POD\tADDRESSES\tNODE\tNETWORK\tSTATE")
 	}
 	for _, p := range st.Pods {
 		network, state := "pod", p.State
 		if p.HostNetwork {
 			network = "host"
 		}
-		if !p.Ready {
+		if p.State == "Running" && !p.Ready {
 			state += ", not ready"
 		}
-		fmt.Fprintf(w, "%s/%s\t%s\t%s\t%s\t%s\t\n", p.Namespace, p.Name, join(p.IPs), p.Node, network, state)
+		if p.Reason != "" {
+			state += ": " + p.Reason
+		}
+		fmt.Fprintf(w, "%s/%s\t%s\t%s\t%s\t%s\n", p.Namespace, p.Name, join(p.IPs), p.Node, network, state)
 	}
 	for _, p := range st.Problems {
 		fmt.Fprintf(env.Stderr, "weft: %s\n", p)

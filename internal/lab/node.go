@@ -96,8 +96,8 @@ func (d Dir) conflist(n Node, have map[string]bool) ([]byte, error) {
 // AgentSocket is where the agent of a node listens.
 func (d Dir) AgentSocket(node string) string { return d.Node(node, "agent", "agent.sock") }
 
-// startNode writes a node's configuration and starts its processes.
-func (u Up) startNode(ctx context.Context, n Node, plugins map[string]bool) error {
+// startNode writes a node's configuration and starts its processes. When one of them ends, died is told.
+func (u Up) startNode(ctx context.Context, n Node, plugins map[string]bool, died func(error)) error {
 	for _, dir := range []string{"net.d", "cache", "agent", "sandbox", "logs"} {
 		if err := os.MkdirAll(u.Dir.Node(n.Name, dir), 0o755); err != nil {
 			return u.Dir.unwritable(err)
@@ -116,11 +116,10 @@ func (u Up) startNode(ctx context.Context, n Node, plugins map[string]bool) erro
 	}
 	defer func() { _ = ns.Close() }()
 	for _, role := range roles() {
-		c, err := u.start(ns, n.Name, role, u.command(n, role))
-		if err != nil {
+		if err := u.start(ns, n.Name, role, u.command(n, role), died); err != nil {
 			return fmt.Errorf("node %s: %s: %w", n.Name, role, err)
 		}
-		if err := c.ready(ctx, u.Dir.socket(n.Name, role)); err != nil {
+		if err := ready(ctx, u.Dir.socket(n.Name, role)); err != nil {
 			return fmt.Errorf("node %s: %s: %w", n.Name, role, err)
 		}
 	}
@@ -145,17 +144,12 @@ func (u Up) command(n Node, role string) []string {
 	return argv
 }
 
-// child is a process that was started by this one and outlives it.
-type child struct {
-	log  string
-	done chan error
-}
-
-func (u Up) start(ns *netns.NS, node, role string, argv []string) (*child, error) {
-	c := &child{log: u.Dir.Node(node, role+".log"), done: make(chan error, 1)}
-	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+// start starts a process that outlives this one.
+func (u Up) start(ns *netns.NS, node, role string, argv []string, died func(error)) error {
+	logPath := u.Dir.Node(node, role+".log")
+	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
-		return nil, u.Dir.unwritable(err)
+		return u.Dir.unwritable(err)
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -163,41 +157,41 @@ func (u Up) start(ns *netns.NS, node, role string, argv []string) (*child, error
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := ns.Do(cmd.Start); err != nil {
-		return nil, err
+		return err
 	}
 	p, ok := process.Read(cmd.Process.Pid)
-	go func() { c.done <- cmd.Wait() }()
+	go func() {
+		err := cmd.Wait()
+		died(fmt.Errorf("node %s: %s ended (%s): %s", node, role, cmd.ProcessState, lastWords(logPath, err)))
+	}()
 	if !ok {
-		return c, nil // ended at once; ready says why
+		return nil // ended at once; died says why
 	}
-	return c, process.WriteJSON(u.Dir.pidFile(node, role), p)
+	return process.WriteJSON(u.Dir.pidFile(node, role), p)
 }
 
 // ready waits until somebody listens at the socket.
-func (c *child) ready(ctx context.Context, socket string) error {
-	deadline := time.After(15 * time.Second)
+func ready(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
 	for {
-		conn, err := net.DialTimeout("unix", socket, time.Second)
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 		if err == nil {
 			return conn.Close()
 		}
 		select {
-		case err := <-c.done:
-			return fmt.Errorf("ended at once: %w: %s", err, c.lastWords())
-		case <-deadline:
-			return fmt.Errorf("does not listen at %s: %w: %s", socket, err, c.lastWords())
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("does not listen: %w", err)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// lastWords is the end of the process's log, which goes away with the lab.
-func (c *child) lastWords() string {
-	b, err := os.ReadFile(c.log)
-	if err != nil || len(b) == 0 {
-		return "its log is empty"
+// lastWords is the end of a process's log, which goes away with the lab.
+func lastWords(path string, err error) string {
+	b, _ := os.ReadFile(path)
+	if len(b) == 0 {
+		return fmt.Sprintf("its log is empty, %v", err)
 	}
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	return strings.Join(lines[max(0, len(lines)-4):], " / ")

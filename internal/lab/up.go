@@ -56,14 +56,27 @@ func (u Up) Run(ctx context.Context) error {
 		}
 	}
 	begun := time.Now()
-	if err := u.make(ctx, layout); err != nil {
-		if ctx.Err() != nil {
-			err = fmt.Errorf("stopped: %w", context.Cause(ctx))
-		}
-		return u.Dir.undone(ctx, err)
+	making, died := context.WithCancelCause(ctx)
+	defer died(nil)
+	if err := u.make(making, layout, died); err != nil {
+		return u.Dir.undone(ctx, reason(ctx, making, err))
 	}
 	u.Say("lab %s is up in %s after %.1f s", u.Spec.Name, u.Dir, time.Since(begun).Seconds())
 	return nil
+}
+
+// reason finds out why making ended with err: up was told to stop, or a process of the lab is no more. The latter may be
+// felt through its socket a moment before it is known.
+func reason(ctx, making context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("stopped: %w", context.Cause(ctx))
+	}
+	select {
+	case <-making.Done():
+		return context.Cause(making)
+	case <-time.After(100 * time.Millisecond):
+		return err
+	}
 }
 
 // replace decides about a lab that is in the directory already: one that was killed is cleared away, others stay.
@@ -92,7 +105,8 @@ func (d Dir) alive(l Layout) bool {
 	return true
 }
 
-func (u Up) make(ctx context.Context, l Layout) error {
+// make makes the lab. died is called with the reason when a process of it ends, and ends ctx.
+func (u Up) make(ctx context.Context, l Layout, died context.CancelCauseFunc) error {
 	if err := u.Dir.write(Marker{Phase: phaseStarting, Layout: l}); err != nil {
 		return u.Dir.unwritable(err)
 	}
@@ -112,7 +126,7 @@ func (u Up) make(ctx context.Context, l Layout) error {
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for _, n := range l.Nodes {
-		group.Go(func() error { return u.startNode(gctx, n, foreign) })
+		group.Go(func() error { return u.startNode(gctx, n, foreign, died) })
 	}
 	if err := group.Wait(); err != nil {
 		return err

@@ -4,10 +4,14 @@ package lab_test
 
 import (
 	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
 const waitUnit = time.Second
@@ -50,6 +54,50 @@ func TestKilledUp(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d kills hit a live up (one takes %s)", hit, rounds, whole.Round(time.Millisecond))
+	if hit < rounds/4 {
+		t.Errorf("only %d of %d kills hit a live up", hit, rounds)
+	}
+}
+
+// A process of a node that is killed during up is an error that names it, at once; nothing is left.
+func TestKilledHelpers(t *testing.T) {
+	dir := labDir(t)
+	before := look(t, dir)
+	from := examples2(t)
+	dice := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
+	const rounds = 12
+	hit := 0
+	for i := range rounds {
+		cmd := command(t, "lab", "up", "--nodes", "2", "--from", from, "--dir", dir)
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		begun := time.Now()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		role := []string{"agent", "sandbox"}[i%2]
+		var id process.ID
+		within(t, 10*time.Second, "pid file of the "+role, func() bool {
+			return process.ReadJSON(filepath.Join(dir, "nodes", "node2", role+".pid"), &id) == nil
+		})
+		time.Sleep(time.Duration(dice.Int64N(int64(60 * time.Millisecond))))
+		_ = id.Signal(syscall.SIGKILL)
+		if err := <-ended; err != nil {
+			hit++
+			if !strings.Contains(stderr.String(), "node node2: "+role+" ended (signal: killed)") {
+				t.Errorf("up says:\n%s", stderr.String())
+			}
+			before.same(t, dir)
+		}
+		if took := time.Since(begun); took > 10*time.Second {
+			t.Errorf("up took %s", took)
+		}
+		must(t, "lab", "down", "--dir", dir)
+		before.same(t, dir)
+	}
+	t.Logf("%d of %d kills hit a live up", hit, rounds)
 	if hit < rounds/4 {
 		t.Errorf("only %d of %d kills hit a live up", hit, rounds)
 	}
