@@ -39,7 +39,6 @@ type node struct {
 	ledger *ledger.Ledger
 	data   string // host-local's files
 	bin    string // foreign plugins
-	boot   string
 	cfg    attach.Config
 	n      int
 }

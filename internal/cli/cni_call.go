@@ -231,8 +231,7 @@ func checkNetns(env Env, path string, use netnsUse) error {
 	if err != nil {
 		return err
 	}
-	switch o := strings.ToLower(env.Getenv("CNI_NETNS_OVERRIDE")); {
-	case same && o != "true" && o != "1":
+	if o := strings.ToLower(env.Getenv("CNI_NETNS_OVERRIDE")); same && o != "true" && o != "1" {
 		return model.Faultf(model.CodeInvalidNetns, "name the namespace of a container; CNI_NETNS_OVERRIDE=1 insists", "namespace %s is the one this program runs in", path)
 	}
 	return nil

@@ -63,9 +63,7 @@ func TestNothingOverlaps(t *testing.T) {
 		l := diagrams(r).layout()
 		var nodes []box
 		for _, row := range l.rows {
-			for _, b := range row.bars {
-				nodes = append(nodes, b)
-			}
+			nodes = append(nodes, row.bars...)
 			for _, n := range row.nodes {
 				nodes = append(nodes, n.box)
 				parts := append(append([]box{n.label}, n.chips...), n.pods...)

@@ -31,7 +31,7 @@ type Key struct {
 	Name      string `json:"name"`
 }
 
-// NodeKey, PodKey and NamespaceKey name the kinds that weft understands.
+// NodeKey names a node.
 func NodeKey(name string) Key { return Key{Kind: "Node", Name: name} }
 
 // PodKey names a pod.
@@ -162,15 +162,16 @@ func missing(field, hint string) error {
 
 func checkNames(k Key) error {
 	const dns = "lower case letters, digits and '-', beginning and ending with a letter or digit, at most %d of them"
-	if k.Group == "" && (k.Kind == "Pod" || k.Kind == "Node") {
+	switch {
+	case k.Group == "" && (k.Kind == "Pod" || k.Kind == "Node"):
 		if len(k.Name) > 253 || !subdomain.MatchString(k.Name) {
 			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf(dns, 253), "%s: metadata.name %q cannot be used", k.Kind, k.Name)
 		}
-	} else if k.Group == "" && k.Kind == "Namespace" {
+	case k.Group == "" && k.Kind == "Namespace":
 		if len(k.Name) > 63 || !label.MatchString(k.Name) {
 			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf(dns, 63), "Namespace: metadata.name %q cannot be used", k.Name)
 		}
-	} else if k.Name == "." || k.Name == ".." || strings.ContainsAny(k.Name, "/%\x00") {
+	case k.Name == "." || k.Name == ".." || strings.ContainsAny(k.Name, "/%\x00"):
 		return model.Faultf(model.CodeInvalidConf, "leave out '/' and '%'", "%s: metadata.name %q cannot be used", k.Kind, k.Name)
 	}
 	if k.Namespace != "" && (len(k.Namespace) > 63 || !label.MatchString(k.Namespace)) {
