@@ -73,7 +73,7 @@ func New(cfg Config) *Attacher {
 	}
 	cfg.Log = cfg.Log.With("room", "attach")
 	a := &Attacher{cfg: cfg, hostID: sync.OnceValues(hostID)}
-	a.mourn.owners = map[string]map[model.AttachmentKey]bool{}
+	a.mourn.owners = map[string]map[model.AttachmentKey]int64{}
 	a.mourn.resting = map[string]int{}
 	a.mourn.wake = make(chan struct{}, 1)
 	return a
@@ -146,7 +146,7 @@ func (a *Attacher) put(r Record) error {
 	if err := a.cfg.Memory.Put(r); err != nil {
 		return err
 	}
-	a.mourn.born(r.Key())
+	a.mourn.born(r)
 	return nil
 }
 

@@ -15,8 +15,8 @@ import (
 // it, shared objects for a while after their last owner.
 type mourners struct {
 	mu sync.Mutex
-	// owners are the recorded attachments of each network.
-	owners map[string]map[model.AttachmentKey]bool
+	// owners are the recorded attachments of each network, with the serial of their records.
+	owners map[string]map[model.AttachmentKey]int64
 	// resting counts the dead links that still have an address, by network and address.
 	resting map[string]int
 	dead    []Record // released, their links perhaps not yet gone
@@ -32,13 +32,23 @@ type parked struct {
 	due time.Time
 }
 
-func (m *mourners) born(k model.AttachmentKey) {
+func (m *mourners) born(rec Record) {
+	k := rec.Key()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.owners[k.Network] == nil {
-		m.owners[k.Network] = map[model.AttachmentKey]bool{}
+		m.owners[k.Network] = map[model.AttachmentKey]int64{}
 	}
-	m.owners[k.Network][k] = true
+	m.owners[k.Network][k] = rec.Serial
+}
+
+// still tells whether the record is the one that is remembered, and not one of a later ADD.
+func (m *mourners) still(rec Record) bool {
+	k := rec.Key()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	serial, ok := m.owners[k.Network][k]
+	return ok && serial == rec.Serial
 }
 
 func (m *mourners) gone(k model.AttachmentKey) {
@@ -54,7 +64,8 @@ func (m *mourners) gone(k model.AttachmentKey) {
 func (m *mourners) last(k model.AttachmentKey) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.owners[k.Network]) == 0 || len(m.owners[k.Network]) == 1 && m.owners[k.Network][k]
+	_, mine := m.owners[k.Network][k]
+	return len(m.owners[k.Network]) == 0 || len(m.owners[k.Network]) == 1 && mine
 }
 
 func (m *mourners) rest(network string, addrs []netip.Addr) {
@@ -182,9 +193,8 @@ func (a *Attacher) unlessNew(ctx context.Context, rec Record, f func() error) er
 		return err
 	}
 	defer release()
-	now, found, err := a.cfg.Memory.Get(rec.Key())
-	if err != nil || !found || now.Serial != rec.Serial {
-		return err
+	if !a.mourn.still(rec) {
+		return nil
 	}
 	return f()
 }

@@ -38,7 +38,7 @@ func (a *Attacher) Recover(ctx context.Context) (Report, error) {
 	}
 	var undone []Record
 	for _, rec := range records {
-		a.mourn.born(rec.Key())
+		a.mourn.born(rec)
 		if rec.Boot == a.cfg.Boot && rec.Stage == Done {
 			report.Kept++
 			continue
