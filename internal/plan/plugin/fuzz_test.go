@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// FuzzPlan plans whatever stands in a configuration: an error has a code, a plan names links that the kernel takes.
+func FuzzPlan(f *testing.F) {
+	for _, in := range goldens() {
+		f.Add(string(in.Conf.Raw), "MAC", "02:00:00:00:00:01")
+	}
+	f.Add(`{"type":"bridge","vlanTrunk":{"id":1},"dns":[],"ipam":"x"}`, "", "")
+	f.Add(`{"type":"ptp","dns":{"nameservers":null},"ipam":{"type":"x"},"ipMasqBackend":null}`, "IgnoreUnknown", "1")
+	f.Fuzz(func(t *testing.T, conf, key, value string) {
+		for kind, p := range Builtin() {
+			in := Input{Conf: model.PluginConf{Type: kind, Raw: json.RawMessage(conf)}, Request: request(), IPAM: dual()}
+			in.Request.Args = [][2]string{{key, value}}
+			_, observed := p.Observe(in)
+			step, planned := p.Plan(in)
+			for _, err := range []error{p.Validate(in.Conf), observed, planned} {
+				var fault *model.Fault
+				if err != nil && !errors.As(err, &fault) {
+					t.Fatalf("%s: error without a code: %v", kind, err)
+				}
+			}
+			if planned != nil {
+				continue
+			}
+			for _, space := range []state.Space{step.Fragment.Host, step.Fragment.Pod} {
+				for _, l := range space.Links {
+					if l.Name == "" || len(l.Name) > 15 || len(l.Alias) > 255 {
+						t.Fatalf("%s: link %v", kind, l)
+					}
+				}
+			}
+		}
+	})
+}
