@@ -153,7 +153,8 @@ func (u Up) start(ns *netns.NS, node, role string, argv []string, died func(erro
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Dir, cmd.Env = "/", append([]string{markVar + "=" + string(u.Dir)}, u.Env...)
+	// The drop-in plugins that the runtime executes (loopback) keep their journal in the lab too.
+	cmd.Dir, cmd.Env = "/", append([]string{markVar + "=" + string(u.Dir), "WEFT_JOURNAL_DIR=" + u.Dir.Node(node, "journal")}, u.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := ns.Do(cmd.Start); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-net/weft/internal/lab"
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/reach"
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
@@ -178,6 +179,24 @@ func TestTwoLabsBesideEachOther(t *testing.T) {
 	allReach(t, b, 4*3*6)
 	must(t, "lab", "down", "--dir", b)
 	before.same(t, b)
+}
+
+// Whatever runs in a lab keeps its files in the state directory: the usual places stay empty.
+func TestNothingOutsideTheStateDirectory(t *testing.T) {
+	dir := labDir(t)
+	usual := []string{"/run", "/var/lib", "/var/log"}
+	for _, at := range usual {
+		nettest.Run(t, nil, "mount", "-t", "tmpfs", "weft-test", at)
+		t.Cleanup(func() { nettest.Run(t, nil, "umount", "-l", at) })
+	}
+	must(t, "lab", "up", "--from", examples, "--dir", dir)
+	must(t, "lab", "reach", "--dir", dir)
+	for _, at := range usual {
+		if left := nettest.Run(t, nil, "find", at, "-mindepth", "1"); left != "" {
+			t.Errorf("in %s there is\n%s", at, left)
+		}
+	}
+	must(t, "lab", "down", "--dir", dir)
 }
 
 // More neighbours than the kernel's tables hold: 24 nodes on two wires have 1,104 a family, the limit is 1,024 for all
