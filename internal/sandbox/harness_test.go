@@ -111,13 +111,16 @@ f="$d/alloc/$me-$CNI_CONTAINERID-$CNI_IFNAME"
 case $CNI_COMMAND in
 ADD)
   [ -e "$CNI_NETNS" ] || { echo '{"code":8,"msg":"no netns"}'; exit 1; }
+  if [ -e "$d/slow-$CNI_COMMAND-$me" ]; then sleep "$(cat "$d/slow-$CNI_COMMAND-$me")"; fi
   if [ -e "$f" ]; then echo "{\"code\":100,\"msg\":\"$f exists\"}"; exit 1; fi
   : > "$f"
   case $me in
   loopback) echo '{"cniVersion":"1.0.0","interfaces":[{"name":"lo","sandbox":"'"$CNI_NETNS"'"}],"ips":[{"address":"127.0.0.1/8","interface":0}]}' ;;
   *) echo '{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"'"$CNI_NETNS"'"}],"ips":[{"address":"10.1.2.3/24","interface":0},{"address":"fd00::3/64","interface":0}],"dns":{"nameservers":["10.1.2.53"],"search":["from.cni"]}}' ;;
   esac ;;
-DEL) rm -f "$f" ;;
+DEL)
+  if [ -e "$d/slow-$CNI_COMMAND-$me" ]; then sleep "$(cat "$d/slow-$CNI_COMMAND-$me")"; fi
+  rm -f "$f" ;;
 esac
 exit 0
 `

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/sandbox/checkpoint"
@@ -32,6 +33,9 @@ type Report struct {
 // cannot be cleaned now stays and is reported; the next start tries again.
 func (e *Engine) Recover(ctx context.Context) (Report, error) {
 	var rep Report
+	if err := e.awaitPlugins(ctx); err != nil {
+		return rep, err
+	}
 	good, broken, err := e.marks.List()
 	if err != nil {
 		return rep, err
@@ -78,6 +82,30 @@ func (e *Engine) Recover(ctx context.Context) (Report, error) {
 	}
 	e.recoverNames(live, keep, &rep)
 	return rep, errors.Join(errs...)
+}
+
+// awaitPlugins waits for plugins that a killed runtime was executing: an ADD that ends after its DEL would leak. One that
+// does not end is killed.
+func (e *Engine) awaitPlugins(ctx context.Context) error {
+	const patience = 30 * time.Second
+	known := map[string]bool{}
+	for _, id := range e.ids() {
+		known[id] = true
+	}
+	plugins, err := process.WithEnv("CNI_CONTAINERID", func(id string) bool { return known[id] })
+	if err != nil {
+		return err
+	}
+	soft, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var errs []error
+	for _, p := range plugins {
+		e.log.Info("a plugin of the runtime before still runs", "process", p.PID)
+		if p.Wait(soft) != nil && ctx.Err() == nil {
+			errs = append(errs, p.End(ctx, 0))
+		}
+	}
+	return errors.Join(append(errs, ctx.Err())...)
 }
 
 // recoverBox keeps a sandbox that has both a record and a checkpoint; it may be not ready, that is the kubelet's to

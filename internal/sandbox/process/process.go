@@ -117,11 +117,16 @@ func (id ID) End(ctx context.Context, grace time.Duration) error {
 
 // Marked finds the processes that were started with the environment variable.
 func Marked(name, value string) ([]ID, error) {
+	return WithEnv(name, func(v string) bool { return v == value })
+}
+
+// WithEnv finds the processes that were started with a value of the environment variable that is wanted.
+func WithEnv(name string, wanted func(value string) bool) ([]ID, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("processes: %w", err)
 	}
-	mark := []byte("\x00" + name + "=" + value + "\x00")
+	mark := []byte("\x00" + name + "=")
 	var out []ID
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -129,7 +134,12 @@ func Marked(name, value string) ([]ID, error) {
 			continue
 		}
 		env, err := os.ReadFile("/proc/" + e.Name() + "/environ")
-		if err != nil || !bytes.Contains(append([]byte{0}, env...), mark) {
+		if err != nil {
+			continue // it is gone, or not ours
+		}
+		_, value, ok := bytes.Cut(append([]byte{0}, env...), mark)
+		value, _, _ = bytes.Cut(value, []byte{0})
+		if !ok || !wanted(string(value)) {
 			continue
 		}
 		if id, ok := Read(pid); ok {

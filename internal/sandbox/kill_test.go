@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// killedPod has an init container and two ordinary ones, so that there are many steps to be killed at.
+const killedPod = `  initContainers:
+  - {name: init, image: x, command: ["true"], ENV}
+  containers:
+  - {name: a, image: x, command: [sleep, "1000"], ENV}
+  - {name: b, image: x, command: [sleep, "1000"], ENV}`
+
+// lastStep is where the runtime was when it was killed.
+func (w *world) lastStep() string {
+	b, _ := os.ReadFile(w.path("last-step"))
+	return strings.TrimSpace(string(b))
+}
+
+// settle starts the runtime again; if it knows the pod, the pod must come to run. Then it is stopped, and nothing is left.
+func (w *world) settle(name, when string, running bool) {
+	w.t.Helper()
+	c := w.start(-1)
+	d, err := c.Get(context.Background(), "default", name)
+	switch {
+	case err != nil && running:
+		w.t.Fatalf("%s: the pod was forgotten: %v", when, err)
+	case err == nil && d.State != "Terminating":
+		w.await(c, name, "Running")
+		fallthrough
+	case err == nil:
+		_ = c.Stop(context.Background(), "default", name, new(time.Duration), false) // it may be gone already
+		w.eventually(when+": the pod is gone", func() bool {
+			_, err := c.Get(context.Background(), "default", name)
+			return err != nil
+		})
+	}
+	w.quit()
+	w.clean(when)
+}
+
+// The runtime is killed at every step of running a pod. Started again, it brings the pod to run.
+func TestKilledAtEveryStepOfRun(t *testing.T) {
+	w := newWorld(t)
+	kills := 0
+	for k := 0; ; k++ {
+		if k > 200 {
+			t.Fatal("more than 200 steps")
+		}
+		c := w.start(k)
+		_, err := c.Apply(context.Background(), w.manifest("web", killedPod), "test")
+		ran := false
+		w.eventually("the runtime dies, or the pod runs", func() bool {
+			d, err := c.Get(context.Background(), "default", "web")
+			ran = err == nil && d.State == "Running" && d.Ready
+			return ran || w.dead()
+		})
+		if ran && !w.dead() {
+			w.kill() // or stopping would reach step k
+			w.settle("web", "after the last step", true)
+			break
+		}
+		w.kill()
+		kills++
+		w.settle("web", fmt.Sprintf("killed at step %d (%s)", k, w.lastStep()), err == nil)
+	}
+	t.Logf("%d kills, one at each step of running a pod, all hit a live call", kills)
+	if kills < 15 {
+		t.Errorf("only %d steps", kills)
+	}
+}
+
+// The runtime is killed at every step of stopping a pod. Started again, it goes on stopping.
+func TestKilledAtEveryStepOfStop(t *testing.T) {
+	w := newWorld(t)
+	kills := 0
+	for k := 0; ; k++ {
+		if k > 200 {
+			t.Fatal("more than 200 steps")
+		}
+		c := w.start(-1)
+		w.apply(c, w.manifest("web", killedPod), "web", "Running")
+		w.kill()
+		c = w.start(k)
+		_ = c.Stop(context.Background(), "default", "web", new(time.Duration), false)
+		gone := false
+		w.eventually("the runtime dies, or the pod is gone", func() bool {
+			_, err := c.Get(context.Background(), "default", "web")
+			gone = err != nil && strings.Contains(err.Error(), "there is no pod")
+			return gone || w.dead()
+		})
+		if gone {
+			w.kill()
+			w.clean("without a kill")
+			break
+		}
+		w.kill()
+		kills++
+		w.settle("web", fmt.Sprintf("killed at step %d (%s)", k, w.lastStep()), false)
+	}
+	t.Logf("%d kills, one at each step of stopping a pod, all hit a live call", kills)
+	if kills < 12 {
+		t.Errorf("only %d steps", kills)
+	}
+}
+
+// The runtime is killed at random moments while pods come and go. In the end nothing is left.
+func TestKilledAtRandomMoments(t *testing.T) {
+	n := 200
+	if s := os.Getenv("WEFT_KILLS"); s != "" {
+		n, _ = strconv.Atoi(s)
+	}
+	if testing.Short() {
+		n = 20
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	w := newWorld(t)
+	live := 0
+	quiet := []string{"", "container: started", "stop: checkpoint removed"}
+	for i := range n {
+		c := w.start(-1)
+		name := fmt.Sprintf("p%d", r.IntN(3))
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		go func() {
+			if r := i % 2; r == 0 {
+				_, _ = c.Apply(ctx, w.manifest(name, killedPod), "test")
+			} else {
+				_ = c.Stop(ctx, "default", name, new(time.Duration), false)
+			}
+		}()
+		time.Sleep(time.Duration(r.IntN(80_000)) * time.Microsecond)
+		w.kill()
+		cancel()
+		step := w.lastStep()
+		hit := true
+		for _, q := range quiet {
+			hit = hit && step != q
+		}
+		if hit {
+			live++
+		}
+		_ = os.Remove(w.path("last-step"))
+		if i%20 == 19 || i == n-1 {
+			w.empty(fmt.Sprintf("after %d kills", i+1))
+		}
+	}
+	t.Logf("%d kills, %d of them hit a live call", n, live)
+	if live < n/4 {
+		t.Errorf("only %d of %d kills hit a live call", live, n)
+	}
+}
+
+// empty stops all pods and looks for what is left.
+func (w *world) empty(when string) {
+	w.t.Helper()
+	c := w.start(-1)
+	w.eventually("all pods are gone", func() bool {
+		pods, err := c.List(context.Background())
+		for _, p := range pods {
+			_ = c.Stop(context.Background(), p.Namespace, p.Name, new(time.Duration), false)
+		}
+		return err == nil && len(pods) == 0
+	})
+	w.quit()
+	w.clean(when)
+}
+
+// A plugin that a killed runtime was executing goes on. Its ADD must not end after the DEL of the next runtime.
+func TestPluginOutlivesTheRuntime(t *testing.T) {
+	w := newWorld(t)
+	w.write("slow-ADD-stub", "0.7")
+	c := w.start(-1)
+	if _, err := c.Apply(context.Background(), w.manifest("web", killedPod), "test"); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the plugin is called", func() bool { return len(w.calls()) == 2 })
+	w.kill()
+	_ = os.Remove(w.path("slow-ADD-stub"))
+	w.empty("killed in the middle of an ADD")
+}
