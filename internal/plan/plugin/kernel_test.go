@@ -131,6 +131,8 @@ func networks() map[string]string {
 		"ptp":            head + `"type":"ptp","mtu":1400,"ipMasq":true,` + ranges + "}",
 		"bridge-gateway": head + `"type":"bridge","bridge":"br0","isGateway":true,"ipMasq":true,"mtu":1400,` + ranges + "}",
 		"bridge-default": head + `"type":"bridge","bridge":"br0","isDefaultGateway":true,"hairpinMode":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`,
+		"ptp-six":        head + `"type":"ptp","ipMasq":true,"ipam":{"type":"host-local","subnet":"fd00:1::/64"}}`,
+		"bridge-six":     head + `"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"ipam":{"type":"host-local","subnet":"fd00:1::/64"}}`,
 		"bridge-promisc": head + `"type":"bridge","bridge":"br0","isGateway":true,"promiscMode":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`,
 	}
 }
@@ -209,6 +211,15 @@ func TestMasquerade(t *testing.T) {
 	}
 }
 
+func mac(t *testing.T, ns *netns.NS, link string) string {
+	t.Helper()
+	var links []struct{ Address string }
+	if err := json.Unmarshal([]byte(nettest.Run(t, ns, "ip", "-j", "link", "show", link)), &links); err != nil {
+		t.Fatal(err)
+	}
+	return links[0].Address
+}
+
 // TestForceAddress replaces an address that stands in the way, and only where it is told to.
 func TestForceAddress(t *testing.T) {
 	conf := func(force string) string {
@@ -223,7 +234,11 @@ func TestForceAddress(t *testing.T) {
 		t.Fatalf("another address on the bridge: %v", err)
 	}
 	n.conf = conf(`"forceAddress":true,`)
-	n.mustAdd("b")
+	before := mac(t, n.ns, "br0")
+	p := n.mustAdd("b")
+	if got := p.result.Interfaces[0].MAC; got != before || got != mac(t, n.ns, "br0") {
+		t.Errorf("the bridge was %s and is %s, the result says %s", before, mac(t, n.ns, "br0"), got)
+	}
 	out := nettest.Run(t, n.ns, "ip", "-j", "addr", "show", "br0")
 	var links []struct {
 		Addrs []struct{ Local, Scope string } `json:"addr_info"`
@@ -257,6 +272,29 @@ func TestIPv6SwitchedOff(t *testing.T) {
 				ping(t, a.ns, ip.Gateway)
 			}
 		})
+	}
+}
+
+// TestLoopback brings lo up once and again.
+func TestLoopback(t *testing.T) {
+	n := newNode(t, `{"cniVersion":"1.0.0","name":"lo","type":"loopback"}`)
+	a := n.mustAdd("a")
+	ping(t, a.ns, netip.MustParseAddr("127.0.0.1"))
+	ping(t, a.ns, netip.MustParseAddr("::1"))
+	if len(a.result.IPs) != 2 || a.result.Interfaces[0].Sandbox == "" {
+		t.Errorf("result %+v", a.result)
+	}
+}
+
+// TestWireOnly joins two containers to a bridge without addresses; they choose their own.
+func TestWireOnly(t *testing.T) {
+	n := newNode(t, `{"cniVersion":"1.0.0","name":"net","type":"bridge","bridge":"br0"}`)
+	a, b := n.mustAdd("a"), n.mustAdd("b")
+	nettest.Run(t, a.ns, "ip", "addr", "add", "10.1.0.1/24", "dev", "eth0")
+	nettest.Run(t, b.ns, "ip", "addr", "add", "10.1.0.2/24", "dev", "eth0")
+	ping(t, a.ns, netip.MustParseAddr("10.1.0.2"))
+	if first, second := a.result.Interfaces[0].MAC, b.result.Interfaces[0].MAC; first != second || first != mac(t, n.ns, "br0") {
+		t.Errorf("results say %s and %s, the bridge has %s", first, second, mac(t, n.ns, "br0"))
 	}
 }
 
