@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/sandbox/container"
+	"github.com/weft-net/weft/internal/sandbox/process"
+)
+
+// Ephemeral containers start first, init containers one after the other, and ordinary ones when all of those succeeded.
+func TestOrderOfContainers(t *testing.T) {
+	w := newWorld(t)
+	c := w.start(-1)
+	say := func(what string) string {
+		return fmt.Sprintf(`command: [sh, -c, "echo %s >> %s; %s"], ENV`, what, w.path("order"), "%s")
+	}
+	d := w.apply(c, w.manifest("web", `  restartPolicy: OnFailure
+  ephemeralContainers:
+  - {name: debug, image: x, `+fmt.Sprintf(say("debug"), "sleep 0.01")+`}
+  initContainers:
+  - {name: one, image: x, `+fmt.Sprintf(say("one"), "test -e "+w.path("once")+" || { touch "+w.path("once")+"; sleep 0.1; exit 3; }")+`}
+  - {name: side, image: x, restartPolicy: Always, `+fmt.Sprintf(say("side"), "exec sleep 1000")+`}
+  - {name: two, image: x, `+fmt.Sprintf(say("two"), "sleep 0.1")+`}
+  containers:
+  - {name: main, image: x, `+fmt.Sprintf(say("main"), "sleep 0.1")+`}`), "web", "Succeeded")
+	order := strings.Fields(w.read("order"))
+	if order[0] != "debug" && order[1] != "debug" { // it starts first, but nobody waits for it
+		t.Errorf("order %q", order)
+	}
+	var rest []string
+	for _, o := range order {
+		if o != "debug" {
+			rest = append(rest, o)
+		}
+	}
+	equal(t, "order", rest, []string{"one", "one", "side", "two", "main"})
+	for _, cv := range d.Containers {
+		if cv.Name == "one" && cv.Restarts != 1 {
+			t.Errorf("init container one was restarted %d times", cv.Restarts)
+		}
+	}
+	w.eventually("a pod that has ended gives its network back", func() bool {
+		entries, _ := os.ReadDir(w.path("alloc"))
+		return len(entries) == 0
+	})
+	w.stop(c, "web")
+	w.quit()
+	w.clean("after stop")
+}
+
+// An init container that fails for good makes the pod fail, and nothing else starts.
+func TestInitFails(t *testing.T) {
+	w := newWorld(t)
+	c := w.start(-1)
+	d := w.apply(c, w.manifest("web", `  restartPolicy: Never
+  initContainers:
+  - {name: bad, image: x, command: [sh, -c, "exit 9"], ENV}
+`+sleeper), "web", "Failed")
+	if d.Containers[0].ExitCode != 9 || d.Containers[1].State != "waiting" {
+		t.Errorf("containers %+v", d.Containers)
+	}
+	w.stop(c, "web")
+	w.quit()
+	w.clean("after stop")
+}
+
+// A container that ends is started again: at once, then after the back-off, which doubles up to its cap. Its dead ones
+// are cleaned up but for the newest, with their logs.
+func TestRestartsBackOff(t *testing.T) {
+	w := newWorld(t)
+	c := w.start(-1)
+	if _, err := c.Apply(context.Background(), w.manifest("web", `  containers:
+  - {name: main, image: x, command: [sh, -c, "date +%s%N >> `+w.path("starts")+`; exit 1"], ENV}`), "test"); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("five starts", func() bool { return len(strings.Fields(w.text(w.path("starts")))) >= 5 })
+	var at []time.Duration
+	for _, s := range strings.Fields(w.read("starts")) {
+		var ns int64
+		_, _ = fmt.Sscan(s, &ns)
+		at = append(at, time.Duration(ns))
+	}
+	for i, want := range []time.Duration{0, 300 * time.Millisecond, 600 * time.Millisecond, 600 * time.Millisecond} {
+		if gap := at[i+1] - at[i]; gap < want || gap > want+time.Second {
+			t.Errorf("restart %d came after %v, want %v", i+1, gap, want)
+		}
+	}
+	var d Detail
+	w.eventually("it says that it backs off", func() bool {
+		d, _ = c.Get(context.Background(), "default", "web")
+		return d.Reason == "CrashLoopBackOff" && d.State == "Running" && !d.Ready
+	})
+	if len(d.All) != 1 {
+		t.Errorf("%d containers are left, want the newest", len(d.All))
+	}
+	logs, _ := os.ReadDir(w.path("logs", "default_web_"+d.UID, "main"))
+	if len(logs) != 1 {
+		t.Errorf("%d logs are left, want 1", len(logs))
+	}
+	w.stop(c, "web")
+	w.quit()
+	w.clean("after stop")
+}
+
+// Pods go on when the runtime dies. What a container wrote and how it ended meanwhile is known afterwards.
+func TestPodsOutliveTheRuntime(t *testing.T) {
+	w := newWorld(t)
+	c := w.start(-1)
+	w.apply(c, w.manifest("web", `  restartPolicy: Never
+  containers:
+  - {name: stays, image: x, command: [sleep, "1000"], ENV}
+  - {name: ends, image: x, command: [sh, -c, "while ! test -e `+w.path("go")+`; do sleep 0.02; done; echo after; exit 7"], ENV}`), "web", "Running")
+	before, _ := c.Get(context.Background(), "default", "web")
+	w.kill()
+	w.write("go", "")
+	log := before.Containers[1].Log
+	w.eventually("the log goes on", func() bool { return strings.Contains(w.text(log), "stdout F after") })
+	c = w.start(-1)
+	var d Detail
+	w.eventually("its end is known", func() bool {
+		d, _ = c.Get(context.Background(), "default", "web")
+		return len(d.Containers) == 2 && d.Containers[1].State == "exited"
+	})
+	if d.Containers[1].ExitCode != 7 || d.Containers[0].Process != before.Containers[0].Process || d.ID != before.ID {
+		t.Errorf("before %+v\nafter %+v", before.Pod, d.Pod)
+	}
+	// Nobody sees how a container ends whose monitor was killed: the kernel kills it too, and its code is unknown.
+	monitors, err := process.Marked(container.Mark, d.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range monitors {
+		cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", m.PID))
+		if strings.Contains(string(cmd), "\x00monitor\x00") {
+			_ = m.Signal(unix.SIGKILL)
+		}
+	}
+	w.eventually("its end is unknown", func() bool {
+		d, _ = c.Get(context.Background(), "default", "web")
+		return d.Containers[0].State == "exited" && d.Containers[0].Reason == "ContainerStatusUnknown" && d.State == "Failed"
+	})
+	if d.Containers[0].Process.Alive() {
+		t.Error("the container outlived its monitor")
+	}
+	w.stop(c, "web")
+	w.quit()
+	w.clean("after stop")
+}
+
+// A sandbox whose pause process dies is replaced; the pod runs again, with a new network.
+func TestSandboxDies(t *testing.T) {
+	w := newWorld(t)
+	c := w.start(-1)
+	before := w.apply(c, w.manifest("web", sleeper), "web", "Running")
+	if err := before.Sandboxes[0].Pause.Signal(unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("it runs in another sandbox", func() bool {
+		d, err := c.Get(context.Background(), "default", "web")
+		return err == nil && d.Ready && d.ID != before.ID && d.Attempt == 1 && len(d.Sandboxes) == 1
+	})
+	w.stop(c, "web")
+	w.quit()
+	w.clean("after stop")
+}
+
+// A number that the kernel gave to another process is not ours, whatever our files say.
+func TestForeignProcessSurvives(t *testing.T) {
+	w := newWorld(t)
+	c := w.start(-1)
+	d := w.apply(c, w.manifest("web", sleeper), "web", "Running")
+	w.kill()
+	victim, ok := process.Read(os.Getpid())
+	if !ok {
+		t.Fatal("this process does not exist")
+	}
+	pause := d.Sandboxes[0].Pause
+	if err := process.WriteJSON(w.path("state/sandboxes", d.ID, "pause.json"), process.ID{PID: victim.PID, Start: victim.Start - 1}); err != nil {
+		t.Fatal(err)
+	}
+	w.empty("with a wrong process number") // this test would be dead
+	if pause.Alive() {
+		t.Error("the pause process lives")
+	}
+}
+
+// Checkpoints and sandboxes are compared: what has lost its other half is cleaned up.
+func TestLostHalves(t *testing.T) {
+	for name, lose := range map[string]func(w *world, id string) error{
+		"directory":  func(w *world, id string) error { return os.RemoveAll(w.path("state/sandboxes", id)) },
+		"record":     func(w *world, id string) error { return os.Remove(w.path("state/sandboxes", id, "config.json")) },
+		"checkpoint": func(w *world, id string) error { return os.Remove(w.path("state/checkpoints", id+".json")) },
+		"checksum": func(w *world, id string) error {
+			return os.WriteFile(w.path("state/checkpoints", id+".json"), []byte(`{"checksum":"00","data":{}}`), 0o600)
+		},
+		"desire": func(w *world, _ string) error { return os.RemoveAll(w.path("state/pods")) },
+		"cache":  func(w *world, _ string) error { return os.RemoveAll(w.path("cache/results")) },
+		"name":   func(w *world, _ string) error { return os.RemoveAll(w.path("state/names")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			c := w.start(-1)
+			d := w.apply(c, w.manifest("web", sleeper), "web", "Running")
+			w.kill()
+			if err := lose(w, d.ID); err != nil {
+				t.Fatal(err)
+			}
+			if name != "desire" {
+				c = w.start(-1)
+				w.eventually("it runs", func() bool {
+					d, err := c.Get(context.Background(), "default", "web")
+					return err == nil && d.Ready
+				})
+				w.kill()
+			}
+			w.empty("without " + name)
+		})
+	}
+}
+
+// A network that is not given back keeps the pod from going, with a clear word; --force gives it up.
+func TestStopIsRepeated(t *testing.T) {
+	w := newWorld(t)
+	c := w.start(-1)
+	w.apply(c, w.manifest("web", sleeper), "web", "Running")
+	w.write("fail-DEL-stub", "")
+	if err := c.Stop(context.Background(), "default", "web", new(time.Duration), false); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("it says why", func() bool {
+		d, err := c.Get(context.Background(), "default", "web")
+		return err == nil && d.State == "Terminating" && strings.Contains(d.Message, "stub stub refuses DEL")
+	})
+	if err := c.Stop(context.Background(), "default", "web", new(time.Duration), true); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("it is gone", func() bool {
+		_, err := c.Get(context.Background(), "default", "web")
+		return err != nil
+	})
+	w.quit()
+}
+
+// The namespace may be gone before the pod is stopped: then the plugins hear of none.
+func TestNamespaceGoneBeforeStop(t *testing.T) {
+	w := newWorld(t)
+	c := w.start(-1)
+	d := w.apply(c, w.manifest("web", sleeper), "web", "Running")
+	if err := unix.Unmount(d.Netns, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(d.Netns); err != nil {
+		t.Fatal(err)
+	}
+	w.stop(c, "web")
+	for _, call := range w.calls()[3:] {
+		if f := strings.Split(call, "\x00"); f[4] != "" {
+			t.Errorf("%s was told of namespace %q", f[1], f[4])
+		}
+	}
+	w.quit()
+	w.clean("after stop")
+}
