@@ -27,6 +27,7 @@ func TestRefusals(t *testing.T) {
 		"ptp gateway":      {Input{Conf: confOf(`{"type":"ptp","ipam":{"type":"x"}}`), IPAM: &model.Result{IPs: []model.IP{ip("10.0.0.1/24", "")}}}, model.CodeInvalidConf, []string{"10.0.0.1/24 has no gateway"}},
 		"no address":       {Input{Conf: confOf(`{"type":"bridge","ipam":{"type":"x"}}`), IPAM: &model.Result{}}, model.CodeInvalidConf, []string{"no address"}},
 		"families":         {Input{Conf: confOf(`{"type":"bridge","ipam":{"type":"x"}}`), IPAM: &model.Result{IPs: []model.IP{ip("10.0.0.1/24", "fd00::1")}}}, model.CodeInvalidConf, []string{"different families"}},
+		"own gateway":      {Input{Conf: confOf(`{"type":"ptp","ipam":{"type":"x"}}`), IPAM: &model.Result{IPs: []model.IP{ip("10.0.0.1/24", "10.0.0.1")}}}, model.CodeInvalidConf, []string{"10.0.0.1/24 is its own gateway"}},
 		"not loopback":     {Input{Conf: confOf(`{"type":"loopback"}`), Answers: exists(state.Pod, state.Link{Name: "lo", Up: state.On()}, "10.0.0.1/8")}, model.CodeInternal, []string{"10.0.0.1/8"}},
 		"ptp without ipam": {Input{Conf: confOf(`{"type":"ptp"}`)}, model.CodeInvalidConf, []string{"ipam.type is missing"}},
 		"both modes":       {Input{Conf: confOf(`{"type":"bridge","hairpinMode":true,"promiscMode":true}`)}, model.CodeInvalidConf, []string{"hairpinMode", "promiscMode"}},

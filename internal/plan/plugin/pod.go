@@ -31,6 +31,10 @@ func fromIPAM(conf model.PluginConf, result *model.Result) (addressed, error) {
 			return a, model.Faultf(model.CodeInvalidConf, "", "plugin %s: ipam: address %s and gateway %s are of different families",
 				conf.Type, ip.Address, ip.Gateway)
 		}
+		if ip.Gateway == ip.Address.Addr() {
+			return a, model.Faultf(model.CodeInvalidConf, "give the container another address, or leave the gateway out",
+				"plugin %s: ipam: address %s is its own gateway", conf.Type, ip.Address)
+		}
 		a.add(ip)
 	}
 	return a, nil
