@@ -153,9 +153,9 @@ func (v *view) hasRule(want state.Rule) bool {
 // linkLocal tells whether an address is one that the kernel makes by itself.
 func linkLocal(p netip.Prefix) bool { return p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() }
 
-// ours tells whether weft made a shared link: it is marked, or it was to be and has the MAC that was chosen for it, because
+// weftMade tells whether weft made a shared link: it is marked, or it was to be and has the MAC that was chosen for it, because
 // who made it was killed before the mark.
-func ours(want state.Link, have link.Found) bool {
+func weftMade(want state.Link, have link.Found) bool {
 	if have.Alias == "" {
 		return strings.HasPrefix(want.Alias, SharedMark) && !want.MAC.IsZero() && want.MAC == have.MAC
 	}

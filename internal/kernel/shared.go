@@ -35,7 +35,7 @@ func (s Spaces) RemoveShared(ctx context.Context, f state.Fragment) error {
 	var unused []link.Found
 	for _, l := range v.want.Links {
 		have, ok := v.links[l.Name]
-		if !ok || !l.Shared || l.Kind == "" || have.Kind != l.Kind || !ours(l, have) {
+		if !ok || !l.Shared || l.Kind == "" || have.Kind != l.Kind || !weftMade(l, have) {
 			continue
 		}
 		delete(v.links, l.Name) // named twice, taken once
