@@ -44,7 +44,7 @@ func (a *apply) run(ctx context.Context, effects []state.Effect) error {
 	if err := errors.Join(a.host.writeGlobals(), a.pod.writeGlobals()); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{a.makeLinks, a.hostSettings, a.rules, a.podBatch, a.hostBatch} {
+	for _, step := range []func(context.Context) error{a.makeLinks, a.hostSettings, a.rules, a.podBatch, a.hostBatch, a.settle} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -134,6 +134,9 @@ func (v *view) upBatch(which func(state.Link) bool) []*rtnl.Message {
 		have := v.links[l.Name]
 		if l.Up != nil && which(l) && differs(l.Up, have.Up) {
 			batch = append(batch, link.SetUp(have.Index, l.Name, *l.Up))
+			if *l.Up && l.Kind != "" {
+				v.raised = append(v.raised, l)
+			}
 		}
 	}
 	return batch
@@ -175,6 +178,9 @@ func (v *view) lastBatch(ctx context.Context, batch []*rtnl.Message) error {
 		if !v.hasRule(want) {
 			batch = append(batch, link.AddRule(want))
 		}
+	}
+	if v.name == state.Host {
+		batch = append(batch, v.heard()...)
 	}
 	return in(v.name, v.place(ctx, v.conn.rtnl.Send(ctx, batch)))
 }

@@ -346,31 +346,3 @@ func TestWatchTicks(t *testing.T) {
 	for range ticks { //nolint:revive // until it is closed
 	}
 }
-
-func BenchmarkApplyPtp(b *testing.B) {
-	host := nettest.NS(b, "host")
-	c := dial(b, host)
-	for i := range b.N {
-		b.StopTimer()
-		pod, err := netns.Anonymous()
-		if err != nil {
-			b.Fatal(err)
-		}
-		p, err := Dial(pod)
-		if err != nil {
-			b.Fatal(err)
-		}
-		s := Spaces{Host: c, Pod: p, PodNS: pod}
-		b.StartTimer()
-		if err := s.Apply(b.Context(), ptp(i%60000)); err != nil {
-			b.Fatal(err)
-		}
-		b.StopTimer()
-		if err := s.Release(b.Context(), ptp(i%60000)); err != nil {
-			b.Fatal(err)
-		}
-		_ = p.Close()
-		_ = pod.Close()
-		b.StartTimer()
-	}
-}

@@ -32,7 +32,7 @@ func (v *view) routeBatch() ([]*rtnl.Message, error) {
 				return nil, err
 			}
 			if found != nil {
-				if !ours(want, *found) {
+				if !oursRoute(want, *found) {
 					return nil, fmt.Errorf("%s: a route of protocol %d %w", want, found.Protocol, ErrForeign)
 				}
 				batch = append(batch, link.DelRoute(found.Route, found.Index))
@@ -54,7 +54,7 @@ func (v *view) routeLink(r state.Route) (int, error) {
 	return l.Index, nil
 }
 
-func ours(want state.Route, have link.FoundRoute) bool {
+func oursRoute(want state.Route, have link.FoundRoute) bool {
 	return have.Protocol == link.Normal(want).Protocol
 }
 
@@ -92,7 +92,7 @@ func (v *view) place(ctx context.Context, refused error) error {
 				settled = true
 				break
 			}
-			if !ours(want, have) {
+			if !oursRoute(want, have) {
 				errs = append(errs, fmt.Errorf("%s: a route of protocol %d %w", want, have.Protocol, ErrForeign))
 				settled = true
 				break

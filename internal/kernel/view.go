@@ -21,7 +21,9 @@ type view struct {
 	want  state.Space
 	links map[string]link.Found
 	// made are the links that this Apply has created: nothing is on them yet.
-	made   map[string]bool
+	made map[string]bool
+	// raised are the links that this Apply has brought up.
+	raised []state.Link
 	addrs  map[string][]link.FoundAddr
 	routes []link.FoundRoute
 	neighs []link.FoundNeigh

@@ -125,3 +125,21 @@ func DecodeAddr(body []byte) (FoundAddr, bool) {
 	f.Own = flags&unix.IFA_F_PERMANENT == 0 || proto >= 1 && proto <= 3 // made by the kernel: lo, router, link-local
 	return f, true
 }
+
+// ListGroups asks for the IPv6 multicast groups that a link has joined.
+func ListGroups(index int) *rtnl.Message {
+	return rtnl.New(unix.RTM_GETMULTICAST, 0, "read", rtnl.Name("multicast groups"), ifaddr(unix.AF_INET6, 0, index)).Forgiving(unix.ENODEV)
+}
+
+// DecodeGroup reads RTM_NEWMULTICAST.
+func DecodeGroup(body []byte) (group netip.Addr, index int, ok bool) {
+	if len(body) < unix.SizeofIfAddrmsg {
+		return group, 0, false
+	}
+	rtnl.Attrs(body[unix.SizeofIfAddrmsg:], func(kind uint16, data []byte) {
+		if kind == unix.IFA_MULTICAST {
+			group, ok = netip.AddrFromSlice(data)
+		}
+	})
+	return group, int(int32(binary.NativeEndian.Uint32(body[4:]))), ok
+}

@@ -63,24 +63,28 @@ func (s *Socket) Close() error {
 	return err
 }
 
-// Writes counts the requests sent by Send since the socket was opened: what tests look at to see that nothing was
-// written.
+// Writes counts the requests sent since the socket was opened that change something: what tests look at to see that
+// nothing was written.
 func (s *Socket) Writes() int { return int(s.writes.Load()) }
 
 // Send sends all requests, in as few writes as possible. The error is Refusals when the kernel refused some that do not
 // forgive the reason; the others were carried out.
 func (s *Socket) Send(ctx context.Context, batch []*Message) error {
-	s.writes.Add(int64(len(batch)))
-	return s.batch(ctx, batch, unix.NLM_F_ACK, nil)
+	for _, m := range batch {
+		if !m.asks() {
+			s.writes.Add(1)
+		}
+	}
+	return s.batch(ctx, batch, nil)
 }
 
 // Ask sends questions that have one answer each and hands them to f with their place in the batch. What is not there, as
 // far as the question forgives that, has no answer. A body is valid during the call only.
 func (s *Socket) Ask(ctx context.Context, batch []*Message, f func(i int, body []byte)) error {
-	return s.batch(ctx, batch, 0, f)
+	return s.batch(ctx, batch, f)
 }
 
-func (s *Socket) batch(ctx context.Context, batch []*Message, last uint16, f func(int, []byte)) error {
+func (s *Socket) batch(ctx context.Context, batch []*Message, f func(int, []byte)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var refused Refusals
@@ -94,8 +98,8 @@ func (s *Socket) batch(ctx context.Context, batch []*Message, last uint16, f fun
 		s.out = s.out[:0]
 		for i, m := range part {
 			flags := uint16(0)
-			if i == len(part)-1 {
-				flags = last
+			if i == len(part)-1 && !m.asks() {
+				flags = unix.NLM_F_ACK
 			}
 			s.out = m.append(s.out, first+uint32(i), flags)
 		}

@@ -119,6 +119,9 @@ func (m *Message) append(b []byte, seq uint32, flags uint16) []byte {
 	return append(b, m.body...)
 }
 
+// asks tells by its number whether a request only reads, and is answered: rtnetlink numbers NEW, DEL, GET and SET in fours.
+func (m *Message) asks() bool { return m.Type%4 == unix.RTM_GETLINK%4 }
+
 func (m *Message) forgives(errno unix.Errno) bool { return slices.Contains(m.Forgive, errno) }
 
 func (m *Message) what() string { return strings.TrimSpace(m.Verb + " " + m.About.String()) }
