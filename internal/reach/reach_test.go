@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +31,15 @@ func pairOfNodes(t *testing.T) (a, b Endpoint) {
 	}
 	set(nsA, "10.0.0.1/24", "fd00::1/64")
 	set(nsB, "10.0.0.2/24", "fd00::2/64")
+	// The kernel lets packets through once it has noticed the carrier, which can take it a second.
+	for _, ns := range []*netns.NS{nsA, nsB} {
+		for i := 0; !strings.Contains(nettest.Run(t, ns, "ip", "-br", "link", "show", "eth0"), " UP "); i++ {
+			if i > 250 {
+				t.Fatal("no carrier within 5 s")
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
 	a = Endpoint{Name: "a", NS: nsA, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}}
 	b = Endpoint{Name: "default/b", NS: nsB, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::2")}}
 	return a, b

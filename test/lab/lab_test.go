@@ -192,7 +192,8 @@ func TestNothingOutsideTheStateDirectory(t *testing.T) {
 	must(t, "lab", "up", "--from", examples, "--dir", dir)
 	must(t, "lab", "reach", "--dir", dir)
 	for _, at := range usual {
-		if left := nettest.Run(t, nil, "find", at, "-mindepth", "1"); left != "" {
+		// mount(8) itself makes /run/mount.
+		if left := nettest.Run(t, nil, "find", at, "-mindepth", "1", "-not", "-path", "/run/mount*"); left != "" {
 			t.Errorf("in %s there is\n%s", at, left)
 		}
 	}
