@@ -20,8 +20,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/sandbox/container"
@@ -31,8 +29,11 @@ import (
 // The test binary is also the runtime, its pause, its monitors and its init stages.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "sandbox" {
-		if os.Args[2] == "test-serve" {
+		switch os.Args[2] {
+		case "test-serve":
 			os.Exit(testServe())
+		case "test-greet":
+			os.Exit(testGreet())
 		}
 		code, _ := container.Hidden(os.Args[:1], os.Args[2:], os.Stderr)
 		os.Exit(code)
@@ -320,16 +321,6 @@ func (w *world) stdin(verb, plugin string) map[string]any {
 		w.t.Fatal(err)
 	}
 	return m
-}
-
-// needPIDs skips where a private /proc cannot be mounted: then containers see the node's processes.
-func needMount(t *testing.T, fstype string) {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount(fstype, dir, fstype, 0, ""); err != nil {
-		nettest.Skip(t, fmt.Sprintf("%s cannot be mounted: %v", fstype, err))
-	}
-	_ = unix.Unmount(dir, 0)
 }
 
 func equal(t *testing.T, what string, got, want []string) {

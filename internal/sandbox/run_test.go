@@ -193,7 +193,6 @@ func TestWaitsForTheNetwork(t *testing.T) {
 
 // Containers are in the pod's namespaces, and where they are private in their own.
 func TestNamespaces(t *testing.T) {
-	needMount(t, "proc")
 	w := newWorld(t)
 	c := w.start(-1)
 	d := w.apply(c, w.manifest("two", `  containers:

@@ -78,6 +78,8 @@ type Status struct {
 	ExitCode int        `json:"exitCode"`
 	Reason   string     `json:"reason,omitempty"`
 	Message  string     `json:"message,omitempty"`
+	// Warnings are what could not be set up and was done without.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Exit codes of containers whose command did not end by itself.
@@ -88,10 +90,9 @@ const (
 
 // running is state.json.
 type running struct {
-	Process process.ID `json:"process"`
-	Started time.Time  `json:"started"`
-	// Warnings are what could not be set up and was done without.
-	Warnings []string `json:"warnings,omitempty"`
+	Process  process.ID `json:"process"`
+	Started  time.Time  `json:"started"`
+	Warnings []string   `json:"warnings,omitempty"`
 }
 
 // exit is exit.json.
@@ -140,7 +141,7 @@ func Refresh(dir string, spec Spec) Status {
 	var run running
 	ran := process.ReadJSON(filepath.Join(dir, "state.json"), &run) == nil
 	if ran {
-		st.Process, st.Started = run.Process, run.Started
+		st.Process, st.Started, st.Warnings = run.Process, run.Started, run.Warnings
 	}
 	var end exit
 	switch err := process.ReadJSON(filepath.Join(dir, "exit.json"), &end); {
