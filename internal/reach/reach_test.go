@@ -31,6 +31,18 @@ func pairOfNodes(t *testing.T) (a, b Endpoint) {
 	}
 	set(nsA, "10.0.0.1/24", "fd00::1/64")
 	set(nsB, "10.0.0.2/24", "fd00::2/64")
+	// Learned neighbours would be lost where somebody else on the machine has filled the kernel's table.
+	mac := func(ns *netns.NS) string {
+		return strings.Fields(nettest.Run(t, ns, "ip", "-br", "link", "show", "eth0"))[2]
+	}
+	for _, n := range []struct {
+		ns, other *netns.NS
+		addrs     string
+	}{{nsA, nsB, "10.0.0.2 10.0.0.3 fd00::2"}, {nsB, nsA, "10.0.0.1 fd00::1"}} {
+		for _, a := range strings.Fields(n.addrs) {
+			nettest.Run(t, n.ns, "ip", "neigh", "replace", a, "lladdr", mac(n.other), "dev", "eth0", "nud", "permanent")
+		}
+	}
 	// The kernel lets packets through once it has noticed the carrier, which can take it a second.
 	for _, ns := range []*netns.NS{nsA, nsB} {
 		for i := 0; !strings.Contains(nettest.Run(t, ns, "ip", "-br", "link", "show", "eth0"), " UP "); i++ {
