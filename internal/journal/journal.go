@@ -6,7 +6,7 @@
 //
 //	DIR/TYPE/pending/NETWORK,CONTAINER,INTERFACE.json
 //	DIR/TYPE/done/…
-//	DIR/locks/…                     see Lock
+//	DIR/locks/…                     one file for each container that a call is about, and the record it is writing
 //
 // An unfinished record is always found under pending, so a call that has nothing to undo reads one small folder.
 package journal
@@ -18,7 +18,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/weft-net/weft/internal/attach"
@@ -35,12 +34,11 @@ const (
 type Journal struct {
 	dir   string // DIR/TYPE
 	locks string
-	pid   string
 }
 
 // Open opens, or makes, the journal of a plugin type below dir.
 func Open(dir, pluginType string) (*Journal, error) {
-	j := &Journal{dir: filepath.Join(dir, pluginType), locks: filepath.Join(dir, "locks"), pid: strconv.Itoa(os.Getpid())}
+	j := &Journal{dir: filepath.Join(dir, pluginType), locks: filepath.Join(dir, "locks")}
 	for _, d := range []string{filepath.Join(j.dir, pending), filepath.Join(j.dir, done), j.locks} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, unusable(dir, err)
@@ -54,7 +52,7 @@ func unusable(dir string, err error) error {
 		"journal directory %q: %w", dir, err)
 }
 
-// Put writes a record. A finished one moves to done; one that is being released moves back with nothing written, so DEL
+// Put writes a record; the caller has the container's lock. A finished one moves to done; one that is being released moves back with nothing written, so DEL
 // works on a full disk.
 func (j *Journal) Put(r attach.Record) error {
 	key := r.Key()
@@ -74,7 +72,7 @@ func (j *Journal) Put(r attach.Record) error {
 			return err
 		}
 	}
-	if err := j.write(j.path(folder, key), b); err != nil {
+	if err := j.write(j.lockPath(key.ContainerID)+draft, j.path(folder, key), b); err != nil {
 		return unusable(filepath.Dir(j.dir), err)
 	}
 	if folder == done {
@@ -91,8 +89,8 @@ func (j *Journal) checkOld(folder string, key model.AttachmentKey) error {
 	return attach.CheckStored(j.path(folder, key), b)
 }
 
-func (j *Journal) write(path string, b []byte) error {
-	tmp := path + ".tmp" + j.pid
+// write makes the file beside the container's lock and goes with it, should this process be killed before it is in place.
+func (j *Journal) write(tmp, path string, b []byte) error {
 	err := os.WriteFile(tmp, b, 0o600)
 	if err == nil {
 		err = os.Rename(tmp, path)
@@ -195,7 +193,7 @@ const hashed = "sha256-"
 // path is a record's file. Neither a network nor a container id holds a comma; what would be too long is hashed.
 func (j *Journal) path(folder string, k model.AttachmentKey) string {
 	name := k.Network + "," + k.ContainerID + "," + k.IfName
-	const most = 200 // of 255, less what write adds
+	const most = 200 // of 255
 	if len(name) > most {
 		sum := sha256.Sum256([]byte(name))
 		name = hashed + hex.EncodeToString(sum[:])

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -17,7 +18,17 @@ import (
 
 // The locks are flocks, so a killed call holds none. All plugin types share them.
 
-const gateName = "gate"
+const (
+	gateName = "gate"
+	draft    = ".tmp" // behind a lock's name: a record that is being written
+)
+
+// leave removes a lock's file, with what was left beside it, and then gives the lock back.
+func leave(f *os.File, path string) {
+	_ = os.Remove(path + draft)
+	_ = os.Remove(path)
+	_ = f.Close()
+}
 
 // Container keeps other calls for the container out until release is called.
 func (j *Journal) Container(ctx context.Context, id string) (release func(), err error) {
@@ -28,7 +39,7 @@ func (j *Journal) Container(ctx context.Context, id string) (release func(), err
 			return nil, err
 		}
 		if current(f, path) {
-			return func() { _ = os.Remove(path); _ = f.Close() }, nil
+			return func() { leave(f, path) }, nil
 		}
 		_ = f.Close()
 	}
@@ -46,7 +57,7 @@ func (j *Journal) try(path string) (release func(), ok bool) {
 		_ = f.Close()
 		return nil, false
 	}
-	return func() { _ = os.Remove(path); _ = f.Close() }, true
+	return func() { leave(f, path) }, true
 }
 
 // Together joins the calls that go side by side: all but those that are Alone.
@@ -131,7 +142,7 @@ func (j *Journal) SweepLocks() error {
 		if e.Name() == gateName {
 			continue
 		}
-		if release, ok := j.try(filepath.Join(j.locks, e.Name())); ok {
+		if release, ok := j.try(filepath.Join(j.locks, strings.TrimSuffix(e.Name(), draft))); ok {
 			release()
 		}
 	}
