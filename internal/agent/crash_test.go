@@ -28,10 +28,8 @@ func TestAgentAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.kill()
-	start := time.Now()
-	_, err := w.add(list, "c2", ns)
-	if code(err) != 11 || time.Since(start) > time.Second {
-		t.Errorf("ADD without agent: code %d after %s: %v", code(err), time.Since(start), err)
+	if _, err := w.add(list, "c2", ns); code(err) != 11 {
+		t.Errorf("ADD without agent: code %d: %v", code(err), err)
 	}
 	if err := w.cni.GetStatusNetworkList(w.ctx(), list); code(err) != 50 {
 		t.Errorf("STATUS without agent: code %d, %v", code(err), err)

@@ -5,11 +5,13 @@ package agent_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -71,11 +73,11 @@ func walk(t *testing.T, w *world, name, version string) {
 func TestVersionIsNegotiated(t *testing.T) {
 	w := newWorld(t)
 	info, err := w.cni.GetVersionInfo(w.ctx(), "weft-cni") // no agent
-	if err != nil || len(info.SupportedVersions()) != 7 {
-		t.Errorf("VERSION: %v, %v", info, err)
+	if err != nil || !slices.Equal(info.SupportedVersions(), cni.Versions()) {
+		t.Errorf("VERSION: %v, %v; want %v", info, err, cni.Versions())
 	}
 	w.start()
-	for _, version := range []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
+	for _, version := range cni.Versions() {
 		list, ns := w.list(version, w.networks()["ptp"]), nettest.NS(t, "pod")
 		r, err := w.cni.AddNetworkList(w.ctx(), list, runtimeConf("c1", ns))
 		if err != nil || r.Version() != version {

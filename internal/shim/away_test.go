@@ -94,13 +94,23 @@ func TestAgentAway(t *testing.T) {
 				if code != 0 && (r.fault.CNIVersion != "1.0.0" || !strings.Contains(r.fault.Msg, socket)) {
 					t.Errorf("%s: the error lacks version or socket: %s", verb, r.stdout)
 				}
-				if r.took > time.Second {
-					t.Errorf("%s took %s, more than a second", verb, r.took)
+				if bound := time.Second + slowness(t, bin); r.took > bound {
+					t.Errorf("%s took %s, more than %s", verb, r.took, bound)
 				}
 			}
 			checkQueue(t, socket)
 		})
 	}
+}
+
+// slowness is what a busy machine adds to any run: it is measured by runs that do nothing.
+func slowness(t *testing.T, bin string) time.Duration {
+	t.Helper()
+	var most time.Duration
+	for range 3 {
+		most = max(most, run(t, bin, "", "CNI_COMMAND=VERSION").took)
+	}
+	return 3 * most
 }
 
 // checkQueue wants exactly the one DEL of TestAgentAway in the queue.
