@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // realWorld is a world with weft's own plugins, which work on the real kernel.

@@ -33,8 +33,8 @@ func Parse(b []byte, source string) (pods []*v1.Pod, others []string, err error)
 			return nil, nil, bad("", "%s: %w", where, err)
 		}
 		switch {
-		case head.Kind == "" && head.APIVersion == "":
-			return nil, nil, bad(`begin it with "apiVersion: v1" and "kind: Pod"`, "%s: it has no kind", where)
+		case head.Kind == "" || head.APIVersion == "":
+			return nil, nil, bad(`begin it with "apiVersion: v1" and "kind: Pod"`, "%s: it has no kind, or no apiVersion", where)
 		case head.Kind == "List" || head.Kind == "PodList":
 			for _, item := range head.Items {
 				inner, err := yaml.Marshal(item)
