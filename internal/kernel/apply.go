@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weft-net/weft/internal/kernel/effect"
 	"github.com/weft-net/weft/internal/kernel/link"
@@ -155,8 +156,12 @@ func (v *view) addrBatch() []*rtnl.Message {
 		if found != nil {
 			gone = append(gone, link.DelAddr(found.Addr, index))
 		}
-		if !want.Absent {
-			batch = append(batch, link.AddAddr(want, index))
+		if want.Absent {
+			continue
+		}
+		batch = append(batch, link.AddAddr(want, index))
+		if want.Prefix.Addr().Is6() && !slices.Contains(v.fresh6, want.Link) {
+			v.fresh6 = append(v.fresh6, want.Link)
 		}
 	}
 	return append(gone, batch...)

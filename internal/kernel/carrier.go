@@ -59,8 +59,8 @@ func (a *apply) settle(ctx context.Context) error {
 		}
 	}
 	for _, v := range []*view{a.host, a.pod} {
-		for _, l := range v.raised {
-			if err := v.joined(ctx, l.Name); err != nil {
+		for _, name := range v.fresh6 {
+			if err := v.joined(ctx, name); err != nil {
 				return in(v.name, err)
 			}
 		}
@@ -68,10 +68,13 @@ func (a *apply) settle(ctx context.Context) error {
 	return nil
 }
 
-// joined waits until a link that came up hears solicitations for its planned IPv6 addresses. A plan that does not come
+// joined waits until a link that is up hears solicitations for its planned IPv6 addresses. A plan that does not come
 // true in time is no error: packets will pass a little later.
 func (v *view) joined(ctx context.Context, name string) error {
 	groups := map[netip.Addr]bool{}
+	if l := v.links[name]; l.Kind == "" || !v.isUp(name) { // lo has no groups, and a link that is down hears nothing
+		return nil
+	}
 	for _, a := range v.want.Addrs {
 		if a.Link == name && a.Prefix.Addr().Is6() && !a.Absent {
 			groups[solicited(a.Prefix.Addr())] = true
@@ -93,6 +96,17 @@ func (v *view) joined(ctx context.Context, name string) error {
 		time.Sleep(wait)
 	}
 	return nil
+}
+
+// isUp tells whether a link is up after this Apply.
+func (v *view) isUp(name string) bool {
+	for _, l := range v.want.Links {
+		if l.Name == name && l.Up != nil {
+			return *l.Up
+		}
+	}
+	up := v.links[name].Up
+	return up != nil && *up
 }
 
 // solicited is the group in which an address is asked for (RFC 4291, 2.7.1).

@@ -32,6 +32,8 @@ type Conn struct {
 	ns   *netns.NS
 	rtnl *rtnl.Socket
 	conf *sysctl.Files
+	// index chooses the index of a new link.
+	index func() int
 
 	mu  sync.Mutex
 	nft *nft.Conn
@@ -43,7 +45,7 @@ func Dial(ns *netns.NS) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{ns: ns, rtnl: s, conf: sysctl.New(ns)}, nil
+	return &Conn{ns: ns, rtnl: s, conf: sysctl.New(ns), index: newIndex}, nil
 }
 
 // Close closes the sockets.

@@ -75,15 +75,21 @@ func (a *apply) makeIn(ctx context.Context, v *view) error {
 
 // notMade tells a name that is taken from an accident after which looking again helps.
 func (v *view) notMade(ctx context.Context, err error, names []string) error {
+	raced := fmt.Errorf("%w: %w", err, errRaced)
 	switch {
-	case errors.Is(err, unix.EBUSY): // the index of another link was chosen
-		return fmt.Errorf("%w: %w", err, errRaced)
+	case errors.Is(err, unix.EBUSY): // the other end's index is another link's
+		return raced
 	case !errors.Is(err, unix.EEXIST):
 		return err
 	}
 	now, lookErr := v.conn.linksByName(ctx, names)
-	if lookErr != nil || len(now) > 0 {
-		return errors.Join(fmt.Errorf("%w: %w", err, errRaced), lookErr)
+	if lookErr != nil || len(now) > 0 { // somebody made it, or it was made beside the one that was refused
+		return errors.Join(raced, lookErr)
+	}
+	for _, name := range names {
+		if _, taken, err := v.conn.linkByIndex(ctx, v.links[name].Index); err != nil || taken {
+			return errors.Join(raced, err)
+		}
 	}
 	return fmt.Errorf("%w: other end: %w", err, ErrExists) // the name is taken where the other end goes
 }
@@ -206,9 +212,12 @@ func (s Spaces) fd(name state.SpaceName) int {
 
 // put notes a link that is about to be made, and chooses its index.
 func (v *view) put(l state.Link, master int) int {
-	f := link.Found{Index: newIndex(), MasterIndex: master, AddrGenMode: -1}
+	f := link.Found{Index: v.conn.index(), MasterIndex: master, AddrGenMode: -1}
 	f.Name, f.Kind, f.MAC, f.MTU, f.Up = l.Name, l.Kind, l.MAC, l.MTU, state.Off()
 	f.Promisc, f.AllMulti, f.Bridge = state.Off(), state.Off(), l.Bridge
+	if l.Kind == state.Bridge {
+		f.MTU = 0 // one that was given when the bridge was made does not keep it from following its ports
+	}
 	v.links[l.Name], v.made[l.Name] = f, true
 	return f.Index
 }

@@ -80,9 +80,6 @@ func (v *view) readFiles(names []string) error {
 		return nil
 	}
 	values, err := v.conn.conf.Read(names)
-	if v.values == nil {
-		v.values = values
-	}
 	maps.Copy(v.values, values)
 	return err
 }

@@ -24,6 +24,8 @@ type view struct {
 	made map[string]bool
 	// raised are the links that this Apply has brought up.
 	raised []state.Link
+	// fresh6 are the links that this Apply has given an IPv6 address.
+	fresh6 []string
 	addrs  map[string][]link.FoundAddr
 	routes []link.FoundRoute
 	neighs []link.FoundNeigh
@@ -34,7 +36,10 @@ type view struct {
 }
 
 func newView(name state.SpaceName, c *Conn, want state.Space) *view {
-	return &view{name: name, conn: c, want: want, links: map[string]link.Found{}, made: map[string]bool{}}
+	return &view{
+		name: name, conn: c, want: want,
+		links: map[string]link.Found{}, made: map[string]bool{}, values: map[string]sysctl.Value{},
+	}
 }
 
 // look reads the links that a space names.

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// scrub takes out of ip's words what the kernel chooses or changes by itself: indexes, multicast routes, and the order of
+// equals.
+func scrub(out string) string {
+	index := regexp.MustCompile(`@if\d+`)
+	var lines []string
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "multicast") || strings.Contains(line, "fe80::") || strings.Contains(line, "ff00::") {
+			continue
+		}
+		lines = append(lines, strings.TrimRight(index.ReplaceAllString(line, "@if"), " \n"))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n") + "\n"
+}
