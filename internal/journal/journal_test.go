@@ -210,7 +210,7 @@ func TestUnusableDirectory(t *testing.T) {
 	if err := errors.Join(j.Put(old), j.Delete(old.Key())); err != nil {
 		t.Errorf("releasing on a full disk: %v", err)
 	}
-	nettest.Run(t, nil, "mount", "-o", "remount,ro", dir)
+	nettest.Run(t, nil, "mount", "-o", "remount,bind,ro", dir)
 	refused("read-only", j.Put(record("n", "a", attach.Pending)))
 	_, err = j.Container(t.Context(), "a")
 	refused("read-only lock", err)

@@ -55,7 +55,9 @@ func Open(dir string) (*Ledger, error) {
 	if err != nil {
 		return nil, errors.Join(unusable(dir, err), db.Close())
 	}
-	return &Ledger{db: db, dir: dir}, nil
+	l := &Ledger{db: db, dir: dir}
+	l.keep()
+	return l, nil
 }
 
 // Close closes the file.
@@ -72,7 +74,13 @@ func (l *Ledger) Put(r attach.Record) error {
 	if err != nil {
 		return err
 	}
-	return l.update(r.Key(), func(bk *bbolt.Bucket, k []byte) error { return bk.Put(k, b) })
+	put := func() error {
+		return l.update(r.Key(), func(bk *bbolt.Bucket, k []byte) error { return bk.Put(k, b) })
+	}
+	if r.Stage == attach.Releasing {
+		return l.withReserve(put)
+	}
+	return put()
 }
 
 // Get reads one record.
@@ -112,7 +120,9 @@ func (l *Ledger) List() ([]attach.Record, error) {
 
 // Delete removes a record; one that is not there is no error, one of a newer version is.
 func (l *Ledger) Delete(key model.AttachmentKey) error {
-	return l.update(key, func(bk *bbolt.Bucket, k []byte) error { return bk.Delete(k) })
+	return l.withReserve(func() error {
+		return l.update(key, func(bk *bbolt.Bucket, k []byte) error { return bk.Delete(k) })
+	})
 }
 
 func (l *Ledger) update(key model.AttachmentKey, change func(bk *bbolt.Bucket, k []byte) error) error {

@@ -15,7 +15,7 @@ func TestAgentOnFullDisk(t *testing.T) {
 	conf := w.lists()["bridge"]
 	before := look(t, w.dirs()...)
 	dir := filepath.Join(t.TempDir(), "state")
-	small(t, dir)
+	small(t, dir, "256k")
 	a := w.start(dir)
 	var pods []*pod
 	for range 8 {
@@ -26,7 +26,7 @@ func TestAgentOnFullDisk(t *testing.T) {
 	attached := look(t, w.dirs()...)
 	_ = os.WriteFile(dir+"/filler", make([]byte, 1<<20), 0o600) // as much as there is room for
 	refused := 0
-	for range 20 {
+	for range 30 {
 		p := w.pod()
 		r, ok := a.ask(order{Verb: "ADD", ID: p.id, Netns: p.netns, Conf: conf})
 		switch {
@@ -57,7 +57,7 @@ func TestAgentOnFullDisk(t *testing.T) {
 // A state directory that cannot be written is refused at the start, by name.
 func TestAgentWithReadOnlyState(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
-	small(t, dir)
+	small(t, dir, "256k")
 	readOnly(t, dir)
 	if err := serveOrders(dir); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("%v", err)

@@ -203,7 +203,7 @@ func TestPluginParallel(t *testing.T) {
 // A journal that cannot be written refuses ADD before anything is changed; what is attached is still detached.
 func TestPluginWithoutRoomForItsJournal(t *testing.T) {
 	w := newWorld(t)
-	small(t, w.journal)
+	small(t, w.journal, "96k")
 	conf := w.conf("bridge")
 	before := look(t, w.dirs()...)
 	attached := w.pod()

@@ -11,18 +11,18 @@ import (
 )
 
 // small makes dir a file system with room for a few files.
-func small(t testing.TB, dir string) {
+func small(t testing.TB, dir, size string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	nettest.Run(t, nil, "mount", "-t", "tmpfs", "-o", "size=96k", "none", dir)
+	nettest.Run(t, nil, "mount", "-t", "tmpfs", "-o", "size="+size, "none", dir)
 	t.Cleanup(func() { nettest.Run(t, nil, "umount", "-l", dir) })
 }
 
 func readOnly(t testing.TB, dir string) {
 	t.Helper()
-	nettest.Run(t, nil, "mount", "-o", "remount,ro", dir)
+	nettest.Run(t, nil, "mount", "-o", "remount,bind,ro", dir)
 }
 
 // unique checks that no two pods have one address.
