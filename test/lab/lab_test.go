@@ -4,6 +4,7 @@ package lab_test
 
 import (
 	"maps"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -11,10 +12,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-net/weft/internal/lab"
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/reach"
 	"github.com/weft-net/weft/internal/sandbox/process"
@@ -179,6 +182,49 @@ func TestTwoLabsBesideEachOther(t *testing.T) {
 	allReach(t, b, 4*3*6)
 	must(t, "lab", "down", "--dir", b)
 	before.same(t, b)
+}
+
+// A hostPort leads from any node to the pod when the reference portmap is there to serve it.
+func TestHostPort(t *testing.T) {
+	peer := os.Getenv("WEFT_PEER_BIN_DIR")
+	if _, err := os.Stat(filepath.Join(peer, "portmap")); peer == "" || err != nil {
+		nettest.Skip(t, "WEFT_PEER_BIN_DIR names no directory with the reference portmap")
+	}
+	dir := labDir(t)
+	must(t, "lab", "up", "--nodes", "3", "--from", examples, "--dir", dir, "--cni-bin-dir", peer)
+	st := status(t, dir)
+	pod := st.Pods[slices.IndexFunc(st.Pods, func(p lab.PodStatus) bool { return p.Name == "hostport" })]
+	at := slices.IndexFunc(st.Nodes, func(n lab.NodeStatus) bool { return n.Name == pod.Node })
+	inside, err := netns.Open(pod.Netns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = inside.Close() }()
+	outside, err := netns.Open(st.Nodes[(at+1)%3].Netns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = outside.Close() }()
+	err = inside.Do(func() error {
+		l, err := net.Listen("tcp4", ":80")
+		if err == nil {
+			t.Cleanup(func() { _ = l.Close() })
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = outside.Do(func() error {
+		c, err := net.DialTimeout("tcp4", netip.AddrPortFrom(st.Nodes[at].IPs[0], 8080).String(), 3*time.Second)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	})
+	if err != nil {
+		t.Errorf("port 8080 of %s: %v", pod.Node, err)
+	}
 }
 
 // Whatever runs in a lab keeps its files in the state directory: the usual places stay empty.
