@@ -67,6 +67,11 @@ more() {
 	TXT
 }
 
+if $weft lab status --dir "$dir" -o json 2>/dev/null | grep -q '"phase": "up"'; then
+	echo "demo: one is up in $dir already, kept by KEEP=1; take it down with: $weft lab down --dir $dir" >&2
+	exit 1
+fi
+
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
