@@ -292,6 +292,36 @@ func TestTryContainerWhileHeld(t *testing.T) {
 	again()
 }
 
+// Who wants to be alone gets there, however many come one after the other.
+func TestAloneIsNotStarved(t *testing.T) {
+	j := open(t, t.TempDir())
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			time.Sleep(time.Duration(i) * 3 * time.Millisecond) // so that there is always one inside
+			for ctx.Err() == nil {
+				release, err := j.Together(ctx)
+				if err != nil {
+					return
+				}
+				time.Sleep(12 * time.Millisecond)
+				release()
+			}
+		})
+	}
+	time.Sleep(50 * time.Millisecond)
+	release, err := j.Alone(ctx)
+	if err != nil {
+		t.Error(err)
+	} else {
+		release()
+	}
+	cancel()
+	wg.Wait()
+}
+
 func BenchmarkPut(b *testing.B) {
 	j := open(b, b.TempDir())
 	for i := range b.N {

@@ -20,6 +20,7 @@ import (
 
 const (
 	gateName = "gate"
+	turnName = "turn" // whoever wants to be alone at the gate holds it; all others pass it on their way
 	draft    = ".tmp" // behind a lock's name: a record that is being written
 )
 
@@ -62,20 +63,30 @@ func (j *Journal) try(path string) (release func(), ok bool) {
 
 // Together joins the calls that go side by side: all but those that are Alone.
 func (j *Journal) Together(ctx context.Context) (release func(), err error) {
-	return j.gate(ctx, syscall.LOCK_SH)
-}
-
-// Alone waits until no other call is under way and keeps new ones out.
-func (j *Journal) Alone(ctx context.Context) (release func(), err error) {
-	return j.gate(ctx, syscall.LOCK_EX)
-}
-
-func (j *Journal) gate(ctx context.Context, how int) (func(), error) {
-	f, err := j.lock(ctx, filepath.Join(j.locks, gateName), how)
+	turn, err := j.lock(ctx, filepath.Join(j.locks, turnName), syscall.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = turn.Close() }()
+	f, err := j.lock(ctx, filepath.Join(j.locks, gateName), syscall.LOCK_SH)
 	if err != nil {
 		return nil, err
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// Alone waits until no other call is under way and keeps new ones out, from the moment that it begins to wait.
+func (j *Journal) Alone(ctx context.Context) (release func(), err error) {
+	turn, err := j.lock(ctx, filepath.Join(j.locks, turnName), syscall.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	f, err := j.lock(ctx, filepath.Join(j.locks, gateName), syscall.LOCK_EX)
+	if err != nil {
+		_ = turn.Close()
+		return nil, err
+	}
+	return func() { _ = f.Close(); _ = turn.Close() }, nil
 }
 
 // lock waits for a flock. A blocking flock cannot be given up, so it asks again and again.
@@ -139,7 +150,7 @@ func (j *Journal) SweepLocks() error {
 		return unusable(filepath.Dir(j.locks), err)
 	}
 	for _, e := range entries {
-		if e.Name() == gateName {
+		if e.Name() == gateName || e.Name() == turnName {
 			continue
 		}
 		if release, ok := j.try(filepath.Join(j.locks, strings.TrimSuffix(e.Name(), draft))); ok {
