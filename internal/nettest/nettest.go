@@ -21,7 +21,10 @@ const inside = "WEFT_NETTEST_INSIDE"
 
 // Main runs the tests of a package in a fresh network and mount namespace, as uid 0 of a fresh user namespace when the
 // caller is not root. Use it as TestMain: os.Exit(nettest.Main(m)).
-func Main(m *testing.M) int {
+func Main(m *testing.M) int { return enter(m, 0) }
+
+// enter runs the tests in fresh namespaces, of further kinds when more asks for them.
+func enter(m *testing.M, more uintptr) int {
 	if os.Getenv(inside) != "" {
 		return m.Run()
 	}
@@ -42,6 +45,7 @@ func Main(m *testing.M) int {
 		attr.Unshareflags = syscall.CLONE_NEWNS // makes the mount tree private as well
 		attr.Cloneflags &^= syscall.CLONE_NEWNS
 	}
+	attr.Cloneflags |= more
 	cmd.SysProcAttr = attr
 	err = cmd.Run()
 	var exit *exec.ExitError

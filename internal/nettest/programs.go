@@ -8,15 +8,21 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
 const programs = "WEFT_NETTEST_PROGRAMS"
 
 // MainWithPrograms is Main for packages whose tests run weft's own programs: it builds them first, as the ordinary user
-// that the caller may be, and removes them afterwards. Programs tells where they are.
+// that the caller may be, and removes them afterwards. Programs tells where they are. The tests have a PID namespace of
+// their own too, so that no agent and no pod outlives them, however they end.
 func MainWithPrograms(m *testing.M) int {
 	if os.Getenv(inside) != "" {
+		if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
+			fmt.Fprintln(os.Stderr, "nettest: mount /proc:", err)
+			return 2
+		}
 		return m.Run()
 	}
 	dir, err := os.MkdirTemp("", "weft-programs-")
@@ -31,7 +37,7 @@ func MainWithPrograms(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "nettest: build weft:", err)
 		return 2
 	}
-	return Main(m)
+	return enter(m, syscall.CLONE_NEWPID)
 }
 
 // Programs is a directory with weft, weft-cni and weft-plugin, and cni, a CNI binary directory.
