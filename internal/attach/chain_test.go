@@ -51,6 +51,30 @@ echo '{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"'$CNI_NETNS'
 	n.clean("DEL")
 }
 
+// A plugin behind may change what was planned, and say so in its result: CHECK does not mind.
+func TestCheckAfterTuning(t *testing.T) {
+	n := newNode(t)
+	n.plugin("tuner", `[ "$CNI_COMMAND" = ADD ] || exit 0
+nsenter --net=$CNI_NETNS sh -c 'ip link set eth0 mtu 1400 address 02:00:00:00:00:07; echo 0 > /proc/sys/net/ipv4/conf/eth0/arp_notify' || exit 1
+echo "$in" | sed 's/.*"prevResult"://; s/}$//; s/,"type":.*//; s/"mac": *"[^"]*", *"name": *"eth0"/"mac":"02:00:00:00:00:07","name":"eth0"/'`)
+	id, ns := n.pod()
+	job := n.job(n.list(bridge, `{"type":"tuner"}`), id, ns)
+	result := n.add(job)
+	if mac := result.Interfaces[2].MAC; mac != "02:00:00:00:00:07" {
+		t.Fatalf("the foreign result is not the list's: %+v", result)
+	}
+	job.Prev = &result
+	if err := n.Check(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	nettest.Run(t, ns, "ip", "link", "set", "eth0", "address", "02:00:00:00:00:08")
+	wantCode(t, "CHECK after another change", n.Check(t.Context(), job), model.CodeDiffers, "02:00:00:00:00:07")
+	if err := n.Del(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	n.clean("DEL")
+}
+
 // When the last plugin fails, those before it are undone in reverse, and the failed one is asked to undo as well.
 func TestForeignPluginFails(t *testing.T) {
 	n := newNode(t)

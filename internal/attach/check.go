@@ -89,7 +89,7 @@ func (a *Attacher) checkRecord(ctx context.Context, rec Record, prev *model.Resu
 }
 
 // expected is the record's fragment, less what plugins behind the planned ones may have changed: where others follow, the
-// container's links have the MAC that the result says, and any MTU.
+// container's links have the MAC that the result says, any MTU, and any settings (tuning is such a plugin).
 func (a *Attacher) expected(rec Record, prev *model.Result) state.Fragment {
 	f := rec.Fragment()
 	others := a.cfg.Reaper == nil
@@ -111,7 +111,7 @@ func (a *Attacher) expected(rec Record, prev *model.Result) state.Fragment {
 			}
 		}
 	}
-	f.Pod.Links = links
+	f.Pod.Links, f.Pod.Sysctls = links, nil
 	return f
 }
 

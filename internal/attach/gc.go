@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/cni"
@@ -29,6 +30,7 @@ func (a *Attacher) GC(ctx context.Context, job Job, valid []model.AttachmentKey)
 	defer release()
 	keep := map[model.AttachmentKey]bool{}
 	marks := make([]string, 0, len(valid))
+	valid = slices.Clone(valid)
 	for i := range valid {
 		valid[i].Network = job.Network.Name
 		keep[valid[i]] = true
