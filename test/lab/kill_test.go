@@ -22,10 +22,13 @@ func TestKilledUp(t *testing.T) {
 	before := look(t, dir)
 	from := examples2(t)
 	args := []string{"lab", "up", "--nodes", "2", "--from", from, "--dir", dir}
-	begun := time.Now()
-	must(t, args...)
-	whole := time.Since(begun)
-	must(t, "lab", "down", "--dir", dir)
+	whole := time.Minute
+	for range 3 {
+		begun := time.Now()
+		must(t, args...)
+		whole = min(whole, time.Since(begun))
+		must(t, "lab", "down", "--dir", dir)
+	}
 
 	const rounds = 24
 	seed := uint64(time.Now().UnixNano())
