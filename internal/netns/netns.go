@@ -74,6 +74,9 @@ func (n *NS) Close() error {
 
 // ID names the namespace for as long as it lives: its inode number on nsfs.
 func (n *NS) ID() (uint64, error) {
+	if n.closed.Load() {
+		return 0, fmt.Errorf("namespace %s: %w", n.path, os.ErrClosed)
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(n.Fd(), &st); err != nil {
 		return 0, fmt.Errorf("namespace %s: %w", n.path, err)
@@ -97,6 +100,9 @@ func Same(a, b *NS) (bool, error) {
 func (n *NS) Do(f func() error) error {
 	if n == nil {
 		return f()
+	}
+	if n.closed.Load() { // its number may be another file's by now
+		return fmt.Errorf("enter namespace %s: %w", n.path, os.ErrClosed)
 	}
 	done := make(chan error, 1)
 	alone(func() {

@@ -4,10 +4,14 @@ package effect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/netns"
 )
@@ -15,8 +19,10 @@ import (
 const (
 	dadPatience = 5 * time.Second
 	dadStep     = 20 * time.Millisecond
-	tentative   = "40" // IFA_F_TENTATIVE, as if_inet6 prints flags
 )
+
+// ErrDuplicate is wrapped when duplicate address detection found that somebody else has an address.
+var ErrDuplicate = errors.New("somebody else on the link has it")
 
 // waitDAD waits until no IPv6 address of the link is tentative.
 func waitDAD(ctx context.Context, ns *netns.NS, name string) error {
@@ -38,22 +44,31 @@ func waitDAD(ctx context.Context, ns *netns.NS, name string) error {
 }
 
 func isTentative(ns *netns.NS, name string) (bool, error) {
-	busy := false
-	err := ns.Do(func() error {
-		b, err := os.ReadFile("/proc/thread-self/net/if_inet6")
-		if os.IsNotExist(err) {
-			return nil // a kernel without IPv6
-		}
-		if err != nil {
-			return fmt.Errorf("addresses of %s: %w", name, err)
-		}
-		for line := range strings.Lines(string(b)) {
-			f := strings.Fields(line)
-			if len(f) == 6 && f[5] == name && f[4] == tentative {
-				busy = true
-			}
-		}
-		return nil
+	var text []byte
+	err := ns.Do(func() (err error) {
+		text, err = os.ReadFile("/proc/thread-self/net/if_inet6")
+		return err
 	})
-	return busy, err
+	if os.IsNotExist(err) {
+		return false, nil // a kernel without IPv6
+	}
+	if err != nil {
+		return false, fmt.Errorf("addresses of %s: %w", name, err)
+	}
+	busy := false
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line) // address, index, prefix length, scope, flags, name
+		if len(f) != 6 || f[5] != name {
+			continue
+		}
+		flags, err := strconv.ParseUint(f[4], 16, 8)
+		if err != nil {
+			return false, fmt.Errorf("addresses of %s: %w", name, err)
+		}
+		if flags&unix.IFA_F_DADFAILED != 0 {
+			return false, fmt.Errorf("address %s of %s: %w", f[0], name, ErrDuplicate)
+		}
+		busy = busy || flags&unix.IFA_F_TENTATIVE != 0
+	}
+	return busy, nil
 }

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sysctl
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+
+// TestReadAgain: a file that stays open tells what is, not what was.
+func TestReadAgain(t *testing.T) {
+	ns := nettest.NS(t, "ns")
+	f := New(ns)
+	defer f.Close()
+	const name = "net/ipv4/ip_forward"
+	for _, value := range []string{"1", "0", "1"} {
+		if err := f.Write([]Pair{{name, value}}); err != nil {
+			t.Fatal(err)
+		}
+		if have, err := f.Read([]string{name}); err != nil || have[name].Text != value {
+			t.Errorf("read %v (%v), want %s", have, err, value)
+		}
+		other := map[string]string{"0": "1", "1": "0"}[value]
+		nettest.Run(t, ns, "sysctl", "-qw", "net.ipv4.ip_forward="+other)
+		if have, err := f.Read([]string{name}); err != nil || have[name].Text != other {
+			t.Errorf("after somebody else wrote: read %v (%v), want %s", have, err, other)
+		}
+	}
+	if len(f.open) != 1 {
+		t.Errorf("%d files are open, want 1", len(f.open))
+	}
+}
+
+// TestLinksAreNotKept: a link's settings go with it, and come back with another link of its name.
+func TestLinksAreNotKept(t *testing.T) {
+	ns := nettest.NS(t, "ns")
+	f := New(ns)
+	defer f.Close()
+	const name = "net/ipv4/conf/br.7/rp_filter" // a name with a dot
+	for range 2 {
+		if have, err := f.Read([]string{name}); err != nil || !have[name].Missing {
+			t.Errorf("before there is a link: %v (%v)", have, err)
+		}
+		nettest.Run(t, ns, "ip", "link", "add", "br.7", "type", "bridge")
+		if err := f.Write([]Pair{{name, "2"}}); err != nil {
+			t.Fatal(err)
+		}
+		if have, err := f.Read([]string{name}); err != nil || have[name].Text != "2" {
+			t.Errorf("read %v (%v)", have, err)
+		}
+		nettest.Run(t, ns, "ip", "link", "del", "br.7")
+	}
+	if len(f.open) != 0 {
+		t.Errorf("files of links are kept open: %v", f.open)
+	}
+}
+
+func TestNamesOutsideAreRefused(t *testing.T) {
+	for _, name := range []string{"../../etc/passwd", "/etc/passwd", "net/../../../etc/passwd", "", "net//ipv4/ip_forward", "."} {
+		f := New(nil)
+		if err := f.Write([]Pair{{name, "x"}}); err == nil || !strings.Contains(err.Error(), "no name below") {
+			t.Errorf("write %q: %v", name, err)
+		}
+		if _, err := f.Read([]string{name}); err == nil {
+			t.Errorf("read %q succeeded", name)
+		}
+	}
+}
+
+// TestOf takes names apart; those of all links, of new ones and of no link are not about one.
+func TestOf(t *testing.T) {
+	for name, want := range map[string]Conf{
+		"net/ipv4/conf/eth0/rp_filter":        {Link: "eth0", Setting: "rp_filter"},
+		"net/ipv6/conf/a.b/disable_ipv6":      {IPv6: true, Link: "a.b", Setting: "disable_ipv6"},
+		"net/ipv4/conf/all/rp_filter":         {},
+		"net/ipv6/conf/default/disable_ipv6":  {},
+		"net/ipv4/ip_forward":                 {},
+		"net/ipv4/conf/rp_filter":             {},
+		"net/ipv4/neigh/eth0/gc_stale_time":   {},
+		"net/ipv6/conf/vethabc/addr_gen_mode": {IPv6: true, Link: "vethabc", Setting: AddrGenMode},
+	} {
+		if got, ok := Of(name); got != want || ok != (want != Conf{}) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

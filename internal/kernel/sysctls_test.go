@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/kernel/sysctl"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// settings are those that links tell by number. A wrong number would read or write another setting.
+var settings = map[string]string{
+	"ipv4": "forwarding proxy_arp accept_redirects secure_redirects send_redirects rp_filter arp_filter arp_announce arp_ignore " +
+		"arp_accept arp_notify accept_local route_localnet",
+	"ipv6": "forwarding accept_ra accept_redirects autoconf proxy_ndp disable_ipv6 accept_dad ndisc_notify keep_addr_on_down addr_gen_mode",
+}
+
+// TestNumbersOfSettings writes each setting into its file and reads it from the link, and the other way round.
+func TestNumbersOfSettings(t *testing.T) {
+	s := pair(t)
+	nettest.Run(t, s.Host.ns, "ip", "link", "add", "br.7", "type", "bridge")
+	for family, words := range settings {
+		for _, setting := range strings.Fields(words) {
+			name := "net/" + family + "/conf/br.7/" + setting
+			if c, ok := sysctl.Of(name); !ok || setting != sysctl.AddrGenMode && c.Number() < 0 {
+				t.Fatalf("%s is not known", name)
+			}
+			for _, value := range []string{"1", "0", "1"} {
+				if err := s.Host.conf.Write([]sysctl.Pair{{Name: name, Value: value}}); err != nil {
+					t.Fatal(err)
+				}
+				want := state.Sysctl{Name: name, Value: value}
+				v, err := look(t.Context(), state.Host, s.Host, state.Space{Sysctls: []state.Sysctl{want}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if have, ok := v.told(want); !ok || have != value {
+					t.Errorf("%s = %s in the file, the link tells %q (%t)", name, value, have, ok)
+				}
+			}
+			f := state.Fragment{Host: state.Space{Sysctls: []state.Sysctl{{Name: name, Value: "0"}}}}
+			mustApply(t, s, f)
+			if have, err := s.Host.conf.Read([]string{name}); err != nil || have[name].Text != "0" {
+				t.Errorf("%s: the file has %q after Apply, want 0 (%v)", name, have[name].Text, err)
+			}
+		}
+	}
+}
+
+// TestIPv6SwitchedOff: a runtime may have switched IPv6 off in a pod; an address of the plan needs it.
+func TestIPv6SwitchedOff(t *testing.T) {
+	s := pair(t)
+	nettest.Run(t, s.Pod.ns, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+	mustApply(t, s, ptp(1))
+	nettest.Run(t, s.Pod.ns, "ping", "-n", "-c1", "-W1", "fd00:1::1")
+}
+
+// TestSettingsThatAreMissing: a setting that this kernel does not have is an error, or forgiven.
+func TestSettingsThatAreMissing(t *testing.T) {
+	s := pair(t)
+	missing := state.Sysctl{Name: "net/ipv9/forward", Value: "1"}
+	f := state.Fragment{Host: state.Space{Sysctls: []state.Sysctl{missing}}}
+	if err := s.Apply(t.Context(), f); err == nil || !strings.Contains(err.Error(), missing.Name) {
+		t.Errorf("apply: %v", err)
+	}
+	f.Host.Sysctls[0].IfPresent = true
+	mustApply(t, s, f)
+	f.Host.Sysctls[0] = state.Sysctl{Name: "net/ipv4/conf/nolink/rp_filter", Value: "1"}
+	if err := s.Apply(t.Context(), f); err == nil {
+		t.Error("a setting of a link that is not there was applied")
+	}
+}
