@@ -20,37 +20,45 @@ import (
 )
 
 // fill makes the lab's store of the *.yaml files of a directory (none when from is empty): copies them, adds the nodes
-// and the pods' namespaces, gives every pod a node. It returns the pods.
-func (d Dir) fill(ctx context.Context, from string, l Layout) ([]model.Pod, error) {
+// and the pods' namespaces, gives every pod a node. It returns the pods, and the objects of kinds that weft does not know.
+func (d Dir) fill(ctx context.Context, from string, l Layout) (pods []model.Pod, others []string, err error) {
 	if err := os.MkdirAll(d.Store(), 0o755); err != nil {
-		return nil, fmt.Errorf("store: %w", err)
+		return nil, nil, fmt.Errorf("store: %w", err)
 	}
 	if err := d.copyManifests(from); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s, err := dir.Open(d.Store())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	problems, err := s.Problems()
 	if err = errors.Join(append(problems, err)...); err != nil {
-		return nil, d.asWritten(err, from)
+		return nil, nil, d.asWritten(err, from)
 	}
-	c, err := s.Cluster(ctx)
+	objects, err := s.List("")
 	if err != nil {
-		return nil, d.asWritten(err, from)
+		return nil, nil, err
 	}
-	pods, err := place(c, l)
-	if err != nil {
-		return nil, err
+	c, problems := store.Cluster(objects)
+	if err := errors.Join(problems...); err != nil {
+		return nil, nil, d.asWritten(err, from)
+	}
+	for _, o := range objects {
+		if !o.Is("Node") && !o.Is("Pod") && !o.Is("Namespace") {
+			others = append(others, o.Key.String())
+		}
+	}
+	if pods, err = place(c, l); err != nil {
+		return nil, nil, err
 	}
 	if err := runnable(s, pods); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := writeNodes(ctx, s, c, l); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return pods, writePods(ctx, s, c, pods)
+	return pods, others, writePods(ctx, s, c, pods)
 }
 
 func (d Dir) copyManifests(from string) error {

@@ -49,14 +49,18 @@ func TestStoreIsFilled(t *testing.T) {
 		"c.yaml":       podText("c", "nodeName: node1, "),
 		"d.yaml":       strings.Replace(podText("d", ""), "name: d", "name: d, namespace: far, uid: u-1", 1),
 		"node.yaml":    "apiVersion: v1\nkind: Node\nmetadata: {name: node2, labels: {disk: fast}}\n",
+		"deploy.yaml":  "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x, namespace: far}\n",
 		"other.json":   "{ this is none of ours",
 		"sub/e.yaml":   podText("e", ""),
 		".hidden.yaml": "neither: this",
 	})
 	d := Dir(t.TempDir())
-	pods, err := d.fill(context.Background(), from, testLayout(t))
+	pods, others, err := d.fill(context.Background(), from, testLayout(t))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"Deployment far/x"}, others); d != "" {
+		t.Error(d)
 	}
 	where := map[string]string{}
 	for _, p := range pods {
@@ -107,7 +111,7 @@ func TestManifestFaultsAreNamed(t *testing.T) {
 	} {
 		from := manifests(t, c.files)
 		d := Dir(t.TempDir())
-		_, err := d.fill(context.Background(), from, testLayout(t))
+		_, _, err := d.fill(context.Background(), from, testLayout(t))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %q", err, c.want)
 		}
@@ -115,7 +119,7 @@ func TestManifestFaultsAreNamed(t *testing.T) {
 			t.Errorf("%v names the lab's copy instead of the user's file", err)
 		}
 	}
-	if _, err := Dir(t.TempDir()).fill(context.Background(), "/nowhere", testLayout(t)); err == nil || !strings.Contains(err.Error(), `--from "/nowhere"`) {
+	if _, _, err := Dir(t.TempDir()).fill(context.Background(), "/nowhere", testLayout(t)); err == nil || !strings.Contains(err.Error(), `--from "/nowhere"`) {
 		t.Errorf("got %v", err)
 	}
 }

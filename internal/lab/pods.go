@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -60,8 +62,16 @@ func (u Up) runPod(ctx context.Context, s *dir.Store, p model.Pod) (sandbox.Pod,
 		return sandbox.Pod{}, err
 	}
 	runtime := u.Dir.Sandboxes(p.Node)
-	if _, err := runtime.Apply(ctx, o.Raw, "manifest"); err != nil {
+	applied, err := runtime.Apply(ctx, o.Raw, "manifest")
+	if err != nil {
 		return sandbox.Pod{}, err
+	}
+	for _, a := range applied.Pods {
+		// That no image is pulled is true of all pods; up says it once.
+		rest := slices.DeleteFunc(a.Ignored, func(s string) bool { return strings.HasPrefix(s, "image ") })
+		if len(rest) > 0 {
+			u.Say("note: pod %s/%s: not done: %s", p.Namespace, p.Name, strings.Join(rest, ", "))
+		}
 	}
 	var last sandbox.Pod
 	err = runtime.Watch(ctx, p.Namespace, p.Name, func(d *sandbox.Detail) (bool, error) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -110,9 +111,12 @@ func (u Up) make(ctx context.Context, l Layout, died context.CancelCauseFunc) er
 	if err := u.Dir.write(Marker{Phase: phaseStarting, Layout: l}); err != nil {
 		return u.Dir.unwritable(err)
 	}
-	pods, err := u.Dir.fill(ctx, u.From, l)
+	pods, others, err := u.Dir.fill(ctx, u.From, l)
 	if err != nil {
 		return err
+	}
+	if len(others) > 0 {
+		u.Say("note: kept in the store, but nothing acts on them: %s", strings.Join(others, ", "))
 	}
 	foreign, err := u.linkPlugins()
 	if err != nil {
@@ -132,7 +136,7 @@ func (u Up) make(ctx context.Context, l Layout, died context.CancelCauseFunc) er
 		return err
 	}
 	if len(pods) > 0 {
-		u.Say("running %d pods", len(pods))
+		u.Say("running %d pods (no images: the machine's own files are their root)", len(pods))
 	}
 	if err := u.runPods(ctx, l, pods); err != nil {
 		return err
