@@ -41,7 +41,7 @@ func build(dir string) error {
 	for name, pkg := range map[string]string{
 		"weft": "../../cmd/weft", "weft-cni": "../../cmd/weft-cni", "foreign": "./testdata/foreign",
 	} {
-		cmd := exec.Command("go", "build", "-tags", "weftsteps", "-o", filepath.Join(dir, name), pkg)
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-tags", "weftsteps", "-o", filepath.Join(dir, name), pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", name, err, out)

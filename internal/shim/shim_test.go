@@ -23,7 +23,7 @@ import (
 func build(t testing.TB) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "weft-cni")
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", bin, "github.com/weft-net/weft/cmd/weft-cni")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", bin, "github.com/weft-net/weft/cmd/weft-cni")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build weft-cni: %v\n%s", err, out)
