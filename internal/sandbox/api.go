@@ -80,11 +80,18 @@ func (s *Server) api(ctx context.Context, l net.Listener) error {
 	})
 	mux.HandleFunc("DELETE /v1/pods/{namespace}/{name}", s.delete)
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, MaxHeaderBytes: 1 << 16}
-	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
-	defer stop()
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		last, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_ = srv.Shutdown(last) // requests that are being answered are
+	})
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		stop()
 		return fmt.Errorf("socket: %w", err)
 	}
+	<-ended
 	return nil
 }
 

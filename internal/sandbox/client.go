@@ -52,16 +52,27 @@ func NewClient(stateDir string) *Client {
 
 func (c *Client) do(ctx context.Context, method, path string, q url.Values, body []byte, into any) error {
 	u := url.URL{Scheme: "http", Host: "sandbox", Path: path, RawQuery: q.Encode()}
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
+	var resp *http.Response
+	for range 5 {
+		req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		resp, err = c.http.Do(req)
+		if err == nil {
+			break
+		}
+		if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF) {
+			time.Sleep(10 * time.Millisecond) // the server is just ending; every request may be made twice
+			continue
+		}
 		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
 			return model.Faultf(model.CodeIO, "`weft sandbox run` or `weft sandbox serve` starts one", "%w for the state directory %s", ErrNoServer, c.dir)
 		}
 		return fmt.Errorf("sandbox runtime of %s: %w", c.dir, err)
+	}
+	if resp == nil {
+		return fmt.Errorf("sandbox runtime of %s: it ends, or does not answer", c.dir)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)

@@ -184,7 +184,7 @@ func (w *world) read(name string) string {
 func (w *world) start(killAt int) *Client {
 	w.t.Helper()
 	w.cmd = exec.Command(os.Args[0], "sandbox", "test-serve")
-	w.cmd.Env = append(os.Environ(), worldVar+"="+w.dir, killVar+"="+strconv.Itoa(killAt))
+	w.cmd.Env = append(os.Environ(), worldVar+"="+w.dir, "WEFT_JOURNAL_DIR="+w.path("journal"), killVar+"="+strconv.Itoa(killAt))
 	w.cmd.Stdout, w.cmd.Stderr = &w.out, &w.out
 	w.cmd.WaitDelay = time.Second
 	if err := w.cmd.Start(); err != nil {
