@@ -20,6 +20,8 @@ import (
 const (
 	// undoTime is how long the undo of a failed or given up ADD may take, whatever is left of the caller's patience.
 	undoTime = 30 * time.Second
+	// recoverTime is how long the undo of one record may take when an agent starts.
+	recoverTime = 15 * time.Second
 	// linger is how long an agent keeps a bridge or a table without owners, because the next ADD will want it.
 	linger = 500 * time.Millisecond
 )

@@ -43,20 +43,25 @@ func (a *Attacher) Recover(ctx context.Context) (Report, error) {
 			report.Kept++
 			continue
 		}
-		spaces, done := a.recordSpaces(rec)
-		take := spaces.Remove
-		if a.cfg.Reaper != nil {
-			take = spaces.Release
-		}
-		err := a.undo(ctx, rec, spaces, take)
-		done()
-		if err != nil {
+		if err := a.recoverOne(ctx, rec); err != nil {
 			report.Problems = append(report.Problems, fmt.Errorf("undo of %s: %w", rec.Key(), err))
 			continue
 		}
 		undone = append(undone, rec)
 	}
 	return report, a.bringOut(ctx, undone, &report)
+}
+
+// recoverOne undoes one record. A foreign plugin that hangs must not keep the agent from starting.
+func (a *Attacher) recoverOne(ctx context.Context, rec Record) error {
+	ctx, cancel := context.WithTimeout(ctx, recoverTime)
+	defer cancel()
+	spaces, done := a.recordSpaces(rec)
+	defer done()
+	if a.cfg.Reaper != nil {
+		return a.undo(ctx, rec, spaces, spaces.Release)
+	}
+	return a.undo(ctx, rec, spaces, spaces.Remove)
 }
 
 // bringOut waits for the dead links, takes shared objects and forgets the records.

@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/attach"
@@ -132,8 +133,32 @@ func (j *Journal) read(folder, path string) (attach.Record, bool, error) {
 
 // List reads all records. The error joins what is wrong with unreadable ones.
 func (j *Journal) List() ([]attach.Record, error) {
-	first, err1 := j.list(pending, "")
-	rest, err2 := j.list(done, "")
+	return j.both(func(string) bool { return true })
+}
+
+// Find reads the records of a container's interface, whatever their networks.
+func (j *Journal) Find(containerID, ifName string) ([]attach.Record, error) {
+	all, err := j.both(func(name string) bool {
+		return strings.HasSuffix(name, ","+containerID+","+ifName+suffix) || strings.HasPrefix(name, hashed)
+	})
+	return slices.DeleteFunc(all, func(r attach.Record) bool {
+		return r.Request.ContainerID != containerID || r.Request.IfName != ifName
+	}), err
+}
+
+// Unfinished reads the records of a network that no call has finished: of calls under way, and of killed ones. An empty
+// network is any.
+func (j *Journal) Unfinished(network string) ([]attach.Record, error) {
+	all, err := j.list(pending, func(name string) bool {
+		return network == "" || strings.HasPrefix(name, network+",") || strings.HasPrefix(name, hashed)
+	})
+	return slices.DeleteFunc(all, func(r attach.Record) bool { return network != "" && r.Request.Network != network }), err
+}
+
+// both reads both folders. What is in both is unfinished.
+func (j *Journal) both(maybe func(name string) bool) ([]attach.Record, error) {
+	first, err1 := j.list(pending, maybe)
+	rest, err2 := j.list(done, maybe)
 	seen := map[model.AttachmentKey]bool{}
 	for _, r := range first {
 		seen[r.Key()] = true
@@ -146,12 +171,8 @@ func (j *Journal) List() ([]attach.Record, error) {
 	return first, errors.Join(err1, err2)
 }
 
-// Unfinished reads the records of a network that no call has finished: of calls under way, and of killed ones.
-func (j *Journal) Unfinished(network string) ([]attach.Record, error) {
-	return j.list(pending, network)
-}
-
-func (j *Journal) list(folder, network string) ([]attach.Record, error) {
+// list reads the records of a folder whose file name may be the right one.
+func (j *Journal) list(folder string, maybe func(name string) bool) ([]attach.Record, error) {
 	entries, err := os.ReadDir(filepath.Join(j.dir, folder))
 	if err != nil {
 		return nil, unusable(filepath.Dir(j.dir), err)
@@ -159,14 +180,14 @@ func (j *Journal) list(folder, network string) ([]attach.Record, error) {
 	var out []attach.Record
 	var bad []error
 	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), suffix) || network != "" && !mayBe(e.Name(), network) {
+		if !strings.HasSuffix(e.Name(), suffix) || !maybe(e.Name()) {
 			continue
 		}
 		r, found, err := j.read(folder, filepath.Join(j.dir, folder, e.Name()))
 		if err != nil {
 			bad = append(bad, err)
 		}
-		if found && (network == "" || r.Request.Network == network) {
+		if found {
 			out = append(out, r)
 		}
 	}
@@ -199,8 +220,4 @@ func (j *Journal) path(folder string, k model.AttachmentKey) string {
 		name = hashed + hex.EncodeToString(sum[:])
 	}
 	return filepath.Join(j.dir, folder, name+suffix)
-}
-
-func mayBe(name, network string) bool {
-	return strings.HasPrefix(name, network+",") || strings.HasPrefix(name, hashed)
 }

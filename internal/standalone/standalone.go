@@ -62,15 +62,14 @@ func Main(ctx context.Context, env Env) int {
 		return fail(env, "", model.Faultf(model.CodeIO, "", "standard input: %w", err))
 	}
 	call, err := cni.ParseCall(env.Getenv, stdin)
-	if err != nil {
-		return fail(env, call.Request.CNIVersion, err)
-	}
 	var out []byte
 	switch {
+	// An environment that was good and a configuration that was not: a DEL does what it can.
+	case planners[name] != nil && (err == nil && call.Command != cni.Version || call.Command == cni.Del && call.Conf != nil):
+		out, err = interfacePlugin{env: env, typ: name, planners: planners, allocators: allocators}.do(ctx, call, err)
+	case err != nil:
 	case call.Command == cni.Version:
 		out = cni.VersionReply()
-	case planners[name] != nil:
-		out, err = interfacePlugin{env: env, typ: name, planners: planners, allocators: allocators}.do(ctx, call)
 	default:
 		out, err = ipamPlugin{allocators[name]}.do(ctx, call)
 	}

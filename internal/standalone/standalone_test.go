@@ -214,6 +214,36 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
+// DEL needs no configuration that is as it was, nor any at all, when the attachment is recorded.
+func TestDelWithAnotherConfiguration(t *testing.T) {
+	good := conf("1.0.0", "bridge", bridged)
+	for name, c := range map[string]string{
+		"other addresses": strings.Replace(good, `"dataDir":"DATA"`, `"dataDir":"/nowhere"`, 1),
+		"other options":   conf("1.1.0", "bridge", `,"bridge":"elsewhere","vlan":7`),
+		"other name":      strings.Replace(good, `"name":"n"`, `"name":"renamed"`, 1),
+		"no name":         strings.Replace(good, `"name":"n",`, "", 1),
+		"empty":           "",
+		"no JSON":         "nonsense",
+	} {
+		h := newHost(t)
+		ns := nettest.NS(t, "c1")
+		h.must("bridge", "ADD", good, ns)
+		h.must("bridge", "DEL", c, ns)
+		if left, _ := filepath.Glob(h.data + "/*/1*"); len(left) > 0 {
+			t.Errorf("%s: addresses: %v", name, left)
+		}
+		if out, err := nettest.Try(ns, "ip", "link", "show", "eth0"); err == nil {
+			t.Errorf("%s: eth0 is there after DEL: %s", name, out)
+		}
+		if left, _ := filepath.Glob(h.journal + "/*/*/*.json"); len(left) > 0 {
+			t.Errorf("%s: records: %v", name, left)
+		}
+	}
+	if a := newHost(t).call("bridge", "DEL", "", nil); a.code() != 6 {
+		t.Errorf("nothing recorded and no configuration: %s", a.stdout)
+	}
+}
+
 func TestIPAMPlugins(t *testing.T) {
 	h := newHost(t)
 	ns := nettest.NS(t, "c1")
