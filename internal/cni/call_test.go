@@ -74,7 +74,7 @@ func TestBadCalls(t *testing.T) {
 		"args bool":      {env: append(base, "CNI_ARGS=IgnoreUnknown=maybe"), code: 4, want: []string{"IgnoreUnknown", "maybe"}},
 		"empty":          {env: base, conf: " ", code: 6, want: []string{"empty"}},
 		"syntax":         {env: base, conf: "{\n \"name\": net}", code: 6, want: []string{"line 2 column 11"}},
-		"array":          {env: base, conf: "[]", code: 6, want: []string{"array"}},
+		"array":          {env: base, conf: "[]", code: 6, want: []string{"it is array, want object"}},
 		"null":           {env: base, conf: "null", code: 6, want: []string{"null"}},
 		"name type":      {env: base, conf: `{"name":1}`, code: 6, want: []string{"name is number, want string"}},
 		"no name":        {env: base, conf: `{"cniVersion":"1.0.0"}`, code: 7, want: []string{"name is missing"}},

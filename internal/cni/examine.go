@@ -12,6 +12,14 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
+// ShimType is the plugin that hands its calls to the agent.
+const ShimType = "weft-cni"
+
+// NestedShim is the error for a list that the agent would hand to itself, and wait for.
+func NestedShim() error {
+	return model.Faultf(model.CodeInvalidConf, "put its delegates here instead", "plugin %q stands in its own delegates", ShimType)
+}
+
 // Report is all that can be said about a configuration without using it.
 type Report struct {
 	Network    string    `json:"network,omitempty"`
@@ -72,7 +80,11 @@ func (r *Report) validate(prefix string, n model.Network, planners map[string]pl
 	}
 	for i, p := range derived.Plugins {
 		where := fmt.Sprintf("%splugins[%d] %s", prefix, i, p.Type)
-		if p.Type == "weft-cni" {
+		if p.Type == ShimType {
+			if prefix != "" {
+				r.problem(where, NestedShim())
+				continue
+			}
 			r.delegates(where, p, planners, ipams)
 			continue
 		}
@@ -93,10 +105,11 @@ func (r *Report) validate(prefix string, n model.Network, planners map[string]pl
 
 func (r *Report) delegates(where string, p model.PluginConf, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) {
 	var c struct {
+		Socket    string            `json:"socket"`
 		Delegates []json.RawMessage `json:"delegates"`
 	}
-	if err := json.Unmarshal(p.Raw, &c); err != nil {
-		r.problem(where, decodeFault("delegates", p.Raw, err))
+	if err := Decode("plugin", p.Raw, &c); err != nil {
+		r.problem(where, err)
 		return
 	}
 	if len(c.Delegates) == 0 {

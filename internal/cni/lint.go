@@ -83,7 +83,7 @@ func (l *linter) list(n model.Network) {
 
 func (l *linter) plugin(where string, p model.PluginConf) {
 	l.reserved(where, p)
-	if p.Type == "weft-cni" {
+	if p.Type == ShimType {
 		l.unknown(where, shimSchema(), p.Raw)
 		l.delegates(where, p)
 		return

@@ -67,13 +67,17 @@ func TestLint(t *testing.T) {
 func TestExamineTellsAllErrors(t *testing.T) {
 	conf := `{"cniVersion":"1.0.0","name":"n","plugins":[
 		{"type":"bridge","hairpinMode":true,"promiscMode":true,"ipam":{"type":"host-local","subnet":"10.0.0.0/31"}},
-		{"type":"weft-cni","delegates":[{"name":"d","cniVersion":"1.0.0","type":"ptp"},{"name":"e"}]}]}`
+		{"type":"weft-cni","delegates":[{"name":"d","cniVersion":"1.0.0","type":"ptp"},{"name":"e"},
+			{"name":"f","cniVersion":"1.0.0","type":"weft-cni","delegates":[{"type":"ptp"}]}]},
+		{"type":"weft-cni","socket":5}]}`
 	r := Examine([]byte(conf), plugin.Builtin(), allocators())
 	want := []string{
 		"plugins[0] bridge: plugin bridge: hairpinMode true and promiscMode true exclude each other",
 		"plugins[0] bridge: ipam.subnet 10.0.0.0/31 is too small to allocate from",
 		"plugins[1] weft-cni: delegates[0]: plugins[0] ptp: plugin ptp: ipam.type is missing",
 		`plugins[1] weft-cni: delegates[1]: network "e": no plugins`,
+		`plugins[1] weft-cni: delegates[2]: plugins[0] weft-cni: plugin "weft-cni" stands in its own delegates`,
+		"plugins[2] weft-cni: plugin: socket is number, want string",
 	}
 	for i, w := range want {
 		if i >= len(r.Errors) || !strings.HasPrefix(r.Errors[i].String(), w) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -39,9 +40,28 @@ func decodeFault(what string, b []byte, err error) error {
 		line, col := place(b, syntax.Offset)
 		return model.Faultf(model.CodeDecode, "", "%s: line %d column %d: %w", what, line, col, err)
 	case errors.As(err, &typ):
-		return model.Faultf(model.CodeDecode, "", "%s: %s is %s, want %s", what, fieldName(typ.Field), typ.Value, typ.Type)
+		return model.Faultf(model.CodeDecode, "", "%s: %s is %s, want %s", what, fieldName(typ.Field), typ.Value, kindOf(typ.Type))
 	}
 	return model.Faultf(model.CodeDecode, "", "%s: %w", what, err)
+}
+
+// Decode reads a document and says in words of JSON what is wrong with it.
+func Decode(what string, b []byte, v any) error {
+	if err := json.Unmarshal(b, v); err != nil {
+		return decodeFault(what, b, err)
+	}
+	return nil
+}
+
+// kindOf names what JSON must have for a Go type.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array:
+		return "list"
+	case reflect.Map, reflect.Struct:
+		return "object"
+	}
+	return t.String()
 }
 
 func fieldName(s string) string {
@@ -70,7 +90,7 @@ func (o object) get(what, key string, v any) error {
 			if typ.Field != "" {
 				name += "." + typ.Field
 			}
-			return model.Faultf(model.CodeDecode, "", "%s: %s is %s, want %s", what, name, typ.Value, typ.Type)
+			return model.Faultf(model.CodeDecode, "", "%s: %s is %s, want %s", what, name, typ.Value, kindOf(typ.Type))
 		}
 		return model.Faultf(model.CodeDecode, "", "%s: %s: %w", what, key, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/weft-net/weft/internal/cni"
@@ -22,7 +23,9 @@ type delegate struct {
 
 // agentConf is the agent form of a plugin's configuration.
 type agentConf struct {
-	Name      string            `json:"name"`
+	Name string `json:"name"`
+	// Socket is weft-cni's business, but it would take the default for one that it cannot read.
+	Socket    string            `json:"socket"`
 	Delegates []json.RawMessage `json:"delegates"`
 	// RuntimeConfig is what the runtime provides for the declared capabilities.
 	RuntimeConfig map[string]any `json:"runtimeConfig"`
@@ -36,8 +39,8 @@ const example = `"delegates": [{"type": "ptp", "ipam": {…}}]`
 // parseDelegates reads the networks of a call from its configuration.
 func parseDelegates(call cni.Call) ([]delegate, error) {
 	var conf agentConf
-	if err := json.Unmarshal(call.Conf, &conf); err != nil {
-		return nil, model.Faultf(model.CodeDecode, "", "network %s: %w", call.Request.Network, err)
+	if err := cni.Decode("network "+call.Request.Network, call.Conf, &conf); err != nil {
+		return nil, err
 	}
 	if len(conf.Delegates) == 0 {
 		return nil, model.Faultf(model.CodeInvalidConf, example, "network %s: delegates: missing or empty", conf.Name)
@@ -82,6 +85,9 @@ func parseDelegate(call cni.Call, conf agentConf, i int, raw json.RawMessage) (d
 	n, err := cni.ParseNetwork(raw)
 	if err != nil {
 		return delegate{}, err
+	}
+	if slices.ContainsFunc(n.Plugins, func(p model.PluginConf) bool { return p.Type == cni.ShimType }) {
+		return delegate{}, cni.NestedShim()
 	}
 	caps, args := conf.RuntimeConfig, conf.Args.CNI
 	r := call.Request

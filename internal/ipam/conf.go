@@ -21,6 +21,10 @@ func Decode(field string, raw json.RawMessage, v any) error {
 	if err == nil {
 		return nil
 	}
+	var fault *model.Fault
+	if errors.As(err, &fault) {
+		return fault
+	}
 	var typ *json.UnmarshalTypeError
 	if errors.As(err, &typ) {
 		name := strings.Trim(field+"."+typ.Field, ".")
@@ -70,17 +74,45 @@ func Arg(args [][2]string, name string) string {
 // Routes are the routes of a configuration.
 type Routes []model.Route
 
+// UnmarshalJSON says which field of which route cannot be read, and what stands there.
+func (r *Routes) UnmarshalJSON(b []byte) error {
+	var all []json.RawMessage
+	if err := json.Unmarshal(b, &all); err != nil {
+		return err
+	}
+	*r = nil
+	for i, raw := range all {
+		var words struct{ Dst, GW any }
+		var route model.Route
+		err := json.Unmarshal(raw, &route)
+		if err == nil {
+			*r = append(*r, route)
+			continue
+		}
+		_ = json.Unmarshal(raw, &words) // what can be said of it
+		if text, ok := words.Dst.(string); ok && route.Dst.UnmarshalText([]byte(text)) != nil {
+			return Invalid("a prefix, for example 10.2.0.0/16", "ipam.routes[%d].dst %q is no prefix", i, text)
+		}
+		if text, ok := words.GW.(string); ok && route.GW.UnmarshalText([]byte(text)) != nil {
+			return Invalid("an address, for example 10.1.0.1", "ipam.routes[%d].gw %q is no address", i, text)
+		}
+		return model.Faultf(model.CodeDecode, "", "ipam.routes[%d]: %w", i, err)
+	}
+	return nil
+}
+
 // Check refuses routes that the kernel would refuse.
 func (r Routes) Check() error {
 	for i, route := range r {
 		if !route.Dst.IsValid() {
-			return Invalid("", "ipam.routes[%d].dst is missing", i)
+			return Invalid("a prefix, for example 10.2.0.0/16", "ipam.routes[%d].dst is missing", i)
 		}
 		if route.Dst.Masked() != route.Dst {
 			return Invalid("write "+route.Dst.Masked().String(), "ipam.routes[%d].dst %s has host bits set", i, route.Dst)
 		}
 		if route.GW.IsValid() && route.GW.Is4() != route.Dst.Addr().Is4() {
-			return Invalid("", "ipam.routes[%d]: dst %s and gw %s are of different families", i, route.Dst, route.GW)
+			return Invalid("a route's gateway has the family of its destination",
+				"ipam.routes[%d]: dst %s and gw %s are of different families", i, route.Dst, route.GW)
 		}
 	}
 	return nil

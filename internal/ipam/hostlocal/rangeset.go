@@ -16,6 +16,8 @@ import (
 
 const exhaustedHint = "DEL attachments that are no longer there (weft cni gc), or widen the range"
 
+const apart = "an address can be given once only: move or shorten one of the two"
+
 // rangeSet is a list of ranges of one family; an attachment gets one address of it.
 type rangeSet struct {
 	name  string // where it stands in the configuration
@@ -27,7 +29,7 @@ func index(name string, i int) string { return name + "[" + strconv.Itoa(i) + "]
 func readSet(name string, conf []spanConf) (rangeSet, error) {
 	set := rangeSet{name: name}
 	if len(conf) == 0 {
-		return set, ipam.Invalid("", "%s: empty range set", name)
+		return set, ipam.Invalid(`remove it, or add {"subnet": …}`, "%s: empty range set", name)
 	}
 	for i, c := range conf {
 		where := name
@@ -43,7 +45,7 @@ func readSet(name string, conf []spanConf) (rangeSet, error) {
 		}
 		for _, o := range set.spans {
 			if s.overlaps(o) {
-				return set, ipam.Invalid("", "%s: ranges %s and %s overlap", name, o, s)
+				return set, ipam.Invalid(apart, "%s: ranges %s and %s overlap", name, o, s)
 			}
 		}
 		set.spans = append(set.spans, s)

@@ -54,7 +54,7 @@ func (a *Allocator) settings(ask ipam.Ask) (settings, error) {
 		return s, err
 	}
 	if len(o.IPAM) == 0 {
-		return s, ipam.Invalid("", "configuration: ipam is missing")
+		return s, ipam.Invalid(`add "ipam": {"type": "host-local", "ranges": [[{"subnet": …}]]}`, "configuration: ipam is missing")
 	}
 	var in inner
 	if err := ipam.Decode("ipam", o.IPAM, &in); err != nil {
@@ -103,7 +103,7 @@ func readSets(o outer, in inner) ([]rangeSet, error) {
 		}
 		for _, other := range sets {
 			if set.overlaps(other) {
-				return nil, ipam.Invalid("", "%s %s overlaps with %s %s", set.name, set, other.name, other)
+				return nil, ipam.Invalid(apart, "%s %s overlaps with %s %s", set.name, set, other.name, other)
 			}
 		}
 		if set.spans[0].start.Is4() {

@@ -49,7 +49,7 @@ func readSpan(name string, c spanConf) (span, error) {
 		return s, err
 	}
 	if s.gateway.Is4() != first.Is4() {
-		return s, ipam.Invalid("", "%s.gateway %s is not of the family of subnet %s", name, c.Gateway, c.Subnet)
+		return s, ipam.Invalid("leave it out, or use an address of the subnet", "%s.gateway %s is not of the family of subnet %s", name, c.Gateway, c.Subnet)
 	}
 	if s.start, err = optional(name+".rangeStart", c.RangeStart, first); err != nil {
 		return s, err
@@ -58,10 +58,15 @@ func readSpan(name string, c spanConf) (span, error) {
 		return s, err
 	}
 	if !s.subnet.Contains(s.start) {
-		return s, ipam.Invalid("", "%s.rangeStart %s is not in subnet %s", name, s.start, c.Subnet)
+		return s, ipam.Invalid("leave it out, or use an address of the subnet", "%s.rangeStart %s is not in subnet %s", name, s.start, c.Subnet)
 	}
 	if !s.subnet.Contains(s.end) || s.end.Less(s.start) {
-		return s, ipam.Invalid("", "%s.rangeEnd %s is not between rangeStart %s and the end of subnet %s", name, s.end, s.start, c.Subnet)
+		return s, ipam.Invalid("leave it out, or choose one there",
+			"%s.rangeEnd %s is not between rangeStart %s and the end of subnet %s", name, s.end, s.start, c.Subnet)
+	}
+	if s.start == s.end && !s.usable(s.start) {
+		return s, ipam.Invalid("widen it, or choose another gateway",
+			"%s: the only address %s of the range is the gateway's or the network's own", name, s.start)
 	}
 	return s, nil
 }
@@ -72,7 +77,7 @@ func optional(name, value string, otherwise netip.Addr) (netip.Addr, error) {
 	}
 	a, err := netip.ParseAddr(value)
 	if err != nil {
-		return a, ipam.Invalid("", "%s %q: %w", name, value, err)
+		return a, ipam.Invalid("an address, for example 10.1.0.5", "%s %q: %w", name, value, err)
 	}
 	return a.Unmap(), nil
 }
