@@ -10,6 +10,8 @@ package scripts_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -40,8 +42,21 @@ func TestScripts(t *testing.T) {
 			env.Setenv("CNI_BIN", filepath.Join(bin, "cni"))
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("LAB", filepath.Join(short, filepath.Base(env.WorkDir)[len("script-"):]))
-			env.Defer(func() { _ = os.RemoveAll(env.WorkDir) })
+			env.Defer(func() {
+				unmount(env.WorkDir) // what a script that failed has left mounted
+				_ = os.RemoveAll(env.WorkDir)
+			})
 			return nil
 		},
 	})
+}
+
+// unmount takes away what is mounted below a directory.
+func unmount(dir string) {
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], dir+"/") {
+			_ = syscall.Unmount(f[1], syscall.MNT_DETACH)
+		}
+	}
 }
