@@ -56,7 +56,7 @@ func execInPod(ctx context.Context, env Env, runtime *sandbox.Client, ns, pod, n
 	}
 	run := exec.Command(argv[0], argv[1:]...)
 	run.Stdin, run.Stdout, run.Stderr = env.Stdin, env.Stdout, env.Stderr
-	run.Env = append(os.Environ(), container.Mark+"="+d.ID)
+	run.Env = append(environOf(d, c.ID), container.Mark+"="+d.ID)
 	err = container.Exec(c.Process, run)
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -66,4 +66,18 @@ func execInPod(ctx context.Context, env Env, runtime *sandbox.Client, ns, pod, n
 		return fmt.Errorf("command %q: %w", argv[0], err)
 	}
 	return nil
+}
+
+// environOf is the environment of a container's command, with the terminal of the caller.
+func environOf(d sandbox.Detail, id string) []string {
+	var env []string
+	for _, c := range d.All {
+		if c.ID == id {
+			env = append(env, c.Env...)
+		}
+	}
+	if term, ok := os.LookupEnv("TERM"); ok {
+		env = append(env, "TERM="+term)
+	}
+	return env
 }

@@ -84,7 +84,7 @@ func (s stopFlags) stop(ctx context.Context, env Env, c *sandbox.Client, args []
 		if !s.wait {
 			continue
 		}
-		if err := awaitGone(ctx, c, p.namespace, p.name); err != nil {
+		if err := awaitGone(ctx, env, c, p.namespace, p.name); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -93,8 +93,12 @@ func (s stopFlags) stop(ctx context.Context, env Env, c *sandbox.Client, args []
 	return errors.Join(errs...)
 }
 
-func awaitGone(ctx context.Context, c *sandbox.Client, namespace, name string) error {
+func awaitGone(ctx context.Context, env Env, c *sandbox.Client, namespace, name string) error {
 	last := ""
+	slow := time.AfterFunc(2*time.Second, func() {
+		fmt.Fprintf(env.Stderr, "weft: pod %s/%s: its containers were asked to end and have their grace period; --grace 1s is shorter\n", namespace, name)
+	})
+	defer slow.Stop()
 	err := c.Watch(ctx, namespace, name, func(d *sandbox.Detail) (bool, error) {
 		if d == nil {
 			return true, nil

@@ -14,7 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/sandbox/container"
+	"github.com/weft-net/weft/internal/sandbox/pod"
 )
 
 // A pod is attached loopback first, then to the default network; what the plugins are told is what a kubelet's runtime
@@ -289,4 +291,108 @@ func TestStateDirectory(t *testing.T) {
 		t.Errorf("second runtime: %v", err)
 	}
 	w.quit()
+}
+
+// A name that a crash left behind is recovered: the stale sandbox goes, and the name is taken again.
+func TestNameConflict(t *testing.T) {
+	w := newWorld(t)
+	c := w.start(-1)
+	p, _, err := pod.Parse(w.manifest("web", sleeper), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write("state/names/default_web_"+string(p[0].UID)+"_0", "somebody\n")
+	d := w.apply(c, w.manifest("web", sleeper), "web", "Running")
+	if !strings.Contains(w.out.String(), "the name of a sandbox is taken by a stale one") {
+		t.Error("the conflict is not logged")
+	}
+	if got := w.read("state/names/default_web_" + d.UID + "_0"); got != d.ID+"\n" {
+		t.Errorf("the name belongs to %q", got)
+	}
+	w.stop(c, "web")
+	w.quit()
+	w.clean("after stop")
+}
+
+// On a full disk a pod is refused with one clear message and nothing is begun; when there is room again, it runs.
+func TestDiskFull(t *testing.T) {
+	w := newWorld(t)
+	if err := os.Mkdir(w.path("state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", w.path("state"), "tmpfs", 0, "size=64k"); err != nil {
+		nettest.Skip(t, fmt.Sprintf("tmpfs cannot be mounted: %v", err))
+	}
+	t.Cleanup(func() { _ = unix.Unmount(w.path("state"), unix.MNT_DETACH) })
+	c := w.start(-1)
+	filler, err := os.Create(w.path("state/filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = filler.Write(make([]byte, 4096))
+	}
+	_ = filler.Close()
+	_, err = c.Apply(context.Background(), w.manifest("web", sleeper), "test")
+	if err == nil || !strings.Contains(err.Error(), "no space left on device") || !strings.Contains(err.Error(), "pod default/web") {
+		t.Errorf("apply: %v", err)
+	}
+	// With room for the pod's own record and no more, its sandbox is what cannot be made.
+	if err := os.Truncate(w.path("state/filler"), fileSize(t, w.path("state/filler"))-8192); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Apply(context.Background(), w.manifest("web", sleeper), "test"); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("it says why", func() bool {
+		d, err := c.Get(context.Background(), "default", "web")
+		return err == nil && strings.Contains(d.Message, "no space left on device")
+	})
+	if err := os.Remove(w.path("state/filler")); err != nil {
+		t.Fatal(err)
+	}
+	w.await(c, "web", "Running")
+	w.stop(c, "web")
+	w.quit()
+	if err := unix.Unmount(w.path("state"), unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	w.clean("after stop")
+}
+
+func fileSize(t *testing.T, path string) int64 {
+	t.Helper()
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.Size()
+}
+
+// Many pods at once, and all of them gone again.
+func TestManyAtOnce(t *testing.T) {
+	w := newWorld(t)
+	c := w.start(-1)
+	const n = 30
+	var all []byte
+	for i := range n {
+		all = append(append(all, w.manifest(fmt.Sprintf("p%d", i), sleeper)...), "---\n"...)
+	}
+	if _, err := c.Apply(context.Background(), all, "test"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		w.await(c, fmt.Sprintf("p%d", i), "Running")
+	}
+	for i := range n {
+		if err := c.Stop(context.Background(), "default", fmt.Sprintf("p%d", i), new(time.Duration), false); err != nil {
+			t.Error(err)
+		}
+	}
+	w.eventually("all are gone", func() bool {
+		pods, err := c.List(context.Background())
+		return err == nil && len(pods) == 0
+	})
+	w.quit()
+	w.clean("after stop")
 }

@@ -158,11 +158,15 @@ func (w *worker) startContainers(ctx context.Context, p *v1.Pod, st status, acts
 		w.say("CrashLoopBackOff", waiting)
 	case acts.waitInit != "":
 		w.say("", "")
+		return earlier(after, whileInit), nil
 	default:
 		w.say("", "")
 	}
 	return after, nil
 }
+
+// whileInit is how often a pod is looked at whose init containers run: the next one need not wait for the next relist.
+const whileInit = 50 * time.Millisecond
 
 func earlier(a, b time.Duration) time.Duration {
 	if a == 0 || b < a {
