@@ -36,6 +36,11 @@ func newWorld(t testing.TB) *world {
 	// What an earlier test left is not this one's before.
 	_, _ = nettest.Try(nil, "ip", "link", "del", "wbr0")
 	_, _ = nettest.Try(nil, "nft", "flush", "ruleset")
+	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+		if out, _ := nettest.Try(nil, "ip", "-o", "link", "show", "type", "veth"); out == "" {
+			break // the kernel takes the links of a dead namespace in its own time
+		}
+	}
 	dir := t.TempDir()
 	w := &world{t: t, bin: dir + "/bin", data: dir + "/data", journal: dir + "/journal", marks: dir + "/marks", nets: dir + "/netns"}
 	for _, d := range []string{w.bin, w.data, w.marks} {
