@@ -3,6 +3,7 @@
 package cniserver
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/wire"
 )
 
 // delegate is one network of a call.
@@ -70,7 +72,7 @@ const maxDelegates = 64
 
 // outerOf is the prevResult of the call.
 func outerOf(call cni.Call) (*model.Result, error) {
-	if call.Command == cni.GC || call.Command == cni.Status {
+	if call.Command == cni.GC || call.Command == cni.Status || !bytes.Contains(call.Conf, []byte(`"prevResult"`)) {
 		return nil, nil
 	}
 	_, prev, err := cni.ParsePlugin(call.Conf)
@@ -115,31 +117,32 @@ func ifName(i int, first string) string {
 // partOf names the runtime's own call.
 func partOf(r model.Request) string { return r.Network + "/" + r.IfName }
 
-// complete fills in what a delegate leaves to the list around it: the version and, for the first one, the name.
+// complete fills in what a delegate leaves to the list around it: the version and, for the first one, the name. What is
+// filled in stands first: a key that is there after all, with a value that is no string, has the last word.
 func complete(raw json.RawMessage, name, version string, first bool) (json.RawMessage, error) {
-	var o map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &o); err != nil {
-		return nil, model.Faultf(model.CodeDecode, "a network is a JSON object", "%w", err)
+	body, ok := bytes.CutPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{"))
+	if !ok {
+		return nil, model.Faultf(model.CodeDecode, "a network is a JSON object", "%.40q is no object", string(raw))
 	}
-	if o == nil {
-		return nil, model.Faultf(model.CodeDecode, "a network is a JSON object", "null")
-	}
-	changed := false
+	head := []byte{'{'}
 	fill := func(key, value string) {
-		if _, ok := o[key]; !ok {
-			o[key], changed = json.RawMessage(strconv.Quote(value)), true
+		if _, ok := wire.Field(raw, key); !ok {
+			head = append(wire.AppendString(append(wire.AppendString(head, key), ':'), value), ',')
 		}
 	}
-	if _, ok := o["cniVersions"]; !ok {
+	if !bytes.Contains(raw, []byte(`"cniVersions"`)) {
 		fill("cniVersion", version)
 	}
 	if first {
 		fill("name", name)
 	}
-	if !changed {
+	if len(head) == 1 {
 		return raw, nil
 	}
-	return json.Marshal(o)
+	if body = bytes.TrimLeft(body, " \t\r\n"); len(body) > 0 && body[0] == '}' {
+		head = head[:len(head)-1] // the comma
+	}
+	return append(head, body...), nil
 }
 
 // podWide keeps of the runtime's capabilities those that speak of the pod; the others (addresses, ports, bandwidth) are

@@ -109,6 +109,8 @@ func TestNonsenseIsRefused(t *testing.T) {
 		"socket no string":  {conf(`"socket":5,"delegates":[{"type":"ptp"}]`), ns, vars("ADD", "c"), 6, "socket is number, want string"},
 		"itself":            {conf(`"delegates":[{"plugins":[{"type":"weft-cni","delegates":[{"type":"ptp"}]}]}]`), ns, vars("ADD", "c"), 7, `delegates[0]: plugin "weft-cni"`},
 		"null":              {conf(`"delegates":[null]`), ns, vars("ADD", "c"), 6, "delegates[0]"},
+		"empty":             {conf(`"delegates":[{}]`), ns, vars("ADD", "c"), 7, "delegates[0]"},
+		"odd name":          {conf(`"delegates":[{"name":7,"type":"ptp"}]`), ns, vars("ADD", "c"), 6, "delegates[0]"},
 		"no type":           {conf(`"delegates":[{"type":"ptp"},{"name":"m"}]`), ns, vars("ADD", "c"), 7, "delegates[1]"},
 		"no name":           {conf(`"delegates":[{"type":"ptp"},{"type":"ptp"}]`), ns, vars("ADD", "c"), 7, "delegates[1]"},
 		"future version":    {conf(`"delegates":[{"type":"ptp","cniVersion":"9.0.0"}]`), ns, vars("ADD", "c"), 1, "9.0.0"},
