@@ -129,7 +129,7 @@ func ensureServer(ctx context.Context, env Env, f *sandboxFlags, c *sandbox.Clie
 		return model.Faultf(model.CodeIO, "name another one with --state-dir, or run as root", "state directory %s is not writable: %w", dir, err)
 	}
 	if process.Locked(filepath.Join(dir, "lock")) { // somebody else starts one, or the old one is just ending
-		return awaitServer(ctx, c, nil, "")
+		return awaitServer(ctx, c, dir, nil, "")
 	}
 	if _, err := f.config(env); err != nil {
 		return err
@@ -150,7 +150,7 @@ func ensureServer(ctx context.Context, env Env, f *sandboxFlags, c *sandbox.Clie
 		dir, cmd.Process.Pid, logPath)
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	return awaitServer(ctx, c, ended, logPath)
+	return awaitServer(ctx, c, dir, ended, logPath)
 }
 
 // openServeLog opens the log of a background runtime, in a directory that is empty or a runtime's.
@@ -171,7 +171,8 @@ func openServeLog(dir, path string) (*os.File, error) {
 	return log, nil
 }
 
-func awaitServer(ctx context.Context, c *sandbox.Client, ended <-chan error, log string) error {
+// awaitServer waits until a runtime answers: the one that was started, or one that was quicker.
+func awaitServer(ctx context.Context, c *sandbox.Client, dir string, ended <-chan error, log string) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	for {
@@ -181,6 +182,9 @@ func awaitServer(ctx context.Context, c *sandbox.Client, ended <-chan error, log
 		}
 		select {
 		case <-ended:
+			if ended = nil; process.Locked(filepath.Join(dir, "lock")) {
+				continue
+			}
 			b, _ := os.ReadFile(log)
 			lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 			return fmt.Errorf("sandbox runtime ended at once: %s", strings.TrimPrefix(lines[len(lines)-1], "weft: "))

@@ -270,3 +270,48 @@ func TestNamespaceGoneBeforeStop(t *testing.T) {
 	w.quit()
 	w.clean("after stop")
 }
+
+// An ephemeral container is added to a pod that runs; it is never started again.
+func TestEphemeralIsAdded(t *testing.T) {
+	w := newWorld(t)
+	c := w.start(-1)
+	w.apply(c, w.manifest("web", sleeper), "web", "Running")
+	with := w.manifest("web", `  ephemeralContainers:
+  - {name: debug, image: x, command: [sh, -c, "echo once >> `+w.path("order")+`"], ENV}
+`+sleeper)
+	for range 2 {
+		if out, err := c.Apply(context.Background(), with, "test"); err != nil || out.Pods[0].Created {
+			t.Fatalf("%+v, %v", out, err)
+		}
+		w.eventually("it has run", func() bool {
+			d, err := c.Get(context.Background(), "default", "web")
+			return err == nil && len(d.Containers) == 2 && d.Containers[0].State == "exited" && d.Ready
+		})
+	}
+	if got := w.read("order"); got != "once\n" {
+		t.Errorf("it ran %q", got)
+	}
+	if _, err := c.Apply(context.Background(), w.manifest("web", sleeper), "test"); err == nil {
+		t.Error("an ephemeral container was taken away again")
+	}
+	w.stop(c, "web")
+	w.quit()
+	w.clean("after stop")
+}
+
+// A pod that is stopped in the middle of an ADD: the plugin may end in peace, then everything is taken back.
+func TestStopInTheMiddleOfAdd(t *testing.T) {
+	w := newWorld(t)
+	w.write("slow-ADD-stub", "0.5")
+	c := w.start(-1)
+	if _, err := c.Apply(context.Background(), w.manifest("web", sleeper), "test"); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the plugin is called", func() bool { return len(w.calls()) == 2 })
+	w.stop(c, "web")
+	equal(t, "calls", w.verbs(), []string{
+		"ADD loopback lo", "ADD stub eth0", "ADD second eth0", "DEL second eth0", "DEL stub eth0", "DEL loopback lo",
+	})
+	w.quit()
+	w.clean("after stop")
+}

@@ -49,7 +49,7 @@ func (e *Engine) tearDownPod(ctx context.Context, r Record) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := ctxFor(context.WithoutCancel(ctx))
+	ctx, cancel := ctxFor(ctx)
 	defer cancel()
 	if err := e.cfg.Net.TearDownPod(ctx, e.netPod(r), as); err != nil {
 		return err
