@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	// gather is how long the reaper waits for more dead links before it takes them: deleting a group costs the kernel's RCU
-	// wait once, whether it has one link or fifty.
-	gather = 10 * time.Millisecond
+	// quiet is how long no link must have died before the reaper takes the dead, and latest how long it waits for that:
+	// deleting a group costs the kernel's RCU wait once, whether it has one link or fifty, and while DELs come in a burst
+	// it would compete with them for the kernel's lock.
+	quiet  = 10 * time.Millisecond
+	latest = 25 * time.Millisecond
 	// again is how long it waits after the kernel refused.
 	again = 200 * time.Millisecond
 )
@@ -28,8 +30,9 @@ type Reaper struct {
 	kick chan struct{}
 
 	mu      sync.Mutex
-	asked   uint64        // how often Kick was called
+	asked   uint64        // how often Kick and Wait were called
 	done    uint64        // the last call whose links are gone
+	died    time.Time     // when Kick was called last
 	changed chan struct{} // closed when done grows
 }
 
@@ -38,8 +41,14 @@ func NewReaper(c *Conn, log *slog.Logger) *Reaper {
 	return &Reaper{conn: c, log: log, kick: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// Kick tells the reaper that links wait.
-func (r *Reaper) Kick() { r.ask() }
+// Kick tells the reaper that links wait, and that more may come.
+func (r *Reaper) Kick() {
+	now := time.Now()
+	r.mu.Lock()
+	r.died = now
+	r.mu.Unlock()
+	r.ask()
+}
 
 func (r *Reaper) ask() uint64 {
 	r.mu.Lock()
@@ -85,12 +94,25 @@ func (r *Reaper) Run(ctx context.Context) error {
 			return nil
 		case <-r.kick:
 		}
-		r.sleep(ctx, gather)
+		r.gather(ctx)
 		if err := r.reap(ctx, sock); err != nil && ctx.Err() == nil {
 			r.log.Error("dead links stay for now", "room", "kernel", "err", err)
 			r.sleep(ctx, again)
 			r.Kick()
 		}
+	}
+}
+
+// gather waits until no more links die, but not for ever.
+func (r *Reaper) gather(ctx context.Context) {
+	for end := time.Now().Add(latest); ctx.Err() == nil; {
+		r.mu.Lock()
+		wait := min(time.Until(r.died.Add(quiet)), time.Until(end))
+		r.mu.Unlock()
+		if wait <= 0 {
+			return
+		}
+		r.sleep(ctx, wait)
 	}
 }
 
