@@ -25,6 +25,8 @@ const (
 	retry = 30 * time.Second
 	// stale is the age at which a half-written entry has certainly lost its writer.
 	stale = time.Minute
+	// coarse is a time in which a directory may change twice and show one time of change.
+	coarse = 20 * time.Millisecond
 	// maxEntry bounds an entry's size.
 	maxEntry = wire.RequestHeader + wire.MaxEnv + wire.MaxConf
 )
@@ -114,7 +116,8 @@ func (q *queue) pass(ctx context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var st unix.Stat_t
-	if err := unix.Stat(q.dir, &st); err == nil {
+	q.seen = unix.Timespec{}
+	if err := unix.Stat(q.dir, &st); err == nil && time.Since(time.Unix(st.Mtim.Unix())) > coarse {
 		q.seen = st.Mtim
 	}
 	entries, err := os.ReadDir(q.dir) // sorted by name, which is by time
