@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
@@ -42,37 +44,54 @@ func (s Spaces) Release(ctx context.Context, f state.Fragment) error {
 	if err != nil {
 		return err
 	}
-	errs := []error{r.pod.removeTables(ctx)}
-	var batch []*rtnl.Message
-	for _, l := range r.links(r.pod) {
-		if r.endsInHost(l) { // its name is free at once; the reaper works in the node's namespace only
-			batch = append(batch, detach(r.pod.links[l.Name], 0)...)
-		}
+	errs := []error{
+		r.pod.removeTables(ctx), r.removeRest(ctx, r.pod, nil), in(state.Pod, r.aside(ctx)),
+		in(state.Pod, r.pod.delete(ctx, r.last(r.pod))), r.host.removeTables(ctx),
 	}
-	errs = append(errs, r.removeRest(ctx, r.pod, batch), in(state.Pod, r.pod.delete(ctx, r.last(r.pod))), r.host.removeTables(ctx))
-	batch = nil
+	var batch []*rtnl.Message
 	for _, have := range r.last(r.host) {
 		// Last of all: from here on the reaper may take it at any moment.
-		batch = append(batch, detach(have, Group)...)
+		batch = append(batch, detach(have)...)
 	}
 	return errors.Join(append(errs, r.removeRest(ctx, r.host, batch))...)
 }
 
-// detach is the requests that take a link out of everybody's way: down and without master, then under another name and
-// in the group of the dead.
-func detach(have link.Found, group uint32) []*rtnl.Message {
-	none, down := 0, link.Change{Up: state.Off()}
+// aside gives the names of the pod's ends back at once; they go with their other ends.
+func (r *removal) aside(ctx context.Context) error {
+	var batch, again []*rtnl.Message
+	for _, l := range r.links(r.pod) {
+		if !r.endsInHost(l) {
+			continue
+		}
+		have := r.pod.links[l.Name]
+		batch = append(batch, rename(have, nil))
+		again = append(again, link.SetUp(have.Index, have.Name, false).Forgiving(enodev), rename(have, nil))
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	// Taking a link down makes the kernel wait once more, and since Linux 6.2 it need not be down.
+	err := r.pod.conn.rtnl.Send(ctx, batch)
+	if errors.Is(err, unix.EBUSY) {
+		err = r.pod.conn.rtnl.Send(ctx, again)
+	}
+	return err
+}
+
+func rename(have link.Found, group *uint32) *rtnl.Message {
+	c := link.Change{Name: fmt.Sprintf("weftd%x", have.Index), Group: group}
+	return link.Set(have.Index, have.Name, c).Forgiving(enodev)
+}
+
+// detach is the requests that take a node's end out of everybody's way: down and without master, then under another name
+// and in the group of the dead.
+func detach(have link.Found) []*rtnl.Message {
+	none, group := 0, uint32(Group)
+	down := link.Change{Up: state.Off()}
 	if have.MasterIndex != 0 {
 		down.Master = &none
 	}
-	away := link.Change{Name: fmt.Sprintf("weftd%x", have.Index)}
-	if group != 0 {
-		away.Group = &group
-	}
-	return []*rtnl.Message{
-		link.Set(have.Index, have.Name, down).Forgiving(enodev),
-		link.Set(have.Index, have.Name, away).Forgiving(enodev),
-	}
+	return []*rtnl.Message{link.Set(have.Index, have.Name, down).Forgiving(enodev), rename(have, &group)}
 }
 
 // doomed looks which of the links that f names are there and ours.
