@@ -5,16 +5,40 @@
 //
 // # How Apply walks
 //
-//	host   read the links by name       make links (down, in place, with final name, MAC, MTU, peer, master), settings,
-//	                                    addresses; sysctls; nft as one transaction
-//	pod    read, settings, links up, addresses, neighbours, routes, rules        (one batch)
-//	host   links up, neighbours, routes, rules                                   (one batch, last)
+//	both   settings that are about no link
+//	host   read the links by name; make those that are missing, down, in place, with final name, MAC, MTU, peer and
+//	       master (a pair's two ends are one request)
+//	pod    read the links by name; compare the ends of pairs
+//	both   read what was there before this Apply
+//	host   alias, port attributes, per-interface settings, addresses; links that are no pair's end come up
+//	both   nft, as one transaction each
+//	pod    settings, links up, addresses, neighbours, routes, rules         (one batch)
+//	host   ends of pairs up, neighbours, routes, rules                      (one batch, last)
+//	both   wait until what came up can pass packets
 //
 // So nothing can reach a pod before its rules stand, and a pod's routes stand before its first packet. Only what the
-// fragment names is read: an Apply costs the same beside 10 and beside 1,000 other attachments.
+// fragment names is read: an Apply costs the same beside 10 and beside 1,000 other attachments. What this Apply made is
+// not read at all.
+//
+// # What is ours
+//
+// A link of a wanted name is ours when its kind is the wanted one and it bears the wanted mark (its alias); without any
+// mark, when it has the MAC that the plan chose. The two ends of a pair must know each other. A route is ours by its
+// protocol number; one of another's that has the wanted destination, metric and table is an error, and so is everything
+// else that stands in the way. A foreign thing that is exactly what is wanted is good enough, and is never removed.
 //
 // # Index and name
 //
-// Plans know links by name. Indexes of new links are chosen here, so that one batch can make a link and already speak of
-// it; the kernel refuses a taken one and another is chosen.
+// Plans know links by name. Indexes of new links are chosen here, so that both ends of a pair can be spoken of at once; the
+// kernel refuses a taken one and another is chosen.
+//
+// # Metrics
+//
+// A route without a metric has the kernel's default. A plan that puts hundreds of routes on one device gives each its own
+// metric: among equals the kernel's search is linear. Routes to containers each have a device of their own.
+//
+// # Open as long as needed
+//
+// A Conn uses its namespace's descriptor for as long as it lives. A pod's sockets cost few system calls and no thread
+// stays in a namespace: only settings that no link message carries enter it.
 package kernel

@@ -333,16 +333,46 @@ func TestObserve(t *testing.T) {
 
 func TestWatchTicks(t *testing.T) {
 	ns := nettest.NS(t, "host")
+	nettest.Run(t, ns, "ip", "link", "add", "br0", "up", "type", "bridge")
+	nettest.Run(t, ns, "ip", "addr", "add", "10.0.0.1/24", "dev", "br0")
+	time.Sleep(100 * time.Millisecond)
 	ctx, cancel := context.WithCancel(t.Context())
 	ticks, err := dial(t, ns).Watch(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	nettest.Run(t, ns, "ip", "link", "set", "lo", "up")
+	for _, change := range []string{
+		"ip link set lo up", "ip addr add 10.0.1.1/24 dev br0", "ip route add 10.9.0.0/16 dev br0", "ip -6 route add fd09::/16 dev br0",
+		"ip rule add table 77", "ip neigh add 10.0.0.2 lladdr 02:00:00:00:00:01 dev br0",
+		"sysctl -qw net.ipv4.conf.all.forwarding=1", "sysctl -qw net.ipv6.conf.all.forwarding=1", "ip link del br0",
+	} {
+		nettest.Run(t, ns, strings.Fields(change)...)
+		select {
+		case <-ticks:
+		case <-time.After(5 * time.Second):
+			t.Errorf("no tick after %s", change)
+		}
+		for quiet := false; !quiet; { // a change may have consequences
+			select {
+			case <-ticks:
+			case <-time.After(150 * time.Millisecond):
+				quiet = true
+			}
+		}
+	}
+	nettest.Run(t, ns, "ip", "link", "add", "br1", "up", "type", "bridge")
+	for quiet := false; !quiet; {
+		select {
+		case <-ticks:
+		case <-time.After(150 * time.Millisecond):
+			quiet = true
+		}
+	}
+	nettest.Run(t, ns, "ip", "neigh", "add", "10.0.0.2", "lladdr", "02:00:00:00:00:01", "dev", "br1", "nud", "stale")
 	select {
 	case <-ticks:
-	case <-time.After(5 * time.Second):
-		t.Error("no tick after a change")
+		t.Error("a tick after a neighbour that the kernel might have learned")
+	case <-time.After(200 * time.Millisecond):
 	}
 	cancel()
 	for range ticks { //nolint:revive // until it is closed

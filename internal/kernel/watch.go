@@ -10,13 +10,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
 )
 
 // settle is how long changes are gathered before a tick: a link's end is a dozen notifications.
 const settle = 30 * time.Millisecond
 
-// Watch gives a tick after every change of links, addresses, routes, neighbours set by hand, or rules in the namespace.
-// Changes that come together are one tick. The channel is closed when ctx ends.
+// Watch gives a tick after every change of links, addresses, routes, rules, neighbours set by hand or forwarding in the
+// namespace, one's own included. Changes that come together are one tick. The channel is closed when ctx ends.
 func (c *Conn) Watch(ctx context.Context) (<-chan struct{}, error) {
 	f, err := c.subscribe()
 	if err != nil {
@@ -30,9 +33,13 @@ func (c *Conn) Watch(ctx context.Context) (<-chan struct{}, error) {
 		defer stop()
 		buf := make([]byte, 64<<10)
 		for ctx.Err() == nil {
-			// ENOBUFS says that notifications were lost, which is a change as well.
-			if _, err := f.Read(buf); err != nil && !errors.Is(err, unix.ENOBUFS) {
+			n, err := f.Read(buf)
+			lost := errors.Is(err, unix.ENOBUFS) // notifications were lost, which is a change as well
+			if err != nil && !lost {
 				return
+			}
+			if !lost && !matters(buf[:n]) {
+				continue
 			}
 			drain(ctx, f, buf)
 			select {
@@ -42,6 +49,19 @@ func (c *Conn) Watch(ctx context.Context) (<-chan struct{}, error) {
 		}
 	}()
 	return ticks, nil
+}
+
+// matters tells whether a notification is about more than a neighbour that the kernel learned or forgot.
+func matters(b []byte) bool {
+	any := false
+	rtnl.Each(b, func(kind uint16, body []byte) {
+		if kind != unix.RTM_NEWNEIGH && kind != unix.RTM_DELNEIGH {
+			any = true
+		} else if n, ok := link.DecodeNeigh(body); ok {
+			any = any || n.Permanent || n.Proxy
+		}
+	})
+	return any
 }
 
 // drain reads on until nothing came for a while, at most ten times as long.
@@ -69,7 +89,7 @@ func (c *Conn) subscribe() (*os.File, error) {
 		groups := uint32(0)
 		for _, g := range []uint{
 			unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
-			unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
+			unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF,
 		} {
 			groups |= 1 << (g - 1)
 		}

@@ -17,6 +17,8 @@ import (
 const (
 	// chunk bounds the requests of one write: as many refusals fit into a socket's default buffer.
 	chunk = 128
+	// askChunk is the same for questions, whose answers are longer: a link's takes 4 KiB of the buffer.
+	askChunk = 32
 	// dumpTries bounds how often a dump that changed while it was read is asked for again.
 	dumpTries = 10
 	// bufferSize is what one read takes; the kernel makes the parts of a dump no larger.
@@ -87,12 +89,16 @@ func (s *Socket) Ask(ctx context.Context, batch []*Message, f func(i int, body [
 func (s *Socket) batch(ctx context.Context, batch []*Message, f func(int, []byte)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	most := chunk
+	if f != nil {
+		most = askChunk
+	}
 	var refused Refusals
 	for sent := 0; len(batch) > 0; {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("%s: %w", batch[0].what(), err)
 		}
-		part := batch[:min(chunk, len(batch))]
+		part := batch[:min(most, len(batch))]
 		first := s.seq + 1
 		s.seq += uint32(len(part))
 		s.out = s.out[:0]
@@ -110,7 +116,7 @@ func (s *Socket) batch(ctx context.Context, batch []*Message, f func(int, []byte
 			}
 			if a.kind != unix.NLMSG_ERROR {
 				if f != nil {
-					f(i, a.body)
+					f(sent+i, a.body)
 				}
 			} else if errno, hint := a.refusal(); errno != 0 && !part[i].forgives(errno) {
 				refused = append(refused, &Refusal{Index: sent + i, Type: part[i].Type, What: part[i].what(), Errno: errno, Hint: hint})

@@ -89,6 +89,11 @@ func split(b []byte, f func(answer)) {
 	}
 }
 
+// Each splits notifications, as they are read from a socket that has joined groups.
+func Each(b []byte, f func(kind uint16, body []byte)) {
+	split(b, func(a answer) { f(a.kind, a.body) })
+}
+
 // refusal reads the errno, 0 for an acknowledgement, and the kernel's words of an NLMSG_ERROR or NLMSG_DONE.
 func (a answer) refusal() (unix.Errno, string) {
 	if len(a.body) < 4 {

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// TestParallelLives lets many attachments of one bridge come and go at once over one Conn, as an agent has it, with the
+// reaper behind them. Nobody is in another's way, and in the end the node is as it was.
+func TestParallelLives(t *testing.T) {
+	host := nettest.NS(t, "host")
+	c := dial(t, host)
+	nettest.Run(t, host, "ip", "link", "set", "lo", "up")
+	node := Spaces{Host: c, Pod: c}
+	before := scrub(snapshot(t, node))
+	r := NewReaper(c, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	var g errgroup.Group
+	const pods, lives = 24, 4
+	for n := range pods {
+		pod := nettest.NS(t, fmt.Sprintf("pod%d", n))
+		s := Spaces{Host: c, Pod: dial(t, pod), PodNS: pod}
+		plan := []func(int) state.Fragment{ptp, port}[n%2]
+		g.Go(func() error {
+			for life := range lives {
+				f := plan(n + 1)
+				if err := s.Apply(t.Context(), f); err != nil {
+					return fmt.Errorf("life %d: %w", life, err)
+				}
+				if d, err := s.Diff(t.Context(), f); err != nil || len(d) > 0 {
+					return fmt.Errorf("life %d: %v %w", life, d, err)
+				}
+				if err := s.Release(t.Context(), f); err != nil {
+					return fmt.Errorf("life %d: %w", life, err)
+				}
+				r.Kick()
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.RemoveShared(t.Context(), port(1)); err != nil {
+		t.Fatal(err)
+	}
+	if after := scrub(snapshot(t, node)); after != before {
+		t.Errorf("the node is not as it was:\n%s\nbefore:\n%s", after, before)
+	}
+}
