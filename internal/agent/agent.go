@@ -7,7 +7,7 @@
 //
 // # Order
 //
-// Nothing is answered before what a killed agent left is undone and the queue of DELs is done. When it stops, calls in
+// Nothing is answered before what a killed agent left is undone. When it stops, calls in
 // flight are finished, then what their DELs left behind; pods stay as they are.
 package agent
 

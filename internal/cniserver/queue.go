@@ -38,6 +38,8 @@ type queue struct {
 	replay func(context.Context, wire.Request) error
 	notify *os.File // inotify
 
+	passing sync.Mutex // held for as long as the DELs of a pass take
+
 	mu   sync.Mutex
 	seen unix.Timespec // when the directory had last changed before it was last read
 }
@@ -59,9 +61,10 @@ func openQueue(dir string, log *slog.Logger, replay func(context.Context, wire.R
 
 func (q *queue) close() error { return q.notify.Close() }
 
-// run does what comes into the directory, until ctx ends.
+// run does what is in the directory and what comes into it, until ctx ends.
 func (q *queue) run(ctx context.Context) {
 	news := make(chan struct{}, 1)
+	news <- struct{}{}
 	go q.listen(ctx, news)
 	t := time.NewTicker(retry)
 	defer t.Stop()
@@ -69,7 +72,8 @@ func (q *queue) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			_ = q.notify.SetReadDeadline(time.Now())
-			<-news
+			for range news { // until listen has closed it
+			}
 			return
 		case <-news:
 		case <-t.C:
@@ -97,29 +101,53 @@ func (q *queue) listen(ctx context.Context, news chan<- struct{}) {
 	}
 }
 
-// settle does what came since the last look: an ADD must not be overtaken by the DEL of what was there before.
-func (q *queue) settle(ctx context.Context) {
-	var st unix.Stat_t
-	if unix.Stat(q.dir, &st) != nil {
-		return
-	}
+// settle does what waits for a container: an ADD must not be overtaken by the DEL of what was there before. Where nothing
+// came since the last look it is one system call, and the DELs of other containers are not waited for.
+func (q *queue) settle(ctx context.Context, containerID string) {
+	changed := q.changed()
 	q.mu.Lock()
-	same := st.Mtim == q.seen
+	same := changed != unix.Timespec{} && changed == q.seen
 	q.mu.Unlock()
-	if !same {
+	if !same && q.holds(containerID) {
 		q.pass(ctx)
 	}
 }
 
+// changed is when the directory has last changed; zero when that says nothing, because it is so young that a further
+// change might show the same time.
+func (q *queue) changed() unix.Timespec {
+	var st unix.Stat_t
+	if unix.Stat(q.dir, &st) != nil || time.Since(time.Unix(st.Mtim.Unix())) < coarse {
+		return unix.Timespec{}
+	}
+	return st.Mtim
+}
+
+// holds tells whether there is an entry of the container.
+func (q *queue) holds(containerID string) bool {
+	entries, err := os.ReadDir(q.dir)
+	if err != nil {
+		return false
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), wire.QueueSuffix) {
+			continue
+		}
+		if r, err := readEntry(filepath.Join(q.dir, e.Name())); err == nil && r.Getenv("CNI_CONTAINERID") == containerID {
+			return true
+		}
+	}
+	return false
+}
+
 // pass does every entry in the order in which they were written.
 func (q *queue) pass(ctx context.Context) {
+	q.passing.Lock()
+	defer q.passing.Unlock()
+	changed := q.changed()
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	var st unix.Stat_t
-	q.seen = unix.Timespec{}
-	if err := unix.Stat(q.dir, &st); err == nil && time.Since(time.Unix(st.Mtim.Unix())) > coarse {
-		q.seen = st.Mtim
-	}
+	q.seen = changed
+	q.mu.Unlock()
 	entries, err := os.ReadDir(q.dir) // sorted by name, which is by time
 	if err != nil {
 		q.log.Error("the queue can not be read", "dir", q.dir, "err", err)

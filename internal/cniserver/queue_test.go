@@ -56,7 +56,7 @@ func entries(t *testing.T, socket string, want int) []string {
 
 func delFrame(id string) []byte { return frameOf(oneNetwork, false, vars("DEL", id)...) }
 
-func TestQueueIsDoneBeforeCallers(t *testing.T) {
+func TestQueueIsDoneAtStart(t *testing.T) {
 	rec := &recorder{}
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	enqueue(t, socket, 2, delFrame("second"))
@@ -137,4 +137,23 @@ func TestAddIsNotOvertaken(t *testing.T) {
 			t.Fatalf("round %d: %q", i, calls)
 		}
 	}
+}
+
+func TestOthersDoNotWaitForTheQueue(t *testing.T) {
+	hang, hanging := make(chan struct{}), make(chan struct{})
+	rec := &recorder{do: func(_ context.Context, verb string, _ attach.Job) error {
+		if verb == "DEL" {
+			close(hanging)
+			<-hang
+		}
+		return nil
+	}}
+	socket, ns := serve(t, rec), nettest.NS(t, "c")
+	enqueue(t, socket, 1, delFrame("stuck"))
+	<-hanging
+	if a := ask(t, socket, oneNetwork, ns, vars("ADD", "other")...); a.exit != 0 {
+		t.Errorf("got %+v", a)
+	}
+	close(hang)
+	entries(t, socket, 0)
 }

@@ -81,12 +81,11 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Run does what the queue holds, then answers callers until ctx ends. Then it lets the calls in flight finish and gives
-// the socket up.
+// Run answers callers and does what is in the queue until ctx ends. Then it lets the calls in flight finish and gives the
+// socket up.
 func (s *Server) Run(ctx context.Context) error {
 	watch, stopWatch := context.WithCancel(context.Background())
 	var helpers sync.WaitGroup
-	s.queue.pass(ctx)
 	helpers.Go(func() { s.dog.run(watch) })
 	helpers.Go(func() { s.queue.run(ctx) })
 	for range spareWorkers {

@@ -98,7 +98,7 @@ func (s *Server) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.queue.settle(c.ctx)
+	s.queue.settle(c.ctx, call.Request.ContainerID)
 	if c.abandoned() {
 		return nil, model.Faultf(model.CodeTryAgain, "", "the caller did not wait until its turn")
 	}
