@@ -77,8 +77,10 @@ type world struct {
 	t   testing.TB
 	dir string
 	cmd *exec.Cmd
-	out bytes.Buffer
 }
+
+// out is what the runtimes said.
+func (w *world) out() string { return w.text(w.path("runtime.log")) }
 
 func (w *world) path(elem ...string) string {
 	return filepath.Join(append([]string{w.dir}, elem...)...)
@@ -152,8 +154,11 @@ func newWorld(t testing.TB) *world {
 		for _, e := range entries {
 			_ = netns.Remove(w.path("state/netns", e.Name()))
 		}
+		if strings.Contains(w.out(), "DATA RACE") { // with go test -race
+			t.Error("the runtime has a data race")
+		}
 		if t.Failed() {
-			t.Logf("runtime:\n%s", tail(w.out.String(), 60))
+			t.Logf("runtime:\n%s", tail(w.out(), 60))
 		}
 	})
 	return w
@@ -185,8 +190,12 @@ func (w *world) start(killAt int) *Client {
 	w.t.Helper()
 	w.cmd = exec.Command(os.Args[0], "sandbox", "test-serve")
 	w.cmd.Env = append(os.Environ(), worldVar+"="+w.dir, "WEFT_JOURNAL_DIR="+w.path("journal"), killVar+"="+strconv.Itoa(killAt))
-	w.cmd.Stdout, w.cmd.Stderr = &w.out, &w.out
-	w.cmd.WaitDelay = time.Second
+	out, err := os.OpenFile(w.path("runtime.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = out.Close() }()
+	w.cmd.Stdout, w.cmd.Stderr = out, out
 	if err := w.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -226,7 +235,7 @@ func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			w.t.Fatalf("never: %s\nruntime:\n%s", what, tail(w.out.String(), 40))
+			w.t.Fatalf("never: %s\nruntime:\n%s", what, tail(w.out(), 40))
 		}
 	}
 }
@@ -302,7 +311,7 @@ func (w *world) clean(when string) {
 // calls are the lines that the stub plugins wrote.
 func (w *world) calls() []string {
 	b, _ := os.ReadFile(w.path("calls"))
-	return strings.Fields(strings.ReplaceAll(strings.TrimSpace(string(b)), " ", "\x00"))
+	return strings.Fields(strings.ReplaceAll(string(b), " ", "\x00"))
 }
 
 // verbs are the calls as "VERB plugin interface".

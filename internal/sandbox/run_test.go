@@ -264,7 +264,7 @@ func TestPodsDirectory(t *testing.T) {
 		pods, err := c.List(context.Background())
 		return err == nil && len(pods) == 0
 	})
-	if !strings.Contains(w.out.String(), "metadata.name is missing") {
+	if !strings.Contains(w.out(), "metadata.name is missing") {
 		t.Error("the bad manifest is not named in the log")
 	}
 	w.quit()
@@ -303,7 +303,7 @@ func TestNameConflict(t *testing.T) {
 	}
 	w.write("state/names/default_web_"+string(p[0].UID)+"_0", "somebody\n")
 	d := w.apply(c, w.manifest("web", sleeper), "web", "Running")
-	if !strings.Contains(w.out.String(), "the name of a sandbox is taken by a stale one") {
+	if !strings.Contains(w.out(), "the name of a sandbox is taken by a stale one") {
 		t.Error("the conflict is not logged")
 	}
 	if got := w.read("state/names/default_web_" + d.UID + "_0"); got != d.ID+"\n" {
