@@ -61,21 +61,26 @@ func anyMark(mark string, marks []string) bool {
 func (a *Attacher) gcRecords(ctx context.Context, network string, keep map[model.AttachmentKey]bool) error {
 	records, err := a.cfg.Memory.List()
 	errs := []error{err}
+	var undone []Record
 	for _, rec := range records {
 		if rec.Request.Network != network || keep[rec.Key()] && rec.Stage == Done && rec.Boot == a.cfg.Boot {
 			continue
 		}
+		if rec.Stage == Done {
+			rec.Stage = Releasing // its shared objects have one owner less
+		}
 		spaces, done := a.recordSpaces(rec)
-		if err := a.undo(ctx, rec, spaces, spaces.Remove); err != nil {
+		err := a.undo(ctx, rec, spaces, spaces.Release)
+		done()
+		if err != nil {
 			errs = append(errs, fmt.Errorf("attachment %s: %w", rec.Key(), err))
-			done()
 			continue
 		}
-		if shared, any := a.sharedOf(rec); any {
-			errs = append(errs, a.removeShared(ctx, shared))
-		}
-		done()
-		errs = append(errs, a.forget(rec.Key()))
+		undone = append(undone, rec)
+	}
+	if len(undone) > 0 {
+		_, err := a.bringOut(ctx, undone)
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

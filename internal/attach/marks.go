@@ -19,7 +19,7 @@ func sameMark(found, want string) bool {
 }
 
 // takeMarked removes everything in the node's namespace whose mark is chosen: links, by their alias, and elements of weft's
-// nft tables, by their comment.
+// nft tables, by their comment. Many links are deleted together.
 func (a *Attacher) takeMarked(ctx context.Context, choose func(mark string) bool) error {
 	have, err := a.cfg.Host.ReadAll(ctx)
 	if err != nil {
@@ -49,7 +49,14 @@ func (a *Attacher) takeMarked(ctx context.Context, choose func(mark string) bool
 		return nil
 	}
 	f.Owner = "marked"
-	return kernel.Spaces{Host: a.cfg.Host}.Remove(ctx, f)
+	spaces := kernel.Spaces{Host: a.cfg.Host}
+	if len(f.Host.Links) < 2 {
+		return spaces.Remove(ctx, f)
+	}
+	if err := spaces.Release(ctx, f); err != nil {
+		return err
+	}
+	return a.reap(ctx)
 }
 
 const markPrefix = "weft:"

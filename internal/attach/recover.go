@@ -4,8 +4,10 @@ package attach
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -49,7 +51,18 @@ func (a *Attacher) Recover(ctx context.Context) (Report, error) {
 		}
 		undone = append(undone, rec)
 	}
-	return report, a.bringOut(ctx, undone, &report)
+	forgotten, err := a.bringOut(ctx, undone)
+	if err != nil {
+		report.Problems = append(report.Problems, err)
+	}
+	for _, rec := range forgotten {
+		if rec.Boot == a.cfg.Boot {
+			report.Undone++
+		} else {
+			report.Dropped++
+		}
+	}
+	return report, ctx.Err()
 }
 
 // recoverOne undoes one record. A foreign plugin that hangs must not keep the agent from starting.
@@ -58,19 +71,14 @@ func (a *Attacher) recoverOne(ctx context.Context, rec Record) error {
 	defer cancel()
 	spaces, done := a.recordSpaces(rec)
 	defer done()
-	if a.cfg.Reaper != nil {
-		return a.undo(ctx, rec, spaces, spaces.Release)
-	}
-	return a.undo(ctx, rec, spaces, spaces.Remove)
+	return a.undo(ctx, rec, spaces, spaces.Release)
 }
 
-// bringOut waits for the dead links, takes shared objects and forgets the records.
-func (a *Attacher) bringOut(ctx context.Context, undone []Record, report *Report) error {
-	if a.cfg.Reaper != nil {
-		a.cfg.Reaper.Kick()
-		if err := a.cfg.Reaper.Wait(ctx); err != nil {
-			return fmt.Errorf("dead links: %w", err)
-		}
+// bringOut waits until the links of released records are dead, takes shared objects and forgets the records; those that
+// it cannot bring to an end stay. The caller is alone.
+func (a *Attacher) bringOut(ctx context.Context, undone []Record) (forgotten []Record, err error) {
+	if err := a.reap(ctx); err != nil {
+		return nil, err
 	}
 	var shared state.Fragment
 	for _, rec := range undone {
@@ -80,20 +88,36 @@ func (a *Attacher) bringOut(ctx context.Context, undone []Record, report *Report
 	}
 	if !shared.Host.Empty() {
 		if err := a.removeShared(ctx, shared); err != nil {
-			report.Problems = append(report.Problems, err)
-			return nil // The records stay, so the next start tries again.
+			return nil, err
 		}
 	}
+	var errs []error
 	for _, rec := range undone {
 		if err := a.forget(rec.Key()); err != nil {
-			report.Problems = append(report.Problems, err)
+			errs = append(errs, err)
 			continue
 		}
-		if rec.Boot == a.cfg.Boot {
-			report.Undone++
-		} else {
-			report.Dropped++
-		}
+		forgotten = append(forgotten, rec)
+	}
+	return forgotten, errors.Join(errs...)
+}
+
+// reap waits until no dead link is left. Deleting a hundred links together takes as long as deleting one, so a standalone
+// plugin that has many to delete makes them a reaper as well.
+func (a *Attacher) reap(ctx context.Context) error {
+	reaper := a.cfg.Reaper
+	if reaper == nil {
+		var stop context.CancelFunc
+		var run context.Context
+		run, stop = context.WithCancel(ctx)
+		reaper = kernel.NewReaper(a.cfg.Host, a.cfg.Log)
+		done := make(chan error, 1)
+		go func() { done <- reaper.Run(run) }()
+		defer func() { stop(); <-done }()
+	}
+	reaper.Kick()
+	if err := reaper.Wait(ctx); err != nil {
+		return fmt.Errorf("dead links: %w", err)
 	}
 	return nil
 }
