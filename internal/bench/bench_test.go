@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -121,14 +123,41 @@ func TestCountTrace(t *testing.T) {
 101 read(0, "", 5) = 0
 100 <... futex resumed>) = 0
 101 --- SIGURG {si_signo=SIGURG} ---
+102 execve("/bin/y", ["y"], 0x1 /* 2 vars */ <unfinished ...>
+102 <... execve resumed>) = 0
 101 +++ exited with 0 +++
 `
 	if err := os.WriteFile(file, []byte(trace), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	calls, execs, err := countTrace(file)
-	if err != nil || calls != 4 || execs != 1 {
-		t.Errorf("calls %d, execs %d, err %v; want 4, 1", calls, execs, err)
+	if err != nil || calls != 5 || execs != 2 {
+		t.Errorf("calls %d, execs %d, err %v; want 5, 2", calls, execs, err)
+	}
+}
+
+// What is parked lives without a descriptor of its own, and ends with the parking.
+func TestParking(t *testing.T) {
+	p, err := newParking()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.take(int(w.Fd())), w.Close(), r.SetReadDeadline(time.Now().Add(50*time.Millisecond))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the parked end of a pipe is not open: %v", err)
+	}
+	p.close()
+	if err := r.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the parked end of a pipe outlives the parking: %v", err)
 	}
 }
 

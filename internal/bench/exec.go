@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os/exec"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -27,9 +26,8 @@ type runner struct {
 	// wrap is put in front of every plugin's command line (strace).
 	wrap []string
 
-	mu    sync.Mutex
-	cpu   time.Duration
-	rssKB int64
+	mu  sync.Mutex
+	cpu time.Duration
 }
 
 // ExecPlugin runs one plugin by the CNI protocol.
@@ -54,14 +52,9 @@ func (r *runner) ExecPlugin(ctx context.Context, path string, stdin []byte, envi
 }
 
 func (r *runner) account(cmd *exec.Cmd) {
-	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	if !ok {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	r.rssKB = max(r.rssKB, usage.Maxrss)
 }
 
 // FindInPath finds a plugin as libcni does.
@@ -77,10 +70,4 @@ func (r *runner) spent() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cpu
-}
-
-func (r *runner) peakKB() int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.rssKB
 }

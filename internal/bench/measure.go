@@ -26,9 +26,11 @@ func (w *world) fill(ctx context.Context, pods int) error {
 			if err != nil {
 				return err
 			}
-			w.keep(p)
-			_, err = w.add(ctx, p, fmt.Sprintf("fill%05d", i))
-			return err
+			defer func() { _ = p.ns.Close() }()
+			if _, err = w.add(ctx, p, fmt.Sprintf("fill%05d", i)); err != nil {
+				return err
+			}
+			return w.kept.take(p.ns.Fd())
 		})
 	}
 	return g.Wait()
@@ -44,9 +46,6 @@ func (b *bench) cell(ctx context.Context, worlds []*world, cell Cell) error {
 				return fmt.Errorf("%s: %w", worlds[i].impl.Name, err)
 			}
 		}
-	}
-	for _, w := range worlds {
-		b.samples.add(w.impl.Name, cell, "plugin_rss", "MiB", float64(w.exec.peakKB())/1024)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ const traced = 10
 // tracePass counts execs and syscalls of ADD and DEL under strace, in worlds of its own.
 func (b *bench) tracePass(ctx context.Context) error {
 	if b.cfg.Strace == "" {
-		b.notes = append(b.notes, "syscalls and execs were not counted: no strace")
+		b.notes = append(b.notes, "syscalls, execs and the plugins' memory were not counted: no strace")
 		return nil
 	}
 	base := 0.0
@@ -46,6 +46,9 @@ func (b *bench) tracePass(ctx context.Context) error {
 	for _, w := range worlds {
 		if err := b.traceWorld(ctx, w, base); err != nil {
 			return fmt.Errorf("%s: trace: %w", w.impl.Name, err)
+		}
+		if err := b.memoryPass(ctx, w); err != nil {
+			return fmt.Errorf("%s: memory: %w", w.impl.Name, err)
 		}
 	}
 	return nil
@@ -151,6 +154,9 @@ func countTrace(path string) (calls, execs int, err error) {
 	for line := range bytes.Lines(b) {
 		_, rest, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
 		rest = bytes.TrimSpace(rest)
+		if bytes.HasPrefix(rest, []byte("<... execve resumed>")) && bytes.HasSuffix(rest, []byte("= 0")) {
+			execs++
+		}
 		if !ok || bytes.HasPrefix(rest, []byte("<... ")) || bytes.HasPrefix(rest, []byte("+++")) || bytes.HasPrefix(rest, []byte("---")) || bytes.HasPrefix(rest, []byte("restart_syscall(")) {
 			continue
 		}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -40,8 +39,9 @@ type world struct {
 	agent *exec.Cmd
 	log   *bytes.Buffer
 
+	kept *parking // the namespaces of the pods that stay until the world is closed
+
 	mu     sync.Mutex
-	kept   []*pod // stay attached until the world is closed
 	serial int
 }
 
@@ -54,7 +54,11 @@ func newWorld(ctx context.Context, impl Impl, chain Chain, dir string) (*world, 
 	if err != nil {
 		return nil, fmt.Errorf("world %s: %w", impl.Name, err)
 	}
-	w := &world{impl: impl, node: node, exec: &runner{node: node}, log: &bytes.Buffer{}}
+	kept, err := newParking()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("world %s: %w", impl.Name, err), node.Close())
+	}
+	w := &world{impl: impl, node: node, exec: &runner{node: node}, log: &bytes.Buffer{}, kept: kept}
 	w.cni = libcni.NewCNIConfigWithCacheDir([]string{impl.BinDir}, filepath.Join(dir, "cache"), w.exec)
 	conf, err := chain.direct(dir)
 	if impl.Agent != "" {
@@ -97,16 +101,8 @@ func (w *world) close() {
 		_ = w.agent.Wait()
 		stop.Stop()
 	}
-	for _, p := range w.kept {
-		_ = p.ns.Close()
-	}
+	w.kept.close()
 	_ = w.node.Close()
-}
-
-func (w *world) keep(p *pod) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.kept = append(w.kept, p)
 }
 
 // nextID is a container id that this world has not used.
@@ -137,17 +133,7 @@ func (w *world) agentKB(field string) (float64, bool) {
 	if w.agent == nil {
 		return 0, false
 	}
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.agent.Process.Pid))
-	if err != nil {
-		return 0, false
-	}
-	for line := range strings.Lines(string(b)) {
-		var kb float64
-		if _, err := fmt.Sscanf(line, field+": %f kB", &kb); err == nil {
-			return kb, true
-		}
-	}
-	return 0, false
+	return statusKB(fmt.Sprintf("/proc/%d", w.agent.Process.Pid), field)
 }
 
 // pod is one container: a namespace without a name.
