@@ -47,6 +47,8 @@ type File struct {
 type Snapshot struct {
 	Dir   string `json:"dir"`
 	Files []File `json:"files"`
+	// Network is the name of the default network; empty when there is none.
+	Network string `json:"network,omitempty"`
 	// Default and Loopback are the networks that a pod is attached to; nil when there is none.
 	Default  *Network `json:"-"`
 	Loopback *Network `json:"-"`
@@ -79,7 +81,7 @@ func Load(ctx context.Context, dir string, v Validator) Snapshot {
 				s.Loopback = list
 			}
 		case s.Default == nil:
-			s.Default = list
+			s.Default, s.Network = list, list.Name
 		}
 	}
 	s.complete(ctx, v)

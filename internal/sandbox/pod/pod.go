@@ -22,6 +22,10 @@ import (
 // Parse reads the pods of a manifest: YAML or JSON, several documents, v1.List too. Objects of other kinds are left out
 // and named in others. Every pod has its defaults filled in and is checked.
 func Parse(b []byte, source string) (pods []*v1.Pod, others []string, err error) {
+	return parse(b, source, false)
+}
+
+func parse(b []byte, source string, inList bool) (pods []*v1.Pod, others []string, err error) {
 	for i, doc := range documents(b) {
 		where := fmt.Sprintf("%s: document %d", source, i+1)
 		var head struct {
@@ -35,13 +39,15 @@ func Parse(b []byte, source string) (pods []*v1.Pod, others []string, err error)
 		switch {
 		case head.Kind == "" || head.APIVersion == "":
 			return nil, nil, bad(`begin it with "apiVersion: v1" and "kind: Pod"`, "%s: it has no kind, or no apiVersion", where)
+		case (head.Kind == "List" || head.Kind == "PodList") && inList:
+			return nil, nil, bad("list the pods in one list", "%s: a list in a list", where)
 		case head.Kind == "List" || head.Kind == "PodList":
 			for _, item := range head.Items {
 				inner, err := yaml.Marshal(item)
 				if err != nil {
 					return nil, nil, bad("", "%s: %w", where, err)
 				}
-				more, rest, err := Parse(inner, where)
+				more, rest, err := parse(inner, where, true)
 				if err != nil {
 					return nil, nil, err
 				}

@@ -18,7 +18,7 @@ import (
 
 const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n"
 
-func parse(t *testing.T, text string) *v1.Pod {
+func one(t *testing.T, text string) *v1.Pod {
 	t.Helper()
 	pods, _, err := Parse([]byte(text), "test")
 	if err != nil || len(pods) != 1 {
@@ -56,6 +56,7 @@ func TestParse(t *testing.T) {
 // Each bad manifest gets one message with field and value, and a way out.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
+		"kind: List\napiVersion: v1\nitems: [{kind: List, apiVersion: v1}]": `a list in a list`,
 		"kind: Pod":                         `it has no kind`,
 		"{":                                 `f.yaml: document 1:`,
 		head:                                `spec.containers is empty`,
@@ -94,7 +95,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	p := parse(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web, annotations: {kubernetes.io/egress-bandwidth: 1G}}\nspec:\n"+
+	p := one(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web, annotations: {kubernetes.io/egress-bandwidth: 1G}}\nspec:\n"+
 		"  hostname: other\n  shareProcessNamespace: true\n  securityContext: {sysctls: [{name: net/ipv4/ip_forward, value: \"1\"}]}\n"+
 		"  containers: [{name: main, command: [a], ports: [{containerPort: 53, hostPort: 5353, protocol: UDP, hostIP: 192.0.2.1}, {containerPort: 80}]}]\n")
 	c, err := Config(p, Node{LogDir: "/l", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}, ClusterDNS: []string{"10.96.0.10"}, Domain: "c.l"}, 3)
@@ -144,7 +145,7 @@ func TestResolver(t *testing.T) {
 			DNS{[]string{"10.96.0.10", "10.0.0.1"}, cluster.Searches, []string{"ndots:2"}},
 		},
 	} {
-		if diff := cmp.Diff(tc.want, Resolver(parse(t, head+tc.spec+main1), node, tc.net)); diff != "" {
+		if diff := cmp.Diff(tc.want, Resolver(one(t, head+tc.spec+main1), node, tc.net)); diff != "" {
 			t.Errorf("%s%s", tc.spec, diff)
 		}
 	}
@@ -154,7 +155,7 @@ func TestResolver(t *testing.T) {
 }
 
 func TestSpec(t *testing.T) {
-	p := parse(t, head+"  nodeName: n1\n  containers:\n  - name: main\n    image: x\n    command: [\"$(A)\", \"$$(A)\", \"$(NONE)\", \"$(B)$\", \"$(\"]\n"+
+	p := one(t, head+"  nodeName: n1\n  containers:\n  - name: main\n    image: x\n    command: [\"$(A)\", \"$$(A)\", \"$(NONE)\", \"$(B)$\", \"$(\"]\n"+
 		"    args: [\"$(IP)\"]\n    env: [{name: A, value: a}, {name: B, value: \"$(A)b\"}, {name: IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}, {name: PATH, value: /p}]\n")
 	s := Spec(p, Containers(p)[0], Node{LogDir: "/l"}, 2, []string{"10.0.0.2", "fd00::2"}, nil)
 	if diff := cmp.Diff([]string{"a", "$(A)", "$(NONE)", "ab$", "$(", "10.0.0.2"}, s.Argv); diff != "" {
@@ -177,7 +178,7 @@ func TestSpec(t *testing.T) {
 }
 
 func TestIgnoredIsSaid(t *testing.T) {
-	p := parse(t, head+"  containers: [{name: a, image: nginx, command: [a], resources: {limits: {cpu: 1}}, livenessProbe: {httpGet: {port: 80}}}, {name: b, image: nginx, command: [a]}]\n")
+	p := one(t, head+"  containers: [{name: a, image: nginx, command: [a], resources: {limits: {cpu: 1}}, livenessProbe: {httpGet: {port: 80}}}, {name: b, image: nginx, command: [a]}]\n")
 	want := []string{"image (nginx): recorded, not pulled; the node's own files are the root", "resources", "probes"}
 	if diff := cmp.Diff(want, Ignored(p)); diff != "" {
 		t.Error(diff)
@@ -185,7 +186,7 @@ func TestIgnoredIsSaid(t *testing.T) {
 }
 
 func TestLongHostname(t *testing.T) {
-	p := parse(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: "+strings.Repeat("a", 62)+"."+strings.Repeat("b", 60)+"}\nspec:\n"+main1)
+	p := one(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: "+strings.Repeat("a", 62)+"."+strings.Repeat("b", 60)+"}\nspec:\n"+main1)
 	if h := Hostname(p); h != strings.Repeat("a", 62) {
 		t.Errorf("host name %q", h)
 	}
