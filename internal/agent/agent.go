@@ -35,6 +35,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/store/dir"
 )
 
 // drainLimit is how long the clean-up behind the last DELs may take when the agent stops; Recover does what is left.
@@ -71,6 +72,7 @@ type agent struct {
 	attacher *attach.Attacher
 	own      []*netns.NS
 	server   *cniserver.Server
+	store    *dir.Store // nil when there is no mesh
 }
 
 // Run runs the agent of the network namespace that the process is in, until ctx ends.
@@ -86,10 +88,15 @@ func Run(ctx context.Context, cfg Config) error {
 // build makes the parts; what was made is closed by close, also after an error.
 func (a *agent) build() error {
 	cfg := a.cfg
-	if err := a.claim(); err != nil {
+	var err error
+	if cfg.StoreDir != "" {
+		if a.store, err = dir.Open(cfg.StoreDir); err != nil {
+			return err
+		}
+	}
+	if err = a.claim(); err != nil {
 		return err
 	}
-	var err error
 	if a.host, err = kernel.Dial(nil); err != nil {
 		return fmt.Errorf("network namespace of the node: %w", err)
 	}
@@ -154,7 +161,7 @@ func (a *agent) run(ctx context.Context) error {
 		defer context.AfterFunc(behind, cancel)() // another part failed
 		return errors.Join(a.server.Run(serving), a.drain())
 	})
-	if a.cfg.StoreDir != "" {
+	if a.store != nil {
 		parts.Go(func() error { return ended(behind, a.mesh(behind)) })
 	}
 	return parts.Wait()

@@ -107,11 +107,12 @@ func TestTwoAgents(t *testing.T) {
 	}{
 		"state":       {[]string{"--state-dir", w.path("state"), "--socket", w.path("other.sock")}, "another agent uses it"},
 		"socket":      {[]string{"--state-dir", w.path("other"), "--socket", w.socket()}, "another agent listens there"},
+		"store":       {[]string{"--state-dir", w.path("third"), "--socket", w.path("third.sock"), "--store-dir", w.path("none")}, "give a directory of Kubernetes manifests"},
 		"no state":    {[]string{"--state-dir", "/proc/none", "--socket", w.path("other.sock")}, "/proc/none"},
 		"long socket": {[]string{"--state-dir", w.path("other"), "--socket", "/" + strings.Repeat("x", 200)}, "at most 107 bytes"},
 	} {
 		out, err := exec.Command(weft, append([]string{"agent"}, c.args...)...).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), c.says) || !strings.Contains(string(out), "hint: ") {
+		if err == nil || !strings.Contains(string(out), c.says) || !strings.Contains(string(out), "hint: ") || strings.Contains(string(out), "ready") {
 			t.Errorf("%s: %v: %s", name, err, out)
 		}
 	}

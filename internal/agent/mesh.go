@@ -10,16 +10,11 @@ import (
 
 	"github.com/weft-net/weft/internal/facts"
 	"github.com/weft-net/weft/internal/reconcile"
-	"github.com/weft-net/weft/internal/store/dir"
 )
 
 // mesh follows the store and keeps the node's routes to its peers, until ctx ends.
 func (a *agent) mesh(ctx context.Context) error {
-	source, err := dir.Open(a.cfg.StoreDir)
-	if err != nil {
-		return err
-	}
-	node := facts.New(source, a.cfg.Node, a.cfg.Log, a.cfg.After)
+	node := facts.New(a.store, a.cfg.Node, a.cfg.Log, a.cfg.After)
 	keeper := reconcile.New(reconcile.Config{
 		Facts: node, Host: a.host, StatusFile: filepath.Join(a.cfg.StateDir, reconcile.StatusFile),
 		Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,

@@ -13,7 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/bench"
+	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
 type benchFlags struct {
@@ -59,16 +61,51 @@ strace. Needs root.`,
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the order in which implementations take turns")
 	fl.BoolVar(&f.noTrace, "no-trace", false, "leave out the pass that counts syscalls")
 	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
-	_ = cmd.MarkFlagRequired("chain")
 	return cmd
 }
 
-func runBenchCNI(cmd *cobra.Command, env Env, f benchFlags) error {
-	b, err := os.ReadFile(f.chain)
-	if err != nil {
-		return fmt.Errorf("bench: --chain: %w", err)
+// check refuses at once what would otherwise come out in the middle of the run, or after it.
+func (f benchFlags) check() error {
+	if err := benchOutput(f.output); err != nil {
+		return err
 	}
-	chain, err := bench.ParseChain(f.chain, b)
+	for _, c := range f.concurrency {
+		if c < 1 {
+			return usageError{model.Faultf(model.CodeInvalidConf, "give 1 or more", "--concurrency %d calls at a time", c)}
+		}
+	}
+	for _, n := range f.pods {
+		if n < 0 {
+			return usageError{model.Faultf(model.CodeInvalidConf, "give 0 or more", "--pods %d", n)}
+		}
+	}
+	if f.chain == "" {
+		return usageError{model.Faultf(model.CodeInvalidConf, "name a configuration list", "--chain is missing")}
+	}
+	return nil
+}
+
+// readChain reads the configuration list to measure, and says what is doubtful about it.
+func readChain(env Env, file string) (bench.Chain, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return bench.Chain{}, model.Faultf(model.CodeIO, "name a configuration list", "--chain: %w", err)
+	}
+	report := cni.Examine(b, plugin.Builtin(), allocators())
+	for _, p := range report.Errors {
+		return bench.Chain{}, model.Faultf(p.Code, p.Hint, "--chain %s: %s", file, cni.Problem{Where: p.Where, Msg: p.Msg})
+	}
+	for _, w := range report.Warnings {
+		fmt.Fprintf(env.Stderr, "weft: warning: --chain %s: %s\n", file, w)
+	}
+	return bench.ParseChain(file, b)
+}
+
+func runBenchCNI(cmd *cobra.Command, env Env, f benchFlags) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	chain, err := readChain(env, f.chain)
 	if err != nil {
 		return err
 	}
@@ -101,6 +138,9 @@ func newBenchShimCmd(env Env) *cobra.Command {
 		Short: "Measure weft-cni's whole run against an agent that answers at once, beside an empty static Go program",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := benchOutput(f.output); err != nil {
+				return err
+			}
 			report, err := bench.Shim(cmd.Context(), bench.ShimConfig{
 				Shim: filepath.Join(f.binDir, "weft-cni"), Empty: filepath.Join(filepath.Dir(env.Self), "bench-empty"), N: f.n, Seed: f.seed,
 			})
@@ -118,14 +158,18 @@ func newBenchShimCmd(env Env) *cobra.Command {
 	return cmd
 }
 
-func printReport(env Env, output string, report bench.Report) error {
-	switch output {
-	case "text":
-		return report.Text(env.Stdout)
-	case "json":
-		enc := json.NewEncoder(env.Stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(report)
+func benchOutput(o string) error {
+	if o != "text" && o != "json" {
+		return usageError{model.Faultf(model.CodeInvalidConf, "give text or json", "-o %q is no output format", o)}
 	}
-	return usageError{model.Faultf(model.CodeInvalidConf, "give text or json", "-o %q is no output format", output)}
+	return nil
+}
+
+func printReport(env Env, output string, report bench.Report) error {
+	if output == "text" {
+		return report.Text(env.Stdout)
+	}
+	enc := json.NewEncoder(env.Stdout)
+	enc.SetIndent("", "  ")
+	return enc.Encode(report)
 }

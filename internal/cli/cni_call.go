@@ -64,7 +64,10 @@ func newCNICallCmds(env Env) []*cobra.Command {
 	verbs := []cniVerb{
 		{
 			use: "add CONF NETNS", short: "Attach a network namespace to a network and print the result", netns: netnsNeeded,
-			run: func(cmd *cobra.Command, lib *libcni.CNIConfig, list *confdir.Network, rt *libcni.RuntimeConf, _ *cniCall) error {
+			run: func(cmd *cobra.Command, lib *libcni.CNIConfig, list *confdir.Network, rt *libcni.RuntimeConf, c *cniCall) error {
+				if err := writable(c.cacheDir); err != nil {
+					return err
+				}
 				r, err := lib.AddNetworkList(cmd.Context(), list, rt)
 				if err != nil || r == nil {
 					return err
@@ -143,16 +146,32 @@ func (v cniVerb) command(env Env) *cobra.Command {
 	return cmd
 }
 
+// writable makes sure that libcni will be able to keep the result. It finds out only after the network is attached.
+func writable(cacheDir string) error {
+	dir := filepath.Join(cacheDir, "results")
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		var f *os.File
+		if f, err = os.CreateTemp(dir, ".weft-"); err == nil {
+			err = errors.Join(f.Close(), os.Remove(f.Name()))
+		}
+	}
+	if err != nil {
+		return model.Faultf(model.CodeIO, "choose another --cni-cache-dir", "cache directory %q: %w", cacheDir, err)
+	}
+	return nil
+}
+
 // refused says which network refused, and the code it gave.
 func refused(name string, err error) error {
 	var e *types.Error
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &e) && e.Details != "":
-		return fmt.Errorf("network %s: %w (code %d, %s)", name, err, e.Code, e.Details)
 	case errors.As(err, &e):
 		return fmt.Errorf("network %s: %w (code %d)", name, err, e.Code)
+	case strings.Contains(err.Error(), "failed to find plugin"): // libcni has no better word for it
+		return model.Faultf(model.CodeInvalidConf, "name its directory with --cni-bin-dir", "network %s: %w", name, err)
 	}
 	return fmt.Errorf("network %s: %w", name, err)
 }
@@ -182,6 +201,9 @@ func findNetwork(env Env, conf string) (*confdir.Network, error) {
 }
 
 func (c *cniCall) runtimeConf(env Env, path string, use netnsUse) (*libcni.RuntimeConf, error) {
+	if path == "" {
+		return nil, model.Faultf(model.CodeInvalidNetns, netnsHint, "NETNS is empty")
+	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("namespace %s: %w", path, err)
@@ -212,6 +234,8 @@ func (c *cniCall) runtimeConf(env Env, path string, use netnsUse) (*libcni.Runti
 	return rt, nil
 }
 
+const netnsHint = "`ip netns add NAME` makes one, at /run/netns/NAME"
+
 // checkNetns refuses what no plugin can work on, before any is executed.
 func checkNetns(env Env, path string, use netnsUse) error {
 	ns, err := netns.Open(path)
@@ -219,7 +243,7 @@ func checkNetns(env Env, path string, use netnsUse) error {
 		if use == netnsMayBeGone && errors.Is(err, netns.ErrGone) {
 			return nil
 		}
-		return model.Faultf(model.CodeInvalidNetns, "`ip netns add NAME` makes one, at /run/netns/NAME", "%w", err)
+		return model.Faultf(model.CodeInvalidNetns, netnsHint, "%w", err)
 	}
 	defer func() { _ = ns.Close() }()
 	own, err := netns.Current()

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/static"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
@@ -44,14 +45,18 @@ func newCNIValidateCmd(env Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			host, fixed := hostlocal.New(hostlocal.Config{}), static.New()
-			report := cni.Examine(b, plugin.Builtin(), map[string]ipam.Allocator{host.Type(): host, fixed.Type(): fixed})
+			report := cni.Examine(b, plugin.Builtin(), allocators())
 			return printExamined(env.Stdout, examined{File: args[0], OK: report.OK(strict), Report: report}, strict, output)
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "count warnings as errors")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
+}
+
+func allocators() map[string]ipam.Allocator {
+	host, fixed := hostlocal.New(hostlocal.Config{}), static.New()
+	return map[string]ipam.Allocator{host.Type(): host, fixed.Type(): fixed}
 }
 
 func oneFile(_ *cobra.Command, args []string) error {
@@ -67,7 +72,7 @@ func readConf(env Env, name string) ([]byte, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, fmt.Errorf("configuration: %w", err)
+			return nil, model.Faultf(model.CodeIO, "name a file, or - for standard input", "configuration: %w", err)
 		}
 		defer f.Close()
 		in = f

@@ -45,6 +45,10 @@ func newSandboxRunCmd(env Env, f *sandboxFlags) *cobra.Command {
 				}
 				pods = append(pods, more...)
 			}
+			if len(pods) == 0 {
+				return model.Faultf(model.CodeInvalidConf, `a pod has "apiVersion: v1" and "kind: Pod"`,
+					"there is no pod in %s", strings.Join(args, ", "))
+			}
 			if !wait {
 				return nil
 			}

@@ -93,6 +93,9 @@ func (l *linter) plugin(where string, p model.PluginConf) {
 	if known {
 		l.unknown(where, complete(planner.Keys(), allocator), p.Raw)
 		l.doubts(where, planner, p)
+		if !addresses && hasIPAM(p) && planner.Validate(p) == nil {
+			l.add(where, "ipam.type", `add "type", for example "host-local"`, "ipam has no type: it has no effect")
+		}
 	}
 	if addresses && allocator == nil {
 		l.add(where, "ipam.type", "", "ipam.type %q is none of weft's own, it will be executed as a program", ipamType(p))
@@ -106,6 +109,13 @@ func (l *linter) plugin(where string, p model.PluginConf) {
 func (l *linter) allocator(p model.PluginConf) (a ipam.Allocator, asked bool) {
 	t := ipamType(p)
 	return l.ipams[t], t != ""
+}
+
+func hasIPAM(p model.PluginConf) bool {
+	var c struct {
+		IPAM object `json:"ipam"`
+	}
+	return json.Unmarshal(p.Raw, &c) == nil && len(c.IPAM) > 0
 }
 
 func ipamType(p model.PluginConf) string {

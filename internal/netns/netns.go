@@ -20,6 +20,12 @@ import (
 // more (the usual state after the runtime has unmounted it).
 var ErrGone = errors.New("network namespace is gone")
 
+// notNetns is an ErrGone of a path that still names something.
+type notNetns struct{}
+
+func (notNetns) Error() string        { return "not a network namespace" }
+func (notNetns) Is(target error) bool { return target == ErrGone }
+
 // NS is an open network namespace. The namespace lives at least as long as the NS is open.
 type NS struct {
 	fd     int // a bare descriptor: an os.File would be offered to the poller, which costs five system calls
@@ -46,7 +52,7 @@ func FromFD(fd int, path string) (*NS, error) {
 	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
 	if err != nil || kind != unix.CLONE_NEWNET {
 		_ = unix.Close(fd)
-		return nil, fmt.Errorf("namespace %s: not a network namespace: %w", path, ErrGone)
+		return nil, fmt.Errorf("namespace %s: %w", path, notNetns{})
 	}
 	return &NS{fd: fd, path: path}, nil
 }
