@@ -45,15 +45,25 @@ func (f *sandboxFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.untilIdle, "until-idle", false, "end when the last pod is gone")
 }
 
-// args are the flags again, for a runtime that is started in the background.
+// args are the flags again, for a runtime that is started in the background, from wherever.
 func (f *sandboxFlags) args() []string {
+	abs := func(path string) string {
+		if a, err := filepath.Abs(path); err == nil {
+			return a
+		}
+		return path
+	}
+	bins := filepath.SplitList(f.binDir)
+	for i := range bins {
+		bins[i] = abs(bins[i])
+	}
 	out := []string{
-		"--state-dir", f.stateDir, "--cni-conf-dir", f.confDir, "--cni-bin-dir", f.binDir, "--cni-cache-dir", f.cacheDir,
-		"--log-dir", f.logDir, "--node", f.node, "--cluster-domain", f.domain,
+		"--state-dir", abs(f.stateDir), "--cni-conf-dir", abs(f.confDir), "--cni-bin-dir", strings.Join(bins, string(filepath.ListSeparator)),
+		"--cni-cache-dir", abs(f.cacheDir), "--log-dir", abs(f.logDir), "--node", f.node, "--cluster-domain", f.domain,
 		"--back-off", f.backOff.String(), "--back-off-cap", f.backOffCap.String(), "--relist", f.relist.String(),
 	}
 	if f.podsDir != "" {
-		out = append(out, "--pods-dir", f.podsDir)
+		out = append(out, "--pods-dir", abs(f.podsDir))
 	}
 	for _, c := range f.podCIDRs {
 		out = append(out, "--pod-cidr", c)
@@ -69,7 +79,8 @@ func (f *sandboxFlags) config(env Env) (sandbox.Config, error) {
 		StateDir: f.stateDir, ConfDir: f.confDir, BinDirs: filepath.SplitList(f.binDir), CacheDir: f.cacheDir, LogDir: f.logDir,
 		PodsDir: f.podsDir, Node: f.node, ClusterDNS: f.clusterDNS, Domain: f.domain, UntilIdle: f.untilIdle,
 		Self: []string{env.Self}, Now: time.Now, Times: sandbox.KubeletTimes(),
-		Log: slog.New(slog.NewTextHandler(env.Stderr, nil)),
+		Log:  slog.New(slog.NewTextHandler(env.Stderr, nil)),
+		Args: f.args(),
 	}
 	c.Times.BackOff, c.Times.BackOffCap, c.Times.Relist = f.backOff, f.backOffCap, f.relist
 	if c.Times.BackOff <= 0 || c.Times.BackOffCap < c.Times.BackOff || c.Times.Relist <= 0 {

@@ -121,12 +121,26 @@ func readManifest(env Env, name string) ([]byte, error) {
 
 // ensureServer starts a runtime in the background when none answers.
 func ensureServer(ctx context.Context, env Env, f *sandboxFlags, c *sandbox.Client) error {
+	if _, err := f.config(env); err != nil {
+		return err
+	}
+	return startServer(ctx, env, f.stateDir, f.args(), c)
+}
+
+// resumeServer starts a runtime again, as it was started before, when it is dead and has left pods behind.
+func resumeServer(ctx context.Context, env Env, f *sandboxFlags, c *sandbox.Client) error {
+	if args, some := sandbox.Orphans(f.stateDir); some {
+		return startServer(ctx, env, f.stateDir, args, c)
+	}
+	return nil
+}
+
+func startServer(ctx context.Context, env Env, dir string, args []string, c *sandbox.Client) error {
 	_, err := c.Status(ctx)
 	if !errors.Is(err, sandbox.ErrNoServer) {
 		return err
 	}
-	dir, err := filepath.Abs(f.stateDir)
-	if err != nil {
+	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -135,16 +149,13 @@ func ensureServer(ctx context.Context, env Env, f *sandboxFlags, c *sandbox.Clie
 	if process.Locked(filepath.Join(dir, "lock")) { // somebody else starts one, or the old one is just ending
 		return awaitServer(ctx, c, dir, nil, "")
 	}
-	if _, err := f.config(env); err != nil {
-		return err
-	}
 	logPath := filepath.Join(dir, "serve.log")
 	log, err := openServeLog(dir, logPath)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(env.Self, append([]string{"sandbox", "serve", "--until-idle"}, f.args()...)...)
+	cmd := exec.Command(env.Self, append([]string{"sandbox", "serve", "--until-idle"}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

@@ -40,7 +40,11 @@ func newSandboxStopCmd(env Env, f *sandboxFlags) *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
 			defer cancel()
-			return s.stop(ctx, env, sandbox.NewClient(f.stateDir), args, grace)
+			c := sandbox.NewClient(f.stateDir)
+			if err := resumeServer(ctx, env, f, c); err != nil {
+				return err
+			}
+			return s.stop(ctx, env, c, args, grace)
 		},
 	}
 	cmd.Flags().StringVarP(&s.namespace, "namespace", "n", "default", "of pods that are named without one")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox/pod"
+	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
 // Config is what a Server is made from.
@@ -27,6 +28,8 @@ type Config struct {
 	// ClusterDNS and Domain are for pods whose dnsPolicy is ClusterFirst.
 	ClusterDNS []string
 	Domain     string
+	// Args are the command line's flags, remembered for whoever starts the next runtime of the directory.
+	Args []string
 	// UntilIdle ends the server when its last pod is gone.
 	UntilIdle bool
 	// Self is the program to start again for pause and containers, with its leading arguments.
@@ -62,6 +65,20 @@ func KubeletTimes() Times {
 
 // Socket is where the server of a state directory listens.
 func Socket(stateDir string) string { return filepath.Join(stateDir, "sandbox.sock") }
+
+// Orphans tells whether pods are left in a state directory that no runtime serves, and the flags of the last one.
+func Orphans(stateDir string) (args []string, some bool) {
+	for _, dir := range []string{"pods", "sandboxes", "checkpoints", "netns"} {
+		entries, _ := os.ReadDir(filepath.Join(stateDir, dir))
+		some = some || len(entries) > 0
+	}
+	if process.ReadJSON(filepath.Join(stateDir, argsFile), &args) != nil {
+		return nil, false // no runtime was ever here
+	}
+	return args, some
+}
+
+const argsFile = "args.json"
 
 func (c Config) node() pod.Node {
 	resolv, _ := os.ReadFile("/etc/resolv.conf") // none: pods get none

@@ -55,6 +55,9 @@ func Serve(ctx context.Context, cfg Config) error {
 		return model.Faultf(model.CodeIO, "use that one, or another --state-dir", "state directory %s is in use by another runtime: %w", cfg.StateDir, err)
 	}
 	defer func() { _ = lock.Close() }()
+	if err := process.WriteJSON(filepath.Join(cfg.StateDir, argsFile), cfg.Args); err != nil {
+		return err
+	}
 	s, err := newServer(ctx, cfg)
 	if err != nil {
 		return err
