@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 func TestResultsAreThoseOfTheReferencePlugins(t *testing.T) {
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		t.Skip("SKIP: WEFT_PEER_BIN_DIR is not set: results are not compared with the reference plugins")
+		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: results are not compared with the reference plugins")
 	}
 	const v4 = `"ipam":{"type":"host-local","subnet":"10.1.0.0/24","routes":[{"dst":"0.0.0.0/0"},{"dst":"10.9.0.0/16","gw":"10.1.0.1"}],"dataDir":"DIR"}`
 	const both = `"ipam":{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00:1::/64"}]],"dataDir":"DIR"}`

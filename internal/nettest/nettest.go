@@ -53,6 +53,7 @@ func enter(m *testing.M, more uintptr) int {
 		return exit.ExitCode()
 	}
 	if err != nil {
+		note(filepath.Base(self), fmt.Sprintf("this machine refuses namespaces to an ordinary user, nothing was tested: %v", err))
 		fmt.Fprintf(os.Stderr, "nettest: SKIP: this machine refuses namespaces to an ordinary user, nothing was tested: %v\n", err)
 		return 0
 	}
@@ -117,5 +118,28 @@ func Skip(t testing.TB, why string) {
 	if os.Getenv("WEFT_NO_SKIP") != "" {
 		t.Fatalf("WEFT_NO_SKIP is set, but: %s", why)
 	}
+	Without(t, why)
+}
+
+// Without skips the test loudly for want of what no kernel can give: a program, another user.
+func Without(t testing.TB, why string) {
+	t.Helper()
+	note(t.Name(), why)
 	t.Skipf("SKIP: %s", why)
+}
+
+// note writes a skip into the file WEFT_SKIPS: "go test" keeps to itself what a package that passes has printed, and a
+// skip that nobody sees is no loud one.
+func note(what, why string) {
+	path := os.Getenv("WEFT_SKIPS")
+	if path == "" {
+		return
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "nettest:", err)
+		return
+	}
+	defer func() { _ = f.Close() }()
+	fmt.Fprintf(f, "%s: %s\n", what, why)
 }

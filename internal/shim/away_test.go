@@ -3,6 +3,7 @@
 package shim_test
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/wire"
 )
 
@@ -148,7 +150,7 @@ func TestQueueCanNotBeWritten(t *testing.T) {
 func TestQueueOnFullDisk(t *testing.T) {
 	bin, dir := build(t), t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4096,nr_inodes=3"); err != nil {
-		t.Skipf("SKIP: this machine lets nobody here mount a tmpfs: %v", err)
+		nettest.Skip(t, fmt.Sprintf("this machine lets nobody here mount a tmpfs: %v", err))
 	}
 	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
 	socket := filepath.Join(dir, "agent.sock")

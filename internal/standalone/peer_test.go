@@ -31,7 +31,7 @@ func (h *host) peer(bin, name, verb, conf string, ns *netns.NS) string {
 func TestExchangedUnderRunningPods(t *testing.T) {
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		t.Skip("SKIP: WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugins")
+		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugins")
 	}
 	for _, typ := range []string{"bridge", "ptp"} {
 		t.Run(typ, func(t *testing.T) {

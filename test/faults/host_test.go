@@ -106,7 +106,7 @@ func filesIn(t testing.TB, dir string) []string {
 func same(t testing.TB, what string, before host, dirs ...string) {
 	t.Helper()
 	diff := ""
-	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 		if diff = cmp.Diff(before, look(t, dirs...)); diff == "" {
 			return
 		}

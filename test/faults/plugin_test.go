@@ -36,9 +36,14 @@ func newWorld(t testing.TB) *world {
 	// What an earlier test left is not this one's before.
 	_, _ = nettest.Try(nil, "ip", "link", "del", "wbr0")
 	_, _ = nettest.Try(nil, "nft", "flush", "ruleset")
-	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
-		if out, _ := nettest.Try(nil, "ip", "-o", "link", "show", "type", "veth"); out == "" {
-			break // the kernel takes the links of a dead namespace in its own time
+	const patience = 30 * time.Second // the kernel takes the links of a dead namespace in its own time
+	for until := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		out, _ := nettest.Try(nil, "ip", "-o", "link", "show", "type", "veth")
+		if out == "" {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("links of an earlier test are still there: %s", out)
 		}
 	}
 	dir := t.TempDir()

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // peer is the reference plugin host-local from WEFT_PEER_BIN_DIR.
@@ -22,7 +24,7 @@ func peer(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(os.Getenv("WEFT_PEER_BIN_DIR"), "host-local")
 	if os.Getenv("WEFT_PEER_BIN_DIR") == "" {
-		t.Skip("SKIP: WEFT_PEER_BIN_DIR is not set: not compared with the reference plugin host-local")
+		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: not compared with the reference plugin host-local")
 	}
 	return path
 }

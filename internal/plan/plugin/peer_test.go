@@ -23,7 +23,7 @@ import (
 func TestPodsLookAsThoseOfTheReferencePlugins(t *testing.T) {
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		t.Skip("SKIP: WEFT_PEER_BIN_DIR is not set: pods are not compared with those of the reference plugins")
+		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: pods are not compared with those of the reference plugins")
 	}
 	const head = `{"cniVersion":"1.0.0","name":"net",`
 	const both = `"ipam":{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00:1::/64"}]],"dataDir":"DIR",

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/dir"
 )
@@ -282,7 +283,7 @@ func TestManyWriters(t *testing.T) {
 
 func TestReadOnlyDirectory(t *testing.T) {
 	if os.Geteuid() == 0 {
-		t.Skip("SKIP: root may write to every directory; the ordinary user's run tests this")
+		nettest.Without(t, "root may write to every directory; the ordinary user's run tests this")
 	}
 	s, path := open(t, map[string]string{"nodes.yaml": nodes})
 	if err := os.Chmod(path, 0o555); err != nil {
