@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weft-net/weft/internal/kernel/effect"
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
@@ -87,12 +89,13 @@ func (a *apply) rules(ctx context.Context) error {
 	return nil
 }
 
-// podBatch is the pod's side in one batch.
+// podBatch is the pod's side in one batch. The kernel refuses an IPv6 address (EACCES) where somebody switched IPv6 off:
+// then the link is looked at and IPv6 switched on.
 func (a *apply) podBatch(ctx context.Context) error {
 	if a.pod.conn == nil {
 		return nil
 	}
-	if err := errors.Join(a.pod.writeSysctls(aboutLink), a.pod.enableIPv6()); err != nil {
+	if err := a.pod.writeSysctls(aboutLink); err != nil {
 		return err
 	}
 	batch, err := a.pod.settingsBatch()
@@ -101,7 +104,14 @@ func (a *apply) podBatch(ctx context.Context) error {
 	}
 	batch = append(batch, a.pod.upBatch(func(state.Link) bool { return true })...)
 	batch = append(batch, a.pod.addrBatch()...)
-	return a.pod.lastBatch(ctx, batch)
+	err = a.pod.lastBatch(ctx, batch)
+	if !errors.Is(err, unix.EACCES) {
+		return err
+	}
+	if err := errors.Join(a.pod.look(ctx), a.pod.enableIPv6()); err != nil {
+		return err
+	}
+	return a.pod.lastBatch(ctx, a.pod.addrBatch())
 }
 
 // hostBatch is the last batch: the node's ends come up and packets flow.

@@ -30,7 +30,7 @@ func (a *apply) makeLinks(ctx context.Context) error {
 	if err := a.makeIn(ctx, a.host); err != nil {
 		return in(state.Host, err)
 	}
-	if a.pod.conn == nil {
+	if a.pod.conn == nil || a.pod.allMade() {
 		return nil
 	}
 	if err := a.pod.look(ctx); err != nil {
@@ -40,6 +40,16 @@ func (a *apply) makeLinks(ctx context.Context) error {
 		return err
 	}
 	return in(state.Pod, a.makeIn(ctx, a.pod))
+}
+
+// allMade tells whether this Apply made every link that the space speaks of.
+func (v *view) allMade() bool {
+	for _, name := range linkNames(v.want) {
+		if !v.made[name] {
+			return false
+		}
+	}
+	return true
 }
 
 // makeIn makes the missing links of one namespace; masters before their ports, which name them by index.

@@ -62,13 +62,15 @@ func (v *view) carried(s state.Sysctl) (c sysctl.Conf, ok bool) {
 	return c, c.Rides() && (len(f.Conf4) > 0 || v.made[c.Link])
 }
 
-// readSysctls reads what no link told and what was not read before.
+// readSysctls reads what no link told and what was not read before. Those of a link that was just made are written
+// without asking.
 func (v *view) readSysctls(context.Context) error {
 	var names []string
 	for _, s := range v.want.Sysctls {
+		c, _ := sysctl.Of(s.Name)
 		_, told := v.told(s)
 		_, carried := v.carried(s)
-		if _, read := v.values[s.Name]; !told && !carried && !read {
+		if _, read := v.values[s.Name]; !told && !carried && !read && !v.made[c.Link] {
 			names = append(names, s.Name)
 		}
 	}
@@ -134,7 +136,7 @@ func (v *view) writeSysctls(which func(state.Sysctl) bool) error {
 		if v.values[want.Name].Missing {
 			return in(v.name, fmt.Errorf("%s: no such setting", want))
 		}
-		pairs = append(pairs, sysctl.Pair{Name: want.Name, Value: want.Value})
+		pairs = append(pairs, sysctl.Pair{Name: want.Name, Value: want.Value, IfPresent: want.IfPresent})
 		v.values[want.Name] = sysctl.Value{Text: want.Value}
 	}
 	if len(pairs) == 0 {

@@ -15,7 +15,7 @@ import (
 var settings = map[string]string{
 	"ipv4": "forwarding proxy_arp accept_redirects secure_redirects send_redirects rp_filter arp_filter arp_announce arp_ignore " +
 		"arp_accept arp_notify accept_local route_localnet",
-	"ipv6": "forwarding accept_ra accept_redirects autoconf proxy_ndp disable_ipv6 accept_dad ndisc_notify keep_addr_on_down addr_gen_mode",
+	"ipv6": "forwarding accept_ra accept_redirects autoconf proxy_ndp router_solicitations disable_ipv6 accept_dad ndisc_notify keep_addr_on_down addr_gen_mode",
 }
 
 // TestNumbersOfSettings writes each setting into its file and reads it from the link, and the other way round.

@@ -21,8 +21,6 @@ const (
 	askChunk = 32
 	// dumpTries bounds how often a dump that changed while it was read is asked for again.
 	dumpTries = 10
-	// bufferSize is what one read takes; the kernel makes the parts of a dump no larger.
-	bufferSize = 16 << 10
 )
 
 // Socket is a netlink socket in one network namespace. It is safe for concurrent use; a batch is never interleaved with
@@ -33,7 +31,7 @@ type Socket struct {
 	seq    uint32
 	strict bool
 	unread bool
-	in     []byte
+	in     inbox
 	out    []byte
 	writes atomic.Int64
 }

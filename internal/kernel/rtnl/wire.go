@@ -24,16 +24,13 @@ func (s *Socket) exchange(f func(answer) bool) error {
 	if s.fd < 0 {
 		return errors.New("rtnetlink socket is closed")
 	}
-	if s.in == nil {
-		s.in = make([]byte, bufferSize)
-	}
 	s.drain()
 	if err := s.send(); err != nil {
 		return err
 	}
 	s.unread = true
 	for {
-		n, err := unix.Read(s.fd, s.in)
+		parts, err := s.in.read(s.fd)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -44,7 +41,9 @@ func (s *Socket) exchange(f func(answer) bool) error {
 			return fmt.Errorf("rtnetlink receive: %w", err)
 		}
 		done := false
-		split(s.in[:n], func(a answer) { done = f(a) || done })
+		for _, part := range parts {
+			split(part, func(a answer) { done = f(a) || done })
+		}
 		if done {
 			s.unread = false
 			return nil
@@ -67,7 +66,7 @@ func (s *Socket) send() error {
 // drain throws away what an exchange that failed has left unread.
 func (s *Socket) drain() {
 	for s.unread {
-		_, err := unix.Read(s.fd, s.in)
+		_, err := s.in.read(s.fd)
 		s.unread = err == nil || errors.Is(err, unix.EINTR) || errors.Is(err, unix.ENOBUFS)
 	}
 }

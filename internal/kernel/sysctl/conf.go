@@ -92,6 +92,8 @@ func ipv6(setting string) int {
 		return 4
 	case "autoconf":
 		return 5
+	case "router_solicitations":
+		return 7
 	case "proxy_ndp":
 		return 22
 	case "disable_ipv6":

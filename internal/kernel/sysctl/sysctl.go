@@ -25,8 +25,11 @@ type Value struct {
 	Missing bool
 }
 
-// Pair is a setting to write.
-type Pair struct{ Name, Value string }
+// Pair is a setting to write; IfPresent forgives that there is none.
+type Pair struct {
+	Name, Value string
+	IfPresent   bool
+}
 
 // Files are the settings of one namespace. Those that belong to no link are asked for by every ADD, so their files stay
 // open: reading one again is one system call and enters no namespace. Nothing but descriptors is remembered.
@@ -147,7 +150,7 @@ func (f *Files) Write(pairs []Pair) error {
 			if err == nil {
 				err = spill(path, p.Value)
 			}
-			if err != nil {
+			if err != nil && !(p.IfPresent && errors.Is(err, os.ErrNotExist)) {
 				return fmt.Errorf("sysctl %s = %s: %w", p.Name, p.Value, err)
 			}
 		}

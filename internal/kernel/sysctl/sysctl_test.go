@@ -19,7 +19,7 @@ func TestReadAgain(t *testing.T) {
 	defer f.Close()
 	const name = "net/ipv4/ip_forward"
 	for _, value := range []string{"1", "0", "1"} {
-		if err := f.Write([]Pair{{name, value}}); err != nil {
+		if err := f.Write([]Pair{{Name: name, Value: value}}); err != nil {
 			t.Fatal(err)
 		}
 		if have, err := f.Read([]string{name}); err != nil || have[name].Text != value {
@@ -47,7 +47,7 @@ func TestLinksAreNotKept(t *testing.T) {
 			t.Errorf("before there is a link: %v (%v)", have, err)
 		}
 		nettest.Run(t, ns, "ip", "link", "add", "br.7", "type", "bridge")
-		if err := f.Write([]Pair{{name, "2"}}); err != nil {
+		if err := f.Write([]Pair{{Name: name, Value: "2"}}); err != nil {
 			t.Fatal(err)
 		}
 		if have, err := f.Read([]string{name}); err != nil || have[name].Text != "2" {
@@ -63,7 +63,7 @@ func TestLinksAreNotKept(t *testing.T) {
 func TestNamesOutsideAreRefused(t *testing.T) {
 	for _, name := range []string{"../../etc/passwd", "/etc/passwd", "net/../../../etc/passwd", "", "net//ipv4/ip_forward", "."} {
 		f := New(nil)
-		if err := f.Write([]Pair{{name, "x"}}); err == nil || !strings.Contains(err.Error(), "no name below") {
+		if err := f.Write([]Pair{{Name: name, Value: "x"}}); err == nil || !strings.Contains(err.Error(), "no name below") {
 			t.Errorf("write %q: %v", name, err)
 		}
 		if _, err := f.Read([]string{name}); err == nil {
