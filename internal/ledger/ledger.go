@@ -36,11 +36,31 @@ type Ledger struct {
 	dir string
 }
 
-// Open opens, or makes, the ledger in dir.
+// Open opens, or makes, the ledger in dir. A file that a power loss has torn is put aside; one that was torn in this boot
+// is an error.
 func Open(dir string) (*Ledger, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, unusable(dir, err)
 	}
+	path := filepath.Join(dir, fileName)
+	err := verify(path)
+	if errors.Is(err, berrors.ErrInvalid) && !sameBoot(dir) {
+		// The machine has gone down since, and with it all that the file told of but addresses, which GC finds.
+		err = os.Rename(path, path+".torn")
+	}
+	if err != nil {
+		return nil, unusable(dir, err)
+	}
+	l, err := open(dir)
+	if err != nil {
+		return nil, err
+	}
+	noteBoot(dir)
+	l.keep()
+	return l, nil
+}
+
+func open(dir string) (*Ledger, error) {
 	db, err := bbolt.Open(filepath.Join(dir, fileName), 0o600, &bbolt.Options{
 		Timeout: lockWait, NoSync: true, NoGrowSync: true, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType,
 		InitialMmapSize: addressSpace, NoStatistics: true,
@@ -55,9 +75,7 @@ func Open(dir string) (*Ledger, error) {
 	if err != nil {
 		return nil, errors.Join(unusable(dir, err), db.Close())
 	}
-	l := &Ledger{db: db, dir: dir}
-	l.keep()
-	return l, nil
+	return &Ledger{db: db, dir: dir}, nil
 }
 
 // Close closes the file.

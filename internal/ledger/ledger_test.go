@@ -4,6 +4,7 @@ package ledger_test
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -185,6 +186,64 @@ func TestUnusableDirectory(t *testing.T) {
 		if !errors.As(err, &f) || f.Code != model.CodeIO || !strings.Contains(f.Msg, dir) || f.Hint == "" {
 			t.Errorf("%s: %v", dir, err)
 		}
+	}
+}
+
+// A file that a power loss has torn is refused, or read; it never takes the process down.
+func TestTornFile(t *testing.T) {
+	whole := t.TempDir()
+	l := open(t, whole)
+	for i := range 200 {
+		if err := l.Put(record(i, attach.Done)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(filepath.Join(whole, "ledger.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for round := range 60 {
+		torn := bytes.Clone(good)
+		if round%3 == 0 {
+			torn = torn[:rand.IntN(len(torn))]
+		} else {
+			from := rand.IntN(len(torn) / 4096)
+			for i := from * 4096; i < min((from+1+rand.IntN(4))*4096, len(torn)); i++ {
+				torn[i] = byte(rand.Int() * (round % 2))
+			}
+		}
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "ledger.db"), torn, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := ledger.Open(dir)
+		if err == nil {
+			_, _ = l.List()
+			_ = l.Close()
+			continue
+		}
+		var f *model.Fault
+		if !errors.As(err, &f) || f.Code != model.CodeIO || !strings.Contains(f.Msg, dir) || f.Hint == "" {
+			t.Errorf("round %d: %v", round, err)
+		}
+		refused++
+	}
+	t.Logf("%d of 60 refused", refused)
+	// After a boot it is put aside.
+	dir := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "ledger.db"), good[:len(good)/2], 0o600),
+		os.WriteFile(filepath.Join(dir, "boot"), []byte("an earlier one"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := open(t, dir).List(); err != nil || len(list) != 0 {
+		t.Errorf("a new ledger: %d records, %v", len(list), err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ledger.db.torn")); err != nil {
+		t.Error(err)
 	}
 }
 

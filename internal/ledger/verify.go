@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+)
+
+const (
+	bootName = "boot"                            // in which boot the ledger was last opened
+	bootFile = "/proc/sys/kernel/random/boot_id" // which boot this is
+)
+
+// sameBoot tells whether the ledger was opened in this boot before. When in doubt it was.
+func sameBoot(dir string) bool {
+	then, err1 := os.ReadFile(filepath.Join(dir, bootName))
+	now, err2 := os.ReadFile(bootFile)
+	return err1 != nil || err2 != nil || bytes.Equal(then, now)
+}
+
+// noteBoot writes down which boot this is. Without it a torn file is not put aside, no more.
+func noteBoot(dir string) {
+	now, err := os.ReadFile(bootFile)
+	if err != nil {
+		return
+	}
+	path := filepath.Join(dir, bootName)
+	if then, err := os.ReadFile(path); err != nil || !bytes.Equal(then, now) {
+		_ = os.WriteFile(path, now, 0o600)
+	}
+}
+
+// verify reads every page of a file that is there. The library trusts its pages, reads them through a map of the file, and
+// looks at all of them in a goroutine of its own when it opens a file for writing: a torn one would take the process down.
+func verify(path string) (err error) {
+	st, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && st.Size() == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", berrors.ErrInvalid, p)
+		}
+	}()
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, ReadOnly: true, NoStatistics: true})
+	if errors.Is(err, berrors.ErrTimeout) || errors.Is(err, os.ErrPermission) {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", berrors.ErrInvalid, err)
+	}
+	defer func() { _ = db.Close() }()
+	return db.View(func(tx *bbolt.Tx) error {
+		bk := tx.Bucket([]byte(bucket))
+		if bk == nil {
+			return nil
+		}
+		last := ""
+		return bk.ForEach(func(k, b []byte) error {
+			if string(k) <= last || len(b) == 0 || b[0] != '{' || b[len(b)-1] != '}' {
+				return berrors.ErrInvalid
+			}
+			last = string(k)
+			return nil
+		})
+	})
+}
