@@ -220,6 +220,9 @@ func (a *Attacher) unpark() {
 	ctx, cancel := patient(context.Background())
 	defer cancel()
 	err := a.unlessNew(ctx, next.rec, func() error {
+		if !a.mourn.last(next.rec.Key()) {
+			return a.forget(next.rec.Key()) // others have come, they look after what they share
+		}
 		return a.locked(ctx, a.cfg.Locks.Alone, func() error {
 			if shared, any := a.sharedOf(next.rec); any && a.mourn.last(next.rec.Key()) {
 				if err := a.removeShared(ctx, shared); err != nil {

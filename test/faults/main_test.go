@@ -26,7 +26,6 @@ const (
 	howVar   = "WEFT_FAULT_HOW"   // "kill", "error", or "count": print the number of steps to standard error
 	agentVar = "WEFT_FAULT_AGENT" // the agent's state directory
 	marker   = "marker"           // a foreign plugin
-	markVar  = "WEFT_FAULT_MARKS" // where it leaves a file for each attachment
 )
 
 func TestMain(m *testing.M) {
@@ -103,6 +102,7 @@ func markerPlugin() int {
 	var conf struct {
 		CNIVersion string          `json:"cniVersion"`
 		Marks      string          `json:"marks"`
+		Slow       bool            `json:"slow"`
 		Prev       json.RawMessage `json:"prevResult"`
 	}
 	if err := json.Unmarshal(in, &conf); err != nil {
@@ -111,8 +111,11 @@ func markerPlugin() int {
 	mark := filepath.Join(conf.Marks, os.Getenv("CNI_CONTAINERID")+"."+os.Getenv("CNI_IFNAME"))
 	switch os.Getenv("CNI_COMMAND") {
 	case "ADD":
-		if os.WriteFile(mark, nil, 0o600) != nil {
+		if os.WriteFile(mark, []byte(strconv.Itoa(os.Getpid())), 0o600) != nil {
 			return 1
+		}
+		if conf.Slow {
+			time.Sleep(time.Minute)
 		}
 		fmt.Printf("%s", conf.Prev)
 	case "DEL":
