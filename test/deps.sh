@@ -17,7 +17,11 @@ need unshare util-linux
 need mount mount
 case $want in
 demo) ;;
-test) need strace strace ;;
+test)
+	need strace strace
+	need sysctl procps
+	need iptables iptables # the reference portmap's
+	;;
 bench)
 	need strace strace
 	[ -x /usr/lib/cni/bridge ] || missing+=(containernetworking-plugins)
