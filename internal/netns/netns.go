@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -101,8 +102,11 @@ func Same(a, b *NS) (bool, error) {
 }
 
 // Do runs f on a thread that is inside the namespace. f must not start goroutines that rely on it. A nil NS means the
-// namespace the process is in. If the thread cannot be brought back it is never unlocked, so it dies with its
-// goroutine instead of poisoning others.
+// namespace the process is in.
+//
+// The calling goroutine's own thread enters and comes back: to hand f to another thread costs more than all the rest, and
+// on a busy machine a wait. A thread that could not come back (it was not its owner's to enter) goes nowhere: then f runs
+// on a thread of its own, which is never unlocked and dies with its goroutine instead of poisoning others.
 func (n *NS) Do(f func() error) error {
 	if n == nil {
 		return f()
@@ -110,6 +114,41 @@ func (n *NS) Do(f func() error) error {
 	if n.closed.Load() { // its number may be another file's by now
 		return fmt.Errorf("enter namespace %s: %w", n.path, os.ErrClosed)
 	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		return n.elsewhere(f)
+	}
+	back, err := unix.Open(self, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("namespace of this thread: %w", err)
+	}
+	defer func() { _ = unix.Close(back) }()
+	if unix.Setns(back, unix.CLONE_NEWNET) != nil { // what will be asked for afterwards
+		return n.elsewhere(f)
+	}
+	if err := unix.Setns(n.fd, unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter namespace %s: %w", n.path, err)
+	}
+	defer home(back)
+	return f()
+}
+
+// home brings the thread back. It was allowed to a moment ago, so all that can be missing is memory for a few pointers.
+func home(back int) {
+	const tries = 100
+	var err error
+	for range tries {
+		if err = unix.Setns(back, unix.CLONE_NEWNET); err == nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	panic(fmt.Sprintf("a thread cannot leave a network namespace: %v", err)) // going on would be worse
+}
+
+// elsewhere is Do on a thread of its own.
+func (n *NS) elsewhere(f func() error) error {
 	done := make(chan error, 1)
 	alone(func() {
 		back, err := unix.Open(self, unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netns_test
+
+import (
+	"testing"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// BenchmarkDo is what a visit to a namespace costs: about what its four system calls cost.
+func BenchmarkDo(b *testing.B) {
+	ns := nettest.NS(b, "ns")
+	for b.Loop() {
+		if err := ns.Do(func() error { return nil }); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
