@@ -28,8 +28,9 @@ func (d Dir) Down(ctx context.Context, say Progress) error {
 	if err := d.foreign(); err != nil {
 		return err
 	}
-	if entries, _ := os.ReadDir(string(d)); len(entries) == 0 {
-		say("no lab in %s, nothing to take down", d)
+	// Of an up that was killed at its very beginning an empty directory is left. Remove takes no other.
+	if os.Remove(string(d)) == nil {
+		say("no lab in %s, nothing to take down but the empty directory", d)
 		return nil
 	}
 	unlock, err := d.lock(ctx)
