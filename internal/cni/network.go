@@ -71,7 +71,8 @@ func listKeys(o object) (model.Network, error) {
 }
 
 // ParsePlugin reads what a plugin gets on standard input: its own configuration, as a network of one plugin, and the
-// result of the plugins before it. The plugin's Raw is what came, without prevResult and what else is the protocol's.
+// result of the plugins before it. The plugin's Raw is what came, without prevResult and what else is the protocol's. The
+// network is whole also when the error is about prevResult: a DEL goes on without.
 func ParsePlugin(b []byte) (model.Network, *model.Result, error) {
 	o, err := parseObject(networkNoun, b)
 	if err != nil {
@@ -82,10 +83,7 @@ func ParsePlugin(b []byte) (model.Network, *model.Result, error) {
 		return n, nil, err
 	}
 	n.Raw = json.RawMessage(b)
-	prev, err := prevResult(o, n.CNIVersion)
-	if err != nil {
-		return n, nil, err
-	}
+	prev, bad := prevResult(o, n.CNIVersion)
 	delete(o, "prevResult")
 	delete(o, "cniVersions")
 	for key := range o {
@@ -106,7 +104,7 @@ func ParsePlugin(b []byte) (model.Network, *model.Result, error) {
 		return n, nil, err
 	}
 	n.Plugins = []model.PluginConf{p}
-	return n, prev, nil
+	return n, prev, bad
 }
 
 // prevResult reads the result before; one without a version has the configuration's.

@@ -76,6 +76,9 @@ func outerOf(call cni.Call) (*model.Result, error) {
 		return nil, nil
 	}
 	_, prev, err := cni.ParsePlugin(call.Conf)
+	if call.Command == cni.Del {
+		return prev, nil // it goes on without
+	}
 	return prev, err
 }
 

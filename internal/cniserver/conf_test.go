@@ -162,6 +162,19 @@ func TestVerbsOverSeveralNetworks(t *testing.T) {
 	}
 }
 
+// A DEL does not need prevResult, an ADD that was given one must understand it.
+func TestBadPrevResult(t *testing.T) {
+	rec := &recorder{}
+	socket, ns := serve(t, rec), nettest.NS(t, "c")
+	conf := strings.Replace(oneNetwork, "{", `{"prevResult":{"cniVersion":"1.0.0","ips":"x"},`, 1)
+	if a := ask(t, socket, conf, ns, vars("DEL", "c")...); a.exit != 0 || len(rec.seen()) != 1 {
+		t.Errorf("DEL: %+v", a)
+	}
+	if a := ask(t, socket, conf, ns, vars("ADD", "c")...); a.exit != 1 || a.fault.Code != int(model.CodeDecode) || len(rec.seen()) != 0 {
+		t.Errorf("ADD: %+v", a)
+	}
+}
+
 func TestFailedNetworkUndoesTheEarlier(t *testing.T) {
 	rec := &recorder{do: func(ctx context.Context, verb string, job attach.Job) error {
 		if verb == "ADD" && job.Request.IfName == "net2" {

@@ -18,7 +18,7 @@ type ipamPlugin struct {
 
 func (p ipamPlugin) do(ctx context.Context, call cni.Call) ([]byte, error) {
 	network, prev, err := cni.ParsePlugin(call.Conf)
-	if err != nil {
+	if err != nil && (call.Command != cni.Del || len(network.Plugins) == 0) { // DEL goes on without prevResult
 		return nil, err
 	}
 	if err := refuseOwn(call); err != nil {

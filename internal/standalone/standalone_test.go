@@ -214,6 +214,22 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
+// DEL of an address goes on without a prevResult that nobody understands, as the reference plugin does.
+func TestDelWithBadPrevResult(t *testing.T) {
+	for _, prev := range []string{`{"cniVersion":"1.0.0","ips":"x"}`, `{"cniVersion":"9.0.0"}`, `"text"`, `null`} {
+		for _, typ := range []string{"host-local", "bridge"} {
+			h := newHost(t)
+			ns := nettest.NS(t, "c1")
+			good := conf("1.0.0", "bridge", bridged)
+			h.must(typ, "ADD", good, ns)
+			h.must(typ, "DEL", strings.Replace(good, "{", `{"prevResult":`+prev+`,`, 1), ns)
+			if left, _ := filepath.Glob(h.data + "/*/1*"); len(left) > 0 {
+				t.Errorf("%s, prevResult %s: addresses: %v", typ, prev, left)
+			}
+		}
+	}
+}
+
 // DEL needs no configuration that is as it was, nor any at all, when the attachment is recorded.
 func TestDelWithAnotherConfiguration(t *testing.T) {
 	good := conf("1.0.0", "bridge", bridged)
