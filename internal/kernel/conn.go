@@ -100,10 +100,17 @@ func (c *Conn) linkByIndex(ctx context.Context, index int) (found link.Found, ok
 	return found, ok, err
 }
 
+// whole lets a question about everything be answered while things come and go: on a node with hundreds of pods they always
+// do. Who asks for everything looks again later. A question about one link must be answered exactly.
+func whole(m *rtnl.Message, index int) *rtnl.Message {
+	m.Loose = index == 0
+	return m
+}
+
 // links reads every link, by index; with a master those enslaved to it.
 func (c *Conn) links(ctx context.Context, master int) (map[int]link.Found, error) {
 	out := map[int]link.Found{}
-	err := c.rtnl.Dump(ctx, link.List(master), func(body []byte) {
+	err := c.rtnl.Dump(ctx, whole(link.List(master), master), func(body []byte) {
 		if f, ok := link.Decode(body); ok && (master == 0 || f.MasterIndex == master) {
 			out[f.Index] = f
 		}
@@ -113,7 +120,7 @@ func (c *Conn) links(ctx context.Context, master int) (map[int]link.Found, error
 
 func (c *Conn) addrs(ctx context.Context, index int) ([]link.FoundAddr, error) {
 	var out []link.FoundAddr
-	err := c.rtnl.Dump(ctx, link.ListAddrs(index), func(body []byte) {
+	err := c.rtnl.Dump(ctx, whole(link.ListAddrs(index), index), func(body []byte) {
 		if f, ok := link.DecodeAddr(body); ok && (index == 0 || f.Index == index) {
 			out = append(out, f)
 		}
@@ -123,7 +130,7 @@ func (c *Conn) addrs(ctx context.Context, index int) ([]link.FoundAddr, error) {
 
 func (c *Conn) routes(ctx context.Context, family uint8, index int, table uint32) ([]link.FoundRoute, error) {
 	var out []link.FoundRoute
-	err := c.rtnl.Dump(ctx, link.ListRoutes(family, index, table), func(body []byte) {
+	err := c.rtnl.Dump(ctx, whole(link.ListRoutes(family, index, table), index), func(body []byte) {
 		f, ok := link.DecodeRoute(body)
 		if ok && (index == 0 || f.Index == index) && (table == 0 || f.Table == table) {
 			out = append(out, f)
@@ -134,7 +141,7 @@ func (c *Conn) routes(ctx context.Context, family uint8, index int, table uint32
 
 func (c *Conn) neighs(ctx context.Context, proxy bool) ([]link.FoundNeigh, error) {
 	var out []link.FoundNeigh
-	err := c.rtnl.Dump(ctx, link.ListNeighs(proxy), func(body []byte) {
+	err := c.rtnl.Dump(ctx, whole(link.ListNeighs(proxy), 0), func(body []byte) {
 		if f, ok := link.DecodeNeigh(body); ok {
 			out = append(out, f)
 		}

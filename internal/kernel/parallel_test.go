@@ -63,3 +63,48 @@ func TestParallelLives(t *testing.T) {
 		t.Errorf("the node is not as it was:\n%s\nbefore:\n%s", after, before)
 	}
 }
+
+// TestReadAllWhileThingsComeAndGo: with hundreds of links, something changes during every dump. It is read all the same,
+// and what does not change is always there.
+func TestReadAllWhileThingsComeAndGo(t *testing.T) {
+	host := nettest.NS(t, "host")
+	c := dial(t, host)
+	var many state.Fragment
+	for i := range 300 {
+		many.Host.Links = append(many.Host.Links, state.Link{Name: fmt.Sprintf("br%d", i), Kind: state.Bridge})
+	}
+	s := Spaces{Host: c}
+	if err := s.Apply(t.Context(), many); err != nil {
+		t.Fatal(err)
+	}
+	other := Spaces{Host: dial(t, host)}
+	done := make(chan error, 1)
+	go func() {
+		for i := range 700 {
+			l := state.Link{Name: fmt.Sprintf("new%d", i), Kind: state.Bridge}
+			if err := other.Apply(context.Background(), state.Fragment{Host: state.Space{Links: []state.Link{l}}}); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for reads := 0; ; reads++ {
+		all, err := c.ReadAll(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(all.Links); n < 301 {
+			t.Errorf("%d links, want the 300 that stay and lo at least", n)
+		}
+		select {
+		case err := <-done:
+			t.Logf("read %d times meanwhile", reads)
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+		}
+	}
+}

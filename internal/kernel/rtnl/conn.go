@@ -21,6 +21,8 @@ const (
 	askChunk = 32
 	// dumpTries bounds how often a dump that changed while it was read is asked for again.
 	dumpTries = 10
+	// looseTries does so for one that need not be exact.
+	looseTries = 3
 )
 
 // Socket is a netlink socket in one network namespace. It is safe for concurrent use; a batch is never interleaved with
@@ -142,7 +144,7 @@ func (s *Socket) Dump(ctx context.Context, m *Message, f func(body []byte)) erro
 		_ = unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
 		s.strict = true
 	}
-	for range dumpTries {
+	for try := range dumpTries {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("%s: %w", m.what(), err)
 		}
@@ -153,7 +155,7 @@ func (s *Socket) Dump(ctx context.Context, m *Message, f func(body []byte)) erro
 			return nil
 		case err != nil:
 			return err
-		case torn:
+		case torn && (!m.Loose || try < looseTries-1):
 			continue
 		}
 		for _, body := range parts {

@@ -20,7 +20,9 @@ type Message struct {
 	About fmt.Stringer
 	// Forgive are the refusals that mean "already so".
 	Forgive []unix.Errno
-	body    []byte
+	// Loose takes a dump that is torn each time it is tried: what changed meanwhile may be in it or not, the rest is.
+	Loose bool
+	body  []byte
 }
 
 // Name is an About for what has no value of its own.
