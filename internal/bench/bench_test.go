@@ -58,6 +58,9 @@ func TestReportKeysAreStable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if none := ratios(nil, func(string) bool { return true }); none == nil {
+		t.Error("no ratios are null in JSON, not a list")
+	}
 	want := `{"rows":[{"impl":"","chain":"","concurrency":0,"pods":0,"n":0,"metric":"","p50":0,"p95":0,"p99":0,"unit":""}],` +
 		`"ratios":[{"metric":"","chain":"","concurrency":0,"pods":0,"peer":"","weft":"","ratio":0}]}`
 	if string(b) != want {

@@ -51,7 +51,7 @@ func compareRows(a, b Row, order []string) int {
 
 // ratios compares every weft row with every peer row of the same cell and metric.
 func ratios(rows []Row, isPeer func(impl string) bool) []Ratio {
-	var out []Ratio
+	out := []Ratio{} // an empty list, not null, for readers of the JSON
 	for _, w := range rows {
 		if isPeer(w.Impl) {
 			continue

@@ -23,7 +23,7 @@ type Status struct {
 	Nodes []NodeStatus `json:"nodes"`
 	Pods  []PodStatus  `json:"pods"`
 	// Problems say what could not be found out.
-	Problems []string `json:"problems,omitempty"`
+	Problems []string `json:"problems"`
 }
 
 const stateMissing = "Missing"
@@ -63,7 +63,7 @@ func (d Dir) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	st := Status{Name: m.Layout.Spec.Name, Dir: string(d), Phase: m.Phase, Nodes: []NodeStatus{}, Pods: []PodStatus{}}
+	st := Status{Name: m.Layout.Spec.Name, Dir: string(d), Phase: m.Phase, Nodes: []NodeStatus{}, Pods: []PodStatus{}, Problems: []string{}}
 	problem := func(err error) {
 		if err != nil {
 			st.Problems = append(st.Problems, err.Error())
