@@ -52,6 +52,9 @@ func (a *apply) run(ctx context.Context, effects []state.Effect) error {
 			return err
 		}
 	}
+	if a.host.reborn || a.pod.reborn {
+		return fmt.Errorf("IPv6 came back with the MTU: %w", errRaced)
+	}
 	return a.effects(ctx, effects)
 }
 
@@ -126,6 +129,8 @@ func (v *view) settingsBatch() ([]*rtnl.Message, error) {
 	for _, l := range v.want.Links {
 		have := v.links[l.Name]
 		if c, ok := v.change(l, have); ok {
+			const leastIPv6 = 1280
+			v.reborn = v.reborn || c.MTU >= leastIPv6 && have.MTU > 0 && have.MTU < leastIPv6
 			batch = append(batch, link.Set(have.Index, l.Name, c))
 		}
 		if v.portDiffers(l, have) { // of its own: the kernel looks at these before it looks at the master

@@ -69,9 +69,16 @@ func TestParallelLives(t *testing.T) {
 func TestReadAllWhileThingsComeAndGo(t *testing.T) {
 	host := nettest.NS(t, "host")
 	c := dial(t, host)
+	// Pairs: a namespace with a thousand bridges dies for half a minute.
+	couple := func(name string, n int) (left, right state.Link) {
+		a, b := fmt.Sprintf("%s%da", name, n), fmt.Sprintf("%s%db", name, n)
+		return state.Link{Name: a, Kind: state.Veth, Peer: &state.Peer{Space: state.Host, Name: b}},
+			state.Link{Name: b, Kind: state.Veth, Peer: &state.Peer{Space: state.Host, Name: a}}
+	}
 	var many state.Fragment
-	for i := range 300 {
-		many.Host.Links = append(many.Host.Links, state.Link{Name: fmt.Sprintf("br%d", i), Kind: state.Bridge})
+	for i := range 150 {
+		left, right := couple("old", i)
+		many.Host.Links = append(many.Host.Links, left, right)
 	}
 	s := Spaces{Host: c}
 	if err := s.Apply(t.Context(), many); err != nil {
@@ -80,9 +87,9 @@ func TestReadAllWhileThingsComeAndGo(t *testing.T) {
 	other := Spaces{Host: dial(t, host)}
 	done := make(chan error, 1)
 	go func() {
-		for i := range 700 {
-			l := state.Link{Name: fmt.Sprintf("new%d", i), Kind: state.Bridge}
-			if err := other.Apply(context.Background(), state.Fragment{Host: state.Space{Links: []state.Link{l}}}); err != nil {
+		for i := range 400 {
+			left, right := couple("new", i)
+			if err := other.Apply(context.Background(), state.Fragment{Host: state.Space{Links: []state.Link{left, right}}}); err != nil {
 				done <- err
 				return
 			}

@@ -24,6 +24,8 @@ type view struct {
 	made map[string]bool
 	// raised are the links that this Apply has brought up.
 	raised []state.Link
+	// reborn tells that a link has its MTU back: below 1280 it had no IPv6, and all IPv6 settings begin anew.
+	reborn bool
 	// fresh6 are the links that this Apply has given an IPv6 address.
 	fresh6 []string
 	addrs  map[string][]link.FoundAddr
