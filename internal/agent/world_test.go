@@ -121,7 +121,9 @@ func (w *world) end(sig syscall.Signal) error {
 func (w *world) alive(brokeOff bool) bool {
 	patience := 10 * time.Millisecond
 	if brokeOff {
-		patience = 5 * time.Second
+		// A killed process ends only when the kernel lets go of it: on a machine that is just ending a thousand namespaces, that
+		// was once more than 5 s.
+		patience = 30 * time.Second
 	}
 	select {
 	case <-w.done:
