@@ -20,7 +20,8 @@ BENCH_FLAGS ?= --concurrency 1,8,32 --pods 10,250,1000
 export CGO_ENABLED := 0
 
 # Never from the cache: what is tested is this machine's kernel.
-TESTFLAGS   ?= -count=1 -timeout 20m
+# One package at a time: many tests kill things at chosen moments and wait with deadlines.
+TESTFLAGS   ?= -count=1 -p 1 -timeout 20m
 
 .PHONY: all build test lint lint-lite demo bench clean deps peers
 
