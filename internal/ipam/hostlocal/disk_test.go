@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -75,6 +76,13 @@ func TestReadOnlyDisk(t *testing.T) {
 	} {
 		if f := fault(t, err); f.Code != model.CodeIO || !strings.Contains(f.Msg, dir) || !strings.Contains(f.Hint, "dataDir") {
 			t.Errorf("%s: %+v", verb, f)
+		}
+	}
+	elsewhere := ask(conf, "")
+	elsewhere.Network = "new" // its directory is yet to be made
+	for _, q := range []ipam.Ask{ask(conf, ""), elsewhere} {
+		if f := fault(t, a.Status(context.Background(), q)); f.Code != model.CodeNotAvailable || !strings.Contains(f.Msg, dir) || f.Hint == "" {
+			t.Errorf("STATUS of %s: %+v", q.Network, f)
 		}
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
@@ -64,12 +67,24 @@ func (a *Allocator) Status(_ context.Context, ask ipam.Ask) error {
 	if err != nil {
 		return model.Faultf(model.CodeNotAvailable, "", "host-local: %w", err)
 	}
-	for i, rs := range set.sets {
+	for _, rs := range set.sets {
 		if rs.free(taken) == 0 {
-			return model.Faultf(model.CodeNotAvailable, exhaustedHint, "host-local: no address is free in ipam.ranges[%d] %s", i, rs)
+			return model.Faultf(model.CodeNotAvailable, exhaustedHint, "host-local: no address is free in %s %s", rs.name, rs)
 		}
 	}
+	if err := writable(set.dir); err != nil {
+		return model.Faultf(model.CodeNotAvailable, "make it writable, or choose another dataDir", "host-local: directory %s: %w", set.dir, err)
+	}
 	return nil
+}
+
+// writable tells whether files can be made in a directory, or the directory where it will be; it makes nothing.
+func writable(dir string) error {
+	err := unix.Access(dir, unix.W_OK|unix.X_OK)
+	if errors.Is(err, unix.ENOENT) && dir != filepath.Dir(dir) {
+		return writable(filepath.Dir(dir))
+	}
+	return err
 }
 
 // GC takes back what belongs to no valid attachment, and files that a killed reference plugin left empty. It goes on
