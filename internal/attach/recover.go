@@ -104,7 +104,7 @@ func (a *Attacher) bringOut(ctx context.Context, undone []Record) (forgotten []R
 
 // reap waits until no dead link is left. Deleting a hundred links together takes as long as deleting one, so a standalone
 // plugin that has many to delete makes them a reaper as well.
-func (a *Attacher) reap(ctx context.Context) error {
+func (a *Attacher) reap(ctx context.Context) (err error) {
 	reaper := a.cfg.Reaper
 	if reaper == nil {
 		var stop context.CancelFunc
@@ -113,7 +113,7 @@ func (a *Attacher) reap(ctx context.Context) error {
 		reaper = kernel.NewReaper(a.cfg.Host, a.cfg.Log)
 		done := make(chan error, 1)
 		go func() { done <- reaper.Run(run) }()
-		defer func() { stop(); <-done }()
+		defer func() { stop(); err = errors.Join(err, <-done) }()
 	}
 	reaper.Kick()
 	if err := reaper.Wait(ctx); err != nil {

@@ -56,7 +56,8 @@ func ptp(n int) state.Fragment {
 		Peer: &state.Peer{Space: state.Host, Name: host},
 	}}
 	f.Host.Addrs = []state.Addr{
-		{Link: host, Prefix: prefix("10.1.255.1/32")}, {Link: host, Prefix: prefix("fd00:1::1/128"), NoDAD: true},
+		{Link: host, Prefix: prefix("10.1.255.1/32")},
+		{Link: host, Prefix: prefix("fd00:1::1/128"), NoDAD: true},
 		// From this one the node asks for its neighbour when it forwards.
 		{Link: host, Prefix: prefix("fe80::1/128"), NoDAD: true, NoPrefixRoute: true},
 	}
@@ -375,6 +376,6 @@ func TestWatchTicks(t *testing.T) {
 	case <-time.After(200 * time.Millisecond):
 	}
 	cancel()
-	for range ticks { //nolint:revive // until it is closed
+	for range ticks { // until it is closed
 	}
 }

@@ -70,16 +70,12 @@ func (v *view) place(ctx context.Context, refused error) error {
 		if _, equal := v.hasRoute(want); equal {
 			continue
 		}
-		family := uint8(unix.AF_INET)
-		if want.Dst.Addr().Is6() {
-			family = unix.AF_INET6
-		}
 		n := link.Normal(want)
 		index, err := v.routeLink(want)
 		if err != nil {
 			return err
 		}
-		all, err := v.conn.routes(ctx, family, 0, n.Table)
+		all, err := v.conn.routes(ctx, familyOf(want), 0, n.Table)
 		if err != nil {
 			return err
 		}
@@ -105,6 +101,13 @@ func (v *view) place(ctx context.Context, refused error) error {
 	}
 	errs = append(errs, notAboutRoutes(refused), v.conn.rtnl.Send(ctx, batch))
 	return errors.Join(errs...)
+}
+
+func familyOf(r state.Route) uint8 {
+	if r.Dst.Addr().Is6() {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
 }
 
 // notAboutRoutes leaves of refusals what was not tried again.

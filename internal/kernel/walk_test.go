@@ -38,8 +38,10 @@ func canned() map[string]state.Fragment {
 	neighs := ptp(1)
 	mac := neighs.Pod.Links[0].MAC
 	neighs.Host.Neighs = []state.Neigh{
-		{Link: "veth0001", IP: addr("10.1.0.1"), MAC: mac}, {Link: "veth0001", IP: addr("fd00:1::3"), MAC: mac},
-		{Link: "veth0001", IP: addr("fd00:9::9"), Proxy: true}, {Link: "veth0001", IP: addr("10.9.9.9"), Proxy: true},
+		{Link: "veth0001", IP: addr("10.1.0.1"), MAC: mac},
+		{Link: "veth0001", IP: addr("fd00:1::3"), MAC: mac},
+		{Link: "veth0001", IP: addr("fd00:9::9"), Proxy: true},
+		{Link: "veth0001", IP: addr("10.9.9.9"), Proxy: true},
 	}
 	out["neighbours"] = neighs
 
@@ -55,8 +57,10 @@ func canned() map[string]state.Fragment {
 		state.Route{Dst: prefix("100.64.0.0/10"), Type: 6}, state.Route{Dst: prefix("2001:db8:1::/48"), Type: 6},
 	)
 	routes.Pod.Rules = []state.Rule{
-		{Priority: 500, From: prefix("10.1.0.1/32"), Table: 1000}, {Priority: 501, From: prefix("fd00:1::3/128"), Table: 1000, IPv6: true},
-		{Priority: 502, To: prefix("203.0.113.0/24"), IIf: "eth0", Mark: 0x10, Mask: 0xf0, Table: 1000}, {Priority: 503, OIf: "eth0", Mark: 7, Table: 254},
+		{Priority: 500, From: prefix("10.1.0.1/32"), Table: 1000},
+		{Priority: 501, From: prefix("fd00:1::3/128"), Table: 1000, IPv6: true},
+		{Priority: 502, To: prefix("203.0.113.0/24"), IIf: "eth0", Mark: 0x10, Mask: 0xf0, Table: 1000},
+		{Priority: 503, OIf: "eth0", Mark: 7, Table: 254},
 	}
 	out["routes"] = routes
 
@@ -199,8 +203,14 @@ func everything(t *testing.T, s Spaces) string {
 	out := ""
 	for _, c := range []*Conn{s.Host, s.Pod} {
 		for _, argv := range [][]string{
-			{"ip", "-br", "addr"}, {"ip", "route", "show", "table", "all"}, {"ip", "-6", "route", "show", "table", "all"},
-			{"ip", "rule"}, {"ip", "-6", "rule"}, {"ip", "neigh", "show", "nud", "permanent"}, {"ip", "neigh", "show", "proxy"}, {"ip", "-6", "neigh", "show", "proxy"},
+			{"ip", "-br", "addr"},
+			{"ip", "route", "show", "table", "all"},
+			{"ip", "-6", "route", "show", "table", "all"},
+			{"ip", "rule"},
+			{"ip", "-6", "rule"},
+			{"ip", "neigh", "show", "nud", "permanent"},
+			{"ip", "neigh", "show", "proxy"},
+			{"ip", "-6", "neigh", "show", "proxy"},
 			{"nft", "list", "ruleset"},
 		} {
 			out += fmt.Sprintln(argv) + scrub(nettest.Run(t, c.ns, argv...))

@@ -114,7 +114,7 @@ func TestMergeAndEmpty(t *testing.T) {
 			}
 			one := reflect.New(v.Type()).Elem()
 			one.Field(i).Set(v.Field(i))
-			if s := one.Interface().(Space); s.Empty() { //nolint:errcheck,forcetypeassert // it is one
+			if s := one.Interface().(Space); s.Empty() {
 				t.Errorf("a space with %s is empty", field)
 			}
 		}

@@ -101,14 +101,7 @@ func (s *Socket) batch(ctx context.Context, batch []*Message, f func(int, []byte
 		part := batch[:min(most, len(batch))]
 		first := s.seq + 1
 		s.seq += uint32(len(part))
-		s.out = s.out[:0]
-		for i, m := range part {
-			flags := uint16(0)
-			if i == len(part)-1 && !m.asks() {
-				flags = unix.NLM_F_ACK
-			}
-			s.out = m.append(s.out, first+uint32(i), flags)
-		}
+		s.pack(part, first)
 		err := s.exchange(func(a answer) bool {
 			i := int(a.seq - first)
 			if i < 0 || i >= len(part) {
@@ -132,6 +125,18 @@ func (s *Socket) batch(ctx context.Context, batch []*Message, f func(int, []byte
 		return refused
 	}
 	return nil
+}
+
+// pack writes requests into the socket's buffer. The last one asks for an acknowledgement, unless it is a question.
+func (s *Socket) pack(part []*Message, first uint32) {
+	s.out = s.out[:0]
+	for i, m := range part {
+		flags := uint16(0)
+		if i == len(part)-1 && !m.asks() {
+			flags = unix.NLM_F_ACK
+		}
+		s.out = m.append(s.out, first+uint32(i), flags)
+	}
 }
 
 // Dump asks for a table and hands every entry to f, after a dump that the kernel does not mark as inconsistent. The

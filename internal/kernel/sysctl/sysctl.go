@@ -150,7 +150,7 @@ func (f *Files) Write(pairs []Pair) error {
 			if err == nil {
 				err = spill(path, p.Value)
 			}
-			if err != nil && !(p.IfPresent && errors.Is(err, os.ErrNotExist)) {
+			if err != nil && (!p.IfPresent || !errors.Is(err, os.ErrNotExist)) {
 				return fmt.Errorf("sysctl %s = %s: %w", p.Name, p.Value, err)
 			}
 		}
