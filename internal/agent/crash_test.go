@@ -218,10 +218,21 @@ func TestKilledAtRandomMoments(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			c := newCrasher(t, network)
 			random := rand.New(rand.NewPCG(1, 2))
+			// The moments are chosen from about the time a call takes on this machine: a kill that hits nothing makes the window
+			// smaller, one that hits a call larger.
+			window, hits := 6*time.Millisecond, 0
+			aim := func() {
+				if c.live > hits {
+					window = min(window*5/4, 20*time.Millisecond)
+				} else {
+					window = max(window*4/5, 500*time.Microsecond)
+				}
+				hits = c.live
+			}
 			later := func() {
 				agent, shot := c.agent, make(chan time.Time, 1)
 				c.shot = shot
-				time.AfterFunc(time.Duration(random.IntN(9000))*time.Microsecond, func() {
+				time.AfterFunc(time.Duration(random.Int64N(int64(window))), func() {
 					shot <- time.Now()
 					_ = agent.Process.Kill()
 				})
@@ -232,6 +243,7 @@ func TestKilledAtRandomMoments(t *testing.T) {
 				} else {
 					c.cycle(func() {}, later)
 				}
+				aim()
 			}
 			t.Logf("%s: %d kills, %d hit a live call; the host was as before each time", network, c.kills, c.live)
 			if c.live*4 < c.kills || c.kills < 67 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -87,13 +88,25 @@ func (l *listener) close() error {
 // ErrLocked is wrapped by Lock's error when another process holds the lock.
 var ErrLocked = errors.New("locked by another process")
 
+// A killed agent's lock is held until the kernel has let go of all of it, the child that it was just forking included: who
+// is started again at once waits a moment.
+const (
+	lockWait = time.Second
+	lockStep = 20 * time.Millisecond
+)
+
 // Lock opens the file at path and takes its lock, which lasts until the file is closed or the process ends.
 func Lock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for end := time.Now().Add(lockWait); errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(end); {
+		time.Sleep(lockStep)
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = ErrLocked
