@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -59,7 +60,7 @@ func Run(ctx context.Context, env Env) int {
 		fmt.Fprintf(env.Stderr, "weft: %s\n", msg)
 	}
 	var usage usageError
-	if errors.As(err, &usage) {
+	if errors.As(err, &usage) || strings.HasPrefix(msg, "unknown command ") { // cobra has no type for that one
 		return 2
 	}
 	return 1

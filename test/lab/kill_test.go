@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
@@ -131,7 +130,7 @@ func TestKilledDown(t *testing.T) {
 		before.same(t, dir)
 	}
 	t.Logf("%d of %d kills hit a live down", hit, rounds)
-	if hit < rounds/4 {
-		nettest.Skip(t, "down was faster than the kills")
+	if hit < 2 { // the first two come at once and after 2 ms
+		t.Errorf("only %d of %d kills hit a live down", hit, rounds)
 	}
 }
