@@ -17,6 +17,9 @@ LINT        := $(CACHE)/golangci-lint-v2.15.0
 BENCH_N     ?= 100
 BENCH_FLAGS ?= --concurrency 1,8,32 --pods 10,250,1000
 
+# weft-cni does the ordinary call before the Go runtime starts, where internal/shim/early has an entry for the processor.
+EARLY       := $(if $(filter amd64 arm64,$(shell $(GO) env GOARCH)),-ldflags '-s -w -E=_weft_early')
+
 export CGO_ENABLED := 0
 
 # Never from the cache: what is tested is this machine's kernel.
@@ -29,6 +32,7 @@ all: build
 
 build:
 	$(GO) build $(GOFLAGS_) -o bin/ ./cmd/...
+	$(GO) build $(GOFLAGS_) $(EARLY) -o bin/ ./cmd/weft-cni
 	$(GO) build $(GOFLAGS_) -o bin/bench-empty ./test/empty
 	@mkdir -p bin/cni
 	@for p in $(PLUGINS); do ln -sfn ../weft-plugin bin/cni/$$p; done

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command weft-cni is the CNI plugin that hands its calls to the weft agent. It starts once per call: nothing but the
-// standard library's system calls, internal/shim and internal/wire may be imported here.
+// standard library's system calls, internal/shim and internal/wire may be imported here. Linked with
+// -ldflags=-E=_weft_early it does the ordinary call before the Go runtime starts (package early).
 package main
 
 import (
 	"syscall"
 
 	"github.com/weft-net/weft/internal/shim"
+	"github.com/weft-net/weft/internal/shim/early"
 )
 
 func main() {
 	syscall.Exit(shim.Run(shim.Env{
 		Environ: syscall.Environ(), Stdin: 0, Stdout: 1, Stderr: 2, UnixNano: unixNano, Pid: syscall.Getpid(),
+		Why: early.Why(),
 	}))
 }
 

@@ -77,8 +77,9 @@ func listen(t *testing.T, socket string, backlog int) int {
 	return fd
 }
 
-func TestAgentAway(t *testing.T) {
-	bin := build(t)
+func TestAgentAway(t *testing.T) { eachBuild(t, testAgentAway) }
+
+func testAgentAway(t *testing.T, bin string) {
 	for name, prepare := range absences() {
 		t.Run(name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "run", "weft", "agent.sock")
@@ -135,8 +136,10 @@ func checkQueue(t *testing.T, socket string) {
 	}
 }
 
-func TestQueueCanNotBeWritten(t *testing.T) {
-	bin, dir := build(t), t.TempDir()
+func TestQueueCanNotBeWritten(t *testing.T) { eachBuild(t, testQueueCanNotBeWritten) }
+
+func testQueueCanNotBeWritten(t *testing.T, bin string) {
+	dir := t.TempDir()
 	socket := filepath.Join(dir, "agent.sock")
 	if err := os.WriteFile(wire.QueueDir(socket), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -147,8 +150,10 @@ func TestQueueCanNotBeWritten(t *testing.T) {
 	}
 }
 
-func TestQueueOnFullDisk(t *testing.T) {
-	bin, dir := build(t), t.TempDir()
+func TestQueueOnFullDisk(t *testing.T) { eachBuild(t, testQueueOnFullDisk) }
+
+func testQueueOnFullDisk(t *testing.T, bin string) {
+	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4096,nr_inodes=3"); err != nil {
 		nettest.Skip(t, fmt.Sprintf("this machine lets nobody here mount a tmpfs: %v", err))
 	}

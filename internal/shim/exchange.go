@@ -8,12 +8,6 @@ import (
 	"github.com/weft-net/weft/internal/wire"
 )
 
-// What the agent did instead of answering.
-const (
-	errSilent wire.Error = "no answer in time"
-	errBroken wire.Error = "the connection broke before the answer"
-)
-
 // exchange asks the agent. An error means that there was no answer, whatever the agent did with the request.
 func (c *call) exchange() (exit int, out []byte, err error) {
 	fd, err := dial(c.socket)
@@ -25,7 +19,7 @@ func (c *call) exchange() (exit int, out []byte, err error) {
 		return 0, nil, err
 	}
 	exit, out, err = receive(fd, wire.AnswerMillis)
-	if err == errSilent && ping(c.socket) {
+	if err == wire.ErrSilent && ping(c.socket) {
 		exit, out, err = receive(fd, wire.CallMillis)
 	}
 	return exit, out, err
@@ -98,7 +92,7 @@ func hand(fd int, rest, rights []byte) error {
 	return nil
 }
 
-// receive waits for the answer; errSilent when nothing of it comes in time.
+// receive waits for the answer; wire.ErrSilent when nothing of it comes in time.
 func receive(fd, ms int) (exit int, out []byte, err error) {
 	if err := syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, millis(ms)); err != nil {
 		return 0, nil, err
@@ -128,13 +122,13 @@ func more(fd int, b []byte, size int) ([]byte, error) {
 			continue
 		}
 		if err != nil && len(b) > 0 {
-			return b, errBroken
+			return b, wire.ErrBroken
 		}
 		if err != nil {
 			return b, timely(err)
 		}
 		if n == 0 {
-			return b, errBroken
+			return b, wire.ErrBroken
 		}
 		b = b[:len(b)+n]
 	}
@@ -149,7 +143,7 @@ func millis(ms int) *syscall.Timeval {
 // timely gives a socket's timeout its name.
 func timely(err error) error {
 	if err == syscall.EAGAIN || err == syscall.EWOULDBLOCK {
-		return errSilent
+		return wire.ErrSilent
 	}
 	return err
 }

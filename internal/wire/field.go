@@ -2,6 +2,8 @@
 
 package wire
 
+import "unsafe"
+
 // maxDepth bounds nesting as encoding/json does.
 const maxDepth = 10000
 
@@ -9,25 +11,11 @@ const maxDepth = 10000
 // for encoding/json. It is not found when doc is no valid object up to its end or the value is no string. Keys are
 // compared exactly.
 func Field(doc []byte, key string) (string, bool) {
-	s := scanner{doc: doc}
-	value, found := "", false
-	ok := s.object(func(k string) bool {
-		if k != key {
-			return s.value()
-		}
-		if s.peek() != '"' {
-			value, found = "", false
-			return s.value()
-		}
-		v, ok := s.str()
-		value, found = v, true
-		return ok
-	})
-	s.space()
-	if !ok || s.at != len(doc) {
+	t, found := find(doc, key, maxDepth)
+	if !found {
 		return "", false
 	}
-	return value, found
+	return t.String(), true
 }
 
 // Socket is where the configuration says that the agent listens.
@@ -38,11 +26,58 @@ func Socket(conf []byte) string {
 	return DefaultSocket
 }
 
+// PlainSocket is Socket for a program that has no heap: it is a part of conf or a constant. It is not plain when the
+// path is written with escapes, or conf is nested deeper than a small stack bears.
+func PlainSocket(conf []byte) (path []byte, plain bool) {
+	const deep = 100
+	s := scanner{doc: conf, most: deep}
+	t, found := s.find("socket")
+	if s.deep || found && t.odd {
+		return nil, false
+	}
+	if found && len(t.raw) > 0 {
+		return t.raw, true
+	}
+	return unsafe.Slice(unsafe.StringData(DefaultSocket), len(DefaultSocket)), true
+}
+
+func find(doc []byte, key string, most int) (text, bool) {
+	s := scanner{doc: doc, most: most}
+	return s.find(key)
+}
+
+// find walks over the whole document.
+func (s *scanner) find(key string) (value text, found bool) {
+	if !s.take('{') || !s.down() {
+		return text{}, false
+	}
+	for more := !s.take('}'); more; more = !s.take('}') {
+		name, ok := s.name()
+		if !ok {
+			return text{}, false
+		}
+		if !name.is(key) {
+			ok = s.value()
+		} else if found = s.peek() == '"'; found {
+			value, ok = s.str()
+		} else {
+			ok = s.value()
+		}
+		if !ok || s.peek() != '}' && !s.comma() {
+			return text{}, false
+		}
+	}
+	s.space()
+	return value, found && s.at == len(s.doc)
+}
+
 // scanner walks over JSON (RFC 8259) without building anything.
 type scanner struct {
 	doc   []byte
 	at    int
 	depth int
+	most  int  // the greatest depth
+	deep  bool // it was exceeded
 }
 
 // space skips white space.
@@ -75,40 +110,43 @@ func (s *scanner) take(c byte) bool {
 	return true
 }
 
-// object walks over an object; member is called behind each "key:" and consumes the value.
-func (s *scanner) object(member func(key string) bool) bool {
+// name consumes a member's name and the colon behind it.
+func (s *scanner) name() (text, bool) {
+	if s.peek() != '"' {
+		return text{}, false
+	}
+	t, ok := s.str()
+	return t, ok && s.take(':')
+}
+
+// comma consumes a comma behind which something else than an end follows.
+func (s *scanner) comma() bool { return s.take(',') && s.peek() != '}' && s.peek() != ']' }
+
+// object skips an object.
+func (s *scanner) object() bool {
 	if !s.take('{') || !s.down() {
 		return false
 	}
-	defer s.up()
-	if s.take('}') {
-		return true
-	}
-	for {
-		if s.peek() != '"' {
-			return false
-		}
-		key, ok := s.str()
-		if !ok || !s.take(':') || !member(key) {
-			return false
-		}
-		if s.take('}') {
-			return true
-		}
-		if !s.take(',') {
+	for more := !s.take('}'); more; more = !s.take('}') {
+		if _, ok := s.name(); !ok || !s.value() || s.peek() != '}' && !s.comma() {
 			return false
 		}
 	}
+	s.depth--
+	return true
 }
 
-func (s *scanner) down() bool { s.depth++; return s.depth <= maxDepth }
-func (s *scanner) up()        { s.depth-- }
+func (s *scanner) down() bool {
+	s.depth++
+	s.deep = s.deep || s.depth > s.most
+	return !s.deep
+}
 
 // value skips any value.
 func (s *scanner) value() bool {
 	switch c := s.peek(); {
 	case c == '{':
-		return s.object(func(string) bool { return s.value() })
+		return s.object()
 	case c == '[':
 		return s.array()
 	case c == '"':
@@ -130,21 +168,13 @@ func (s *scanner) array() bool {
 	if !s.take('[') || !s.down() {
 		return false
 	}
-	defer s.up()
-	if s.take(']') {
-		return true
-	}
-	for {
-		if !s.value() {
-			return false
-		}
-		if s.take(']') {
-			return true
-		}
-		if !s.take(',') {
+	for more := !s.take(']'); more; more = !s.take(']') {
+		if !s.value() || s.peek() != ']' && !s.comma() {
 			return false
 		}
 	}
+	s.depth--
+	return true
 }
 
 func (s *scanner) literal(word string) bool {

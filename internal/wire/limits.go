@@ -41,3 +41,9 @@ const (
 	ErrConf    Error = "configuration is larger than 4 MiB"
 	ErrAnswer  Error = "answer is larger than 8 MiB"
 )
+
+// What an agent may do instead of answering.
+const (
+	ErrSilent Error = "no answer in time"
+	ErrBroken Error = "the connection broke before the answer"
+)

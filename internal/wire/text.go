@@ -4,76 +4,100 @@ package wire
 
 import "unicode/utf8"
 
-// str reads a string. What is no UTF-8 becomes U+FFFD, as encoding/json has it.
-func (s *scanner) str() (string, bool) {
+// text is a string as it stands between its quotes.
+type text struct {
+	raw []byte
+	odd bool // it has escapes or is not ASCII, and so does not stand for itself
+}
+
+// String is the meaning. What is no UTF-8 becomes U+FFFD, as encoding/json has it.
+func (t text) String() string {
+	if !t.odd {
+		return string(t.raw)
+	}
+	b := make([]byte, 0, len(t.raw)+8)
+	for s := (scanner{doc: t.raw}); s.at < len(s.doc); {
+		r, _ := s.character() // str has looked at it
+		b = utf8.AppendRune(b, r)
+	}
+	return string(b)
+}
+
+// is tells whether the text means v, without building anything.
+func (t text) is(v string) bool {
+	if !t.odd {
+		return string(t.raw) == v
+	}
+	at := 0
+	for s := (scanner{doc: t.raw}); s.at < len(s.doc); {
+		r, _ := s.character()
+		var c [utf8.UTFMax]byte
+		n := utf8.EncodeRune(c[:], r)
+		if len(v)-at < n || v[at:at+n] != string(c[:n]) {
+			return false
+		}
+		at += n
+	}
+	return at == len(v)
+}
+
+// str consumes a string.
+func (s *scanner) str() (text, bool) {
 	s.at++ // the quote
-	from := s.at
+	from, odd := s.at, false
 	for s.at < len(s.doc) {
 		switch c := s.doc[s.at]; {
 		case c == '"':
 			s.at++
-			return string(s.doc[from : s.at-1]), true
+			return text{raw: s.doc[from : s.at-1], odd: odd}, true
+		case c < ' ':
+			return text{}, false
 		case c == '\\' || c >= utf8.RuneSelf:
-			return s.escaped(append(make([]byte, 0, s.at-from+32), s.doc[from:s.at]...))
-		case c < ' ':
-			return "", false
-		}
-		s.at++
-	}
-	return "", false
-}
-
-// escaped goes on with a string that does not stand for itself; b is what was read of it.
-func (s *scanner) escaped(b []byte) (string, bool) {
-	for s.at < len(s.doc) {
-		switch c := s.doc[s.at]; {
-		case c == '"':
-			s.at++
-			return string(b), true
-		case c == '\\':
-			var ok bool
-			if b, ok = s.escape(b); !ok {
-				return "", false
+			odd = true
+			if _, ok := s.character(); !ok {
+				return text{}, false
 			}
-		case c < ' ':
-			return "", false
 		default:
-			r, n := utf8.DecodeRune(s.doc[s.at:])
-			b = utf8.AppendRune(b, r)
-			s.at += n
+			s.at++
 		}
 	}
-	return "", false
+	return text{}, false
 }
 
-func (s *scanner) escape(b []byte) ([]byte, bool) {
-	s.at++ // the backslash
+// character consumes one character of a string, which may be an escape.
+func (s *scanner) character() (rune, bool) {
+	if s.doc[s.at] != '\\' {
+		r, n := utf8.DecodeRune(s.doc[s.at:])
+		s.at += n
+		return r, true
+	}
+	s.at++
 	if s.at == len(s.doc) {
-		return b, false
+		return 0, false
 	}
 	c := s.doc[s.at]
 	s.at++
 	switch c {
 	case '"', '\\', '/':
-		return append(b, c), true
+		return rune(c), true
 	case 'b':
-		return append(b, '\b'), true
+		return '\b', true
 	case 'f':
-		return append(b, '\f'), true
+		return '\f', true
 	case 'n':
-		return append(b, '\n'), true
+		return '\n', true
 	case 'r':
-		return append(b, '\r'), true
+		return '\r', true
 	case 't':
-		return append(b, '\t'), true
+		return '\t', true
 	case 'u':
 		r, ok := s.unit()
 		if !ok {
-			return b, false
+			return 0, false
 		}
-		return utf8.AppendRune(b, s.pair(r)), true
+		return s.pair(r), true
 	}
-	return b, false
+	return 0, false
 }
 
 // pair joins r with the low surrogate behind it; a surrogate alone is U+FFFD.

@@ -142,6 +142,9 @@ func FuzzField(f *testing.F) {
 		if got != want || found != wanted {
 			t.Errorf("%q key %q: got %q %v, encoding/json %q %v", doc, key, got, found, want, wanted)
 		}
+		if path, plain := PlainSocket(doc); plain && string(path) != Socket(doc) {
+			t.Errorf("%q: plain socket %q, want %q", doc, path, Socket(doc))
+		}
 	})
 }
 
