@@ -44,7 +44,7 @@ func (Bridge) Observe(in Input) ([]state.Query, error) {
 		return nil, err
 	}
 	queries := []state.Query{freeName(in.Request), {Space: state.Host, Link: c.Name}}
-	if !c.ipam || !c.IsGateway {
+	if !c.ipam || !c.IsGateway || in.Late != Early {
 		queries = append(queries, bootID())
 	}
 	return queries, checkArgs(in.Request)
@@ -71,7 +71,7 @@ func (b Bridge) Plan(in Input) (Step, error) {
 	var gateways []netip.Prefix
 	dns := model.DNS{}
 	if c.ipam {
-		if a, err = fromIPAM(in.Conf, in.IPAM); err != nil {
+		if a, err = in.addresses(); err != nil {
 			return Step{}, err
 		}
 		dns = in.IPAM.DNS
@@ -81,8 +81,8 @@ func (b Bridge) Plan(in Input) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
-	quietly := c.IsGateway && mac.IsZero() && a.known()
-	if mac.IsZero() && a.known() {
+	quietly := c.IsGateway && mac.IsZero() && in.Late == Early && a.known()
+	if mac.IsZero() && in.Late == Early && a.known() {
 		mac = portMAC(c.Name, a.ips[0].Address.Addr())
 	}
 	ends := newPair(in.Request, c.MTU, mac)
@@ -102,7 +102,7 @@ func (b Bridge) Plan(in Input) (Step, error) {
 		f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{Link: ends.pod.Name, Prefix: ip.Address, NoDAD: ip.Address.Addr().Is6()})
 	}
 	f.Pod.Routes = a.podRoutes(ends.pod.Name)
-	if c.IPMasq && c.ipam {
+	if c.IPMasq && a.known() {
 		f.Host.Tables = []state.Table{Masquerade(in.Request.Key(), a.ips)}
 	}
 	result := c.result(in.Request, br, ends, a)
@@ -117,7 +117,7 @@ func (b Bridge) Plan(in Input) (Step, error) {
 // first one of its subnet when the bridge is the gateway; a default route is added for a family that has none.
 func (c bridgeConf) gateways(a *addressed) []netip.Prefix {
 	given := *a
-	*a = addressed{routes: slices.Clone(given.routes)}
+	*a = addressed{routes: slices.Clone(given.routes), late: given.late}
 	var out []netip.Prefix
 	for _, ip := range given.ips {
 		if !ip.Gateway.IsValid() && c.IsGateway {
@@ -164,6 +164,9 @@ func (c bridgeConf) device(in Input, gateways []netip.Prefix) (state.Link, error
 	switch {
 	case !have.Found:
 		br.MTU, br.Alias = c.MTU, SharedMark
+		if in.Late != Early {
+			gateways = nil
+		}
 		br.MAC = state.SeedMAC(c.bridgeSeed(in, gateways))
 	case have.Link.Kind != state.Bridge:
 		return br, model.Faultf(model.CodeInvalidConf, "choose another name for the bridge, or remove that link",

@@ -19,9 +19,26 @@ type Input struct {
 	IPAM *model.Result
 	// Answers holds an answer for every query of Observe.
 	Answers state.Answers
+	// Late tells that IPAM had to wait for the interface.
+	Late Late
 	// Chain is what the planners before this one decided.
 	Chain Chain
 }
+
+// Late says when IPAM is asked. An IPAM plugin that sends packets (dhcp), and every foreign one, needs the interface: then
+// Plan is called twice with the same answers, first for the interface alone, then for everything. What the first call
+// planned is applied in between and must be part of what the second one plans, so nothing of it may come from addresses.
+type Late uint8
+
+// When IPAM is asked.
+const (
+	// Early: the addresses are known before anything is planned.
+	Early Late = iota
+	// LinkAlone: the first call. IPAM is an empty result; no addresses and no routes are planned.
+	LinkAlone
+	// LinkMade: the second call. The interface exists.
+	LinkMade
+)
 
 // Chain is what the earlier planners of one list decided.
 type Chain struct {

@@ -15,6 +15,7 @@ type addressed struct {
 	ips    []model.IP
 	routes []model.Route
 	v4, v6 bool       // whether there is an address of the family
+	late   bool       // the interface is made before the addresses are known
 	gw4    netip.Addr // the first gateway of the family
 	gw6    netip.Addr
 }
@@ -38,6 +39,16 @@ func fromIPAM(conf model.PluginConf, result *model.Result) (addressed, error) {
 		a.add(ip)
 	}
 	return a, nil
+}
+
+// addresses reads the answer to the plugin's IPAM section, which is empty while the interface alone is planned.
+func (in Input) addresses() (addressed, error) {
+	if in.Late == LinkAlone {
+		return addressed{late: true}, nil
+	}
+	a, err := fromIPAM(in.Conf, in.IPAM)
+	a.late = in.Late != Early
+	return a, err
 }
 
 // known tells whether there is any address.
@@ -91,10 +102,11 @@ func (a *addressed) podRoutes(link string) []state.Route {
 }
 
 // ipv6 says how the container's end and, with both, the node's end treat IPv6: silent when no address is of that family.
+// While nobody knows yet they have link-local addresses: DHCPv6 asks from one.
 func (a *addressed) ipv6(f *state.Fragment, p pair, both bool) {
 	f.Host.Sysctls = append(f.Host.Sysctls, quiet(p.host.Name))
 	f.Pod.Sysctls = append(f.Pod.Sysctls, quiet(p.pod.Name))
-	if !a.v6 {
+	if !a.v6 && !a.late {
 		return
 	}
 	f.Pod.Addrs = append(f.Pod.Addrs, linkLocal(p.pod.Name, p.pod.MAC))

@@ -72,7 +72,7 @@ func (p PTP) Plan(in Input) (Step, error) {
 	if err := checkFreeName(in); err != nil {
 		return Step{}, err
 	}
-	a, err := fromIPAM(in.Conf, in.IPAM)
+	a, err := in.addresses()
 	if err != nil {
 		return Step{}, err
 	}
@@ -91,7 +91,7 @@ func (p PTP) Plan(in Input) (Step, error) {
 		routed(&f, ends, ip)
 	}
 	f.Pod.Routes = append(f.Pod.Routes, a.podRoutes(ends.pod.Name)...)
-	if c.IPMasq {
+	if c.IPMasq && a.known() {
 		f.Host.Tables = []state.Table{Masquerade(in.Request.Key(), a.ips)}
 	}
 	result := model.Result{Interfaces: ends.interfaces(in.Request), Routes: a.routes, DNS: in.IPAM.DNS}
