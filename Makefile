@@ -2,6 +2,7 @@
 #
 # make build   the programs, in bin/; bin/cni is a CNI binary directory
 # make test    everything that must hold, in throw-away namespaces
+# make test-vm the kernel tests that this machine's kernel cannot run, in an emulated machine with a distribution's kernel
 # make demo    a cluster of pods on this machine, in a minute (root)
 # make lint    what the linter knows; the laws are tests (internal/house), and lint-lite needs nothing but Go
 # make bench   weft beside the reference plugins (root)
@@ -26,7 +27,7 @@ export CGO_ENABLED := 0
 # One package at a time: many tests kill things at chosen moments and wait with deadlines.
 TESTFLAGS   ?= -count=1 -p 1 -timeout 20m
 
-.PHONY: all build test lint lint-lite demo bench clean deps peers
+.PHONY: all build test test-vm lint lint-lite demo bench clean deps peers
 
 all: build
 
@@ -49,6 +50,10 @@ test: deps build
 	@echo $(GO) test $(TESTFLAGS) ./...; \
 	WEFT_SKIPS=$(CURDIR)/bin/skipped WEFT_PEER_BIN_DIR=$$(test -e $(PEER)/.done && echo $(PEER)) $(GO) test $(TESTFLAGS) ./...; code=$$?; \
 	if [ -s bin/skipped ]; then echo "make: SKIPPED on this machine:"; sort -u bin/skipped; fi; exit $$code
+
+# After make test it knows what that has skipped.
+test-vm:
+	@test/vm/run.sh
 
 peers: $(PEER)/.done
 

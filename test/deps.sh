@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# deps.sh demo|test|bench: installs the Debian packages that the target needs and this machine lacks, and says so.
+# deps.sh demo|test|bench|vm: installs the Debian packages that the target needs and this machine lacks, and says so.
 # It changes nothing when all is there. Only the installation itself needs root.
 set -euo pipefail
 
@@ -26,8 +26,17 @@ bench)
 	need strace strace
 	[ -x /usr/lib/cni/bridge ] || missing+=(containernetworking-plugins)
 	;;
+vm)
+	need qemu-system-x86_64 qemu-system-x86
+	need busybox busybox-static
+	need cpio cpio
+	need mke2fs e2fsprogs
+	need xz xz-utils
+	need setpriv util-linux
+	need iptables iptables
+	;;
 *)
-	echo "deps: '$want' is no target (give demo, test or bench)" >&2
+	echo "deps: '$want' is no target (give demo, test, bench or vm)" >&2
 	exit 2
 	;;
 esac

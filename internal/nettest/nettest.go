@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +19,9 @@ import (
 )
 
 const inside = "WEFT_NETTEST_INSIDE"
+
+// kernel stands before the reasons for which a test is run in the emulated machine (test/vm) instead.
+const kernel = "kernel: "
 
 // Main runs the tests of a package in a fresh network and mount namespace, as uid 0 of a fresh user namespace when the
 // caller is not root. Use it as TestMain: os.Exit(nettest.Main(m)).
@@ -118,7 +122,7 @@ func Skip(t testing.TB, why string) {
 	if os.Getenv("WEFT_NO_SKIP") != "" {
 		t.Fatalf("WEFT_NO_SKIP is set, but: %s", why)
 	}
-	Without(t, why)
+	Without(t, kernel+why)
 }
 
 // Without skips the test loudly for want of what no kernel can give: a program, another user.
@@ -141,5 +145,9 @@ func note(what, why string) {
 		return
 	}
 	defer func() { _ = f.Close() }()
-	fmt.Fprintf(f, "%s: %s\n", what, why)
+	var pkg string
+	if info, ok := debug.ReadBuildInfo(); ok {
+		pkg = strings.TrimSuffix(strings.TrimPrefix(info.Path, info.Main.Path+"/"), ".test")
+	}
+	fmt.Fprintf(f, "%s %s: %s\n", pkg, what, strings.ReplaceAll(why, "\n", " "))
 }

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+
+// TestFeatures probes by doing what the tests of weft's packages ask of a kernel. On a machine that lacks one it says so,
+// and the emulated machine is where it must be there.
+func TestFeatures(t *testing.T) {
+	for name, setup := range map[string][]string{
+		"dummy":     {"link add probe type dummy"},
+		"ifb":       {"link add probe type ifb"},
+		"veth":      {"link add probe type veth peer name peer"},
+		"vxlan":     {"link add probe type vxlan id 7 dstport 4789 local 127.0.0.1"},
+		"macvlan":   {"link add lower type bridge", "link add link lower probe type macvlan mode bridge"},
+		"macvtap":   {"link add lower type bridge", "link add link lower probe type macvtap mode bridge"},
+		"ipvlan":    {"link add lower type bridge", "link add link lower probe type ipvlan mode l3s"},
+		"vlan":      {"link add lower type bridge", "link add link lower name probe type vlan id 5"},
+		"vrf":       {"link add probe type vrf table 7"},
+		"vlanaware": {"link add probe type bridge vlan_filtering 1"},
+		"wireguard": {"link add probe type wireguard"},
+		"ipip":      {"link add probe type ipip local 127.0.0.1 remote 127.0.0.2"},
+		"tap":       {"tuntap add probe mode tap"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := nettest.NS(t, name)
+			for _, line := range setup {
+				if out, err := nettest.Try(ns, append([]string{"ip"}, strings.Fields(line)...)...); err != nil {
+					nettest.Skip(t, fmt.Sprintf("this kernel refuses ip %s: %s", line, strings.TrimSpace(out)))
+				}
+			}
+			nettest.Run(t, ns, "ip", "link", "show", "probe")
+		})
+	}
+}
+
+func TestSCTP(t *testing.T) {
+	for _, family := range []int{syscall.AF_INET, syscall.AF_INET6} {
+		fd, err := syscall.Socket(family, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, syscall.IPPROTO_SCTP)
+		if err != nil {
+			nettest.Skip(t, fmt.Sprintf("this kernel has no SCTP sockets (family %d): %v", family, err))
+		}
+		_ = syscall.Close(fd)
+	}
+}
+
+// TestBridgeFamily: nft in bridges, which small kernels have without what rules need.
+func TestBridgeFamily(t *testing.T) {
+	ns := nettest.NS(t, "nft")
+	rules := "add table bridge t; add chain bridge t c { type filter hook prerouting priority 0; }; " +
+		"add rule bridge t c meta ibrname br0 ether saddr 02:00:00:00:00:01 drop; add rule bridge t c ct state established accept"
+	for line := range strings.SplitSeq(rules, "; add ") {
+		line = "add " + strings.TrimPrefix(line, "add ")
+		if out, err := nettest.Try(ns, "nft", line); err != nil {
+			nettest.Skip(t, fmt.Sprintf("this kernel refuses nft %s: %s", line, strings.TrimSpace(out)))
+		}
+	}
+}
+
+// TestPCI: a network interface on a PCI bus, which is a namespace's own only in the machine's first one.
+func TestPCI(t *testing.T) {
+	found, err := filepath.Glob("/sys/bus/pci/devices/*/virtio*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) == 0 {
+		nettest.Skip(t, "this machine has no virtio devices on a PCI bus")
+	}
+	for _, dir := range found {
+		class, err := os.ReadFile(filepath.Join(filepath.Dir(dir), "class"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(string(class), "0x0200") {
+			return
+		}
+	}
+	nettest.Skip(t, "this machine has no network interface on a PCI bus")
+}

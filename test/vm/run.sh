@@ -1,0 +1,243 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# run.sh: the kernel tests that this machine's kernel cannot run, on a distribution's kernel in an emulated machine.
+#
+#   make test-vm                 the tests named below, and those that the last "make test" skipped for want of a feature
+#   RUN='TestVlan' make test-vm  these tests only             PKGS='internal/kernel/link …'  of these packages only
+#   KERNEL=linux-image-cloud-amd64 make test-vm               another of Debian's kernels
+#   LIMIT=900 MEM=3072           seconds for the whole run of the machine; its memory, MiB      KEEP=1  leaves its files
+#
+# It needs no root, but for installing what is missing. /dev/kvm is not used: the emulated machine behaves the same
+# everywhere. The kernel's package is unpacked below ~/.cache/weft, never installed. A test that is skipped inside for
+# want of a kernel feature counts as failed (WEFT_NO_SKIP). Exit code 0: all passed, 1: not, 2: it could not be tried.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+KERNEL=${KERNEL:-}
+LIMIT=${LIMIT:-900}
+MEM=${MEM:-3072}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/weft
+# Packages whose tests touch the kernel. The emulated machine runs those of their tests whose names tell of a link type
+# or feature that small kernels lack; and whatever the last "make test" wrote into bin/skipped.
+PKGS=${PKGS:-test/vm $(git ls-files 'internal/kernel/*_test.go' 'internal/plan/plugin/*_test.go' 'internal/attach/*_test.go' \
+	'internal/standalone/*_test.go' 'internal/leftover/*_test.go' 'internal/ipam/dhcp/*_test.go' 'internal/conformance/*_test.go' |
+	xargs -r -n1 dirname | sort -u | tr '\n' ' ')}
+WORDS='Dummy|I[Pp]vlan|IPVlan|V[Ll][Aa][Nn]|Vrf|VRF|S[Cc][Tt][Pp]|HostDevice|P[Cc][Ii]|DPDK|Wireguard|WireGuard|I[Pp][Ii][Pp]|Spoof'
+
+say() { printf 'test-vm: %s\n' "$*"; }
+die() {
+	say "$*" >&2
+	exit 2
+}
+
+[ "$(uname -m)" = x86_64 ] || die "this script knows kernels and machines of amd64 only, this is $(uname -m)"
+test/deps.sh vm
+
+# kernel: prints the directory that holds vmlinuz and modules.img of the newest kernel that apt offers (or, without
+# apt's answer, of the newest that is here already).
+kernel() {
+	local meta pkg version dir
+	for meta in ${KERNEL:-linux-image-6.12-cloud-amd64 linux-image-cloud-amd64}; do
+		pkg=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p' | head -1)
+		[ -z "$pkg" ] || break
+	done
+	if [ -z "$pkg" ]; then
+		dir=$(ls -d "$cache"/vm-*/done 2>/dev/null | sort -V | tail -1)
+		[ -n "$dir" ] || die "apt knows no kernel (tried ${meta}) and none is in $cache"
+		dirname "$dir"
+		return
+	fi
+	version=$(apt-cache show --no-all-versions "$pkg" | sed -n 's/^Version: //p' | head -1)
+	dir=$cache/vm-$pkg-$version
+	if [ ! -e "$dir/done" ]; then
+		say "unpacking $pkg $version into $dir (once)" >&2
+		unpack "$pkg" "$dir" >&2
+	fi
+	echo "$dir"
+}
+
+# unpack PACKAGE DIR: the kernel, and its modules as a file system, with the tables that modprobe reads.
+unpack() {
+	local pkg=$1 dir=$2 tmp
+	mkdir -p "$cache"
+	tmp=$(mktemp -d "$cache/vm-new-XXXXXX")
+	scratch+=("$tmp")
+	(cd "$tmp" && apt-get download -qq "$pkg" 2>/dev/null) || die "$pkg cannot be downloaded"
+	dpkg-deb -x "$tmp"/*.deb "$tmp/deb"
+	find "$tmp/deb/lib/modules" -name '*.ko.xz' -print0 | xargs -0 -r -n 64 xz -d
+	busybox depmod -b "$tmp/deb" "$(basename "$tmp"/deb/lib/modules/*)"
+	mke2fs -q -t ext4 -d "$tmp/deb/lib/modules" "$tmp/modules.img" 512M >/dev/null
+	cp "$tmp"/deb/boot/vmlinuz-* "$tmp/vmlinuz"
+	cp "$(find "$tmp/deb" -name virtio_blk.ko)" "$tmp/"
+	rm -rf "$tmp/deb" "$tmp"/*.deb
+	touch "$tmp/done"
+	rm -rf "$dir"
+	mv "$tmp" "$dir"
+}
+
+# chosen PKG BINARY: the -test.run pattern for a package, or nothing.
+chosen() {
+	local pkg=$1 bin=$2 top
+	if [ -n "${RUN:-}" ]; then
+		top=$("$bin" -test.list "$RUN" | grep '^Test' || true)
+		[ -z "$top" ] || echo "$RUN"
+		return
+	fi
+	{
+		"$bin" -test.list "$WORDS" | grep '^Test' || true
+		[ ! -e bin/skipped ] || sed -n "s|^$pkg \(Test[^: ]*\): kernel: .*|\1|p" bin/skipped
+	} | sort -u | awk '
+		# A test with all its subtests makes the single ones of them needless.
+		{ split($0, part, "/"); if (part[1] != $0 && part[1] in whole) next; if (part[1] == $0) whole[$0] = 1
+		  gsub(/[].[*+?(){}|^$\\]/, "\\\\&"); gsub(/\//, "$/^"); printf "%s^%s$", sep, $0; sep = "|" }'
+}
+
+# programs DIR: the programs that tests call, from this machine, with the libraries that they need.
+programs() {
+	local root=$1 p path lib
+	for p in ip bridge tc nft iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore \
+		ping sysctl mount umount unshare nsenter strace ethtool conntrack bash; do
+		path=$(PATH=$PATH:/usr/sbin:/sbin command -v "$p" || true)
+		[ -n "$path" ] || continue
+		echo "$path" "$(readlink -f "$path")"
+	done | tr ' ' '\n' | sort -u >"$root/../programs"
+	while read -r path; do
+		file "$root" "$path"
+	done <"$root/../programs"
+	for lib in /usr/lib/*/xtables; do # the matches and targets of iptables, loaded by name
+		[ ! -d "$lib" ] || { mkdir -p "$root$(dirname "$lib")" && cp -a "$lib" "$root$lib"; }
+	done
+	xargs -n1 ldd <"$root/../programs" 2>/dev/null | sed -n 's/.*[[:space:]]\(\/[^ ]*\) (0x.*/\1/p' | sort -u >"$root/../libs"
+	while read -r lib; do
+		file "$root" "$lib"
+	done <"$root/../libs"
+}
+
+# file ROOT PATH: copies PATH to the same place below ROOT, following links in the directories above it only.
+file() {
+	local dir
+	dir=$(readlink -f "$(dirname "$2")")
+	mkdir -p "$1$dir"
+	cp -Pf "$2" "$1$dir/"
+	[ ! -L "$2" ] || [ "$(readlink -f "$2")" = "$dir/$(basename "$2")" ] || {
+		mkdir -p "$1$(dirname "$(readlink -f "$2")")"
+		cp -f "$(readlink -f "$2")" "$1$(readlink -f "$2")"
+	}
+}
+
+# tests ROOT: the test binaries, each with its package's testdata, and the list of what to run.
+tests() {
+	local root=$1 pkg bin run
+	mkdir -p "$root/weft/test"
+	: >"$root/weft/list"
+	cp go.mod "$root/weft/"
+	cp -r test/chains "$root/weft/test/"
+	for pkg in $PKGS; do
+		bin=$root/weft/$pkg/$(basename "$pkg").test
+		CGO_ENABLED=0 go test -c -ldflags '-s -w' -o "$bin" "./$pkg" >/dev/null || die "$pkg does not build"
+		run=
+		[ ! -e "$bin" ] || run=$(chosen "$pkg" "$bin")
+		if [ -z "$run" ]; then
+			rm -f "$bin"
+			continue
+		fi
+		[ ! -d "$pkg/testdata" ] || cp -r "$pkg/testdata" "$root/weft/$pkg/"
+		printf '%s %s\n' "$pkg" "$run" >>"$root/weft/list"
+	done
+	[ -s "$root/weft/list" ] || die "no test is chosen"
+	# What the tests of commands need: the programs, and the reference plugins where they are built already.
+	CGO_ENABLED=0 go build -ldflags '-s -w' -o "$root/weft/bin/" ./cmd/...
+	[ ! -e "$cache/plugins-v1.9.1/.done" ] || cp -r "$cache/plugins-v1.9.1" "$root/weft/peers"
+}
+
+# image DIR: the machine's disks and its first program.
+image() {
+	local dir=$1 root=$1/root
+	mkdir -p "$root"/{dev,proc,sys,run,tmp,etc,root,var/lib,lib/modules,usr/bin,usr/sbin,usr/lib,usr/lib64}
+	rm -rf "$root/lib"
+	ln -s usr/bin "$root/bin"
+	ln -s usr/sbin "$root/sbin"
+	ln -s usr/lib "$root/lib"
+	ln -s usr/lib64 "$root/lib64"
+	mkdir -p "$root/usr/lib/modules"
+	busybox --list | while read -r p; do ln -sf busybox "$root/usr/bin/$p"; done
+	cp --remove-destination "$(command -v busybox)" "$root/usr/bin/busybox"
+	ln -s ../bin/busybox "$root/usr/sbin/modprobe"
+	ln -s ../bin/busybox "$root/usr/sbin/poweroff"
+	rm -f "$root"/usr/bin/{ip,ping,sysctl,mount,umount,unshare,nsenter,strace,tc}
+	programs "$root"
+	printf 'root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n' >"$root/etc/passwd"
+	printf 'root:x:0:\nnogroup:x:65534:\n' >"$root/etc/group"
+	for p in protocols services ethertypes iproute2; do [ ! -e "/etc/$p" ] || cp -rL "/etc/$p" "$root/etc/"; done
+	tests "$root"
+	install -m 755 test/vm/init "$root/init"
+	mke2fs -q -t ext4 -O ^has_journal -d "$root" "$dir/root.img" 2G >/dev/null
+	mkdir "$dir/initrd"
+	cp "$root/usr/bin/busybox" "$kernel/virtio_blk.ko" "$dir/initrd/"
+	install -m 755 test/vm/initrd "$dir/initrd/init"
+	(cd "$dir/initrd" && find . | cpio --quiet -o -H newc -R 0:0) >"$dir/initrd.img"
+}
+
+# boot DIR: the machine, until it switches itself off or its time is over. Its console goes to DIR/console, what the
+# tests say to DIR/out. It dies with this script, also when nothing can be trapped.
+boot() {
+	local dir=$1 pid i
+	: >"$dir/out"
+	setpriv --pdeathsig KILL qemu-system-x86_64 -M q35 -accel tcg,thread=multi -cpu max -smp 2 -m "$MEM" \
+		-nodefaults -display none -no-reboot \
+		-kernel "$kernel/vmlinuz" -initrd "$dir/initrd.img" -append "console=ttyS0 quiet panic=-1 weft.limit=$LIMIT" \
+		-drive "file=$dir/root.img,format=raw,if=virtio,cache=unsafe" \
+		-drive "file=$kernel/modules.img,format=raw,if=virtio,readonly=on" \
+		-device virtio-serial-pci,romfile= -chardev "file,id=out,path=$dir/out" -device virtserialport,chardev=out,name=weft.out \
+		-device virtio-rng-pci,romfile= \
+		-netdev hubport,id=n0,hubid=0 -device virtio-net-pci,netdev=n0,addr=10.0,mac=52:54:00:77:65:01,romfile= \
+		-netdev hubport,id=n1,hubid=0 -device virtio-net-pci,netdev=n1,addr=11.0,mac=52:54:00:77:65:02,romfile= \
+		-serial "file:$dir/console" </dev/null 2>"$dir/qemu" &
+	pid=$!
+	machine=$pid
+	for ((i = 0; i < (LIMIT + 30) * 5; i++)); do
+		kill -0 "$pid" 2>/dev/null || break
+		sleep 0.2
+	done
+	if kill -0 "$pid" 2>/dev/null; then
+		say "the machine did not end in $LIMIT seconds: killed"
+		kill -KILL "$pid"
+	fi
+	wait "$pid" 2>/dev/null || true
+	machine=
+	[ ! -s "$dir/qemu" ] || sed 's/^/qemu: /' "$dir/qemu"
+}
+
+scratch=()
+machine=
+finish() {
+	[ -z "$machine" ] || kill -KILL "$machine" 2>/dev/null || true
+	if [ -n "${KEEP:-}" ] && [ ${#scratch[@]} -gt 0 ]; then
+		say "kept: ${scratch[0]}"
+		scratch=("${scratch[@]:1}")
+	fi
+	rm -rf "${scratch[@]}"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/weft-vm-XXXXXX")
+scratch+=("$work")
+kernel >"$work/kernel"
+kernel=$(cat "$work/kernel")
+begin=$SECONDS
+image "$work"
+say "$(wc -l <"$work/root/weft/list") packages, kernel $(basename "$kernel"); built in $((SECONDS - begin)) s"
+begin=$SECONDS
+boot "$work"
+code=0
+test/vm/report.awk "$work/root/weft/list" "$work/out" || code=1
+if ! grep -q '^weft-vm: end$' "$work/out"; then
+	say "the machine ended before its tests did; the end of its console:"
+	tail -40 "$work/console" | sed 's/^/  /'
+	code=1
+fi
+say "ran for $((SECONDS - begin)) s"
+exit $code
