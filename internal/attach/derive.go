@@ -25,19 +25,24 @@ func (a *Attacher) derive(ctx context.Context, job Job) error {
 			errs = append(errs, a.foreignDel(ctx, job.Network, job.Request, conf, conf.Type, job.Prev))
 			continue
 		}
+		typ, err := a.ipamType(conf)
+		if a.late(typ) { // it may need the interface to give the addresses back
+			errs = append(errs, a.deriveIPAM(ctx, job, conf, typ))
+		}
 		if m, ok := p.(interfaceMaker); ok && m.MakesInterface() {
 			errs = append(errs, a.takeInterface(ctx, job))
 		}
-		errs = append(errs, a.deriveIPAM(ctx, job, conf))
+		if !a.late(typ) {
+			errs = append(errs, err, a.deriveIPAM(ctx, job, conf, typ))
+		}
 	}
 	mark := plugin.Mark(job.Request.Key())
 	return errors.Join(append(errs, a.takeMarked(ctx, func(m string) bool { return sameMark(m, mark) }))...)
 }
 
-func (a *Attacher) deriveIPAM(ctx context.Context, job Job, conf model.PluginConf) error {
-	typ, err := a.ipamType(conf)
-	if err != nil || typ == "" {
-		return err
+func (a *Attacher) deriveIPAM(ctx context.Context, job Job, conf model.PluginConf, typ string) error {
+	if typ == "" {
+		return nil
 	}
 	if alloc := a.cfg.Allocators[typ]; alloc != nil {
 		return alloc.Del(ctx, ask(job.Request, conf))

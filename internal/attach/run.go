@@ -65,7 +65,8 @@ func (r *run) list(ctx context.Context) error {
 	return r.write("done", done)
 }
 
-// cut is where the built-in plugins that begin at i must stop: before a foreign plugin, or one whose IPAM is foreign.
+// cut is where the built-in plugins that begin at i must stop: before a foreign plugin, or one whose IPAM needs the
+// interface and is asked between two acts.
 func (r *run) cut(i int) (int, error) {
 	plugins := r.job.Network.Plugins
 	j := i + 1
@@ -74,7 +75,7 @@ func (r *run) cut(i int) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if typ != "" && r.a.cfg.Allocators[typ] == nil {
+		if r.a.late(typ) {
 			break
 		}
 	}
@@ -95,22 +96,32 @@ func (r *run) write(name string, rec Record) error {
 	return r.a.step("after " + name)
 }
 
-// builtins gets the addresses of the plugins from i to j, plans them, and applies the plan.
+// builtins gets the addresses of the plugins from i to j, plans them, and applies the plan. Where the addresses need the
+// interface, that is made before.
 func (r *run) builtins(ctx context.Context, i, j int) error {
+	first, err := r.link(ctx, i)
+	if err != nil {
+		return err
+	}
 	given, err := r.addresses(ctx, i, j)
 	if err != nil {
 		return err
 	}
-	segment, fresh, err := r.plan(ctx, i, j, given)
+	segment, fresh, err := r.plan(ctx, i, j, given, first)
 	if err != nil {
 		return err
 	}
-	r.rec.Acts = append(r.rec.Acts, Act{Kind: ActApply, Plugin: i, Fragment: &segment, Fresh: fresh})
 	r.rec.Result = r.chain.Prev
-	if err := r.promise("promise plan"); err != nil {
+	return r.apply(ctx, "plan", Act{Kind: ActApply, Plugin: i, Fragment: &segment, Fresh: fresh})
+}
+
+// apply promises an act and does it. The name is the promise's, for fault tests.
+func (r *run) apply(ctx context.Context, name string, act Act) error {
+	r.rec.Acts = append(r.rec.Acts, act)
+	if err := r.promise("promise " + name); err != nil {
 		return err
 	}
-	if err := r.spaces.Apply(ctx, segment); err != nil {
+	if err := r.spaces.Apply(ctx, *act.Fragment); err != nil {
 		return fmt.Errorf("network %q: %w", r.job.Network.Name, err)
 	}
 	return r.a.step("after apply")
@@ -184,31 +195,46 @@ func (r *run) rested(ctx context.Context, given map[int]*model.Result) error {
 	return r.a.cfg.Reaper.Wait(ctx)
 }
 
-// plan asks the planners from i to j and sums up what they decide.
-func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result) (state.Fragment, []string, error) {
+// plan asks the planners from i to j and sums up what they decide. first, which may be nil, is what exists of i's.
+func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, first *linked) (state.Fragment, []string, error) {
 	segment := state.Fragment{Owner: plugin.Owner(r.job.Request.Key())}
 	answers := state.Answers{}
 	for k := i; k < j; k++ {
-		conf := r.job.Network.Plugins[k]
-		p := r.a.cfg.Planners[conf.Type]
-		in := plugin.Input{Conf: conf, Request: r.job.Request, IPAM: given[k], Chain: r.chain, Answers: answers}
-		queries, err := p.Observe(in)
+		in := plugin.Input{
+			Conf: r.job.Network.Plugins[k], Request: r.job.Request, IPAM: given[k], Chain: r.chain, Answers: answers,
+		}
+		if first != nil && first.plugin == k {
+			in.Late, in.Answers = plugin.LinkMade, first.answers // as it was before the interface existed
+		}
+		step, err := r.decide(ctx, in)
 		if err != nil {
 			return segment, nil, err
 		}
-		if err := r.observe(ctx, queries, answers); err != nil {
-			return segment, nil, err
+		part := step.Fragment
+		if in.Late != plugin.Early {
+			if part, err = first.rest(in.Conf, part); err != nil {
+				return segment, nil, err
+			}
 		}
-		step, err := p.Plan(in)
-		if err != nil {
-			return segment, nil, err
-		}
-		segment.Merge(step.Fragment)
+		segment.Merge(part)
 		r.chain.Fragment.Owner = segment.Owner
 		r.chain.Fragment.Merge(step.Fragment)
 		r.chain.Prev = &step.Result
 	}
 	return segment, fresh(segment, answers), nil
+}
+
+// decide asks one planner; what it must know of the kernel is added to its answers.
+func (r *run) decide(ctx context.Context, in plugin.Input) (plugin.Step, error) {
+	p := r.a.cfg.Planners[in.Conf.Type]
+	queries, err := p.Observe(in)
+	if err != nil {
+		return plugin.Step{}, err
+	}
+	if err := r.observe(ctx, queries, in.Answers); err != nil {
+		return plugin.Step{}, err
+	}
+	return p.Plan(in)
 }
 
 // observe answers the queries that have no answer yet.

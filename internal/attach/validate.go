@@ -73,5 +73,7 @@ func (a *Attacher) ipamType(conf model.PluginConf) (string, error) {
 
 // ask is what an allocator is asked for a plugin of a request.
 func ask(r model.Request, conf model.PluginConf) ipam.Ask {
-	return ipam.Ask{Conf: conf.Raw, Network: r.Network, ContainerID: r.ContainerID, IfName: r.IfName, Args: r.Args}
+	return ipam.Ask{
+		Conf: conf.Raw, Network: r.Network, ContainerID: r.ContainerID, IfName: r.IfName, Args: r.Args, Netns: r.Netns,
+	}
 }

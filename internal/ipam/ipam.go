@@ -22,6 +22,8 @@ type Ask struct {
 	IfName      string
 	// Args are the pairs of CNI_ARGS.
 	Args [][2]string
+	// Netns is the path of the container's namespace, empty when it is gone.
+	Netns string
 	// Held are the addresses that the caller's own memory says this attachment has. Del then looks only there; without
 	// them an allocator searches.
 	Held []netip.Addr
@@ -31,6 +33,10 @@ type Ask struct {
 func (a Ask) Key() model.AttachmentKey {
 	return model.AttachmentKey{Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName}
 }
+
+// LinkUser is what an Allocator says that sends packets through the attachment's interface: it is asked when that exists
+// and is up, and gets the addresses back while it still exists.
+type LinkUser interface{ NeedsLink() bool }
 
 // Allocator gives and takes back addresses. Errors are *model.Fault with the right CNI code.
 type Allocator interface {

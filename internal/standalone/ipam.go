@@ -26,7 +26,7 @@ func (p ipamPlugin) do(ctx context.Context, call cni.Call) ([]byte, error) {
 	}
 	r := call.Request
 	ask := ipam.Ask{
-		Conf: network.Plugins[0].Raw, Network: r.Network, ContainerID: r.ContainerID, IfName: r.IfName, Args: r.Args,
+		Conf: network.Plugins[0].Raw, Network: r.Network, ContainerID: r.ContainerID, IfName: r.IfName, Args: r.Args, Netns: r.Netns,
 	}
 	switch call.Command {
 	case cni.Add:

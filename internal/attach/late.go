@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// linked is an interface that was made before its addresses were known.
+type linked struct {
+	plugin   int
+	answers  state.Answers
+	fragment state.Fragment
+}
+
+// late tells whether an IPAM type is asked when the interface exists and is up: an allocator that sends packets, and every
+// foreign one, of which nobody knows what it needs.
+func (a *Attacher) late(typ string) bool {
+	if typ == "" {
+		return false
+	}
+	alloc := a.cfg.Allocators[typ]
+	if alloc == nil {
+		return true
+	}
+	user, ok := alloc.(ipam.LinkUser)
+	return ok && user.NeedsLink()
+}
+
+// link makes the interface of plugin i without addresses when its IPAM section needs that; nil when it does not.
+func (r *run) link(ctx context.Context, i int) (*linked, error) {
+	conf := r.job.Network.Plugins[i]
+	typ, err := r.a.ipamType(conf)
+	if err != nil || !r.a.late(typ) {
+		return nil, err
+	}
+	l := &linked{plugin: i, answers: state.Answers{}}
+	in := plugin.Input{
+		Conf: conf, Request: r.job.Request, Chain: r.chain, Answers: l.answers, Late: plugin.LinkAlone, IPAM: &model.Result{},
+	}
+	step, err := r.decide(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	l.fragment = state.Fragment{Owner: plugin.Owner(r.job.Request.Key())}
+	l.fragment.Merge(step.Fragment)
+	return l, r.apply(ctx, "link", Act{Kind: ActApply, Plugin: i, Fragment: &l.fragment, Fresh: fresh(l.fragment, l.answers)})
+}
+
+// rest is what a step adds to the interface that exists already. Undone by itself, it leaves the interface, through which
+// an IPAM plugin may have to give the addresses back.
+func (l *linked) rest(conf model.PluginConf, step state.Fragment) (state.Fragment, error) {
+	out := state.Fragment{Owner: step.Owner, Host: less(step.Host, l.fragment.Host), Pod: less(step.Pod, l.fragment.Pod)}
+	for _, name := range []state.SpaceName{state.Host, state.Pod} {
+		for _, was := range l.fragment.Space(name).Links {
+			same := func(o state.Link) bool { return o.Name == was.Name }
+			if slices.ContainsFunc(out.Space(name).Links, same) {
+				return out, model.Faultf(model.CodeInternal, "this is a bug: report it with the configuration",
+					"plugin %s: link %s is planned otherwise once its addresses are known", conf.Type, was.Name)
+			}
+		}
+	}
+	for _, e := range step.Effects {
+		same := func(o state.Effect) bool { return reflect.DeepEqual(o, e) }
+		if !slices.ContainsFunc(l.fragment.Effects, same) {
+			out.Effects = append(out.Effects, e)
+		}
+	}
+	return l.announced(out), nil
+}
+
+// announced adds that the addresses are told to the neighbours: the kernel does that when a link comes up, and this one is.
+func (l *linked) announced(f state.Fragment) state.Fragment {
+	told := map[string][]netip.Addr{}
+	for _, a := range f.Pod.Addrs {
+		if addr := a.Prefix.Addr(); !addr.IsLinkLocalUnicast() {
+			told[a.Link] = append(told[a.Link], addr)
+		}
+	}
+	for _, was := range l.fragment.Pod.Links {
+		if addrs := told[was.Name]; len(addrs) > 0 {
+			f.Effects = append(f.Effects, state.Effect{Kind: state.Announce, Space: state.Pod, Link: was.Name, Addrs: addrs})
+		}
+	}
+	return f
+}
+
+// less is a space without what another one names in the same words.
+func less(s, gone state.Space) state.Space {
+	out := reflect.New(reflect.TypeOf(s)).Elem()
+	for i := range out.NumField() {
+		have, without := reflect.ValueOf(s).Field(i), reflect.ValueOf(gone).Field(i)
+		if have.Kind() != reflect.Slice {
+			out.Field(i).Set(have)
+			continue
+		}
+		for k := range have.Len() {
+			if !holds(without, have.Index(k)) {
+				out.Field(i).Set(reflect.Append(out.Field(i), have.Index(k)))
+			}
+		}
+	}
+	return out.Interface().(state.Space)
+}
+
+func holds(list, item reflect.Value) bool {
+	for i := range list.Len() {
+		if reflect.DeepEqual(list.Index(i).Interface(), item.Interface()) {
+			return true
+		}
+	}
+	return false
+}
