@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// plan asks the planners from i to j and sums up what they decide. first, which may be nil, is what exists of i's.
+func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, first *linked) (state.Fragment, []string, error) {
+	segment := state.Fragment{Owner: plugin.Owner(r.job.Request.Key())}
+	answers := state.Answers{}
+	for k := i; k < j; k++ {
+		in := plugin.Input{
+			Conf: r.job.Network.Plugins[k], Request: r.job.Request, IPAM: given[k], Chain: r.chain, Answers: answers,
+		}
+		if first != nil && first.plugin == k {
+			in.Late, in.Answers = plugin.LinkMade, first.answers // as it was before the interface existed
+		}
+		step, err := r.decide(ctx, in)
+		if err != nil {
+			return segment, nil, err
+		}
+		part := step.Fragment
+		if in.Late != plugin.Early {
+			if part, err = first.rest(in.Conf, part); err != nil {
+				return segment, nil, err
+			}
+		}
+		segment.Merge(part)
+		r.chain.Fragment.Owner = segment.Owner
+		r.chain.Fragment.Merge(step.Fragment)
+		r.chain.Prev = &step.Result
+	}
+	return segment, fresh(segment, answers), nil
+}
+
+// decide asks one planner; what it must know of the kernel is added to its answers.
+func (r *run) decide(ctx context.Context, in plugin.Input) (plugin.Step, error) {
+	p := r.a.cfg.Planners[in.Conf.Type]
+	queries, err := p.Observe(in)
+	if err != nil {
+		return plugin.Step{}, err
+	}
+	if err := r.observe(ctx, queries, in.Answers); err != nil {
+		return plugin.Step{}, err
+	}
+	return p.Plan(in)
+}
+
+// observe answers the queries that have no answer yet.
+func (r *run) observe(ctx context.Context, queries []state.Query, answers state.Answers) error {
+	var open []state.Query
+	for _, q := range queries {
+		if _, known := answers[q]; !known {
+			open = append(open, q)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	more, err := r.spaces.Observe(ctx, open)
+	if err != nil {
+		return err
+	}
+	for q, answer := range more {
+		answers[q] = answer
+	}
+	return nil
+}
+
+// fresh names the shared links of a plan that are not there yet.
+func fresh(f state.Fragment, answers state.Answers) []string {
+	var out []string
+	for _, l := range f.Host.Links {
+		if !l.Shared || l.Kind == "" {
+			continue
+		}
+		if answer, asked := answers[state.Query{Space: state.Host, Link: l.Name}]; asked && !answer.Found {
+			out = append(out, l.Name)
+		}
+	}
+	return out
+}
