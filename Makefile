@@ -52,7 +52,7 @@ test: deps build
 	if [ -s bin/skipped ]; then echo "make: SKIPPED on this machine:"; sort -u bin/skipped; fi; exit $$code
 
 # After make test it knows what that has skipped.
-test-vm:
+test-vm: build
 	@test/vm/run.sh
 
 peers: $(PEER)/.done
