@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/model"
@@ -37,8 +38,18 @@ func TestAddCheckDel(t *testing.T) {
 		if err := n.Del(t.Context(), job); err != nil {
 			t.Errorf("DEL: %v", err)
 		}
-		if out, err := nettest.Try(ns, "ip", "link", "show", "eth0"); err == nil {
-			t.Errorf("eth0 is there after DEL: %s", out)
+		// DEL's answer leaves a dead link for some 30 ms, and nobody can use it.
+		if out, err := nettest.Try(ns, "ping", "-c1", "-W1", "10.8.0.1"); err == nil {
+			t.Errorf("eth0 passes packets after DEL: %s", out)
+		}
+		for end := time.Now().Add(5 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+			out, err := nettest.Try(ns, "ip", "link", "show", "eth0")
+			if err != nil {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("eth0 is there 5 s after DEL: %s", out)
+			}
 		}
 	}
 	n.clean("DEL")

@@ -24,6 +24,11 @@ func (s Spaces) Diff(ctx context.Context, f state.Fragment) ([]state.Difference,
 		if err != nil {
 			return nil, err
 		}
+		for name, have := range v.links {
+			if dead(have) {
+				delete(v.links, name)
+			}
+		}
 		views[name] = v
 	}
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {

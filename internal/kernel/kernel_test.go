@@ -183,13 +183,10 @@ func snapshot(t testing.TB, s Spaces) string {
 	return b.String()
 }
 
-func TestReleaseFreesNamesAtOnceAndReaperFollows(t *testing.T) {
+func TestReleaseAnswersBeforeTheReaper(t *testing.T) {
 	s := pair(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	r := NewReaper(s.Host, slog.New(slog.DiscardHandler))
-	done := make(chan error)
-	go func() { done <- r.Run(ctx) }()
-	defer func() { cancel(); <-done }()
 	f := port(1)
 	mustApply(t, s, f)
 	start := time.Now()
@@ -197,22 +194,53 @@ func TestReleaseFreesNamesAtOnceAndReaperFollows(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("release took %v", time.Since(start))
-	if out, err := nettest.Try(s.Host.ns, "ip", "link", "show", "veth0001"); err == nil {
-		t.Errorf("name is still taken: %s", out)
+	if out := nettest.Run(t, s.Host.ns, "ip", "-o", "link", "show", "veth0001"); !strings.Contains(out, "state DOWN") {
+		t.Errorf("the node's end is not down: %s", out)
 	}
-	r.Kick()
+	host, pod := state.Query{Space: state.Host, Link: "veth0001"}, state.Query{Space: state.Pod, Link: "eth0"}
+	answers, err := s.Observe(t.Context(), []state.Query{host, pod})
+	if err != nil || answers[host].Found || answers[pod].Found {
+		t.Errorf("dead links are seen: %+v, %v", answers, err)
+	}
+	if d, err := s.Diff(t.Context(), f); err != nil || len(d) == 0 {
+		t.Errorf("Diff does not miss dead links: %v, %v", d, err)
+	}
+	done := make(chan error)
+	go func() { done <- r.Run(ctx) }() // it begins with what is dead already
+	defer func() { cancel(); <-done }()
 	if err := r.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	took := time.Since(start)
-	if out := nettest.Run(t, s.Host.ns, "ip", "-o", "link"); strings.Contains(out, "weftd") {
-		t.Errorf("dead links are left: %s", out)
+	if out, err := nettest.Try(s.Host.ns, "ip", "link", "show", "veth0001"); err == nil {
+		t.Errorf("a dead link is left: %s", out)
 	}
 	t.Logf("links were gone after %v", took)
 	if took > 5*time.Second {
 		t.Errorf("reaper took %v", took)
 	}
 	mustApply(t, s, f)
+}
+
+// Whoever needs a dead link's name gets it, with the reaper or without.
+func TestDeadLinksAreNotInTheWay(t *testing.T) {
+	s := pair(t)
+	f := port(1)
+	other := port(2)
+	other.Pod.Links[0].Name = f.Pod.Links[0].Name // the names in the container are the same
+	for _, next := range []state.Fragment{f, other, f} {
+		mustApply(t, s, f)
+		if err := s.Release(t.Context(), f); err != nil {
+			t.Fatal(err)
+		}
+		mustApply(t, s, next)
+		if d, err := s.Diff(t.Context(), next); err != nil || len(d) > 0 {
+			t.Errorf("%s after %s: %v, %v", next.Owner, f.Owner, d, err)
+		}
+		if err := s.Remove(t.Context(), next); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestVandalismIsRepaired(t *testing.T) {

@@ -27,7 +27,12 @@ func (a *apply) makeLinks(ctx context.Context) error {
 	if err := a.host.look(ctx); err != nil {
 		return err
 	}
-	if err := a.makeIn(ctx, a.host); err != nil {
+	if err := a.host.exhume(ctx); err != nil {
+		return err
+	}
+	if err := a.makeIn(ctx, a.host); errors.Is(err, ErrExists) {
+		return in(state.Host, a.taken(ctx, err))
+	} else if err != nil {
 		return in(state.Host, err)
 	}
 	if a.pod.conn == nil || a.pod.allMade() {
@@ -36,10 +41,31 @@ func (a *apply) makeLinks(ctx context.Context) error {
 	if err := a.pod.look(ctx); err != nil {
 		return err
 	}
+	if err := a.pod.exhume(ctx); err != nil {
+		return err
+	}
 	if err := a.pairs(ctx); err != nil {
 		return err
 	}
 	return in(state.Pod, a.makeIn(ctx, a.pod))
+}
+
+// taken looks whether the name that another end could not have is a dead link's: then it is free now.
+func (a *apply) taken(ctx context.Context, err error) error {
+	if a.pod.conn == nil {
+		return err
+	}
+	if lookErr := a.pod.look(ctx); lookErr != nil {
+		return errors.Join(err, lookErr)
+	}
+	before := len(a.pod.links)
+	if buryErr := a.pod.exhume(ctx); buryErr != nil {
+		return errors.Join(err, buryErr)
+	}
+	if len(a.pod.links) < before {
+		return fmt.Errorf("%w: %w", errRaced, err)
+	}
+	return err
 }
 
 // allMade tells whether this Apply made every link that the space speaks of.

@@ -58,13 +58,13 @@ func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.
 	switch {
 	case q.Link != "":
 		f, ok := links[q.Link]
-		if !ok {
+		if !ok || dead(f) {
 			return state.Answer{}, nil
 		}
 		return c.describe(ctx, f)
 	case q.Routes != "":
 		f, ok := links[q.Routes]
-		if !ok {
+		if !ok || dead(f) {
 			return state.Answer{}, nil
 		}
 		return c.answerRoutes(ctx, f)

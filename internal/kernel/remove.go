@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
@@ -37,61 +35,57 @@ func (s Spaces) Remove(ctx context.Context, f state.Fragment) error {
 }
 
 // Release is Remove for a caller that must not wait 30 ms for each link. When it returns, what others can see is gone
-// (rules, routes, addresses, names, the links' place in the bridge) and the node's ends are down and in the reaper's
-// group; a pod's end dies with its other end.
+// (rules, routes, addresses, traffic): the links are marked as dead and the node's ends down, in the reaper's group; a
+// pod's end dies with its other end. A dead link keeps its name and its place in a bridge: taking them away would cost an
+// RCU wait each, under the kernel's one lock, and all of a DEL is three of them. Observe does not see a dead link,
+// and an Apply that needs its name deletes it first.
 func (s Spaces) Release(ctx context.Context, f state.Fragment) error {
 	r, err := s.doomed(ctx, f)
 	if err != nil {
 		return err
 	}
 	errs := []error{
-		r.pod.removeTables(ctx), r.removeRest(ctx, r.pod, nil), in(state.Pod, r.aside(ctx)),
+		r.pod.removeTables(ctx), r.removeRest(ctx, r.pod, r.marks()),
 		in(state.Pod, r.pod.delete(ctx, r.last(r.pod))), r.host.removeTables(ctx),
 	}
 	var batch []*rtnl.Message
 	for _, have := range r.last(r.host) {
 		// Last of all: from here on the reaper may take it at any moment.
-		batch = append(batch, detach(have)...)
+		batch = append(batch, bury(have, state.Off()))
 	}
 	return errors.Join(append(errs, r.removeRest(ctx, r.host, batch))...)
 }
 
-// aside gives the names of the pod's ends back at once; they go with their other ends.
-func (r *removal) aside(ctx context.Context) error {
-	var batch, again []*rtnl.Message
+// marks say of the pod's ends that they are dead; they go with their other ends.
+func (r *removal) marks() []*rtnl.Message {
+	var batch []*rtnl.Message
 	for _, l := range r.links(r.pod) {
-		if !r.endsInHost(l) {
-			continue
+		if r.endsInHost(l) {
+			batch = append(batch, bury(r.pod.links[l.Name], nil))
 		}
-		have := r.pod.links[l.Name]
-		batch = append(batch, rename(have, nil))
-		again = append(again, link.SetUp(have.Index, have.Name, false).Forgiving(enodev), rename(have, nil))
 	}
-	if len(batch) == 0 {
-		return nil
-	}
-	// Taking a link down makes the kernel wait once more, and since Linux 6.2 it need not be down.
-	err := r.pod.conn.rtnl.Send(ctx, batch)
-	if errors.Is(err, unix.EBUSY) {
-		err = r.pod.conn.rtnl.Send(ctx, again)
-	}
-	return err
+	return batch
 }
 
-func rename(have link.Found, group *uint32) *rtnl.Message {
-	c := link.Change{Name: fmt.Sprintf("weftd%x", have.Index), Group: group}
-	return link.Set(have.Index, have.Name, c).Forgiving(enodev)
+// bury puts a link into the group of the dead, with a new administrative state in the same request if that is wanted.
+func bury(have link.Found, up *bool) *rtnl.Message {
+	group := uint32(Group)
+	return link.Set(have.Index, have.Name, link.Change{Up: up, Group: &group}).Forgiving(enodev)
 }
 
-// detach is the requests that take a node's end out of everybody's way: down and without master, then under another name
-// and in the group of the dead.
-func detach(have link.Found) []*rtnl.Message {
-	none, group := 0, uint32(Group)
-	down := link.Change{Up: state.Off()}
-	if have.MasterIndex != 0 {
-		down.Master = &none
+// dead tells whether a link waits for the reaper, or for its other end's death.
+func dead(f link.Found) bool { return f.Group == Group }
+
+// exhume deletes dead links that stand where the space wants links.
+func (v *view) exhume(ctx context.Context) error {
+	var gone []link.Found
+	for _, l := range v.want.Links {
+		if have, ok := v.links[l.Name]; ok && l.Kind != "" && dead(have) {
+			gone = append(gone, have)
+			delete(v.links, l.Name)
+		}
 	}
-	return []*rtnl.Message{link.Set(have.Index, have.Name, down).Forgiving(enodev), rename(have, &group)}
+	return in(v.name, v.delete(ctx, gone))
 }
 
 // doomed looks which of the links that f names are there and ours.
@@ -147,7 +141,7 @@ func (r *removal) last(v *view) []link.Found {
 func (v *view) delete(ctx context.Context, links []link.Found) error {
 	var batch []*rtnl.Message
 	if len(links) == 1 {
-		batch = append(batch, link.Delete(links[0].Index, links[0].Name))
+		batch = append(batch, link.Delete(links[0].Index, links[0].Name).Forgiving(enodev))
 	} else if len(links) > 1 {
 		group := uint32(1<<31 + rand.IntN(1<<30))
 		for _, l := range links {
