@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc
+
+import (
+	"bufio"
+	"context"
+	"encoding/gob"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// greetTime is how long a caller may take to say what it wants.
+	greetTime = 10 * time.Second
+	// maxCall bounds what one call may send, in bytes.
+	maxCall = 4 << 20
+)
+
+// Handler answers one call. What it returns is sent as the reply; nil is the empty one. Its context ends when the caller
+// goes away.
+type Handler func(ctx context.Context, method string, args Args) (reply any, err error)
+
+// ErrUnknown is a Handler's word for a method that it does not have.
+var ErrUnknown = errors.New("unknown method")
+
+// Serve answers one caller until it goes away or ctx ends. The calls of one connection go side by side.
+func Serve(ctx context.Context, conn net.Conn, now func() time.Time, handle Handler) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	var calls sync.WaitGroup
+	defer func() { cancel(); calls.Wait(); _ = conn.Close() }()
+	limit := &io.LimitedReader{R: conn, N: maxCall}
+	r := bufio.NewReader(limit)
+	if conn.SetReadDeadline(now().Add(greetTime)) != nil || greet(conn, r) != nil || conn.SetReadDeadline(time.Time{}) != nil {
+		return
+	}
+	a := &answers{out: bufio.NewWriter(conn)}
+	a.enc = gob.NewEncoder(a.out)
+	in := gob.NewDecoder(r)
+	for {
+		limit.N = maxCall
+		var q request
+		var args Args
+		if in.Decode(&q) != nil || in.Decode(&args) != nil {
+			return
+		}
+		calls.Add(1)
+		go func() {
+			defer calls.Done()
+			reply, err := handle(ctx, q.ServiceMethod, args)
+			if errors.Is(err, ErrUnknown) {
+				err = errors.New("rpc: can't find method " + q.ServiceMethod)
+			}
+			a.send(q, reply, err)
+		}()
+	}
+}
+
+// greet reads the request's line and headers, and says that it is understood.
+func greet(conn net.Conn, r *bufio.Reader) error {
+	for first := true; ; first = false {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		switch text := strings.TrimSpace(string(line)); {
+		case first && !strings.HasPrefix(text, "CONNECT "):
+			_, _ = conn.Write([]byte("HTTP/1.0 405 Method Not Allowed\n\n405 must CONNECT\n"))
+			return errors.New("no CONNECT")
+		case text == "":
+			_, err := conn.Write([]byte("HTTP/1.0 " + connected + "\n\n"))
+			return err
+		}
+	}
+}
+
+// answers writes the answers of a connection one at a time.
+type answers struct {
+	mu  sync.Mutex
+	out *bufio.Writer
+	enc *gob.Encoder
+}
+
+// send writes an answer. A caller that does not take it is found out by the next read.
+func (a *answers) send(q request, reply any, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	head := response{ServiceMethod: q.ServiceMethod, Seq: q.Seq}
+	if err != nil {
+		head.Error = err.Error()
+	}
+	if err != nil || reply == nil {
+		reply = struct{}{}
+	}
+	_ = errors.Join(a.enc.Encode(head), a.enc.Encode(reply), a.out.Flush())
+}
