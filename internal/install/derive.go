@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
+
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/sandbox/confdir"
+)
+
+// annotations is the capability by which a runtime tells a plugin the pod's annotations.
+const annotations = "io.kubernetes.cri.pod-annotations"
+
+// agentList is the agent's form of a network: one plugin, weft-cni, that has the network as its delegate.
+type agentList struct {
+	CNIVersion  string   `json:"cniVersion"`
+	CNIVersions []string `json:"cniVersions"`
+	// Name is the network's own: what the runtime remembers of the pods that it has stays valid.
+	Name         string `json:"name"`
+	DisableCheck bool   `json:"disableCheck,omitempty"`
+	DisableGC    bool   `json:"disableGC,omitempty"`
+	// Inlined keeps the runtime from appending the plugins of the network's folder, which are in the delegate already.
+	Inlined bool          `json:"loadOnlyInlinedPlugins"`
+	Mark    *mark         `json:"weft"`
+	Plugins []agentPlugin `json:"plugins"`
+}
+
+// mark tells that weft made a file, and of which.
+type mark struct {
+	DerivedFrom string `json:"derivedFrom"`
+}
+
+type agentPlugin struct {
+	Type         string            `json:"type"`
+	Socket       string            `json:"socket,omitempty"`
+	Capabilities map[string]bool   `json:"capabilities"`
+	Delegates    []json.RawMessage `json:"delegates"`
+}
+
+// The kinds of configurations that no agent form is derived of.
+var (
+	errLoopback = errors.New("it is the loopback network, which every pod gets first")
+	errAgent    = errors.New("it is the agent's form already")
+)
+
+// derive makes the agent's form of the configuration in a file.
+func derive(path string, b []byte, socket string) ([]byte, error) {
+	list, err := confdir.Parse(b, filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	n, err := cni.ParseNetwork(list.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	if len(n.Plugins) == 1 && n.Plugins[0].Type == loopback {
+		return nil, errLoopback
+	}
+	caps := map[string]bool{annotations: true}
+	for _, p := range n.Plugins {
+		if p.Type == cni.ShimType {
+			return nil, errAgent
+		}
+		for name, declared := range p.Capabilities {
+			if declared {
+				caps[name] = true
+			}
+		}
+	}
+	out, err := json.MarshalIndent(agentList{
+		CNIVersion: "1.0.0", CNIVersions: since("1.0.0"), Name: n.Name, DisableCheck: n.DisableCheck, DisableGC: n.DisableGC,
+		Inlined: true, Mark: &mark{filepath.Base(path)},
+		Plugins: []agentPlugin{{cni.ShimType, socket, caps, []json.RawMessage{list.Bytes}}},
+	}, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return append(out, '\n'), nil
+}
+
+// since are the versions of the protocol from v on.
+func since(v string) []string {
+	return slices.DeleteFunc(cni.Versions(), func(w string) bool { return !cni.AtLeast(w, v) })
+}
+
+// derivedFrom tells of which file weft made this one.
+func derivedFrom(b []byte) (string, bool) {
+	var list struct {
+		Mark *mark `json:"weft"`
+	}
+	if json.Unmarshal(b, &list) != nil || list.Mark == nil || list.Mark.DerivedFrom == "" {
+		return "", false
+	}
+	return list.Mark.DerivedFrom, true
+}
+
+// nameBefore is a file name that sorts before another: the runtime takes the first file of its directory.
+func nameBefore(other string) (string, error) {
+	for _, name := range []string{"00-weft.conflist", "+weft.conflist"} {
+		if name < other {
+			return name, nil
+		}
+	}
+	return "", model.Faultf(model.CodeInvalidConf, "give it a name that begins with a digit or a letter",
+		"configuration file %s: no name sorts before it", other)
+}

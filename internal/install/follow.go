@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	quiet = 100 * time.Millisecond // files are written in several steps
+	// Beside the notifications everything is looked at now and then; often while something is wrong.
+	period, again = 30 * time.Second, time.Second
+)
+
+// Follow keeps the agent's form of the network up to date until ctx ends, and tells of each pass that changed or failed. A
+// network that its owner takes away takes its form with it.
+func Follow(ctx context.Context, c Config, tell func([]Change, error)) error {
+	n, err := fsnotify.NewWatcher()
+	if err != nil {
+		return trouble(err)
+	}
+	defer func() { _ = n.Close() }()
+	last := ""
+	for {
+		watchAll(n, c.ConfDir)
+		changes, err := follow(ctx, c)
+		if ctx.Err() != nil {
+			return nil
+		}
+		changed := len(changes) > 0
+		if now := text(err); now != last {
+			changed, last = true, now
+		}
+		if changed {
+			tell(changes, err)
+		}
+		wait := period
+		if err != nil {
+			wait = again
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-n.Errors: // lost events: look at everything
+		case <-n.Events:
+			settled(ctx, n)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// follow is one pass.
+func follow(ctx context.Context, c Config) ([]Change, error) {
+	conf, err := open(ctx, c.ConfDir, confHint)
+	if err != nil {
+		return nil, err
+	}
+	defer conf.close()
+	changes, err := configure(conf, c.Socket)
+	if errors.Is(err, errNoNetwork) {
+		withdrawn, e := conf.withdraw("")
+		if e != nil {
+			return withdrawn, e
+		}
+		return withdrawn, err
+	}
+	if len(changes) == 1 && changes[0].Action == Unchanged {
+		return nil, err
+	}
+	return changes, err
+}
+
+// watchAll watches the directory and the folders of networks in it. Adding twice is no error.
+func watchAll(n *fsnotify.Watcher, dir string) {
+	_ = n.Add(dir) // one that is missing is an error of the pass, and looked for again
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			_ = n.Add(filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+// settled waits until nothing happens any more.
+func settled(ctx context.Context, n *fsnotify.Watcher) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.Events:
+		case <-time.After(quiet):
+			return
+		}
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Config says what to install, and where.
+type Config struct {
+	// BinDir is the runtime's plugin directory, ConfDir its configuration directory; an empty ConfDir is left alone.
+	BinDir, ConfDir string
+	// From is the directory of weft's programs.
+	From string
+	// Plugins are the names under which weft-plugin is put in place; none: as loopback where there is no loopback.
+	Plugins []string
+	// Replace allows to replace foreign programs of these names; they are kept beside.
+	Replace bool
+	// Socket is the agent's, where it is not the usual one.
+	Socket string
+}
+
+// Change is what was done about one file.
+type Change struct {
+	Path string `json:"path"`
+	// Action is one of installed, unchanged, removed, restored, kept.
+	Action string `json:"action"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// The actions.
+const (
+	Installed = "installed"
+	Unchanged = "unchanged"
+	Removed   = "removed"
+	Restored  = "restored"
+	Kept      = "kept"
+)
+
+const (
+	binHint  = "name the runtime's plugin directory (containerd: bin_dir, usually /opt/cni/bin), or make it first"
+	confHint = "name the runtime's configuration directory (containerd: conf_dir, usually /etc/cni/net.d), or make it first"
+)
+
+// Install puts the programs in place and then, with a ConfDir, the configuration that uses them. The changes tell of
+// everything it looked after, also when it failed on the way; doing it again goes on from there.
+func Install(ctx context.Context, c Config) ([]Change, error) {
+	sources, err := c.sources()
+	if err != nil {
+		return nil, err
+	}
+	bin, err := open(ctx, c.BinDir, binHint)
+	if err != nil {
+		return nil, err
+	}
+	defer bin.close()
+	var conf *place
+	if c.ConfDir != "" {
+		if conf, err = open(ctx, c.ConfDir, confHint); err != nil {
+			return nil, err
+		}
+		defer conf.close()
+	}
+	changes, err := programs(ctx, c, bin, sources)
+	if err != nil || conf == nil {
+		return changes, err
+	}
+	more, err := configure(conf, c.Socket)
+	return append(changes, more...), err
+}
+
+// sources are the files to install from.
+func (c Config) sources() (map[string]string, error) {
+	found := map[string]string{}
+	for _, name := range []string{shimName, pluginName} {
+		path := filepath.Join(c.From, name)
+		if !ours(path) {
+			return nil, model.Faultf(model.CodeIO, "make build leaves them in bin/; --from names another directory",
+				"%s is no program of weft's", path)
+		}
+		if a, err := os.Stat(path); err == nil {
+			if b, err := os.Stat(filepath.Join(c.BinDir, name)); err == nil && os.SameFile(a, b) {
+				return nil, model.Faultf(model.CodeInvalidConf, "run the weft of another directory, or give --from",
+					"%s would be installed over itself", path)
+			}
+		}
+		found[name] = path
+	}
+	return found, nil
+}
+
+// programs puts the programs in place: weft-cni and weft-plugin first, then the names of the latter.
+func programs(ctx context.Context, c Config, bin *place, sources map[string]string) ([]Change, error) {
+	names := slices.Sorted(slices.Values(c.Plugins))
+	if len(names) == 0 {
+		who, err := whose(bin.path(loopback))
+		if err != nil {
+			return nil, trouble(err)
+		}
+		if who != foreign {
+			names = []string{loopback}
+		}
+	}
+	if err := refuse(c, bin, append([]string{shimName, pluginName}, names...)); err != nil {
+		return nil, err
+	}
+	var changes []Change
+	for _, name := range []string{pluginName, shimName} {
+		if err := ctx.Err(); err != nil {
+			return changes, err
+		}
+		done, err := bin.program(name, sources[name])
+		if err != nil {
+			return changes, err
+		}
+		changes = append(changes, done)
+	}
+	for _, name := range slices.Compact(names) {
+		if err := ctx.Err(); err != nil {
+			return changes, err
+		}
+		done, err := bin.link(name)
+		if err != nil {
+			return changes, err
+		}
+		changes = append(changes, done)
+	}
+	if len(names) == 0 {
+		changes = append(changes, Change{bin.path(loopback), Kept, "another vendor's"})
+	}
+	return changes, nil
+}
+
+// refuse looks at all names before anything is changed.
+func refuse(c Config, bin *place, names []string) error {
+	var others []string
+	for _, name := range names {
+		if name == "" || strings.ContainsRune(name, '/') || strings.HasPrefix(name, ".") {
+			return model.Faultf(model.CodeInvalidConf, "", "plugin %q is no file name", name)
+		}
+		path := bin.path(name)
+		who, err := whose(path)
+		if err != nil {
+			return trouble(err)
+		}
+		if who != foreign {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			return model.Faultf(model.CodeIO, "take it away", "%s is a directory", path)
+		}
+		others = append(others, name)
+	}
+	if len(others) > 0 && !c.Replace {
+		return model.Faultf(model.CodeInvalidConf,
+			"--replace-foreign puts weft's in their places and keeps each as NAME"+original+"; --remove gives them back",
+			"directory %s: %s: not weft's, nothing was changed", bin.dir, strings.Join(others, ", "))
+	}
+	return nil
+}
+
+// program puts a copy of a program in place.
+func (p *place) program(name, source string) (Change, error) {
+	path := p.path(name)
+	if info, err := os.Lstat(path); err == nil && info.Mode() == 0o755 {
+		equal, err := same(path, source)
+		if err != nil {
+			return Change{}, trouble(err)
+		}
+		if equal {
+			return Change{path, Unchanged, ""}, nil
+		}
+	}
+	detail, err := p.keep(name)
+	if err != nil {
+		return Change{}, err
+	}
+	f, err := os.Open(source)
+	if err != nil {
+		return Change{}, trouble(err)
+	}
+	defer func() { _ = f.Close() }()
+	return Change{path, Installed, detail}, p.put(name, f, 0o755)
+}
+
+// link makes a name of weft-plugin.
+func (p *place) link(name string) (Change, error) {
+	path := p.path(name)
+	if target, err := os.Readlink(path); err == nil && target == pluginName {
+		return Change{path, Unchanged, ""}, nil
+	}
+	detail, err := p.keep(name)
+	if err != nil {
+		return Change{}, err
+	}
+	return Change{path, Installed, detail}, p.point(name, pluginName)
+}
+
+// keep gives a foreign program that is going to be replaced a second name.
+func (p *place) keep(name string) (string, error) {
+	who, err := whose(p.path(name))
+	if err != nil {
+		return "", trouble(err)
+	}
+	if who != foreign {
+		return "", nil
+	}
+	if err := p.double(name, name+original); err != nil {
+		return "", err
+	}
+	return "the one that was there is " + name + original, nil
+}
