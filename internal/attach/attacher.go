@@ -57,6 +57,7 @@ type Attacher struct {
 	cfg    Config
 	hostID func() (uint64, error)
 	mourn  mourners
+	known  known
 }
 
 // New makes an Attacher.

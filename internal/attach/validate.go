@@ -34,15 +34,22 @@ func (a *Attacher) validatePlugin(job Job, conf model.PluginConf) error {
 		_, err := a.cfg.Exec.Find(conf.Type, job.Request.CNIPath)
 		return err
 	}
+	if a.known.get(conf).valid {
+		return nil
+	}
 	if err := p.Validate(conf); err != nil {
 		return err
 	}
 	typ, err := a.ipamType(conf)
-	if err != nil || typ == "" {
+	if err != nil {
 		return err
 	}
-	if alloc := a.cfg.Allocators[typ]; alloc != nil {
-		return alloc.Validate(conf.Raw)
+	if alloc := a.cfg.Allocators[typ]; alloc != nil || typ == "" {
+		if alloc != nil {
+			err = alloc.Validate(conf.Raw)
+		}
+		a.known.set(conf, func(c *knownConf) { c.valid = err == nil })
+		return err
 	}
 	_, err = a.cfg.Exec.Find(typ, job.Request.CNIPath)
 	var f *model.Fault
@@ -58,16 +65,23 @@ func (a *Attacher) ipamType(conf model.PluginConf) (string, error) {
 	if p == nil {
 		return "", nil
 	}
+	if c := a.known.get(conf); c.typed {
+		return c.ipam, nil
+	}
 	section, err := p.IPAM(conf)
-	if err != nil || section == nil {
+	if err != nil {
 		return "", err
 	}
 	var s struct {
 		Type string `json:"type"`
 	}
+	if section == nil {
+		section = []byte("{}")
+	}
 	if err := json.Unmarshal(section, &s); err != nil {
 		return "", model.Faultf(model.CodeDecode, "", "plugin %s: ipam: %w", conf.Type, err)
 	}
+	a.known.set(conf, func(c *knownConf) { c.typed, c.ipam = true, s.Type })
 	return s.Type, nil
 }
 
