@@ -96,7 +96,8 @@ func TestParseChain(t *testing.T) {
 }
 
 func TestChainForms(t *testing.T) {
-	chain, err := ParseChain("dir/ptp.conflist", []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"ptp","ipam":{"type":"host-local"}}]}`))
+	chain, err := ParseChain("dir/ptp.conflist", []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"ptp","ipam":{"type":"host-local"}},` +
+		`{"type":"portmap","capabilities":{"portMappings":true,"other":false}}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,8 @@ func TestChainForms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{`"type":"weft-cni"`, `"socket":"/d/s"`, `"delegates":[{`, `"dataDir":"/d/networks"`} {
+	for _, part := range []string{`"type":"weft-cni"`, `"socket":"/d/s"`, `"delegates":[{`, `"dataDir":"/d/networks"`,
+		`"capabilities":{"portMappings":true},"delegates"`} {
 		if !strings.Contains(string(agent), part) {
 			t.Errorf("agent form lacks %s: %s", part, agent)
 		}

@@ -62,13 +62,45 @@ func (c Chain) throughAgent(dir, socket string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := map[string]any{
-		"cniVersion": c.list["cniVersion"], "name": c.list["name"],
-		"plugins": []any{map[string]any{"type": "weft-cni", "socket": socket, "delegates": []any{json.RawMessage(direct)}}},
+	shim := map[string]any{"type": "weft-cni", "socket": socket, "delegates": []any{json.RawMessage(direct)}}
+	if caps := c.capabilities(); len(caps) > 0 {
+		shim["capabilities"] = caps
 	}
+	list := map[string]any{"cniVersion": c.list["cniVersion"], "name": c.list["name"], "plugins": []any{shim}}
 	b, err := json.Marshal(list)
 	if err != nil {
 		return nil, fmt.Errorf("chain %s: %w", c.Name, err)
 	}
 	return b, nil
+}
+
+// capabilities are those that any plugin of the chain declares.
+func (c Chain) capabilities() map[string]bool {
+	out := map[string]bool{}
+	plugins, _ := c.list["plugins"].([]any)
+	for _, p := range plugins {
+		object, _ := p.(map[string]any)
+		declared, _ := object["capabilities"].(map[string]any)
+		for name, on := range declared {
+			if on == true {
+				out[name] = true
+			}
+		}
+	}
+	return out
+}
+
+// capabilityArgs are what a runtime provides for a pod, as kubelet does: two ports of the node that no other pod of the
+// world has, and a shape. libcni hands on what the chain declares.
+func capabilityArgs(serial int) map[string]any {
+	const first, ports = 1024, 30000
+	port := func(i int) map[string]any {
+		return map[string]any{"hostPort": first + (2*serial+i)%ports, "containerPort": 8080 + i, "protocol": "tcp"}
+	}
+	return map[string]any{
+		"portMappings": []any{port(0), port(1)},
+		"bandwidth": map[string]any{
+			"ingressRate": 100_000_000, "ingressBurst": 8_000_000, "egressRate": 100_000_000, "egressBurst": 8_000_000,
+		},
+	}
 }

@@ -42,7 +42,8 @@ type world struct {
 	kept *parking // the namespaces of the pods that stay until the world is closed
 
 	mu     sync.Mutex
-	serial int
+	serial int // of container ids
+	pods   int
 }
 
 func newWorld(ctx context.Context, impl Impl, chain Chain, dir string) (*world, error) {
@@ -113,6 +114,14 @@ func (w *world) nextID() string {
 	return fmt.Sprintf("bench%06d", w.serial)
 }
 
+// nextPod counts the pods of this world.
+func (w *world) nextPod() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pods++
+	return w.pods
+}
+
 // spent is the CPU time used so far on behalf of this implementation.
 func (w *world) spent() time.Duration {
 	total := w.exec.spent()
@@ -149,6 +158,7 @@ func (w *world) newPod() (*pod, error) {
 	}
 	return &pod{ns: ns, rt: &libcni.RuntimeConf{
 		NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd()), IfName: "eth0",
+		CapabilityArgs: capabilityArgs(w.nextPod()),
 	}}, nil
 }
 
