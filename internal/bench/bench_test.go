@@ -96,7 +96,7 @@ func TestParseChain(t *testing.T) {
 }
 
 func TestChainForms(t *testing.T) {
-	chain, err := ParseChain("dir/ptp.conflist", []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"ptp","ipam":{"type":"host-local"}},` +
+	chain, err := ParseChain("dir/ptp.conflist", []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"ptp","ipam":{"type":"host-local"}},`+
 		`{"type":"portmap","capabilities":{"portMappings":true,"other":false}}]}`))
 	if err != nil {
 		t.Fatal(err)
