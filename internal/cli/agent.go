@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/agent"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/wire"
 )
 
@@ -41,7 +43,10 @@ It prints "ready" on stdout when it answers.`,
 				if err != nil {
 					return fmt.Errorf("host name: %w", err)
 				}
-				cfg.Node = name
+				cfg.Node = strings.ToLower(name) // as the kubelet does
+			}
+			if err := model.CheckName("--node", cfg.Node); err != nil {
+				return err
 			}
 			debug.SetGCPercent(agentGCPercent)
 			debug.SetMemoryLimit(agentMemory)

@@ -80,6 +80,9 @@ func (s Spec) Lay() (Layout, error) {
 }
 
 func (s Spec) check() error {
+	if err := model.CheckName("name of the lab", s.Name); err != nil {
+		return err
+	}
 	if s.Nodes < 1 || s.Nodes > MaxNodes {
 		return fault("choose 1 to %d", "number of nodes %d cannot be", MaxNodes, s.Nodes)
 	}

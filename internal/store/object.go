@@ -87,11 +87,8 @@ type header struct {
 	} `json:"metadata"`
 }
 
-// A label of RFC 1123, and several of them joined by dots.
-var (
-	label     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
-	subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-)
+// label is a label of RFC 1123.
+var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
 // NewObject makes an Object of an object's JSON. It refuses one without apiVersion, kind or a usable name, and a Node,
 // Pod or Namespace that cannot be understood.
@@ -164,9 +161,7 @@ func checkNames(k Key) error {
 	const dns = "lower case letters, digits and '-', beginning and ending with a letter or digit, at most %d of them"
 	switch {
 	case k.Group == "" && (k.Kind == "Pod" || k.Kind == "Node"):
-		if len(k.Name) > 253 || !subdomain.MatchString(k.Name) {
-			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf(dns, 253), "%s: metadata.name %q cannot be used", k.Kind, k.Name)
-		}
+		return model.CheckName(k.Kind+": metadata.name", k.Name)
 	case k.Group == "" && k.Kind == "Namespace":
 		if len(k.Name) > 63 || !label.MatchString(k.Name) {
 			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf(dns, 63), "Namespace: metadata.name %q cannot be used", k.Name)
