@@ -71,8 +71,12 @@ func build(dir string) error {
 	if err := os.Mkdir(filepath.Join(dir, "cni"), 0o755); err != nil {
 		return err
 	}
+	list, err := exec.Command(filepath.Join(dir, "weft-plugin"), "--list").Output()
+	if err != nil {
+		return fmt.Errorf("weft-plugin --list: %w", err)
+	}
 	links := map[string]string{"weft-cni": "weft-cni"}
-	for _, name := range []string{"bridge", "host-local", "loopback", "ptp", "static"} {
+	for name := range strings.FieldsSeq(string(list)) {
 		links[name] = "weft-plugin"
 	}
 	for name, program := range links {
