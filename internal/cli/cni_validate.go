@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/dhcp"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/static"
 	"github.com/weft-net/weft/internal/model"
@@ -55,8 +56,8 @@ func newCNIValidateCmd(env Env) *cobra.Command {
 }
 
 func allocators() map[string]ipam.Allocator {
-	host, fixed := hostlocal.New(hostlocal.Config{}), static.New()
-	return map[string]ipam.Allocator{host.Type(): host, fixed.Type(): fixed}
+	host, fixed, leased := hostlocal.New(hostlocal.Config{}), static.New(), dhcp.New(nil)
+	return map[string]ipam.Allocator{host.Type(): host, fixed.Type(): fixed, leased.Type(): leased}
 }
 
 func oneFile(_ *cobra.Command, args []string) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-net/weft/internal/ipam/dhcp"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/static"
 	"github.com/weft-net/weft/internal/plan/plugin"
@@ -19,7 +20,7 @@ import (
 
 // TestPluginLinks: make build leaves one link in bin/cni for each plugin type that weft has.
 func TestPluginLinks(t *testing.T) {
-	want := []string{(&hostlocal.Allocator{}).Type(), static.New().Type()}
+	want := []string{(&hostlocal.Allocator{}).Type(), static.New().Type(), dhcp.Type}
 	for name := range plugin.Builtin() {
 		want = append(want, name)
 	}

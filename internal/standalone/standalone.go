@@ -18,6 +18,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/dhcp"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/static"
 	"github.com/weft-net/weft/internal/model"
@@ -41,16 +42,21 @@ type Env struct {
 	Stderr  io.Writer
 	Now     func() time.Time
 	Version string
+	// Exec replaces the process (execve(2)); nil where that cannot be.
+	Exec func(path string, argv, environ []string) error
 	// Step is for fault tests; see attach.Config.
 	Step func(string) error
 }
 
 // Main runs one call and returns the exit code.
 func Main(ctx context.Context, env Env) int {
-	planners, allocators := plugin.Builtin(), builtinAllocators()
 	name := filepath.Base(env.Argv0)
+	planners, allocators := plugin.Builtin(), builtinAllocators(logger(env, name))
 	if planners[name] == nil && allocators[name] == nil {
 		return about(env, types(planners, allocators))
+	}
+	if name == dhcp.Type && len(env.Args) > 0 && env.Args[0] == "daemon" {
+		return daemon(env)
 	}
 	if env.Getenv("CNI_COMMAND") == "" {
 		fmt.Fprintf(env.Stderr, "CNI %s plugin of weft %s\nCNI protocol versions supported: %s\n",
@@ -83,9 +89,9 @@ func Main(ctx context.Context, env Env) int {
 	return 0
 }
 
-func builtinAllocators() map[string]ipam.Allocator {
+func builtinAllocators(log *slog.Logger) map[string]ipam.Allocator {
 	table := map[string]ipam.Allocator{}
-	for _, a := range []ipam.Allocator{hostlocal.New(hostlocal.Config{}), static.New()} {
+	for _, a := range []ipam.Allocator{hostlocal.New(hostlocal.Config{}), static.New(), dhcp.New(log)} {
 		table[a.Type()] = a
 	}
 	return table

@@ -22,6 +22,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/dhcp"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/static"
 	"github.com/weft-net/weft/internal/model"
@@ -150,9 +151,12 @@ func parseFile(path string) (*Network, []string, error) {
 	if err != nil {
 		return list, nil, err
 	}
-	host, fixed := hostlocal.New(hostlocal.Config{}), static.New()
+	allocators := map[string]ipam.Allocator{}
+	for _, a := range []ipam.Allocator{hostlocal.New(hostlocal.Config{}), static.New(), dhcp.New(nil)} {
+		allocators[a.Type()] = a
+	}
 	var warnings []string
-	for _, w := range cni.Lint(n, plugin.Builtin(), map[string]ipam.Allocator{host.Type(): host, fixed.Type(): fixed}) {
+	for _, w := range cni.Lint(n, plugin.Builtin(), allocators) {
 		if w.Field != "loadOnlyInlinedPlugins" {
 			warnings = append(warnings, w.String())
 		}

@@ -4,83 +4,109 @@ package rpc
 
 import (
 	"bufio"
+	"bytes"
 	"context"
-	"encoding/gob"
 	"errors"
 	"fmt"
-	"net"
-	"strings"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/model"
 )
 
-// Client is a connection to a daemon, for one call at a time.
+// Client is a connection to a daemon, for one call.
 type Client struct {
-	conn net.Conn
-	in   *gob.Decoder
-	out  *gob.Encoder
-	w    *bufio.Writer
-	seq  uint64
+	conn *os.File
+	r    *bufio.Reader
 }
+
+// busyStep is the pause before a daemon whose queue is full is tried again.
+const busyStep = 10 * time.Millisecond
 
 // Dial connects to the daemon at a socket.
 func Dial(ctx context.Context, socket string) (*Client, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	r := bufio.NewReader(conn)
-	if err := shake(conn, r); err != nil {
-		_ = conn.Close()
-		return nil, fmt.Errorf("socket %s: %w", socket, err)
+	for err = unix.EAGAIN; errors.Is(err, unix.EAGAIN) && ctx.Err() == nil; {
+		if err = unix.Connect(fd, &unix.SockaddrUnix{Name: socket}); errors.Is(err, unix.EAGAIN) {
+			time.Sleep(busyStep)
+		}
 	}
-	w := bufio.NewWriter(conn)
-	return &Client{conn: conn, in: gob.NewDecoder(r), out: gob.NewEncoder(w), w: w}, nil
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	c := &Client{conn: os.NewFile(uintptr(fd), socket)}
+	c.r = bufio.NewReader(c.conn)
+	stop := c.until(ctx)
+	defer stop()
+	if err := c.shake(); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
-func shake(conn net.Conn, r *bufio.Reader) error {
-	if _, err := conn.Write([]byte(connect)); err != nil {
+// until makes the end of ctx the end of the connection.
+func (c *Client) until(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })
+}
+
+func (c *Client) shake() error {
+	if _, err := c.conn.WriteString(Connect); err != nil {
 		return err
 	}
 	for first := true; ; first = false {
-		line, err := r.ReadSlice('\n')
+		line, err := c.r.ReadSlice('\n')
 		if err != nil {
 			return fmt.Errorf("no greeting: %w", err)
 		}
-		switch text := strings.TrimSpace(string(line)); {
-		case first && !strings.HasSuffix(text, connected):
-			return fmt.Errorf("no dhcp daemon: it says %q", text)
-		case text == "":
+		switch text := bytes.TrimSpace(line); {
+		case first && !bytes.HasSuffix(text, []byte(Connected)):
+			return fmt.Errorf("it is no dhcp daemon: it says %q", text)
+		case len(text) == 0:
 			return nil
 		}
 	}
 }
 
-// Call calls a method. When ctx ends the connection is of no more use.
-func (c *Client) Call(ctx context.Context, method string, args Args, reply any) error {
-	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })
+// Call calls a method. The result is empty unless the method is Allocate.
+func (c *Client) Call(ctx context.Context, method string, args Args) (model.Result, error) {
+	stop := c.until(ctx)
 	defer stop()
-	c.seq++
-	var answer response
-	err := errors.Join(c.out.Encode(request{method, c.seq}), c.out.Encode(args), c.w.Flush())
-	if err == nil {
-		err = c.in.Decode(&answer)
+	r, err := c.call(method, args)
+	if err != nil && ctx.Err() != nil {
+		return r, fmt.Errorf("dhcp daemon: %s: %w: %w", method, context.Cause(ctx), err)
 	}
-	if err == nil && answer.Error != "" {
-		_ = c.in.Decode(&struct{}{}) // what stands in the place of a reply
-		if strings.Contains(answer.Error, "rpc: can't find") {
-			return fmt.Errorf("%s: %w", method, ErrNoMethod)
-		}
-		return fmt.Errorf("%w: %s", ErrDaemon, answer.Error)
+	return r, err
+}
+
+func (c *Client) call(method string, args Args) (model.Result, error) {
+	var none model.Result
+	if _, err := c.conn.Write(encodeCall(method, 1, args)); err != nil {
+		return none, fmt.Errorf("dhcp daemon: %s: %w", method, err)
 	}
-	if err == nil {
-		err = c.in.Decode(reply)
-	}
+	in := &decoder{r: c.r, types: map[int64]gobType{}}
+	head, err := in.next()
 	if err != nil {
-		return fmt.Errorf("dhcp daemon: %s: %w", method, errors.Join(context.Cause(ctx), err))
+		return none, fmt.Errorf("dhcp daemon: %s: %w", method, err)
 	}
-	return nil
+	fields, _ := head.(map[string]any)
+	switch text, _ := fields["Error"].(string); {
+	case bytes.HasPrefix([]byte(text), []byte("rpc: can't find")):
+		return none, fmt.Errorf("%s: %w", method, ErrNoMethod)
+	case text != "":
+		return none, fmt.Errorf("%w: %s", ErrDaemon, text)
+	}
+	reply, err := in.next()
+	if err != nil {
+		return none, fmt.Errorf("dhcp daemon: %s: %w", method, err)
+	}
+	return result(reply)
 }
 
 // Close ends the connection.

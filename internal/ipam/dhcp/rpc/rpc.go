@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rpc speaks what the reference plugin dhcp and its daemon say to each other: Go's net/rpc over HTTP on a unix
-// socket, so that either side can be the reference's. It is written out here, in the words of encoding/gob, because
-// net/rpc brings net/http and html/template into a program that starts once for each call.
+// Package rpc speaks what the reference plugin dhcp says to its daemon: Go's net/rpc over HTTP on a unix socket, so that a
+// daemon can be the reference's. It is written out here, down to encoding/gob: those packages would bring more into a
+// program that starts once for each call than all the rest of it. (The daemon's side is in dhcp/lease.)
 //
 //	→ CONNECT /_goRPC_ HTTP/1.0        ← HTTP/1.0 200 Connected to Go RPC
 //	→ gob request, gob arguments       ← gob response, gob reply
@@ -10,7 +10,8 @@ package rpc
 
 import (
 	"errors"
-	"net"
+	"fmt"
+	"net/netip"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -27,9 +28,12 @@ const (
 	Collect = "DHCP.Collect"
 )
 
+// The words of the handshake.
 const (
-	connect   = "CONNECT /_goRPC_ HTTP/1.0\n\n"
-	connected = "200 Connected to Go RPC"
+	Connect   = "CONNECT /_goRPC_ HTTP/1.0\n\n"
+	Connected = "200 Connected to Go RPC"
+	// NoMethod begins the answer to a method that a daemon does not know.
+	NoMethod = "rpc: can't find method "
 )
 
 // ErrNoMethod is wrapped by the answer of a daemon that does not know the method: the reference's.
@@ -38,20 +42,7 @@ var ErrNoMethod = errors.New("the daemon does not know this method")
 // ErrDaemon is wrapped by every other error that the daemon answers.
 var ErrDaemon = errors.New("dhcp daemon")
 
-// request and response go before each body.
-type request struct {
-	ServiceMethod string
-	Seq           uint64
-}
-
-type response struct {
-	ServiceMethod string
-	Seq           uint64
-	Error         string
-}
-
-// Args are the arguments of every method: the plugin's environment and its standard input. For Collect, whose network is
-// in the configuration, the valid attachments are there too.
+// Args are the arguments of every method: the plugin's environment and its standard input.
 type Args struct {
 	ContainerID   string
 	Netns         string
@@ -62,76 +53,99 @@ type Args struct {
 	StdinData     []byte
 }
 
-// Result is the reply to Allocate, in the form of the reference's library.
-type Result struct {
-	CNIVersion string
-	Interfaces []*Interface
-	IPs        []*IP
-	Routes     []*Route
-	DNS        DNS
-}
-
-// Interface is an interface of a Result; an IPAM result has none.
-type Interface struct {
-	Name, Mac, Sandbox, SocketPath, PciID string
-	Mtu                                   int
-}
-
-// IP is an address of a Result.
-type IP struct {
-	Interface *int
-	Address   net.IPNet
-	Gateway   net.IP
-}
-
-// Route is a route of a Result.
-type Route struct {
-	Dst                   net.IPNet
-	GW                    net.IP
-	MTU, AdvMSS, Priority int
-	Table, Scope          *int
-}
-
-// DNS is the name resolution of a Result.
-type DNS struct {
-	Nameservers []string
-	Domain      string
-	Search      []string
-	Options     []string
-}
-
-// ToResult is the wire's form of a result.
-func ToResult(r model.Result) Result {
-	out := Result{CNIVersion: "1.1.0", DNS: DNS(r.DNS)}
-	for _, ip := range r.IPs {
-		out.IPs = append(out.IPs, &IP{Address: toNet(ip.Address), Gateway: toIP(ip.Gateway)})
+// result reads the reply to Allocate: a Result of the reference's library.
+func result(reply any) (model.Result, error) {
+	var r model.Result
+	root, _ := reply.(map[string]any)
+	for _, v := range items(root["IPs"]) {
+		ip := model.IP{Gateway: addr(v["Gateway"])}
+		var err error
+		if ip.Address, err = prefix(v["Address"]); err != nil {
+			return r, err
+		}
+		r.IPs = append(r.IPs, ip)
 	}
-	for _, x := range r.Routes {
-		out.Routes = append(out.Routes, &Route{
-			Dst: toNet(x.Dst), GW: toIP(x.GW), MTU: x.MTU, AdvMSS: x.AdvMSS, Priority: x.Priority, Table: x.Table, Scope: x.Scope,
-		})
+	for _, v := range items(root["Routes"]) {
+		x := model.Route{
+			GW: addr(v["GW"]), MTU: number(v["MTU"]), AdvMSS: number(v["AdvMSS"]), Priority: number(v["Priority"]),
+			Table: optional(v["Table"]), Scope: optional(v["Scope"]),
+		}
+		var err error
+		if x.Dst, err = prefix(v["Dst"]); err != nil {
+			return r, err
+		}
+		r.Routes = append(r.Routes, x)
+	}
+	dns, _ := root["DNS"].(map[string]any)
+	domain, _ := dns["Domain"].(string)
+	r.DNS = model.DNS{
+		Nameservers: strings(dns["Nameservers"]), Domain: domain, Search: strings(dns["Search"]), Options: strings(dns["Options"]),
+	}
+	return r, nil
+}
+
+func items(v any) []map[string]any {
+	list, _ := v.([]any)
+	var out []map[string]any
+	for _, item := range list {
+		if m, ok := item.(map[string]any); ok {
+			out = append(out, m)
+		}
 	}
 	return out
 }
 
-// Model is a result in our own words.
-func (r Result) Model() (model.Result, error) {
-	out := model.Result{DNS: model.DNS(r.DNS)}
-	for _, ip := range r.IPs {
-		p, err := fromNet(ip.Address)
-		if err != nil {
-			return out, err
+func strings(v any) []string {
+	list, _ := v.([]any)
+	var out []string
+	for _, item := range list {
+		if s, ok := item.(string); ok {
+			out = append(out, s)
 		}
-		out.IPs = append(out.IPs, model.IP{Address: p, Gateway: fromIP(ip.Gateway)})
 	}
-	for _, x := range r.Routes {
-		p, err := fromNet(x.Dst)
-		if err != nil {
-			return out, err
+	return out
+}
+
+func number(v any) int {
+	n, _ := v.(int64)
+	return int(n)
+}
+
+// optional is what a pointer points to; a field with a zero behind it is sent, a nil one is not.
+func optional(v any) *int {
+	if v == nil {
+		return nil
+	}
+	n := number(v)
+	return &n
+}
+
+func addr(v any) netip.Addr {
+	b, _ := v.([]byte)
+	a, _ := netip.AddrFromSlice(b)
+	return a.Unmap()
+}
+
+// prefix reads a net.IPNet.
+func prefix(v any) (netip.Prefix, error) {
+	m, _ := v.(map[string]any)
+	a := addr(m["IP"])
+	mask, _ := m["Mask"].([]byte)
+	if a.Is4() && len(mask) == 16 {
+		mask = mask[12:]
+	}
+	ones, open := 0, true
+	for _, b := range mask {
+		for bit := byte(128); bit > 0; bit >>= 1 {
+			if b&bit == 0 {
+				open = false
+			} else if ones++; !open {
+				return netip.Prefix{}, fmt.Errorf("%w: mask % x has holes", ErrDaemon, mask)
+			}
 		}
-		out.Routes = append(out.Routes, model.Route{
-			Dst: p, GW: fromIP(x.GW), MTU: x.MTU, AdvMSS: x.AdvMSS, Priority: x.Priority, Table: x.Table, Scope: x.Scope,
-		})
 	}
-	return out, nil
+	if !a.IsValid() || len(mask) != a.BitLen()/8 {
+		return netip.Prefix{}, fmt.Errorf("%w: address %v with mask % x", ErrDaemon, m["IP"], mask)
+	}
+	return netip.PrefixFrom(a, ones), nil
 }

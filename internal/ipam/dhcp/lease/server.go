@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package rpc
+package lease
 
 import (
 	"bufio"
@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weft-net/weft/internal/ipam/dhcp/rpc"
 )
 
 const (
@@ -21,15 +23,27 @@ const (
 	maxCall = 4 << 20
 )
 
-// Handler answers one call. What it returns is sent as the reply; nil is the empty one. Its context ends when the caller
+// request and response go before each body.
+type request struct {
+	ServiceMethod string
+	Seq           uint64
+}
+
+type response struct {
+	ServiceMethod string
+	Seq           uint64
+	Error         string
+}
+
+// handler answers one call. What it returns is sent as the reply; nil is the empty one. Its context ends when the caller
 // goes away.
-type Handler func(ctx context.Context, method string, args Args) (reply any, err error)
+type handler func(ctx context.Context, method string, args rpc.Args) (reply any, err error)
 
-// ErrUnknown is a Handler's word for a method that it does not have.
-var ErrUnknown = errors.New("unknown method")
+// errUnknown is a handler's word for a method that it does not have.
+var errUnknown = errors.New("unknown method")
 
-// Serve answers one caller until it goes away or ctx ends. The calls of one connection go side by side.
-func Serve(ctx context.Context, conn net.Conn, now func() time.Time, handle Handler) {
+// converse answers one caller until it goes away or ctx ends. The calls of one connection go side by side.
+func converse(ctx context.Context, conn net.Conn, now func() time.Time, handle handler) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
@@ -46,7 +60,7 @@ func Serve(ctx context.Context, conn net.Conn, now func() time.Time, handle Hand
 	for {
 		limit.N = maxCall
 		var q request
-		var args Args
+		var args rpc.Args
 		if in.Decode(&q) != nil || in.Decode(&args) != nil {
 			return
 		}
@@ -54,8 +68,8 @@ func Serve(ctx context.Context, conn net.Conn, now func() time.Time, handle Hand
 		go func() {
 			defer calls.Done()
 			reply, err := handle(ctx, q.ServiceMethod, args)
-			if errors.Is(err, ErrUnknown) {
-				err = errors.New("rpc: can't find method " + q.ServiceMethod)
+			if errors.Is(err, errUnknown) {
+				err = errors.New(rpc.NoMethod + q.ServiceMethod)
 			}
 			a.send(q, reply, err)
 		}()
@@ -74,7 +88,7 @@ func greet(conn net.Conn, r *bufio.Reader) error {
 			_, _ = conn.Write([]byte("HTTP/1.0 405 Method Not Allowed\n\n405 must CONNECT\n"))
 			return errors.New("no CONNECT")
 		case text == "":
-			_, err := conn.Write([]byte("HTTP/1.0 " + connected + "\n\n"))
+			_, err := conn.Write([]byte("HTTP/1.0 " + rpc.Connected + "\n\n"))
 			return err
 		}
 	}

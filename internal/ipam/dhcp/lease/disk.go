@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+const (
+	suffix = ".json"
+	// claimTime is how long a killed keeper's lock is waited for.
+	claimTime = 2 * time.Second
+	claimStep = 20 * time.Millisecond
+)
+
+// claim makes the directory this process's own.
+func claim(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, model.Faultf(model.CodeIO, "choose a directory that can be written", "directory of leases %q: %w", dir, err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, model.Faultf(model.CodeIO, "choose a directory that can be written", "directory of leases %q: %w", dir, err)
+	}
+	for waited := time.Duration(0); ; waited += claimStep {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if waited >= claimTime || !errors.Is(err, unix.EWOULDBLOCK) {
+			_ = f.Close()
+			return nil, model.Faultf(model.CodeExists, "stop the other one, or choose another directory",
+				"directory of leases %q: another process keeps it: %w", dir, err)
+		}
+		time.Sleep(claimStep)
+	}
+}
+
+func (k *Keeper) path(key model.AttachmentKey) string {
+	sum := sha256.Sum256([]byte(key.String()))
+	return filepath.Join(k.cfg.Dir, hex.EncodeToString(sum[:16])+suffix)
+}
+
+// save writes a record: whole, or not at all.
+func (k *Keeper) save(rec record) error {
+	if err := k.step("before save"); err != nil {
+		return err
+	}
+	b, err := json.Marshal(rec)
+	if err != nil {
+		return fmt.Errorf("lease of %s: %w", rec.key(), err)
+	}
+	path := k.path(rec.key())
+	err = os.WriteFile(path+".tmp", b, 0o600)
+	if err == nil {
+		err = os.Rename(path+".tmp", path)
+	}
+	if err != nil {
+		return model.Faultf(model.CodeIO, "make room where leases are kept", "lease of %s: %w", rec.key(), err)
+	}
+	return k.step("after save")
+}
+
+func (k *Keeper) forget(key model.AttachmentKey) error {
+	if err := k.step("before forget"); err != nil {
+		return err
+	}
+	if err := os.Remove(k.path(key)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return model.Faultf(model.CodeIO, "", "lease of %s: %w", key, err)
+	}
+	return k.step("after forget")
+}
+
+// load reads the records of this boot. What cannot be read is told and left alone: it is a newer program's, or somebody's
+// to look at.
+func (k *Keeper) load() ([]record, error) {
+	entries, err := os.ReadDir(k.cfg.Dir)
+	if err != nil {
+		return nil, model.Faultf(model.CodeIO, "", "directory of leases: %w", err)
+	}
+	var out []record
+	for _, e := range entries {
+		path := filepath.Join(k.cfg.Dir, e.Name())
+		switch {
+		case strings.HasSuffix(e.Name(), suffix+".tmp"):
+			_ = os.Remove(path)
+			continue
+		case !strings.HasSuffix(e.Name(), suffix):
+			continue
+		}
+		rec, err := read(path)
+		switch {
+		case err != nil:
+			k.cfg.Log.Error("lease is left alone", "file", path, "err", err)
+		case rec.Boot != k.cfg.Boot:
+			if err := os.Remove(path); err != nil {
+				k.cfg.Log.Error("lease of another boot stays", "file", path, "err", err)
+			}
+		default:
+			out = append(out, rec)
+		}
+	}
+	return out, nil
+}
+
+func read(path string) (record, error) {
+	var rec record
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return rec, err
+	}
+	if err := json.Unmarshal(b, &rec); err != nil {
+		return rec, err
+	}
+	if rec.Version != recordVersion {
+		return rec, fmt.Errorf("version %d, this program knows %d", rec.Version, recordVersion)
+	}
+	return rec, nil
+}
