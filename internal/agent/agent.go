@@ -13,6 +13,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +29,8 @@ import (
 	"github.com/weft-net/weft/internal/cniserver"
 	"github.com/weft-net/weft/internal/foreign"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/dhcp/exchange"
+	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/static"
 	"github.com/weft-net/weft/internal/kernel"
@@ -72,6 +75,7 @@ type agent struct {
 	attacher *attach.Attacher
 	own      []*netns.NS
 	server   *cniserver.Server
+	leases   *lease.Keeper
 	store    *dir.Store // nil when there is no mesh
 }
 
@@ -110,9 +114,12 @@ func (a *agent) build() error {
 	if a.own, err = ownNamespaces(); err != nil {
 		return err
 	}
+	if a.leases, err = a.keeper(boot); err != nil {
+		return err
+	}
 	a.reaper = kernel.NewReaper(a.host, cfg.Log)
 	a.attacher = attach.New(attach.Config{
-		Memory: a.ledger, Host: a.host, Planners: plugin.Builtin(), Allocators: allocators(),
+		Memory: a.ledger, Host: a.host, Planners: plugin.Builtin(), Allocators: allocators(a.leases),
 		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr}, Reaper: a.reaper,
 		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step,
 	})
@@ -190,6 +197,9 @@ func (a *agent) close() error {
 	for _, ns := range a.own {
 		errs = append(errs, ns.Close())
 	}
+	if a.leases != nil {
+		errs = append(errs, a.leases.Close())
+	}
 	if a.ledger != nil {
 		errs = append(errs, a.ledger.Close())
 	}
@@ -202,9 +212,20 @@ func (a *agent) close() error {
 	return errors.Join(errs...)
 }
 
-func allocators() map[string]ipam.Allocator {
+// keeper goes on with the DHCP leases that an agent before kept.
+func (a *agent) keeper(boot string) (*lease.Keeper, error) {
+	return lease.Open(lease.Config{
+		Dir: filepath.Join(a.cfg.StateDir, "dhcp"), Boot: boot, Log: a.cfg.Log,
+		World: exchange.World{
+			Now: a.cfg.Now, Random: rand.Reader,
+			Timeout: exchange.Timeout, ResendMax: exchange.ResendMax, ResendTimeout: exchange.ResendTimeout,
+		},
+	})
+}
+
+func allocators(leases *lease.Keeper) map[string]ipam.Allocator {
 	table := map[string]ipam.Allocator{}
-	for _, a := range []ipam.Allocator{hostlocal.New(hostlocal.Config{CallerKnows: true}), static.New()} {
+	for _, a := range []ipam.Allocator{hostlocal.New(hostlocal.Config{CallerKnows: true}), static.New(), leases} {
 		table[a.Type()] = a
 	}
 	return table
