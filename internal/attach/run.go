@@ -4,6 +4,7 @@ package attach
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -120,7 +121,18 @@ func (r *run) apply(ctx context.Context, name string, act Act) error {
 	if err := r.promise("promise " + name); err != nil {
 		return err
 	}
-	if err := r.spaces.Apply(ctx, *act.Fragment); err != nil {
+	err := r.spaces.Apply(ctx, *act.Fragment)
+	if errors.Is(err, kernel.ErrFull) && r.a.cfg.Reaper != nil {
+		// The dead keep their place until they are gone.
+		if err = r.a.cfg.Reaper.Wait(ctx); err == nil {
+			err = r.spaces.Apply(ctx, *act.Fragment)
+		}
+	}
+	if errors.Is(err, kernel.ErrFull) {
+		return model.Faultf(model.CodeTryAgain, "a bridge holds 1,023 ports: use several bridges on this node, or ptp",
+			"network %q: %w", r.job.Network.Name, err)
+	}
+	if err != nil {
 		return fmt.Errorf("network %q: %w", r.job.Network.Name, err)
 	}
 	return r.a.step("after apply")

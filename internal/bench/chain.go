@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
@@ -72,6 +73,15 @@ func (c Chain) throughAgent(dir, socket string) ([]byte, error) {
 		return nil, fmt.Errorf("chain %s: %w", c.Name, err)
 	}
 	return b, nil
+}
+
+// has tells whether a plugin of the type is in the chain.
+func (c Chain) has(typ string) bool {
+	plugins, _ := c.list["plugins"].([]any)
+	return slices.ContainsFunc(plugins, func(p any) bool {
+		object, _ := p.(map[string]any)
+		return object["type"] == typ
+	})
 }
 
 // capabilities are those that any plugin of the chain declares.

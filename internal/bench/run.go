@@ -64,6 +64,9 @@ type bench struct {
 	rounds  uint64
 }
 
+// bridgePorts is how many ports the kernel gives a bridge.
+const bridgePorts = 1023
+
 // level measures all cells with one number of pods present.
 func (b *bench) level(ctx context.Context, pods int) error {
 	worlds, err := b.worlds(ctx, fmt.Sprintf("pods-%d", pods), pods)
@@ -76,6 +79,10 @@ func (b *bench) level(ctx context.Context, pods int) error {
 	}
 	for _, at := range b.cfg.Concurrency {
 		cell := Cell{Pods: pods, Concurrency: at}
+		if b.cfg.Chain.has("bridge") && pods+at > bridgePorts {
+			b.notes = append(b.notes, fmt.Sprintf("%d pods and %d more were not measured: a bridge holds %d ports", pods, at, bridgePorts))
+			continue
+		}
 		b.cfg.Log.Info("measuring", "chain", b.cfg.Chain.Name, "pods", pods, "at a time", at, "n", b.cfg.N)
 		if err := b.cell(ctx, worlds, cell); err != nil {
 			return err

@@ -14,6 +14,8 @@ var (
 	ErrMissing = errors.New("does not exist")
 	// ErrGone is wrapped when the pod's namespace is needed and there is none.
 	ErrGone = errors.New("the namespace is gone")
+	// ErrFull is wrapped when a bridge has no place for another port: it has 1,023.
+	ErrFull = errors.New("has no place for another port")
 
 	// errRaced is wrapped when somebody else was quicker, or had a link index that was chosen: look again.
 	errRaced = errors.New("somebody else was quicker")

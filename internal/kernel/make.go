@@ -115,6 +115,8 @@ func (v *view) notMade(ctx context.Context, err error, names []string) error {
 	switch {
 	case errors.Is(err, unix.EBUSY): // the other end's index is another link's
 		return raced
+	case errors.Is(err, unix.EXFULL):
+		return fmt.Errorf("%w: master %w", err, ErrFull)
 	case !errors.Is(err, unix.EEXIST):
 		return err
 	}
