@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leaks_test
+
+import (
+	"os"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestParallel attaches many pods at once: no error, no address twice, and nothing is left when they have gone.
+func TestParallel(t *testing.T) {
+	for mode, atOnce := range map[string]int{"plugins": 50, "agent": 500} {
+		if mode == "agent" && os.Getenv("WEFT_LEAKS_BIN_DIR") != "" {
+			continue
+		}
+		t.Run(mode, func(t *testing.T) {
+			n := newNode(t, mode == "agent")
+			before := n.look()
+			pods := make([]*pod, number("WEFT_LEAKS_PODS", 500))
+			for i := range pods {
+				pods[i] = n.pod()
+			}
+			var mu sync.Mutex
+			seen := map[string]string{}
+			start := time.Now()
+			each(pods, atOnce, func(p *pod) {
+				ip, err := n.attach(p)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					t.Errorf("ADD %s: %v", p.id, err)
+				} else if other := seen[ip]; other != "" {
+					t.Errorf("%s and %s both have %s", p.id, other, ip)
+				}
+				seen[ip] = p.id
+			})
+			added := time.Since(start)
+			start = time.Now()
+			each(pods, atOnce, func(p *pod) {
+				if err := n.del(p); err != nil {
+					t.Errorf("DEL %s: %v", p.id, err)
+				}
+			})
+			t.Logf("%d pods, %d calls at once: ADD %v, DEL %v", len(pods), atOnce, added.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
+			for _, p := range pods {
+				n.end(p)
+			}
+			if _, left := n.leaked(before, 20*time.Second); len(left) > 0 {
+				t.Errorf("left, %d things: %.2000q", len(left), left)
+			}
+			if err := n.check(n.keeper); err != nil {
+				t.Errorf("CHECK of the pod that stays: %v", err)
+			}
+		})
+	}
+}
+
+// each does f for all pods, so many at once.
+func each(pods []*pod, atOnce int, f func(*pod)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for _, p := range pods {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			f(p)
+		})
+	}
+	wg.Wait()
+}
