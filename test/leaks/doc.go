@@ -4,6 +4,7 @@
 // firewall), driven as a container runtime drives it, by libcni; plugins, shims and agents are killed at random moments, and
 // what is left over afterwards is counted thing by thing. Every count must be zero.
 //
-// The number of faults of each kind is WEFT_LEAKS_N, that of parallel pods WEFT_LEAKS_PODS. WEFT_LEAKS_BIN_DIR makes the same
+// The number of faults of each kind is WEFT_LEAKS_N, that of parallel pods WEFT_LEAKS_PODS, of which WEFT_LEAKS_AT_ONCE call the
+// agent at the same time. WEFT_LEAKS_BIN_DIR makes the same
 // table for another vendor's plugins, in which something may leak.
 package leaks

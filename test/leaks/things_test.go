@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,13 +41,13 @@ func (n *node) look() things {
 		"addr": {"ip", "-o", "addr", "show"}, "neigh": {"ip", "-o", "neigh", "show", "nud", "permanent"},
 		"qdisc": {"tc", "qdisc", "show"},
 	} {
-		for line := range strings.Lines(nettest.Run(n.t, nil, argv...)) {
+		for line := range strings.Lines(said(n.t, argv...)) {
 			if !passing(kind, line) {
 				add(kind, numberless(kind, line))
 			}
 		}
 	}
-	for line := range strings.Lines(nettest.Run(n.t, nil, "ip", "-6", "-o", "route", "show", "table", "all")) {
+	for line := range strings.Lines(said(n.t, "ip", "-6", "-o", "route", "show", "table", "all")) {
 		if !passing("route", line) {
 			add("route", line)
 		}
@@ -73,6 +74,25 @@ func (n *node) look() things {
 		}
 	}
 	return all
+}
+
+// said is what a command prints; ip is asked again when something changed under its hands.
+func said(t testing.TB, argv ...string) string {
+	t.Helper()
+	for range 50 {
+		var stderr strings.Builder
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, &stderr)
+		}
+		if !strings.Contains(stderr.String(), "interrupted") {
+			return string(out)
+		}
+	}
+	t.Fatalf("%s: interrupted again and again", strings.Join(argv, " "))
+	return ""
 }
 
 // passing tells of lines that come and go by themselves.
@@ -102,7 +122,7 @@ func names(t testing.TB, argv ...string) map[string]bool {
 	var links []struct {
 		Name string `json:"ifname"`
 	}
-	if err := json.Unmarshal([]byte(nettest.Run(t, nil, argv...)), &links); err != nil {
+	if err := json.Unmarshal([]byte(said(t, argv...)), &links); err != nil {
 		t.Fatal(err)
 	}
 	out := map[string]bool{}
@@ -118,7 +138,7 @@ func rules(t testing.TB) []string {
 	var list struct {
 		Objects []map[string]map[string]any `json:"nftables"`
 	}
-	if err := json.Unmarshal([]byte(nettest.Run(t, nil, "nft", "-j", "list", "ruleset")), &list); err != nil {
+	if err := json.Unmarshal([]byte(said(t, "nft", "-j", "list", "ruleset")), &list); err != nil {
 		t.Fatal(err)
 	}
 	var out []string
