@@ -65,6 +65,8 @@ type Act struct {
 	IPs []model.IP `json:"ips,omitempty"`
 	// Fragment is what was applied.
 	Fragment *state.Fragment `json:"fragment,omitempty"`
+	// Restore is what was there before of what the fragment changes. It is applied when the fragment has been removed.
+	Restore *state.Fragment `json:"restore,omitempty"`
 	// Fresh names the fragment's shared links that were not there before.
 	Fresh []string `json:"fresh,omitempty"`
 }

@@ -16,6 +16,7 @@ const (
 	Veth   Kind = "veth"
 	Bridge Kind = "bridge"
 	Dummy  Kind = "dummy"
+	Ifb    Kind = "ifb"
 )
 
 // Link is a network interface. Unset fields are not compared.
@@ -36,6 +37,8 @@ type Link struct {
 	AllMulti *bool  `json:"allmulti,omitempty"`
 	// Peer is the other end of a veth pair. Both ends are named in the fragment and made in one request.
 	Peer *Peer `json:"peer,omitempty"`
+	// From says where the link is now: it is not made but moved here, under its new name. Remove moves it back.
+	From *Origin `json:"from,omitempty"`
 	// Bridge holds the attributes of a bridge device.
 	Bridge *BridgeAttrs `json:"bridge,omitempty"`
 	// Port holds the attributes of the link as a bridge's port.
@@ -46,6 +49,12 @@ type Link struct {
 
 // Peer names the other end of a veth pair.
 type Peer struct {
+	Space SpaceName `json:"space"`
+	Name  string    `json:"name"`
+}
+
+// Origin is where a moved link was, and where it goes back to.
+type Origin struct {
 	Space SpaceName `json:"space"`
 	Name  string    `json:"name"`
 }
@@ -84,6 +93,9 @@ func (l Link) String() string {
 	word(&b, "master", l.Master)
 	if l.Peer != nil {
 		fmt.Fprintf(&b, " peer %s@%s", l.Peer.Name, l.Peer.Space)
+	}
+	if l.From != nil {
+		fmt.Fprintf(&b, " from %s@%s", l.From.Name, l.From.Space)
 	}
 	flag(&b, "promisc", l.Promisc)
 	flag(&b, "allmulti", l.AllMulti)

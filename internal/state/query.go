@@ -17,6 +17,12 @@ type Query struct {
 	Routes string `json:"routes,omitempty"`
 	// LinkOf asks for the link that holds an address, with all its addresses.
 	LinkOf netip.Addr `json:"linkOf,omitzero"`
+	// Device asks for a network device of the machine by what is known of its hardware.
+	Device Device `json:"device,omitzero"`
+	// Tables asks which routing tables are in use, and for the rules.
+	Tables bool `json:"tables,omitempty"`
+	// File asks for the text of a file of the machine, by its path.
+	File string `json:"file,omitempty"`
 }
 
 // Answer is what the kernel said to a query. A thing that is not there has Found false.
@@ -26,6 +32,13 @@ type Answer struct {
 	Addrs  []Addr  `json:"addrs,omitempty"`
 	Routes []Route `json:"routes,omitempty"`
 	Value  string  `json:"value,omitempty"`
+	Rules  []Rule  `json:"rules,omitempty"`
+	// Tables are the numbers of the routing tables that hold a route or that a rule leads to.
+	Tables []uint32 `json:"tables,omitempty"`
+	// Driver is the driver of a device's hardware and PCI its address, where they are known. A device that a program
+	// drives by itself is Found without a link.
+	Driver string `json:"driver,omitempty"`
+	PCI    string `json:"pci,omitempty"`
 }
 
 // Answers maps queries to what the kernel said.

@@ -69,11 +69,17 @@ type Route struct {
 	// Protocol says who made it; 0 lets the driver write weft's own number.
 	Protocol uint8 `json:"protocol,omitempty"`
 	Shared   bool  `json:"shared,omitempty"`
+	// Absent turns the wish round: there must be no such route, whoever made it (routes that move to another table). Apply
+	// takes it away before it adds others; Remove does not bring it back.
+	Absent bool `json:"absent,omitempty"`
 }
 
 // String prints the route as ip-route does.
 func (r Route) String() string {
 	var b strings.Builder
+	if r.Absent {
+		b.WriteString("no ")
+	}
 	fmt.Fprintf(&b, "route %s", r.Dst)
 	if r.Gw.IsValid() {
 		word(&b, "via", r.Gw.String())

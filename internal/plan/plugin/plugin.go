@@ -46,12 +46,21 @@ type Chain struct {
 	Prev *model.Result
 	// Fragment is everything they planned.
 	Fragment state.Fragment
+	// Open is the part of it that is not in the kernel yet: what it names is made, and may still be planned otherwise.
+	Open state.Fragment
 }
 
 // Step is a planner's decision.
 type Step struct {
 	// Fragment is what this plugin adds; it is merged behind Chain.Fragment.
 	Fragment state.Fragment
+	// Open, unless nil, replaces Chain.Open: a planner that changes what those before it plan to make (its MAC, the table
+	// of its routes) has it made that way, instead of having it made and changed.
+	Open *state.Fragment
+	// Restore is the pre-image of what the fragment changes and did not make: links by name, addresses, routes, settings.
+	// It is remembered before the kernel is touched; undo removes the fragment, then applies it, as far as what it names
+	// is still there.
+	Restore state.Fragment
 	// Result is the chain's result after this plugin.
 	Result model.Result
 }
