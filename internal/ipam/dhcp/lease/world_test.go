@@ -69,7 +69,7 @@ func newWire(t *testing.T) *wire {
 	w := &wire{t: t, dir: t.TempDir()}
 	w.leases = filepath.Join(w.dir, "dnsmasq.leases")
 	for _, cmd := range []string{
-		"ip link set lo up", "ip link add dbr0 type bridge", "ip addr add 10.9.0.1/24 dev dbr0",
+		"ip link set lo up", "ip link add dbr0 address 02:00:00:00:00:01 type bridge", "ip addr add 10.9.0.1/24 dev dbr0",
 		"ip addr add fd00:9::1/64 dev dbr0 nodad", "ip link set dbr0 up",
 	} {
 		nettest.Run(t, nil, strings.Fields(cmd)...)
@@ -138,6 +138,7 @@ func (w *wire) pod() *netns.NS {
 	w.n++
 	ns := nettest.NS(w.t, fmt.Sprintf("pod%d", w.n))
 	host := fmt.Sprintf("dveth%d", w.n)
+	_, _ = nettest.Try(nil, "ip", "link", "del", host) // of the test before, whose namespace is on its way out
 	nettest.Run(w.t, nil, "ip", "link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", ns.Path())
 	nettest.Run(w.t, nil, "ip", "link", "set", host, "master", "dbr0", "up")
 	return ns

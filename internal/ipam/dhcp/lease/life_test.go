@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// quick makes dnsmasq ask for renewal at once: its shortest lease is two minutes.
+func quick(renew, rebind int) []string {
+	return []string{range4, fmt.Sprintf("--dhcp-option=option:T1,%d", renew), fmt.Sprintf("--dhcp-option=option:T2,%d", rebind)}
+}
+
+// seen counts what the server has logged since the last call with reset.
+func (w *wire) seen(word string) int { return strings.Count(w.log.String(), word) }
+
+// configured adds a lease's address to the container's interface, as its plugin would.
+func configured(t *testing.T, ns *netns.NS, r model.Result) {
+	t.Helper()
+	for _, ip := range r.IPs {
+		nettest.Run(t, ns, "ip", "addr", "add", ip.Address.String(), "dev", "eth0")
+	}
+}
+
+func up(t *testing.T, ns *netns.NS) bool {
+	t.Helper()
+	return strings.Contains(nettest.Run(t, ns, "ip", "-o", "link", "show", "eth0"), ",UP")
+}
+
+// A lease is renewed at T1 with its own server, by unicast, and again after a restart of the keeper and of the server.
+func TestRenew(t *testing.T) {
+	w := newWire(t)
+	w.serve(quick(3, 60)...)
+	k := w.keeper()
+	ns := w.pod()
+	a := ask(ns, "c1", "")
+	r := w.add(k, a)
+	configured(t, ns, r)
+	acks := func() int { return w.seen("DHCPACK") }
+	w.until("two renewals", func() bool { return acks() >= 3 })
+	if n := w.seen("DHCPDISCOVER"); n != 1 {
+		t.Errorf("%d times discovered: the lease was not renewed but got anew", n)
+	}
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	k = w.keeper()
+	w.stop()
+	w.serve(quick(3, 60)...)
+	before := acks()
+	w.until("a renewal after the restarts", func() bool { return acks() > before })
+	if err := k.Check(t.Context(), a, r); err != nil {
+		t.Error(err)
+	}
+	if n := w.seen("DHCPDISCOVER"); n != 1 {
+		t.Errorf("%d times discovered after the restarts", n)
+	}
+	w.gone(k, a)
+}
+
+func TestRenew6(t *testing.T) {
+	w := newWire(t)
+	w.serve(range6)
+	k := w.keeper()
+	a := ask(w.pod(), "c1", `,"ipv4":false,"ipv6":true`)
+	r := w.add(k, a)
+	flap(t, w, 1) // the lease is confirmed with any server: two minutes are too long to wait
+	w.until("a rebinding", func() bool { return w.seen("DHCPREBIND") > 0 && w.seen("DHCPREPLY") > 1 })
+	if err := k.Check(t.Context(), a, r); err != nil {
+		t.Error(err)
+	}
+	w.gone(k, a)
+}
+
+// flap takes the other end of a container's link down for a moment.
+func flap(t *testing.T, w *wire, n int) {
+	t.Helper()
+	host := fmt.Sprintf("dveth%d", n)
+	nettest.Run(t, nil, "ip", "link", "set", host, "down")
+	time.Sleep(300 * time.Millisecond)
+	nettest.Run(t, nil, "ip", "link", "set", host, "up")
+}
+
+// When its own server is silent, every server is asked.
+func TestRebind(t *testing.T) {
+	w := newWire(t)
+	w.serve(quick(3, 5)...)
+	k := w.keeper(func(c *lease.Config) { c.World.Timeout = time.Second })
+	ns := w.pod()
+	a := ask(ns, "c1", "")
+	r := w.add(k, a)
+	w.stop()
+	// Another server with the leases of the first: what is sent to that one's hardware address is not for it.
+	nettest.Run(t, nil, "ip", "link", "set", "dbr0", "address", "02:00:00:00:00:99")
+	w.serve(quick(3, 60)...)
+	w.until("a rebinding", func() bool { return w.seen("lease renewed") > 0 })
+	if w.seen("lease is not renewed") == 0 {
+		t.Error("the lease was renewed, not rebound")
+	}
+	if err := k.Check(t.Context(), a, r); err != nil {
+		t.Error(err)
+	}
+	w.gone(k, a)
+}
+
+// A server that has forgotten the lease refuses it, and gives the same address anew: nothing happens to the container.
+func TestRefusedAndGivenAgain(t *testing.T) {
+	w := newWire(t)
+	w.serve(append(quick(3, 60), "--dhcp-authoritative")...)
+	k := w.keeper()
+	ns := w.pod()
+	a := ask(ns, "c1", "")
+	r := w.add(k, a)
+	configured(t, ns, r)
+	w.stop()
+	if err := os.Remove(w.leases); err != nil {
+		t.Fatal(err)
+	}
+	before := w.seen("DHCPACK")
+	w.serve(append(quick(3, 60), "--dhcp-authoritative")...)
+	w.until("a lease", func() bool { return w.seen("DHCPACK") > before })
+	if err := k.Check(t.Context(), a, r); err != nil || !up(t, ns) {
+		t.Errorf("CHECK: %v, up %t", err, up(t, ns))
+	}
+	w.gone(k, a)
+}
+
+// A server that gives another address: the container cannot have it. Its interface goes down, the new lease is given back,
+// and CHECK says so.
+func TestOtherAddress(t *testing.T) {
+	w := newWire(t)
+	w.serve(append(quick(3, 60), "--dhcp-authoritative")...)
+	k := w.keeper()
+	ns := w.pod()
+	a := ask(ns, "c1", "")
+	r := w.add(k, a)
+	configured(t, ns, r)
+	w.stop()
+	w.serve("--dhcp-range=10.9.0.150,10.9.0.199,255.255.255.0,2m", "--dhcp-authoritative")
+	w.until("the loss", func() bool { return w.seen("lease lost; the interface goes down") > 0 })
+	w.until("down", func() bool { return !up(t, ns) })
+	if w.seen("DHCPNAK") == 0 {
+		t.Error("nobody refused")
+	}
+	wantCode(t, "CHECK", k.Check(t.Context(), a, r), model.CodeDiffers, "lost", "the server gives 10.9.0.1")
+	if w.given() != "" {
+		t.Errorf("the other lease is kept: %s", w.given())
+	}
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	k = w.keeper()
+	wantCode(t, "CHECK after a restart", k.Check(t.Context(), a, r), model.CodeDiffers, "lost")
+	again := w.add(k, a) // as a new container would have it
+	if show(again) == show(r) || !up(t, ns) {
+		t.Errorf("ADD again: %s", show(again))
+	}
+	w.gone(k, a)
+}
+
+// A lease that ends without a word from any server is lost.
+func TestExpired(t *testing.T) {
+	w := newWire(t)
+	w.serve(quick(3, 5)...)
+	k := w.keeper()
+	ns := w.pod()
+	a := ask(ns, "c1", "")
+	r := w.add(k, a)
+	w.stop()
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.age(3 * time.Minute) // the keeper was away for that long
+	k = w.keeper(func(c *lease.Config) { c.World.Timeout = time.Second })
+	w.until("the loss", func() bool { return w.seen("lease lost; the interface goes down") > 0 })
+	w.until("down", func() bool { return !up(t, ns) })
+	wantCode(t, "CHECK", k.Check(t.Context(), a, r), model.CodeDiffers, "lost", "no DHCP server answered")
+	if err := k.Del(t.Context(), a); err != nil || len(w.files()) > 0 {
+		t.Errorf("DEL of a lost lease: %v, %v", err, w.files())
+	}
+}
+
+// age makes the remembered leases older.
+func (w *wire) age(by time.Duration) {
+	w.t.Helper()
+	for _, file := range w.files() {
+		var rec map[string]any
+		b, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(b, &rec)
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, g := range rec["grants"].([]any) {
+			grant := g.(map[string]any)
+			bound, err := time.Parse(time.RFC3339, grant["bound"].(string))
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			grant["bound"] = bound.Add(-by)
+		}
+		if b, err = json.Marshal(rec); err == nil {
+			err = os.WriteFile(file, b, 0o600)
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// A keeper that comes back after the end of a lease gets the same address anew where it can.
+func TestExpiredWhileAway(t *testing.T) {
+	for name, keys := range map[string]string{"IPv4": "", "IPv6": `,"ipv4":false,"ipv6":true`} {
+		t.Run(name, func(t *testing.T) {
+			w := newWire(t)
+			w.serve(range4, range6)
+			k := w.keeper()
+			ns := w.pod()
+			a := ask(ns, "c1", keys)
+			r := w.add(k, a)
+			if err := k.Close(); err != nil {
+				t.Fatal(err)
+			}
+			w.age(3 * time.Minute)
+			before := w.seen("DHCPACK") + w.seen("DHCPREPLY")
+			k = w.keeper()
+			w.until("a lease", func() bool { return w.seen("DHCPACK")+w.seen("DHCPREPLY") > before })
+			if err := k.Check(t.Context(), a, r); err != nil || !up(t, ns) {
+				t.Errorf("CHECK: %v", err)
+			}
+			w.gone(k, a)
+		})
+	}
+}
+
+// A link that goes down and comes back may be on another wire: the lease is confirmed at once.
+func TestFlap(t *testing.T) {
+	w := newWire(t)
+	w.serve(range4)
+	k := w.keeper()
+	ns := w.pod()
+	a := ask(ns, "c1", "")
+	r := w.add(k, a)
+	configured(t, ns, r)
+	before := w.seen("DHCPACK")
+	flap(t, w, 1)
+	w.until("a confirmation", func() bool { return w.seen("DHCPACK") > before })
+	if err := k.Check(t.Context(), a, r); err != nil {
+		t.Error(err)
+	}
+	w.gone(k, a)
+}
+
+// Leases whose interface or namespace is gone are given back from the node and forgotten, also when that happened while
+// nobody looked.
+func TestGone(t *testing.T) {
+	for name, kill := range map[string]func(ns *netns.NS){
+		"interface": func(ns *netns.NS) { nettest.Run(t, ns, "ip", "link", "del", "eth0") },
+		"namespace": func(ns *netns.NS) {
+			_ = ns.Close()
+			if err := netns.Remove(ns.Path()); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		for _, away := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, away %t", name, away), func(t *testing.T) {
+				w := newWire(t)
+				w.serve(range4)
+				k := w.keeper()
+				ns := w.pod()
+				a := ask(ns, "c1", "")
+				w.add(k, a)
+				if away {
+					if err := k.Close(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				kill(ns)
+				if away {
+					k = w.keeper()
+				}
+				w.until("the lease is forgotten", func() bool { return len(w.files()) == 0 })
+				w.gone(k, a)
+			})
+		}
+	}
+}
+
+// DEL of a container whose namespace is gone tells the server from the node.
+func TestDelWithoutNamespace(t *testing.T) {
+	w := newWire(t)
+	w.serve(range4)
+	k := w.keeper(func(c *lease.Config) { c.Poll = time.Hour })
+	ns := w.pod()
+	a := ask(ns, "c1", "")
+	w.add(k, a)
+	_ = ns.Close()
+	if err := netns.Remove(ns.Path()); err != nil {
+		t.Error(err)
+	}
+	a.Netns = ""
+	w.gone(k, a)
+}
+
+// Many containers at a time: nobody has another's address, and no thread is left in a namespace.
+func TestMany(t *testing.T) {
+	w := newWire(t)
+	w.serve(range4)
+	k := w.keeper()
+	const n = 20
+	var asks []ipam.Ask
+	for i := range n {
+		asks = append(asks, ask(w.pod(), fmt.Sprintf("c%d", i), ""))
+	}
+	results := make(chan string, n)
+	for _, a := range asks {
+		go func() {
+			r, err := k.Add(context.Background(), a)
+			results <- fmt.Sprint(show(r), err)
+		}()
+	}
+	have := map[string]bool{}
+	for range n {
+		have[<-results] = true
+	}
+	if len(have) != n {
+		t.Errorf("%d different leases: %v", len(have), have)
+	}
+	if k := threadsElsewhere(t); k > 0 {
+		t.Errorf("%d threads are in other namespaces", k)
+	}
+	for _, a := range asks {
+		if err := k.Del(t.Context(), a); err != nil {
+			t.Error(err)
+		}
+	}
+	w.until("release", func() bool { return w.given() == "" })
+}
+
+// threadsElsewhere counts the threads of this process that are in another network namespace than its first.
+func threadsElsewhere(t *testing.T) (n int) {
+	t.Helper()
+	own, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		if ns, err := os.Readlink("/proc/self/task/" + task.Name() + "/ns/net"); err == nil && ns != own {
+			n++
+		}
+	}
+	return n
+}
