@@ -90,6 +90,7 @@ $(PEER)/.done:
 	  github.com/containernetworking/plugins/plugins/main/loopback@v1.9.1 \
 	  github.com/containernetworking/plugins/plugins/ipam/host-local@v1.9.1 \
 	  github.com/containernetworking/plugins/plugins/ipam/static@v1.9.1 \
+	  github.com/containernetworking/plugins/plugins/ipam/dhcp@v1.9.1 \
 	  github.com/containernetworking/plugins/plugins/meta/portmap@v1.9.1
 	@touch $@
 

@@ -21,6 +21,7 @@ test)
 	need strace strace
 	need sysctl procps
 	need iptables iptables # the reference portmap's
+	need dnsmasq dnsmasq-base # a real DHCP server
 	;;
 bench)
 	need strace strace
