@@ -141,7 +141,11 @@ func (v *view) settingsBatch() ([]*rtnl.Message, error) {
 		}
 	}
 	settings, err := v.carry()
-	return append(batch, settings...), err
+	if err != nil {
+		return nil, err
+	}
+	qdiscs, err := v.qdiscBatch()
+	return append(append(batch, settings...), qdiscs...), err
 }
 
 func (v *view) upBatch(which func(state.Link) bool) []*rtnl.Message {

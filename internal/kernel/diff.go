@@ -99,6 +99,11 @@ func (v *view) diff(ctx context.Context) ([]state.Difference, error) {
 			out.add(v.name, want, have)
 		}
 	}
+	for _, want := range v.want.Qdiscs {
+		if have, equal := v.hasQdisc(want); !equal {
+			out.add(v.name, want, have)
+		}
+	}
 	tables, err := v.diffTables(ctx)
 	return append(out, tables...), err
 }

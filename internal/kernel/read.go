@@ -87,6 +87,14 @@ func (v *view) readRest(out *state.Space) {
 		}
 		out.Sysctls = append(out.Sysctls, s)
 	}
+	for _, q := range v.want.Qdiscs {
+		if _, equal := v.hasQdisc(q); equal {
+			out.Qdiscs = append(out.Qdiscs, q)
+		} else if root := v.queues[q.Link].root; q.Kind != state.Ingress && root != nil && root.Handle != 0 {
+			root.Link = q.Link
+			out.Qdiscs = append(out.Qdiscs, root.Qdisc)
+		}
+	}
 }
 
 // ReadAll tells what the whole namespace holds: links, addresses, routes, permanent neighbours, rules, weft's nft

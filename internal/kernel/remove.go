@@ -161,7 +161,10 @@ func (r *removal) removeRest(ctx context.Context, v *view, then []*rtnl.Message)
 	if v.conn == nil {
 		return nil
 	}
-	var batch []*rtnl.Message
+	batch, err := r.qdiscBatch(ctx, v)
+	if err != nil {
+		return err
+	}
 	stays := func(name string) (int, bool) {
 		have, ok := v.links[name]
 		return have.Index, ok && !r.dying[v.name][name]

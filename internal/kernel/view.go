@@ -32,6 +32,7 @@ type view struct {
 	routes []link.FoundRoute
 	neighs []link.FoundNeigh
 	rules  []link.FoundRule
+	queues map[string]queues
 	values map[string]sysctl.Value
 	// others finds the view of the other namespace, where both are read.
 	others func(state.SpaceName) *view
@@ -83,6 +84,10 @@ func linkNames(s state.Space) []string {
 	for _, n := range s.Neighs {
 		add(n.Link)
 	}
+	for _, q := range s.Qdiscs {
+		add(q.Link)
+		add(q.Redirect)
+	}
 	for _, s := range s.Sysctls {
 		if c, ok := sysctl.Of(s.Name); ok {
 			add(c.Link)
@@ -96,7 +101,7 @@ func (v *view) readAll(ctx context.Context) error {
 	if v.conn == nil {
 		return nil
 	}
-	for _, read := range []func(context.Context) error{v.readAddrs, v.readRoutes, v.readNeighs, v.readRules, v.readSysctls} {
+	for _, read := range []func(context.Context) error{v.readAddrs, v.readRoutes, v.readNeighs, v.readRules, v.readSysctls, v.readQdiscs} {
 		if err := read(ctx); err != nil {
 			return in(v.name, err)
 		}

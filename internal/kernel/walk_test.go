@@ -79,6 +79,20 @@ func canned() map[string]state.Fragment {
 	veths.Host.Routes = []state.Route{{Dst: prefix("10.1.0.1/32"), Link: "cni0"}}
 	out["pair in one place"] = veths
 
+	shaped := ptp(1)
+	shaped.Host.Qdiscs = []state.Qdisc{{Link: "veth0001", Kind: state.TBF, Rate: 125_000, Burst: 20_000, Limit: 23_125}}
+	shaped.Pod.Qdiscs = []state.Qdisc{{Link: "eth0", Kind: state.TBF, Rate: 1 << 33, Burst: 1<<32 - 2, Limit: 1<<32 - 1}}
+	out["shaped"] = shaped
+
+	other := ptp(1)
+	other.Pod.Links = append(other.Pod.Links, state.Link{Name: "ifb-eth0", Kind: state.Ifb, Up: state.On(), MTU: 1500})
+	other.Pod.Qdiscs = []state.Qdisc{
+		{Link: "eth0", Kind: state.TBF, Rate: 100, Burst: 1<<32 - 2, Limit: 100_000},
+		{Link: "eth0", Kind: state.Ingress, Redirect: "ifb-eth0"},
+		{Link: "ifb-eth0", Kind: state.TBF, Rate: 1 << 20, Burst: 20_000, Limit: 100_000},
+	}
+	out["shaped without the host's end"] = other
+
 	masq := ptp(3)
 	masq.Host.Tables = []state.Table{{
 		Family: "inet", Name: "weft", Shared: true,
@@ -106,6 +120,7 @@ func gone(old, next state.Fragment) state.Fragment {
 		to.Routes = except(o.Routes, n.Routes, state.Route.String)
 		to.Rules = except(o.Rules, n.Rules, state.Rule.String)
 		to.Neighs = except(o.Neighs, n.Neighs, state.Neigh.String)
+		to.Qdiscs = except(o.Qdiscs, n.Qdiscs, func(q state.Qdisc) string { return fmt.Sprint(q.Link, q.Kind) })
 		to.Tables = except(o.Tables, n.Tables, func(t state.Table) string { return t.Name })
 	}
 	return out

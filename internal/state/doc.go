@@ -34,6 +34,7 @@ type Space struct {
 	Neighs  []Neigh  `json:"neighs,omitempty"`
 	Sysctls []Sysctl `json:"sysctls,omitempty"`
 	Tables  []Table  `json:"tables,omitempty"`
+	Qdiscs  []Qdisc  `json:"qdiscs,omitempty"`
 }
 
 // Fragment is one owner's part of the state of a node.
@@ -62,7 +63,7 @@ func (f *Fragment) Merge(g Fragment) {
 
 // Empty tells whether the space names nothing.
 func (s Space) Empty() bool {
-	return len(s.Links)+len(s.Addrs)+len(s.Routes)+len(s.Rules)+len(s.Neighs)+len(s.Sysctls)+len(s.Tables) == 0
+	return len(s.Links)+len(s.Addrs)+len(s.Routes)+len(s.Rules)+len(s.Neighs)+len(s.Sysctls)+len(s.Tables)+len(s.Qdiscs) == 0
 }
 
 func (s *Space) merge(t Space) {
@@ -73,4 +74,5 @@ func (s *Space) merge(t Space) {
 	s.Neighs = append(s.Neighs, t.Neighs...)
 	s.Sysctls = append(s.Sysctls, t.Sysctls...)
 	s.Tables = append(s.Tables, t.Tables...)
+	s.Qdiscs = append(s.Qdiscs, t.Qdiscs...)
 }

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tc
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// priority is that of weft's filter among those of a link.
+const priority = 0x7766
+
+// The numbers of linux/pkt_cls.h, linux/tc_act/tc_mirred.h.
+const (
+	u32Sel       = 5
+	u32Act       = 7
+	u32SelLen    = 16 + 16 // struct tc_u32_sel with one key
+	actKind      = 1
+	actOptions   = 2
+	mirredParms  = 2
+	mirredLen    = 28 // struct tc_mirred
+	stolen       = 4  // TC_ACT_STOLEN
+	redirectSend = 1  // TCA_EGRESS_REDIR
+)
+
+// about is a filter's priority and the packets it sees, which are all.
+func about() uint32 { return priority<<16 | uint32(bits.ReverseBytes16(unix.ETH_P_ALL)) }
+
+// newFilter sends every arriving packet to another link. It is a u32 filter: the plainer matchall is missing in small
+// kernels.
+func newFilter(q state.Qdisc, index, redirect int) *rtnl.Message {
+	m := rtnl.New(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add filter of", q, header(index, 0, ingressHandle, about()))
+	m.String(unix.TCA_KIND, "u32")
+	m.Nest(unix.TCA_OPTIONS, func() {
+		sel := make([]byte, u32SelLen) // one key, the mask of which is 0: everything
+		sel[0], sel[2] = 1, 1          // TC_U32_TERMINAL, one key
+		m.Attr(u32Sel, sel)
+		m.Nest(u32Act, func() {
+			m.Nest(1, func() {
+				m.String(actKind, "mirred")
+				m.Nest(actOptions, func() {
+					p := make([]byte, mirredLen)
+					binary.NativeEndian.PutUint32(p[8:], stolen)
+					binary.NativeEndian.PutUint32(p[20:], redirectSend)
+					binary.NativeEndian.PutUint32(p[24:], uint32(redirect))
+					m.Attr(mirredParms, p)
+				})
+			})
+		})
+	})
+	return m
+}
+
+// deleteFilter asks for the end of all filters of our priority.
+func deleteFilter(q state.Qdisc, index int) *rtnl.Message {
+	m := rtnl.New(unix.RTM_DELTFILTER, 0, "delete filter of", q, header(index, 0, ingressHandle, about()))
+	return m.Forgiving(unix.ENOENT, unix.EINVAL, unix.ENODEV)
+}
+
+// ListFilters asks for the filters of a link's arriving packets.
+func ListFilters(index int) *rtnl.Message {
+	m := rtnl.New(unix.RTM_GETTFILTER, 0, "read", rtnl.Name("filters of arriving packets"), header(index, 0, ingressHandle, 0))
+	return m.Forgiving(unix.ENOENT, unix.EINVAL, unix.ENODEV, unix.EOPNOTSUPP)
+}
+
+// FoundFilter is a filter as the kernel holds it.
+type FoundFilter struct {
+	// Ours tells that it has weft's priority.
+	Ours bool
+	// To is the index of the link that it sends to, 0 when it does something else.
+	To int
+}
+
+// DecodeFilter reads RTM_NEWTFILTER; what is only a part of a filter is left out.
+func DecodeFilter(body []byte) (FoundFilter, bool) {
+	if len(body) < headerLen {
+		return FoundFilter{}, false
+	}
+	f := FoundFilter{Ours: binary.NativeEndian.Uint32(body[16:])>>16 == priority}
+	whole := false
+	rtnl.Attrs(body[headerLen:], func(kind uint16, data []byte) {
+		if kind != unix.TCA_OPTIONS {
+			return
+		}
+		rtnl.Attrs(data, func(kind uint16, data []byte) {
+			if !f.Ours {
+				whole = true
+			} else if kind == u32Act { // the table that the kernel keeps it in is told first, and does nothing
+				whole, f.To = true, redirectOf(data)
+			}
+		})
+	})
+	return f, whole
+}
+
+// redirectOf finds the link that the last redirecting action sends to.
+func redirectOf(actions []byte) int {
+	to := 0
+	rtnl.Attrs(actions, func(_ uint16, action []byte) {
+		rtnl.Attrs(action, func(kind uint16, options []byte) {
+			if kind != actOptions {
+				return
+			}
+			rtnl.Attrs(options, func(kind uint16, p []byte) {
+				if kind == mirredParms && len(p) >= mirredLen && binary.NativeEndian.Uint32(p[20:]) == redirectSend {
+					to = int(binary.NativeEndian.Uint32(p[24:]))
+				}
+			})
+		})
+	})
+	return to
+}
