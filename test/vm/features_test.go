@@ -3,7 +3,6 @@
 package vm
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -69,23 +68,41 @@ func TestBridgeFamily(t *testing.T) {
 	}
 }
 
-// TestPCI: a network interface on a PCI bus, which is a namespace's own only in the machine's first one.
+// TestPCI: a network interface on a PCI bus can be given away.
 func TestPCI(t *testing.T) {
-	found, err := filepath.Glob("/sys/bus/pci/devices/*/virtio*")
-	if err != nil {
-		t.Fatal(err)
+	for range 2 { // it is given back, too
+		t.Run("taken", func(t *testing.T) {
+			address, link := nettest.PCI(t)
+			nettest.Run(t, nil, "ip", "link", "show", link)
+			found, err := filepath.Glob("/sys/bus/pci/devices/" + address + "/virtio*/net/" + link)
+			if err != nil || len(found) != 1 {
+				t.Errorf("%s of %s: %v, %v", link, address, found, err)
+			}
+		})
 	}
-	if len(found) == 0 {
-		nettest.Skip(t, "this machine has no virtio devices on a PCI bus")
-	}
-	for _, dir := range found {
-		class, err := os.ReadFile(filepath.Join(filepath.Dir(dir), "class"))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			t.Fatal(err)
+}
+
+// TestVFIO: a PCI device can be bound to a driver for user space, as DPDK wants it; then it has no link.
+func TestVFIO(t *testing.T) {
+	address, link := nettest.PCI(t)
+	device := "/sys/bus/pci/devices/" + address
+	nettest.Run(t, nil, "modprobe", "vfio-pci")
+	bind := func(driver string) {
+		t.Helper()
+		for _, w := range [][2]string{
+			{device + "/driver_override", driver}, {device + "/driver/unbind", address}, {"/sys/bus/pci/drivers_probe", address},
+		} {
+			if err := os.WriteFile(w[0], []byte(w[1]+"\n"), 0o200); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if strings.HasPrefix(string(class), "0x0200") {
-			return
-		}
 	}
-	nettest.Skip(t, "this machine has no network interface on a PCI bus")
+	bind("vfio-pci")
+	t.Cleanup(func() { bind("") })
+	if driver, err := os.Readlink(device + "/driver"); err != nil || filepath.Base(driver) != "vfio-pci" {
+		t.Errorf("driver %q, %v", driver, err)
+	}
+	if out, err := nettest.Try(nil, "ip", "link", "show", link); err == nil {
+		t.Errorf("the link is still there: %s", out)
+	}
 }

@@ -6,7 +6,7 @@
 #   make test-vm                 the tests named below, and those that the last "make test" skipped for want of a feature
 #   RUN='TestVlan' make test-vm  these tests only             PKGS='internal/kernel/link …'  of these packages only
 #   KERNEL=linux-image-cloud-amd64 make test-vm               another of Debian's kernels
-#   LIMIT=900 MEM=3072           seconds for the whole run of the machine; its memory, MiB      KEEP=1  leaves its files
+#   LIMIT=600 MEM=3072           seconds for the whole run of the machine; its memory, MiB      KEEP=1  leaves its files
 #
 # It needs no root, but for installing what is missing. /dev/kvm is not used: the emulated machine behaves the same
 # everywhere. The kernel's package is unpacked below ~/.cache/weft, never installed. A test that is skipped inside for
@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 KERNEL=${KERNEL:-}
-LIMIT=${LIMIT:-900}
+LIMIT=${LIMIT:-600}
 MEM=${MEM:-3072}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/weft
 # The drivers' tests are run whole; of the other packages those tests whose names tell of a link type or feature that small
@@ -66,6 +66,7 @@ kernel() {
 unpack() {
 	local pkg=$1 dir=$2 tmp
 	mkdir -p "$cache"
+	find "$cache" -maxdepth 1 -name 'vm-new-*' -mmin +60 -exec rm -rf {} + # of killed runs
 	tmp=$(mktemp -d "$cache/vm-new-XXXXXX")
 	scratch+=("$tmp")
 	(cd "$tmp" && apt-get download -qq "$pkg" 2>/dev/null) || die "$pkg cannot be downloaded"
@@ -194,8 +195,8 @@ boot() {
 	local dir=$1 pid i
 	: >"$dir/out"
 	setpriv --pdeathsig KILL qemu-system-x86_64 -M q35 -accel tcg,thread=multi -cpu max -smp 2 -m "$MEM" \
-		-nodefaults -display none -no-reboot \
-		-kernel "$kernel/vmlinuz" -initrd "$dir/initrd.img" -append "console=ttyS0 quiet panic=-1 weft.limit=$LIMIT" \
+		-nodefaults -display none -no-reboot -device intel-iommu \
+		-kernel "$kernel/vmlinuz" -initrd "$dir/initrd.img" -append "console=ttyS0 quiet panic=-1 intel_iommu=on weft.limit=$LIMIT" \
 		-drive "file=$dir/root.img,format=raw,if=virtio,cache=unsafe" \
 		-drive "file=$kernel/modules.img,format=raw,if=virtio,readonly=on" \
 		-device virtio-serial-pci,romfile= -chardev "file,id=out,path=$dir/out" -device virtserialport,chardev=out,name=weft.out \
@@ -232,6 +233,7 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
+find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'weft-vm-*' -mmin +60 -exec rm -rf {} + 2>/dev/null || true # of killed runs
 work=$(mktemp -d "${TMPDIR:-/tmp}/weft-vm-XXXXXX")
 scratch+=("$work")
 kernel >"$work/kernel"
