@@ -101,6 +101,7 @@ func TestRebind(t *testing.T) {
 	ns := w.pod()
 	a := ask(ns, "c1", "")
 	r := w.add(k, a)
+	configured(t, ns, r) // the answer comes to it
 	w.stop()
 	// Another server with the leases of the first: what is sent to that one's hardware address is not for it.
 	nettest.Run(t, nil, "ip", "link", "set", "dbr0", "address", "02:00:00:00:00:99")
