@@ -22,7 +22,7 @@ func (s Spaces) Observe(ctx context.Context, queries []state.Query) (state.Answe
 		for _, q := range queries {
 			if q.Space == name {
 				out[q] = state.Answer{}
-				names = append(names, nonEmpty(q.Link, q.Routes)...)
+				names = append(names, nonEmpty(q.Link, q.Routes, q.OtherEnd)...)
 			}
 		}
 		if c == nil {
@@ -36,7 +36,12 @@ func (s Spaces) Observe(ctx context.Context, queries []state.Query) (state.Answe
 			if q.Space != name {
 				continue
 			}
-			if out[q], err = c.answer(ctx, q, links); err != nil {
+			if q.OtherEnd != "" {
+				out[q], err = s.answerOtherEnd(ctx, q, links)
+			} else {
+				out[q], err = c.answer(ctx, q, links)
+			}
+			if err != nil {
 				return nil, in(name, err)
 			}
 		}
@@ -67,11 +72,13 @@ func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.
 		if !ok || dead(f) {
 			return state.Answer{}, nil
 		}
-		return c.answerRoutes(ctx, f)
+		return c.answerRoutes(ctx, f, q.Main)
 	case q.DefaultLink != "":
 		return c.answerDefault(ctx, q.DefaultLink == "6")
 	case q.LinkOf.IsValid():
 		return c.answerLinkOf(ctx, q.LinkOf)
+	case q.Tables:
+		return c.answerTables(ctx)
 	}
 	values, err := c.conf.Read([]string{q.Sysctl})
 	v := values[q.Sysctl]
@@ -140,15 +147,19 @@ func (c *Conn) answerDefault(ctx context.Context, v6 bool) (state.Answer, error)
 	return c.answerIndex(ctx, best.Index)
 }
 
-func (c *Conn) answerRoutes(ctx context.Context, f link.Found) (state.Answer, error) {
+func (c *Conn) answerRoutes(ctx context.Context, f link.Found, main bool) (state.Answer, error) {
 	a := state.Answer{Found: true, Link: f.Link}
+	table := uint32(0)
+	if main {
+		table = unix.RT_TABLE_MAIN
+	}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := c.routes(ctx, family, f.Index, 0)
+		routes, err := c.routes(ctx, family, f.Index, table)
 		if err != nil {
 			return a, err
 		}
 		for _, r := range routes {
-			if own(r) {
+			if main && r.Type != unix.RTN_UNICAST || !main && own(r) {
 				continue
 			}
 			r.Link = f.Name

@@ -15,6 +15,10 @@ type Query struct {
 	Sysctl string `json:"sysctl,omitempty"`
 	// Routes asks for the routes over a link.
 	Routes string `json:"routes,omitempty"`
+	// Main makes of Routes all those of the main table, the kernel's own included.
+	Main bool `json:"main,omitempty"`
+	// OtherEnd asks for the other end of the veth link of that name: where it is in the other space, as far as it is there.
+	OtherEnd string `json:"otherEnd,omitempty"`
 	// LinkOf asks for the link that holds an address, with all its addresses.
 	LinkOf netip.Addr `json:"linkOf,omitzero"`
 	// Device asks for a network device of the machine by what is known of its hardware.

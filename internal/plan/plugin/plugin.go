@@ -94,7 +94,7 @@ type Planner interface {
 // Builtin is the table of all planners by type, handed to whoever plans.
 func Builtin() map[string]Planner {
 	table := map[string]Planner{}
-	for _, p := range []Planner{Loopback{}, PTP{}, Bridge{}} {
+	for _, p := range []Planner{Loopback{}, PTP{}, Bridge{}, Bandwidth{}} {
 		table[p.Type()] = p
 	}
 	return table

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"math"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Bandwidth limits what an interface may send and receive. It shapes where packets leave a queue: what the container
+// sends, on its interface; what it receives, on the node's end of it, or, where it has none, on an ifb in the container
+// through which everything that arrives is sent.
+type Bandwidth struct{}
+
+// rates are what a configuration limits: bits a second, and bits that may pass at once. 0 is no limit.
+type rates struct {
+	IngressRate  *uint64 `json:"ingressRate"`
+	IngressBurst *uint64 `json:"ingressBurst"`
+	EgressRate   *uint64 `json:"egressRate"`
+	EgressBurst  *uint64 `json:"egressBurst"`
+}
+
+type bandwidthConf struct {
+	rates
+	RuntimeConfig struct {
+		Bandwidth *rates `json:"bandwidth"`
+	} `json:"runtimeConfig"`
+}
+
+// Type is "bandwidth".
+func (Bandwidth) Type() string { return "bandwidth" }
+
+// Keys are the options of the reference plugin.
+func (Bandwidth) Keys() []string {
+	return append(commonKeys(), "ingressRate", "ingressBurst", "egressRate", "egressBurst")
+}
+
+// IPAM is nothing: it asks for no addresses.
+func (Bandwidth) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
+
+// Validate refuses limits that cannot be kept.
+func (Bandwidth) Validate(conf model.PluginConf) error {
+	_, err := readBandwidth(conf)
+	return err
+}
+
+// limits are the two directions, as the container sees them.
+type limits struct{ ingress, egress limit }
+
+// limit is bits a second and bits, or nothing.
+type limit struct{ rate, burst uint64 }
+
+// readBandwidth reads the rates: those of the configuration itself, which are the network's, before the caller's.
+func readBandwidth(conf model.PluginConf) (limits, error) {
+	var c bandwidthConf
+	if err := decode(conf, &c); err != nil {
+		return limits{}, err
+	}
+	at, r := "", c.rates
+	if r == (rates{}) && c.RuntimeConfig.Bandwidth != nil {
+		at, r = "runtimeConfig.bandwidth.", *c.RuntimeConfig.Bandwidth
+	}
+	in, err := readLimit(conf, at+"ingress", r.IngressRate, r.IngressBurst)
+	if err != nil {
+		return limits{}, err
+	}
+	out, err := readLimit(conf, at+"egress", r.EgressRate, r.EgressBurst)
+	return limits{in, out}, err
+}
+
+func readLimit(conf model.PluginConf, at string, rate, burst *uint64) (limit, error) {
+	var l limit
+	if rate != nil {
+		l.rate = *rate
+	}
+	if burst != nil {
+		l.burst = *burst
+	}
+	const octet = 8
+	switch {
+	case l.rate != 0 && l.burst == 0:
+		return l, model.Faultf(model.CodeInvalidConf, "say how many bits may pass at once", "plugin %s: %sRate %d without %sBurst",
+			conf.Type, at, l.rate, at)
+	case l.rate == 0 && l.burst != 0:
+		return l, model.Faultf(model.CodeInvalidConf, "say how many bits may pass in a second", "plugin %s: %sBurst %d without %sRate",
+			conf.Type, at, l.burst, at)
+	case l.burst/octet >= math.MaxUint32:
+		return l, model.Faultf(model.CodeInvalidConf, "it is in bits; the kernel counts less than 4 GB", "plugin %s: %sBurst %d is 4 GB or more",
+			conf.Type, at, l.burst)
+	case l.rate != 0 && l.rate < octet:
+		return l, model.Faultf(model.CodeInvalidConf, "it is in bits a second", "plugin %s: %sRate %d is less than a byte a second",
+			conf.Type, at, l.rate)
+	case l.burst != 0 && l.burst < octet:
+		return l, model.Faultf(model.CodeInvalidConf, "it is in bits", "plugin %s: %sBurst %d is less than a byte", conf.Type, at, l.burst)
+	}
+	return l, nil
+}
+
+// Observe asks for the interface and its other end, unless they are in the plan of the list.
+func (Bandwidth) Observe(in Input) ([]state.Query, error) {
+	l, err := readBandwidth(in.Conf)
+	if err != nil || l == (limits{}) {
+		return nil, err
+	}
+	return endsQueries(in), nil
+}
+
+// Plan puts a token bucket on each end, or on one end and on an ifb.
+func (Bandwidth) Plan(in Input) (Step, error) {
+	l, err := readBandwidth(in.Conf)
+	if err != nil {
+		return Step{}, err
+	}
+	prev, err := in.prev()
+	if err != nil {
+		return Step{}, err
+	}
+	step := Step{Fragment: state.Fragment{Owner: Owner(in.Request.Key())}, Result: prev}
+	if l == (limits{}) {
+		return step, nil
+	}
+	e, err := in.ends()
+	if err != nil {
+		return Step{}, err
+	}
+	f := &step.Fragment
+	if l.egress != (limit{}) {
+		f.Pod.Qdiscs = append(f.Pod.Qdiscs, l.egress.bucket(in.Request.IfName))
+	}
+	switch {
+	case l.ingress == (limit{}):
+	case e.host.Name != "":
+		f.Host.Qdiscs = append(f.Host.Qdiscs, l.ingress.bucket(e.host.Name))
+	default:
+		name := ifbName(in.Request)
+		f.Pod.Links = append(f.Pod.Links, state.Link{
+			Name: name, Kind: state.Ifb, MAC: state.SeedMAC(seed(in.Request) + "/ifb/mac"), MTU: e.pod.MTU, Up: state.On(),
+			Alias: Mark(in.Request.Key()),
+		})
+		f.Pod.Sysctls = append(f.Pod.Sysctls, quiet(name))
+		f.Pod.Qdiscs = append(f.Pod.Qdiscs, l.ingress.bucket(name),
+			state.Qdisc{Link: in.Request.IfName, Kind: state.Ingress, Redirect: name})
+	}
+	return step, nil
+}
+
+// bucket is the token bucket of a limit: bytes, and room for what comes in 25 ms beside the burst.
+func (l limit) bucket(link string) state.Qdisc {
+	const octet, perSecond = 8, 40
+	rate, burst := l.rate/octet, l.burst/octet
+	return state.Qdisc{
+		Link: link, Kind: state.TBF, Rate: rate, Burst: uint32(burst),
+		Limit: uint32(min(rate/perSecond+burst, math.MaxUint32)),
+	}
+}
+
+// ifbName is the name of the ifb of one of the container's interfaces. It is in the container's own namespace, so that two
+// interfaces of one network each have their own.
+func ifbName(r model.Request) string {
+	sum := sha256.Sum256([]byte(seed(r) + "/ifb"))
+	return "ifb" + hex.EncodeToString(sum[:6])
+}
