@@ -121,8 +121,11 @@ func (c *cursor) bytes(n uint64) []byte {
 
 func (c *cursor) uint() uint64 {
 	first := c.bytes(1)
-	if len(first) == 0 || first[0] < 128 {
-		return uint64(append(first, 0)[0])
+	if len(first) == 0 {
+		return 0
+	}
+	if first[0] < 128 {
+		return uint64(first[0])
 	}
 	n := uint64(-int(int8(first[0])))
 	if n > 8 {

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	gorpc "net/rpc"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	types "github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// DHCP is a daemon as the reference's is written: by net/rpc, with the reference library's types.
+type DHCP struct {
+	got    Args
+	answer current.Result
+}
+
+// Allocate answers what the test wants.
+func (d *DHCP) Allocate(args *Args, result *current.Result) error {
+	d.got = *args
+	if args.ContainerID == "bad" {
+		return errors.New("not today")
+	}
+	*result = d.answer
+	return nil
+}
+
+// Release answers nothing.
+func (d *DHCP) Release(args *Args, _ *struct{}) error {
+	d.got = *args
+	return nil
+}
+
+// serve runs the daemon and gives its socket.
+func serve(t *testing.T, d *DHCP) string {
+	t.Helper()
+	server := gorpc.NewServer()
+	if err := server.Register(d); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(gorpc.DefaultRPCPath, server)
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	return socket
+}
+
+func call(t *testing.T, socket, method string, args Args) (model.Result, error) {
+	t.Helper()
+	c, err := Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	return c.Call(t.Context(), method, args)
+}
+
+// What is written out here is understood by Go's own net/rpc, and the other way round.
+func TestCall(t *testing.T) {
+	const answer = `{"cniVersion":"1.1.0","interfaces":[{"name":"x","mac":"m","mtu":5}],
+		"ips":[{"address":"10.1.2.3/24","gateway":"10.1.2.1"},{"address":"fd00::5/64","interface":0}],
+		"routes":[{"dst":"0.0.0.0/0","gw":"10.1.2.1","mtu":1400,"advmss":1000,"priority":5,"table":300,"scope":0},{"dst":"fd01::/64"}],
+		"dns":{"nameservers":["10.0.0.53","10.0.0.54"],"domain":"example.org","search":["a","b"],"options":["x:1"]}}`
+	d := &DHCP{}
+	var want model.Result
+	for _, v := range []any{&d.answer, &want} {
+		if err := json.Unmarshal([]byte(answer), v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want.Interfaces, want.IPs[1].Interface = nil, nil // an IPAM result has none
+	socket := serve(t, d)
+	args := Args{
+		ContainerID: "c", Netns: "/n", IfName: "eth0", Args: "A=b", Path: "/p", NetnsOverride: "1",
+		StdinData: bytes.Repeat([]byte("x"), 70000),
+	}
+	got, err := call(t, socket, Allocate, args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(v any) string {
+		b, err := json.MarshalIndent(v, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	if diff := cmp.Diff(text(want), text(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(args, d.got); diff != "" {
+		t.Errorf("arguments (-sent +received):\n%s", diff)
+	}
+	if _, err := call(t, socket, Release, Args{ContainerID: "r"}); err != nil || d.got.ContainerID != "r" {
+		t.Errorf("release: %v, %+v", err, d.got)
+	}
+	if _, err := call(t, socket, Allocate, Args{ContainerID: "bad"}); !errors.Is(err, ErrDaemon) || err.Error() != "dhcp daemon: not today" {
+		t.Errorf("the daemon's error: %v", err)
+	}
+	if _, err := call(t, socket, Inspect, Args{}); !errors.Is(err, ErrNoMethod) {
+		t.Errorf("a method of weft's own: %v", err)
+	}
+}
+
+func TestDial(t *testing.T) {
+	if _, err := Dial(t.Context(), filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("no socket")
+	}
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	if _, err := Dial(ctx, socket); err == nil || time.Since(begin) > 5*time.Second {
+		t.Errorf("a silent daemon: %v after %s", err, time.Since(begin))
+	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("HTTP/1.0 405 must CONNECT\n\n"))
+			_ = conn.Close()
+		}
+	}()
+	if _, err := Dial(t.Context(), socket); err == nil {
+		t.Error("something else listens there")
+	}
+}
+
+// Whatever a daemon sends is read or refused; what Go's gob has written is read as it was meant.
+func FuzzDecode(f *testing.F) {
+	var b bytes.Buffer
+	enc := gob.NewEncoder(&b)
+	one := 1
+	if err := errors.Join(
+		enc.Encode(struct {
+			ServiceMethod string
+			Seq           uint64
+			Error         string
+		}{"DHCP.Allocate", 1, ""}),
+		enc.Encode(current.Result{
+			CNIVersion: "1.1.0", IPs: []*current.IPConfig{{Interface: &one, Address: net.IPNet{IP: net.IP{10, 0, 0, 1}, Mask: net.CIDRMask(24, 32)}}},
+			Routes: []*types.Route{{Dst: net.IPNet{IP: net.IP{10, 0, 0, 0}, Mask: net.CIDRMask(8, 32)}, Scope: &one}},
+		})); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add([]byte{})
+	f.Add(encodeCall("DHCP.Release", 7, Args{ContainerID: "c", StdinData: []byte{0, 255}}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		in := &decoder{r: bufio.NewReader(bytes.NewReader(data)), types: map[int64]gobType{}}
+		for {
+			v, err := in.next()
+			if err != nil {
+				return
+			}
+			_, _ = result(v)
+		}
+	})
+}
+
+// FuzzEncode: what is sent is what Go's gob reads.
+func FuzzEncode(f *testing.F) {
+	f.Add("DHCP.Allocate", uint64(1), "c", "/n", "eth0", "A=b", []byte("{}"))
+	f.Add("", uint64(1<<63), "", "", "", "", []byte{})
+	f.Fuzz(func(t *testing.T, method string, seq uint64, id, ns, name, args string, stdin []byte) {
+		sent := Args{ContainerID: id, Netns: ns, IfName: name, Args: args, StdinData: stdin}
+		dec := gob.NewDecoder(bytes.NewReader(encodeCall(method, seq, sent)))
+		var head struct {
+			ServiceMethod string
+			Seq           uint64
+		}
+		var got Args
+		if err := errors.Join(dec.Decode(&head), dec.Decode(&got)); err != nil {
+			t.Fatal(err)
+		}
+		if head.ServiceMethod != method || head.Seq != seq || got.ContainerID != id || got.Netns != ns || got.IfName != name ||
+			got.Args != args || !slices.Equal(got.StdinData, stdin) {
+			t.Errorf("%+v, %+v", head, got)
+		}
+	})
+}
