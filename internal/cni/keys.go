@@ -15,7 +15,7 @@ import (
 type schema []string
 
 func listSchema() schema {
-	return schema{"cniVersion", "cniVersions[]", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "plugins[].*"}
+	return schema{"cniVersion", "cniVersions[]", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "weft.derivedFrom", "plugins[].*"}
 }
 
 func shimSchema() schema {
