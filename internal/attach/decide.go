@@ -10,9 +10,15 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// plan asks the planners from i to j and sums up what they decide. first, which may be nil, is what exists of i's.
-func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, first *linked) (state.Fragment, []string, error) {
-	segment := state.Fragment{Owner: plugin.Owner(r.job.Request.Key())}
+// plan asks the planners from i to j and sums up what they decide in one act, which is not done yet. first, which may be
+// nil, is what exists of i's.
+func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, first *linked) (Act, error) {
+	owner := plugin.Owner(r.job.Request.Key())
+	segment, restore := state.Fragment{Owner: owner}, state.Fragment{Owner: owner}
+	done := r.chain.Fragment // by earlier acts
+	if first != nil {
+		done.Merge(first.fragment)
+	}
 	answers := state.Answers{}
 	for k := i; k < j; k++ {
 		in := plugin.Input{
@@ -23,20 +29,41 @@ func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, f
 		}
 		step, err := r.decide(ctx, in)
 		if err != nil {
-			return segment, nil, err
+			return Act{}, err
 		}
-		part := step.Fragment
 		if in.Late != plugin.Early {
-			if part, err = first.rest(in.Conf, part); err != nil {
-				return segment, nil, err
+			if step, err = first.rest(in.Conf, step); err != nil {
+				return Act{}, err
 			}
 		}
-		segment.Merge(part)
-		r.chain.Fragment.Owner = segment.Owner
-		r.chain.Fragment.Merge(step.Fragment)
+		if step.Open != nil {
+			segment = *step.Open
+		}
+		segment.Merge(step.Fragment)
+		restore.Merge(step.Restore)
+		r.chain.Open = segment
+		r.chain.Fragment = sum(owner, done, segment)
 		r.chain.Prev = &step.Result
 	}
-	return segment, fresh(segment, answers), nil
+	act := Act{Kind: ActApply, Plugin: i, Fragment: &segment, Fresh: fresh(segment, answers)}
+	act.keep(restore)
+	return act, nil
+}
+
+// keep notes the pre-image of what an act changes, unless it changes nothing that was there.
+func (act *Act) keep(restore state.Fragment) {
+	if !restore.Host.Empty() || !restore.Pod.Empty() {
+		act.Restore = &restore
+	}
+}
+
+// sum is fragments in one, which shares nothing with them.
+func sum(owner string, parts ...state.Fragment) state.Fragment {
+	f := state.Fragment{Owner: owner}
+	for _, part := range parts {
+		f.Merge(part)
+	}
+	return f
 }
 
 // decide asks one planner; what it must know of the kernel is added to its answers.

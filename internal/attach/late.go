@@ -19,6 +19,7 @@ type linked struct {
 	plugin   int
 	answers  state.Answers
 	fragment state.Fragment
+	restore  state.Fragment
 }
 
 // late tells whether an IPAM type is asked when the interface exists and is up: an allocator that sends packets, and every
@@ -52,29 +53,35 @@ func (r *run) link(ctx context.Context, i int) (*linked, error) {
 	}
 	l.fragment = state.Fragment{Owner: plugin.Owner(r.job.Request.Key())}
 	l.fragment.Merge(step.Fragment)
-	return l, r.apply(ctx, "link", Act{Kind: ActApply, Plugin: i, Fragment: &l.fragment, Fresh: fresh(l.fragment, l.answers)})
+	l.restore = step.Restore
+	act := Act{Kind: ActApply, Plugin: i, Fragment: &l.fragment, Fresh: fresh(l.fragment, l.answers)}
+	act.keep(l.restore)
+	return l, r.apply(ctx, "link", act)
 }
 
 // rest is what a step adds to the interface that exists already. Undone by itself, it leaves the interface, through which
 // an IPAM plugin may have to give the addresses back.
-func (l *linked) rest(conf model.PluginConf, step state.Fragment) (state.Fragment, error) {
-	out := state.Fragment{Owner: step.Owner, Host: less(step.Host, l.fragment.Host), Pod: less(step.Pod, l.fragment.Pod)}
+func (l *linked) rest(conf model.PluginConf, step plugin.Step) (plugin.Step, error) {
+	all := step.Fragment
+	out := state.Fragment{Owner: all.Owner, Host: less(all.Host, l.fragment.Host), Pod: less(all.Pod, l.fragment.Pod)}
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
 		for _, was := range l.fragment.Space(name).Links {
 			same := func(o state.Link) bool { return o.Name == was.Name }
 			if slices.ContainsFunc(out.Space(name).Links, same) {
-				return out, model.Faultf(model.CodeInternal, "this is a bug: report it with the configuration",
+				return step, model.Faultf(model.CodeInternal, "this is a bug: report it with the configuration",
 					"plugin %s: link %s is planned otherwise once its addresses are known", conf.Type, was.Name)
 			}
 		}
 	}
-	for _, e := range step.Effects {
+	for _, e := range all.Effects {
 		same := func(o state.Effect) bool { return reflect.DeepEqual(o, e) }
 		if !slices.ContainsFunc(l.fragment.Effects, same) {
 			out.Effects = append(out.Effects, e)
 		}
 	}
-	return l.announced(out), nil
+	step.Fragment = l.announced(out)
+	step.Restore.Host, step.Restore.Pod = less(step.Restore.Host, l.restore.Host), less(step.Restore.Pod, l.restore.Pod)
+	return step, nil
 }
 
 // announced adds that the addresses are told to the neighbours: the kernel does that when a link comes up, and this one is.

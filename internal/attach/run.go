@@ -13,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/state"
 )
 
 // run is one ADD under way.
@@ -99,6 +100,7 @@ func (r *run) write(name string, rec Record) error {
 // builtins gets the addresses of the plugins from i to j, plans them, and applies the plan. Where the addresses need the
 // interface, that is made before.
 func (r *run) builtins(ctx context.Context, i, j int) error {
+	r.chain.Open = state.Fragment{}
 	first, err := r.link(ctx, i)
 	if err != nil {
 		return err
@@ -107,12 +109,12 @@ func (r *run) builtins(ctx context.Context, i, j int) error {
 	if err != nil {
 		return err
 	}
-	segment, fresh, err := r.plan(ctx, i, j, given, first)
+	act, err := r.plan(ctx, i, j, given, first)
 	if err != nil {
 		return err
 	}
 	r.rec.Result = r.chain.Prev
-	return r.apply(ctx, "plan", Act{Kind: ActApply, Plugin: i, Fragment: &segment, Fresh: fresh})
+	return r.apply(ctx, "plan", act)
 }
 
 // apply promises an act and does it. The name is the promise's, for fault tests.

@@ -103,7 +103,7 @@ func (a *Attacher) undoAct(ctx context.Context, rec Record, act Act, spaces kern
 		if rec.Boot != a.cfg.Boot {
 			return nil // It went with the machine's last run.
 		}
-		return take(ctx, *act.Fragment)
+		return a.takeBack(ctx, rec, act, spaces, take)
 	}
 	if act.Plugin >= len(rec.Network.Plugins) {
 		return fmt.Errorf("record %s: act of plugin %d of %d", rec.Key(), act.Plugin, len(rec.Network.Plugins))
@@ -124,6 +124,26 @@ func (a *Attacher) undoAct(ctx context.Context, rec Record, act Act, spaces kern
 		return alloc.Del(ctx, q)
 	}
 	return a.foreignDel(ctx, rec.Network, rec.Request, conf, typ, rec.Result)
+}
+
+// takeBack removes what an act applied and gives back what was there before. Of the node's things an error is the undo's:
+// it is done again. What is in a container is about to end, so it is no reason to keep it from ending.
+func (a *Attacher) takeBack(ctx context.Context, rec Record, act Act, spaces kernel.Spaces, take func(context.Context, state.Fragment) error) error {
+	if err := take(ctx, *act.Fragment); err != nil || act.Restore == nil {
+		return err
+	}
+	if err := a.step("before restore"); err != nil {
+		return err
+	}
+	pod := state.Fragment{Owner: act.Restore.Owner, Pod: act.Restore.Pod}
+	if err := spaces.Restore(ctx, pod); err != nil {
+		a.cfg.Log.Warn("container is not as it was", "attachment", rec.Key().String(), "err", err)
+	}
+	host := state.Fragment{Owner: act.Restore.Owner, Host: act.Restore.Host}
+	if err := spaces.Restore(ctx, host); err != nil {
+		return fmt.Errorf("give back: %w", err)
+	}
+	return a.step("after restore")
 }
 
 // foreignDel executes the DEL of a foreign plugin with the last result known.

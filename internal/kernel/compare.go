@@ -16,6 +16,9 @@ import (
 // One without any mark is ours when it has the MAC that the plan chose: whoever made it was killed before the mark, or is
 // about to set it.
 func foreign(want state.Link, have link.Found) error {
+	if want.From != nil && have.Alias != want.From.Name {
+		return fmt.Errorf("link %s: not the one from %s: %w", want.Name, want.From.Name, ErrForeign)
+	}
 	if want.Kind == "" {
 		return nil
 	}
@@ -119,12 +122,18 @@ func (v *view) hasRoute(want state.Route) (found *link.FoundRoute, equal bool) {
 			continue
 		}
 		f := &v.routes[i]
+		if want.Absent {
+			if have.Gw == n.Gw {
+				return f, false
+			}
+			continue
+		}
 		if routeEqual(n, have) && (want.Protocol == 0 || want.Protocol == have.Protocol) {
 			return f, true
 		}
 		found = f
 	}
-	return found, false
+	return found, want.Absent
 }
 
 func routeEqual(n state.Route, have link.FoundRoute) bool {

@@ -30,6 +30,9 @@ func (a *apply) makeLinks(ctx context.Context) error {
 	if err := a.host.exhume(ctx); err != nil {
 		return err
 	}
+	if err := a.moveLinks(ctx, a.host); err != nil {
+		return err
+	}
 	if err := a.makeIn(ctx, a.host); errors.Is(err, ErrExists) {
 		return in(state.Host, a.taken(ctx, err))
 	} else if err != nil {
@@ -42,6 +45,9 @@ func (a *apply) makeLinks(ctx context.Context) error {
 		return err
 	}
 	if err := a.pod.exhume(ctx); err != nil {
+		return err
+	}
+	if err := a.moveLinks(ctx, a.pod); err != nil {
 		return err
 	}
 	if err := a.pairs(ctx); err != nil {

@@ -29,7 +29,7 @@ func (s Spaces) Remove(ctx context.Context, f state.Fragment) error {
 	}
 	errs := []error{r.pod.removeTables(ctx), r.host.removeTables(ctx), r.removeRest(ctx, r.pod, nil), r.removeRest(ctx, r.host, nil)}
 	for _, v := range []*view{r.host, r.pod} {
-		errs = append(errs, in(v.name, v.delete(ctx, r.last(v))))
+		errs = append(errs, s.giveBack(ctx, v), in(v.name, v.delete(ctx, r.last(v))))
 	}
 	return errors.Join(errs...)
 }
@@ -46,6 +46,7 @@ func (s Spaces) Release(ctx context.Context, f state.Fragment) error {
 	}
 	errs := []error{
 		r.pod.removeTables(ctx), r.removeRest(ctx, r.pod, r.marks()),
+		s.giveBack(ctx, r.pod), s.giveBack(ctx, r.host),
 		in(state.Pod, r.pod.delete(ctx, r.last(r.pod))), r.host.removeTables(ctx),
 	}
 	var batch []*rtnl.Message
@@ -175,7 +176,7 @@ func (r *removal) removeRest(ctx context.Context, v *view, then []*rtnl.Message)
 		}
 	}
 	for _, route := range v.want.Routes {
-		if index, ok := stays(route.Link); !route.Shared && (ok || route.Link == "") {
+		if index, ok := stays(route.Link); !route.Shared && !route.Absent && (ok || route.Link == "") {
 			batch = append(batch, link.DelRoute(route, index))
 		}
 	}

@@ -14,13 +14,14 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// routeBatch is the routes that are missing or differ, those without a gateway before those whose gateway they lead to.
+// routeBatch is the routes that are missing or differ, those without a gateway before those whose gateway they lead to, and
+// last the end of those that must not be there: a gateway was perhaps found through them.
 // One of ours that differs is taken away first: replacing compares less than all that identifies a route.
 func (v *view) routeBatch() ([]*rtnl.Message, error) {
 	var batch []*rtnl.Message
 	for _, gateways := range []bool{false, true} {
 		for _, want := range v.want.Routes {
-			if want.Gw.IsValid() != gateways {
+			if want.Gw.IsValid() != gateways || want.Absent {
 				continue
 			}
 			found, equal := v.hasRoute(want)
@@ -38,6 +39,11 @@ func (v *view) routeBatch() ([]*rtnl.Message, error) {
 				batch = append(batch, link.DelRoute(found.Route, found.Index))
 			}
 			batch = append(batch, link.AddRoute(want, index))
+		}
+	}
+	for _, want := range v.want.Routes {
+		if found, equal := v.hasRoute(want); want.Absent && !equal {
+			batch = append(batch, link.DelRoute(found.Route, found.Index))
 		}
 	}
 	return batch, nil
@@ -67,7 +73,7 @@ func (v *view) place(ctx context.Context, refused error) error {
 	var batch []*rtnl.Message
 	var errs []error
 	for _, want := range v.want.Routes {
-		if _, equal := v.hasRoute(want); equal {
+		if _, equal := v.hasRoute(want); equal || want.Absent {
 			continue
 		}
 		n := link.Normal(want)

@@ -70,7 +70,7 @@ type Route struct {
 	Protocol uint8 `json:"protocol,omitempty"`
 	Shared   bool  `json:"shared,omitempty"`
 	// Absent turns the wish round: there must be no such route, whoever made it (routes that move to another table). Apply
-	// takes it away before it adds others; Remove does not bring it back.
+	// takes it away when all others are there; Remove does not bring it back.
 	Absent bool `json:"absent,omitempty"`
 }
 

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/rtnl"
+)
+
+// Move asks that a link go to the namespace of the descriptor under a new name: one change, so nobody sees it under a name
+// that is neither. The kernel takes it down, and off its master, and its addresses and routes with that. It keeps its
+// index where nobody has that.
+func Move(index int, name string, ns int, newName string) *rtnl.Message {
+	m := rtnl.New(unix.RTM_NEWLINK, 0, "move link", rtnl.Name(name), ifinfo(index, 0, 0))
+	m.Uint32(unix.IFLA_NET_NS_FD, uint32(ns))
+	m.String(unix.IFLA_IFNAME, newName)
+	return m
+}
+
+// Unmark takes the alias off a link.
+func Unmark(index int, name string) *rtnl.Message {
+	m := rtnl.New(unix.RTM_NEWLINK, 0, "take alias off link", rtnl.Name(name), ifinfo(index, 0, 0)).Forgiving(unix.ENODEV)
+	m.Attr(unix.IFLA_IFALIAS, nil)
+	return m
+}
+
+// Rename asks for another name. Older kernels refuse it to a link that is up, so it goes down first.
+func Rename(index int, name, newName string) []*rtnl.Message {
+	return []*rtnl.Message{SetUp(index, name, false), Set(index, name, Change{Name: newName})}
+}

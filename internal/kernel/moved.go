@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// A moved link bears its old name as its alias while it is away, as with the reference plugin: whoever finds it knows
+// where it belongs, also when the namespace that it was in has died and the kernel has put a physical device back under
+// whatever name was free.
+
+// moveLinks brings the links of a space that are elsewhere. Each is marked before it leaves.
+func (a *apply) moveLinks(ctx context.Context, v *view) error {
+	for _, l := range v.want.Links {
+		if _, there := v.links[l.Name]; there || l.From == nil {
+			continue
+		}
+		if err := a.moveLink(ctx, v, l); err != nil {
+			return in(l.From.Space, err)
+		}
+		now, err := v.conn.linksByName(ctx, []string{l.Name})
+		if err != nil {
+			return in(v.name, err)
+		}
+		if _, ok := now[l.Name]; !ok {
+			return in(v.name, fmt.Errorf("%s: it did not arrive: %w", l, errRaced))
+		}
+		v.links[l.Name] = now[l.Name]
+	}
+	return nil
+}
+
+func (a *apply) moveLink(ctx context.Context, v *view, l state.Link) error {
+	from := a.view(l.From.Space)
+	if from.conn == nil || from == v {
+		return fmt.Errorf("%s: %w", l, ErrGone)
+	}
+	found, err := from.conn.linksByName(ctx, []string{l.From.Name})
+	if err != nil {
+		return err
+	}
+	have, ok := found[l.From.Name]
+	if !ok || dead(have) {
+		return fmt.Errorf("link %s %w", l.From.Name, ErrMissing)
+	}
+	ns, done, err := a.spaces.descriptor(v.name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	batch := []*rtnl.Message{
+		link.Set(have.Index, have.Name, link.Change{Alias: l.From.Name}), link.Move(have.Index, have.Name, ns, l.Name),
+	}
+	err = from.conn.rtnl.Send(ctx, batch)
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("%w: %w", err, ErrExists)
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("%w: it belongs to its namespace", err)
+	}
+	return err
+}
+
+// descriptor is a descriptor of a space's namespace, which done gives back.
+func (s Spaces) descriptor(name state.SpaceName) (fd int, done func(), err error) {
+	if fd := s.fd(name); fd >= 0 {
+		return fd, func() {}, nil
+	}
+	if s.conn(name) == nil {
+		return -1, nil, ErrGone
+	}
+	own, err := netns.Current()
+	if err != nil {
+		return -1, nil, err
+	}
+	return own.Fd(), func() { _ = own.Close() }, nil
+}
+
+// giveBack moves the links of a space back to where they came from, each under its old name and without a mark. One that
+// has not left yet loses its mark only; one that the kernel has put back, because its namespace died, gets its name.
+func (s Spaces) giveBack(ctx context.Context, v *view) error {
+	var errs []error
+	for _, l := range v.want.Links {
+		if l.From == nil || s.conn(l.From.Space) == nil {
+			continue
+		}
+		if have, ok := v.links[l.Name]; ok && v.conn != nil && have.Alias == l.From.Name {
+			errs = append(errs, in(v.name, s.moveBack(ctx, v, l, have)))
+		}
+		errs = append(errs, in(l.From.Space, s.conn(l.From.Space).rename(ctx, l)))
+	}
+	return errors.Join(errs...)
+}
+
+func (s Spaces) moveBack(ctx context.Context, v *view, l state.Link, have link.Found) error {
+	ns, done, err := s.descriptor(l.From.Space)
+	if err != nil {
+		return err
+	}
+	defer done()
+	delete(v.links, l.Name)
+	batch := []*rtnl.Message{link.SetUp(have.Index, have.Name, false), link.Move(have.Index, have.Name, ns, l.From.Name)}
+	err = v.conn.rtnl.Send(ctx, batch)
+	if errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("%w: rename the %s link %s: the name belongs to this one", err, l.From.Space, l.From.Name)
+	}
+	return err
+}
+
+// rename looks for a link that is back and gives it its name.
+func (c *Conn) rename(ctx context.Context, l state.Link) error {
+	found, err := c.linksByName(ctx, []string{l.From.Name})
+	if err != nil {
+		return err
+	}
+	back, ok := found[l.From.Name]
+	if !ok {
+		all, err := c.links(ctx, 0)
+		if err != nil {
+			return err
+		}
+		for _, f := range all {
+			if f.Alias == l.From.Name && !dead(f) {
+				back = f
+			}
+		}
+	}
+	if back.Alias != l.From.Name {
+		return nil
+	}
+	var batch []*rtnl.Message
+	if back.Name != l.From.Name {
+		batch = link.Rename(back.Index, back.Name, l.From.Name)
+	}
+	return c.rtnl.Send(ctx, append(batch, link.Unmark(back.Index, l.From.Name)))
+}

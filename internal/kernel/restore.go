@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"slices"
+
+	"github.com/weft-net/weft/internal/kernel/sysctl"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Restore applies f as far as what it is about is still there: a link that has gone, or a namespace, needs nothing back.
+// It makes no links.
+func (s Spaces) Restore(ctx context.Context, f state.Fragment) error {
+	for _, name := range []state.SpaceName{state.Host, state.Pod} {
+		space := f.Space(name)
+		if space.Empty() {
+			continue
+		}
+		c := s.conn(name)
+		if c == nil {
+			*space = state.Space{}
+			continue
+		}
+		links, err := c.linksByName(ctx, linkNames(*space))
+		if err != nil {
+			return in(name, err)
+		}
+		*space = existing(*space, func(link string) bool {
+			l, ok := links[link]
+			return ok && !dead(l)
+		})
+	}
+	if f.Host.Empty() && f.Pod.Empty() {
+		return nil
+	}
+	return s.Apply(ctx, f)
+}
+
+// existing leaves of a space what is about links that are there, and what is about none.
+func existing(s state.Space, there func(link string) bool) state.Space {
+	gone := func(link string) bool { return link != "" && !there(link) }
+	s.Links = slices.DeleteFunc(slices.Clone(s.Links), func(l state.Link) bool { return gone(l.Name) })
+	for i := range s.Links {
+		if gone(s.Links[i].Master) {
+			s.Links[i].Master = ""
+		}
+	}
+	s.Addrs = slices.DeleteFunc(slices.Clone(s.Addrs), func(a state.Addr) bool { return gone(a.Link) })
+	s.Routes = slices.DeleteFunc(slices.Clone(s.Routes), func(r state.Route) bool { return gone(r.Link) })
+	s.Neighs = slices.DeleteFunc(slices.Clone(s.Neighs), func(n state.Neigh) bool { return gone(n.Link) })
+	s.Sysctls = slices.DeleteFunc(slices.Clone(s.Sysctls), func(s state.Sysctl) bool {
+		c, ok := sysctl.Of(s.Name)
+		return ok && gone(c.Link)
+	})
+	return s
+}

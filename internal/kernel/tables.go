@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/state"
+)
+
+// answerTables tells the rules, and which routing tables are in use: by a rule or by a route of either family.
+func (c *Conn) answerTables(ctx context.Context) (state.Answer, error) {
+	a := state.Answer{Found: true}
+	rules, err := c.rules(ctx)
+	if err != nil {
+		return a, err
+	}
+	for _, r := range rules {
+		a.Rules = append(a.Rules, r.Rule)
+		a.Tables = append(a.Tables, r.Table)
+	}
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		routes, err := c.routes(ctx, family, 0, 0)
+		if err != nil {
+			return a, err
+		}
+		for _, r := range routes {
+			a.Tables = append(a.Tables, r.Table)
+		}
+	}
+	slices.Sort(a.Tables)
+	a.Tables = slices.Compact(a.Tables)
+	return a, nil
+}
