@@ -19,6 +19,7 @@ type interfaceMaker interface{ MakesInterface() bool }
 // an error.
 func (a *Attacher) derive(ctx context.Context, job Job) error {
 	var errs []error
+	whole := false // a list that does not make the interface is a part of one, and the interface another part's
 	for _, conf := range slices.Backward(job.Network.Plugins) {
 		p := a.cfg.Planners[conf.Type]
 		if p == nil {
@@ -30,6 +31,7 @@ func (a *Attacher) derive(ctx context.Context, job Job) error {
 			errs = append(errs, a.deriveIPAM(ctx, job, conf, typ))
 		}
 		if m, ok := p.(interfaceMaker); ok && m.MakesInterface() {
+			whole = true
 			errs = append(errs, a.takeInterface(ctx, job))
 		}
 		if !a.late(typ) {
@@ -37,7 +39,7 @@ func (a *Attacher) derive(ctx context.Context, job Job) error {
 		}
 	}
 	mark := plugin.Mark(job.Request.Key())
-	return errors.Join(append(errs, a.takeMarked(ctx, func(m string) bool { return sameMark(m, mark) }))...)
+	return errors.Join(append(errs, a.takeMarked(ctx, whole, func(m string) bool { return sameMark(m, mark) }))...)
 }
 
 func (a *Attacher) deriveIPAM(ctx context.Context, job Job, conf model.PluginConf, typ string) error {

@@ -41,7 +41,7 @@ func (a *Attacher) GC(ctx context.Context, job Job, valid []model.AttachmentKey)
 		errs = append(errs, a.gcPlugin(ctx, job, conf, valid))
 	}
 	network := markPrefix + job.Network.Name + "/"
-	errs = append(errs, a.takeMarked(ctx, func(mark string) bool {
+	errs = append(errs, a.takeMarked(ctx, true, func(mark string) bool {
 		return strings.HasPrefix(mark, network) && !anyMark(mark, marks)
 	}))
 	errs = append(errs, a.gcShared(ctx, job))

@@ -18,9 +18,9 @@ func sameMark(found, want string) bool {
 	return found == want || len(found) >= shortest && strings.HasPrefix(want, found)
 }
 
-// takeMarked removes everything in the node's namespace whose mark is chosen: links, by their alias, and elements of weft's
-// nft tables, by their comment. Many links are deleted together.
-func (a *Attacher) takeMarked(ctx context.Context, choose func(mark string) bool) error {
+// takeMarked removes everything in the node's namespace whose mark is chosen: links, if they are wanted, by their alias,
+// and elements of weft's nft tables, by their comment. Many links are deleted together.
+func (a *Attacher) takeMarked(ctx context.Context, links bool, choose func(mark string) bool) error {
 	have, err := a.cfg.Host.ReadAll(ctx)
 	if err != nil {
 		return err
@@ -30,7 +30,7 @@ func (a *Attacher) takeMarked(ctx context.Context, choose func(mark string) bool
 	}
 	var f state.Fragment
 	for _, l := range have.Links {
-		if marked(l.Alias) && l.Kind != "" {
+		if links && marked(l.Alias) && l.Kind != "" {
 			f.Host.Links = append(f.Host.Links, state.Link{Name: l.Name, Kind: l.Kind})
 		}
 	}
