@@ -111,7 +111,7 @@ func number(v any) int {
 	return int(n)
 }
 
-// optional is what a pointer points to; a field with a zero behind it is sent, a nil one is not.
+// optional is what a pointer points to. Neither a nil one nor one to a zero is sent.
 func optional(v any) *int {
 	if v == nil {
 		return nil

@@ -80,7 +80,7 @@ func call(t *testing.T, socket, method string, args Args) (model.Result, error) 
 func TestCall(t *testing.T) {
 	const answer = `{"cniVersion":"1.1.0","interfaces":[{"name":"x","mac":"m","mtu":5}],
 		"ips":[{"address":"10.1.2.3/24","gateway":"10.1.2.1"},{"address":"fd00::5/64","interface":0}],
-		"routes":[{"dst":"0.0.0.0/0","gw":"10.1.2.1","mtu":1400,"advmss":1000,"priority":5,"table":300,"scope":0},{"dst":"fd01::/64"}],
+		"routes":[{"dst":"0.0.0.0/0","gw":"10.1.2.1","mtu":1400,"advmss":1000,"priority":5,"table":300,"scope":253},{"dst":"fd01::/64"}],
 		"dns":{"nameservers":["10.0.0.53","10.0.0.54"],"domain":"example.org","search":["a","b"],"options":["x:1"]}}`
 	d := &DHCP{}
 	var want model.Result
