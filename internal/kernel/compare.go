@@ -50,6 +50,9 @@ func (v *view) change(want state.Link, have link.Found) (c link.Change, ok bool)
 	if want.MTU != 0 && want.MTU != have.MTU {
 		c.MTU, ok = want.MTU, true
 	}
+	if want.TxQLen != nil && (have.TxQLen == nil || *want.TxQLen != *have.TxQLen) {
+		c.TxQLen, ok = want.TxQLen, true
+	}
 	if want.Alias != "" && want.Alias != have.Alias && (!want.Shared || have.Alias == "") {
 		c.Alias, ok = want.Alias, true
 	}

@@ -258,6 +258,7 @@ func (s Spaces) fd(name state.SpaceName) int {
 func (v *view) put(l state.Link, master int) int {
 	f := link.Found{Index: v.conn.index(), MasterIndex: master, AddrGenMode: -1}
 	f.Name, f.Kind, f.MAC, f.MTU, f.Up = l.Name, l.Kind, l.MAC, l.MTU, state.Off()
+	f.TxQLen = l.TxQLen
 	f.Promisc, f.AllMulti, f.Bridge = state.Off(), state.Off(), l.Bridge
 	if l.Kind == state.Bridge {
 		f.MTU = 0 // one that was given when the bridge was made does not keep it from following its ports

@@ -27,6 +27,8 @@ type Link struct {
 	MAC MAC `json:"mac,omitzero"`
 	// MTU in bytes; 0 is unset.
 	MTU int `json:"mtu,omitempty"`
+	// TxQLen is the length of the transmit queue in packets.
+	TxQLen *int `json:"txQLen,omitempty"`
 	// Up is the administrative state.
 	Up *bool `json:"up,omitempty"`
 	// Master is the bridge (later: VRF, bond) the link is enslaved to, by name in the same space.
@@ -89,6 +91,7 @@ func (l Link) String() string {
 	if l.MTU != 0 {
 		fmt.Fprintf(&b, " mtu %d", l.MTU)
 	}
+	number(&b, "qlen", l.TxQLen)
 	flag(&b, "up", l.Up)
 	word(&b, "master", l.Master)
 	if l.Peer != nil {

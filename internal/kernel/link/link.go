@@ -103,6 +103,9 @@ func describe(m *rtnl.Message, l state.Link) {
 	if l.MTU != 0 {
 		m.Uint32(unix.IFLA_MTU, uint32(l.MTU))
 	}
+	if l.TxQLen != nil {
+		m.Uint32(unix.IFLA_TXQLEN, uint32(*l.TxQLen))
+	}
 	if l.Kind == state.Veth {
 		m.Uint32(unix.IFLA_NUM_TX_QUEUES, 1)
 		m.Uint32(unix.IFLA_NUM_RX_QUEUES, 1)
@@ -135,6 +138,7 @@ func SetUp(index int, name string, up bool) *rtnl.Message {
 type Change struct {
 	MAC      state.MAC
 	MTU      int
+	TxQLen   *int
 	Up       *bool
 	Promisc  *bool
 	AllMulti *bool
@@ -166,6 +170,9 @@ func Set(index int, name string, c Change) *rtnl.Message {
 	}
 	if c.MTU != 0 {
 		m.Uint32(unix.IFLA_MTU, uint32(c.MTU))
+	}
+	if c.TxQLen != nil {
+		m.Uint32(unix.IFLA_TXQLEN, uint32(*c.TxQLen))
 	}
 	if c.Master != nil {
 		m.Uint32(unix.IFLA_MASTER, uint32(*c.Master))
@@ -205,6 +212,9 @@ func Decode(body []byte) (Found, bool) {
 			}
 		case unix.IFLA_MTU:
 			f.MTU = int(number(data))
+		case unix.IFLA_TXQLEN:
+			n := int(number(data))
+			f.TxQLen = &n
 		case unix.IFLA_MASTER:
 			f.MasterIndex = int(number(data))
 		case unix.IFLA_LINK:
