@@ -71,10 +71,11 @@ func routes4(m *dhcpv4.DHCPv4, gateway netip.Addr) []model.Route {
 	}
 	for v := m.Options.Get(dhcpv4.OptionStaticRoutingTable); len(v) >= 8; v = v[8:] {
 		dst, via := addr4(net.IP(v[:4])), addr4(net.IP(v[4:8]))
-		ones, bits := net.IP(v[:4]).DefaultMask().Size()
-		if bits == 0 || dst.IsUnspecified() { // no class; and a default route must not be here (RFC 2132)
+		const classD = 224 // and above there are no networks
+		if v[0] >= classD || dst.IsUnspecified() { // a default route must not be here (RFC 2132)
 			continue
 		}
+		ones, _ := net.IP(v[:4]).DefaultMask().Size()
 		out = append(out, model.Route{Dst: netip.PrefixFrom(dst, ones).Masked(), GW: via})
 	}
 	if gateway.IsValid() {
