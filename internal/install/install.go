@@ -55,24 +55,44 @@ func Install(ctx context.Context, c Config) ([]Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	bin, err := open(ctx, c.BinDir, binHint)
+	bin, conf, done, err := c.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer bin.close()
-	var conf *place
-	if c.ConfDir != "" {
-		if conf, err = open(ctx, c.ConfDir, confHint); err != nil {
-			return nil, err
-		}
-		defer conf.close()
-	}
+	defer done()
 	changes, err := programs(ctx, c, bin, sources)
 	if err != nil || conf == nil {
 		return changes, err
 	}
 	more, err := configure(conf, c.Socket)
 	return append(changes, more...), err
+}
+
+// open locks the directories; done unlocks them.
+func (c Config) open(ctx context.Context) (bin, conf *place, done func(), err error) {
+	if bin, err = open(ctx, c.BinDir, binHint); err != nil || c.ConfDir == "" {
+		return bin, nil, bin.close, err
+	}
+	if a, err := os.Stat(c.ConfDir); err == nil {
+		if b, err := os.Stat(c.BinDir); err == nil && os.SameFile(a, b) {
+			bin.close()
+			return nil, nil, nil, model.Faultf(model.CodeInvalidConf, "runtimes have one directory for plugins and another for configurations",
+				"%s and %s are one directory", c.BinDir, c.ConfDir)
+		}
+	}
+	if conf, err = open(ctx, c.ConfDir, confHint); err != nil {
+		bin.close()
+		return nil, nil, nil, err
+	}
+	return bin, conf, func() { conf.close(); bin.close() }, nil
+}
+
+// interrupted is the error of a run that was told to stop.
+func interrupted(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return model.Faultf(model.CodeTryAgain, "run it again: it goes on from there", "interrupted: %w", ctx.Err())
 }
 
 // sources are the files to install from.
@@ -112,7 +132,7 @@ func programs(ctx context.Context, c Config, bin *place, sources map[string]stri
 	}
 	var changes []Change
 	for _, name := range []string{pluginName, shimName} {
-		if err := ctx.Err(); err != nil {
+		if err := interrupted(ctx); err != nil {
 			return changes, err
 		}
 		done, err := bin.program(name, sources[name])
@@ -122,7 +142,7 @@ func programs(ctx context.Context, c Config, bin *place, sources map[string]stri
 		changes = append(changes, done)
 	}
 	for _, name := range slices.Compact(names) {
-		if err := ctx.Err(); err != nil {
+		if err := interrupted(ctx); err != nil {
 			return changes, err
 		}
 		done, err := bin.link(name)

@@ -69,14 +69,19 @@ func (p *place) acquire(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return interrupted(ctx)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 	return model.Faultf(model.CodeTryAgain, "wait for it", "directory %s: another weft install is at work there", p.dir)
 }
 
-func (p *place) close() { _ = p.lock.Close() }
+// close unlocks the directory; nobody's is no harm.
+func (p *place) close() {
+	if p != nil {
+		_ = p.lock.Close()
+	}
+}
 
 func (p *place) path(name string) string { return filepath.Join(p.dir, name) }
 

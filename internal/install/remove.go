@@ -13,18 +13,13 @@ import (
 
 // Remove takes the configuration and the programs back.
 func Remove(ctx context.Context, c Config) ([]Change, error) {
-	bin, err := open(ctx, c.BinDir, binHint)
+	bin, conf, done, err := c.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer bin.close()
+	defer done()
 	var changes []Change
-	if c.ConfDir != "" {
-		conf, err := open(ctx, c.ConfDir, confHint)
-		if err != nil {
-			return nil, err
-		}
-		defer conf.close()
+	if conf != nil {
 		// First: from here on the runtime uses the programs no more.
 		if changes, err = conf.withdraw(""); err != nil {
 			return changes, err
@@ -35,7 +30,7 @@ func Remove(ctx context.Context, c Config) ([]Change, error) {
 		return changes, trouble(err)
 	}
 	for _, e := range entries {
-		if err := ctx.Err(); err != nil {
+		if err := interrupted(ctx); err != nil {
 			return changes, err
 		}
 		done, err := bin.takeBack(e.Name())

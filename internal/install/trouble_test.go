@@ -37,6 +37,9 @@ func TestBadDirectories(t *testing.T) {
 			func(c *Config) { c.ConfDir = "/none" }, "directory /none does not exist", "conf_dir",
 		},
 		"no conf": {func(c *Config) { c.ConfDir = "/dev/null" }, "/dev/null is no directory", "conf_dir"},
+		"one directory": {
+			func(c *Config) { c.ConfDir = c.BinDir + "/." }, "/. are one directory", "another for configurations",
+		},
 		"no programs": {
 			func(c *Config) { c.From = "/none" }, "/none/weft-cni is no program of weft's", "--from",
 		},
