@@ -80,7 +80,7 @@ func (r *Remote) Check(ctx context.Context, ask ipam.Ask, prev model.Result) err
 	}
 	_, err = r.call(ctx, set.Socket, rpc.Inspect, ask, stdin)
 	if errors.Is(err, rpc.ErrDaemon) {
-		return model.Faultf(model.CodeDiffers, "DEL it, then ADD it again", "%w", errors.Unwrap(err))
+		return model.Faultf(model.CodeDiffers, "", "%w", errors.Unwrap(err)) // the daemon has said what to do
 	}
 	if !errors.Is(err, rpc.ErrNoMethod) {
 		return err

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dhcp_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// agent starts weft's agent.
+func (n *node) agent() *process {
+	n.t.Helper()
+	return n.start(filepath.Join(nettest.Programs(n.t), "weft"), "ready\n", "agent", "--node", "n1", "--socket", n.path("agent.sock"), "--state-dir", n.path("agent"))
+}
+
+// The agent keeps leases itself: no daemon. Killed and started again it goes on with them.
+func TestAgent(t *testing.T) {
+	for name, keys := range map[string]struct{ plugin, dhcp, want string }{
+		"bridge":     {`"type":"bridge","bridge":"dbr0"`, ``, "10.9.0."},
+		"dual stack": {`"type":"bridge","bridge":"dbr0"`, `,"ipv6":true`, "10.9.0. fd00:9::"},
+		"IPv6":       {`"type":"bridge","bridge":"dbr0"`, `,"ipv4":false,"ipv6":true`, "fd00:9::"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			bin := filepath.Join(nettest.Programs(t), "cni")
+			agent := n.agent()
+			conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"net","type":"weft-cni","socket":%q,"delegates":[{"plugins":[
+				{%s,"ipam":{"type":"dhcp"%s}},{"type":"loopback"}]}]}`, n.path("agent.sock"), keys.plugin, keys.dhcp)
+			ns := n.pod(false)
+			result := n.must(bin, "weft-cni", "ADD", conf, "c1", ns)
+			var r struct{ IPs []struct{ Address string } }
+			if err := json.Unmarshal([]byte(result), &r); err != nil {
+				t.Fatal(err)
+			}
+			var have []string
+			for _, ip := range r.IPs {
+				have = append(have, ip.Address)
+			}
+			for _, want := range strings.Fields(keys.want) {
+				if !strings.Contains(strings.Join(have, " "), want) {
+					t.Errorf("addresses %v", have)
+				}
+			}
+			if strings.Contains(keys.want, "10.9") {
+				nettest.Run(t, ns, "ping", "-c1", "-W2", "10.9.0.1")
+			}
+			n.must(bin, "weft-cni", "CHECK", withPrev(conf, result), "c1", ns)
+			n.must(bin, "weft-cni", "STATUS", conf, "", nil)
+			agent.kill()
+			agent = n.agent()
+			if strings.Contains(keys.want, "10.9") {
+				before := strings.Count(n.log.String(), "DHCPACK")
+				n.until("a renewal", func() bool { return strings.Count(n.log.String(), "DHCPACK") > before })
+			}
+			n.must(bin, "weft-cni", "CHECK", withPrev(conf, result), "c1", ns)
+			n.must(bin, "weft-cni", "DEL", withPrev(conf, result), "c1", ns)
+			n.returned("DEL")
+			n.until("eth0 is gone", func() bool { _, err := nettest.Try(ns, "ip", "link", "show", "eth0"); return err != nil })
+			agent.end(15)
+			if left, _ := filepath.Glob(n.path("agent/dhcp/*.json*")); len(left) > 0 {
+				t.Errorf("leases left: %v", left)
+			}
+		})
+	}
+}
+
+// Without a server the agent's ADD says so, and leaves nothing.
+func TestAgentFails(t *testing.T) {
+	n := newNode(t)
+	bin := filepath.Join(nettest.Programs(t), "cni")
+	agent := n.agent()
+	conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"net","type":"weft-cni","socket":%q,"delegates":[{"plugins":[
+		{"type":"bridge","bridge":"dbr0","ipam":{"type":"dhcp","provide":[{"option":"hostname","value":"x"}]}}]}]}`, n.path("agent.sock"))
+	ns := n.pod(false)
+	out, err := n.call(bin, "weft-cni", "ADD", conf, "c1", ns)
+	if err == nil || !strings.Contains(out, `ipam.provide[0].option \"hostname\" is no DHCP option`) {
+		t.Errorf("ADD with a bad option: %v", err)
+	}
+	if out, err := nettest.Try(ns, "ip", "link", "show", "eth0"); err == nil {
+		t.Errorf("eth0 is left: %s", out)
+	}
+	agent.end(15)
+}
