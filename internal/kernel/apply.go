@@ -78,6 +78,12 @@ func (a *apply) hostSettings(ctx context.Context) error {
 // rules commits nft: before anything can pass.
 func (a *apply) rules(ctx context.Context) error {
 	for _, v := range []*view{a.host, a.pod} {
+		if err := v.applyIPTables(ctx); err != nil {
+			return err
+		}
+		if err := v.applySources(ctx); err != nil {
+			return err
+		}
 		if len(v.want.Tables) == 0 {
 			continue
 		}

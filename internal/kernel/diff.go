@@ -5,6 +5,7 @@ package kernel
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/kernel/nft"
@@ -105,7 +106,15 @@ func (v *view) diff(ctx context.Context) ([]state.Difference, error) {
 		}
 	}
 	tables, err := v.diffTables(ctx)
-	return append(out, tables...), err
+	if err != nil {
+		return out, err
+	}
+	chains, err := v.diffIPTables(ctx)
+	if err != nil {
+		return out, err
+	}
+	sources, err := v.diffSources(ctx)
+	return slices.Concat(out, tables, chains, sources), err
 }
 
 func (v *view) diffLink(out *list, want state.Link) {

@@ -77,6 +77,14 @@ func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.
 		return c.answerDefault(ctx, q.DefaultLink == "6")
 	case q.LinkOf.IsValid():
 		return c.answerLinkOf(ctx, q.LinkOf)
+	case q.Dropped != "":
+		return c.answerDropped(ctx, q.Dropped)
+	case q.Firewalld:
+		return c.answerFirewalld(ctx)
+	case q.Program != "":
+		return answerProgram(q.Program), nil
+	case q.File != "":
+		return c.answerFile(q.File)
 	case q.Tables:
 		return c.answerTables(ctx)
 	}

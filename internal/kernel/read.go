@@ -63,7 +63,10 @@ func (c *Conn) Read(ctx context.Context, want state.Space) (state.Space, error) 
 			return out, fmt.Errorf("nft: %w", err)
 		}
 	}
-	return out, nil
+	if len(want.IPTables) > 0 {
+		out.IPTables, err = c.iptables().Read(ctx, want.IPTables)
+	}
+	return out, err
 }
 
 func (v *view) readRest(out *state.Space) {

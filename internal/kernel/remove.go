@@ -196,16 +196,18 @@ func (r *removal) removeRest(ctx context.Context, v *view, then []*rtnl.Message)
 	return in(v.name, v.conn.rtnl.Send(ctx, append(batch, then...)))
 }
 
+// removeTables takes away what is of netfilter: nft tables and iptables chains.
 func (v *view) removeTables(ctx context.Context) error {
+	err := v.removeIPTables(ctx)
 	if len(v.want.Tables) == 0 || v.conn == nil {
-		return nil
+		return err
 	}
-	n, err := v.conn.tables()
-	if err != nil {
-		return in(v.name, err)
+	n, dialErr := v.conn.tables()
+	if dialErr != nil {
+		return errors.Join(err, in(v.name, dialErr))
 	}
-	if err := n.Remove(ctx, v.want.Tables); err != nil {
-		return in(v.name, fmt.Errorf("nft: %w", err))
+	if nftErr := n.Remove(ctx, v.want.Tables); nftErr != nil {
+		err = errors.Join(err, in(v.name, fmt.Errorf("nft: %w", nftErr)))
 	}
-	return nil
+	return err
 }

@@ -35,6 +35,10 @@ type Space struct {
 	Sysctls []Sysctl `json:"sysctls,omitempty"`
 	Tables  []Table  `json:"tables,omitempty"`
 	Qdiscs  []Qdisc  `json:"qdiscs,omitempty"`
+	// Sources are addresses in zones of firewalld; the node's own namespace only.
+	Sources []ZoneSource `json:"sources,omitempty"`
+	// IPTables is what must be visible to plugins that use the iptables programs; the node's own namespace only.
+	IPTables []IPTables `json:"iptables,omitempty"`
 }
 
 // Fragment is one owner's part of the state of a node.
@@ -54,7 +58,7 @@ func (f *Fragment) Space(name SpaceName) *Space {
 	return &f.Host
 }
 
-// Merge appends what g names to f; the owner stays f's.
+// Merge adds what g names to f; the owner stays f's. What g says of a link or a setting that f names already counts.
 func (f *Fragment) Merge(g Fragment) {
 	f.Host.merge(g.Host)
 	f.Pod.merge(g.Pod)
@@ -63,16 +67,22 @@ func (f *Fragment) Merge(g Fragment) {
 
 // Empty tells whether the space names nothing.
 func (s Space) Empty() bool {
-	return len(s.Links)+len(s.Addrs)+len(s.Routes)+len(s.Rules)+len(s.Neighs)+len(s.Sysctls)+len(s.Tables)+len(s.Qdiscs) == 0
+	return len(s.Links)+len(s.Addrs)+len(s.Routes)+len(s.Rules)+len(s.Neighs)+len(s.Sysctls)+len(s.Tables)+len(s.Qdiscs)+len(s.Sources)+len(s.IPTables) == 0
 }
 
 func (s *Space) merge(t Space) {
-	s.Links = append(s.Links, t.Links...)
+	for _, l := range t.Links {
+		s.Links = withLink(s.Links, l)
+	}
 	s.Addrs = append(s.Addrs, t.Addrs...)
 	s.Routes = append(s.Routes, t.Routes...)
 	s.Rules = append(s.Rules, t.Rules...)
 	s.Neighs = append(s.Neighs, t.Neighs...)
-	s.Sysctls = append(s.Sysctls, t.Sysctls...)
+	for _, v := range t.Sysctls {
+		s.Sysctls = withSysctl(s.Sysctls, v)
+	}
 	s.Tables = append(s.Tables, t.Tables...)
 	s.Qdiscs = append(s.Qdiscs, t.Qdiscs...)
+	s.Sources = append(s.Sources, t.Sources...)
+	s.IPTables = append(s.IPTables, t.IPTables...)
 }

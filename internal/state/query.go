@@ -19,6 +19,11 @@ type Query struct {
 	Main bool `json:"main,omitempty"`
 	// OtherEnd asks for the other end of the veth link of that name: where it is in the other space, as far as it is there.
 	OtherEnd string `json:"otherEnd,omitempty"`
+	// Dropped asks whether a base chain of nft refuses what it does not accept of what is forwarded in the family "4" or "6", as
+	// Docker and firewalls have it: Answer.Value is "family table chain".
+	Dropped string `json:"dropped,omitempty"`
+	// Firewalld asks whether firewalld runs on the node.
+	Firewalld bool `json:"firewalld,omitempty"`
 	// LinkOf asks for the link that holds an address, with all its addresses.
 	LinkOf netip.Addr `json:"linkOf,omitzero"`
 	// Device asks for a network device of the machine by what is known of its hardware.
@@ -27,6 +32,8 @@ type Query struct {
 	Tables bool `json:"tables,omitempty"`
 	// File asks for the text of a file of the machine, by its path.
 	File string `json:"file,omitempty"`
+	// Program asks for a program of the host by its name; Answer.Value is its path.
+	Program string `json:"program,omitempty"`
 }
 
 // Answer is what the kernel said to a query. A thing that is not there has Found false.

@@ -94,11 +94,38 @@ func full(mark string) Space {
 		Links: []Link{{Name: mark, Up: On(), Peer: &Peer{Pod, "p"}}}, Addrs: []Addr{{Link: mark, Prefix: prefix("10.0.0.1/8")}},
 		Routes: []Route{{Dst: prefix("::/0"), Link: mark}}, Rules: []Rule{{Table: 7, IIf: mark}},
 		Neighs: []Neigh{{Link: mark, IP: addr("::1"), MAC: MAC{1}}}, Sysctls: []Sysctl{{Name: mark, Value: "1"}},
-		Tables: []Table{{Name: mark, Sets: []Set{{Name: "s", Elements: []Element{{Key: []string{"a"}}}}}}},
+		Tables:   []Table{{Name: mark, Sets: []Set{{Name: "s", Elements: []Element{{Key: []string{"a"}}}}}}},
+		Qdiscs:   []Qdisc{{Link: mark, Kind: TBF, Rate: 1}},
+		IPTables: []IPTables{{Table: "nat", Chains: []IPChain{{Name: mark, Rules: []IPRule{{Text: "-j RETURN"}}}}}},
 	}
 }
 
 // TestMergeAndEmpty looks at every list of a space by reflection, so that a new one is not forgotten.
+// What a later plugin says of a link that an earlier one makes is said of that link.
+func TestMergeChanges(t *testing.T) {
+	made := Link{Name: "e", Kind: Veth, MAC: MAC{1}, MTU: 1500, Up: On(), Alias: "m", Peer: &Peer{Host, "p"}}
+	ten := 10
+	f := Fragment{Pod: Space{Links: []Link{made, {Name: "o"}}, Sysctls: []Sysctl{{Name: "a", Value: "1", Shared: true}, {Name: "b", Value: "1"}}}}
+	before := f
+	f.Merge(Fragment{Pod: Space{
+		Links:   []Link{{Name: "e", MAC: MAC{2}, Promisc: On(), TxQLen: &ten, Master: "vrf"}, {Name: "n", MTU: 9}},
+		Sysctls: []Sysctl{{Name: "a", Value: "0"}, {Name: "c", Value: "2"}},
+	}})
+	want := Space{
+		Links: []Link{
+			{Name: "e", Kind: Veth, MAC: MAC{2}, MTU: 1500, Up: On(), Alias: "m", Peer: &Peer{Host, "p"}, Promisc: On(), TxQLen: &ten, Master: "vrf"},
+			{Name: "o"}, {Name: "n", MTU: 9},
+		},
+		Sysctls: []Sysctl{{Name: "a", Value: "0", Shared: true}, {Name: "b", Value: "1"}, {Name: "c", Value: "2"}},
+	}
+	if !reflect.DeepEqual(f.Pod, want) {
+		t.Errorf("have %+v\nwant %+v", f.Pod, want)
+	}
+	if !reflect.DeepEqual(before.Pod.Links[0], made) || before.Pod.Sysctls[0].Value != "1" {
+		t.Error("the merge changed what it began with")
+	}
+}
+
 func TestMergeAndEmpty(t *testing.T) {
 	f := Fragment{Owner: "first", Host: full("a"), Pod: full("b"), Effects: []Effect{{Kind: Announce}}}
 	f.Merge(Fragment{Owner: "second", Host: full("c"), Pod: full("d"), Effects: []Effect{{Kind: WaitDAD}}})

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// ErrAbsent is wrapped when the host has no iptables program.
+var ErrAbsent = errors.New("program is absent")
+
+// Conn is the iptables of one network namespace.
+type Conn struct {
+	ns *netns.NS
+}
+
+// New speaks of ns; nil is the process's own namespace. ns must stay open as long as the Conn is used.
+func New(ns *netns.NS) *Conn { return &Conn{ns: ns} }
+
+// Find is the path of a program of the host: in PATH, or where administrators' programs are, which the PATH that a
+// runtime hands to its plugins may leave out.
+func Find(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/local/sbin"} {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%s: %w", name, ErrAbsent)
+}
+
+// failure is a program that ended badly.
+type failure struct {
+	program string
+	code    int
+	says    string
+}
+
+func (f *failure) Error() string {
+	if f.says == "" {
+		return fmt.Sprintf("%s: exit code %d", f.program, f.code)
+	}
+	return fmt.Sprintf("%s: exit code %d: %s", f.program, f.code, f.says)
+}
+
+// busy is the exit code of a program that did not get the lock which the older iptables take.
+const busy = 4
+
+// run executes a program in the namespace, with a clean environment: what it prints must not depend on who calls.
+func (c *Conn) run(ctx context.Context, stdin, name string, args ...string) ([]byte, error) {
+	path, err := Find(name)
+	if err != nil {
+		return nil, err
+	}
+	var stdout, stderr bytes.Buffer
+	err = c.ns.Do(func() error {
+		cmd := exec.CommandContext(ctx, path, args...)
+		cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+		cmd.WaitDelay = time.Second
+		return cmd.Run()
+	})
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("%s: %w", name, ctx.Err())
+	case errors.As(err, &exit):
+		says := strings.Join(strings.FieldsFunc(stderr.String(), func(r rune) bool { return r == '\n' }), "; ")
+		return nil, &failure{program: name, code: exit.ExitCode(), says: says}
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s: %w: %w", name, ErrAbsent, err)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return stdout.Bytes(), nil
+}
+
+// has asks the program itself whether a rule is there.
+func (c *Conn) has(ctx context.Context, t state.IPTables, chain string, rule []string) (bool, error) {
+	_, err := c.run(ctx, "", t.Program(), append([]string{"-w", "5", "-t", t.Table, "-C", chain}, rule...)...)
+	var f *failure
+	if errors.As(err, &f) && f.code != busy {
+		return false, nil // no such rule, no such chain, or no such set that the rule speaks of
+	}
+	return err == nil, err
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Rule is a rule as iptables-save prints it.
+type Rule struct {
+	Text  string
+	Words []string
+}
+
+// Chain is a chain with its rules.
+type Chain struct {
+	Name  string
+	Rules []Rule
+}
+
+// Table is what iptables-save prints of one table.
+type Table struct {
+	Chains []*Chain
+}
+
+// Chain finds a chain by its name, nil when there is none.
+func (t *Table) Chain(name string) *Chain {
+	for _, c := range t.Chains {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+func (c *Chain) find(words []string) int {
+	if c == nil {
+		return -1
+	}
+	return slices.IndexFunc(c.Rules, func(r Rule) bool { return slices.Equal(r.Words, words) })
+}
+
+// Save reads a table. One that is not there yet is empty.
+func (c *Conn) Save(ctx context.Context, t state.IPTables) (*Table, error) {
+	out, err := c.run(ctx, "", t.Program()+"-save", "-t", t.Table)
+	if err != nil {
+		return nil, err
+	}
+	table, err := parse(out)
+	if err != nil {
+		return nil, fmt.Errorf("%s-save: %w", t.Program(), err)
+	}
+	return table, nil
+}
+
+// parse reads what iptables-save prints of one table.
+func parse(out []byte) (*Table, error) {
+	table := &Table{}
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	lines.Buffer(nil, 1<<20) // a comment alone can have 256 characters, a rule many matches
+	for lines.Scan() {
+		line := lines.Text()
+		if name, ok := strings.CutPrefix(line, ":"); ok {
+			name, _, _ = strings.Cut(name, " ")
+			if table.Chain(name) == nil {
+				table.Chains = append(table.Chains, &Chain{Name: name})
+			}
+			continue
+		}
+		if i := strings.Index(line, "-A "); strings.HasPrefix(line, "[") && i > 0 {
+			line = line[i:] // counters
+		}
+		rest, ok := strings.CutPrefix(line, "-A ")
+		if !ok {
+			continue // a comment, the table's name, COMMIT
+		}
+		name, text, _ := strings.Cut(rest, " ")
+		words, err := Words(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", line, err)
+		}
+		chain := table.Chain(name)
+		if chain == nil {
+			return nil, fmt.Errorf("%q: no chain %s", line, name)
+		}
+		chain.Rules = append(chain.Rules, Rule{Text: text, Words: words})
+	}
+	return table, lines.Err()
+}
