@@ -89,14 +89,15 @@ func (a *Attacher) checkRecord(ctx context.Context, rec Record, prev *model.Resu
 }
 
 // expected is the record's fragment, less what plugins behind the planned ones may have changed: where others follow, the
-// container's links have the MAC that the result says, any MTU, and any settings (tuning is such a plugin).
+// container's links have the MAC that the result says, any MTU, and any settings (tuning is such a plugin). What a plugin
+// says of a link that it does not make is what it is there for, and stays.
 func (a *Attacher) expected(rec Record, prev *model.Result) state.Fragment {
 	f := rec.Fragment()
 	others := a.cfg.Reaper == nil
 	for _, act := range rec.Acts {
 		others = others || act.Kind == ActExec
 	}
-	if !others {
+	if made := func(l state.Link) bool { return l.Kind != "" || l.From != nil }; !others || !slices.ContainsFunc(f.Pod.Links, made) {
 		return f
 	}
 	links := slices.Clone(f.Pod.Links)

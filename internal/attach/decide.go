@@ -20,6 +20,7 @@ func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, f
 		done.Merge(first.fragment)
 	}
 	answers := state.Answers{}
+	var files []plugin.File
 	for k := i; k < j; k++ {
 		in := plugin.Input{
 			Conf: r.job.Network.Plugins[k], Request: r.job.Request, IPAM: given[k], Chain: r.chain, Answers: answers,
@@ -41,11 +42,14 @@ func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, f
 		}
 		segment.Merge(step.Fragment)
 		restore.Merge(step.Restore)
+		if step.Backup != nil {
+			files = append(files, *step.Backup)
+		}
 		r.chain.Open = segment
 		r.chain.Fragment = sum(owner, done, segment)
 		r.chain.Prev = &step.Result
 	}
-	act := Act{Kind: ActApply, Plugin: i, Fragment: &segment, Fresh: fresh(segment, answers)}
+	act := Act{Kind: ActApply, Plugin: i, Fragment: &segment, Fresh: fresh(segment, answers), Files: files}
 	act.keep(restore)
 	return act, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -67,6 +68,8 @@ type Act struct {
 	Fragment *state.Fragment `json:"fragment,omitempty"`
 	// Restore is what was there before of what the fragment changes. It is applied when the fragment has been removed.
 	Restore *state.Fragment `json:"restore,omitempty"`
+	// Files are written before the kernel is touched and go with the act.
+	Files []plugin.File `json:"files,omitempty"`
 	// Fresh names the fragment's shared links that were not there before.
 	Fresh []string `json:"fresh,omitempty"`
 }

@@ -123,6 +123,9 @@ func (r *run) apply(ctx context.Context, name string, act Act) error {
 	if err := r.promise("promise " + name); err != nil {
 		return err
 	}
+	if err := writeFiles(act.Files); err != nil {
+		return err
+	}
 	err := r.spaces.Apply(ctx, *act.Fragment)
 	if errors.Is(err, kernel.ErrFull) && r.a.cfg.Reaper != nil {
 		// The dead keep their place until they are gone.

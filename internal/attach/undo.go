@@ -129,8 +129,11 @@ func (a *Attacher) undoAct(ctx context.Context, rec Record, act Act, spaces kern
 // takeBack removes what an act applied and gives back what was there before. Of the node's things an error is the undo's:
 // it is done again. What is in a container is about to end, so it is no reason to keep it from ending.
 func (a *Attacher) takeBack(ctx context.Context, rec Record, act Act, spaces kernel.Spaces, take func(context.Context, state.Fragment) error) error {
-	if err := take(ctx, *act.Fragment); err != nil || act.Restore == nil {
+	if err := take(ctx, *act.Fragment); err != nil {
 		return err
+	}
+	if act.Restore == nil {
+		return removeFiles(act.Files)
 	}
 	if err := a.step("before restore"); err != nil {
 		return err
@@ -143,7 +146,10 @@ func (a *Attacher) takeBack(ctx context.Context, rec Record, act Act, spaces ker
 	if err := spaces.Restore(ctx, host); err != nil {
 		return fmt.Errorf("give back: %w", err)
 	}
-	return a.step("after restore")
+	if err := a.step("after restore"); err != nil {
+		return err
+	}
+	return removeFiles(act.Files)
 }
 
 // foreignDel executes the DEL of a foreign plugin with the last result known.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/firewalld"
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/kernel/nft"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
@@ -32,11 +33,14 @@ type Conn struct {
 	ns   *netns.NS
 	rtnl *rtnl.Socket
 	conf *sysctl.Files
+	// Root is the directory below which the machine's files are, /sys and /etc; "" is "/". It is set before the Conn is used.
+	Root string
 	// index chooses the index of a new link.
 	index func() int
 
-	mu  sync.Mutex
-	nft *nft.Conn
+	mu        sync.Mutex
+	nft       *nft.Conn
+	firewalld *firewalld.Client
 }
 
 // Dial opens the sockets in ns; nil is the process's own namespace. ns must stay open as long as the Conn.
@@ -56,6 +60,9 @@ func (c *Conn) Close() error {
 	err := c.rtnl.Close()
 	if c.nft != nil {
 		err = errors.Join(err, c.nft.Close())
+	}
+	if c.firewalld != nil {
+		err = errors.Join(err, c.firewalld.Close())
 	}
 	return err
 }

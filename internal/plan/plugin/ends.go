@@ -38,7 +38,7 @@ func (in Input) ends() (ends, error) {
 
 func (in Input) plannedEnds() (e ends, planned bool) {
 	named := func(space state.Space, name string) (state.Link, bool) {
-		i := slices.IndexFunc(space.Links, func(l state.Link) bool { return l.Name == name && l.Kind != "" })
+		i := slices.IndexFunc(space.Links, func(l state.Link) bool { return l.Name == name && (l.Kind != "" || l.From != nil) })
 		if i < 0 {
 			return state.Link{}, false
 		}

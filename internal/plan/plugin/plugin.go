@@ -61,6 +61,8 @@ type Step struct {
 	// It is remembered before the kernel is touched; undo removes the fragment, then applies it, as far as what it names
 	// is still there.
 	Restore state.Fragment
+	// Backup is a file about Restore for the reference plugin's DEL: written after the promise, taken away by undo.
+	Backup *File
 	// Result is the chain's result after this plugin.
 	Result model.Result
 }
@@ -94,7 +96,7 @@ type Planner interface {
 // Builtin is the table of all planners by type, handed to whoever plans.
 func Builtin() map[string]Planner {
 	table := map[string]Planner{}
-	for _, p := range []Planner{Loopback{}, PTP{}, Bridge{}, Bandwidth{}} {
+	for _, p := range []Planner{Loopback{}, PTP{}, Bridge{}, Bandwidth{}, Firewall{}, Tuning{}} {
 		table[p.Type()] = p
 	}
 	return table

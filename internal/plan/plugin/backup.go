@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"encoding/json"
+	"path"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// tuningDir is where the reference plugin keeps what it changed.
+const tuningDir = "/run/cni/tuning"
+
+// File is a file that the reference plugin writes as well, so that the DEL of one undoes the ADD of the other.
+type File struct {
+	Path string `json:"path"`
+	Text string `json:"text"`
+}
+
+// backed is the form of the reference plugin's file.
+type backed struct {
+	MAC      string `json:"mac,omitempty"`
+	Promisc  *bool  `json:"promisc,omitempty"`
+	MTU      int    `json:"mtu,omitempty"`
+	AllMulti *bool  `json:"allmulti,omitempty"`
+	TxQLen   *int   `json:"txQLen,omitempty"`
+}
+
+func (c tuning) backupPath(r model.Request) string {
+	dir := c.DataDir
+	if dir == "" {
+		dir = tuningDir
+	}
+	return path.Join(dir, r.ContainerID+"_"+r.IfName+".json")
+}
+
+func (c tuning) backup(r model.Request, was state.Link) *File {
+	b := backed{Promisc: was.Promisc, MTU: was.MTU, AllMulti: was.AllMulti, TxQLen: was.TxQLen}
+	if !was.MAC.IsZero() {
+		b.MAC = was.MAC.String()
+	}
+	text, err := json.MarshalIndent(b, "", " ")
+	if err != nil {
+		return nil // cannot be: there is nothing in it that JSON does not know
+	}
+	return &File{Path: c.backupPath(r), Text: string(text)}
+}
+
+// Backup is the path of the file that a tuned interface has.
+func (Tuning) Backup(in Input) (string, error) {
+	c, err := readTuning(in.Conf, in.Request)
+	return c.backupPath(in.Request), err
+}
+
+// FromBackup reads what the file says the interface was. One that cannot be read says nothing, as for the reference plugin.
+func (Tuning) FromBackup(in Input, text []byte) (state.Fragment, bool) {
+	var b backed
+	if json.Unmarshal(text, &b) != nil {
+		return state.Fragment{}, false
+	}
+	was := state.Link{Name: in.Request.IfName, Promisc: b.Promisc, MTU: b.MTU, AllMulti: b.AllMulti, TxQLen: b.TxQLen}
+	if mac, err := state.ParseMAC(b.MAC); err == nil {
+		was.MAC = mac
+	}
+	return state.Fragment{Owner: Owner(in.Request.Key()), Pod: state.Space{Links: []state.Link{was}}}, true
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"bytes"
+	"encoding/json"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// tuningConf is the configuration as it is written.
+type tuningConf struct {
+	Sysctl   json.RawMessage `json:"sysctl"`
+	MAC      string          `json:"mac"`
+	MTU      int             `json:"mtu"`
+	Promisc  bool            `json:"promisc"`
+	AllMulti *bool           `json:"allmulti"`
+	TxQLen   *int            `json:"txQLen"`
+	DataDir  string          `json:"dataDir"`
+	Args     struct {
+		CNI struct {
+			Sysctl   json.RawMessage `json:"sysctl"`
+			MAC      *string         `json:"mac"`
+			MTU      *int            `json:"mtu"`
+			Promisc  *bool           `json:"promisc"`
+			AllMulti *bool           `json:"allmulti"`
+			TxQLen   *int            `json:"txQLen"`
+		} `json:"cni"`
+	} `json:"args"`
+	RuntimeConfig struct {
+		MAC string `json:"mac"`
+	} `json:"runtimeConfig"`
+}
+
+// tuning is the configuration as it is meant: who may say what over whom is settled.
+type tuning struct {
+	tuningConf
+	mac     state.MAC
+	sysctls []setting
+}
+
+// setting is one sysctl: its key as it is written, and its name below /proc/sys.
+type setting struct{ key, path, value string }
+
+// changesLink tells whether anything is said of the interface itself.
+func (c tuning) changesLink() bool {
+	return !c.mac.IsZero() || c.MTU != 0 || c.Promisc || c.AllMulti != nil || c.TxQLen != nil
+}
+
+// readTuning reads and checks a configuration. args.cni counts before the rest.
+func readTuning(conf model.PluginConf, r model.Request) (tuning, error) {
+	var c tuning
+	if err := decode(conf, &c.tuningConf); err != nil {
+		return c, err
+	}
+	given := c.Args.CNI
+	if given.MTU != nil {
+		c.MTU = *given.MTU
+	}
+	if given.TxQLen != nil {
+		c.TxQLen = given.TxQLen
+	}
+	if given.Promisc != nil {
+		c.Promisc = *given.Promisc
+	}
+	if given.AllMulti != nil {
+		c.AllMulti = given.AllMulti
+	}
+	if err := checkMTU(conf, c.MTU); err != nil {
+		return c, err
+	}
+	const mostQueue = 1<<31 - 1
+	if c.TxQLen != nil && (*c.TxQLen < 0 || *c.TxQLen > mostQueue) {
+		return c, model.Faultf(model.CodeInvalidConf, "it is a number of packets", "plugin tuning: txQLen %d is not between 0 and %d",
+			*c.TxQLen, mostQueue)
+	}
+	if c.DataDir != "" && !path.IsAbs(c.DataDir) {
+		return c, model.Faultf(model.CodeInvalidConf, "an absolute path, or nothing for "+tuningDir, "plugin tuning: dataDir %q is not absolute", c.DataDir)
+	}
+	if err := c.readMAC(conf, r); err != nil {
+		return c, err
+	}
+	return c, c.readSysctls(r)
+}
+
+// readMAC settles the hardware address: mac, then CNI_ARGS, then runtimeConfig, then args.cni, the last one counts.
+func (c *tuning) readMAC(conf model.PluginConf, r model.Request) error {
+	field, value := "mac", c.MAC
+	if v, _ := r.Arg("MAC"); v != "" {
+		field, value = "CNI_ARGS MAC", v
+	}
+	if c.RuntimeConfig.MAC != "" {
+		field, value = "runtimeConfig.mac", c.RuntimeConfig.MAC
+	}
+	if c.Args.CNI.MAC != nil {
+		field, value = "args.cni.mac", *c.Args.CNI.MAC
+	}
+	if value == "" {
+		return nil
+	}
+	mac, err := readMAC(conf, field, value)
+	c.mac = mac
+	return err
+}
+
+// readSysctls reads the settings, those of args.cni over the others, and sorts them by name.
+func (c *tuning) readSysctls(r model.Request) error {
+	list, err := readSettings("sysctl", c.Sysctl, r)
+	if err != nil {
+		return err
+	}
+	more, err := readSettings("args.cni.sysctl", c.Args.CNI.Sysctl, r)
+	if err != nil {
+		return err
+	}
+	for _, s := range more {
+		if i := slices.IndexFunc(list, func(o setting) bool { return o.path == s.path }); i >= 0 {
+			list[i] = s
+			continue
+		}
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b setting) int { return strings.Compare(a.path, b.path) })
+	c.sysctls = list
+	return nil
+}
+
+// readSettings reads an object of settings. Encoding/json would take the last of two equal keys, and nobody would know.
+func readSettings(field string, raw json.RawMessage, r model.Request) ([]setting, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil, nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
+		return nil, model.Faultf(model.CodeDecode, `an object: {"net.core.somaxconn": "500"}`, "plugin tuning: %s %s is no object", field, raw)
+	}
+	var list []setting
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, model.Faultf(model.CodeDecode, "", "plugin tuning: %s: %w", field, err)
+		}
+		s := setting{key: key.(string)}
+		var value any
+		if err := dec.Decode(&value); err != nil {
+			return nil, model.Faultf(model.CodeDecode, "", "plugin tuning: %s: %w", field, err)
+		}
+		text, ok := value.(string)
+		if !ok {
+			return nil, model.Faultf(model.CodeDecode, "write it in quotes", "plugin tuning: %s: the value of %q is no string", field, s.key)
+		}
+		s.value = text
+		if s.path, err = settingPath(field, s.key, r.IfName); err != nil {
+			return nil, err
+		}
+		for _, o := range list {
+			if o.path == s.path {
+				return nil, model.Faultf(model.CodeInvalidConf, "leave one out", "plugin tuning: %s: %q and %q are the same setting", field, o.key, s.key)
+			}
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// settingPath is a setting's name below /proc/sys. A key that has a slash first is such a name already, and its dots are
+// those of a link's name (eth0.100); otherwise dots part its words. IFNAME stands for the interface.
+func settingPath(field, key, ifName string) (string, error) {
+	name := key
+	if i := strings.IndexAny(key, "./"); i < 0 || key[i] == '.' {
+		name = strings.ReplaceAll(key, ".", "/")
+	}
+	if ifName != "" {
+		name = strings.Replace(name, "IFNAME", ifName, 1)
+	}
+	if path.Clean(name) != name || !strings.HasPrefix(name, "net/") || strings.ContainsRune(name, 0) {
+		return "", model.Faultf(model.CodeInvalidConf, "for example net.ipv4.conf.IFNAME.arp_filter", "plugin tuning: %s: %q is no setting below net", field, key)
+	}
+	return name, nil
+}
+
+// aboutLink tells whether a setting is one of that link.
+func aboutLink(name, link string) bool {
+	for _, family := range []string{"ipv4", "ipv6"} {
+		for _, kind := range []string{"conf", "neigh"} {
+			if strings.HasPrefix(name, "net/"+family+"/"+kind+"/"+link+"/") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// allowed refuses settings that the machine's list does not have. An expression counts wherever it is found in the key.
+func (c tuning) allowed(in Input) error {
+	answer := in.Answers[allowList()]
+	if !answer.Found || len(c.sysctls) == 0 {
+		return nil
+	}
+	var list []*regexp.Regexp
+	for line := range strings.Lines(answer.Value) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		re, err := regexp.Compile(line)
+		if err != nil {
+			return model.Faultf(model.CodeInvalidConf, "", "plugin tuning: %s: %w", AllowList, err)
+		}
+		list = append(list, re)
+	}
+	for _, s := range c.sysctls {
+		if !slices.ContainsFunc(list, func(re *regexp.Regexp) bool { return re.MatchString(s.key) }) {
+			return model.Faultf(model.CodeInvalidConf, "the node's administrator can allow it there", "plugin tuning: sysctl %q is not allowed by %s",
+				s.key, AllowList)
+		}
+	}
+	return nil
+}

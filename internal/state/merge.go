@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import "slices"
+
+// withLink adds a link. One that is not made here and is there already (a plugin's change to what another one makes) says
+// more about that one: what it sets counts.
+func withLink(links []Link, l Link) []Link {
+	i := slices.IndexFunc(links, func(o Link) bool { return o.Name == l.Name })
+	if i < 0 || l.Kind != "" || l.From != nil {
+		return append(links, l)
+	}
+	links = slices.Clone(links)
+	links[i] = links[i].with(l)
+	return links
+}
+
+func (l Link) with(o Link) Link {
+	set(&l.MAC, o.MAC)
+	set(&l.MTU, o.MTU)
+	set(&l.TxQLen, o.TxQLen)
+	set(&l.Up, o.Up)
+	set(&l.Master, o.Master)
+	set(&l.Alias, o.Alias)
+	set(&l.Promisc, o.Promisc)
+	set(&l.AllMulti, o.AllMulti)
+	set(&l.Bridge, o.Bridge)
+	set(&l.Port, o.Port)
+	return l
+}
+
+func set[T comparable](to *T, from T) {
+	var unset T
+	if from != unset {
+		*to = from
+	}
+}
+
+// withSysctl adds a setting; of two values of one the later counts.
+func withSysctl(settings []Sysctl, s Sysctl) []Sysctl {
+	i := slices.IndexFunc(settings, func(o Sysctl) bool { return o.Name == s.Name })
+	if i < 0 {
+		return append(settings, s)
+	}
+	settings = slices.Clone(settings)
+	s.Shared = s.Shared || settings[i].Shared
+	settings[i] = s
+	return settings
+}
