@@ -69,13 +69,18 @@ func (a *addressed) add(ip model.IP) {
 	}
 }
 
-// podRoutes are the result's routes over a link: one without a gateway goes to the family's first one. A route that is
-// there already is planned once.
+// podRoutes are the result's routes over a link: one without a gateway goes to the family's first one, unless its scope
+// says that the destination is on the wire itself (dhcp: option 121; there the gateway is 0.0.0.0). A route that is there
+// already is planned once.
 func (a *addressed) podRoutes(link string) []state.Route {
 	var out []state.Route
 	for _, r := range a.routes {
 		gw := r.GW
-		if !gw.IsValid() {
+		onWire := gw.IsValid() && gw.IsUnspecified() || r.Scope != nil && *r.Scope >= int(state.ScopeLink)
+		if onWire && gw.IsUnspecified() {
+			gw = netip.Addr{}
+		}
+		if !gw.IsValid() && !onWire {
 			gw = a.gw6
 			if r.Dst.Addr().Is4() {
 				gw = a.gw4
