@@ -90,6 +90,7 @@ func (p interfacePlugin) open() (*service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node's namespace: %w", err)
 	}
+	host.Root = p.env.Root
 	s := &service{journal: j, host: host, log: logger(p.env, p.typ)}
 	s.Attacher = attach.New(attach.Config{
 		Memory: j, Locks: j, Host: host, Planners: p.planners, Allocators: p.allocators, Log: s.log, Now: p.env.Now,

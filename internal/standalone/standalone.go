@@ -44,6 +44,8 @@ type Env struct {
 	Version string
 	// Exec replaces the process (execve(2)); nil where that cannot be.
 	Exec func(path string, argv, environ []string) error
+	// Root is the directory below which the machine's files are, /sys and /etc; "" is "/".
+	Root string
 	// Step is for fault tests; see attach.Config.
 	Step func(string) error
 }

@@ -5,6 +5,7 @@ package standalone_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,7 +26,11 @@ type host struct {
 	journal string
 	data    string
 	bin     string
+	root    string             // the machine's files, / when empty
+	step    func(string) error // see attach.Config
 }
+
+var errCut = errors.New("cut here")
 
 func newHost(t *testing.T) *host {
 	t.Helper()
@@ -66,6 +71,7 @@ func (h *host) call(name, verb, conf string, ns *netns.NS, env ...string) answer
 	exit := standalone.Main(h.t.Context(), standalone.Env{
 		Argv0: "/opt/cni/bin/" + name, Getenv: func(k string) string { return vars[k] }, Environ: os.Environ(), Now: time.Now,
 		Stdin: strings.NewReader(strings.ReplaceAll(conf, "DATA", h.data)), Stdout: &stdout, Stderr: &stderr, Version: "test",
+		Root: h.root, Step: h.step,
 	})
 	return answer{exit, stdout.String(), stderr.String()}
 }
