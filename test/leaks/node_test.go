@@ -56,7 +56,7 @@ func newNode(t *testing.T, throughAgent bool) *node {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	n := &node{t: t, dir: dir, runner: &runner{}}
-	bins := []string{nettest.Programs(t) + "/cni", os.Getenv("WEFT_PEER_BIN_DIR")}
+	bins := []string{nettest.Programs(t) + "/cni"}
 	if other := os.Getenv("WEFT_LEAKS_BIN_DIR"); other != "" {
 		bins = []string{other}
 	}
@@ -77,7 +77,7 @@ func newNode(t *testing.T, throughAgent bool) *node {
 	return n
 }
 
-// chain is the realistic one, or what of it there are plugins for.
+// chain is the realistic one, or what of it there are plugins for: another vendor's leaks are not weft's.
 func (n *node) chain(bins []string) []byte {
 	n.t.Helper()
 	b, err := os.ReadFile("../chains/pod.conflist")
