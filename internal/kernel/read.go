@@ -64,8 +64,11 @@ func (c *Conn) Read(ctx context.Context, want state.Space) (state.Space, error) 
 		}
 	}
 	if len(want.IPTables) > 0 {
-		out.IPTables, err = c.iptables().Read(ctx, want.IPTables)
+		if out.IPTables, err = c.iptables().Read(ctx, want.IPTables); err != nil {
+			return out, err
+		}
 	}
+	out.Sources, err = v.readSources(ctx)
 	return out, err
 }
 

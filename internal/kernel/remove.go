@@ -196,9 +196,9 @@ func (r *removal) removeRest(ctx context.Context, v *view, then []*rtnl.Message)
 	return in(v.name, v.conn.rtnl.Send(ctx, append(batch, then...)))
 }
 
-// removeTables takes away what is of netfilter: nft tables and iptables chains.
+// removeTables takes away what is of netfilter: nft tables, iptables chains, addresses in zones.
 func (v *view) removeTables(ctx context.Context) error {
-	err := v.removeIPTables(ctx)
+	err := errors.Join(v.removeIPTables(ctx), v.removeSources(ctx))
 	if len(v.want.Tables) == 0 || v.conn == nil {
 		return err
 	}

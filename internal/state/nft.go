@@ -30,7 +30,12 @@ type Element struct {
 	Val []string `json:"val,omitempty"`
 	// Comment carries the owner's mark.
 	Comment string `json:"comment,omitempty"`
+	// Shared marks an element with several owners: Remove leaves it, and it goes with its table. Its comment is SharedComment.
+	Shared bool `json:"shared,omitempty"`
 }
+
+// SharedComment is the comment of every element that has several owners, so that it is known where it is read.
+const SharedComment = "weft:shared"
 
 // Chain is a chain of rules. A base chain has a Hook.
 type Chain struct {

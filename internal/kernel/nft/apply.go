@@ -176,7 +176,7 @@ func (c *Conn) finish(b *batch, ws []*table, gen, guard uint32) (stale bool, err
 }
 
 // forget gives up what was known of the ruleset.
-func (c *Conn) forget() { c.gen, c.seen = 0, map[string]*table{} }
+func (c *Conn) forget() { c.gen, c.seen, c.drops = 0, map[string]*table{}, nil }
 
 // difference writes a delta. The kernel wants users gone before what they use, and what is used made before its users.
 func (b *batch) difference(want *table, d *delta) {

@@ -25,6 +25,8 @@ type Conn struct {
 	// gen is the generation at which the tables in seen were last known to be whole; 0 is none.
 	gen  uint32
 	seen map[string]*table // by label; shared ones only
+	// drops are the foreign base chains that drop what is forwarded, as of gen; nil when nobody asked.
+	drops []Drop
 }
 
 // Dial opens a socket in ns; nil is the process's own namespace.

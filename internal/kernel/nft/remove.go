@@ -24,6 +24,11 @@ func (c *Conn) Remove(ctx context.Context, tables []state.Table) error {
 		if !bare[i].Shared {
 			bare[i].Sets = nil
 		}
+		bare[i].Sets = slices.Clone(bare[i].Sets)
+		for k, s := range bare[i].Sets {
+			shared := func(e state.Element) bool { return e.Shared }
+			bare[i].Sets[k].Elements = slices.DeleteFunc(slices.Clone(s.Elements), shared)
+		}
 	}
 	ws, err := compileTables(bare)
 	if err != nil {
@@ -106,7 +111,7 @@ func (c *Conn) followed(gen uint32) {
 	}
 }
 
-// RemoveShared deletes the shared tables named whose sets are all empty.
+// RemoveShared deletes the shared tables named whose sets are all empty, but for elements that nobody alone owns.
 func (c *Conn) RemoveShared(ctx context.Context, tables []state.Table) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +141,7 @@ func (c *Conn) removeEmpty(t *table) (stale bool, err error) {
 		return false, err
 	}
 	for _, s := range have.sets {
-		if len(s.elems) > 0 {
+		if slices.ContainsFunc(s.elems, func(e elem) bool { return e.comment != state.SharedComment }) {
 			return false, nil
 		}
 	}

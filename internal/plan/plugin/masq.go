@@ -7,11 +7,12 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
+const mostComment = 128 // NFTNL_UDATA_COMMENT_MAXLEN
+
 // Masquerade is weft's nft table with an attachment's elements: what leaves from one of its addresses to outside the
 // address's own subnet takes the node's address. The chains and sets are shared by all; an attachment adds elements
 // only, so its cost does not grow with their number.
 func Masquerade(k model.AttachmentKey, ips []model.IP) state.Table {
-	const mostComment = 128 // NFTNL_UDATA_COMMENT_MAXLEN
 	mark := cut(Mark(k), mostComment)
 	sets := []state.Set{
 		{Name: "masq4", Key: "ipv4_addr"},

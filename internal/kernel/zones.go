@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weft-net/weft/internal/kernel/firewalld"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// zones is the connection to the machine's firewalld. It is about the node's namespace alone, and opens nothing yet.
+func (c *Conn) zones() *firewalld.Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.firewalld == nil {
+		c.firewalld = firewalld.New(firewalld.Socket)
+	}
+	return c.firewalld
+}
+
+// applySources puts addresses into zones.
+func (v *view) applySources(ctx context.Context) error {
+	if len(v.want.Sources) == 0 {
+		return nil
+	}
+	return in(v.name, v.conn.zones().Apply(ctx, v.want.Sources))
+}
+
+// diffSources tells which addresses are not in their zones. Where firewalld does not run none is.
+func (v *view) diffSources(ctx context.Context) (list, error) {
+	var out list
+	for _, z := range v.want.Sources {
+		zone, err := v.conn.zones().Zone(ctx, z)
+		if err != nil && !errors.Is(err, firewalld.ErrAbsent) {
+			return nil, err
+		}
+		if zone != z.Zone {
+			have := ""
+			if zone != "" {
+				have = state.ZoneSource{Zone: zone, Source: z.Source}.String()
+			}
+			out.add(v.name, z, have)
+		}
+	}
+	return out, nil
+}
+
+// readSources gives the addresses that are in a zone.
+func (v *view) readSources(ctx context.Context) ([]state.ZoneSource, error) {
+	var out []state.ZoneSource
+	for _, z := range v.want.Sources {
+		zone, err := v.conn.zones().Zone(ctx, z)
+		if err != nil && !errors.Is(err, firewalld.ErrAbsent) {
+			return out, err
+		}
+		if zone != "" {
+			out = append(out, state.ZoneSource{Zone: zone, Source: z.Source})
+		}
+	}
+	return out, nil
+}
+
+func (v *view) removeSources(ctx context.Context) error {
+	if len(v.want.Sources) == 0 || v.conn == nil {
+		return nil
+	}
+	return in(v.name, v.conn.zones().Remove(ctx, v.want.Sources))
+}
+
+// Touched tells whether somebody else has changed the node's nft ruleset since it was last asked.
+func (c *Conn) Touched(ctx context.Context) (bool, error) {
+	n, err := c.tables()
+	if err != nil {
+		return false, err
+	}
+	return n.Touched(ctx)
+}
+
+// answerDropped looks for a chain that drops what is forwarded; that of the iptables programs comes first, since who knows
+// of it can do something about it.
+func (c *Conn) answerDropped(ctx context.Context, family string) (state.Answer, error) {
+	n, err := c.tables()
+	if err != nil {
+		return state.Answer{}, err
+	}
+	drops, err := n.Drops(ctx)
+	if err != nil {
+		return state.Answer{}, err
+	}
+	own := map[string]string{"4": "ip", "6": "ip6"}[family]
+	var out state.Answer
+	for _, d := range drops {
+		iptables := d.Family == own && d.Table == "filter" && d.Chain == "FORWARD"
+		if iptables || !out.Found && (d.Family == own || d.Family == "inet") {
+			out = state.Answer{Found: true, Value: d.String()}
+		}
+		if iptables {
+			break
+		}
+	}
+	return out, nil
+}
+
+func (c *Conn) answerFirewalld(ctx context.Context) (state.Answer, error) {
+	running, err := c.zones().Running(ctx)
+	return state.Answer{Found: running}, err
+}

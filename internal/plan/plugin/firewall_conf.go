@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// The backends and policies of a firewall.
+const (
+	backendNFTables  = "nftables"
+	backendIPTables  = "iptables"
+	backendFirewalld = "firewalld"
+
+	policyOpen       = "open"
+	policySameBridge = "same-bridge"
+	policyIsolated   = "isolated"
+)
+
+type firewallConf struct {
+	Backend                string `json:"backend"`
+	IptablesAdminChainName string `json:"iptablesAdminChainName"`
+	FirewalldZone          string `json:"firewalldZone"`
+	IngressPolicy          string `json:"ingressPolicy"`
+}
+
+// readFirewall reads and checks a configuration. An empty backend is left empty: it depends on the node.
+func readFirewall(conf model.PluginConf) (firewallConf, error) {
+	var c firewallConf
+	if err := decode(conf, &c); err != nil {
+		return c, err
+	}
+	for _, o := range []struct {
+		key     string
+		value   *string
+		unset   string
+		allowed []string
+	}{
+		{"backend", &c.Backend, "", []string{"", backendNFTables, backendIPTables, backendFirewalld}},
+		{"ingressPolicy", &c.IngressPolicy, policyOpen, []string{policyOpen, policySameBridge, policyIsolated}},
+	} {
+		if *o.value == "" {
+			*o.value = o.unset
+		}
+		if !slices.Contains(o.allowed, *o.value) {
+			return c, model.Faultf(model.CodeInvalidConf, "choose one of "+strings.Join(slices.DeleteFunc(o.allowed, empty), ", "),
+				"plugin firewall: %s %q is unknown", o.key, *o.value)
+		}
+	}
+	if c.IptablesAdminChainName == "" {
+		c.IptablesAdminChainName = "CNI-ADMIN"
+	}
+	if c.FirewalldZone == "" {
+		c.FirewalldZone = "trusted"
+	}
+	return c, c.checkNames()
+}
+
+func empty(s string) bool { return s == "" }
+
+// checkNames refuses what iptables and firewalld do not take.
+func (c firewallConf) checkNames() error {
+	const mostChain, mostZone = 28, 17
+	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }
+	if n := c.IptablesAdminChainName; len(n) > mostChain || strings.ContainsFunc(n, odd) || strings.ContainsAny(n[:1], "-!") {
+		return model.Faultf(model.CodeInvalidConf, "at most 28 characters, no white space, no - or ! at the beginning",
+			"plugin firewall: iptablesAdminChainName %q cannot be a chain's name", n)
+	}
+	if slices.Contains([]string{"CNI-FORWARD", stage1, stage2, "FORWARD", "INPUT", "OUTPUT"}, c.IptablesAdminChainName) {
+		return model.Faultf(model.CodeInvalidConf, "choose another name for the chain of your own rules",
+			"plugin firewall: iptablesAdminChainName %q is another chain's name", c.IptablesAdminChainName)
+	}
+	if z := c.FirewalldZone; len(z) > mostZone || strings.ContainsFunc(z, odd) {
+		return model.Faultf(model.CodeInvalidConf, "at most 17 characters, no white space",
+			"plugin firewall: firewalldZone %q cannot be a zone's name", z)
+	}
+	return nil
+}
+
+// backend is the wanted one. Where none is named: firewalld where it runs, as the reference plugin has it; iptables where
+// its FORWARD chain drops what it does not accept, since no other table's accept counts against that; else nftables.
+func (c firewallConf) backend(answers state.Answers, addrs []netip.Addr) string {
+	if c.Backend != "" {
+		return c.Backend
+	}
+	if answers[firewalld()].Found {
+		return backendFirewalld
+	}
+	for _, f := range []struct {
+		family, chain string
+		of            func(netip.Addr) bool
+	}{{"4", "ip filter FORWARD", netip.Addr.Is4}, {"6", "ip6 filter FORWARD", netip.Addr.Is6}} {
+		if slices.ContainsFunc(addrs, f.of) && answers[dropped(f.family)].Value == f.chain {
+			return backendIPTables
+		}
+	}
+	return backendNFTables
+}
+
+// Ready tells whether firewalld runs where it is asked for.
+func (Firewall) Ready(in Input) error {
+	c, err := readFirewall(in.Conf)
+	if err != nil || c.Backend != backendFirewalld || in.Answers[firewalld()].Found {
+		return err
+	}
+	return model.Faultf(model.CodeNotAvailable, "start firewalld, or leave backend out",
+		"plugin firewall: backend %q: firewalld is not on the system's D-Bus", c.Backend)
+}
+
+// ReadyQueries asks for firewalld where it is asked for.
+func (Firewall) ReadyQueries(conf model.PluginConf) []state.Query {
+	if c, err := readFirewall(conf); err != nil || c.Backend != backendFirewalld {
+		return nil
+	}
+	return []state.Query{firewalld()}
+}
+
+// Doubts finds settings that have no effect.
+func (Firewall) Doubts(raw json.RawMessage) []model.Doubt {
+	var set firewallConf
+	conf := model.PluginConf{Type: "firewall", Raw: raw}
+	if _, err := readFirewall(conf); err != nil || decode(conf, &set) != nil {
+		return nil // Validate says it
+	}
+	var out []model.Doubt
+	if set.IptablesAdminChainName != "" && set.Backend != "" && set.Backend != backendIPTables {
+		out = append(out, model.Doubt{
+			Field: "iptablesAdminChainName", Msg: "iptablesAdminChainName has no effect with backend " + set.Backend, Hint: "remove it",
+		})
+	}
+	if set.FirewalldZone != "" && set.Backend != "" && set.Backend != backendFirewalld {
+		out = append(out, model.Doubt{
+			Field: "firewalldZone", Msg: "firewalldZone has no effect with backend " + set.Backend, Hint: "remove it",
+		})
+	}
+	return out
+}

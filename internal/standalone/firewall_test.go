@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package standalone_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// guarded is a container behind a firewall.
+type guarded struct {
+	name, bridge, policy string
+	ns                   *netns.NS
+	v4, v6               string
+	prev, bridgeConf     string
+	conf                 string
+}
+
+// guard attaches a container to a bridge and puts the firewall before it. plugin runs a plugin: weft's or another.
+func guard(t *testing.T, h *host, plugin func(name, verb, conf string, g *guarded) string, g *guarded, n int, options string) {
+	t.Helper()
+	g.ns = nettest.NS(t, g.name)
+	g.v4, g.v6 = fmt.Sprintf("10.%d.0.%d", 100+g.bridge[len(g.bridge)-1], n+2), fmt.Sprintf("fd00:%d::%d", 100+g.bridge[len(g.bridge)-1], n+2)
+	gw4, gw6 := g.v4[:strings.LastIndex(g.v4, ".")]+".1", g.v6[:strings.LastIndex(g.v6, "::")]+"::1"
+	g.bridgeConf = fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net-%s","type":"bridge","bridge":%q,"isDefaultGateway":true,"ipam":{"type":"static",
+		"addresses":[{"address":"%s/24","gateway":%q},{"address":"%s/64","gateway":%q}]}}`, g.bridge, g.bridge, g.v4, gw4, g.v6, gw6)
+	g.prev = h.must("bridge", "ADD", g.bridgeConf, g.ns, "CNI_CONTAINERID="+g.name).stdout
+	policy := ""
+	if g.policy != "" {
+		policy = fmt.Sprintf(`,"ingressPolicy":%q`, g.policy)
+	}
+	g.conf = with(g.prev, fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net-%s","type":"firewall"%s%s}`, g.bridge, options, policy))
+	sameJSON(t, g.prev, plugin("firewall", "ADD", g.conf, g))
+}
+
+// world is pods on three bridges with a policy each, two of each kind, and a bridge without a policy.
+func world() []*guarded {
+	return []*guarded{
+		{name: "same-a", bridge: "fwbr1", policy: "same-bridge"}, {name: "same-b", bridge: "fwbr1", policy: "same-bridge"},
+		{name: "isolated-a", bridge: "fwbr2", policy: "isolated"}, {name: "isolated-b", bridge: "fwbr2", policy: "isolated"},
+		{name: "open-a", bridge: "fwbr3", policy: "open"}, {name: "open-b", bridge: "fwbr3"},
+	}
+}
+
+// allowed is the matrix of the reference plugin: what leaves a bridge with a policy does not reach another such bridge;
+// isolated containers do not reach each other.
+func allowed(from, to *guarded) bool {
+	if from.bridge == to.bridge {
+		return to.policy != "isolated"
+	}
+	policy := func(g *guarded) bool { return g.policy == "same-bridge" || g.policy == "isolated" }
+	return !policy(from) || !policy(to)
+}
+
+func checkMatrix(t *testing.T, pods []*guarded, allowed func(from, to *guarded) bool) {
+	t.Helper()
+	type probe struct{ what, failure string }
+	results := make(chan probe)
+	n := 0
+	for _, from := range pods {
+		for _, to := range pods {
+			if from == to {
+				continue
+			}
+			for _, addr := range []string{to.v4, to.v6} {
+				n++
+				go func() {
+					_, err := nettest.Try(from.ns, "ping", "-c1", "-W1", addr)
+					p := probe{what: fmt.Sprintf("%s → %s (%s)", from.name, to.name, addr)}
+					if want := allowed(from, to); want != (err == nil) {
+						p.failure = fmt.Sprintf("passes: %t, want %t", err == nil, want)
+					}
+					results <- p
+				}()
+			}
+		}
+	}
+	for range n {
+		if p := <-results; p.failure != "" {
+			t.Errorf("%s: %s", p.what, p.failure)
+		}
+	}
+}
+
+// checkNode looks that every pod reaches the node and the node every pod, whatever its policy.
+func checkNode(t *testing.T, pods []*guarded) {
+	t.Helper()
+	for _, g := range pods {
+		nettest.Run(t, g.ns, "ping", "-c1", "-W2", g.v4[:strings.LastIndex(g.v4, ".")]+".1")
+		nettest.Run(t, nil, "ping", "-c1", "-W2", g.v6)
+	}
+}
+
+func sweepBridges(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		for _, b := range []string{"fwbr1", "fwbr2", "fwbr3"} {
+			_, _ = nettest.Try(nil, "ip", "link", "del", b)
+		}
+	})
+}
+
+// TestFirewallMatrix attaches pods of every policy and sends packets between all of them, with weft's own tables: where
+// what a bridge passes is shown to the chains of IP, and where it is not.
+func TestFirewallMatrix(t *testing.T) {
+	const seen = "/proc/sys/net/bridge/bridge-nf-call-ip"
+	before, err := os.ReadFile(seen + "tables")
+	if err != nil {
+		t.Run("bridges not seen", matrix)
+		return
+	}
+	for _, value := range []string{"0", "1"} {
+		for _, family := range []string{"", "6"} {
+			if err := os.WriteFile(seen+family+"tables", []byte(value), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.WriteFile(seen+family+"tables", before, 0o600) })
+		}
+		t.Run("bridges seen "+value, matrix)
+	}
+}
+
+func matrix(t *testing.T) {
+	h := newHost(t)
+	sweepBridges(t)
+	pods := world()
+	weft := func(name, verb, conf string, g *guarded) string {
+		return h.must(name, verb, conf, g.ns, "CNI_CONTAINERID="+g.name).stdout
+	}
+	for i, g := range pods {
+		guard(t, h, weft, g, i, `,"backend":"nftables"`)
+	}
+	checkNode(t, pods)
+	checkMatrix(t, pods, allowed)
+	for _, g := range pods {
+		weft("firewall", "CHECK", g.conf, g)
+	}
+	nettest.Run(t, nil, "nft", "delete", "element", "inet", "weft_firewall", "pods4", "{", pods[0].v4, "}")
+	if a := h.call("firewall", "CHECK", pods[0].conf, pods[0].ns, "CNI_CONTAINERID="+pods[0].name); a.code() != 102 || !strings.Contains(a.stdout, pods[0].v4) {
+		t.Errorf("CHECK without its element: %s", a.stdout)
+	}
+	for i, g := range pods {
+		weft("firewall", "DEL", g.conf, g)
+		weft("firewall", "DEL", g.conf, g)
+		if out := nettest.Run(t, nil, "nft", "list", "ruleset"); strings.Contains(out, g.v4+" ") || strings.Contains(out, g.v6+" ") {
+			t.Errorf("after DEL of %s: %s", g.name, out)
+		}
+		if i == 0 { // what was the first one's alone is gone, what it shared is not
+			checkMatrix(t, pods[1:], allowed)
+		}
+	}
+	if out := strings.TrimSpace(nettest.Run(t, nil, "nft", "list", "ruleset")); out != "" {
+		t.Errorf("left: %s", out)
+	}
+	for _, g := range pods {
+		h.must("bridge", "DEL", g.bridgeConf, g.ns, "CNI_CONTAINERID="+g.name)
+	}
+}
+
+// TestFirewallMatrixOfTheReference shows that the matrix is the reference plugin's.
+func TestFirewallMatrixOfTheReference(t *testing.T) {
+	bin := os.Getenv("WEFT_PEER_BIN_DIR")
+	if bin == "" {
+		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: the matrix is not compared with the reference firewall's")
+	}
+	h := newHost(t)
+	sweepBridges(t)
+	t.Cleanup(func() { _, _ = nettest.Try(nil, "nft", "flush", "ruleset") })
+	pods := world()
+	for i, g := range pods {
+		guard(t, h, func(name, verb, conf string, g *guarded) string {
+			return h.peerOf(bin, name, verb, conf, g.ns, g.name)
+		}, g, i, "")
+	}
+	_, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables")
+	checkMatrix(t, pods, func(from, to *guarded) bool {
+		if from.bridge == to.bridge && err != nil {
+			return true // without br_netfilter the reference plugin does not see what a bridge passes
+		}
+		return allowed(from, to)
+	})
+	for _, g := range pods {
+		h.must("bridge", "DEL", g.bridgeConf, g.ns, "CNI_CONTAINERID="+g.name)
+	}
+}
