@@ -141,6 +141,8 @@ func (w *wire) pod() *netns.NS {
 	_, _ = nettest.Try(nil, "ip", "link", "del", host) // of the test before, whose namespace is on its way out
 	nettest.Run(w.t, nil, "ip", "link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", ns.Path())
 	nettest.Run(w.t, nil, "ip", "link", "set", host, "master", "dbr0", "up")
+	// Nobody else is there who could have the link-local address; asking takes seconds.
+	_, _ = nettest.Try(ns, "sh", "-c", "echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_dad")
 	return ns
 }
 
