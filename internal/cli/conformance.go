@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/conformance"
+)
+
+type conformanceFlags struct {
+	cfg      conformance.Config
+	output   string
+	markdown []string
+	runtime  bool
+}
+
+func newConformanceCmd(env Env) *cobra.Command {
+	var f conformanceFlags
+	cmd := &cobra.Command{
+		Use:   "conformance --bin-dir DIR",
+		Short: "Judge CNI plugins of any vendor by the words of the specification",
+		Long: "Executes the plugins of a directory as a runtime would, in throw-away namespaces with their own /run and /var/lib,\n" +
+			"and looks at the kernel with readers of its own. Prints a row for each item of the checklist and each plugin: pass,\n" +
+			"fail with what was seen, not supported by this kernel, or not applicable with the reason. Items of the runtime's\n" +
+			"side are judged on weft's own caller (weft cni), with recording plugins. Exits with 1 when a row failed.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("%q: conformance has flags, no arguments", args[0])}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(f.markdown) > 0 && env.Getenv(conformance.Inside) == "" {
+				return f.table(cmd.Context(), env)
+			}
+			if err := f.check(); err != nil {
+				return usageError{err}
+			}
+			if env.Getenv(conformance.Inside) != "" {
+				return f.inside(cmd.Context(), env)
+			}
+			return f.outside(cmd.Context(), env)
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.cfg.BinDir, "bin-dir", "", "the plugins (often /opt/cni/bin or /usr/lib/cni)")
+	fl.StringSliceVar(&f.cfg.Only, "only", nil, "only these plugins, separated by commas")
+	fl.IntSliceVar(&f.cfg.Items, "item", nil, "only these items of the checklist, by number")
+	fl.DurationVar(&f.cfg.Timeout, "timeout", 20*time.Second, "how long one call of a plugin may take")
+	fl.BoolVar(&f.runtime, "runtime", true, "also judge weft's own caller on the runtime's items")
+	fl.StringArrayVar(&f.markdown, "markdown", nil, "NAME=DIR, once for each vendor: print one table of all of them, in Markdown")
+	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+// check refuses a command line that cannot be meant.
+func (f *conformanceFlags) check() error {
+	if f.cfg.BinDir == "" {
+		return errors.New("--bin-dir is missing: name the directory of the plugins, often /opt/cni/bin")
+	}
+	if f.output != "text" && f.output != "json" {
+		return fmt.Errorf("output %q is neither text nor json", f.output)
+	}
+	if f.cfg.Timeout < time.Second || f.cfg.Timeout > 10*time.Minute {
+		return fmt.Errorf("--timeout %v: from 1s to 10m", f.cfg.Timeout)
+	}
+	for _, n := range f.cfg.Items {
+		if n < 1 || n > len(conformance.Items()) {
+			return fmt.Errorf("--item %d: the checklist has the items 1 to %d", n, len(conformance.Items()))
+		}
+	}
+	present, err := conformance.Present(f.cfg.BinDir)
+	if err != nil {
+		return err
+	}
+	known := conformance.Types()
+	for _, typ := range f.cfg.Only {
+		if !slices.Contains(known, typ) {
+			return fmt.Errorf("--only %q: the plugins that can be judged are %s", typ, strings.Join(known, ", "))
+		}
+		if !slices.Contains(present, typ) {
+			return fmt.Errorf("--only %q: %s has no such program", typ, f.cfg.BinDir)
+		}
+	}
+	if len(present) == 0 {
+		return fmt.Errorf("--bin-dir %s has none of the plugins that can be judged: %s", f.cfg.BinDir, strings.Join(known, ", "))
+	}
+	return nil
+}
+
+// args are the flags for the program inside the namespaces.
+func (f *conformanceFlags) args(dir string) ([]string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"conformance", "--bin-dir", dir, "--timeout", f.cfg.Timeout.String(), fmt.Sprintf("--runtime=%v", f.runtime), "-o", f.output}
+	if len(f.cfg.Only) > 0 {
+		args = append(args, "--only", strings.Join(f.cfg.Only, ","))
+	}
+	for _, n := range f.cfg.Items {
+		args = append(args, "--item", fmt.Sprint(n))
+	}
+	return args, nil
+}
+
+// outside starts this program again, in namespaces of its own.
+func (f *conformanceFlags) outside(ctx context.Context, env Env) error {
+	args, err := f.args(f.cfg.BinDir)
+	if err != nil {
+		return err
+	}
+	cmd := conformance.Command(ctx, env.Self, args...)
+	cmd.Stdout, cmd.Stderr = env.Stdout, env.Stderr
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() > 0 {
+		return exitError{exit.ExitCode()}
+	}
+	if err != nil {
+		return fmt.Errorf("namespaces for the plugins: %w", err)
+	}
+	return nil
+}
+
+// inside judges.
+func (f *conformanceFlags) inside(ctx context.Context, env Env) error {
+	if f.runtime {
+		f.cfg.Weft = env.Self
+	}
+	weft, err := conformance.Enter(f.cfg)
+	if err != nil {
+		return err
+	}
+	f.cfg.Weft = weft
+	if f.output == "text" {
+		f.cfg.Progress = func(judged string) { fmt.Fprintf(env.Stderr, "weft: judging %s\n", judged) }
+	}
+	report, err := conformance.Run(ctx, f.cfg)
+	if err != nil {
+		return err
+	}
+	if f.output == "json" {
+		enc := json.NewEncoder(env.Stdout)
+		enc.SetIndent("", "  ")
+		err = enc.Encode(report)
+	} else {
+		err = report.Text(env.Stdout)
+	}
+	if err == nil && !report.OK() {
+		return exitError{1}
+	}
+	return err
+}
+
+// table judges each vendor and prints one table.
+func (f *conformanceFlags) table(ctx context.Context, env Env) error {
+	var columns []conformance.Column
+	for i, m := range f.markdown {
+		name, dir, ok := strings.Cut(m, "=")
+		if !ok || name == "" || dir == "" {
+			return usageError{fmt.Errorf("--markdown %q is no NAME=DIR", m)}
+		}
+		one := *f
+		one.cfg.BinDir, one.output = dir, "json"
+		one.runtime = f.runtime && i == 0 // it is weft's caller each time
+		if err := one.check(); err != nil {
+			return usageError{err}
+		}
+		var out bytes.Buffer
+		inner := env
+		inner.Stdout = &out
+		fmt.Fprintf(env.Stderr, "weft: judging %s\n", dir)
+		var exit exitError
+		if err := one.outside(ctx, inner); err != nil && (!errors.As(err, &exit) || exit.code != 1) {
+			return err
+		}
+		report := &conformance.Report{}
+		if err := json.Unmarshal(out.Bytes(), report); err != nil {
+			return fmt.Errorf("report of %s: %w", dir, err)
+		}
+		columns = append(columns, conformance.Column{Name: name, Report: report})
+	}
+	return conformance.Markdown(env.Stdout, columns)
+}

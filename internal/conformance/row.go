@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import "fmt"
+
+// Outcome is what a check has found.
+type Outcome string
+
+// The outcomes.
+const (
+	Pass        Outcome = "pass"
+	Fail        Outcome = "fail"
+	Unsupported Outcome = "unsupported" // this kernel, or this machine, cannot show it
+	NotApplied  Outcome = "n/a"
+)
+
+// Row is one item judged on one plugin.
+type Row struct {
+	Item
+	Judged  string  `json:"judged"` // the plugin's type, or which of weft's callers
+	Outcome Outcome `json:"outcome"`
+	Seen    string  `json:"seen,omitempty"` // what was seen, or the reason
+}
+
+// verdict is a row without its item.
+type verdict struct {
+	outcome Outcome
+	seen    string
+}
+
+func pass() verdict { return verdict{outcome: Pass} }
+
+func fail(format string, a ...any) verdict { return verdict{Fail, fmt.Sprintf(format, a...)} }
+
+func notApplied(format string, a ...any) verdict {
+	return verdict{NotApplied, fmt.Sprintf(format, a...)}
+}
+
+func unsupported(format string, a ...any) verdict {
+	return verdict{Unsupported, fmt.Sprintf(format, a...)}
+}
+
+// Report is what a run has found out about one directory.
+type Report struct {
+	BinDir  string            `json:"binDir"`
+	Kernel  string            `json:"kernel"`
+	Plugins []string          `json:"plugins"`
+	Speaks  map[string]string `json:"speaks"` // the highest version of the specification, by plugin
+	Totals  map[Outcome]int   `json:"totals"`
+	Rows    []Row             `json:"rows"`
+}
+
+// OK tells whether no row failed.
+func (r *Report) OK() bool { return r.Totals[Fail] == 0 }
+
+// count adds the rows up.
+func (r *Report) count() {
+	r.Totals = map[Outcome]int{Pass: 0, Fail: 0, Unsupported: 0, NotApplied: 0}
+	for _, row := range r.Rows {
+		r.Totals[row.Outcome]++
+	}
+}

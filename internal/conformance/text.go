@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// group are the rows of an item that have found the same.
+type group struct {
+	outcome Outcome
+	seen    string
+	judged  []string
+}
+
+// groups puts an item's rows together, in the order of the outcomes.
+func groups(rows []Row) []group {
+	var out []group
+	for _, o := range []Outcome{Fail, Pass, Unsupported, NotApplied} {
+	rows:
+		for _, r := range rows {
+			if r.Outcome != o {
+				continue
+			}
+			for i := range out {
+				if out[i].outcome == o && out[i].seen == r.Seen {
+					out[i].judged = append(out[i].judged, r.Judged)
+					continue rows
+				}
+			}
+			out = append(out, group{o, r.Seen, []string{r.Judged}})
+		}
+	}
+	return out
+}
+
+// byItem cuts rows, which are in the order of the items, into those of each item.
+func byItem(rows []Row) [][]Row {
+	var out [][]Row
+	for i, r := range rows {
+		if i == 0 || rows[i-1].Number != r.Number {
+			out = append(out, nil)
+		}
+		out[len(out)-1] = append(out[len(out)-1], r)
+	}
+	return out
+}
+
+// Text prints a report for people: a line for each item, and below it what is not a plain pass.
+func (r *Report) Text(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "plugins of %s, kernel %s\n", r.BinDir, r.Kernel)
+	for _, typ := range r.Plugins {
+		fmt.Fprintf(&b, "  %-12s speaks %s\n", typ, r.Speaks[typ])
+	}
+	fmt.Fprintf(&b, "\n%4s %s %-8s %-11s %s\n", "item", "s", "word", "outcome", "claim")
+	for _, rows := range byItem(r.Rows) {
+		item, found := rows[0].Item, groups(rows)
+		fmt.Fprintf(&b, "%4d %s %-8s %-11s %s\n", item.Number, item.Side, item.Word, found[0].outcome, item.Claim)
+		for _, g := range found {
+			if g.outcome == NotApplied && found[0].outcome != NotApplied {
+				continue
+			}
+			line := fmt.Sprintf("%-19s%-11s %s", "", g.outcome, strings.Join(g.judged, " "))
+			if g.seen != "" {
+				line += ": " + g.seen
+			}
+			fmt.Fprintln(&b, line)
+		}
+	}
+	fmt.Fprintf(&b, "\n%d pass, %d fail, %d not supported here, %d not applicable\n",
+		r.Totals[Pass], r.Totals[Fail], r.Totals[Unsupported], r.Totals[NotApplied])
+	_, err := io.WriteString(w, b.String())
+	return err
+}
