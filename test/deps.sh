@@ -21,6 +21,8 @@ test)
 	need strace strace
 	need sysctl procps
 	need iptables iptables # the reference portmap's
+	need firewalld firewalld
+	need dbus-daemon dbus-daemon
 	need dnsmasq dnsmasq-base # a real DHCP server
 	;;
 bench)
