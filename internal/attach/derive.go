@@ -30,7 +30,7 @@ func (a *Attacher) derive(ctx context.Context, job Job) error {
 		if a.late(typ) { // it may need the interface to give the addresses back
 			errs = append(errs, a.deriveIPAM(ctx, job, conf, typ))
 		}
-		errs = append(errs, a.backedUp(ctx, job, conf, p))
+		errs = append(errs, a.traces(ctx, job, conf, p))
 		if m, ok := p.(interfaceMaker); ok && m.MakesInterface() {
 			whole = true
 			errs = append(errs, a.takeInterface(ctx, job))

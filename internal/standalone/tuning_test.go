@@ -37,7 +37,9 @@ func looks(t *testing.T, ns *netns.NS) string {
 	return out
 }
 
-func withPrev(conf, prev string) string { return strings.Replace(conf, "{", `{"prevResult":`+prev+`,`, 1) }
+func withPrev(conf, prev string) string {
+	return strings.Replace(conf, "{", `{"prevResult":`+prev+`,`, 1)
+}
 
 func TestTuning(t *testing.T) {
 	h := newHost(t)

@@ -48,21 +48,32 @@ func (c tuning) backup(r model.Request, was state.Link) *File {
 	return &File{Path: c.backupPath(r), Text: string(text)}
 }
 
-// Backup is the path of the file that a tuned interface has.
-func (Tuning) Backup(in Input) (string, error) {
+// Trace asks for the file that a tuned interface has.
+func (Tuning) Trace(in Input) ([]state.Query, error) {
 	c, err := readTuning(in.Conf, in.Request)
-	return c.backupPath(in.Request), err
+	return []state.Query{{Space: state.Host, File: c.backupPath(in.Request)}}, err
 }
 
-// FromBackup reads what the file says the interface was. One that cannot be read says nothing, as for the reference plugin.
-func (Tuning) FromBackup(in Input, text []byte) (state.Fragment, bool) {
+// Traces reads what the file says the interface was. One that cannot be read says nothing, as for the reference plugin.
+func (Tuning) Traces(in Input) (Step, error) {
+	c, err := readTuning(in.Conf, in.Request)
+	if err != nil {
+		return Step{}, err
+	}
+	path := c.backupPath(in.Request)
+	answer := in.Answers[state.Query{Space: state.Host, File: path}]
+	if !answer.Found {
+		return Step{}, nil
+	}
+	step := Step{Backup: &File{Path: path}}
 	var b backed
-	if json.Unmarshal(text, &b) != nil {
-		return state.Fragment{}, false
+	if json.Unmarshal([]byte(answer.Value), &b) != nil {
+		return step, nil
 	}
 	was := state.Link{Name: in.Request.IfName, Promisc: b.Promisc, MTU: b.MTU, AllMulti: b.AllMulti, TxQLen: b.TxQLen}
 	if mac, err := state.ParseMAC(b.MAC); err == nil {
 		was.MAC = mac
 	}
-	return state.Fragment{Owner: Owner(in.Request.Key()), Pod: state.Space{Links: []state.Link{was}}}, true
+	step.Restore = state.Fragment{Owner: Owner(in.Request.Key()), Pod: state.Space{Links: []state.Link{was}}}
+	return step, nil
 }

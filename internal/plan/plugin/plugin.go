@@ -93,10 +93,19 @@ type Planner interface {
 	Plan(in Input) (Step, error)
 }
 
+// Tracer is a planner that finds what the reference plugin of its name left, for the DEL of an attachment that nothing is
+// recorded of.
+type Tracer interface {
+	// Trace says what must be known for that.
+	Trace(in Input) ([]state.Query, error)
+	// Traces is what was found: a fragment to be removed, what to give back then, a file to be taken away.
+	Traces(in Input) (Step, error)
+}
+
 // Builtin is the table of all planners by type, handed to whoever plans.
 func Builtin() map[string]Planner {
 	table := map[string]Planner{}
-	for _, p := range []Planner{Loopback{}, PTP{}, Bridge{}, Bandwidth{}, Firewall{}, Tuning{}} {
+	for _, p := range []Planner{Loopback{}, PTP{}, Bridge{}, Bandwidth{}, Firewall{}, SBR{}, Tuning{}} {
 		table[p.Type()] = p
 	}
 	return table
