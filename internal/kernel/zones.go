@@ -69,15 +69,6 @@ func (v *view) removeSources(ctx context.Context) error {
 	return in(v.name, v.conn.zones().Remove(ctx, v.want.Sources))
 }
 
-// Touched tells whether somebody else has changed the node's nft ruleset since it was last asked.
-func (c *Conn) Touched(ctx context.Context) (bool, error) {
-	n, err := c.tables()
-	if err != nil {
-		return false, err
-	}
-	return n.Touched(ctx)
-}
-
 // answerDropped looks for a chain that drops what is forwarded; that of the iptables programs comes first, since who knows
 // of it can do something about it.
 func (c *Conn) answerDropped(ctx context.Context, family string) (state.Answer, error) {

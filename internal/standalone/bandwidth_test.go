@@ -137,7 +137,9 @@ func sameJSON(t *testing.T, want, got string) {
 
 func hostEnd(t *testing.T, result string) string {
 	t.Helper()
-	var r struct{ Interfaces []struct{ Name, Sandbox string } }
+	var r struct {
+		Interfaces []struct{ Name, Sandbox string }
+	}
 	if err := json.Unmarshal([]byte(result), &r); err != nil {
 		t.Fatal(err)
 	}

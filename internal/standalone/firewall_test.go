@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -186,5 +188,65 @@ func TestFirewallMatrixOfTheReference(t *testing.T) {
 	})
 	for _, g := range pods {
 		h.must("bridge", "DEL", g.bridgeConf, g.ns, "CNI_CONTAINERID="+g.name)
+	}
+}
+
+// saved is the filter tables as iptables-save shows them, without counters, in the order of chains and rules.
+func saved(t *testing.T) string {
+	t.Helper()
+	var out []string
+	for _, program := range []string{"iptables-save", "ip6tables-save"} {
+		for line := range strings.Lines(nettest.Run(t, nil, program, "-t", "filter")) {
+			if strings.HasPrefix(line, "-A") {
+				out = append(out, program+" "+line)
+			} else if strings.HasPrefix(line, ":") {
+				out = append(out, program+" "+strings.Fields(line)[0]+"\n")
+			}
+		}
+	}
+	return strings.Join(out, "")
+}
+
+// TestFirewallRulesOfTheReference compares the iptables that weft makes with those of the reference plugin, line by line, and
+// lets each take down what the other made.
+func TestFirewallRulesOfTheReference(t *testing.T) {
+	bin := os.Getenv("WEFT_PEER_BIN_DIR")
+	if bin == "" {
+		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: rules are not compared with the reference firewall's")
+	}
+	for _, policy := range []string{"open", "same-bridge", "isolated"} {
+		t.Run(policy, func(t *testing.T) {
+			h := newHost(t)
+			sweepBridges(t)
+			t.Cleanup(func() { _, _ = nettest.Try(nil, "nft", "flush", "ruleset") })
+			weft := func(name, verb, conf string, g *guarded) string {
+				return h.must(name, verb, conf, g.ns, "CNI_CONTAINERID="+g.name).stdout
+			}
+			reference := func(name, verb, conf string, g *guarded) string {
+				return h.peerOf(bin, name, verb, conf, g.ns, g.name)
+			}
+			made := map[string]string{}
+			for name, plugin := range map[string]func(name, verb, conf string, g *guarded) string{"weft": weft, "reference": reference} {
+				nettest.Run(t, nil, "nft", "flush", "ruleset")
+				g := &guarded{name: name, bridge: "fwbr1", policy: policy}
+				guard(t, h, plugin, g, 0, `,"backend":"iptables","iptablesAdminChainName":"MINE"`)
+				made[name] = saved(t)
+				weft("firewall", "CHECK", g.conf, g)
+				reference("firewall", "CHECK", g.conf, g)
+				other := weft
+				if name == "weft" {
+					other = reference
+				}
+				other("firewall", "DEL", g.conf, g)
+				if left := saved(t); strings.Contains(left, g.v4) || strings.Contains(left, g.v6) {
+					t.Errorf("what %s made, after the other's DEL:\n%s", name, left)
+				}
+				weft("firewall", "DEL", g.conf, g)
+				h.must("bridge", "DEL", g.bridgeConf, g.ns, "CNI_CONTAINERID="+g.name)
+			}
+			if d := cmp.Diff(made["reference"], made["weft"]); d != "" || made["weft"] == "" {
+				t.Errorf("iptables-save (-reference +weft):\n%s", d)
+			}
+		})
 	}
 }

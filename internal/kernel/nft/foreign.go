@@ -16,16 +16,14 @@ type Drop struct {
 // String is the chain as nft names it.
 func (d Drop) String() string { return d.Family + " " + d.Table + " " + d.Chain }
 
-// Drops finds these chains. Nothing is read while nobody has touched the ruleset since they were last looked for.
+// Drops finds these chains. While nobody has touched the ruleset since they were last looked for, only its generation is
+// asked for.
 func (c *Conn) Drops(ctx context.Context) ([]Drop, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gen != 0 && c.drops != nil {
-		return c.drops, nil
-	}
 	err := settled(ctx, func() (stale bool, err error) {
 		gen, err := c.generation()
-		if err != nil {
+		if err != nil || gen == c.gen && c.drops != nil {
 			return false, err
 		}
 		if gen != c.gen {
@@ -57,21 +55,4 @@ func (c *Conn) readDrops() ([]Drop, error) {
 		}
 	})
 	return found, err
-}
-
-// Touched tells whether somebody else has changed the ruleset since it was last asked, or since this connection last
-// changed it, and gives up what was known then.
-func (c *Conn) Touched(ctx context.Context) (bool, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return false, err
-	}
-	gen, err := c.generation()
-	if err != nil || gen == c.gen {
-		return false, err
-	}
-	c.forget()
-	c.gen = gen
-	return true, nil
 }

@@ -45,7 +45,8 @@ func (p protection) filter(v6 bool) state.IPTables {
 	t.Chains = []state.IPChain{{Name: p.conf.IptablesAdminChainName, Shared: true}, private}
 	if p.bridge != "" {
 		t.Chains = append(t.Chains, p.stages()...)
-		forward.Rules = append(forward.Rules, state.IPRule{Text: anyPolicy() + " -j " + stage1, First: true, Shared: true})
+		keepApart := state.IPRule{Text: anyPolicy() + " -j " + stage1, First: true, Shared: true}
+		forward.Rules = append([]state.IPRule{keepApart}, forward.Rules...) // before anything is accepted
 	}
 	t.Chains = append(t.Chains, forward)
 	return t
@@ -59,14 +60,14 @@ func (p protection) stages() []state.IPChain {
 		{Text: "-o " + p.bridge + " " + anyPolicy() + " -j DROP", First: true, Shared: true},
 		{Text: anyPolicy() + " -j RETURN", Shared: true},
 	}}
-	first := state.IPChain{Name: stage1, Shared: true, Rules: []state.IPRule{
-		{Text: fmt.Sprintf("-i %s ! -o %s %s -j %s", p.bridge, p.bridge, policy, stage2), First: true, Shared: true},
-	}}
+	first := state.IPChain{Name: stage1, Shared: true}
 	if p.conf.IngressPolicy == policyIsolated {
 		first.Rules = append(first.Rules,
 			state.IPRule{Text: fmt.Sprintf("-i %s -o %s %s -j DROP", p.bridge, p.bridge, policy), First: true, Shared: true})
 	}
-	first.Rules = append(first.Rules, state.IPRule{Text: anyPolicy() + " -j RETURN", Shared: true})
+	first.Rules = append(first.Rules,
+		state.IPRule{Text: fmt.Sprintf("-i %s ! -o %s %s -j %s", p.bridge, p.bridge, policy, stage2), First: true, Shared: true},
+		state.IPRule{Text: anyPolicy() + " -j RETURN", Shared: true})
 	return []state.IPChain{second, first}
 }
 
