@@ -71,7 +71,7 @@ func newNode(t *testing.T) *node {
 			t.Logf("log:\n%s", log[max(0, len(log)-6000):])
 		}
 	})
-	n.start("dnsmasq", "started", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--interface=dbr0", "--bind-interfaces",
+	n.start("dnsmasq", "started", "--no-daemon", "--conf-file=/dev/null", "--port=0", "--interface=dbr0", "--bind-interfaces",
 		"--no-ping", "--dhcp-leasefile="+n.leases, "--pid-file=", "--user=root", "--log-facility=-",
 		"--dhcp-range=10.9.0.50,10.9.0.99,255.255.255.0,2m", "--dhcp-range=fd00:9::50,fd00:9::99,64,2m",
 		"--dhcp-option=option:T1,3", "--dhcp-option=option:T2,60", "--dhcp-option=option:dns-server,10.9.0.53")

@@ -88,7 +88,7 @@ func newWire(t *testing.T) *wire {
 func (w *wire) serve(options ...string) {
 	w.t.Helper()
 	args := append([]string{
-		"--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--interface=dbr0", "--bind-interfaces", "--no-ping",
+		"--no-daemon", "--conf-file=/dev/null", "--port=0", "--interface=dbr0", "--bind-interfaces", "--no-ping",
 		"--dhcp-leasefile=" + w.leases, "--pid-file=", "--user=root", "--log-dhcp", "--log-facility=-",
 	}, options...)
 	before := strings.Count(w.log.String(), "started")
