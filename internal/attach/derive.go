@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/weft-net/weft/internal/leftover"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
@@ -39,8 +40,21 @@ func (a *Attacher) derive(ctx context.Context, job Job) error {
 			errs = append(errs, err, a.deriveIPAM(ctx, job, conf, typ))
 		}
 	}
-	mark := plugin.Mark(job.Request.Key())
+	key := job.Request.Key()
+	errs = append(errs, leftover.Take(ctx, a.cfg.Host, a.builtinTypes(job), leftover.Scope{Network: key.Network, Key: &key}))
+	mark := plugin.Mark(key)
 	return errors.Join(append(errs, a.takeMarked(ctx, whole, func(m string) bool { return sameMark(m, mark) }))...)
+}
+
+// builtinTypes are the types of the job's plugins that are built in: what a foreign one left is that one's to take.
+func (a *Attacher) builtinTypes(job Job) []string {
+	var types []string
+	for _, conf := range job.Network.Plugins {
+		if a.cfg.Planners[conf.Type] != nil {
+			types = append(types, conf.Type)
+		}
+	}
+	return types
 }
 
 func (a *Attacher) deriveIPAM(ctx context.Context, job Job, conf model.PluginConf, typ string) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/foreign"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/leftover"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
@@ -44,6 +45,7 @@ func (a *Attacher) GC(ctx context.Context, job Job, valid []model.AttachmentKey)
 	errs = append(errs, a.takeMarked(ctx, true, func(mark string) bool {
 		return strings.HasPrefix(mark, network) && !anyMark(mark, marks)
 	}))
+	errs = append(errs, leftover.Take(ctx, a.cfg.Host, a.builtinTypes(job), leftover.Scope{Network: job.Network.Name, Valid: valid}))
 	errs = append(errs, a.gcShared(ctx, job))
 	return errors.Join(errs...)
 }

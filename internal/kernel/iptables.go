@@ -4,33 +4,59 @@ package kernel
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
 
 	"github.com/weft-net/weft/internal/kernel/iptables"
+	"github.com/weft-net/weft/internal/kernel/nft"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// iptables speaks of the namespace's iptables; only values that name some ever get there.
-func (c *Conn) iptables() *iptables.Conn { return iptables.New(c.ns) }
+// IPTables speaks of the namespace's iptables; nothing is read or executed before it is asked to.
+func (c *Conn) IPTables() *iptables.Conn { return iptables.New(c.ns) }
+
+// Netfilter is the namespace's nft, for what others made.
+func (c *Conn) Netfilter() (*nft.Conn, error) { return c.tables() }
+
+// LegacyTables are the tables that the iptables programs of old have in the namespace: those that keep them in the kernel
+// without nft.
+func (c *Conn) LegacyTables(v6 bool) ([]string, error) {
+	path := "/proc/thread-self/net/ip_tables_names"
+	if v6 {
+		path = "/proc/thread-self/net/ip6_tables_names"
+	}
+	var text []byte
+	err := c.ns.Do(func() (err error) {
+		text, err = os.ReadFile(path)
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return strings.Fields(string(text)), err
+}
 
 func (v *view) applyIPTables(ctx context.Context) error {
 	if len(v.want.IPTables) == 0 {
 		return nil
 	}
-	return in(v.name, v.conn.iptables().Apply(ctx, v.want.IPTables))
+	return in(v.name, v.conn.IPTables().Apply(ctx, v.want.IPTables))
 }
 
 func (v *view) removeIPTables(ctx context.Context) error {
 	if len(v.want.IPTables) == 0 || v.conn == nil {
 		return nil
 	}
-	return in(v.name, v.conn.iptables().Remove(ctx, v.want.IPTables))
+	return in(v.name, v.conn.IPTables().Remove(ctx, v.want.IPTables))
 }
 
 func (v *view) diffIPTables(ctx context.Context) ([]state.Difference, error) {
 	if len(v.want.IPTables) == 0 {
 		return nil, nil
 	}
-	d, err := v.conn.iptables().Diff(ctx, v.want.IPTables)
+	d, err := v.conn.IPTables().Diff(ctx, v.want.IPTables)
 	for i := range d {
 		d[i].Space = v.name
 	}

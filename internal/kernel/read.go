@@ -64,7 +64,7 @@ func (c *Conn) Read(ctx context.Context, want state.Space) (state.Space, error) 
 		}
 	}
 	if len(want.IPTables) > 0 {
-		if out.IPTables, err = c.iptables().Read(ctx, want.IPTables); err != nil {
+		if out.IPTables, err = c.IPTables().Read(ctx, want.IPTables); err != nil {
 			return out, err
 		}
 	}

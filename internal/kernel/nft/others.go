@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// Place is a chain, whoever made it.
+type Place struct {
+	Family, Table, Chain string
+}
+
+// OtherRule is a rule that somebody else made, as far as it matters here: where it is, the comment that nft or
+// iptables-nft gave it, and the words that are understood of it.
+type OtherRule struct {
+	Place
+	Handle  uint64
+	Comment string
+	Text    string
+}
+
+// Places lists all chains of the namespace.
+func (c *Conn) Places(ctx context.Context) ([]Place, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []Place
+	err := settled(ctx, func() (bool, error) {
+		out = nil
+		return false, c.dump(c.question(unix.NFT_MSG_GETCHAIN, 0, "list chains"), func(family byte, body []byte) {
+			out = append(out, Place{
+				familyName(family), cstr(findAttr(body, unix.NFTA_CHAIN_TABLE)), cstr(findAttr(body, unix.NFTA_CHAIN_NAME)),
+			})
+		})
+	})
+	return out, err
+}
+
+// RulesOf lists the rules of a chain, none when there is no such chain.
+func (c *Conn) RulesOf(ctx context.Context, p Place) ([]OtherRule, error) {
+	family, err := familyNamed(p.Family)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []OtherRule
+	err = settled(ctx, func() (bool, error) {
+		out = nil
+		b := c.question(unix.NFT_MSG_GETRULE, family, "list rules of "+p.Chain)
+		b.str(unix.NFTA_RULE_TABLE, p.Table)
+		b.str(unix.NFTA_RULE_CHAIN, p.Chain)
+		err := c.dump(b, func(_ byte, body []byte) {
+			if cstr(findAttr(body, unix.NFTA_RULE_TABLE)) != p.Table || cstr(findAttr(body, unix.NFTA_RULE_CHAIN)) != p.Chain {
+				return
+			}
+			r := decodeRule(family, body)
+			out = append(out, OtherRule{Place: p, Handle: r.handle, Comment: r.comment, Text: r.text})
+		})
+		if errors.Is(err, unix.ENOENT) {
+			err = nil
+		}
+		return false, err
+	})
+	return out, err
+}
+
+// Take deletes rules and then chains, with all that is in them, as one transaction. What is gone already, or is still led to by
+// other rules, makes the kernel refuse all of it; the error wraps the kernel's number.
+func (c *Conn) Take(ctx context.Context, rules []OtherRule, chains []Place) error {
+	if err := ctx.Err(); err != nil || len(rules)+len(chains) == 0 {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.begin(0)
+	for _, r := range rules {
+		t, err := r.table()
+		if err != nil {
+			return err
+		}
+		b.dropRule(t, r.Chain, r.Handle)
+	}
+	for _, drop := range []func(*table, string){
+		func(t *table, name string) { b.dropRule(t, name, 0) }, // chains may lead to each other
+		func(t *table, name string) { b.dropChain(t, name) },
+	} {
+		for _, p := range chains {
+			t, err := p.table()
+			if err != nil {
+				return err
+			}
+			drop(t, p.Chain)
+		}
+	}
+	gen, refused, err := c.commit(b)
+	for _, r := range refused {
+		err = errors.Join(err, r)
+	}
+	c.followed(gen)
+	return err
+}
+
+func (p Place) table() (*table, error) {
+	family, err := familyNamed(p.Family)
+	return &table{family: family, name: p.Table}, err
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leftover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/kernel/nft"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Scope says whose things go.
+type Scope struct {
+	Network string
+	// Key, unless nil, is the one attachment that goes. Otherwise all of the network go that are not in Valid.
+	Key   *model.AttachmentKey
+	Valid []model.AttachmentKey
+}
+
+// Container tells whether what is a container's, nobody knows of which interface, goes.
+func (s Scope) Container(network, id string) bool {
+	if network != s.Network {
+		return false
+	}
+	if s.Key != nil {
+		return id == s.Key.ContainerID
+	}
+	return !slices.ContainsFunc(s.Valid, func(k model.AttachmentKey) bool { return k.ContainerID == id })
+}
+
+// finder finds what the plugins of some types leave.
+type finder struct {
+	what  string
+	types []string
+	take  func(ctx context.Context, n *node, s Scope) error
+}
+
+// finders are all that are known, in the order in which they work: what lets packets in goes first.
+func finders() []finder {
+	return []finder{
+		{"masquerade of iptables", []string{"bridge", "ptp"}, takeChains},
+		{"masquerade of nft", []string{"bridge", "ptp"}, takeMasquerade},
+		{"MAC spoof check", []string{"bridge"}, takeSpoofCheck},
+	}
+}
+
+// Take takes away what plugins of the given types left of the attachments in the scope. It goes on after an error.
+func Take(ctx context.Context, host *kernel.Conn, types []string, s Scope) error {
+	n := &node{host: host}
+	var errs []error
+	for _, f := range finders() {
+		if !slices.ContainsFunc(types, func(t string) bool { return slices.Contains(f.types, t) }) {
+			continue
+		}
+		if err := f.take(ctx, n, s); err != nil {
+			errs = append(errs, fmt.Errorf("%s left by another plugin: %w", f.what, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// node is the node's namespace with what was already asked of it.
+type node struct {
+	host   *kernel.Conn
+	listed bool
+	chains []nft.Place
+}
+
+// places are all nft chains of the node, those of the newer iptables included.
+func (n *node) places(ctx context.Context) ([]nft.Place, error) {
+	if n.listed {
+		return n.chains, nil
+	}
+	c, err := n.host.Netfilter()
+	if err != nil {
+		return nil, err
+	}
+	if n.chains, err = c.Places(ctx); err != nil {
+		return nil, err
+	}
+	n.listed = true
+	return n.chains, nil
+}
+
+// iptables tells for which families the iptables programs have to be asked about a table: where it has a chain of a
+// certain name, or is of the older iptables, of which nothing is known without asking.
+func (n *node) iptables(ctx context.Context, table string, chain func(name string) bool) (v6 []bool, err error) {
+	places, err := n.places(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range []struct {
+		family string
+		v6     bool
+	}{{"ip", false}, {"ip6", true}} {
+		newer := slices.ContainsFunc(places, func(p nft.Place) bool {
+			return p.Family == f.family && p.Table == table && chain(p.Chain)
+		})
+		older, err := n.host.LegacyTables(f.v6)
+		if err != nil {
+			return nil, err
+		}
+		if newer || slices.Contains(older, table) {
+			v6 = append(v6, f.v6)
+		}
+	}
+	return v6, nil
+}
