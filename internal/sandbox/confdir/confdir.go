@@ -179,7 +179,11 @@ func Parse(b []byte, dir string) (*Network, error) {
 		if err != nil {
 			return nil, err
 		}
-		return libcni.ConfListFromConf(single)
+		list, err := libcni.ConfListFromConf(single)
+		if err != nil {
+			return nil, err
+		}
+		return sound(list, false)
 	}
 	list, err := libcni.NetworkConfFromBytes(b)
 	if err != nil {
@@ -191,12 +195,25 @@ func Parse(b []byte, dir string) (*Network, error) {
 			return nil, err
 		}
 		list.Plugins = append(list.Plugins, more...)
-		if len(more) > 0 {
-			return inline(list)
-		}
+		return sound(list, len(more) > 0)
 	}
+	return sound(list, false)
+}
+
+// sound refuses plugin types that are no file names before any plugin is executed, and writes the list anew when its bytes
+// lack plugins of further files, or hold a prevResult: that is the runtime's to insert.
+func sound(list *Network, further bool) (*Network, error) {
 	if len(list.Plugins) == 0 {
 		return nil, errors.New("no plugins")
+	}
+	for i, p := range list.Plugins {
+		if err := cni.CheckType(p.Network.Type); err != nil {
+			return nil, model.Faultf(model.CodeInvalidConf, "", "plugins[%d].type %w", i, err)
+		}
+		further = further || len(p.Network.RawPrevResult) > 0
+	}
+	if further {
+		return inline(list)
 	}
 	return list, nil
 }
@@ -207,9 +224,14 @@ func inline(list *Network) (*Network, error) {
 	if err := json.Unmarshal(list.Bytes, &o); err != nil {
 		return nil, err
 	}
-	var plugins []json.RawMessage
+	var plugins []map[string]json.RawMessage
 	for _, p := range list.Plugins {
-		plugins = append(plugins, p.Bytes)
+		var conf map[string]json.RawMessage
+		if err := json.Unmarshal(p.Bytes, &conf); err != nil {
+			return nil, err
+		}
+		delete(conf, "prevResult")
+		plugins = append(plugins, conf)
 	}
 	o["plugins"], o["loadOnlyInlinedPlugins"] = plugins, true
 	b, err := json.Marshal(o)

@@ -195,3 +195,18 @@ func FuzzParse(f *testing.F) {
 	dir := f.TempDir()
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = Parse(b, dir) })
 }
+
+// What belongs to the runtime is not taken from a file, and a type is a name.
+func TestParseIsSound(t *testing.T) {
+	list, err := Parse([]byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"a","prevResult":{"cniVersion":"1.0.0","ips":[]},"x":1}]}`), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(list.Plugins[0].Bytes), `{"type":"a","x":1}`; got != want {
+		t.Errorf("plugin object %s, want %s", got, want)
+	}
+	_, err = Parse([]byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"a"},{"type":"../b"}]}`), t.TempDir())
+	if err == nil || !strings.Contains(err.Error(), "plugins[1].type") {
+		t.Errorf("a type with a path: %v", err)
+	}
+}

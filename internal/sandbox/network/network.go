@@ -16,7 +16,6 @@ import (
 	"slices"
 
 	"github.com/containernetworking/cni/libcni"
-	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
@@ -77,8 +76,7 @@ func New(cfg Config) *Plumber {
 
 // NewLib is libcni with a cache directory.
 func NewLib(binDirs []string, cacheDir string, stderr io.Writer) *libcni.CNIConfig {
-	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: stderr}, PluginDecoder: version.PluginDecoder{}}
-	return libcni.NewCNIConfigWithCacheDir(binDirs, cacheDir, exec)
+	return libcni.NewCNIConfigWithCacheDir(binDirs, cacheDir, newExecutor(stderr))
 }
 
 // Validator asks lists whether they can be executed.
