@@ -168,6 +168,7 @@ func (a *agent) run(ctx context.Context) error {
 		defer context.AfterFunc(behind, cancel)() // another part failed
 		return errors.Join(a.server.Run(serving), a.drain())
 	})
+	parts.Go(func() error { return ended(behind, a.mend(behind)) })
 	if a.store != nil {
 		parts.Go(func() error { return ended(behind, a.mesh(behind)) })
 	}

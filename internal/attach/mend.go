@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// How long Mend waits for a container that another call is about: first hardly, so that the others have their rules
+// back soon, then longer.
+const (
+	mendGlance = 5 * time.Millisecond
+	mendWait   = 5 * time.Second
+)
+
+// Mend brings back what others have taken away of the attachments' rules on the node: elements and tables of nft, rules
+// of the iptables programs, sources in firewalld's zones. Links, addresses and routes it leaves alone: who deletes a pod's
+// link means that pod, who flushes the rules means no pod at all. A second Mend writes nothing.
+func (a *Attacher) Mend(ctx context.Context) error {
+	records, err := a.cfg.Memory.List()
+	errs := []error{err}
+	var busy []model.AttachmentKey
+	for _, r := range records {
+		if r.Stage != Done || nodeRules(r).Empty() {
+			continue
+		}
+		switch err := a.mend(ctx, r.Key(), mendGlance); {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded):
+			busy = append(busy, r.Key())
+		default:
+			errs = append(errs, err)
+		}
+	}
+	for _, key := range busy {
+		errs = append(errs, a.mend(ctx, key, mendWait))
+	}
+	return errors.Join(errs...)
+}
+
+// mend looks after one attachment. It holds the container's lock: between a look at the record and the kernel nobody may
+// DEL the attachment.
+func (a *Attacher) mend(ctx context.Context, key model.AttachmentKey, patience time.Duration) error {
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	release, err := a.cfg.Locks.Container(wait, key.ContainerID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	leave, err := a.cfg.Locks.Together(wait)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	rec, found, err := a.cfg.Memory.Get(key)
+	if err != nil || !found || rec.Stage != Done {
+		return err
+	}
+	host := nodeRules(rec)
+	if host.Empty() {
+		return nil
+	}
+	return kernel.Spaces{Host: a.cfg.Host}.Apply(ctx, state.Fragment{Owner: "mend " + key.String(), Host: host})
+}
+
+// nodeRules are those of a record's fragment that stand in the node's namespace.
+func nodeRules(rec Record) state.Space {
+	host := rec.Fragment().Host
+	return state.Space{Tables: host.Tables, Sources: host.Sources, IPTables: host.IPTables}
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// TablesGone opens a socket in ns (nil: the process's own namespace) and puts a token into the channel, which holds one,
+// when tables, chains, rules or sets of nft are deleted, by whomever. The channel is closed after ctx ends.
+//
+// The kernel itself leaves out everything else, so that attaching and detaching pods, which adds and deletes elements, wakes
+// nobody. It looks at the first message of each packet of them: what begins with an element and goes on with a deleted rule is not heard.
+func TablesGone(ctx context.Context, ns *netns.NS) (<-chan struct{}, error) {
+	var fd int
+	err := ns.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch: netfilter socket: %w", err)
+	}
+	// The filter first: nothing is ever heard without it.
+	filter := deletions()
+	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)})
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("watch: nft group: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "nft watch")
+	stop := context.AfterFunc(ctx, func() { _ = f.Close() })
+	out := make(chan struct{}, 1)
+	go func() {
+		defer close(out)
+		defer func() {
+			stop()
+			_ = f.Close()
+		}()
+		buf := make([]byte, 64<<10)
+		for {
+			if _, err := f.Read(buf); err != nil && !errors.Is(err, unix.ENOBUFS) {
+				return // closed
+			}
+			select {
+			case out <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return out, nil
+}
+
+// deletions is a filter that lets messages about deleted tables, chains, rules and sets through. The low byte of the
+// message type says which it is.
+func deletions() []unix.SockFilter {
+	at := uint32(4) // of struct nlmsghdr
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		at = 5
+	}
+	types := []uint32{unix.NFT_MSG_DELTABLE, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_DELRULE, unix.NFT_MSG_DELSET}
+	program := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: at}}
+	for i, typ := range types {
+		program = append(program, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: typ, Jt: uint8(len(types) - i)})
+	}
+	return append(program,
+		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff})
+}
