@@ -79,6 +79,8 @@ func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.
 		return c.answerLinkOf(ctx, q.LinkOf)
 	case q.Dropped != "":
 		return c.answerDropped(ctx, q.Dropped)
+	case q.Chain != "":
+		return c.answerChain(ctx, q.Chain)
 	case q.Firewalld:
 		return c.answerFirewalld(ctx)
 	case q.Program != "":

@@ -5,8 +5,11 @@ package kernel
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/weft-net/weft/internal/kernel/firewalld"
+	"github.com/weft-net/weft/internal/kernel/nft"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -92,6 +95,28 @@ func (c *Conn) answerDropped(ctx context.Context, family string) (state.Answer, 
 		}
 	}
 	return out, nil
+}
+
+// answerChain looks for a chain of iptables. What the older programs have in the kernel is not known without asking them: any
+// chain may be there when its table is.
+func (c *Conn) answerChain(ctx context.Context, chain string) (state.Answer, error) {
+	n, err := c.tables()
+	if err != nil {
+		return state.Answer{}, err
+	}
+	places, err := n.Places(ctx)
+	if err != nil {
+		return state.Answer{}, err
+	}
+	var p nft.Place
+	if words := strings.Fields(chain); len(words) == 3 {
+		p = nft.Place{Family: words[0], Table: words[1], Chain: words[2]}
+	}
+	if slices.Contains(places, p) {
+		return state.Answer{Found: true}, nil
+	}
+	older, err := c.LegacyTables(p.Family == "ip6")
+	return state.Answer{Found: slices.Contains(older, p.Table)}, err
 }
 
 func (c *Conn) answerFirewalld(ctx context.Context) (state.Answer, error) {

@@ -22,6 +22,8 @@ type Query struct {
 	// Dropped asks whether a base chain of nft refuses what it does not accept of what is forwarded in the family "4" or "6", as
 	// Docker and firewalls have it: Answer.Value is "family table chain".
 	Dropped string `json:"dropped,omitempty"`
+	// Chain asks whether the node may have a chain of iptables, as nft names it: "ip filter CNI-FORWARD".
+	Chain string `json:"chain,omitempty"`
 	// Firewalld asks whether firewalld runs on the node.
 	Firewalld bool `json:"firewalld,omitempty"`
 	// LinkOf asks for the link that holds an address, with all its addresses.

@@ -88,9 +88,7 @@ func (Firewall) Plan(in Input) (Step, error) {
 	case backendIPTables:
 		host.IPTables = p.iptables()
 	case backendFirewalld:
-		for _, a := range p.addrs {
-			host.Sources = append(host.Sources, state.ZoneSource{Zone: c.FirewalldZone, Source: full(a)})
-		}
+		host.Sources = p.sources()
 		if c.IngressPolicy != policyOpen { // what weft's table drops, no zone lets through
 			host.Tables = p.tables()
 		}

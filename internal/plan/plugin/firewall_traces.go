@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import "github.com/weft-net/weft/internal/state"
+
+// forwardChain asks whether the reference plugin has been at work.
+func forwardChain(family string) state.Query {
+	return state.Query{Space: state.Host, Chain: family + " filter CNI-FORWARD"}
+}
+
+// Trace asks where the reference plugin may have left something of the container.
+func (Firewall) Trace(in Input) ([]state.Query, error) {
+	c, err := readFirewall(in.Conf)
+	if err != nil || in.Chain.Prev == nil {
+		return nil, err
+	}
+	var queries []state.Query
+	if c.Backend == "" || c.Backend == backendFirewalld {
+		queries = append(queries, firewalld())
+	}
+	if c.Backend != backendFirewalld {
+		queries = append(queries, forwardChain("ip"), forwardChain("ip6"))
+	}
+	return queries, nil
+}
+
+// Traces are the container's rules in the reference plugin's chain and its addresses in a zone. Nothing but the addresses
+// says whose they are; what ingress policies left stays, as it does with the reference plugin.
+func (Firewall) Traces(in Input) (Step, error) {
+	c, err := readFirewall(in.Conf)
+	if err != nil || in.Chain.Prev == nil {
+		return Step{}, err
+	}
+	p := protection{conf: c}
+	for _, ip := range in.Chain.Prev.IPs {
+		p.addrs = append(p.addrs, ip.Address.Addr())
+	}
+	step := Step{Fragment: state.Fragment{Owner: Owner(in.Request.Key())}}
+	host := &step.Fragment.Host
+	v4, v6 := p.families()
+	if v4 && in.Answers[forwardChain("ip")].Found {
+		host.IPTables = append(host.IPTables, p.filter(false))
+	}
+	if v6 && in.Answers[forwardChain("ip6")].Found {
+		host.IPTables = append(host.IPTables, p.filter(true))
+	}
+	if in.Answers[firewalld()].Found {
+		host.Sources = p.sources()
+	}
+	return step, nil
+}
+
+func (p protection) sources() []state.ZoneSource {
+	var out []state.ZoneSource
+	for _, a := range p.addrs {
+		out = append(out, state.ZoneSource{Zone: p.conf.FirewalldZone, Source: full(a)})
+	}
+	return out
+}
