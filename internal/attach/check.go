@@ -68,7 +68,11 @@ func (a *Attacher) Check(ctx context.Context, job Job) error {
 
 // checkRecord compares the kernel and the caller's result with the record.
 func (a *Attacher) checkRecord(ctx context.Context, rec Record, prev *model.Result, spaces kernel.Spaces) ([]string, error) {
-	found, err := spaces.Diff(ctx, a.expected(rec, prev))
+	want, err := a.expected(ctx, rec, prev, spaces)
+	if err != nil {
+		return nil, err
+	}
+	found, err := spaces.Diff(ctx, want)
 	if err != nil {
 		return nil, err
 	}
@@ -89,16 +93,17 @@ func (a *Attacher) checkRecord(ctx context.Context, rec Record, prev *model.Resu
 }
 
 // expected is the record's fragment, less what plugins behind the planned ones may have changed: where others follow, the
-// container's links have the MAC that the result says, any MTU, and any settings (tuning is such a plugin). What a plugin
-// says of a link that it does not make is what it is there for, and stays.
-func (a *Attacher) expected(rec Record, prev *model.Result) state.Fragment {
+// container's links have the MAC that the result says, any MTU, and any settings (tuning is such a plugin), and their
+// routes may be in another table (sbr, vrf). What a plugin says of a link that it does not make is what it is there for,
+// and stays.
+func (a *Attacher) expected(ctx context.Context, rec Record, prev *model.Result, spaces kernel.Spaces) (state.Fragment, error) {
 	f := rec.Fragment()
 	others := a.cfg.Reaper == nil
 	for _, act := range rec.Acts {
 		others = others || act.Kind == ActExec
 	}
 	if made := func(l state.Link) bool { return l.Kind != "" || l.From != nil }; !others || !slices.ContainsFunc(f.Pod.Links, made) {
-		return f
+		return f, nil
 	}
 	links := slices.Clone(f.Pod.Links)
 	for i := range links {
@@ -113,7 +118,31 @@ func (a *Attacher) expected(rec Record, prev *model.Result) state.Fragment {
 		}
 	}
 	f.Pod.Links, f.Pod.Sysctls = links, nil
-	return f
+	var err error
+	f.Pod.Routes, err = notMoved(ctx, f.Pod.Routes, spaces)
+	return f, err
+}
+
+// notMoved leaves out the routes of the main table that are in another one.
+func notMoved(ctx context.Context, routes []state.Route, spaces kernel.Spaces) ([]state.Route, error) {
+	var queries []state.Query
+	for _, r := range routes {
+		if q := (state.Query{Space: state.Pod, Routes: r.Link}); r.Table == 0 && r.Link != "" && !slices.Contains(queries, q) {
+			queries = append(queries, q)
+		}
+	}
+	answers, err := spaces.Observe(ctx, queries)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(routes), func(r state.Route) bool {
+		const main = 254 // RT_TABLE_MAIN
+		same := func(o state.Route) bool { return o.Dst == r.Dst && o.Gw == r.Gw }
+		elsewhere := func(o state.Route) bool { return same(o) && o.Table != main }
+		there := func(o state.Route) bool { return same(o) && o.Table == main }
+		have := answers[state.Query{Space: state.Pod, Routes: r.Link}].Routes
+		return r.Table == 0 && slices.ContainsFunc(have, elsewhere) && !slices.ContainsFunc(have, there)
+	}), nil
 }
 
 // checkResult compares the container with the caller's result, when nothing is recorded: an attachment that the reference

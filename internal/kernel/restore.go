@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/weft-net/weft/internal/kernel/sysctl"
@@ -32,10 +33,26 @@ func (s Spaces) Restore(ctx context.Context, f state.Fragment) error {
 			return ok && !dead(l)
 		})
 	}
-	if f.Host.Empty() && f.Pod.Empty() {
-		return nil
+	routes := map[state.SpaceName][]state.Route{state.Host: f.Host.Routes, state.Pod: f.Pod.Routes}
+	f.Host.Routes, f.Pod.Routes = nil, nil
+	var errs []error
+	if !f.Host.Empty() || !f.Pod.Empty() {
+		errs = append(errs, s.Apply(ctx, f))
 	}
-	return s.Apply(ctx, f)
+	// One by one: what stands in the place of one by now is no reason to keep the others back.
+	for _, gateways := range []bool{false, true} {
+		for name, list := range routes {
+			for _, r := range list {
+				if r.Gw.IsValid() != gateways {
+					continue
+				}
+				one := state.Fragment{Owner: f.Owner}
+				one.Space(name).Routes = []state.Route{r}
+				errs = append(errs, s.Apply(ctx, one))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // existing leaves of a space what is about links that are there, and what is about none.

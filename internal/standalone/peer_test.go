@@ -14,17 +14,18 @@ import (
 )
 
 // peer runs the reference plugin of that name.
-func (h *host) peer(bin, name, verb, conf string, ns *netns.NS) string {
+func (h *host) peer(bin, name, verb, conf string, ns *netns.NS, env ...string) string {
 	h.t.Helper()
-	return h.peerOf(bin, name, verb, conf, ns, "c1")
+	return h.peerOf(bin, name, verb, conf, ns, "c1", env...)
 }
 
 // peerOf is peer for another container.
-func (h *host) peerOf(bin, name, verb, conf string, ns *netns.NS, id string) string {
+func (h *host) peerOf(bin, name, verb, conf string, ns *netns.NS, id string, env ...string) string {
 	h.t.Helper()
 	cmd := exec.Command(filepath.Join(bin, name))
 	cmd.Stdin = strings.NewReader(strings.ReplaceAll(conf, "DATA", h.data))
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+id, "CNI_IFNAME=eth0", "CNI_NETNS="+ns.Path(), "CNI_PATH="+bin)
+	cmd.Env = append(cmd.Env, env...)
 	out, err := cmd.Output()
 	if err != nil {
 		h.t.Fatalf("reference %s %s: %v %s", name, verb, err, out)

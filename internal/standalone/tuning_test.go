@@ -190,7 +190,7 @@ func TestTuningExchanged(t *testing.T) {
 }
 
 // eachCut makes a call stop at its first, its second … step, as a kill would, and does then after each. It tells how often.
-func (h *host) eachCut(name, verb, conf string, ns *netns.NS, then func(step string)) int {
+func (h *host) eachCut(name, verb, conf string, ns *netns.NS, then func(step string), env ...string) int {
 	h.t.Helper()
 	for n := 1; ; n++ {
 		at, count := "", 0
@@ -203,7 +203,7 @@ func (h *host) eachCut(name, verb, conf string, ns *netns.NS, then func(step str
 			}
 			return nil
 		}
-		a := h.call(name, verb, conf, ns)
+		a := h.call(name, verb, conf, ns, env...)
 		h.step = nil
 		if at == "" {
 			if a.exit != 0 {

@@ -124,6 +124,8 @@ type Rule struct {
 	Table    uint32       `json:"table"`
 	IPv6     bool         `json:"ipv6,omitempty"`
 	Shared   bool         `json:"shared,omitempty"`
+	// Foreign lets Remove take the rule whoever made it; without, only weft's own.
+	Foreign bool `json:"foreign,omitempty"`
 }
 
 // String prints the rule as ip-rule does.

@@ -71,7 +71,9 @@ func ruleMessage(kind, flags uint16, verb string, r state.Rule) *rtnl.Message {
 	}
 	m.Uint32(fraPriority, r.Priority)
 	m.Uint32(fraTable, r.Table)
-	m.Uint8(fraProtocol, Protocol)
+	if !r.Foreign {
+		m.Uint8(fraProtocol, Protocol)
+	}
 	return m
 }
 
@@ -100,7 +102,7 @@ func NormalRule(r state.Rule) state.Rule {
 	if r.Mark != 0 {
 		r.Mask = mask(r)
 	}
-	r.Shared = false
+	r.Shared, r.Foreign = false, false
 	return r
 }
 

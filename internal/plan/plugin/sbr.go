@@ -295,6 +295,7 @@ func (SBR) Traces(in Input) (Step, error) {
 	for _, r := range in.Answers[tablesQuery()].Rules {
 		mine := func(a state.Addr) bool { return r.From.IsValid() && r.From == full(a.Prefix.Addr()) }
 		if (c.Table == nil || *c.Table == r.Table) && slices.ContainsFunc(addrs, mine) {
+			r.Foreign = true
 			step.Fragment.Pod.Rules = append(step.Fragment.Pod.Rules, r)
 		}
 	}
