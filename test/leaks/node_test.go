@@ -163,6 +163,9 @@ func (n *node) end(p *pod) {
 
 // tidy takes away what a failed test leaves.
 func (n *node) tidy() {
+	if n.agent != nil {
+		n.agent.stop() // or it would mend what is flushed here
+	}
 	left, _ := filepath.Glob(n.dir + "/ns/*")
 	for _, path := range left {
 		_ = netns.Remove(path)
