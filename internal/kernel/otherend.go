@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"context"
+	"slices"
 
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/state"
@@ -25,4 +26,36 @@ func (s Spaces) answerOtherEnd(ctx context.Context, q state.Query, links map[str
 		return state.Answer{}, err
 	}
 	return other.describe(ctx, end)
+}
+
+// Unfed lists the ifb links of chosen names to which no link of the namespace sends what arrives on it.
+func (c *Conn) Unfed(ctx context.Context, choose func(name string) bool) ([]string, error) {
+	links, err := c.links(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	fed, any := map[int]bool{}, false
+	for _, l := range links {
+		any = any || l.Kind == state.Ifb && choose(l.Name)
+	}
+	if !any {
+		return nil, nil
+	}
+	for _, l := range links {
+		q, err := c.queues(ctx, l.Index)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range q.filters {
+			fed[f.To] = true
+		}
+	}
+	var out []string
+	for _, l := range links {
+		if l.Kind == state.Ifb && choose(l.Name) && !fed[l.Index] {
+			out = append(out, l.Name)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
 }

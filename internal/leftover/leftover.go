@@ -45,6 +45,7 @@ func finders() []finder {
 		{"masquerade of iptables", []string{"bridge", "ptp"}, takeChains},
 		{"masquerade of nft", []string{"bridge", "ptp"}, takeMasquerade},
 		{"MAC spoof check", []string{"bridge"}, takeSpoofCheck},
+		{"bandwidth", []string{"bandwidth"}, takeIfb},
 	}
 }
 

@@ -88,10 +88,10 @@ func DecodeFilter(body []byte) (FoundFilter, bool) {
 			return
 		}
 		rtnl.Attrs(data, func(kind uint16, data []byte) {
-			if !f.Ours {
-				whole = true
-			} else if kind == u32Act { // the table that the kernel keeps it in is told first, and does nothing
-				whole, f.To = true, redirectOf(data)
+			// Of ours the table that the kernel keeps it in is told first, and does nothing.
+			whole = whole || !f.Ours || kind == u32Act
+			if kind == u32Act {
+				f.To = redirectOf(data)
 			}
 		})
 	})
