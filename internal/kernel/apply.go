@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/kernel/effect"
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
@@ -55,7 +54,7 @@ func (a *apply) run(ctx context.Context, effects []state.Effect) error {
 	if a.host.reborn || a.pod.reborn {
 		return fmt.Errorf("IPv6 came back with the MTU: %w", errRaced)
 	}
-	return a.effects(ctx, effects)
+	return a.spaces.effects(ctx, effects, state.OnApply)
 }
 
 // hostSettings reads what the links of old hold, then writes the node's part that a link which is down accepts.
@@ -70,7 +69,7 @@ func (a *apply) hostSettings(ctx context.Context) error {
 	batch = append(batch, a.host.upBatch(func(l state.Link) bool { return l.Peer == nil })...)
 	batch = append(batch, a.host.addrBatch()...)
 	if err := a.host.conn.rtnl.Send(ctx, batch); err != nil {
-		return in(state.Host, err)
+		return in(state.Host, a.host.vlanError(err))
 	}
 	return a.host.writeSysctls(aboutLink)
 }
@@ -151,7 +150,7 @@ func (v *view) settingsBatch() ([]*rtnl.Message, error) {
 		return nil, err
 	}
 	qdiscs, err := v.qdiscBatch()
-	return append(append(batch, settings...), qdiscs...), err
+	return append(append(append(batch, v.vlanBatch()...), settings...), qdiscs...), err
 }
 
 func (v *view) upBatch(which func(state.Link) bool) []*rtnl.Message {
@@ -213,17 +212,4 @@ func (v *view) lastBatch(ctx context.Context, batch []*rtnl.Message) error {
 		batch = append(batch, v.heard()...)
 	}
 	return in(v.name, v.place(ctx, v.conn.rtnl.Send(ctx, batch)))
-}
-
-func (a *apply) effects(ctx context.Context, effects []state.Effect) error {
-	for _, e := range effects {
-		c := a.spaces.conn(e.Space)
-		if c == nil {
-			continue
-		}
-		if err := effect.Do(ctx, c.ns, e); err != nil {
-			return fmt.Errorf("%s: %w", e, err)
-		}
-	}
-	return nil
 }

@@ -129,6 +129,10 @@ func (v *view) diffLink(out *list, want state.Link) {
 		out.add(v.name, want, v.named(have).String())
 		return
 	}
+	if says, differ := v.saysVlans(want, have); differ {
+		out.add(v.name, want, v.named(have).String()+" "+says)
+		return
+	}
 	if want.Kind != state.Veth || want.Peer == nil || v.others == nil || v.others(want.Peer.Space).conn == nil {
 		return
 	}

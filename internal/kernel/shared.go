@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -16,7 +18,8 @@ import (
 const enodev = unix.ENODEV
 
 // RemoveShared takes the shared links and tables that f names, as far as nothing uses them any more: a bridge that weft
-// made and that has no port, a table without elements. Addresses go with their link; shared sysctls stay.
+// made and that has no port but shared ones, which go with it, a shared port (a VLAN's gateway) whose VLAN no other port
+// has, a table without elements. Addresses go with their link; shared sysctls stay.
 func (s Spaces) RemoveShared(ctx context.Context, f state.Fragment) error {
 	v, err := look(ctx, state.Host, s.Host, f.Host)
 	if err != nil {
@@ -39,12 +42,54 @@ func (s Spaces) RemoveShared(ctx context.Context, f state.Fragment) error {
 			continue
 		}
 		delete(v.links, l.Name) // named twice, taken once
-		ports, err := v.conn.links(ctx, have.Index)
+		goes, err := v.unused(ctx, have)
 		if err != nil {
 			errs = append(errs, in(v.name, err))
-		} else if len(ports) == 0 {
-			unused = append(unused, have)
+		}
+		for _, f := range goes {
+			if !slices.ContainsFunc(unused, func(o link.Found) bool { return o.Index == f.Index }) {
+				unused = append(unused, f)
+			}
 		}
 	}
 	return errors.Join(append(errs, in(v.name, v.delete(ctx, unused)))...)
+}
+
+// unused is a shared link with what goes with it, nothing when it is used.
+func (v *view) unused(ctx context.Context, have link.Found) ([]link.Found, error) {
+	bridge, port := have, have
+	if have.Kind == state.Veth {
+		if have.MasterIndex == 0 && !have.PeerAway { // the end that has the addresses
+			var err error
+			if port, _, err = v.conn.linkByIndex(ctx, have.PeerIndex); err != nil {
+				return nil, err
+			}
+		}
+		if bridge = (link.Found{Index: port.MasterIndex}); bridge.Index == 0 {
+			return []link.Found{have}, nil
+		}
+	}
+	ports, err := v.conn.links(ctx, bridge.Index)
+	if err != nil {
+		return nil, err
+	}
+	var shared, others []link.Found
+	for _, p := range ports {
+		if strings.HasPrefix(p.Alias, SharedMark) {
+			shared = append(shared, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	if have.Kind != state.Veth {
+		if len(others) > 0 {
+			return nil, nil
+		}
+		return append(shared, have), nil
+	}
+	used, err := v.vlanUsed(ctx, port, others)
+	if used || err != nil {
+		return nil, err
+	}
+	return []link.Found{port}, nil
 }

@@ -34,6 +34,7 @@ type view struct {
 	rules  []link.FoundRule
 	queues map[string]queues
 	values map[string]sysctl.Value
+	vlans  map[string][]state.VlanRange
 	// others finds the view of the other namespace, where both are read.
 	others func(state.SpaceName) *view
 }
@@ -101,7 +102,7 @@ func (v *view) readAll(ctx context.Context) error {
 	if v.conn == nil {
 		return nil
 	}
-	for _, read := range []func(context.Context) error{v.readAddrs, v.readRoutes, v.readNeighs, v.readRules, v.readSysctls, v.readQdiscs} {
+	for _, read := range []func(context.Context) error{v.readAddrs, v.readRoutes, v.readNeighs, v.readRules, v.readSysctls, v.readQdiscs, v.readVlans} {
 		if err := read(ctx); err != nil {
 			return in(v.name, err)
 		}

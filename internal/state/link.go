@@ -45,6 +45,8 @@ type Link struct {
 	Bridge *BridgeAttrs `json:"bridge,omitempty"`
 	// Port holds the attributes of the link as a bridge's port.
 	Port *PortAttrs `json:"port,omitempty"`
+	// Vlans are the VLANs of the link as a bridge's port.
+	Vlans *PortVlans `json:"vlans,omitempty"`
 	// Shared marks a link with several owners: Remove leaves it.
 	Shared bool `json:"shared,omitempty"`
 }
@@ -116,6 +118,9 @@ func (l Link) String() string {
 		flag(&b, "bcast_flood", l.Port.BcastFlood)
 		flag(&b, "isolated", l.Port.Isolated)
 		flag(&b, "neigh_suppress", l.Port.NeighSupp)
+	}
+	if l.Vlans != nil {
+		word(&b, "vlans", l.Vlans.String())
 	}
 	word(&b, "alias", l.Alias)
 	return b.String()
