@@ -3,9 +3,12 @@
 package ipam
 
 import (
+	"encoding"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/netip"
+	"reflect"
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
@@ -28,9 +31,23 @@ func Decode(field string, raw json.RawMessage, v any) error {
 	var typ *json.UnmarshalTypeError
 	if errors.As(err, &typ) {
 		name := strings.Trim(field+"."+typ.Field, ".")
-		return model.Faultf(model.CodeDecode, "", "configuration: %s is %s, want %s", name, typ.Value, typ.Type)
+		return model.Faultf(model.CodeDecode, "", "configuration: %s is %s, want %s", name, typ.Value, kind(typ.Type))
 	}
 	return model.Faultf(model.CodeDecode, "", "configuration: %s: %w", field, err)
+}
+
+// kind is a type in the words of JSON.
+func kind(t reflect.Type) string {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return "string"
+	}
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return "object"
+	case reflect.Slice, reflect.Array:
+		return "list"
+	}
+	return t.String()
 }
 
 // Invalid is the error for a setting that cannot be used.
@@ -96,6 +113,10 @@ func (r *Routes) UnmarshalJSON(b []byte) error {
 		if text, ok := words.GW.(string); ok && route.GW.UnmarshalText([]byte(text)) != nil {
 			return Invalid("an address, for example 10.1.0.1", "ipam.routes[%d].gw %q is no address", i, text)
 		}
+		var typ *json.UnmarshalTypeError
+		if errors.As(err, &typ) && typ.Field != "" {
+			return model.Faultf(model.CodeDecode, "", "ipam.routes[%d].%s is %s, want %s", i, typ.Field, typ.Value, kind(typ.Type))
+		}
 		return model.Faultf(model.CodeDecode, "", "ipam.routes[%d]: %w", i, err)
 	}
 	return nil
@@ -113,6 +134,30 @@ func (r Routes) Check() error {
 		if route.GW.IsValid() && route.GW.Is4() != route.Dst.Addr().Is4() {
 			return Invalid("a route's gateway has the family of its destination",
 				"ipam.routes[%d]: dst %s and gw %s are of different families", i, route.Dst, route.GW)
+		}
+		if err := checkNumbers(i, route); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkNumbers(i int, r model.Route) error {
+	value := func(p *int) int {
+		if p == nil {
+			return 0
+		}
+		return *p
+	}
+	for _, n := range []struct {
+		key         string
+		value, most int
+	}{
+		{"mtu", r.MTU, math.MaxUint16}, {"advmss", r.AdvMSS, math.MaxUint16}, {"priority", r.Priority, math.MaxUint32},
+		{"table", value(r.Table), math.MaxUint32}, {"scope", value(r.Scope), math.MaxUint8},
+	} {
+		if n.value < 0 || n.value > n.most {
+			return Invalid("leave it out for the kernel's own", "ipam.routes[%d].%s %d is not between 0 and %d", i, n.key, n.value, n.most)
 		}
 	}
 	return nil

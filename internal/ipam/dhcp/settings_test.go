@@ -71,7 +71,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{`[`, nil, 6, "configuration: : unexpected end of JSON input"},
 		{`{}`, nil, 7, `configuration: ipam is missing (add "ipam": {"type": "dhcp"})`},
-		{`{"ipam":7}`, nil, 6, "configuration: ipam is number, want dhcp.section"},
+		{`{"ipam":7}`, nil, 6, "configuration: ipam is number, want object"},
 		{object(`,"daemonSocketPath":7`), nil, 6, "configuration: ipam.daemonSocketPath is number, want string"},
 		{object(`,"daemonSocketPath":"run/x"`), nil, 7, `ipam.daemonSocketPath "run/x" is not absolute (write the path from the root)`},
 		{object(`,"priority":"7"`), nil, 6, "configuration: ipam.priority is string, want int"},
@@ -80,7 +80,7 @@ func TestRefusals(t *testing.T) {
 		{object(`,"ipv4":"no"`), nil, 6, "configuration: ipam.ipv4 is string, want bool"},
 		{object(`,"ipv6":1`), nil, 6, "configuration: ipam.ipv6 is number, want bool"},
 		{object(`,"ipv4":false`), nil, 7, `ipam.ipv4 is false and ipam.ipv6 is not true: there is nothing to ask for (set "ipv6": true, or leave ipv4 out)`},
-		{object(`,"provide":{}`), nil, 6, "configuration: ipam.provide is object, want []struct"},
+		{object(`,"provide":{}`), nil, 6, "configuration: ipam.provide is object, want list"},
 		{object(`,"provide":[{"option":12}]`), nil, 6, "configuration: ipam.provide.option is number, want string"},
 		{object(`,"provide":[{"value":"x"}]`), nil, 7, `ipam.provide[0].option "" is no DHCP option (` + options + `)`},
 		{object(`,"provide":[{"option":"hostname","value":"x"}]`), nil, 7, `ipam.provide[0].option "hostname" is no DHCP option (` + options + `)`},
@@ -97,7 +97,7 @@ func TestRefusals(t *testing.T) {
 			object(`,"provide":[{"option":"12","fromArg":"A"}]`), [][2]string{{"A", long}}, 4,
 			`environment: CNI_ARGS A for ipam.provide[0].option "12" has 256 bytes (an option holds 255 bytes)`,
 		},
-		{object(`,"request":"routers"`), nil, 6, "configuration: ipam.request is string, want []struct"},
+		{object(`,"request":"routers"`), nil, 6, "configuration: ipam.request is string, want list"},
 		{object(`,"request":[{"option":"router"}]`), nil, 7, `ipam.request[0].option "router" is no DHCP option (` + options + `)`},
 		{object(`,"request":[{"skipDefault":"yes"}]`), nil, 6, "configuration: ipam.request.skipDefault is string, want bool"},
 	} {
@@ -108,9 +108,6 @@ func TestRefusals(t *testing.T) {
 			continue
 		}
 		got := f.Error()
-		if i := strings.Index(got, "want []struct"); i >= 0 { // the rest is Go's
-			got = got[:i+len("want []struct")]
-		}
 		if got != tc.want {
 			t.Errorf("%.90s:\n got  %s\n want %s", tc.conf, got, tc.want)
 		}

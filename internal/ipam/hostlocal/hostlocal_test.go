@@ -196,7 +196,7 @@ func TestBadConfigurations(t *testing.T) {
 		{`{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.1","rangeEnd":"10.1.0.1"}`, "10.1.0.1"},
 		{`{"subnet":"10.1.0.0/24","routes":[{"dst":"10.2.0.0/16"},{"dst":"far"}]}`, `ipam.routes[1].dst "far"`},
 		{`{"subnet":"10.1.0.0/24","routes":[{"dst":"10.2.0.0/16","gw":"near"}]}`, `ipam.routes[0].gw "near"`},
-		{`{"subnet":"10.1.0.0/24","routes":[{"dst":7}]}`, "ipam.routes[0]: "},
+		{`{"subnet":"10.1.0.0/24","routes":[{"dst":7}]}`, "ipam.routes[0].dst is number, want string"},
 		{`{"subnet":"10.1.0.0/24","routes":{"dst":"10.2.0.0/16"}}`, "ipam.routes"},
 		{`{"subnet":"10.1.0.0/24","rangeStart":"10.2.0.1"}`, "ipam.rangeStart 10.2.0.1 is not in subnet"},
 		{`{"subnet":"10.1.0.0/24","rangeStart":"10.1.0.9","rangeEnd":"10.1.0.3"}`, "ipam.rangeEnd 10.1.0.3"},

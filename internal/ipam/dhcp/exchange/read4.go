@@ -71,7 +71,7 @@ func routes4(m *dhcpv4.DHCPv4, gateway netip.Addr) []model.Route {
 	}
 	for v := m.Options.Get(dhcpv4.OptionStaticRoutingTable); len(v) >= 8; v = v[8:] {
 		dst, via := addr4(net.IP(v[:4])), addr4(net.IP(v[4:8]))
-		const classD = 224 // and above there are no networks
+		const classD = 224                         // and above there are no networks
 		if v[0] >= classD || dst.IsUnspecified() { // a default route must not be here (RFC 2132)
 			continue
 		}
