@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -77,6 +78,8 @@ func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.
 		return c.answerDefault(ctx, q.DefaultLink == "6")
 	case q.LinkOf.IsValid():
 		return c.answerLinkOf(ctx, q.LinkOf)
+	case q.RouteTo.IsValid():
+		return c.answerRouteTo(ctx, q.RouteTo)
 	case q.Dropped != "":
 		return c.answerDropped(ctx, q.Dropped)
 	case q.Chain != "":
@@ -85,6 +88,8 @@ func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.
 		return c.answerFirewalld(ctx)
 	case q.Program != "":
 		return answerProgram(q.Program), nil
+	case !q.Device.IsZero():
+		return c.answerDevice(ctx, q.Device)
 	case q.File != "":
 		return c.answerFile(q.File)
 	case q.Tables:
@@ -126,6 +131,15 @@ func (c *Conn) answerLinkOf(ctx context.Context, ip netip.Addr) (state.Answer, e
 		}
 	}
 	return state.Answer{}, nil
+}
+
+func (c *Conn) answerRouteTo(ctx context.Context, to netip.Addr) (state.Answer, error) {
+	index := 0
+	err := c.rtnl.Ask(ctx, []*rtnl.Message{link.RouteTo(to)}, func(_ int, body []byte) { index = link.DecodeRouteTo(body) })
+	if err != nil || index == 0 {
+		return state.Answer{}, err
+	}
+	return c.answerIndex(ctx, index)
 }
 
 func (c *Conn) answerIndex(ctx context.Context, index int) (state.Answer, error) {

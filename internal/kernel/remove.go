@@ -31,7 +31,7 @@ func (s Spaces) Remove(ctx context.Context, f state.Fragment) error {
 	for _, v := range []*view{r.host, r.pod} {
 		errs = append(errs, s.giveBack(ctx, v), in(v.name, v.delete(ctx, r.last(v))))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.effects(ctx, f.Effects, state.OnRemove))...)
 }
 
 // Release is Remove for a caller that must not wait 30 ms for each link. When it returns, what others can see is gone
@@ -48,6 +48,7 @@ func (s Spaces) Release(ctx context.Context, f state.Fragment) error {
 		r.pod.removeTables(ctx), r.removeRest(ctx, r.pod, r.marks()),
 		s.giveBack(ctx, r.pod), s.giveBack(ctx, r.host),
 		in(state.Pod, r.pod.delete(ctx, r.last(r.pod))), r.host.removeTables(ctx),
+		s.effects(ctx, f.Effects, state.OnRemove),
 	}
 	var batch []*rtnl.Message
 	for _, have := range r.last(r.host) {

@@ -21,6 +21,10 @@ type Set struct {
 	Data     string    `json:"data,omitempty"`
 	Interval bool      `json:"interval,omitempty"`
 	Elements []Element `json:"elements,omitempty"`
+	// Exclusive, in a shared table, is the beginning of the names of sets whose elements exclude each other: where one's key is
+	// another's, or the end of another's, only one owner can have them. Apply refuses the second one, and Remove takes only
+	// elements that bear their owner's comment.
+	Exclusive string `json:"exclusive,omitempty"`
 }
 
 // Element is one element of a set or map, its parts in the form that nft prints.

@@ -28,6 +28,8 @@ type Query struct {
 	Firewalld bool `json:"firewalld,omitempty"`
 	// LinkOf asks for the link that holds an address, with all its addresses.
 	LinkOf netip.Addr `json:"linkOf,omitzero"`
+	// RouteTo asks for the link over which packets to an address leave.
+	RouteTo netip.Addr `json:"routeTo,omitzero"`
 	// Device asks for a network device of the machine by what is known of its hardware.
 	Device Device `json:"device,omitzero"`
 	// Tables asks which routing tables are in use, and for the rules.
@@ -46,6 +48,8 @@ type Answer struct {
 	Routes []Route `json:"routes,omitempty"`
 	Value  string  `json:"value,omitempty"`
 	Rules  []Rule  `json:"rules,omitempty"`
+	// Sysctls are a device's own settings.
+	Sysctls []Sysctl `json:"sysctls,omitempty"`
 	// Tables are the numbers of the routing tables that hold a route or that a rule leads to.
 	Tables []uint32 `json:"tables,omitempty"`
 	// Driver is the driver of a device's hardware and PCI its address, where they are known. A device that a program

@@ -181,27 +181,3 @@ type Sysctl struct {
 
 // String prints the setting as sysctl(8) does.
 func (s Sysctl) String() string { return fmt.Sprintf("sysctl %s = %s", s.Name, s.Value) }
-
-// Effect is something done once when its trigger happens; it is no part of "Read equals plan".
-type Effect struct {
-	Kind  EffectKind   `json:"kind"`
-	Space SpaceName    `json:"space"`
-	Link  string       `json:"link,omitempty"`
-	Addrs []netip.Addr `json:"addrs,omitempty"`
-}
-
-// EffectKind names an effect.
-type EffectKind string
-
-// The effects that plans ask for.
-const (
-	// Announce sends a gratuitous ARP or an unsolicited neighbour advertisement for each address, after the link is up.
-	Announce EffectKind = "announce"
-	// WaitDAD waits until no IPv6 address of the link is tentative, at most 5 s.
-	WaitDAD EffectKind = "wait-dad"
-)
-
-// String prints the effect.
-func (e Effect) String() string {
-	return fmt.Sprintf("effect %s %s dev %s %v", e.Kind, e.Space, e.Link, e.Addrs)
-}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package effect performs what a plan wants done once: announcing addresses, waiting for duplicate address detection.
+// Package effect performs what a plan wants done once: announcing addresses, waiting for duplicate address
+// detection, forgetting connections.
 package effect
 
 import (
@@ -18,6 +19,8 @@ func Do(ctx context.Context, ns *netns.NS, e state.Effect) error {
 		return announce(ns, e.Link, e.Addrs)
 	case state.WaitDAD:
 		return waitDAD(ctx, ns, e.Link)
+	case state.FlushConntrack:
+		return flushConntrack(ns, e.Flows)
 	}
 	return fmt.Errorf("effect %q is unknown", e.Kind)
 }

@@ -122,6 +122,30 @@ func ListRoutes(fam uint8, index int, table uint32) *rtnl.Message {
 	return m
 }
 
+// RouteTo asks over which route packets to an address leave.
+func RouteTo(to netip.Addr) *rtnl.Message {
+	h := make([]byte, unix.SizeofRtMsg)
+	h[0], h[1] = family(to), uint8(to.BitLen())
+	none := []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENONET, unix.EACCES, unix.EINVAL}
+	m := rtnl.New(unix.RTM_GETROUTE, 0, "look up the route to", to, h).Forgiving(none...)
+	m.Attr(unix.RTA_DST, to.AsSlice())
+	return m
+}
+
+// DecodeRouteTo reads the answer: the index of the link.
+func DecodeRouteTo(body []byte) int {
+	index := 0
+	if len(body) < unix.SizeofRtMsg {
+		return index
+	}
+	rtnl.Attrs(body[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
+		if kind == unix.RTA_OIF {
+			index = int(number(data))
+		}
+	})
+	return index
+}
+
 // DecodeRoute reads RTM_NEWROUTE; cloned routes are left out.
 func DecodeRoute(body []byte) (FoundRoute, bool) {
 	if len(body) < unix.SizeofRtMsg {

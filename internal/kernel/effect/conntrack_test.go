@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effect
+
+import (
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// tracked puts connections into a namespace's table: to a port of the node 192.0.2.1, and to the containers behind it.
+func tracked(t *testing.T) *netns.NS {
+	t.Helper()
+	if _, err := exec.LookPath("conntrack"); err != nil {
+		nettest.Without(t, "no conntrack program")
+	}
+	ns := nettest.NS(t, "n")
+	for _, c := range []string{
+		"-p udp -s 198.51.100.1 -d 192.0.2.1 --sport 1000 --dport 53 --dst-nat 10.1.0.5:5353",
+		"-p udp -s 198.51.100.2 -d 192.0.2.9 --sport 1000 --dport 53",
+		"-p udp -s 198.51.100.1 -d 192.0.2.1 --sport 1001 --dport 54 --dst-nat 10.1.0.6:54",
+		"-p tcp -s 198.51.100.1 -d 192.0.2.1 --sport 1000 --dport 53 --state ESTABLISHED --dst-nat 10.1.0.5:5353",
+		"-p tcp -s 10.1.0.5 -d 203.0.113.1 --sport 1000 --dport 443 --state ESTABLISHED",
+		"-f ipv6 -p udp -s 2001:db8::9 -d 2001:db8::1 --sport 1000 --dport 53",
+		"-f ipv6 -p udp -s 2001:db8::9 -d fd00:1::5 --sport 1000 --dport 99",
+	} {
+		argv := strings.Fields("conntrack -I " + c + " --timeout 600")
+		if out, err := nettest.Try(ns, argv...); err != nil {
+			nettest.Skip(t, "the kernel does not take tracked connections: "+out)
+		}
+	}
+	return ns
+}
+
+// left says which connections are tracked, in short.
+func left(t *testing.T, ns *netns.NS) string {
+	t.Helper()
+	var out []string
+	for _, family := range []string{"ipv4", "ipv6"} {
+		for line := range strings.Lines(nettest.Run(t, ns, "conntrack", "-L", "-f", family)) {
+			f := strings.Fields(line)
+			var dst, port string
+			for i := len(f) - 1; i > 0; i-- { // the first ones count
+				if v, ok := strings.CutPrefix(f[i], "dst="); ok {
+					dst = v
+				}
+				if v, ok := strings.CutPrefix(f[i], "dport="); ok {
+					port = v
+				}
+			}
+			if dst != "" {
+				out = append(out, f[0]+" "+dst+" "+port)
+			}
+		}
+	}
+	return strings.Join(sorted(out), ", ")
+}
+
+func TestFlushConntrack(t *testing.T) {
+	const all = "tcp 192.0.2.1 53, tcp 203.0.113.1 443, udp 192.0.2.1 53, udp 192.0.2.1 54, udp 192.0.2.9 53, udp 2001:db8::1 53, udp fd00:1::5 99"
+	without := func(gone ...string) string {
+		var out []string
+		for one := range strings.SplitSeq(all, ", ") {
+			if !strings.Contains(strings.Join(gone, ", ")+",", one+",") {
+				out = append(out, one)
+			}
+		}
+		return strings.Join(out, ", ")
+	}
+	for name, c := range map[string]struct {
+		flow state.Flow
+		want string
+	}{
+		"port":     {state.Flow{Proto: "udp", Port: 53}, without("udp 192.0.2.1 53", "udp 192.0.2.9 53")},
+		"address":  {state.Flow{Proto: "udp", Port: 53, Dst: netip.MustParseAddr("192.0.2.9")}, without("udp 192.0.2.9 53")},
+		"tcp":      {state.Flow{Proto: "tcp", Port: 53}, without("tcp 192.0.2.1 53")},
+		"who":      {state.Flow{To: netip.MustParseAddr("10.1.0.5")}, without("udp 192.0.2.1 53", "tcp 192.0.2.1 53")},
+		"six":      {state.Flow{IPv6: true, Proto: "udp", Port: 53}, without("udp 2001:db8::1 53")},
+		"six, who": {state.Flow{IPv6: true, To: netip.MustParseAddr("fd00:1::5")}, without("udp fd00:1::5 99")},
+		"nothing":  {state.Flow{Proto: "sctp", Port: 53}, all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := tracked(t)
+			if got := left(t, ns); got != all {
+				t.Fatalf("tracked: %s", got)
+			}
+			effect := state.Effect{Kind: state.FlushConntrack, Space: state.Host, Flows: []state.Flow{c.flow}}
+			if err := Do(t.Context(), ns, effect); err != nil {
+				t.Fatal(err)
+			}
+			if got := left(t, ns); got != c.want {
+				t.Errorf("%s leaves %s\nwant %s", effect, got, c.want)
+			}
+			// The way of an older kernel, and of many flows.
+			ns = tracked(t)
+			effect.Flows = append(effect.Flows, make([]state.Flow, filters)...)
+			for i := range filters {
+				effect.Flows[i+1] = state.Flow{Proto: "udp", Port: 9999}
+			}
+			if err := Do(t.Context(), ns, effect); err != nil {
+				t.Fatal(err)
+			}
+			if got := left(t, ns); got != c.want {
+				t.Errorf("with a list, %s leaves %s\nwant %s", effect, got, c.want)
+			}
+		})
+	}
+}
+
+func FuzzConnection(f *testing.F) {
+	var r request
+	r.filter(state.Flow{Proto: "udp", Port: 53, Dst: netip.MustParseAddr("192.0.2.1"), To: netip.MustParseAddr("10.1.0.5")})
+	f.Add(byte(2), r.buf)
+	f.Fuzz(func(_ *testing.T, family byte, body []byte) {
+		c := parseConnection(family, body)
+		c.matches([]state.Flow{{Proto: "udp", Port: 53}})
+	})
+}
+
+func sorted(s []string) []string {
+	slices.Sort(s)
+	return s
+}

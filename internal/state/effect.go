@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Effect is something done once when its trigger happens; it is no part of "Read equals plan".
+type Effect struct {
+	Kind  EffectKind   `json:"kind"`
+	When  Trigger      `json:"when,omitempty"`
+	Space SpaceName    `json:"space"`
+	Link  string       `json:"link,omitempty"`
+	Addrs []netip.Addr `json:"addrs,omitempty"`
+	Flows []Flow       `json:"flows,omitempty"`
+}
+
+// Trigger says when an effect is due.
+type Trigger string
+
+// The triggers.
+const (
+	// OnApply: after the fragment has been applied.
+	OnApply Trigger = ""
+	// OnRemove: after the fragment has been removed.
+	OnRemove Trigger = "remove"
+)
+
+// EffectKind names an effect.
+type EffectKind string
+
+// The effects that plans ask for.
+const (
+	// Announce sends a gratuitous ARP or an unsolicited neighbour advertisement for each address, after the link is up.
+	Announce EffectKind = "announce"
+	// WaitDAD waits until no IPv6 address of the link is tentative, at most 5 s.
+	WaitDAD EffectKind = "wait-dad"
+	// FlushConntrack forgets the tracked connections that match one of the flows: what they were translated to is no longer
+	// true.
+	FlushConntrack EffectKind = "flush-conntrack"
+)
+
+// Flow matches tracked connections by what is set.
+type Flow struct {
+	IPv6 bool `json:"ipv6,omitempty"`
+	// Proto is tcp, udp or sctp.
+	Proto string `json:"proto,omitempty"`
+	// Port and Dst are what the connection was first sent to.
+	Port uint16     `json:"port,omitempty"`
+	Dst  netip.Addr `json:"dst,omitzero"`
+	// To is who answers.
+	To netip.Addr `json:"to,omitzero"`
+}
+
+// String prints the flow as conntrack(8) does.
+func (f Flow) String() string {
+	words := []string{"ipv4"}
+	if f.IPv6 {
+		words[0] = "ipv6"
+	}
+	if f.Proto != "" {
+		words = append(words, f.Proto)
+	}
+	if f.Dst.IsValid() {
+		words = append(words, "dst="+f.Dst.String())
+	}
+	if f.Port != 0 {
+		words = append(words, fmt.Sprintf("dport=%d", f.Port))
+	}
+	if f.To.IsValid() {
+		words = append(words, "reply-src="+f.To.String())
+	}
+	return strings.Join(words, " ")
+}
+
+// String prints the effect.
+func (e Effect) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "effect %s %s", e.Kind, e.Space)
+	if e.When != OnApply {
+		fmt.Fprintf(&b, " on %s", e.When)
+	}
+	if e.Link != "" || len(e.Addrs) > 0 {
+		fmt.Fprintf(&b, " dev %s %v", e.Link, e.Addrs)
+	}
+	for _, f := range e.Flows {
+		fmt.Fprintf(&b, " [%s]", f)
+	}
+	return b.String()
+}
