@@ -35,7 +35,7 @@ func (a *Attacher) Del(ctx context.Context, job Job) error {
 	if !found {
 		err := a.derive(ctx, job)
 		gate()
-		a.tidyTables(ctx, []state.Table{plugin.Masquerade(job.Request.Key(), nil)})
+		a.tidyTables(ctx, plugin.SharedTables())
 		return err
 	}
 	spaces, done := a.delSpaces(job, rec)

@@ -135,7 +135,6 @@ func (a *Attacher) gcShared(ctx context.Context, job Job) error {
 			}
 		}
 	}
-	// An empty result names no address, so this is the table alone.
-	f.Host.Tables = []state.Table{plugin.Masquerade(model.AttachmentKey{Network: job.Network.Name}, nil)}
+	f.Host.Tables = plugin.SharedTables()
 	return errors.Join(append(errs, a.removeShared(ctx, f))...)
 }

@@ -103,22 +103,36 @@ func (c firewallConf) backend(answers state.Answers, addrs []netip.Addr) string 
 	return backendNFTables
 }
 
-// Ready tells whether firewalld runs where it is asked for.
+// Ready tells whether the backend is there that is asked for.
 func (Firewall) Ready(in Input) error {
 	c, err := readFirewall(in.Conf)
-	if err != nil || c.Backend != backendFirewalld || in.Answers[firewalld()].Found {
+	switch {
+	case err != nil:
 		return err
+	case c.Backend == backendFirewalld && !in.Answers[firewalld()].Found:
+		return model.Faultf(model.CodeNotAvailable, "start firewalld, or leave backend out",
+			"plugin firewall: backend %q: firewalld is not on the system's D-Bus", c.Backend)
+	case c.Backend == backendIPTables && !in.Answers[restore()].Found:
+		return model.Faultf(model.CodeNotAvailable, "install iptables on the node, or leave backend out",
+			"plugin firewall: backend %q: the node has no program %s", c.Backend, restore().Program)
 	}
-	return model.Faultf(model.CodeNotAvailable, "start firewalld, or leave backend out",
-		"plugin firewall: backend %q: firewalld is not on the system's D-Bus", c.Backend)
+	return nil
 }
 
-// ReadyQueries asks for firewalld where it is asked for.
+func restore() state.Query { return state.Query{Space: state.Host, Program: "iptables-restore"} }
+
+// ReadyQueries asks for the backend that is asked for.
 func (Firewall) ReadyQueries(conf model.PluginConf) []state.Query {
-	if c, err := readFirewall(conf); err != nil || c.Backend != backendFirewalld {
+	c, err := readFirewall(conf)
+	switch {
+	case err != nil:
 		return nil
+	case c.Backend == backendFirewalld:
+		return []state.Query{firewalld()}
+	case c.Backend == backendIPTables:
+		return []state.Query{restore()}
 	}
-	return []state.Query{firewalld()}
+	return nil
 }
 
 // Doubts finds settings that have no effect.

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import "github.com/weft-net/weft/internal/state"
+
+// SharedTables names the nft tables in which attachments have elements. Those without any are taken away.
+func SharedTables() []state.Table {
+	return []state.Table{
+		{Family: "inet", Name: "weft", Shared: true},
+		{Family: "inet", Name: "weft_hostports", Shared: true},
+		{Family: "inet", Name: "weft_firewall", Shared: true},
+		{Family: "bridge", Name: "weft_firewall", Shared: true},
+		{Family: "bridge", Name: "weft_spoof", Shared: true},
+	}
+}
