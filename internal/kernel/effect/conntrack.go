@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -47,7 +48,7 @@ func flushConntrack(ns *netns.NS, flows []state.Flow) error {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	t := tracker{fd: fd}
-	if len(flows) <= filters {
+	if len(flows) <= filters && !slices.ContainsFunc(flows, inverted) {
 		refused, err := t.flush(flows)
 		if err != nil || refused == 0 {
 			return err
@@ -55,6 +56,10 @@ func flushConntrack(ns *netns.NS, flows []state.Flow) error {
 	}
 	return t.pick(flows)
 }
+
+// inverted tells whether the kernel would forget the wrong ones: its filters take all IPv6 addresses but the given one
+// (ctnetlink_filter_match_tuple as of Linux 6.18).
+func inverted(f state.Flow) bool { return f.IPv6 && (f.Dst.IsValid() || f.To.IsValid()) }
 
 // tracker speaks with the kernel's connection tracking.
 type tracker struct{ fd int }

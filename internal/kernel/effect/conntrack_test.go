@@ -27,8 +27,8 @@ func tracked(t *testing.T) *netns.NS {
 		"-p udp -s 198.51.100.1 -d 192.0.2.1 --sport 1001 --dport 54 --dst-nat 10.1.0.6:54",
 		"-p tcp -s 198.51.100.1 -d 192.0.2.1 --sport 1000 --dport 53 --state ESTABLISHED --dst-nat 10.1.0.5:5353",
 		"-p tcp -s 10.1.0.5 -d 203.0.113.1 --sport 1000 --dport 443 --state ESTABLISHED",
-		"-f ipv6 -p udp -s 2001:db8::9 -d 2001:db8::1 --sport 1000 --dport 53",
-		"-f ipv6 -p udp -s 2001:db8::9 -d fd00:1::5 --sport 1000 --dport 99",
+		"-p udp -s 2001:db8::9 -d 2001:db8::1 --sport 1000 --dport 53",
+		"-p udp -s 2001:db8::9 -d fd00:1::5 --sport 1000 --dport 99",
 	} {
 		argv := strings.Fields("conntrack -I " + c + " --timeout 600")
 		if out, err := nettest.Try(ns, argv...); err != nil {
