@@ -209,3 +209,39 @@ func FuzzFrame(f *testing.F) {
 		}
 	})
 }
+
+// Every message says the same of the client.
+func TestMessage(t *testing.T) {
+	w := World{Now: func() time.Time { return time.Unix(1000, 0) }, Random: bytes.NewReader(bytes.Repeat([]byte{7}, 64))}
+	for _, broadcast := range []bool{false, true} {
+		c := &client4{world: w, link: Link{MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}}, id: Identity{
+			ID: "c/n/eth0", Broadcast: broadcast, Provide: []Option{{Code: 12, Value: []byte("host")}}, Request: []uint8{1, 121},
+		}}
+		m, err := c.message(dhcpv4.MessageTypeDiscover, time.Unix(990, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.IsBroadcast() != broadcast || m.NumSeconds != 10 || m.TransactionID != [4]byte{7, 7, 7, 7} ||
+			m.HostName() != "host" || !bytes.Equal(m.Options.Get(dhcpv4.OptionParameterRequestList), []byte{1, 121}) {
+			t.Errorf("broadcast %t: %s", broadcast, m.Summary())
+		}
+	}
+}
+
+// The pauses double up to the longest, and never go beyond the end.
+func TestRounds(t *testing.T) {
+	now := time.Unix(1000, 0)
+	w := World{
+		Now: func() time.Time { return now }, Random: bytes.NewReader(bytes.Repeat([]byte{0, 0, 0, 100}, 16)),
+		Timeout: 3 * time.Second, ResendMax: 8 * time.Second,
+	}
+	r := w.rounds()
+	var got []string
+	for range 4 {
+		got = append(got, r.wait(now.Add(time.Hour)).String())
+	}
+	got = append(got, r.wait(now.Add(time.Second)).String())
+	if s := strings.Join(got, " "); s != "1s 2s 3s 3s 1s" {
+		t.Errorf("pauses %s", s)
+	}
+}

@@ -4,6 +4,7 @@ package lease_test
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
@@ -227,5 +228,37 @@ func TestDirectory(t *testing.T) {
 	}
 	if !strings.Contains(w.log.String(), "version 2, this program knows 1") {
 		t.Error("nothing is said about the strange file")
+	}
+}
+
+// identity is what the server knows of the one client that it has.
+func (w *wire) identity() string {
+	b, _ := os.ReadFile(w.leases)
+	f := strings.Fields(string(b))
+	if len(f) < 5 {
+		return ""
+	}
+	raw, err := hex.DecodeString(strings.ReplaceAll(f[4], ":", ""))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// The client is known by the reference plugin's words, unless the configuration has others; DEL uses the same ones.
+func TestClientIdentifier(t *testing.T) {
+	w := newWire(t)
+	w.serve(range4)
+	k := w.keeper()
+	for keys, want := range map[string]string{
+		"": "\x00c1/net/eth0",
+		`,"provide":[{"option":"dhcp-client-identifier","value":"\u0001mine"}]`: "\x01mine",
+	} {
+		a := ask(w.pod(), "c1", keys)
+		w.add(k, a)
+		if got := w.identity(); got != want {
+			t.Errorf("client %q, want %q", got, want)
+		}
+		w.gone(k, a)
 	}
 }
