@@ -4,7 +4,6 @@ package plugin
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
@@ -47,7 +46,28 @@ func (Bridge) Observe(in Input) ([]state.Query, error) {
 	if !c.ipam || !c.IsGateway || in.Late != Early {
 		queries = append(queries, bootID())
 	}
-	return queries, checkArgs(in.Request)
+	if c.vlanGateway() {
+		queries = append(queries, state.Query{Space: state.Host, Link: c.gatewayLink()})
+	}
+	return append(queries, c.queries()...), checkArgs(in.Request)
+}
+
+// ReadyQueries asks for what masquerading needs.
+func (Bridge) ReadyQueries(conf model.PluginConf) []state.Query {
+	c, err := readBridge(conf)
+	if err != nil {
+		return nil
+	}
+	return c.queries()
+}
+
+// Ready tells whether masquerading could work.
+func (Bridge) Ready(in Input) error {
+	c, err := readBridge(in.Conf)
+	if err != nil {
+		return err
+	}
+	return c.ready(in)
 }
 
 func bootID() state.Query {
@@ -86,71 +106,31 @@ func (b Bridge) Plan(in Input) (Step, error) {
 		mac = portMAC(c.Name, a.ips[0].Address.Addr())
 	}
 	ends := newPair(in.Request, c.MTU, mac)
-	ends.host.Master = c.Name
-	if c.HairpinMode {
-		ends.host.Port = &state.PortAttrs{Hairpin: state.On()}
-	}
+	c.port(&ends)
 	f := state.Fragment{Owner: Owner(in.Request.Key())}
 	f.Host.Links, f.Pod.Links = []state.Link{br, ends.host}, []state.Link{ends.pod}
+	if c.vlanGateway() {
+		f.Host.Links = append(f.Host.Links, c.vlanDevice(in, gateways)...)
+	}
 	if f.Host.Addrs, err = c.gatewayAddrs(in, gateways); err != nil {
 		return Step{}, err
 	}
 	c.hostSettings(in, &f, gateways)
 	c.podSettings(in, &f, a, quietly)
-	a.ipv6(&f, ends, false)
-	for _, ip := range a.ips {
-		f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{Link: ends.pod.Name, Prefix: ip.Address, NoDAD: ip.Address.Addr().Is6()})
+	c.podAddrs(&f, ends, a)
+	if c.MACSpoofChk {
+		f.Host.Tables = append(f.Host.Tables, SpoofCheck(in.Request.Key(), ends.host.Name, ends.pod.MAC))
 	}
-	f.Pod.Routes = a.podRoutes(ends.pod.Name)
-	if c.IPMasq && a.known() {
-		f.Host.Tables = []state.Table{Masquerade(in.Request.Key(), a.ips)}
+	if err := c.plan(in, &f, a); err != nil {
+		return Step{}, err
 	}
 	result := c.result(in.Request, br, ends, a)
+	result.Interfaces = append(result.Interfaces, c.gatewayInterface(f.Host.Links)...)
 	result.DNS = dns
 	if err := overrideDNS(in.Conf, &result); err != nil {
 		return Step{}, err
 	}
 	return Step{Fragment: f, Result: result}, nil
-}
-
-// gateways completes what IPAM gave and lists the addresses the bridge needs: an address without a gateway has the
-// first one of its subnet when the bridge is the gateway; a default route is added for a family that has none.
-func (c bridgeConf) gateways(a *addressed) []netip.Prefix {
-	given := *a
-	*a = addressed{routes: slices.Clone(given.routes), late: given.late}
-	var out []netip.Prefix
-	for _, ip := range given.ips {
-		if !ip.Gateway.IsValid() && c.IsGateway {
-			ip.Gateway = ip.Address.Masked().Addr().Next()
-		}
-		a.add(ip)
-		if !c.IsGateway {
-			continue
-		}
-		gw := netip.PrefixFrom(ip.Gateway, ip.Address.Bits())
-		if !slices.Contains(out, gw) {
-			out = append(out, gw)
-		}
-		if c.IsDefaultGateway {
-			addDefault(a, ip.Gateway)
-		}
-	}
-	return out
-}
-
-// addDefault adds a default route unless the family has one. One without a gateway gets it, where the reference plugin
-// would plan a second route and fail.
-func addDefault(a *addressed, gw netip.Addr) {
-	dst := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	if gw.Is6() {
-		dst = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	i := slices.IndexFunc(a.routes, func(r model.Route) bool { return r.Dst == dst })
-	if i < 0 {
-		a.routes = append(a.routes, model.Route{Dst: dst, GW: gw})
-	} else if !a.routes[i].GW.IsValid() {
-		a.routes[i].GW = gw
-	}
 }
 
 // device is the bridge as it should be. One that somebody else made keeps its MAC and MTU and is not marked; it is
@@ -159,6 +139,9 @@ func (c bridgeConf) device(in Input, gateways []netip.Prefix) (state.Link, error
 	br := state.Link{Name: c.Name, Kind: state.Bridge, Up: state.On(), Shared: true}
 	if c.PromiscMode {
 		br.Promisc = state.On()
+	}
+	if c.filtering() {
+		br.Bridge = &state.BridgeAttrs{VlanFiltering: state.On()}
 	}
 	have := in.Answers[state.Query{Space: state.Host, Link: c.Name}]
 	switch {
@@ -197,36 +180,6 @@ func (c bridgeConf) bridgeSeed(in Input, gateways []netip.Prefix) string {
 		words = append(words, in.Answers[bootID()].Value)
 	}
 	return strings.Join(words, "/")
-}
-
-// gatewayAddrs are the gateway's addresses on the bridge. An address that stands in the way is an error, or goes with
-// forceAddress: for IPv4 any other address, for IPv6 one whose subnet overlaps.
-func (c bridgeConf) gatewayAddrs(in Input, gateways []netip.Prefix) ([]state.Addr, error) {
-	var gone, out []state.Addr
-	have := in.Answers[state.Query{Space: state.Host, Link: c.Name}]
-	for _, gw := range gateways {
-		for _, old := range have.Addrs {
-			if old.Prefix == gw || slices.Contains(gateways, old.Prefix) || !inTheWay(gw, old.Prefix) {
-				continue
-			}
-			if !c.ForceAddress {
-				return nil, model.Faultf(model.CodeInvalidConf, "set forceAddress to replace it, or give the network another bridge",
-					"plugin bridge: bridge %q has the address %s and not the gateway's %s", c.Name, old.Prefix, gw)
-			}
-			if a := (state.Addr{Link: c.Name, Prefix: old.Prefix, Absent: true, Shared: true}); !slices.Contains(gone, a) {
-				gone = append(gone, a)
-			}
-		}
-		out = append(out, state.Addr{Link: c.Name, Prefix: gw, NoDAD: gw.Addr().Is6(), Shared: true})
-	}
-	return append(gone, out...), nil
-}
-
-func inTheWay(gw, old netip.Prefix) bool {
-	if gw.Addr().Is4() != old.Addr().Is4() {
-		return false
-	}
-	return gw.Addr().Is4() || gw.Overlaps(old)
 }
 
 // hostSettings are the node's sysctls beside those of the port: no router advertisements believed by a bridge that we

@@ -3,30 +3,26 @@
 package plugin
 
 import (
-	"encoding/json"
-
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 )
 
 type bridgeConf struct {
-	Name             string  `json:"bridge"`
-	IsGateway        bool    `json:"isGateway"`
-	IsDefaultGateway bool    `json:"isDefaultGateway"`
-	ForceAddress     bool    `json:"forceAddress"`
-	IPMasq           bool    `json:"ipMasq"`
-	IPMasqBackend    *string `json:"ipMasqBackend"`
-	MTU              int     `json:"mtu"`
-	HairpinMode      bool    `json:"hairpinMode"`
-	PromiscMode      bool    `json:"promiscMode"`
-	// Options that the reference plugin has and weft does not have yet.
-	Vlan                      int             `json:"vlan"`
-	VlanTrunk                 json.RawMessage `json:"vlanTrunk"`
-	PreserveDefaultVlan       bool            `json:"preserveDefaultVlan"`
-	MACSpoofChk               bool            `json:"macspoofchk"`
-	EnableDAD                 bool            `json:"enabledad"`
-	DisableContainerInterface bool            `json:"disableContainerInterface"`
-	PortIsolation             bool            `json:"portIsolation"`
+	masqConf
+	Name                      string  `json:"bridge"`
+	IsGateway                 bool    `json:"isGateway"`
+	IsDefaultGateway          bool    `json:"isDefaultGateway"`
+	ForceAddress              bool    `json:"forceAddress"`
+	MTU                       int     `json:"mtu"`
+	HairpinMode               bool    `json:"hairpinMode"`
+	PromiscMode               bool    `json:"promiscMode"`
+	Vlan                      int     `json:"vlan"`
+	VlanTrunk                 []trunk `json:"vlanTrunk"`
+	PreserveDefaultVlan       bool    `json:"preserveDefaultVlan"`
+	MACSpoofChk               bool    `json:"macspoofchk"`
+	EnableDAD                 bool    `json:"enabledad"`
+	DisableContainerInterface bool    `json:"disableContainerInterface"`
+	PortIsolation             bool    `json:"portIsolation"`
 
 	Args struct {
 		CNI struct {
@@ -38,30 +34,6 @@ type bridgeConf struct {
 	} `json:"runtimeConfig"`
 
 	ipam bool // whether the ipam section names a type
-}
-
-// checkLater refuses an option that weft does not have yet. An option at its default is no option.
-func (c bridgeConf) checkLater(conf model.PluginConf) error {
-	const hint = "leave it out, or use the reference plugin for this network"
-	trunk := len(c.VlanTrunk) > 0 && string(c.VlanTrunk) != "null" && string(c.VlanTrunk) != "[]"
-	for _, o := range []struct {
-		key   string
-		value any
-		on    bool
-	}{
-		{"vlan", c.Vlan, c.Vlan != 0},
-		{"vlanTrunk", c.VlanTrunk, trunk},
-		{"preserveDefaultVlan", true, c.PreserveDefaultVlan},
-		{"macspoofchk", true, c.MACSpoofChk},
-		{"enabledad", true, c.EnableDAD},
-		{"disableContainerInterface", true, c.DisableContainerInterface},
-		{"portIsolation", true, c.PortIsolation},
-	} {
-		if o.on {
-			return notYet(conf, o.key, o.value, hint)
-		}
-	}
-	return nil
 }
 
 // readBridge reads and checks a configuration.
@@ -86,13 +58,17 @@ func readBridge(conf model.PluginConf) (bridgeConf, error) {
 	if err := checkMTU(conf, c.MTU); err != nil {
 		return c, err
 	}
-	if err := checkMasqBackend(conf, c.IPMasqBackend); err != nil {
+	if err := c.check(conf); err != nil {
 		return c, err
+	}
+	if c.DisableContainerInterface && c.ipam {
+		return c, model.Faultf(model.CodeInvalidConf, "leave one of them out: an interface that stays down has no addresses",
+			"plugin bridge: disableContainerInterface true and ipam exclude each other")
 	}
 	if _, err := c.mac(conf, model.Request{}); err != nil {
 		return c, err
 	}
-	return c, c.checkLater(conf)
+	return c, c.checkVlans(conf)
 }
 
 // mac is the hardware address that the caller wants for the container's end, zero when none: CNI_ARGS, then args.cni,
@@ -123,14 +99,16 @@ func (c bridgeConf) mac(conf model.PluginConf, r model.Request) (state.MAC, erro
 	return mac, nil
 }
 
+// mostLinkName is the length of the longest name of a link.
+const mostLinkName = 15
+
 // checkLinkName refuses what the kernel refuses as a link's name.
 func checkLinkName(conf model.PluginConf, key, name string) error {
-	const most = 15
 	bad := ""
 	switch {
 	case name == "" || name == "." || name == "..":
 		bad = "cannot be a link's name"
-	case len(name) > most:
+	case len(name) > mostLinkName:
 		bad = "is too long for a link's name"
 	}
 	for _, r := range name {

@@ -96,22 +96,6 @@ func checkMTU(conf model.PluginConf, mtu int) error {
 		conf.Type, mtu, least, most)
 }
 
-// checkMasqBackend refuses a backend that weft does not have.
-func checkMasqBackend(conf model.PluginConf, backend *string) error {
-	if backend == nil || *backend == "" || *backend == "nftables" {
-		return nil
-	}
-	return notYet(conf, "ipMasqBackend", *backend, `use "nftables" or leave it out`)
-}
-
-func notYet(conf model.PluginConf, key string, value any, hint string) error {
-	text, err := json.Marshal(value)
-	if err != nil {
-		text = []byte("?")
-	}
-	return model.Faultf(model.CodeUnsupportedField, hint, "plugin %s: %s %s is not supported yet", conf.Type, key, text)
-}
-
 // checkArgs refuses CNI_ARGS keys that nobody knows, unless IgnoreUnknown is set.
 func checkArgs(r model.Request) error {
 	if v, _ := r.Arg("IgnoreUnknown"); v == "1" || strings.EqualFold(v, "true") {

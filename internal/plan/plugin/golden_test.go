@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -101,7 +102,10 @@ func goldens() map[string]Input {
 }
 
 func TestGolden(t *testing.T) {
-	for name, in := range goldens() {
+	all := goldens()
+	maps.Copy(all, bridgeGoldens())
+	maps.Copy(all, shapeGoldens())
+	for name, in := range all {
 		t.Run(name, func(t *testing.T) {
 			in.Request = request()
 			p := Builtin()[in.Conf.Type]
@@ -143,7 +147,7 @@ func show(t *testing.T, queries []state.Query, s Step) string {
 	t.Helper()
 	var b strings.Builder
 	for _, q := range queries {
-		fmt.Fprintf(&b, "ask %s %s%s\n", q.Space, q.Link, q.Sysctl)
+		fmt.Fprintf(&b, "ask %s %s%s%s%s\n", q.Space, q.Link, q.Sysctl, q.Program, askShape(q))
 	}
 	fmt.Fprintf(&b, "owner %s\n", s.Fragment.Owner)
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
@@ -179,13 +183,27 @@ func showSpace(b *strings.Builder, s state.Space) {
 		for _, set := range t.Sets {
 			fmt.Fprintf(b, "    set %s { %s }%s\n", set.Name, set.Key, mark(set.Interval, " interval"))
 			for _, e := range set.Elements {
-				fmt.Fprintf(b, "      %s comment %q\n", strings.Join(e.Key, " . "), e.Comment)
+				fmt.Fprintf(b, "      %s comment %q%s\n", strings.Join(e.Key, " . "), e.Comment, shareMark(e.Shared))
 			}
 		}
 		for _, c := range t.Chains {
 			fmt.Fprintf(b, "    chain %s { type %s hook %s priority %d; policy %s; }\n", c.Name, c.Type, c.Hook, c.Priority, c.Policy)
 			for _, r := range c.Rules {
 				fmt.Fprintf(b, "      %s\n", r.Text)
+			}
+		}
+	}
+	showChains(b, s.IPTables)
+	showShape(b, s)
+}
+
+func showChains(b *strings.Builder, tables []state.IPTables) {
+	for _, t := range tables {
+		fmt.Fprintf(b, "  %s\n", t)
+		for _, c := range t.Chains {
+			fmt.Fprintf(b, "    chain %s%s\n", c.Name, shareMark(c.Shared))
+			for _, r := range c.Rules {
+				fmt.Fprintf(b, "      %s%s%s\n", r.Text, mark(r.First, " (first)"), shareMark(r.Shared))
 			}
 		}
 	}

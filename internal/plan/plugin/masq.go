@@ -13,7 +13,7 @@ const mostComment = 128 // NFTNL_UDATA_COMMENT_MAXLEN
 // address's own subnet takes the node's address. The chains and sets are shared by all; an attachment adds elements
 // only, so its cost does not grow with their number.
 func Masquerade(k model.AttachmentKey, ips []model.IP) state.Table {
-	mark := cut(Mark(k), mostComment)
+	mark := elementMark(k)
 	sets := []state.Set{
 		{Name: "masq4", Key: "ipv4_addr"},
 		{Name: "masq6", Key: "ipv6_addr"},

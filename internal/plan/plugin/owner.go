@@ -21,6 +21,11 @@ func Mark(k model.AttachmentKey) string {
 	return cut("weft:"+k.String(), most)
 }
 
+// elementMark is the mark in the comment of an nft element.
+func elementMark(k model.AttachmentKey) string {
+	return cut(Mark(k), mostComment)
+}
+
 // Owner keys the fragment of an attachment.
 func Owner(k model.AttachmentKey) string { return "attachment/" + k.String() }
 

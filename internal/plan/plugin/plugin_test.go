@@ -37,14 +37,7 @@ func TestRefusals(t *testing.T) {
 		"vlan type":        {Input{Conf: confOf(`{"type":"bridge","vlan":"20"}`)}, model.CodeDecode, []string{"bridge: vlan is string, want int"}},
 		"mac":              {Input{Conf: confOf(`{"type":"bridge","runtimeConfig":{"mac":"zz"}}`)}, model.CodeInvalidConf, []string{"runtimeConfig.mac", "zz"}},
 		"multicast mac":    {Input{Conf: confOf(`{"type":"bridge","args":{"cni":{"mac":"01:00:00:00:00:01"}}}`)}, model.CodeInvalidConf, []string{"args.cni.mac", "unicast"}},
-		"iptables":         {Input{Conf: confOf(`{"type":"ptp","ipMasqBackend":"iptables","ipam":{"type":"x"}}`)}, model.CodeUnsupportedField, []string{`ipMasqBackend "iptables" is not supported yet`, "nftables"}},
-		"vlan":             {Input{Conf: confOf(`{"type":"bridge","vlan":100}`)}, model.CodeUnsupportedField, []string{"vlan 100 is not supported yet"}},
-		"vlanTrunk":        {Input{Conf: confOf(`{"type":"bridge","vlanTrunk":[{"id":5}]}`)}, model.CodeUnsupportedField, []string{`vlanTrunk [{"id":5}] is`}},
-		"default vlan":     {Input{Conf: confOf(`{"type":"bridge","preserveDefaultVlan":true}`)}, model.CodeUnsupportedField, []string{"preserveDefaultVlan true"}},
-		"spoof check":      {Input{Conf: confOf(`{"type":"bridge","macspoofchk":true}`)}, model.CodeUnsupportedField, []string{"macspoofchk true"}},
-		"dad":              {Input{Conf: confOf(`{"type":"bridge","enabledad":true}`)}, model.CodeUnsupportedField, []string{"enabledad true"}},
-		"no interface":     {Input{Conf: confOf(`{"type":"bridge","disableContainerInterface":true}`)}, model.CodeUnsupportedField, []string{"disableContainerInterface true"}},
-		"isolation":        {Input{Conf: confOf(`{"type":"bridge","portIsolation":true}`)}, model.CodeUnsupportedField, []string{"portIsolation true"}},
+		"iptables absent":  {Input{Conf: confOf(`{"type":"ptp","ipMasq":true,"ipMasqBackend":"iptables","ipam":{"type":"x"}}`), IPAM: v4()}, model.CodeInvalidConf, []string{`ipMasqBackend "iptables" needs the program iptables-restore`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.in.Request = request()

@@ -13,9 +13,8 @@ import (
 type PTP struct{}
 
 type ptpConf struct {
-	IPMasq        bool    `json:"ipMasq"`
-	IPMasqBackend *string `json:"ipMasqBackend"`
-	MTU           int     `json:"mtu"`
+	masqConf
+	MTU int `json:"mtu"`
 }
 
 // Type is "ptp".
@@ -44,7 +43,7 @@ func (PTP) conf(conf model.PluginConf) (ptpConf, error) {
 	if err := checkMTU(conf, c.MTU); err != nil {
 		return c, err
 	}
-	if err := checkMasqBackend(conf, c.IPMasqBackend); err != nil {
+	if err := c.check(conf); err != nil {
 		return c, err
 	}
 	section, err := ipamSection(conf)
@@ -58,8 +57,30 @@ func (PTP) conf(conf model.PluginConf) (ptpConf, error) {
 }
 
 // Observe asks whether the interface's name is free.
-func (PTP) Observe(in Input) ([]state.Query, error) {
-	return []state.Query{freeName(in.Request)}, checkArgs(in.Request)
+func (p PTP) Observe(in Input) ([]state.Query, error) {
+	c, err := p.conf(in.Conf)
+	if err != nil {
+		return nil, err
+	}
+	return append([]state.Query{freeName(in.Request)}, c.queries()...), checkArgs(in.Request)
+}
+
+// ReadyQueries asks for what masquerading needs.
+func (p PTP) ReadyQueries(conf model.PluginConf) []state.Query {
+	c, err := p.conf(conf)
+	if err != nil {
+		return nil
+	}
+	return c.queries()
+}
+
+// Ready tells whether masquerading could work.
+func (p PTP) Ready(in Input) error {
+	c, err := p.conf(in.Conf)
+	if err != nil {
+		return err
+	}
+	return c.ready(in)
 }
 
 // Plan makes the pair. The node's end has the gateways as single addresses and a route to each of the container's; the
@@ -91,8 +112,8 @@ func (p PTP) Plan(in Input) (Step, error) {
 		routed(&f, ends, ip)
 	}
 	f.Pod.Routes = append(f.Pod.Routes, a.podRoutes(ends.pod.Name)...)
-	if c.IPMasq && a.known() {
-		f.Host.Tables = []state.Table{Masquerade(in.Request.Key(), a.ips)}
+	if err := c.plan(in, &f, a); err != nil {
+		return Step{}, err
 	}
 	result := model.Result{Interfaces: ends.interfaces(in.Request), Routes: a.routes, DNS: in.IPAM.DNS}
 	one := 1
