@@ -43,7 +43,11 @@ const noStats = 1 << 3 // RTEXT_FILTER_SKIP_STATS: an answer of 700 bytes instea
 // Get asks for a link by name.
 func Get(name string) *rtnl.Message {
 	m := rtnl.New(unix.RTM_GETLINK, 0, "read link", rtnl.Name(name), ifinfo(0, 0, 0)).Forgiving(unix.ENODEV)
-	m.String(unix.IFLA_IFNAME, name)
+	if len(name) < unix.IFNAMSIZ {
+		m.String(unix.IFLA_IFNAME, name)
+	} else {
+		m.String(unix.IFLA_ALT_IFNAME, name)
+	}
 	m.Uint32(unix.IFLA_EXT_MASK, noStats)
 	return m
 }

@@ -50,6 +50,20 @@ func (c Conf) Rides() bool {
 	return !c.IPv6 && ipv4(c.Setting) >= 0
 }
 
+// Settings are the names that this table knows.
+func Settings(v6 bool) []string {
+	if v6 {
+		return []string{
+			"forwarding", "accept_ra", "accept_redirects", "autoconf", "router_solicitations", "proxy_ndp", "disable_ipv6", "accept_dad",
+			"ndisc_notify", "keep_addr_on_down", AddrGenMode,
+		}
+	}
+	return []string{
+		"forwarding", "proxy_arp", "accept_redirects", "secure_redirects", "send_redirects", "rp_filter", "arp_filter", "arp_announce",
+		"arp_ignore", "arp_accept", "arp_notify", "accept_local", "route_localnet",
+	}
+}
+
 func ipv4(setting string) int {
 	switch setting {
 	case "forwarding":

@@ -108,7 +108,9 @@ func (t Tuning) Plan(in Input) (Step, error) {
 		step.Backup = c.backup(in.Request, was)
 	}
 	step.Result = c.result(in.Request, prev)
-	step.Fragment.Effects = c.announce(in.Request, prev)
+	if up := in.Answers[state.Query{Space: state.Pod, Link: in.Request.IfName}].Link.Up; in.makes(in.Request.IfName) || up != nil && *up {
+		step.Fragment.Effects = c.announce(in.Request, prev)
+	}
 	return step, nil
 }
 

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/kernel/sysctl"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Where the kernel shows hardware.
+const (
+	pciDevices       = "/sys/bus/pci/devices"
+	auxiliaryDevices = "/sys/bus/auxiliary/devices"
+)
+
+// answerDevice looks a device up and tells all of its link that moving it to another namespace loses.
+func (c *Conn) answerDevice(ctx context.Context, d state.Device) (state.Answer, error) {
+	var a state.Answer
+	name := d.Name
+	switch {
+	case !d.MAC.IsZero():
+		f, ok, err := c.linkByMAC(ctx, d.MAC)
+		if err != nil || !ok {
+			return a, err
+		}
+		name = f.Name
+	case d.Name == "":
+		dir, pci, err := c.hardware(d)
+		if err != nil || dir == "" {
+			return a, err
+		}
+		a.Found, a.PCI = true, pci
+		if a.Driver, err = driver(dir); err != nil {
+			return a, err
+		}
+		if name, err = netDevice(dir); err != nil {
+			return a, err
+		}
+	}
+	if name == "" {
+		return a, nil
+	}
+	return c.describeDevice(ctx, a, name)
+}
+
+// linkByMAC finds the link of an address. Several can have one (a VLAN has its parent's): hardware goes before what is made
+// upon it, then the older one.
+func (c *Conn) linkByMAC(ctx context.Context, mac state.MAC) (found link.Found, ok bool, err error) {
+	links, err := c.links(ctx, 0)
+	for _, index := range slices.Sorted(maps.Keys(links)) {
+		f := links[index]
+		if f.MAC != mac || dead(f) || ok && (f.Kind != "" || found.Kind == "") {
+			continue
+		}
+		found, ok = f, true
+	}
+	return found, ok, err
+}
+
+// hardware is the directory of a device, empty when there is none, and its address on the PCI bus.
+func (c *Conn) hardware(d state.Device) (dir, pci string, err error) {
+	type place struct{ dir, pci string }
+	var places []place
+	switch {
+	case d.Path != "":
+		places = []place{{dir: d.Path}}
+	case d.PCI != "":
+		places = []place{{filepath.Join(pciDevices, d.PCI), d.PCI}}
+	case d.ID != "":
+		places = []place{{filepath.Join(pciDevices, d.ID), d.ID}, {dir: filepath.Join(auxiliaryDevices, d.ID)}}
+	}
+	for _, p := range places {
+		dir := c.file(p.dir)
+		_, err := os.Stat(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		return dir, p.pci, err
+	}
+	return "", "", nil
+}
+
+// driver is the name of the driver that is bound to a device.
+func driver(dir string) (string, error) {
+	target, err := os.Readlink(filepath.Join(dir, "driver"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return filepath.Base(target), err
+}
+
+// netDevice is the first network device of a device: its own, or that of the virtio device upon it. It is empty when there is
+// none in the namespace that sysfs was mounted in.
+func netDevice(dir string) (string, error) {
+	below, err := filepath.Glob(filepath.Join(dir, "virtio*"))
+	if err != nil {
+		return "", err
+	}
+	for _, dir := range append([]string{dir}, below...) {
+		entries, err := os.ReadDir(filepath.Join(dir, "net"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		if len(entries) > 0 {
+			return entries[0].Name(), nil
+		}
+	}
+	return "", nil
+}
+
+// describeDevice adds a link, known by its name or another one of its names, with what stands on it.
+func (c *Conn) describeDevice(ctx context.Context, a state.Answer, name string) (state.Answer, error) {
+	var f link.Found
+	found := false
+	err := c.rtnl.Ask(ctx, []*rtnl.Message{link.Get(name)}, func(_ int, body []byte) { f, found = link.Decode(body) })
+	if err != nil || !found || dead(f) {
+		return a, err
+	}
+	more, err := c.describe(ctx, f)
+	if err != nil {
+		return a, err
+	}
+	a.Found, a.Link = true, more.Link
+	addrs, err := c.addrs(ctx, f.Index)
+	if err != nil {
+		return a, err
+	}
+	for _, addr := range addrs {
+		if !addr.Own && !linkLocal(addr.Prefix) {
+			addr.Link = f.Name
+			a.Addrs = append(a.Addrs, addr.Addr)
+		}
+	}
+	routes, err := c.answerRoutes(ctx, f, false)
+	if err != nil {
+		return a, err
+	}
+	for _, r := range routes.Routes {
+		if r.Protocol != unix.RTPROT_RA {
+			a.Routes = append(a.Routes, r)
+		}
+	}
+	a.Sysctls = ownSettings(f)
+	return a, nil
+}
+
+// ownSettings are a link's own, as far as the link tells them: they begin anew in another namespace.
+func ownSettings(f link.Found) []state.Sysctl {
+	v := view{links: map[string]link.Found{f.Name: f}}
+	var out []state.Sysctl
+	for _, family := range []string{"ipv4", "ipv6"} {
+		for _, setting := range sysctl.Settings(family == "ipv6") {
+			s := state.Sysctl{Name: strings.Join([]string{"net", family, "conf", f.Name, setting}, "/"), IfPresent: true}
+			if value, ok := v.told(s); ok {
+				s.Value = value
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
