@@ -5,6 +5,8 @@ package plugin
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"math"
 
 	"github.com/weft-net/weft/internal/model"
@@ -25,7 +27,6 @@ type rates struct {
 }
 
 type bandwidthConf struct {
-	rates
 	RuntimeConfig struct {
 		Bandwidth *rates `json:"bandwidth"`
 	} `json:"runtimeConfig"`
@@ -57,10 +58,14 @@ type limit struct{ rate, burst uint64 }
 // readBandwidth reads the rates: those of the configuration itself, which are the network's, before the caller's.
 func readBandwidth(conf model.PluginConf) (limits, error) {
 	var c bandwidthConf
+	var r rates
+	if err := decode(conf, &r); err != nil {
+		return limits{}, err
+	}
 	if err := decode(conf, &c); err != nil {
 		return limits{}, err
 	}
-	at, r := "", c.rates
+	at := ""
 	if r == (rates{}) && c.RuntimeConfig.Bandwidth != nil {
 		at, r = "runtimeConfig.bandwidth.", *c.RuntimeConfig.Bandwidth
 	}
@@ -163,4 +168,26 @@ func (l limit) bucket(link string) state.Qdisc {
 func ifbName(r model.Request) string {
 	sum := sha256.Sum256([]byte(seed(r) + "/ifb"))
 	return "ifb" + hex.EncodeToString(sum[:6])
+}
+
+// Doubts finds bursts that no full packet fits into: the kernel drops what is longer than the burst.
+func (Bandwidth) Doubts(raw json.RawMessage) []model.Doubt {
+	const packet = 8 * (1500 + 14) // a frame of Ethernet, in bits
+	l, err := readBandwidth(model.PluginConf{Type: "bandwidth", Raw: raw})
+	if err != nil {
+		return nil // Validate says it
+	}
+	var out []model.Doubt
+	for _, o := range []struct {
+		key   string
+		limit limit
+	}{{"ingressBurst", l.ingress}, {"egressBurst", l.egress}} {
+		if o.limit.burst != 0 && o.limit.burst < packet {
+			out = append(out, model.Doubt{
+				Field: o.key, Msg: fmt.Sprintf("%s %d is less than a packet of 1500 bytes: longer ones never pass", o.key, o.limit.burst),
+				Hint: fmt.Sprintf("make it %d bits or more", packet),
+			})
+		}
+	}
+	return out
 }
