@@ -88,15 +88,23 @@ type process struct {
 // start starts a program and waits until it has said a word.
 func (n *node) start(program, word string, args ...string) *process {
 	n.t.Helper()
+	return n.run(exec.Command(program, args...), word)
+}
+
+// run is start; with an empty word it does not wait.
+func (n *node) run(cmd *exec.Cmd, word string) *process {
+	n.t.Helper()
 	before := strings.Count(n.log.String(), word)
-	p := &process{n: n, cmd: exec.Command(program, args...), done: make(chan error, 1)}
-	p.cmd.Stdout, p.cmd.Stderr = &n.log, &n.log
-	if err := n.ns.Do(p.cmd.Start); err != nil {
+	p := &process{n: n, cmd: cmd, done: make(chan error, 1)}
+	cmd.Stdout, cmd.Stderr = &n.log, &n.log
+	if err := n.ns.Do(cmd.Start); err != nil {
 		n.t.Fatal(err)
 	}
-	go func() { p.done <- p.cmd.Wait() }()
+	go func() { p.done <- cmd.Wait() }()
 	n.t.Cleanup(p.kill)
-	n.until(program+" runs", func() bool { return strings.Count(n.log.String(), word) > before })
+	if word != "" {
+		n.until(cmd.Path+" runs", func() bool { return strings.Count(n.log.String(), word) > before })
+	}
 	return p
 }
 
@@ -155,21 +163,8 @@ func (n *node) daemon(who string) *process {
 	case "weft-plugin":
 		return n.start(filepath.Join(nettest.Programs(n.t), "cni", "dhcp"), "serving leases", append(args, "-statedir", n.path("state"))...)
 	}
-	p := n.quiet(filepath.Join(peers(n.t), "dhcp"), args...)
+	p := n.start(filepath.Join(peers(n.t), "dhcp"), "", args...)
 	n.until("the reference daemon listens", func() bool { _, err := os.Stat(n.socket()); return err == nil })
-	return p
-}
-
-// quiet is start for a program that says nothing.
-func (n *node) quiet(program string, args ...string) *process {
-	n.t.Helper()
-	p := &process{n: n, cmd: exec.Command(program, args...), done: make(chan error, 1)}
-	p.cmd.Stdout, p.cmd.Stderr = &n.log, &n.log
-	if err := n.ns.Do(p.cmd.Start); err != nil {
-		n.t.Fatal(err)
-	}
-	go func() { p.done <- p.cmd.Wait() }()
-	n.t.Cleanup(p.kill)
 	return p
 }
 
