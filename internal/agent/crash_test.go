@@ -190,7 +190,7 @@ func (c *crasher) arm(k int) func() {
 }
 
 func TestKilledAtEveryStep(t *testing.T) {
-	for _, network := range []string{"ptp", "bridge", "chain"} {
+	for _, network := range []string{"ptp", "bridge", "chain", "late"} {
 		t.Run(network, func(t *testing.T) {
 			c := newCrasher(t, network)
 			disarm := func() { _ = os.Remove(c.path("step")) }

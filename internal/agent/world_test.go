@@ -163,8 +163,10 @@ func (w *world) networks() map[string]string {
 	ptp := fmt.Sprintf(`{"type":"ptp","ipMasq":true,"ipam":%s}`, w.ipam("10.7.0.0/16"))
 	bridge := fmt.Sprintf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"ipam":%s}`, w.ipam("10.8.0.0/16"))
 	foreign := fmt.Sprintf(`{"type":"foreign","mark":%q}`, w.path("marks"))
+	late := fmt.Sprintf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"mark":%q,"ipam":{"type":"foreign"}}`, w.path("marks"))
 	return map[string]string{
-		"ptp": ptp, "bridge": bridge, "chain": fmt.Sprintf(`{"plugins":[%s,%s]}`, ptp, foreign),
+		"late": late, // IPAM that is asked when the interface exists
+		"ptp":  ptp, "bridge": bridge, "chain": fmt.Sprintf(`{"plugins":[%s,%s]}`, ptp, foreign),
 	}
 }
 

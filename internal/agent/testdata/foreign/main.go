@@ -18,6 +18,7 @@ type conf struct {
 	Mark       string // directory of marks: a file for each attachment that was added and not deleted
 	Fail       string // the verb that fails
 	PrevResult map[string]any
+	IPAM       map[string]any
 	Valid      []struct{ ContainerID, IfName string } `json:"cni.dev/valid-attachments"`
 }
 
@@ -56,6 +57,9 @@ func run(verb string, c conf) error {
 		result := c.PrevResult
 		if result == nil {
 			result = map[string]any{}
+		}
+		if c.IPAM["type"] == "foreign" { // called for an address
+			result = map[string]any{"ips": []any{map[string]any{"address": "10.6.0.5/24", "gateway": "10.6.0.1"}}}
 		}
 		result["cniVersion"] = c.CNIVersion
 		result["dns"] = map[string]any{"nameservers": []string{"192.0.2.53"}}
