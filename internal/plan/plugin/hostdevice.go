@@ -139,7 +139,11 @@ func before(have state.Answer) state.Space {
 	if l.Master == "" {
 		l.Port = nil
 	}
-	return state.Space{Links: []state.Link{l}, Addrs: have.Addrs, Routes: have.Routes, Sysctls: have.Sysctls}
+	addrs := slices.Clone(have.Addrs)
+	for i := range addrs {
+		addrs[i].NoDAD = true // it was nobody else's when it left
+	}
+	return state.Space{Links: []state.Link{l}, Addrs: addrs, Routes: have.Routes, Sysctls: have.Sysctls}
 }
 
 // userspace tells whether a program drives the hardware itself (DPDK), so that there is no link.
