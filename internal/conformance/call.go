@@ -192,7 +192,7 @@ func (a answer) String() string {
 // short makes a line of a text.
 func short(s string) string {
 	const most = 160
-	s = strings.Join(strings.Fields(s), " ")
+	s = tidy(strings.Join(strings.Fields(s), " "))
 	if r := []rune(s); len(r) > most {
 		return string(r[:most]) + "…"
 	}

@@ -189,11 +189,11 @@ func otherParts(w *world) verdict {
 		if err := h.do(w, p); err != nil {
 			return broken(fmt.Errorf("take away %s: %w", h.what, err))
 		}
-		if err := w.finds(p, h.what+" was taken away or changed"); err != nil {
+		if err := w.finds(p, "taken away or changed: "+h.what); err != nil {
 			return fail("%v", err)
 		}
 		if err := w.del(p); err != nil {
-			return fail("after %s was taken away: %v", h.what, err)
+			return fail("taken away or changed: %s: %v", h.what, err)
 		}
 	}
 	return pass()

@@ -41,7 +41,7 @@ func undone(w *world, podToo bool, end func(p *pod) error) verdict {
 	if err := end(p); err != nil {
 		return fail("%v", err)
 	}
-	left, err := w.traces(p, host, inPod)
+	left, err := w.traces(p, host, inPod, patience)
 	if err != nil {
 		return broken(err)
 	}
@@ -58,9 +58,9 @@ func undone(w *world, podToo bool, end func(p *pod) error) verdict {
 func summary(list []string) string {
 	const most = 4
 	if len(list) > most {
-		return strings.Join(list[:most], "; ") + "; …"
+		return tidy(strings.Join(list[:most], "; ")) + "; …"
 	}
-	return strings.Join(list, "; ")
+	return tidy(strings.Join(list, "; "))
 }
 
 func delWithoutPrev(w *world) verdict {

@@ -2,7 +2,11 @@
 
 package conformance
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+	"time"
+)
 
 func gcChecks() []judgement {
 	return []judgement{
@@ -26,16 +30,24 @@ func stale(w *world) (alive, dead *pod, host view, visible []string, err error) 
 	if err = w.gone(dead); err != nil {
 		return nil, nil, nil, nil, err
 	}
-	visible, err = w.remains(dead, host)
+	time.Sleep(settling)
+	visible, err = w.remains(dead, host, 0)
 	return alive, dead, host, visible, err
 }
 
+// ownLink are the links that the kit has made, with their addresses and routes: they live as long as somebody holds the
+// namespace of the other end.
+var ownLink = regexp.MustCompile(`^left: (link|address .* of|route .* dev) kit(v|hd|hp)[0-9]+`)
+
+// settling is what the kernel may take to clear a namespace away.
+const settling = 300 * time.Millisecond
+
 // remains are the traces of a pod that has no namespace any more.
-func (w *world) remains(p *pod, host view) ([]string, error) {
-	left, err := w.traces(p, host, nil)
+func (w *world) remains(p *pod, host view, patience time.Duration) ([]string, error) {
+	left, err := w.traces(p, host, nil, patience)
 	var out []string
 	for _, c := range left {
-		if strings.HasPrefix(c, "left: ") && !strings.HasPrefix(c, "left: link kit") {
+		if strings.HasPrefix(c, "left: ") && !ownLink.MatchString(c) {
 			out = append(out, c)
 		}
 	}
@@ -53,7 +65,7 @@ func staleRemoved(w *world) verdict {
 	if err := w.gc(alive); err != nil {
 		return fail("%v", err)
 	}
-	left, err := w.remains(dead, host)
+	left, err := w.remains(dead, host, patience)
 	if err != nil {
 		return broken(err)
 	}
@@ -82,7 +94,7 @@ func pastErrors(w *world) verdict {
 	if !a.refused() || !strings.Contains(a.text(), msg) {
 		return fail("the delegate's GC fails, and that is not told: %s", a)
 	}
-	left, err := w.remains(dead, host)
+	left, err := w.remains(dead, host, patience)
 	if err != nil {
 		return broken(err)
 	}

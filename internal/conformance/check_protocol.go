@@ -92,18 +92,26 @@ func unusableName(w *world) verdict {
 	return pass()
 }
 
-// noNamespace is an ADD that cannot succeed, and whose answer is an error object.
-func noNamespace(w *world) (answer, error) {
+// impossible is an ADD that cannot succeed: a main plugin gets a namespace that does not exist, a chained one no
+// prevResult, an IPAM plugin no container.
+func impossible(w *world) (what string, a answer, err error) {
 	p, err := w.newPod()
 	if err != nil {
-		return answer{}, err
-	}
-	if w.sub.role == giver { // an address is in no namespace
-		return w.raw(w.request(add, p), []byte("{")), nil
+		return "", answer{}, err
 	}
 	r := w.request(add, p)
-	r.env["CNI_NETNS"] = w.dir + "/netns/nosuch"
-	return w.do(r), nil
+	switch w.sub.role {
+	case maker:
+		what = "a namespace that does not exist"
+		r.env["CNI_NETNS"] = w.dir + "/netns/nosuch"
+	case chained:
+		what = "no prevResult"
+		delete(r.conf, "prevResult")
+	case giver:
+		what = "no CNI_CONTAINERID"
+		delete(r.env, "CNI_CONTAINERID")
+	}
+	return what, w.do(r), nil
 }
 
 func exitCodes(w *world) verdict {
@@ -116,15 +124,15 @@ func exitCodes(w *world) verdict {
 	} else if a.fault() == nil {
 		return fail("a configuration that is no JSON: no error object: %s", a)
 	}
-	a, err := noNamespace(w)
+	what, a, err := impossible(w)
 	if err != nil {
 		return broken(err)
 	}
 	if !a.refused() {
-		return fail("a namespace that does not exist: %s", a)
+		return fail("%s: %s", what, a)
 	}
 	if a.fault() == nil {
-		return fail("a namespace that does not exist: no error object: %s", a)
+		return fail("%s: no error object: %s", what, a)
 	}
 	if a := w.do(request{verb: "NOSUCH", conf: w.request(add, p).conf, env: w.request(add, p).env}); !a.refused() {
 		return fail("an unknown CNI_COMMAND: %s", a)
@@ -218,14 +226,9 @@ func versionConsistent(w *world) verdict {
 }
 
 func errorObject(w *world) verdict {
-	a, err := noNamespace(w)
+	_, a, err := impossible(w)
 	if err != nil {
 		return broken(err)
-	}
-	if w.sub.role == giver {
-		r := w.request(add, w.pods[0])
-		delete(r.env, "CNI_CONTAINERID")
-		a = w.do(r)
 	}
 	f := a.fault()
 	switch {

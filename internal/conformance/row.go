@@ -2,7 +2,10 @@
 
 package conformance
 
-import "fmt"
+import (
+	"fmt"
+	"regexp"
+)
 
 // Outcome is what a check has found.
 type Outcome string
@@ -31,7 +34,25 @@ type verdict struct {
 
 func pass() verdict { return verdict{outcome: Pass} }
 
-func fail(format string, a ...any) verdict { return verdict{Fail, fmt.Sprintf(format, a...)} }
+func fail(format string, a ...any) verdict { return verdict{Fail, tidy(fmt.Sprintf(format, a...))} }
+
+// What is another one in each run, so that rows can be compared: the kit's own paths and names, and the names and MACs
+// that plugins make up.
+var (
+	ownPath  = regexp.MustCompile(`/run/weft-conformance/(worlds|recorders)/kit[0-9]+`)
+	ownPod   = regexp.MustCompile(`\bkit[0-9]+-(pod[0-9]+)`)
+	ownNet   = regexp.MustCompile(`\bkit[0-9]+x?\b`)
+	madeName = regexp.MustCompile(`\b(veth|bwp|CNI-|CNI-DN-|CNI-SN-)[0-9a-f]{8,}\b`)
+	anyMAC   = regexp.MustCompile(`\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b`)
+)
+
+func tidy(s string) string {
+	s = ownPath.ReplaceAllString(s, "…")
+	s = ownPod.ReplaceAllString(s, "$1")
+	s = ownNet.ReplaceAllString(s, "net")
+	s = madeName.ReplaceAllString(s, "$1…")
+	return anyMAC.ReplaceAllString(s, "MAC")
+}
 
 func notApplied(format string, a ...any) verdict {
 	return verdict{NotApplied, fmt.Sprintf(format, a...)}

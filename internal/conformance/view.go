@@ -99,7 +99,7 @@ func addresses() (view, error) {
 			return nil, fmt.Errorf("addresses of %s: %w", l.Attrs().Name, err)
 		}
 		for _, a := range addrs {
-			if !a.IP.IsLinkLocalUnicast() { // the kernel's own, and it comes late
+			if !a.IP.IsLinkLocalUnicast() && !a.IP.IsLoopback() { // the kernel's own, and they come late and stay on
 				v = append(v, fmt.Sprintf("address %s of %s", a.IPNet, l.Attrs().Name))
 			}
 		}

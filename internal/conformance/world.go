@@ -29,6 +29,7 @@ type world struct {
 	ipam    map[string]any
 	rec     *recorder
 	pods    []*pod
+	ends    []func() // what stops what the world has started
 }
 
 // pod is a container's namespace and what is remembered of its attachment.
@@ -76,6 +77,9 @@ func (w *world) gone(p *pod) error {
 
 // close takes the world down.
 func (w *world) close() {
+	for _, end := range w.ends {
+		end()
+	}
 	for _, p := range w.pods {
 		_ = w.gone(p)
 	}
@@ -187,10 +191,13 @@ func (w *world) state(p *pod) (host, inPod view, err error) {
 	return host, inPod, err
 }
 
+// patience is how long the kernel's own clearing away is waited for.
+const patience = 3 * time.Second
+
 // traces is what is still there of a pod: in the namespaces, compared with before, and in files. The kernel takes some
 // things away in its own time, which is waited for. A nil podBefore means that the pod's namespace is not looked at.
-func (w *world) traces(p *pod, hostBefore, podBefore view) ([]string, error) {
-	const patience, pause = 3 * time.Second, 20 * time.Millisecond
+func (w *world) traces(p *pod, hostBefore, podBefore view, patience time.Duration) ([]string, error) {
+	const pause = 20 * time.Millisecond
 	end := time.Now().Add(patience)
 	for {
 		now, err := look(w.ctx, w.host)

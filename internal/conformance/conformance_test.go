@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-net/weft/internal/conformance"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
+
+// judge runs the program as a user does; code is its exit code.
+func judge(t *testing.T, args ...string) (report conformance.Report, code int) {
+	t.Helper()
+	stdout, stderr, code := run(t, append([]string{"-o", "json"}, args...)...)
+	if code > 1 {
+		t.Fatalf("weft conformance %v: exit code %d: %s", args, code, stderr)
+	}
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
+		t.Fatalf("report: %v\n%s", err, stdout)
+	}
+	return report, code
+}
+
+func run(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(nettest.Programs(t), "weft"), append([]string{"conformance"}, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// failing are the items of a report that failed, with what was seen.
+func failing(r conformance.Report) map[int]string {
+	m := map[int]string{}
+	for _, row := range r.Rows {
+		if row.Outcome == conformance.Fail {
+			m[row.Number] = row.Seen
+		}
+	}
+	return m
+}
+
+// broken makes a directory with one plugin: weft's own, behind a script of testdata that spoils it.
+func broken(t *testing.T, typ, defect string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", "broken", defect+".sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	text := strings.ReplaceAll(string(b), "@REAL@", filepath.Join(nettest.Programs(t), "cni", typ))
+	if err := os.WriteFile(filepath.Join(dir, typ), []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if typ == "ptp" { // its addresses come from a sound one
+		if err := os.Symlink(filepath.Join(nettest.Programs(t), "cni", "host-local"), filepath.Join(dir, "host-local")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestTheKitCanFail: each spoilt plugin fails exactly the items that its defect is about, beyond those that the sound one
+// fails.
+func TestTheKitCanFail(t *testing.T) {
+	programs := filepath.Join(nettest.Programs(t), "cni")
+	sound := map[string]map[int]string{}
+	for _, typ := range []string{"host-local", "ptp", "tuning"} {
+		r, _ := judge(t, "--bin-dir", programs, "--only", typ, "--runtime=false")
+		sound[typ] = failing(r)
+		if len(r.Rows) < 40 {
+			t.Fatalf("%s: only %d rows", typ, len(r.Rows))
+		}
+	}
+	for _, tt := range []struct {
+		defect, typ string
+		want        []int
+	}{
+		{"second-del-fails", "host-local", []int{27, 57}},
+		{"talks", "host-local", []int{18}},
+		{"wrong-version", "host-local", []int{79}},
+		{"leaks", "host-local", []int{25, 26, 27, 28, 29, 57}},
+		{"takes-existing", "ptp", []int{22}},
+		{"no-version", "host-local", []int{11, 51, 79, 83}},
+		{"loses-routes", "tuning", []int{21, 81}},
+		{"exits-zero", "host-local", []int{15, 17, 30, 33, 43, 83, 84, 86}},
+		{"hangs-in-del", "host-local", []int{11, 25, 26, 27, 28, 29, 33, 42, 43, 55, 57, 79}},
+		{"hangs-in-status", "host-local", []int{41, 43}},
+		{"collects-all", "host-local", []int{50}},
+		{"collects-nothing", "host-local", []int{46}},
+		{"collects-nothing", "ptp", []int{46, 47, 48, 75}},
+		{"content", "host-local", []int{30, 33}},
+		{"content", "ptp", []int{30, 32, 34, 36, 75}},
+		{"always-ready", "host-local", []int{43}},
+		{"status-writes", "host-local", []int{41}},
+		{"own-codes", "host-local", []int{43, 83, 85, 86}},
+		{"mute", "host-local", []int{84, 86}},
+		{"needs-namespace", "host-local", []int{29}},
+		{"needs-prevresult", "host-local", []int{25, 28, 43}},
+		{"one-at-a-time", "host-local", []int{55}},
+		{"strict-keys", "host-local", []int{12}},
+		{"interfaces", "host-local", []int{82}},
+		{"wrong-sandbox", "ptp", []int{80}},
+		{"swallows-stderr", "ptp", []int{77}},
+		{"drops-args", "ptp", []int{73}},
+		{"tolerant", "host-local", []int{15}},
+	} {
+		t.Run(tt.defect+" "+tt.typ, func(t *testing.T) {
+			t.Parallel()
+			r, code := judge(t, "--bin-dir", broken(t, tt.typ, tt.defect), "--only", tt.typ, "--runtime=false", "--timeout", "3s")
+			if code != 1 {
+				t.Errorf("exit code %d, want 1", code)
+			}
+			var got []int
+			seen := failing(r)
+			for n := range seen {
+				if _, anyway := sound[tt.typ][n]; !anyway {
+					got = append(got, n)
+				}
+			}
+			slices.Sort(got)
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("failing items (-want +got):\n%s", d)
+				for _, n := range got {
+					t.Logf("%d: %s", n, seen[n])
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,8 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# STATUS leaves a file.
+[ "$CNI_COMMAND" = STATUS ] || exec @REAL@
+conf=$(cat)
+dir=$(echo "$conf" | sed 's/.*"dataDir": *"\([^"]*\)".*/\1/')
+: > "$dir/status"
+echo "$conf" | @REAL@
