@@ -237,6 +237,12 @@ func TestLegacyFilesAndGC(t *testing.T) {
 	if err := a.Check(ctx, ask(conf, "old"), model.Result{}); err != nil {
 		t.Errorf("CHECK of a legacy file: %v", err)
 	}
+	for address, holds := range map[string]bool{"10.1.0.2/24": true, "10.1.0.9/24": false, "192.0.2.9/24": false} {
+		prev := model.Result{IPs: []model.IP{{Address: netip.MustParsePrefix(address)}}}
+		if err := a.Check(ctx, ask(conf, "old"), prev); (err == nil) != holds {
+			t.Errorf("CHECK of a prevResult with %s: %v", address, err)
+		}
+	}
 	err := a.GC(ctx, ask(conf, ""), []model.AttachmentKey{{ContainerID: "old", IfName: "eth0"}, {ContainerID: "c1", IfName: "eth0"}})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // Check tells whether the attachment still holds the addresses of prev that lie in the ranges or, when prev has none of
-// them, any address at all.
+// them, any address of prev; and when prev has no address, any at all.
 func (a *Allocator) Check(ctx context.Context, ask ipam.Ask, prev model.Result) error {
 	set, err := a.settings(ask)
 	if err != nil {
@@ -54,7 +55,15 @@ func (a *Allocator) Check(ctx context.Context, ask ipam.Ask, prev model.Result) 
 	if len(held) == 0 {
 		return gone("any address")
 	}
-	return nil
+	if len(prev.IPs) == 0 {
+		return nil
+	}
+	for _, ip := range prev.IPs {
+		if slices.Contains(held, ip.Address.Addr()) {
+			return nil // from a range that the configuration does not have any more
+		}
+	}
+	return gone("any address of prevResult")
 }
 
 // Status tells whether every range set has a free address.
