@@ -104,18 +104,6 @@ func Try(ns *netns.NS, argv ...string) (string, error) {
 	return b.String(), err
 }
 
-// Need skips the test, in one loud line, when the kernel lacks a link kind: it is probed by making one. With
-// WEFT_NO_SKIP set a missing feature fails the test instead.
-func Need(t testing.TB, kinds ...string) {
-	t.Helper()
-	for _, kind := range kinds {
-		ns := NS(t, "probe-"+kind)
-		if out, err := Try(ns, "ip", "link", "add", "probe0", "type", kind); err != nil {
-			Skip(t, fmt.Sprintf("this kernel has no %s links: %s", kind, strings.TrimSpace(out)))
-		}
-	}
-}
-
 // Skip skips the test loudly, or fails it when WEFT_NO_SKIP is set.
 func Skip(t testing.TB, why string) {
 	t.Helper()

@@ -18,30 +18,8 @@ func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 // TestFeatures probes by doing what the tests of weft's packages ask of a kernel. On a machine that lacks one it says so,
 // and the emulated machine is where it must be there.
 func TestFeatures(t *testing.T) {
-	for name, setup := range map[string][]string{
-		"dummy":     {"link add probe type dummy"},
-		"ifb":       {"link add probe type ifb"},
-		"veth":      {"link add probe type veth peer name peer"},
-		"vxlan":     {"link add probe type vxlan id 7 dstport 4789 local 127.0.0.1"},
-		"macvlan":   {"link add lower type bridge", "link add link lower probe type macvlan mode bridge"},
-		"macvtap":   {"link add lower type bridge", "link add link lower probe type macvtap mode bridge"},
-		"ipvlan":    {"link add lower type bridge", "link add link lower probe type ipvlan mode l3s"},
-		"vlan":      {"link add lower type bridge", "link add link lower name probe type vlan id 5"},
-		"vrf":       {"link add probe type vrf table 7"},
-		"vlanaware": {"link add probe type bridge vlan_filtering 1"},
-		"wireguard": {"link add probe type wireguard"},
-		"ipip":      {"link add probe type ipip local 127.0.0.1 remote 127.0.0.2"},
-		"tap":       {"tuntap add probe mode tap"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ns := nettest.NS(t, name)
-			for _, line := range setup {
-				if out, err := nettest.Try(ns, append([]string{"ip"}, strings.Fields(line)...)...); err != nil {
-					nettest.Skip(t, fmt.Sprintf("this kernel refuses ip %s: %s", line, strings.TrimSpace(out)))
-				}
-			}
-			nettest.Run(t, ns, "ip", "link", "show", "probe")
-		})
+	for name := range nettest.Features() {
+		t.Run(name, func(t *testing.T) { nettest.Need(t, name) })
 	}
 }
 

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nettest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Features are what Need can probe, each with the arguments of ip that need it.
+func Features() map[string][]string {
+	const lower = "link add lower type bridge"
+	return map[string][]string{
+		"bridge": {"link add probe type bridge"}, "dummy": {"link add probe type dummy"}, "ifb": {"link add probe type ifb"},
+		"veth":      {"link add probe type veth peer name peer"},
+		"vxlan":     {"link add probe type vxlan id 7 dstport 4789 local 127.0.0.1"},
+		"macvlan":   {lower, "link add link lower probe type macvlan mode bridge"},
+		"macvtap":   {lower, "link add link lower probe type macvtap mode bridge"},
+		"ipvlan":    {lower, "link add link lower probe type ipvlan mode l3s"},
+		"vlan":      {lower, "link add link lower name probe type vlan id 5"},
+		"vrf":       {"link add probe type vrf table 7"},
+		"wireguard": {"link add probe type wireguard"},
+		"ipip":      {"link add probe type ipip local 127.0.0.1 remote 127.0.0.2"},
+		"tap":       {"tuntap add probe mode tap"},
+		// A bridge that knows VLANs.
+		"vlan_filtering": {"link add probe type bridge vlan_filtering 1"},
+	}
+}
+
+// Need skips the test, in one loud line, when the kernel lacks one of the Features: it is probed by doing. With
+// WEFT_NO_SKIP set a missing feature fails the test instead.
+func Need(t testing.TB, features ...string) {
+	t.Helper()
+	known := Features()
+	for _, feature := range features {
+		if known[feature] == nil {
+			t.Fatalf("nettest: nobody knows how to probe %q", feature)
+		}
+		ns := NS(t, "probe-"+feature)
+		for _, line := range known[feature] {
+			if out, err := Try(ns, append([]string{"ip"}, strings.Fields(line)...)...); err != nil {
+				Skip(t, fmt.Sprintf("this kernel has no %s (ip %s: %s)", feature, line, strings.TrimSpace(out)))
+			}
+		}
+		Run(t, ns, "ip", "link", "show", "probe")
+	}
+}
