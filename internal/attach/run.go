@@ -137,6 +137,10 @@ func (r *run) apply(ctx context.Context, name string, act Act) error {
 		return model.Faultf(model.CodeTryAgain, "a bridge holds 1,023 ports: use several bridges on this node, or ptp",
 			"network %q: %w", r.job.Network.Name, err)
 	}
+	if errors.Is(err, kernel.ErrNoVlans) {
+		return model.Faultf(model.CodeInvalidConf, "leave vlan and vlanTrunk out, or boot a kernel with CONFIG_BRIDGE_VLAN_FILTERING",
+			"network %q: %w", r.job.Network.Name, err)
+	}
 	if err != nil {
 		return fmt.Errorf("network %q: %w", r.job.Network.Name, err)
 	}

@@ -17,7 +17,7 @@ func TestCNIValidate(t *testing.T) {
 	for name, text := range map[string]string{
 		"good.conflist": `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"ptp","ipam":{"type":"host-local","subnet":"10.0.0.0/24"}}]}`,
 		"typo.conf":     `{"cniVersion":"0.2.0","name":"n","type":"bridge","brige":"br0","ipam":{"type":"host-local","subnet":"10.0.0.0/24"}}`,
-		"bad.conf":      `{"cniVersion":"0.2.0","name":"n","type":"bridge","vlan":7}`,
+		"bad.conf":      `{"cniVersion":"0.2.0","name":"n","type":"bridge","vlan":7000}`,
 		"broken.conf":   "{\n\"name\":",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -33,7 +33,7 @@ func TestCNIValidate(t *testing.T) {
 		{"good.conflist --strict", 0, "no errors"},
 		{"typo.conf", 0, `warning: plugins[0] bridge: unknown key "brige" (did you mean bridge?)`},
 		{"typo.conf --strict", 1, "unknown key"},
-		{"bad.conf", 1, "error: plugins[0] bridge: plugin bridge: vlan 7 is not supported yet"},
+		{"bad.conf", 1, "error: plugins[0] bridge: plugin bridge: vlan 7000 is not between 0 and 4094"},
 		{"broken.conf", 1, "error: network configuration: line 2 column"},
 		{"absent.conf", 1, ""},
 		{"good.conflist -o yaml", 2, ""},
@@ -58,7 +58,7 @@ func TestCNIValidate(t *testing.T) {
 }
 
 func TestCNIValidateJSON(t *testing.T) {
-	conf := `{"cniVersion":"1.0.0","name":"n","type":"bridge","brige":"br0","vlan":7}`
+	conf := `{"cniVersion":"1.0.0","name":"n","type":"bridge","brige":"br0","vlan":7000}`
 	var stdout, stderr bytes.Buffer
 	code := Run(context.Background(), Env{Args: []string{"cni", "validate", "-", "-o", "json"}, Stdin: strings.NewReader(conf), Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }})
 	var got struct {
@@ -74,7 +74,7 @@ func TestCNIValidateJSON(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if code != 1 || got.OK || got.Network != "n" || len(got.Errors) != 1 || got.Errors[0].Code != 2 || len(got.Warnings) != 1 || got.Warnings[0].Field != "brige" {
+	if code != 1 || got.OK || got.Network != "n" || len(got.Errors) != 1 || got.Errors[0].Code != 7 || len(got.Warnings) != 1 || got.Warnings[0].Field != "brige" {
 		t.Errorf("exit %d, %+v", code, got)
 	}
 }

@@ -30,7 +30,7 @@ func (s Spaces) Apply(ctx context.Context, f state.Fragment) error {
 	for range applyTries {
 		a := &apply{spaces: s, host: newView(state.Host, s.Host, f.Host), pod: newView(state.Pod, s.Pod, f.Pod)}
 		if err = a.run(ctx, f.Effects); !errors.Is(err, errRaced) {
-			return err
+			return a.host.vlanError(err)
 		}
 	}
 	return err
@@ -69,7 +69,7 @@ func (a *apply) hostSettings(ctx context.Context) error {
 	batch = append(batch, a.host.upBatch(func(l state.Link) bool { return l.Peer == nil })...)
 	batch = append(batch, a.host.addrBatch()...)
 	if err := a.host.conn.rtnl.Send(ctx, batch); err != nil {
-		return in(state.Host, a.host.vlanError(err))
+		return in(state.Host, err)
 	}
 	return a.host.writeSysctls(aboutLink)
 }

@@ -120,7 +120,9 @@ func (v *view) vlanBatch() []*rtnl.Message {
 
 // vlanError says what the kernel means by "operation not supported".
 func (v *view) vlanError(err error) error {
-	vlans := slices.ContainsFunc(v.want.Links, func(l state.Link) bool { return l.Vlans != nil })
+	vlans := slices.ContainsFunc(v.want.Links, func(l state.Link) bool {
+		return l.Vlans != nil || l.Bridge != nil && l.Bridge.VlanFiltering != nil
+	})
 	if vlans && errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("%w: %w", ErrNoVlans, err)
 	}

@@ -17,7 +17,7 @@ type IPChain struct {
 	Name string `json:"name"`
 	// Shared marks a chain with several owners (a built-in one, CNI-FORWARD): it is made where it is missing, its rules are
 	// put beside those of others, and it stays when they go. Another chain is the fragment's alone: it holds exactly its
-	// rules, and Remove takes it away, with every rule of its table that leads to it.
+	// rules, and Remove takes it away, unless a rule that the fragment does not name leads to it.
 	Shared bool     `json:"shared,omitempty"`
 	Rules  []IPRule `json:"rules,omitempty"`
 }

@@ -4,8 +4,10 @@ package effect
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -43,6 +45,15 @@ func waitDAD(ctx context.Context, ns *netns.NS, name string) error {
 	}
 }
 
+// inWords is an address of /proc/net/if_inet6, which has no colons, as people write it.
+func inWords(digits string) string {
+	var a [16]byte
+	if n, err := hex.Decode(a[:], []byte(digits)); n != len(a) || err != nil {
+		return digits
+	}
+	return netip.AddrFrom16(a).String()
+}
+
 func isTentative(ns *netns.NS, name string) (bool, error) {
 	var text []byte
 	err := ns.Do(func() (err error) {
@@ -66,7 +77,7 @@ func isTentative(ns *netns.NS, name string) (bool, error) {
 			return false, fmt.Errorf("addresses of %s: %w", name, err)
 		}
 		if flags&unix.IFA_F_DADFAILED != 0 {
-			return false, fmt.Errorf("address %s of %s: %w", f[0], name, ErrDuplicate)
+			return false, fmt.Errorf("address %s of %s: %w", inWords(f[0]), name, ErrDuplicate)
 		}
 		busy = busy || flags&unix.IFA_F_TENTATIVE != 0
 	}

@@ -6,7 +6,7 @@
 //
 // # Words
 //
-//   - An own chain belongs to one owner: Apply makes it hold exactly its rules, Remove deletes it and what leads to it.
+//   - An own chain belongs to one owner: Apply makes it hold exactly its rules, Remove deletes it.
 //   - A shared chain is made where it is missing and never deleted: nobody can tell who made it, and a plugin that has
 //     just looked for it would fail. So do the plugins that invented these chains.
 //   - Two rules are the same when iptables-save prints the same words for them. A loose rule is in words that iptables-save

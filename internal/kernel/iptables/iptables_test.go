@@ -258,3 +258,29 @@ func TestAbsentAndRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestChainInUse: a chain that another rule leads to stays; the rule may be another interface's of the same container.
+func TestChainInUse(t *testing.T) {
+	ns, c := space(t)
+	ctx := bounded(t)
+	a := []state.IPTables{pod("2", false)}
+	b := []state.IPTables{pod("2", false)}
+	b[0].Chains[2].Rules[1].Text = strings.Replace(b[0].Chains[2].Rules[1].Text, "10.1.0.2/32", "10.1.0.9/32", 1)
+	for _, want := range [][]state.IPTables{a, b} {
+		if err := c.Apply(ctx, want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Remove(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := c.Diff(ctx, b); err != nil || len(d) > 0 {
+		t.Errorf("the other's: %v %v", d, err)
+	}
+	if err := c.Remove(ctx, b); err != nil {
+		t.Fatal(err)
+	}
+	if have := save(t, ns, "iptables"); len(have) != 3 {
+		t.Errorf("left: %v", have)
+	}
+}

@@ -4,39 +4,22 @@ package iptables
 
 import (
 	"context"
+	"slices"
 
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Remove takes own chains away, with everything that leads to them, and, from shared chains, the rules that are not
-// shared. What is not there is no error.
+// Remove takes own chains away, and, from shared chains, the rules that are not shared. What is not there is no error. An
+// own chain stays while a rule that is not named leads to it: a container with two interfaces of one network has one chain
+// for both.
 func (c *Conn) Remove(ctx context.Context, tables []state.IPTables) error {
 	return c.change(ctx, tables, c.surplus)
 }
 
 // surplus is what Remove has to do. A rule that is there several times goes once: the others are somebody else's.
 func (c *Conn) surplus(ctx context.Context, w *wanted, have *Table) (*script, error) {
-	s, own := &script{}, map[string]bool{}
-	for _, want := range w.chains {
-		own[want.name] = !want.shared && have.Chain(want.name) != nil
-	}
-	gone := map[string]map[int]bool{}
-	drop := func(name string, i int) {
-		if gone[name] == nil {
-			gone[name] = map[int]bool{}
-		}
-		if !gone[name][i] {
-			gone[name][i] = true
-			s.rule("-D " + name + " " + have.Chain(name).Rules[i].Text)
-		}
-	}
-	for _, found := range have.Chains {
-		for i, r := range found.Rules {
-			if own[leadsTo(r.Words)] && !own[found.Name] {
-				drop(found.Name, i)
-			}
-		}
-	}
+	s := &script{}
+	own := w.unneeded(have)
 	for _, want := range w.chains {
 		found := have.Chain(want.name)
 		if !want.shared || found == nil {
@@ -45,9 +28,9 @@ func (c *Conn) surplus(ctx context.Context, w *wanted, have *Table) (*script, er
 		for _, r := range want.rules {
 			i := found.find(r.words)
 			switch {
-			case r.Shared || own[leadsTo(r.words)]:
+			case r.Shared:
 			case i >= 0:
-				drop(want.name, i)
+				s.rule("-D " + want.name + " " + found.Rules[i].Text)
 			case r.Loose:
 				if err := c.dropLoose(ctx, w, want.name, r, s); err != nil {
 					return nil, err
@@ -56,13 +39,70 @@ func (c *Conn) surplus(ctx context.Context, w *wanted, have *Table) (*script, er
 		}
 	}
 	for _, verb := range []string{"-F ", "-X "} { // own chains may lead to each other
-		for _, want := range w.chains {
-			if own[want.name] {
-				s.rule(verb + want.name)
-			}
+		for _, name := range own {
+			s.rule(verb + name)
 		}
 	}
 	return s, nil
+}
+
+// unneeded are the own chains that are there and that nothing leads to but what is named.
+func (w *wanted) unneeded(have *Table) []string {
+	var own []string
+	for _, want := range w.chains {
+		if !want.shared && have.Chain(want.name) != nil {
+			own = append(own, want.name)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(own), func(name string) bool {
+		for _, found := range have.Chains {
+			if slices.Contains(own, found.Name) {
+				continue
+			}
+			seen := 0
+			for _, r := range found.Rules {
+				if leadsTo(r.Words) != name {
+					continue
+				}
+				if !w.names(found.Name, r) {
+					return true
+				}
+				seen++
+			}
+			if seen > w.leading(found.Name, name) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// names tells whether a rule of a shared chain is named: in its words, or by a loose rule that leads to the same chain.
+func (w *wanted) names(chainName string, found Rule) bool {
+	for _, want := range w.chains {
+		if want.name != chainName {
+			continue
+		}
+		for _, r := range want.rules {
+			if slices.Equal(r.words, found.Words) || r.Loose && leadsTo(r.words) == leadsTo(found.Words) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// leading counts the named rules of a chain that lead to another one.
+func (w *wanted) leading(from, to string) int {
+	n := 0
+	for _, want := range w.chains {
+		for _, r := range want.rules {
+			if want.name == from && leadsTo(r.words) == to {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // dropLoose has a rule deleted that iptables-save prints in other words.

@@ -19,7 +19,7 @@ func (Bridge) Type() string { return "bridge" }
 // MakesInterface tells that the container's interface is this plugin's own.
 func (Bridge) MakesInterface() bool { return true }
 
-// Keys are the options of the reference plugin, those that weft does not have yet included.
+// Keys are the options of the reference plugin.
 func (Bridge) Keys() []string {
 	return interfaceKeys("bridge", "isGateway", "isDefaultGateway", "forceAddress", "ipMasq", "ipMasqBackend", "mtu",
 		"hairpinMode", "promiscMode", "vlan", "vlanTrunk[].minID", "vlanTrunk[].maxID", "vlanTrunk[].id",
@@ -29,7 +29,7 @@ func (Bridge) Keys() []string {
 // IPAM is the ipam section; a bridge without one only joins the wire.
 func (Bridge) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Validate refuses what contradicts itself and what is not supported yet.
+// Validate refuses what contradicts itself.
 func (Bridge) Validate(conf model.PluginConf) error {
 	_, err := readBridge(conf)
 	return err

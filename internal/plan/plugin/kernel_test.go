@@ -131,6 +131,7 @@ func networks() map[string]string {
 		"ptp":            head + `"type":"ptp","mtu":1400,"ipMasq":true,` + ranges + "}",
 		"bridge-gateway": head + `"type":"bridge","bridge":"br0","isGateway":true,"ipMasq":true,"mtu":1400,` + ranges + "}",
 		"bridge-default": head + `"type":"bridge","bridge":"br0","isDefaultGateway":true,"hairpinMode":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`,
+		"bridge-spoof":   head + `"type":"bridge","bridge":"br0","isGateway":true,"macspoofchk":true,"enabledad":true,` + ranges + "}",
 		"ptp-six":        head + `"type":"ptp","ipMasq":true,"ipam":{"type":"host-local","subnet":"fd00:1::/64"}}`,
 		"bridge-six":     head + `"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"ipam":{"type":"host-local","subnet":"fd00:1::/64"}}`,
 		"bridge-promisc": head + `"type":"bridge","bridge":"br0","isGateway":true,"promiscMode":true,"ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}`,
@@ -180,11 +181,17 @@ func TestPodsReachEachOtherAtOnce(t *testing.T) {
 	}
 }
 
+func byIPTables(name string) string {
+	return strings.Replace(networks()[name], `"ipMasq":true`, `"ipMasq":true,"ipMasqBackend":"iptables"`, 1)
+}
+
 // TestMasquerade joins a node to a world that knows no way back to its pods.
 func TestMasquerade(t *testing.T) {
-	for _, name := range []string{"ptp", "bridge-gateway"} {
+	for name, conf := range map[string]string{
+		"ptp": networks()["ptp"], "bridge": networks()["bridge-gateway"], "ptp-iptables": byIPTables("ptp"), "bridge-iptables": byIPTables("bridge-gateway"),
+	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, networks()[name])
+			n := newNode(t, conf)
 			world := nettest.NS(t, "world")
 			nettest.Run(t, n.ns, "ip", "link", "add", "wire", "type", "veth", "peer", "name", "wire0")
 			nettest.Run(t, n.ns, "ip", "link", "set", "wire0", "netns", world.Path())
@@ -301,7 +308,8 @@ func TestWireOnly(t *testing.T) {
 func TestExistingInterface(t *testing.T) {
 	n := newNode(t, networks()["ptp"])
 	a := n.mustAdd("a")
-	queries, err := plugin.PTP{}.Observe(plugin.Input{Request: model.Request{IfName: "eth0"}})
+	conf := model.PluginConf{Type: "ptp", Raw: []byte(networks()["ptp"])}
+	queries, err := plugin.PTP{}.Observe(plugin.Input{Conf: conf, Request: model.Request{IfName: "eth0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
