@@ -20,17 +20,22 @@ func (n *node) agent() *process {
 
 // The agent keeps leases itself: no daemon. Killed and started again it goes on with them.
 func TestAgent(t *testing.T) {
-	for name, keys := range map[string]struct{ plugin, dhcp, want string }{
-		"bridge":     {`"type":"bridge","bridge":"dbr0"`, ``, "10.9.0."},
-		"dual stack": {`"type":"bridge","bridge":"dbr0"`, `,"ipv6":true`, "10.9.0. fd00:9::"},
-		"IPv6":       {`"type":"bridge","bridge":"dbr0"`, `,"ipv4":false,"ipv6":true`, "fd00:9::"},
+	const bridge, after = `"type":"bridge","bridge":"dbr0"`, `{"type":"loopback"}`
+	for name, keys := range map[string]struct{ plugin, dhcp, after, want string }{
+		"bridge":     {bridge, ``, after, "10.9.0."},
+		"dual stack": {bridge, `,"ipv6":true`, after, "10.9.0. fd00:9::"},
+		"IPv6":       {bridge, `,"ipv4":false,"ipv6":true`, after, "fd00:9::"},
+		"chain": {
+			bridge, ``, `{"type":"tuning","mtu":1400,"sysctl":{"net.ipv4.conf.IFNAME.arp_filter":"1"}},
+				{"type":"bandwidth","ingressRate":8000000,"ingressBurst":800000,"egressRate":8000000,"egressBurst":800000}`, "10.9.0.",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			bin := filepath.Join(nettest.Programs(t), "cni")
 			agent := n.agent()
 			conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"net","type":"weft-cni","socket":%q,"delegates":[{"plugins":[
-				{%s,"ipam":{"type":"dhcp"%s}},{"type":"loopback"}]}]}`, n.path("agent.sock"), keys.plugin, keys.dhcp)
+				{%s,"ipam":{"type":"dhcp"%s}},%s]}]}`, n.path("agent.sock"), keys.plugin, keys.dhcp, keys.after)
 			ns := n.pod(false)
 			result := n.must(bin, "weft-cni", "ADD", conf, "c1", ns)
 			var r struct{ IPs []struct{ Address string } }
@@ -48,6 +53,9 @@ func TestAgent(t *testing.T) {
 			}
 			if strings.Contains(keys.want, "10.9") {
 				nettest.Run(t, ns, "ping", "-c1", "-W2", "10.9.0.1")
+			}
+			if link := nettest.Run(t, ns, "ip", "link", "show", "eth0"); name == "chain" && !strings.Contains(link, "mtu 1400") {
+				t.Errorf("tuning: %s", link)
 			}
 			n.must(bin, "weft-cni", "CHECK", withPrev(conf, result), "c1", ns)
 			n.must(bin, "weft-cni", "STATUS", conf, "", nil)
