@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weft-net/weft/internal/netns"
 )
 
 // bus is a D-Bus that lets everybody do everything.
@@ -22,9 +24,9 @@ const bus = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configura
 </busconfig>
 `
 
-// Firewalld starts Debian's firewalld, and the D-Bus that it is on, in the test's own namespaces: over an empty /run that
-// nobody else sees. Both end with the test. Without the programs the test is skipped.
-func Firewalld(t testing.TB) *FirewalldProcess {
+// Firewalld starts Debian's firewalld for a network namespace (nil: the test's own), and the D-Bus that it is on: over an
+// empty /run that nobody but the test sees. Both end with the test. Without the programs the test is skipped.
+func Firewalld(t testing.TB, ns *netns.NS) *FirewalldProcess {
 	t.Helper()
 	for _, name := range []string{"firewalld", "firewall-cmd", "dbus-daemon"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -34,7 +36,7 @@ func Firewalld(t testing.TB) *FirewalldProcess {
 	if err := syscall.Mount("tmpfs", "/run", "tmpfs", 0, ""); err != nil {
 		t.Fatalf("an empty /run: %v", err)
 	}
-	f := &FirewalldProcess{t: t, dir: t.TempDir()}
+	f := &FirewalldProcess{t: t, ns: ns, dir: t.TempDir()}
 	t.Cleanup(func() {
 		if err := syscall.Unmount("/run", syscall.MNT_DETACH); err != nil {
 			t.Errorf("the /run of before: %v", err)
@@ -57,6 +59,7 @@ func Firewalld(t testing.TB) *FirewalldProcess {
 // FirewalldProcess is a firewalld and its bus.
 type FirewalldProcess struct {
 	t    testing.TB
+	ns   *netns.NS
 	dir  string
 	stop func()
 }
@@ -84,7 +87,7 @@ func (f *FirewalldProcess) start(argv ...string) (stop func()) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
+	if err := f.ns.Do(cmd.Start); err != nil {
 		f.t.Fatal(err)
 	}
 	ended := false

@@ -28,7 +28,7 @@ func outside(t *testing.T) *netns.NS {
 // TestFirewallWithFirewalld attaches pods behind a firewalld that lets nobody through but who is in a zone for that: it is
 // found by itself, as by the reference plugin.
 func TestFirewallWithFirewalld(t *testing.T) {
-	fw := nettest.Firewalld(t)
+	fw := nettest.Firewalld(t, nil)
 	t.Cleanup(func() { _, _ = nettest.Try(nil, "nft", "flush", "ruleset") })
 	h := newHost(t)
 	sweepBridges(t)

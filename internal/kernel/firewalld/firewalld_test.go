@@ -26,7 +26,7 @@ func source(zone, prefix string) state.ZoneSource {
 
 // TestAgainstFirewalld puts addresses into zones of a real firewalld, which is reloaded, stopped and started meanwhile.
 func TestAgainstFirewalld(t *testing.T) {
-	fw := nettest.Firewalld(t)
+	fw := nettest.Firewalld(t, nil)
 	c := New(Socket)
 	t.Cleanup(func() { _ = c.Close() })
 	want := []state.ZoneSource{source("trusted", "10.9.0.1/32"), source("trusted", "fd00:9::1/128"), source("drop", "10.9.0.2/32")}

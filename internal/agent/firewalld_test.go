@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// TestFirewalldIsRepaired reloads and restarts a real firewalld under a pod that it lets through: a reload forgets what was
+// added to the running firewall, and the agent adds it again.
+func TestFirewalldIsRepaired(t *testing.T) {
+	w := newWorld(t)
+	fw := nettest.Firewalld(t, w.node)
+	w.start()
+	list := w.list("1.1.0", fmt.Sprintf(`{"plugins":[%s,{"type":"firewall"}]}`, w.networks()["bridge"]))
+	const pods = 5
+	var want []string
+	for i := range pods {
+		r, err := w.add(list, fmt.Sprintf("c%d", i), nettest.NS(t, fmt.Sprintf("pod%d", i)))
+		if err != nil {
+			t.Fatalf("ADD: %v\n%s", err, w.log())
+		}
+		want = append(want, r.IPs[0].Address.IP.String()+"/32")
+	}
+	sources := func() string { return fw.Cmd("--zone=trusted", "--list-sources") }
+	if got := sources(); got != strings.Join(want, " ") {
+		t.Fatalf("sources %q, want %q\n%s", got, want, w.log())
+	}
+	repaired := func(what string, limit time.Duration) {
+		t.Helper()
+		begin := time.Now()
+		for len(strings.Fields(sources())) != pods {
+			if time.Since(begin) > limit {
+				t.Fatalf("%s: %q after %v\n%s", what, sources(), limit, w.log())
+			}
+		}
+		t.Logf("%s: repaired within %v", what, time.Since(begin).Round(time.Millisecond))
+	}
+	fw.Cmd("--reload")
+	repaired("reload", time.Second)
+	fw.Cmd("--complete-reload")
+	repaired("complete reload", time.Second)
+	fw.Stop()
+	fw.Start()
+	repaired("restart", 5*time.Second)
+	for i := range pods {
+		if err := w.del(list, fmt.Sprintf("c%d", i), nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := sources(); got != "" {
+		t.Errorf("sources after DEL: %q", got)
+	}
+}
