@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/foreign"
@@ -133,6 +134,9 @@ func (r *run) apply(ctx context.Context, name string, act Act) error {
 			err = r.spaces.Apply(ctx, *act.Fragment)
 		}
 	}
+	if taken := portTaken(err); taken != nil {
+		return taken
+	}
 	if errors.Is(err, kernel.ErrFull) {
 		return model.Faultf(model.CodeTryAgain, "a bridge holds 1,023 ports: use several bridges on this node, or ptp",
 			"network %q: %w", r.job.Network.Name, err)
@@ -145,6 +149,24 @@ func (r *run) apply(ctx context.Context, name string, act Act) error {
 		return fmt.Errorf("network %q: %w", r.job.Network.Name, err)
 	}
 	return r.a.step("after apply")
+}
+
+// portTaken is the fault when another attachment has a port of the node.
+func portTaken(err error) error {
+	var taken *kernel.Taken
+	if !errors.As(err, &taken) {
+		return nil
+	}
+	port, ok := plugin.TakenPort(taken.Table, taken.Key)
+	if !ok {
+		return nil
+	}
+	beside := ""
+	if other, ok := plugin.TakenPort(taken.Table, taken.Beside); ok {
+		beside = ", as " + other
+	}
+	return model.Faultf(model.CodeTaken, "choose another hostPort, or stop that container", "hostPort %s is taken by attachment %s%s",
+		port, strings.TrimPrefix(taken.By, markPrefix), beside)
 }
 
 // addresses asks the IPAM sections of the plugins. They are promised before, all in one, because what is given can be

@@ -2,7 +2,14 @@
 
 package kernel
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/weft-net/weft/internal/kernel/nft"
+)
+
+// Taken is the error about an element of an nft table that another owner has.
+type Taken = nft.Taken
 
 // Errors that callers branch on.
 var (

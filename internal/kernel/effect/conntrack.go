@@ -85,6 +85,9 @@ func (t tracker) pick(flows []state.Flow) error {
 	var deletions request
 	n := uint32(0)
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		if !slices.ContainsFunc(flows, func(f state.Flow) bool { return familyOf(f) == family }) {
+			continue
+		}
 		var b request
 		b.begin(ctGet, unix.NLM_F_DUMP, family, 1)
 		b.close()

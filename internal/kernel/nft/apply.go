@@ -31,7 +31,8 @@ func (c *Conn) Apply(ctx context.Context, tables []state.Table) error {
 	if err != nil {
 		return err
 	}
-	return settled(ctx, func() (bool, error) { return c.reconcile(ws) })
+	placed := false
+	return settled(ctx, func() (bool, error) { return c.reconcile(ws, &placed) })
 }
 
 // remember notes the structure of shared tables that is now known to be whole.
@@ -52,6 +53,9 @@ func (c *Conn) remember(ws []*table) {
 		for _, ch := range w.chains {
 			t.chains = append(slices.DeleteFunc(t.chains, func(o chain) bool { return o.name == ch.name }), ch)
 		}
+		if w.full != nil {
+			t.full = w.full
+		}
 	}
 }
 
@@ -68,6 +72,9 @@ func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
 			return false, nil
 		}
 		for _, st := range in.Sets {
+			if !t.alone(st) {
+				return false, nil
+			}
 			s, _ := t.set(st.Name)
 			s.elems = nil
 			for _, e := range st.Elements {
@@ -88,6 +95,11 @@ func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
 		return false, nil // whatever it was, the long way finds it out and says it
 	}
 	c.advance(gen)
+	for _, in := range tables {
+		if t := c.seen[in.Family+" "+in.Name]; t.full != nil {
+			t.fill(in)
+		}
+	}
 	return true, nil
 }
 
@@ -117,8 +129,9 @@ func (t *table) covers(in state.Table) bool {
 	return true
 }
 
-// reconcile reads, plans the difference and commits it.
-func (c *Conn) reconcile(ws []*table) (stale bool, err error) {
+// reconcile reads, plans the difference and commits it. It notes when it has placed everything: then all that is left to
+// do is to look whether somebody else has taken the same meanwhile.
+func (c *Conn) reconcile(ws []*table, placed *bool) (stale bool, err error) {
 	gen, err := c.generation()
 	if err != nil {
 		return false, err
@@ -133,6 +146,15 @@ func (c *Conn) reconcile(ws []*table) (stale bool, err error) {
 		if err != nil {
 			return false, err
 		}
+		if err := c.refused(w, have); err != nil {
+			return false, err
+		}
+		switch {
+		case have != nil:
+			w.full = have.full
+		case w.contested():
+			w.full = w.fullOf()
+		}
 		deltas[i] = compareTables(w, have)
 		if deltas[i].rebuilds() {
 			c.forget() // rules of others went with what they used
@@ -145,6 +167,11 @@ func (c *Conn) reconcile(ws []*table) (stale bool, err error) {
 	for i, w := range ws {
 		b.difference(w, deltas[i])
 	}
+	if *placed && b.empty() && slices.ContainsFunc(ws, (*table).contested) {
+		c.forget()
+		return false, nil
+	}
+	*placed = true
 	return c.finish(b, ws, gen, guard)
 }
 
@@ -168,7 +195,7 @@ func (c *Conn) finish(b *batch, ws []*table, gen, guard uint32) (stale bool, err
 	}
 	if guard == 0 && after != gen && after != gen+1 {
 		c.forget()
-		return false, nil
+		return slices.ContainsFunc(ws, (*table).contested), nil
 	}
 	c.gen = after
 	c.remember(ws)

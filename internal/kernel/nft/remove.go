@@ -36,6 +36,9 @@ func (c *Conn) Remove(ctx context.Context, tables []state.Table) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.own(ws); err != nil {
+		return err
+	}
 	var steps []func(*batch)
 	for _, w := range ws {
 		if !w.shared {

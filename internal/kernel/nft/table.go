@@ -21,6 +21,8 @@ type table struct {
 	shared bool
 	sets   []set
 	chains []chain
+	// full are the sets with Exclusive that are known to hold elements, or not; nil when nobody has looked.
+	full map[string]bool
 }
 
 // chain is a compiled chain; as read from the kernel its rules have handles.

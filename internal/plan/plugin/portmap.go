@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Portmap leads ports of the node into the container.
+type Portmap struct{}
+
+// Type is "portmap".
+func (Portmap) Type() string { return "portmap" }
+
+// Keys are the options of the reference plugin.
+func (Portmap) Keys() []string {
+	return append(commonKeys(), "backend", "snat", "conditionsV4[]", "conditionsV6[]", "masqAll", "markMasqBit", "externalSetMarkChain")
+}
+
+// IPAM is nothing: it asks for no addresses.
+func (Portmap) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
+
+// Validate refuses options that contradict each other, and ports that do not exist.
+func (Portmap) Validate(conf model.PluginConf) error {
+	_, err := readPortmap(conf)
+	return err
+}
+
+// Observe asks, unless the list's plan tells, over which link the node reaches the container; and for the programs that
+// the backend needs.
+func (Portmap) Observe(in Input) ([]state.Query, error) {
+	c, err := readPortmap(in.Conf)
+	if err != nil || len(c.mappings) == 0 {
+		return nil, err
+	}
+	var queries []state.Query
+	for _, ip := range in.targets() {
+		if c.backend == backendIPTables {
+			queries = append(queries, program(ip.Addr().Is6()))
+		}
+		if _, planned := plannedRoute(in.Chain.Fragment.Host, ip.Addr()); !planned && c.SNAT {
+			queries = append(queries, routeTo(ip.Addr()))
+		}
+	}
+	return queries, nil
+}
+
+func routeTo(a netip.Addr) state.Query { return state.Query{Space: state.Host, RouteTo: a} }
+
+// Plan adds elements to weft's own table, or the rules of the reference plugin to iptables. The result is the one before.
+func (Portmap) Plan(in Input) (Step, error) {
+	c, err := readPortmap(in.Conf)
+	if err != nil {
+		return Step{}, err
+	}
+	prev, err := in.prev()
+	if err != nil {
+		return Step{}, err
+	}
+	step := Step{Fragment: state.Fragment{Owner: Owner(in.Request.Key())}, Result: prev}
+	if len(c.mappings) == 0 {
+		return step, nil
+	}
+	p := portMap{conf: c, key: in.Request.Key()}
+	for _, ip := range in.targets() {
+		t := target{net: ip, ports: c.leadTo(ip.Addr())}
+		if len(t.ports) == 0 && c.backend == backendNFTables {
+			continue
+		}
+		if c.backend == backendIPTables && !in.Answers[program(ip.Addr().Is6())].Found {
+			return Step{}, absentProgram(in.Conf, program(ip.Addr().Is6()).Program)
+		}
+		t.link, t.shared = in.hostLink(ip.Addr())
+		p.targets = append(p.targets, t)
+	}
+	f := &step.Fragment
+	if len(p.targets) == 0 {
+		return step, nil
+	}
+	if c.backend == backendIPTables {
+		f.Host.IPTables = p.iptables()
+	} else {
+		f.Host.Tables = []state.Table{p.table()}
+	}
+	f.Host.Sysctls = p.sysctls()
+	f.Effects = p.effects()
+	return step, nil
+}
+
+// targets are the container's first address of each family, among those of its interface.
+func (in Input) targets() []netip.Prefix {
+	var v4, v6 []netip.Prefix
+	if in.Chain.Prev == nil {
+		return nil
+	}
+	for _, ip := range in.Chain.Prev.IPs {
+		if i := ip.Interface; i != nil && *i >= 0 && *i < len(in.Chain.Prev.Interfaces) {
+			iface := in.Chain.Prev.Interfaces[*i]
+			if iface.Name != in.Request.IfName || iface.Sandbox == "" {
+				continue
+			}
+		}
+		if ip.Address.Addr().Is4() {
+			v4 = append(v4, ip.Address)
+		} else {
+			v6 = append(v6, ip.Address)
+		}
+	}
+	return append(v4[:min(len(v4), 1)], v6[:min(len(v6), 1)]...)
+}
+
+// hostLink is the link over which the node reaches an address, "" when nobody knows, and whether others are reached over
+// it as well.
+func (in Input) hostLink(a netip.Addr) (name string, shared bool) {
+	if name, planned := plannedRoute(in.Chain.Fragment.Host, a); planned {
+		for _, l := range in.Chain.Fragment.Host.Links {
+			if l.Name == name {
+				return name, l.Shared
+			}
+		}
+		return name, true
+	}
+	answer := in.Answers[routeTo(a)]
+	return answer.Link.Name, answer.Link.Kind != state.Veth
+}
+
+// plannedRoute finds the link in a plan: that of the longest prefix around the address.
+func plannedRoute(host state.Space, a netip.Addr) (link string, planned bool) {
+	best := 0
+	try := func(p netip.Prefix, name string) {
+		if p.IsValid() && p.Bits() > best && p.Contains(a) {
+			best, link = p.Bits(), name
+		}
+	}
+	for _, r := range host.Routes {
+		if !r.Absent && r.Link != "" {
+			try(r.Dst, r.Link)
+		}
+	}
+	for _, addr := range host.Addrs {
+		if !addr.Absent && !addr.NoPrefixRoute {
+			try(addr.Prefix, addr.Link)
+		}
+	}
+	return link, link != ""
+}

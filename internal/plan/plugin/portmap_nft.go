@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// portMap is what is planned for one container.
+type portMap struct {
+	conf    portmapConf
+	key     model.AttachmentKey
+	targets []target
+}
+
+// target is an address of the container and the ports that lead to it.
+type target struct {
+	net   netip.Prefix
+	ports []hostPort
+	// link is how the node reaches the address; shared tells that others are reached over it as well.
+	link   string
+	shared bool
+}
+
+func (t target) addr() netip.Addr { return t.net.Addr() }
+
+// table is weft's own table with the container's elements.
+func (p portMap) table() state.Table {
+	t := hostPorts(p.conf)
+	mark := elementMark(p.key)
+	add := func(name string, e state.Element) {
+		for i := range t.Sets {
+			if t.Sets[i].Name == name {
+				t.Sets[i].Elements = append(t.Sets[i].Elements, e)
+			}
+		}
+	}
+	suffix := variant(p.conf)
+	for _, to := range p.targets {
+		family, addr := familyOf(to.addr()), to.addr().String()
+		for _, h := range to.ports {
+			e := state.Element{Key: []string{h.proto, number(h.port)}, Val: []string{addr, number(h.to)}, Comment: mark}
+			name := "ports" + family + suffix
+			if h.at.IsValid() {
+				name, e.Key = "ports"+family+"_at"+suffix, append([]string{h.at.String()}, e.Key...)
+			}
+			add(name, e)
+		}
+		if !p.conf.SNAT {
+			continue
+		}
+		if p.conf.MasqAll {
+			add("all"+family+suffix, state.Element{Key: []string{addr}, Comment: mark})
+		} else if to.link != "" {
+			add("hairpin"+family+suffix, state.Element{Key: []string{quoted(to.link), addr}, Comment: mark})
+		}
+		if to.localnet() {
+			e := state.Element{Key: []string{quoted(to.link)}, Comment: mark}
+			if to.shared {
+				e.Comment, e.Shared = state.SharedComment, true
+			}
+			add("localnet", e)
+		}
+	}
+	return t
+}
+
+func number(n uint16) string { return strconv.Itoa(int(n)) }
+
+// localnet tells whether the node's own 127.0.0.1 leads to the target.
+func (t target) localnet() bool {
+	if t.link == "" || t.addr().Is6() {
+		return false
+	}
+	for _, h := range t.ports {
+		if !h.at.IsValid() || h.at.IsLoopback() {
+			return true
+		}
+	}
+	return false
+}
+
+// sysctls let packets from 127.0.0.0/8 out to the container, and their answers in.
+func (p portMap) sysctls() []state.Sysctl {
+	var out []state.Sysctl
+	for _, t := range p.targets {
+		if p.conf.SNAT && t.localnet() {
+			out = append(out, state.Sysctl{Name: "net/ipv4/conf/" + t.link + "/route_localnet", Value: "1"})
+		}
+	}
+	return out
+}
+
+// effects forget connections. A new mapping takes over what datagrams were sent to it before: nobody ever closes such a
+// connection. When a container goes, so does all that was translated to it.
+func (p portMap) effects() []state.Effect {
+	made := state.Effect{Kind: state.FlushConntrack, Space: state.Host}
+	gone := state.Effect{Kind: state.FlushConntrack, Space: state.Host, When: state.OnRemove}
+	for _, t := range p.targets {
+		v6 := t.addr().Is6()
+		for _, h := range t.ports {
+			if h.proto != "tcp" {
+				made.Flows = append(made.Flows, state.Flow{IPv6: v6, Proto: h.proto, Port: h.port, Dst: h.at})
+			}
+		}
+		gone.Flows = append(gone.Flows, state.Flow{IPv6: v6, To: t.addr()})
+	}
+	if len(made.Flows) == 0 {
+		return []state.Effect{gone}
+	}
+	return []state.Effect{made, gone}
+}
+
+// variant is empty for the usual configuration. One with conditions, or with another bit of the mark, has its own chains and
+// sets: all who share a chain want the same rules.
+func variant(c portmapConf) string {
+	v4, v6 := conditions(c.ConditionsV4), conditions(c.ConditionsV6)
+	if len(v4)+len(v6) == 0 && c.bit == masqBit {
+		return ""
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d\n%q\n%q", c.bit, strings.Join(v4, " "), strings.Join(v6, " ")))
+	return "_" + hex.EncodeToString(sum[:4])
+}
+
+// hostPorts is the table of a variant without elements. Whoever speaks to a port of the node is marked and sent to where the
+// maps say: those of an address before those of all. What was sent on is masqueraded where the answer would not come back
+// through this node: when it leaves over the link that it came from (a container speaks to itself or to its neighbour on
+// a bridge), and when its source is this node's loopback address. An address in 127.0.0.0/8 never comes over a link; the
+// kernel refuses it but where it is told to route such addresses.
+func hostPorts(c portmapConf) state.Table {
+	v := variant(c)
+	bit := uint32(1) << c.bit
+	t := state.Table{Family: "inet", Name: "weft_hostports", Shared: true}
+	for _, family := range []string{"4", "6"} {
+		addr := "ipv" + family + "_addr"
+		t.Sets = append(t.Sets,
+			state.Set{Name: "ports" + family + v, Key: "inet_proto . inet_service", Data: addr + " . inet_service", Exclusive: "ports" + family},
+			state.Set{Name: "ports" + family + "_at" + v, Key: addr + " . inet_proto . inet_service", Data: addr + " . inet_service", Exclusive: "ports" + family},
+			state.Set{Name: "hairpin" + family + v, Key: "ifname . " + addr},
+			state.Set{Name: "all" + family + v, Key: addr})
+	}
+	t.Sets = append(t.Sets, state.Set{Name: "localnet", Key: "ifname"})
+	t.Chains = []state.Chain{
+		{Name: "martian", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: []state.NftRule{
+			{Text: "iifname @localnet ip daddr 127.0.0.0/8 drop"},
+		}},
+		{Name: "hostports" + v, Rules: texts(
+			fmt.Sprintf("meta mark set meta mark | 0x%08x", bit),
+			"dnat ip to ip daddr . meta l4proto . th dport map @ports4_at"+v,
+			"dnat ip to meta l4proto . th dport map @ports4"+v,
+			"dnat ip6 to ip6 daddr . meta l4proto . th dport map @ports6_at"+v,
+			"dnat ip6 to meta l4proto . th dport map @ports6"+v,
+			fmt.Sprintf("meta mark set meta mark & 0x%08x", ^bit),
+		)},
+		{Name: "prerouting" + v, Type: "nat", Hook: "prerouting", Priority: -100, Policy: "accept", Rules: local(c)},
+		{Name: "output" + v, Type: "nat", Hook: "output", Priority: -100, Policy: "accept", Rules: local(c)},
+		{Name: "postrouting" + v, Type: "nat", Hook: "postrouting", Priority: 100, Policy: "accept", Rules: texts(
+			fmt.Sprintf("meta mark & 0x%08x != 0x%08x return", bit, bit),
+			"ip saddr 127.0.0.0/8 masquerade",
+			"ip6 saddr ::1 masquerade",
+			"ip daddr @all4"+v+" masquerade",
+			"ip6 daddr @all6"+v+" masquerade",
+			"iifname . ip daddr @hairpin4"+v+" masquerade",
+			"iifname . ip6 daddr @hairpin6"+v+" masquerade",
+		)},
+	}
+	return t
+}
+
+// local leads what is sent to an address of the node, and fulfils the conditions, to the maps.
+func local(c portmapConf) []state.NftRule {
+	to := "fib daddr type local jump hostports" + variant(c)
+	v4, v6 := conditions(c.ConditionsV4), conditions(c.ConditionsV6)
+	if len(v4)+len(v6) == 0 {
+		return texts(to)
+	}
+	return texts(
+		strings.Join(append(append([]string{"meta nfproto ipv4"}, v4...), to), " "),
+		strings.Join(append(append([]string{"meta nfproto ipv6"}, v6...), to), " "))
+}
+
+func texts(lines ...string) []state.NftRule {
+	out := make([]state.NftRule, len(lines))
+	for i, line := range lines {
+		out[i].Text = line
+	}
+	return out
+}
+
+// TakenPort says of an element of weft's table which port of the node it is about; false for other tables.
+func TakenPort(table string, key []string) (port string, ok bool) {
+	if table != "weft_hostports" || len(key) < 2 {
+		return "", false
+	}
+	port = key[len(key)-1] + "/" + key[len(key)-2]
+	if len(key) == 3 {
+		port += " at " + key[0]
+	}
+	return port, true
+}
