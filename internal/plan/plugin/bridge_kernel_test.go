@@ -58,6 +58,7 @@ func TestVlansKeepApart(t *testing.T) {
 	nettest.Run(t, c.ns, "ip", "addr", "add", "10.1.0.200/24", "dev", "eth0")
 	silence(t, a, netip.MustParseAddr("10.1.0.200"), "another VLAN")
 
+	nettest.Run(t, n.ns, "sysctl", "-qw", "net.ipv4.ip_forward=1")
 	nettest.Run(t, n.ns, "bridge", "vlan", "add", "dev", a.result.Interfaces[1].Name, "vid", "300")
 	if d, err := a.spaces.Diff(t.Context(), a.fragment); err != nil || len(d) != 1 || !strings.Contains(d[0].Have, "vlans 100 pvid untagged, 300") {
 		t.Errorf("a VLAN more: %v %v", d, err)
