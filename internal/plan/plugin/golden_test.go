@@ -105,6 +105,7 @@ func TestGolden(t *testing.T) {
 	all := goldens()
 	maps.Copy(all, bridgeGoldens())
 	maps.Copy(all, shapeGoldens())
+	maps.Copy(all, tuneGoldens())
 	for name, in := range all {
 		t.Run(name, func(t *testing.T) {
 			in.Request = request()
@@ -147,7 +148,7 @@ func show(t *testing.T, queries []state.Query, s Step) string {
 	t.Helper()
 	var b strings.Builder
 	for _, q := range queries {
-		fmt.Fprintf(&b, "ask %s %s%s%s%s\n", q.Space, q.Link, q.Sysctl, q.Program, askShape(q))
+		fmt.Fprintf(&b, "ask %s %s%s%s%s\n", q.Space, q.Link, q.Sysctl, q.Program, askShape(q)+askTune(q))
 	}
 	fmt.Fprintf(&b, "owner %s\n", s.Fragment.Owner)
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
@@ -157,6 +158,7 @@ func show(t *testing.T, queries []state.Query, s Step) string {
 	for _, e := range s.Fragment.Effects {
 		fmt.Fprintln(&b, e)
 	}
+	showTune(&b, s)
 	text, err := json.MarshalIndent(s.Result, "", "  ")
 	if err != nil {
 		t.Fatal(err)
@@ -173,6 +175,9 @@ func showSpace(b *strings.Builder, s state.Space) {
 		fmt.Fprintf(b, "  %s%s%s%s\n", a, mark(a.NoDAD, " nodad"), mark(a.NoPrefixRoute, " noprefixroute"), shareMark(a.Shared))
 	}
 	for _, r := range s.Routes {
+		fmt.Fprintf(b, "  %s%s\n", r, shareMark(r.Shared))
+	}
+	for _, r := range s.Rules {
 		fmt.Fprintf(b, "  %s%s\n", r, shareMark(r.Shared))
 	}
 	for _, c := range s.Sysctls {
