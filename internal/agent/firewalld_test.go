@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -20,8 +21,10 @@ func TestFirewalldIsRepaired(t *testing.T) {
 	list := w.list("1.1.0", fmt.Sprintf(`{"plugins":[%s,{"type":"firewall"}]}`, w.networks()["bridge"]))
 	const pods = 5
 	var want []string
+	var spaces []*netns.NS
 	for i := range pods {
-		r, err := w.add(list, fmt.Sprintf("c%d", i), nettest.NS(t, fmt.Sprintf("pod%d", i)))
+		spaces = append(spaces, nettest.NS(t, fmt.Sprintf("pod%d", i)))
+		r, err := w.add(list, fmt.Sprintf("c%d", i), spaces[i])
 		if err != nil {
 			t.Fatalf("ADD: %v\n%s", err, w.log())
 		}
@@ -48,8 +51,8 @@ func TestFirewalldIsRepaired(t *testing.T) {
 	fw.Stop()
 	fw.Start()
 	repaired("restart", 5*time.Second)
-	for i := range pods {
-		if err := w.del(list, fmt.Sprintf("c%d", i), nil); err != nil {
+	for i, ns := range spaces {
+		if err := w.del(list, fmt.Sprintf("c%d", i), ns); err != nil {
 			t.Error(err)
 		}
 	}

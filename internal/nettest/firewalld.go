@@ -6,7 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -83,27 +85,38 @@ func (f *FirewalldProcess) Cmd(args ...string) string {
 
 func (f *FirewalldProcess) start(argv ...string) (stop func()) {
 	f.t.Helper()
+	if f.ns != nil {
+		argv = append([]string{"nsenter", "--net=" + f.ns.Path()}, argv...)
+	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := f.ns.Do(cmd.Start); err != nil {
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // the process dies with the thread that made it
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
 		f.t.Fatal(err)
 	}
-	ended := false
-	return func() {
-		if ended {
-			return
-		}
-		ended = true
+	return sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		limit := time.AfterFunc(5*time.Second, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait()
-		limit.Stop()
-		if f.t.Failed() {
-			f.t.Logf("%s said:\n%s", argv[0], said.String())
+		select {
+		case <-ended:
+		case <-time.After(5 * time.Second):
+			_ = cmd.Process.Kill()
+			<-ended
 		}
-	}
+		if f.t.Failed() {
+			f.t.Logf("%s said:\n%s", strings.Join(argv, " "), said.String())
+		}
+	})
 }
 
 func (f *FirewalldProcess) until(ready func() bool) {
