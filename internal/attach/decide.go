@@ -37,6 +37,7 @@ func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, f
 				return Act{}, err
 			}
 		}
+		step.Result = onTop(r.chain.Prev, step.Result)
 		if step.Open != nil {
 			segment = *step.Open
 		}

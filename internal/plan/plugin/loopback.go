@@ -31,18 +31,21 @@ func (Loopback) Observe(Input) ([]state.Query, error) {
 	return []state.Query{{Space: state.Pod, Link: lo}}, nil
 }
 
-// Plan brings lo up. Its addresses are the kernel's own; a result that came from before is passed on as it is. The
-// interface is always lo, whatever CNI_IFNAME says.
+// Plan brings lo up, and remembers that it was down. Its addresses are the kernel's own; a result that came from before is
+// passed on as it is. The interface is always lo, whatever CNI_IFNAME says.
 func (l Loopback) Plan(in Input) (Step, error) {
 	step := Step{Fragment: state.Fragment{
 		Owner: Owner(in.Request.Key()),
 		Pod:   state.Space{Links: []state.Link{{Name: lo, Up: state.On()}}},
 	}}
+	answer := in.Answers[state.Query{Space: state.Pod, Link: lo}]
+	if answer.Found && answer.Link.Up != nil && !*answer.Link.Up {
+		step.Restore = state.Fragment{Owner: step.Fragment.Owner, Pod: state.Space{Links: []state.Link{{Name: lo, Up: state.Off()}}}}
+	}
 	if in.Chain.Prev != nil {
 		step.Result = *in.Chain.Prev
 		return step, nil
 	}
-	answer := in.Answers[state.Query{Space: state.Pod, Link: lo}]
 	ips, err := loopbackAddrs(answer)
 	if err != nil {
 		return Step{}, err

@@ -123,3 +123,18 @@ func TestEveryKeyOfTheStructIsKnown(t *testing.T) {
 		}
 	}
 }
+
+// What brought lo up takes it down again; a lo that was up stays.
+func TestLoopbackGivesBack(t *testing.T) {
+	for up, want := range map[*bool]int{state.Off(): 1, state.On(): 0} {
+		step, err := Loopback{}.Plan(Input{
+			Conf: confOf(`{"type":"loopback"}`), Answers: exists(state.Pod, state.Link{Name: "lo", Up: up}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := step.Restore.Pod.Links; len(got) != want || want == 1 && (got[0].Name != "lo" || *got[0].Up) {
+			t.Errorf("lo was up %v: gives back %+v", *up, got)
+		}
+	}
+}
