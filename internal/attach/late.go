@@ -93,7 +93,8 @@ func (l *linked) announced(f state.Fragment) state.Fragment {
 		}
 	}
 	for _, was := range l.fragment.Pod.Links {
-		if addrs := told[was.Name]; len(addrs) > 0 {
+		said := func(e state.Effect) bool { return e.Kind == state.Announce && e.Link == was.Name }
+		if addrs := told[was.Name]; len(addrs) > 0 && !slices.ContainsFunc(f.Effects, said) {
 			f.Effects = append(f.Effects, state.Effect{Kind: state.Announce, Space: state.Pod, Link: was.Name, Addrs: addrs})
 		}
 	}

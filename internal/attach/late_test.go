@@ -5,6 +5,7 @@ package attach_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,7 +38,8 @@ func TestLateIPAM(t *testing.T) {
 			id, ns := n.pod()
 			job := n.job(n.list(`{"type":"loopback"}`, plugin), id, ns)
 			result := n.add(job)
-			if len(result.IPs) != 1 || result.IPs[0].Address.String() != "10.8.0.7/24" {
+			given := func(ip model.IP) bool { return ip.Address.String() == "10.8.0.7/24" }
+			if !slices.ContainsFunc(result.IPs, given) {
 				t.Errorf("%+v", result)
 			}
 			nettest.Run(t, ns, "ping", "-c1", "-W2", "10.8.0.1")
@@ -110,4 +112,38 @@ func TestLateIPAMNameTaken(t *testing.T) {
 		t.Errorf("IPAM was asked: %s", v)
 	}
 	n.clean("a refused ADD")
+}
+
+// Where nothing must wait, everything is planned whole and applied once.
+func TestActs(t *testing.T) {
+	n := newNode(t)
+	n.plugin("looker", looker)
+	for conf, want := range map[string]string{
+		bridge: "ipam apply",
+		`{"type":"bridge","bridge":"abr0","isGateway":true,"ipam":{"type":"looker"}}`: "apply ipam apply",
+		`{"type":"bridge","bridge":"abr0"}`:                                           "apply",
+	} {
+		id, ns := n.pod()
+		job := n.job(n.list(`{"type":"loopback"}`, conf, `{"type":"loopback"}`), id, ns)
+		n.add(job)
+		rec, _, err := n.ledger.Get(job.Request.Key())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kinds []string
+		for _, act := range rec.Acts {
+			kinds = append(kinds, string(act.Kind))
+		}
+		got := strings.Join(kinds, " ")
+		if strings.HasPrefix(want, "apply ipam") {
+			want = "apply " + want // what stands before it in the list
+		}
+		if got != want {
+			t.Errorf("%s: acts %s, want %s", conf, got, want)
+		}
+		if err := n.Del(t.Context(), job); err != nil {
+			t.Error(err)
+		}
+		n.clean("DEL")
+	}
 }

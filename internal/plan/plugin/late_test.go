@@ -20,12 +20,19 @@ func TestLinkAloneIsPartOfTheWhole(t *testing.T) {
 		"bridge":         `{"type":"bridge","ipam":{"type":"dhcp"}}`,
 		"bridge gateway": `{"type":"bridge","isDefaultGateway":true,"ipMasq":true,"ipMasqBackend":"nftables","ipam":{"type":"dhcp"}}`,
 		"ptp":            `{"type":"ptp","ipMasq":true,"ipMasqBackend":"nftables","ipam":{"type":"dhcp"}}`,
+		"host-device":    `{"type":"host-device","device":"ens1","ipam":{"type":"dhcp"}}`,
 	} {
 		conf := confOf(text)
 		p := Builtin()[conf.Type]
 		in := Input{Conf: conf, Request: request(), IPAM: &model.Result{}, Answers: state.Answers{}, Late: LinkAlone}
-		if _, err := p.Observe(in); err != nil {
+		queries, err := p.Observe(in)
+		if err != nil {
 			t.Fatalf("%s: %v", name, err)
+		}
+		for _, q := range queries {
+			if q.Space == state.Host && (q.Link == "ens1" || q.Device.Name == "ens1") {
+				in.Answers[q] = state.Answer{Found: true, Link: state.Link{Name: "ens1", MAC: state.SeedMAC("ens1"), MTU: 1500}}
+			}
 		}
 		alone, err := p.Plan(in)
 		if err != nil {
