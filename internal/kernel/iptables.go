@@ -32,7 +32,7 @@ func (c *Conn) LegacyTables(v6 bool) ([]string, error) {
 		text, err = os.ReadFile(path)
 		return err
 	})
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // root of a user namespace may not read it
 		return nil, nil
 	}
 	return strings.Fields(string(text)), err
