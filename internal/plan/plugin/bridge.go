@@ -49,7 +49,7 @@ func (Bridge) Observe(in Input) ([]state.Query, error) {
 	if c.vlanGateway() {
 		queries = append(queries, state.Query{Space: state.Host, Link: c.gatewayLink()})
 	}
-	return append(queries, c.queries()...), checkArgs(in.Request)
+	return append(queries, c.masq().queries()...), checkArgs(in.Request)
 }
 
 // ReadyQueries asks for what masquerading needs.
@@ -58,7 +58,7 @@ func (Bridge) ReadyQueries(conf model.PluginConf) []state.Query {
 	if err != nil {
 		return nil
 	}
-	return c.queries()
+	return c.masq().queries()
 }
 
 // Ready tells whether masquerading could work.
@@ -67,7 +67,7 @@ func (Bridge) Ready(in Input) error {
 	if err != nil {
 		return err
 	}
-	return c.ready(in)
+	return c.masq().ready(in)
 }
 
 func bootID() state.Query {
@@ -121,7 +121,7 @@ func (b Bridge) Plan(in Input) (Step, error) {
 	if c.MACSpoofChk {
 		f.Host.Tables = append(f.Host.Tables, SpoofCheck(in.Request.Key(), ends.host.Name, ends.pod.MAC))
 	}
-	if err := c.plan(in, &f, a); err != nil {
+	if err := c.masq().plan(in, &f, a); err != nil {
 		return Step{}, err
 	}
 	result := c.result(in.Request, br, ends, a)

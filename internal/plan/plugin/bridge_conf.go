@@ -8,11 +8,12 @@ import (
 )
 
 type bridgeConf struct {
-	masqConf
 	Name                      string  `json:"bridge"`
 	IsGateway                 bool    `json:"isGateway"`
 	IsDefaultGateway          bool    `json:"isDefaultGateway"`
 	ForceAddress              bool    `json:"forceAddress"`
+	IPMasq                    bool    `json:"ipMasq"`
+	IPMasqBackend             *string `json:"ipMasqBackend"`
 	MTU                       int     `json:"mtu"`
 	HairpinMode               bool    `json:"hairpinMode"`
 	PromiscMode               bool    `json:"promiscMode"`
@@ -58,7 +59,7 @@ func readBridge(conf model.PluginConf) (bridgeConf, error) {
 	if err := checkMTU(conf, c.MTU); err != nil {
 		return c, err
 	}
-	if err := c.check(conf); err != nil {
+	if err := c.masq().check(conf); err != nil {
 		return c, err
 	}
 	if c.DisableContainerInterface && c.ipam {
@@ -68,8 +69,13 @@ func readBridge(conf model.PluginConf) (bridgeConf, error) {
 	if _, err := c.mac(conf, model.Request{}); err != nil {
 		return c, err
 	}
+	if _, _, err := readDNS(conf); err != nil {
+		return c, err
+	}
 	return c, c.checkVlans(conf)
 }
+
+func (c bridgeConf) masq() masqConf { return masqConf{c.IPMasq, c.IPMasqBackend} }
 
 // mac is the hardware address that the caller wants for the container's end, zero when none: CNI_ARGS, then args.cni,
 // then runtimeConfig, the last one wins.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
@@ -78,22 +79,10 @@ func (c bridgeConf) portVlans() *state.PortVlans {
 	if !c.filtering() {
 		return nil
 	}
-	var in [mostVlan + 1]bool
-	for _, t := range c.VlanTrunk {
-		if t.MinID != nil {
-			for id := *t.MinID; id <= *t.MaxID; id++ {
-				in[id] = true
-			}
-		}
-		if t.ID != nil {
-			in[*t.ID] = true
-		}
-	}
 	own := max(c.Vlan, 1)
-	in[own] = true
 	out := &state.PortVlans{Others: c.PreserveDefaultVlan}
 	for id := 1; id <= mostVlan; id++ {
-		if !in[id] {
+		if id != own && !c.trunked(id) {
 			continue
 		}
 		n := len(out.Ranges)
@@ -104,6 +93,13 @@ func (c bridgeConf) portVlans() *state.PortVlans {
 		out.Ranges = append(out.Ranges, state.VlanRange{First: uint16(id), Last: uint16(id), PVID: id == own, Untagged: id == own})
 	}
 	return out
+}
+
+// trunked tells whether a VLAN is in vlanTrunk.
+func (c bridgeConf) trunked(id int) bool {
+	return slices.ContainsFunc(c.VlanTrunk, func(t trunk) bool {
+		return t.ID != nil && *t.ID == id || t.MinID != nil && *t.MinID <= id && id <= *t.MaxID
+	})
 }
 
 // vlanDevice is the link that has the gateway's addresses in a VLAN: one end of a pair whose other end is a port of the

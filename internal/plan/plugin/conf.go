@@ -3,8 +3,10 @@
 package plugin
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -30,16 +32,33 @@ func interfaceKeys(more ...string) []string {
 }
 
 // decode reads a plugin's configuration; what is of the wrong type is named.
-func decode(conf model.PluginConf, v any) error {
-	err := json.Unmarshal(conf.Raw, v)
+func decode(conf model.PluginConf, v any) error { return decodeAt(conf, "", conf.Raw, v) }
+
+// decodeAt reads the part of a configuration that stands under a key.
+func decodeAt(conf model.PluginConf, key string, text []byte, v any) error {
+	err := json.Unmarshal(text, v)
 	if err == nil {
 		return nil
 	}
 	var typ *json.UnmarshalTypeError
 	if errors.As(err, &typ) {
-		return model.Faultf(model.CodeDecode, "", "plugin %s: %s is %s, want %s", conf.Type, typ.Field, typ.Value, typ.Type)
+		field := strings.Trim(key+"."+typ.Field, ".")
+		return model.Faultf(model.CodeDecode, "", "plugin %s: %s is %s, want %s", conf.Type, field, typ.Value, kindOf(typ.Type))
 	}
-	return model.Faultf(model.CodeDecode, "", "plugin %s: configuration: %w", conf.Type, err)
+	return model.Faultf(model.CodeDecode, "", "plugin %s: %s: %w", conf.Type, cmp.Or(key, "configuration"), err)
+}
+
+// kindOf names what a field wants, not by Go's names of lists and objects.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array:
+		return "list"
+	case reflect.Struct, reflect.Map:
+		return "object"
+	case reflect.Pointer:
+		return kindOf(t.Elem())
+	}
+	return t.String()
 }
 
 // ipamSection is the ipam object when it names a type.
@@ -54,8 +73,8 @@ func ipamSection(conf model.PluginConf) ([]byte, error) {
 	var section struct {
 		Type string `json:"type"`
 	}
-	if err := json.Unmarshal(c.IPAM, &section); err != nil {
-		return nil, model.Faultf(model.CodeDecode, "", "plugin %s: ipam: %w", conf.Type, err)
+	if err := decodeAt(conf, "ipam", c.IPAM, &section); err != nil {
+		return nil, err
 	}
 	if section.Type == "" {
 		return nil, nil
@@ -65,25 +84,30 @@ func ipamSection(conf model.PluginConf) ([]byte, error) {
 
 // overrideDNS replaces what IPAM says about name resolution when the configuration says anything.
 func overrideDNS(conf model.PluginConf, result *model.Result) error {
-	var c shared
-	if err := decode(conf, &c); err != nil {
-		return err
+	dns, said, err := readDNS(conf)
+	if said {
+		result.DNS = dns
 	}
-	if len(c.DNS) == 0 {
-		return nil
+	return err
+}
+
+// readDNS is the configuration's dns, and whether it says anything.
+func readDNS(conf model.PluginConf) (dns model.DNS, said bool, err error) {
+	var c shared
+	if err := decode(conf, &c); err != nil || len(c.DNS) == 0 {
+		return dns, false, err
 	}
 	var fields map[string]json.RawMessage
-	var dns model.DNS
-	if err := errors.Join(json.Unmarshal(c.DNS, &fields), json.Unmarshal(c.DNS, &dns)); err != nil {
-		return model.Faultf(model.CodeDecode, "", "plugin %s: dns: %w", conf.Type, err)
+	if err := decodeAt(conf, "dns", c.DNS, &fields); err != nil {
+		return dns, false, err
+	}
+	if err := decodeAt(conf, "dns", c.DNS, &dns); err != nil {
+		return dns, false, err
 	}
 	for _, value := range fields {
-		if string(value) != "null" && string(value) != `""` {
-			result.DNS = dns
-			return nil
-		}
+		said = said || string(value) != "null" && string(value) != `""`
 	}
-	return nil
+	return dns, said, nil
 }
 
 // checkMTU refuses what no link can have.

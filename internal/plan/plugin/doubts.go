@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -36,6 +37,11 @@ func (Bridge) Doubts(conf json.RawMessage) []model.Doubt {
 	doubt(c.IPMasq && !c.ipam, "ipMasq", "add an ipam section", "ipMasq has no effect without ipam")
 	doubt(c.ForceAddress && !c.IsGateway, "forceAddress", "set isGateway", "forceAddress has no effect without isGateway")
 	doubt(c.IPMasqBackend != nil && !c.IPMasq, "ipMasqBackend", "set ipMasq", "ipMasqBackend has no effect without ipMasq")
+	doubt(c.PreserveDefaultVlan && !c.filtering(), "preserveDefaultVlan", "set vlan or vlanTrunk",
+		"preserveDefaultVlan has no effect without vlan and vlanTrunk")
+	doubt(c.EnableDAD && !c.ipam, "enabledad", "add an ipam section", "enabledad has no effect without ipam")
+	doubt(c.Vlan != 0 && c.trunked(c.Vlan), "vlanTrunk", "take it out of vlanTrunk",
+		fmt.Sprintf("vlan %d is in vlanTrunk too: its frames have no tag", c.Vlan))
 	doubt(c.IPMasq && c.ipam && !c.IsGateway, "ipMasq", "set isGateway, or let another device be the gateway",
 		"ipMasq without isGateway: this node masquerades only what it routes")
 	return out

@@ -5,6 +5,7 @@ package plugin
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"testing"
 
 	"github.com/weft-net/weft/internal/model"
@@ -13,14 +14,16 @@ import (
 
 // FuzzPlan plans whatever stands in a configuration: an error has a code, a plan names links that the kernel takes.
 func FuzzPlan(f *testing.F) {
-	for _, in := range goldens() {
+	seeds := goldens()
+	maps.Copy(seeds, bridgeGoldens())
+	for _, in := range seeds {
 		f.Add(string(in.Conf.Raw), "MAC", "02:00:00:00:00:01")
 	}
 	f.Add(`{"type":"bridge","vlanTrunk":{"id":1},"dns":[],"ipam":"x"}`, "", "")
 	f.Add(`{"type":"ptp","dns":{"nameservers":null},"ipam":{"type":"x"},"ipMasqBackend":null}`, "IgnoreUnknown", "1")
 	f.Fuzz(func(t *testing.T, conf, key, value string) {
 		for kind, p := range Builtin() {
-			in := Input{Conf: model.PluginConf{Type: kind, Raw: json.RawMessage(conf)}, Request: request(), IPAM: dual()}
+			in := Input{Conf: model.PluginConf{Type: kind, Raw: json.RawMessage(conf)}, Request: request(), IPAM: dual(), Answers: programs(nil)}
 			in.Request.Args = [][2]string{{key, value}}
 			_, observed := p.Observe(in)
 			step, planned := p.Plan(in)

@@ -14,23 +14,23 @@ import (
 
 // masqConf are the options of masquerading, which several plugins have.
 type masqConf struct {
-	IPMasq        bool    `json:"ipMasq"`
-	IPMasqBackend *string `json:"ipMasqBackend"`
+	on      bool
+	backend *string
 }
 
 // check refuses a backend that nobody has.
 func (c masqConf) check(conf model.PluginConf) error {
-	if c.IPMasqBackend == nil || slices.Contains([]string{"", "nftables", "iptables"}, *c.IPMasqBackend) {
+	if c.backend == nil || slices.Contains([]string{"", "nftables", "iptables"}, *c.backend) {
 		return nil
 	}
 	return model.Faultf(model.CodeInvalidConf, `use "nftables", "iptables", or leave it out`,
-		"plugin %s: ipMasqBackend %q is not known", conf.Type, *c.IPMasqBackend)
+		"plugin %s: ipMasqBackend %q is not known", conf.Type, *c.backend)
 }
 
 // iptables tells whether the rules are to be made by the host's iptables programs. Without being told, weft uses nft: it
 // needs no program and works beside whichever iptables the node has.
 func (c masqConf) iptables() bool {
-	return c.IPMasq && c.IPMasqBackend != nil && *c.IPMasqBackend == "iptables"
+	return c.on && c.backend != nil && *c.backend == "iptables"
 }
 
 // program is the query for the program that writes one family's rules.
@@ -65,7 +65,7 @@ func absent(conf model.PluginConf, name string) error {
 
 // plan adds what masquerades the addresses to the fragment.
 func (c masqConf) plan(in Input, f *state.Fragment, a addressed) error {
-	if !c.IPMasq || !a.known() {
+	if !c.on || !a.known() {
 		return nil
 	}
 	if !c.iptables() {

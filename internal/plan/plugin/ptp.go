@@ -13,9 +13,12 @@ import (
 type PTP struct{}
 
 type ptpConf struct {
-	masqConf
-	MTU int `json:"mtu"`
+	IPMasq        bool    `json:"ipMasq"`
+	IPMasqBackend *string `json:"ipMasqBackend"`
+	MTU           int     `json:"mtu"`
 }
+
+func (c ptpConf) masq() masqConf { return masqConf{c.IPMasq, c.IPMasqBackend} }
 
 // Type is "ptp".
 func (PTP) Type() string { return "ptp" }
@@ -43,7 +46,7 @@ func (PTP) conf(conf model.PluginConf) (ptpConf, error) {
 	if err := checkMTU(conf, c.MTU); err != nil {
 		return c, err
 	}
-	if err := c.check(conf); err != nil {
+	if err := c.masq().check(conf); err != nil {
 		return c, err
 	}
 	section, err := ipamSection(conf)
@@ -53,7 +56,8 @@ func (PTP) conf(conf model.PluginConf) (ptpConf, error) {
 	if section == nil {
 		return c, model.Faultf(model.CodeInvalidConf, `add "ipam": {"type": …}`, "plugin ptp: ipam.type is missing")
 	}
-	return c, nil
+	_, _, err = readDNS(conf)
+	return c, err
 }
 
 // Observe asks whether the interface's name is free.
@@ -62,7 +66,7 @@ func (p PTP) Observe(in Input) ([]state.Query, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append([]state.Query{freeName(in.Request)}, c.queries()...), checkArgs(in.Request)
+	return append([]state.Query{freeName(in.Request)}, c.masq().queries()...), checkArgs(in.Request)
 }
 
 // ReadyQueries asks for what masquerading needs.
@@ -71,7 +75,7 @@ func (p PTP) ReadyQueries(conf model.PluginConf) []state.Query {
 	if err != nil {
 		return nil
 	}
-	return c.queries()
+	return c.masq().queries()
 }
 
 // Ready tells whether masquerading could work.
@@ -80,7 +84,7 @@ func (p PTP) Ready(in Input) error {
 	if err != nil {
 		return err
 	}
-	return c.ready(in)
+	return c.masq().ready(in)
 }
 
 // Plan makes the pair. The node's end has the gateways as single addresses and a route to each of the container's; the
@@ -112,7 +116,7 @@ func (p PTP) Plan(in Input) (Step, error) {
 		routed(&f, ends, ip)
 	}
 	f.Pod.Routes = append(f.Pod.Routes, a.podRoutes(ends.pod.Name)...)
-	if err := c.plan(in, &f, a); err != nil {
+	if err := c.masq().plan(in, &f, a); err != nil {
 		return Step{}, err
 	}
 	result := model.Result{Interfaces: ends.interfaces(in.Request), Routes: a.routes, DNS: in.IPAM.DNS}

@@ -126,7 +126,7 @@ func TestBadShapes(t *testing.T) {
 		{`{"type":"bandwidth","egressRate":1.5}`, pair, nil, 6, `plugin bandwidth: egressRate is number 1.5, want uint64`},
 		{`{"type":"bandwidth","ingressRate":"1M"}`, pair, nil, 6, `plugin bandwidth: ingressRate is string, want uint64`},
 		{`{"type":"bandwidth","ingressRate":18446744073709551616}`, pair, nil, 6, `plugin bandwidth: ingressRate is number 18446744073709551616, want uint64`},
-		{`{"type":"bandwidth","runtimeConfig":{"bandwidth":[]}}`, pair, nil, 6, `plugin bandwidth: runtimeConfig.bandwidth is array, want plugin.rates`},
+		{`{"type":"bandwidth","runtimeConfig":{"bandwidth":[]}}`, pair, nil, 6, `plugin bandwidth: runtimeConfig.bandwidth is array, want object`},
 		{`{"type":"bandwidth"}`, Chain{}, nil, 7, `plugin bandwidth: prevResult is missing (put it into a list, behind the plugin that makes the interface)`},
 		{`{"type":"bandwidth","egressRate":8000,"egressBurst":8000}`, pair.alone(), nil, 7, `plugin bandwidth: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin behind the one that makes the interface)`},
 

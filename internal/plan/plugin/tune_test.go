@@ -175,7 +175,7 @@ func TestTuneRefusals(t *testing.T) {
 		{`{"type":"sbr"}`, nobody, 7, `plugin sbr: prevResult is missing (put it into a list, behind the plugin that makes the interface)`},
 		{`{"type":"sbr"}`, here, 7, `plugin sbr: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin behind the one that makes the interface)`},
 		{`{"type":"host-device","device":5}`, nobody, 6, `plugin host-device: device is number, want string`},
-		{`{"type":"host-device","ipam":[]}`, nobody, 6, `plugin host-device: ipam: json: cannot unmarshal array into Go value of type struct { Type string "json:\"type\"" }`},
+		{`{"type":"host-device","ipam":[]}`, nobody, 6, `plugin host-device: ipam is array, want object`},
 		{`{"type":"host-device"}`, nobody, 7, `plugin host-device: no device is named (` + nameOneDevice + `)`},
 		{`{"type":"host-device","device":"ens5","hwaddr":"02:00:00:00:00:05"}`, nobody, 7, `plugin host-device: device "ens5" and hwaddr "02:00:00:00:00:05" exclude each other (` + nameOneDevice + `)`},
 		{`{"type":"host-device","kernelpath":"/sys/devices/x","runtimeConfig":{"deviceID":"0000:00:05.0"}}`, nobody, 7, `plugin host-device: kernelpath "/sys/devices/x" and runtimeConfig.deviceID "0000:00:05.0" exclude each other (` + nameOneDevice + `)`},
