@@ -11,7 +11,7 @@ import (
 
 // TestParallel attaches many pods at once: no error, no address twice, and nothing is left when they have gone.
 func TestParallel(t *testing.T) {
-	for mode, atOnce := range map[string]int{"plugins": 50, "agent": number("WEFT_LEAKS_AT_ONCE", 100)} {
+	for mode, atOnce := range map[string]int{"plugins": 50, "agent": number("WEFT_LEAKS_AT_ONCE", 32)} {
 		if mode == "agent" && os.Getenv("WEFT_LEAKS_BIN_DIR") != "" {
 			continue
 		}
