@@ -90,21 +90,7 @@ func (v *view) diff(ctx context.Context) ([]state.Difference, error) {
 			out.add(v.name, want, have)
 		}
 	}
-	for _, want := range v.want.Rules {
-		if !v.hasRule(want) {
-			out.add(v.name, want, "")
-		}
-	}
-	for _, want := range v.want.Sysctls {
-		if have, equal := v.hasSysctl(want); !equal {
-			out.add(v.name, want, have)
-		}
-	}
-	for _, want := range v.want.Qdiscs {
-		if have, equal := v.hasQdisc(want); !equal {
-			out.add(v.name, want, have)
-		}
-	}
+	v.diffSettings(&out)
 	tables, err := v.diffTables(ctx)
 	if err != nil {
 		return out, err
@@ -115,6 +101,25 @@ func (v *view) diff(ctx context.Context) ([]state.Difference, error) {
 	}
 	sources, err := v.diffSources(ctx)
 	return slices.Concat(out, tables, chains, sources), err
+}
+
+// diffSettings is the rest of what rtnetlink and sysctls hold.
+func (v *view) diffSettings(out *list) {
+	for _, want := range v.want.Rules {
+		if !v.hasRule(want) {
+			out.add(v.name, want, "")
+		}
+	}
+	for _, want := range v.want.Sysctls {
+		if have, equal := v.hasSysctl(want); !equal && !v.values[want.Name].Hidden {
+			out.add(v.name, want, have)
+		}
+	}
+	for _, want := range v.want.Qdiscs {
+		if have, equal := v.hasQdisc(want); !equal {
+			out.add(v.name, want, have)
+		}
+	}
 }
 
 func (v *view) diffLink(out *list, want state.Link) {

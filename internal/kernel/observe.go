@@ -97,7 +97,7 @@ func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.
 	}
 	values, err := c.conf.Read([]string{q.Sysctl})
 	v := values[q.Sysctl]
-	return state.Answer{Found: err == nil && !v.Missing, Value: v.Text}, err
+	return state.Answer{Found: err == nil && !v.Missing && !v.Hidden, Value: v.Text}, err
 }
 
 // describe is a link with its master's name and its addresses, but for the IPv6 link-local ones.

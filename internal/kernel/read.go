@@ -88,7 +88,7 @@ func (v *view) readRest(out *state.Space) {
 	}
 	for _, s := range v.want.Sysctls {
 		have, equal := v.hasSysctl(s)
-		if !equal {
+		if !equal && !v.values[s.Name].Hidden {
 			s.Value = have
 		}
 		out.Sysctls = append(out.Sysctls, s)

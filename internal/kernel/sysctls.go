@@ -98,6 +98,8 @@ func (v *view) hasSysctl(want state.Sysctl) (have string, equal bool) {
 		return "not known", false
 	case value.Missing:
 		return "no such setting", want.IfPresent
+	case value.Hidden:
+		return "", false
 	}
 	return value.Text, value.Text == text
 }

@@ -73,3 +73,15 @@ func TestSettingsThatAreMissing(t *testing.T) {
 		t.Error("a setting of a link that is not there was applied")
 	}
 }
+
+// A setting that can only be written is written each time, and is no difference.
+func TestHiddenSetting(t *testing.T) {
+	s := pair(t)
+	flush := state.Sysctl{Name: "net/ipv4/route/flush", Value: "1"}
+	q := state.Query{Space: state.Pod, Sysctl: flush.Name}
+	answers, err := s.Observe(t.Context(), []state.Query{q})
+	if err != nil || answers[q].Found {
+		t.Errorf("%+v %v", answers[q], err)
+	}
+	mustApply(t, s, state.Fragment{Owner: "flush", Pod: state.Space{Sysctls: []state.Sysctl{flush}}})
+}

@@ -19,10 +19,11 @@ import (
 
 const root = "/proc/sys"
 
-// Value is a setting's value, words parted by one space; Missing when the namespace has no such setting.
+// Value is a setting's value, words parted by one space; Missing when the namespace has no such setting, Hidden when it can
+// only be written (net/ipv4/route/flush): it is a button rather than a setting.
 type Value struct {
-	Text    string
-	Missing bool
+	Text            string
+	Missing, Hidden bool
 }
 
 // Pair is a setting to write; IfPresent forgives that there is none.
@@ -75,6 +76,8 @@ func (f *Files) Read(names []string) (map[string]Value, error) {
 			switch {
 			case errors.Is(err, os.ErrNotExist):
 				out[name] = Value{Missing: true}
+			case errors.Is(err, os.ErrPermission):
+				out[name] = Value{Hidden: true}
 			case err != nil:
 				return fmt.Errorf("sysctl %s: %w", name, err)
 			default:
