@@ -36,11 +36,10 @@ die() {
 	exit 2
 }
 
-[ "$(uname -m)" = x86_64 ] || die "this script knows kernels and machines of amd64 only, this is $(uname -m)"
 # packages: those that have something to run.
 packages() {
 	local dir
-	git ls-files '*_test.go' | xargs -r grep -l nettest | xargs -r -n1 dirname | sort -u | while read -r dir; do
+	find internal test -name '*_test.go' -print0 | xargs -0 -r grep -l nettest | xargs -r -n1 dirname | sort -u | while read -r dir; do
 		if [[ $dir =~ $WHOLE ]] || grep -qE "^func Test[A-Za-z0-9_]*($WORDS)" "$dir"/*_test.go ||
 			{ [ -e bin/skipped ] && grep -q "^$dir Test[^ ]*: kernel: " bin/skipped; }; then
 			echo "$dir"
@@ -48,6 +47,7 @@ packages() {
 	done
 }
 
+[ "$(uname -m)" = x86_64 ] || die "this script knows kernels and machines of amd64 only, this is $(uname -m)"
 test/deps.sh vm
 [ -x bin/weft ] || die "make build first"
 
@@ -233,7 +233,8 @@ boot() {
 	fi
 	wait "$pid" 2>/dev/null || true
 	machine=
-	[ ! -s "$dir/qemu" ] || sed 's/^/qemu: /' "$dir/qemu"
+	sed '/hub 0 is not connected/d; s/^/qemu: /' "$dir/qemu"
+	grep -E 'BUG:|Oops|WARNING: CPU' "$dir/console" | sed 's/^/test-vm: the kernel says: /' || true
 }
 
 scratch=()
