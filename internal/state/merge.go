@@ -2,7 +2,10 @@
 
 package state
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // withLink adds a link. One that is not made here and is there already (a plugin's change to what another one makes) says
 // more about that one: what it sets counts.
@@ -26,8 +29,23 @@ func (l Link) with(o Link) Link {
 	set(&l.Promisc, o.Promisc)
 	set(&l.AllMulti, o.AllMulti)
 	set(&l.Bridge, o.Bridge)
-	set(&l.Port, o.Port)
+	l.Port = l.Port.with(o.Port)
 	return l
+}
+
+func (p *PortAttrs) with(o *PortAttrs) *PortAttrs {
+	if p == nil || o == nil {
+		return cmp.Or(p, o)
+	}
+	out := *p
+	set(&out.Hairpin, o.Hairpin)
+	set(&out.Learning, o.Learning)
+	set(&out.Flood, o.Flood)
+	set(&out.McastFlood, o.McastFlood)
+	set(&out.BcastFlood, o.BcastFlood)
+	set(&out.Isolated, o.Isolated)
+	set(&out.NeighSupp, o.NeighSupp)
+	return &out
 }
 
 func set[T comparable](to *T, from T) {

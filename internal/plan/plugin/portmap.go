@@ -45,6 +45,9 @@ func (Portmap) Observe(in Input) ([]state.Query, error) {
 			queries = append(queries, routeTo(ip.Addr()))
 		}
 	}
+	if c.SNAT {
+		queries = append(queries, endsQueries(in)...)
+	}
 	return queries, nil
 }
 
@@ -84,6 +87,9 @@ func (Portmap) Plan(in Input) (Step, error) {
 		f.Host.IPTables = p.iptables()
 	} else {
 		f.Host.Tables = []state.Table{p.table()}
+	}
+	if c.SNAT {
+		f.Host.Links = in.hairpin()
 	}
 	f.Host.Sysctls = p.sysctls()
 	f.Effects = p.effects()
@@ -125,6 +131,19 @@ func (in Input) hostLink(a netip.Addr) (name string, shared bool) {
 	}
 	answer := in.Answers[routeTo(a)]
 	return answer.Link.Name, answer.Link.Kind != state.Veth
+}
+
+// hairpin lets the container's port of a bridge send out what came in from it: where the bridge hands packets to netfilter
+// (br_netfilter), one that the container sends to its own port of the node never leaves the bridge.
+func (in Input) hairpin() []state.Link {
+	e, planned := in.plannedEnds()
+	if !planned {
+		e.host = in.Answers[state.Query{Space: state.Pod, OtherEnd: in.Request.IfName}].Link
+	}
+	if e.host.Name == "" || e.host.Master == "" {
+		return nil
+	}
+	return []state.Link{{Name: e.host.Name, Port: &state.PortAttrs{Hairpin: state.On()}}}
 }
 
 // plannedRoute finds the link in a plan: that of the longest prefix around the address.

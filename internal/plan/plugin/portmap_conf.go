@@ -233,6 +233,9 @@ func (m portMapping) read(conf model.PluginConf, i int) (hostPort, error) {
 		return bad("leave it out for all addresses of the node", "hostIP %q is no address", m.HostIP)
 	}
 	ip = ip.Unmap()
+	if ip == netip.IPv6Loopback() {
+		return bad("use 127.0.0.1", "hostIP %s cannot be mapped: the kernel takes no answer to it from another link", ip)
+	}
 	h.v4, h.v6 = ip.Is4(), ip.Is6()
 	if !ip.IsUnspecified() {
 		h.at = ip

@@ -59,7 +59,10 @@ func (p portMap) table() state.Table {
 		}
 		if p.conf.MasqAll {
 			add("all"+family+suffix, state.Element{Key: []string{addr}, Comment: mark})
-		} else if to.link != "" {
+		} else {
+			add("self"+family+suffix, state.Element{Key: []string{addr, addr}, Comment: mark})
+		}
+		if to.link != "" && !p.conf.MasqAll {
 			add("hairpin"+family+suffix, state.Element{Key: []string{quoted(to.link), addr}, Comment: mark})
 		}
 		if to.localnet() {
@@ -132,9 +135,10 @@ func variant(c portmapConf) string {
 
 // hostPorts is the table of a variant without elements. Whoever speaks to a port of the node is marked and sent to where the
 // maps say: those of an address before those of all. What was sent on is masqueraded where the answer would not come back
-// through this node: when it leaves over the link that it came from (a container speaks to itself or to its neighbour on
-// a bridge), and when its source is this node's loopback address. An address in 127.0.0.0/8 never comes over a link; the
-// kernel refuses it but where it is told to route such addresses.
+// through this node: when a container speaks to itself; when it leaves over the link that it came from (a neighbour on a
+// bridge); and when its source is this node's loopback address. That is so for IPv4 alone: an answer to ::1 from another
+// link is thrown away by the kernel. An address in 127.0.0.0/8 never comes over a link; the kernel refuses it but where it
+// is told to route such addresses.
 func hostPorts(c portmapConf) state.Table {
 	v := variant(c)
 	bit := uint32(1) << c.bit
@@ -145,6 +149,7 @@ func hostPorts(c portmapConf) state.Table {
 			state.Set{Name: "ports" + family + v, Key: "inet_proto . inet_service", Data: addr + " . inet_service", Exclusive: "ports" + family},
 			state.Set{Name: "ports" + family + "_at" + v, Key: addr + " . inet_proto . inet_service", Data: addr + " . inet_service", Exclusive: "ports" + family},
 			state.Set{Name: "hairpin" + family + v, Key: "ifname . " + addr},
+			state.Set{Name: "self" + family + v, Key: addr + " . " + addr},
 			state.Set{Name: "all" + family + v, Key: addr})
 	}
 	t.Sets = append(t.Sets, state.Set{Name: "localnet", Key: "ifname"})
@@ -153,6 +158,7 @@ func hostPorts(c portmapConf) state.Table {
 			{Text: "iifname @localnet ip daddr 127.0.0.0/8 drop"},
 		}},
 		{Name: "hostports" + v, Rules: texts(
+			"ip6 daddr ::1 return",
 			fmt.Sprintf("meta mark set meta mark | 0x%08x", bit),
 			"dnat ip to ip daddr . meta l4proto . th dport map @ports4_at"+v,
 			"dnat ip to meta l4proto . th dport map @ports4"+v,
@@ -165,9 +171,10 @@ func hostPorts(c portmapConf) state.Table {
 		{Name: "postrouting" + v, Type: "nat", Hook: "postrouting", Priority: 100, Policy: "accept", Rules: texts(
 			fmt.Sprintf("meta mark & 0x%08x != 0x%08x return", bit, bit),
 			"ip saddr 127.0.0.0/8 masquerade",
-			"ip6 saddr ::1 masquerade",
 			"ip daddr @all4"+v+" masquerade",
 			"ip6 daddr @all6"+v+" masquerade",
+			"ip saddr . ip daddr @self4"+v+" masquerade",
+			"ip6 saddr . ip6 daddr @self6"+v+" masquerade",
 			"iifname . ip daddr @hairpin4"+v+" masquerade",
 			"iifname . ip6 daddr @hairpin6"+v+" masquerade",
 		)},
