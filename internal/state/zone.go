@@ -14,4 +14,6 @@ type ZoneSource struct {
 }
 
 // String prints it with firewall-cmd's words.
-func (z ZoneSource) String() string { return fmt.Sprintf("firewalld zone %s source %s", z.Zone, z.Source) }
+func (z ZoneSource) String() string {
+	return fmt.Sprintf("firewalld zone %s source %s", z.Zone, z.Source)
+}
