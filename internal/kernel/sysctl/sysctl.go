@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -111,7 +112,10 @@ func (f *Files) first(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // who may not write may read
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -125,25 +129,25 @@ func (f *Files) first(name string) (string, error) {
 func (f *Files) keep(name string, fd int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, there := f.open[name]; there || f.closed {
+	if _, there := f.open[name]; there || f.closed || len(f.open) >= mostOpen {
 		return false
 	}
 	f.open[name] = fd
 	return true
 }
 
+// mostOpen bounds the files that stay open.
+const mostOpen = 64
+
 // global tells whether a setting belongs to the namespace and not to one of its links. Of the others there is no end.
 func global(name string) bool {
-	for _, whole := range []string{"net/ipv4/ip_forward", "net/ipv4/conf/all/", "net/ipv6/conf/all/", "net/ipv4/conf/default/", "net/ipv6/conf/default/"} {
-		if strings.HasPrefix(name, whole) {
-			return true
-		}
-	}
-	return false
+	_, link := Of(name)
+	return !link && !strings.Contains(name, "/neigh/")
 }
 
-// Write writes settings in one visit to the namespace.
+// Write writes settings, those whose files are not open in one visit to the namespace.
 func (f *Files) Write(pairs []Pair) error {
+	pairs = slices.DeleteFunc(slices.Clone(pairs), f.overwrite)
 	if len(pairs) == 0 {
 		return nil
 	}
@@ -159,6 +163,18 @@ func (f *Files) Write(pairs []Pair) error {
 		}
 		return nil
 	})
+}
+
+// overwrite writes a file that is open. What goes wrong is told by the next try, by name.
+func (f *Files) overwrite(p Pair) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fd, ok := f.open[p.Name]
+	if !ok {
+		return false
+	}
+	_, err := unix.Pwrite(fd, []byte(p.Value), 0)
+	return err == nil
 }
 
 // file is the setting's path. Names come from configurations, so one that leaves /proc/sys is refused.
