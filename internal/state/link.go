@@ -17,6 +17,13 @@ const (
 	Bridge Kind = "bridge"
 	Dummy  Kind = "dummy"
 	Ifb    Kind = "ifb"
+	// These have a parent.
+	Macvlan Kind = "macvlan"
+	Ipvlan  Kind = "ipvlan"
+	Vlan    Kind = "vlan"
+	VRF     Kind = "vrf"
+	// Tap is a persistent tap device; the kernel calls tun and tap devices by one name.
+	Tap Kind = "tun"
 )
 
 // Link is a network interface. Unset fields are not compared.
@@ -41,6 +48,14 @@ type Link struct {
 	Peer *Peer `json:"peer,omitempty"`
 	// From says where the link is now: it is not made but moved here, under its new name. Remove moves it back.
 	From *Origin `json:"from,omitempty"`
+	// Parent is what a macvlan, ipvlan or vlan link is made upon.
+	Parent *Parent `json:"parent,omitempty"`
+	// These hold the attributes of links of those kinds.
+	Macvlan *MacvlanAttrs `json:"macvlan,omitempty"`
+	Ipvlan  *IpvlanAttrs  `json:"ipvlan,omitempty"`
+	Vlan    *VlanAttrs    `json:"vlan,omitempty"`
+	VRF     *VRFAttrs     `json:"vrf,omitempty"`
+	Tun     *TunAttrs     `json:"tun,omitempty"`
 	// Bridge holds the attributes of a bridge device.
 	Bridge *BridgeAttrs `json:"bridge,omitempty"`
 	// Port holds the attributes of the link as a bridge's port.
@@ -102,6 +117,7 @@ func (l Link) String() string {
 	if l.From != nil {
 		fmt.Fprintf(&b, " from %s@%s", l.From.Name, l.From.Space)
 	}
+	l.attrs(&b)
 	flag(&b, "promisc", l.Promisc)
 	flag(&b, "allmulti", l.AllMulti)
 	if l.Bridge != nil {

@@ -16,7 +16,7 @@ func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
 
 // TestStrings: everything prints itself as ip(8) would be told it, set fields only.
 func TestStrings(t *testing.T) {
-	one, scope := 1, ScopeLink
+	one, scope, seven, eight := 1, ScopeLink, uint32(7), uint32(8)
 	for want, value := range map[string]fmt.Stringer{
 		"link eth0": Link{Name: "eth0"},
 		"link br0 kind bridge mac 02:00:00:00:00:01 mtu 1400 up on promisc off vlan_filtering off group_fwd_mask 1 alias weft:shared": Link{
@@ -25,6 +25,15 @@ func TestStrings(t *testing.T) {
 		},
 		"link v kind veth master br0 peer eth0@pod hairpin on isolated off": Link{
 			Name: "v", Kind: Veth, Master: "br0", Peer: &Peer{Space: Pod, Name: "eth0"}, Port: &PortAttrs{Hairpin: On(), Isolated: Off()},
+		},
+		"link e kind macvlan up on on ens5@host mode vepa bcqueuelen 1": Link{
+			Name: "e", Kind: Macvlan, Up: On(), Parent: &Parent{Host, "ens5"}, Macvlan: &MacvlanAttrs{Mode: "vepa", BcQueueLen: &one},
+		},
+		"link e kind ipvlan on e0@pod mode l3s": Link{Name: "e", Kind: Ipvlan, Parent: &Parent{Pod, "e0"}, Ipvlan: &IpvlanAttrs{Mode: "l3s"}},
+		"link e kind vlan on ens5@host id 0":    Link{Name: "e", Kind: Vlan, Parent: &Parent{Host, "ens5"}, Vlan: &VlanAttrs{}},
+		"link blue kind vrf table 7":            Link{Name: "blue", Kind: VRF, VRF: &VRFAttrs{Table: 7}},
+		"link e kind tun multi_queue user 7 group 8 context a:b:c": Link{
+			Name: "e", Kind: Tap, Tun: &TunAttrs{MultiQueue: true, Owner: &seven, Group: &eight, SELinux: "a:b:c"},
 		},
 		"addr 10.0.0.1/24 dev eth0":                  Addr{Link: "eth0", Prefix: prefix("10.0.0.1/24")},
 		"no addr 10.0.0.1/24 dev eth0":               Addr{Link: "eth0", Prefix: prefix("10.0.0.1/24"), Absent: true},

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Parent is the link that a macvlan, ipvlan or vlan link is made upon; it may be in the other space.
+type Parent struct {
+	Space SpaceName `json:"space"`
+	Name  string    `json:"name"`
+}
+
+// MacvlanAttrs are the attributes of a macvlan link.
+type MacvlanAttrs struct {
+	// Mode is private, vepa, bridge or passthru.
+	Mode string `json:"mode,omitempty"`
+	// BcQueueLen is how many broadcasts may wait on the parent for its macvlan links.
+	BcQueueLen *int `json:"bcQueueLen,omitempty"`
+}
+
+// IpvlanAttrs are the attributes of an ipvlan link.
+type IpvlanAttrs struct {
+	// Mode is l2, l3 or l3s.
+	Mode string `json:"mode,omitempty"`
+}
+
+// VlanAttrs are the attributes of a vlan link.
+type VlanAttrs struct {
+	ID int `json:"id"`
+}
+
+// VRFAttrs are the attributes of a VRF: the routing table of the links enslaved to it.
+type VRFAttrs struct {
+	Table uint32 `json:"table"`
+}
+
+// TunAttrs are the attributes of a persistent tap device. They are given when it is made and never change.
+type TunAttrs struct {
+	MultiQueue bool `json:"multiQueue,omitempty"`
+	// Owner and Group are who may open the device beside root, by number.
+	Owner *uint32 `json:"owner,omitempty"`
+	Group *uint32 `json:"group,omitempty"`
+	// SELinux is the security context in which the device is made; written only, and only where SELinux is on.
+	SELinux string `json:"selinux,omitempty"`
+}
+
+// attrs prints what only links of some kinds have.
+func (l Link) attrs(b *strings.Builder) {
+	if l.Parent != nil {
+		fmt.Fprintf(b, " on %s@%s", l.Parent.Name, l.Parent.Space)
+	}
+	if l.Macvlan != nil {
+		word(b, "mode", l.Macvlan.Mode)
+		number(b, "bcqueuelen", l.Macvlan.BcQueueLen)
+	}
+	if l.Ipvlan != nil {
+		word(b, "mode", l.Ipvlan.Mode)
+	}
+	if l.Vlan != nil {
+		fmt.Fprintf(b, " id %d", l.Vlan.ID)
+	}
+	if l.VRF != nil {
+		fmt.Fprintf(b, " table %d", l.VRF.Table)
+	}
+	if l.Tun == nil {
+		return
+	}
+	if l.Tun.MultiQueue {
+		b.WriteString(" multi_queue")
+	}
+	if l.Tun.Owner != nil {
+		fmt.Fprintf(b, " user %d", *l.Tun.Owner)
+	}
+	if l.Tun.Group != nil {
+		fmt.Fprintf(b, " group %d", *l.Tun.Group)
+	}
+	word(b, "context", l.Tun.SELinux)
+}
