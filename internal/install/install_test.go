@@ -34,7 +34,8 @@ func TestThereAndBack(t *testing.T) {
 			"removed loopback\nremoved weft-cni\nremoved weft-plugin\n",
 		},
 		"plugins": {
-			[]string{"ptp", "loopback", "ptp"}, false,
+			[]string{"ptp", "loopback", "ptp"},
+			false,
 			map[string]string{"weft-cni": shim, "weft-plugin": plug, "loopback": "-> weft-plugin", "ptp": "-> weft-plugin"},
 			"installed weft-plugin\ninstalled weft-cni\ninstalled loopback\ninstalled ptp\n",
 			"removed loopback\nremoved ptp\nremoved weft-cni\nremoved weft-plugin\n",
