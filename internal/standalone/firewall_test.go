@@ -113,7 +113,7 @@ func TestFirewallMatrix(t *testing.T) {
 	const seen = "/proc/sys/net/bridge/bridge-nf-call-ip"
 	before, err := os.ReadFile(seen + "tables")
 	if err != nil {
-		t.Run("bridges not seen", matrix)
+		t.Run("bridges not seen", func(t *testing.T) { matrix(t, "nftables", "") })
 		return
 	}
 	for _, value := range []string{"0", "1"} {
@@ -123,26 +123,36 @@ func TestFirewallMatrix(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = os.WriteFile(seen+family+"tables", before, 0o600) })
 		}
-		t.Run("bridges seen "+value, matrix)
+		t.Run("bridges seen "+value, func(t *testing.T) { matrix(t, "nftables", "weft_firewall") })
 	}
+	t.Run("iptables", func(t *testing.T) { matrix(t, "iptables", "CNI-ISOLATION") })
 }
 
-func matrix(t *testing.T) {
+// matrix does so with a backend, which shows itself in nft's ruleset.
+func matrix(t *testing.T, backend, sign string) {
 	h := newHost(t)
+	t.Cleanup(func() { _, _ = nettest.Try(nil, "nft", "flush", "ruleset") })
 	sweepBridges(t)
 	pods := world()
 	weft := func(name, verb, conf string, g *guarded) string {
 		return h.must(name, verb, conf, g.ns, "CNI_CONTAINERID="+g.name).stdout
 	}
 	for i, g := range pods {
-		guard(t, h, weft, g, i, `,"backend":"nftables"`)
+		guard(t, h, weft, g, i, fmt.Sprintf(`,"backend":%q`, backend))
+	}
+	if out := nettest.Run(t, nil, "nft", "list", "ruleset"); !strings.Contains(out, sign) {
+		t.Errorf("no %s in %s", sign, out)
 	}
 	checkNode(t, pods)
 	checkMatrix(t, pods, allowed)
 	for _, g := range pods {
 		weft("firewall", "CHECK", g.conf, g)
 	}
-	nettest.Run(t, nil, "nft", "delete", "element", "inet", "weft_firewall", "pods4", "{", pods[0].v4, "}")
+	vandal := []string{"nft", "delete", "element", "inet", "weft_firewall", "pods4", "{", pods[0].v4, "}"}
+	if backend == "iptables" {
+		vandal = []string{"iptables", "-D", "CNI-FORWARD", "-s", pods[0].v4, "-j", "ACCEPT"}
+	}
+	nettest.Run(t, nil, vandal...)
 	if a := h.call("firewall", "CHECK", pods[0].conf, pods[0].ns, "CNI_CONTAINERID="+pods[0].name); a.code() != 102 || !strings.Contains(a.stdout, pods[0].v4) {
 		t.Errorf("CHECK without its element: %s", a.stdout)
 	}
@@ -156,11 +166,46 @@ func matrix(t *testing.T) {
 			checkMatrix(t, pods[1:], allowed)
 		}
 	}
-	if out := strings.TrimSpace(nettest.Run(t, nil, "nft", "list", "ruleset")); out != "" {
+	if out := strings.TrimSpace(nettest.Run(t, nil, "nft", "list", "ruleset")); backend == "nftables" && out != "" {
 		t.Errorf("left: %s", out)
 	}
 	for _, g := range pods {
 		h.must("bridge", "DEL", g.bridgeConf, g.ns, "CNI_CONTAINERID="+g.name)
+	}
+}
+
+// TestFirewallBehindPtp keeps containers apart that have no bridge, and lets GC take what no record tells of.
+func TestFirewallBehindPtp(t *testing.T) {
+	h := newHost(t)
+	var pods []*guarded
+	for i, policy := range []string{"same-bridge", "isolated", "open"} {
+		g := &guarded{name: "ptp-" + policy, bridge: policy, policy: policy}
+		g.ns = nettest.NS(t, g.name)
+		g.v4, g.v6 = fmt.Sprintf("10.110.0.%d", i+2), fmt.Sprintf("fd00:110::%d", i+2)
+		g.bridgeConf = fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"ptp","ipam":{"type":"static","routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}],
+			"addresses":[{"address":"%s/24","gateway":"10.110.0.1"},{"address":"%s/64","gateway":"fd00:110::1"}]}}`, g.v4, g.v6)
+		g.prev = h.must("ptp", "ADD", g.bridgeConf, g.ns, "CNI_CONTAINERID="+g.name).stdout
+		g.conf = with(g.prev, fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"firewall","backend":"nftables","ingressPolicy":%q}`, policy))
+		h.must("firewall", "ADD", g.conf, g.ns, "CNI_CONTAINERID="+g.name)
+		pods = append(pods, g)
+	}
+	checkMatrix(t, pods, allowed)
+	h.must("firewall", "DEL", pods[0].conf, pods[0].ns, "CNI_CONTAINERID="+pods[0].name)
+	if out := nettest.Run(t, nil, "nft", "list", "ruleset"); strings.Contains(out, hostEnd(t, pods[0].prev)) {
+		t.Errorf("the container's own link is left in a set: %s", out)
+	}
+	checkMatrix(t, pods[1:], allowed)
+	h.journal = t.TempDir() // nobody remembers
+	h.must("firewall", "GC", `{"cniVersion":"1.1.0","name":"net","type":"firewall","cni.dev/valid-attachments":[{"containerID":"ptp-isolated","ifname":"eth0"}]}`, nil)
+	if out := nettest.Run(t, nil, "nft", "list", "ruleset"); strings.Contains(out, pods[2].v4+" ") || !strings.Contains(out, pods[1].v4+" ") {
+		t.Errorf("after GC: %s", out)
+	}
+	h.must("firewall", "GC", `{"cniVersion":"1.1.0","name":"net","type":"firewall","cni.dev/valid-attachments":[]}`, nil)
+	if out := strings.TrimSpace(nettest.Run(t, nil, "nft", "list", "ruleset")); out != "" {
+		t.Errorf("left after GC: %s", out)
+	}
+	for _, g := range pods {
+		h.must("ptp", "DEL", g.bridgeConf, g.ns, "CNI_CONTAINERID="+g.name)
 	}
 }
 
