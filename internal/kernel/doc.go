@@ -27,6 +27,13 @@
 // protocol number; one of another's that has the wanted destination, metric and table is an error, and so is everything
 // else that stands in the way. A foreign thing that is exactly what is wanted is good enough, and is never removed.
 //
+// # Moved and given back
+//
+// A link with an origin is not made but comes from there, in one change with its new name; its alias is its old name while it
+// is away. Remove and Release send it back under that name, wherever they find it: still at its place, in the pod, or put
+// back by the kernel under another name because the pod's namespace died. What else it lost is not theirs to know: Restore
+// applies a pre-image to what is still there, and makes nothing.
+//
 // # Index and name
 //
 // Plans know links by name. Indexes of new links are chosen here, so that both ends of a pair can be spoken of at once; the
