@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/effect"
 	"github.com/weft-net/weft/internal/kernel/firewalld"
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/kernel/nft"
@@ -36,7 +37,8 @@ type Conn struct {
 	// Root is the directory below which the machine's files are, /sys and /etc; "" is "/". It is set before the Conn is used.
 	Root string
 	// index chooses the index of a new link.
-	index func() int
+	index   func() int
+	tracked effect.Tracker
 
 	mu        sync.Mutex
 	nft       *nft.Conn
@@ -57,7 +59,7 @@ func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.conf.Close()
-	err := c.rtnl.Close()
+	err := errors.Join(c.rtnl.Close(), c.tracked.Close())
 	if c.nft != nil {
 		err = errors.Join(err, c.nft.Close())
 	}

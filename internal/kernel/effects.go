@@ -17,7 +17,7 @@ func (s Spaces) effects(ctx context.Context, effects []state.Effect, when state.
 		if c == nil || e.When != when {
 			continue
 		}
-		if err := effect.Do(ctx, c.ns, e); err != nil {
+		if err := effect.Do(ctx, c.ns, &c.tracked, e); err != nil {
 			return fmt.Errorf("%s: %w", e, err)
 		}
 	}

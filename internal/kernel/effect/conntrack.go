@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -32,22 +33,53 @@ const (
 // filters is how many flows are flushed one by one: each makes the kernel walk through its whole table.
 const filters = 4
 
-// flushConntrack forgets the tracked connections that match any of the flows. A kernel since 6.9 does it by itself in one
+// Tracker speaks with the connection tracking of one namespace. Its socket is kept: whoever closes one of this kind waits
+// until the kernel has done with all that was deleted of nft before, up to 20 ms. The zero Tracker is ready for use, also by
+// several at a time.
+type Tracker struct {
+	mu   sync.Mutex
+	open bool
+	t    tracker
+}
+
+// Close closes the socket, if it was ever needed.
+func (k *Tracker) Close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.open {
+		return nil
+	}
+	k.open = false
+	return unix.Close(k.t.fd)
+}
+
+// flush forgets the tracked connections that match any of the flows. A kernel since 6.9 does it by itself in one
 // message for each flow; an older one lists what it tracks, and is told what of it to forget.
-func flushConntrack(ns *netns.NS, flows []state.Flow) error {
+func (k *Tracker) flush(ns *netns.NS, flows []state.Flow) error {
 	if len(flows) == 0 {
 		return nil
 	}
-	fd := -1
-	err := ns.Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("conntrack: socket: %w", err)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.open {
+		err := ns.Do(func() (err error) {
+			k.t.fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("conntrack: socket: %w", err)
+		}
+		k.open = true
 	}
-	defer func() { _ = unix.Close(fd) }()
-	t := tracker{fd: fd}
+	err := k.t.forget(flows)
+	if err != nil { // there may be answers left that are nobody's
+		k.open = false
+		_ = unix.Close(k.t.fd)
+	}
+	return err
+}
+
+func (t tracker) forget(flows []state.Flow) error {
 	if len(flows) <= filters && !slices.ContainsFunc(flows, inverted) {
 		refused, err := t.flush(flows)
 		if err != nil || refused == 0 {
@@ -61,7 +93,7 @@ func flushConntrack(ns *netns.NS, flows []state.Flow) error {
 // (ctnetlink_filter_match_tuple as of Linux 6.18).
 func inverted(f state.Flow) bool { return f.IPv6 && (f.Dst.IsValid() || f.To.IsValid()) }
 
-// tracker speaks with the kernel's connection tracking.
+// tracker is an open socket.
 type tracker struct{ fd int }
 
 // flush has the kernel forget by filters; refused is what it says when it knows none.

@@ -91,7 +91,7 @@ func TestFlushConntrack(t *testing.T) {
 				t.Fatalf("tracked: %s", got)
 			}
 			effect := state.Effect{Kind: state.FlushConntrack, Space: state.Host, Flows: []state.Flow{c.flow}}
-			if err := Do(t.Context(), ns, effect); err != nil {
+			if err := Do(t.Context(), ns, new(Tracker), effect); err != nil {
 				t.Fatal(err)
 			}
 			if got := left(t, ns); got != c.want {
@@ -103,7 +103,7 @@ func TestFlushConntrack(t *testing.T) {
 			for i := range filters {
 				effect.Flows[i+1] = state.Flow{Proto: "udp", Port: 9999}
 			}
-			if err := Do(t.Context(), ns, effect); err != nil {
+			if err := Do(t.Context(), ns, new(Tracker), effect); err != nil {
 				t.Fatal(err)
 			}
 			if got := left(t, ns); got != c.want {

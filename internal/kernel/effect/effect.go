@@ -12,15 +12,15 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Do performs one effect inside ns.
-func Do(ctx context.Context, ns *netns.NS, e state.Effect) error {
+// Do performs one effect inside ns, whose connection tracking k speaks with.
+func Do(ctx context.Context, ns *netns.NS, k *Tracker, e state.Effect) error {
 	switch e.Kind {
 	case state.Announce:
 		return announce(ns, e.Link, e.Addrs)
 	case state.WaitDAD:
 		return waitDAD(ctx, ns, e.Link)
 	case state.FlushConntrack:
-		return flushConntrack(ns, e.Flows)
+		return k.flush(ns, e.Flows)
 	}
 	return fmt.Errorf("effect %q is unknown", e.Kind)
 }

@@ -26,6 +26,14 @@ func wire(t *testing.T) (a, b *netns.NS) {
 		nettest.Run(t, ns, "ip", "link", "set", "eth0", "addrgenmode", "none")
 		nettest.Run(t, ns, "ip", "link", "set", "eth0", "up")
 	}
+	for _, ns := range []*netns.NS{a, b} { // until the kernel has seen the carrier, frames are dropped
+		for end := time.Now().Add(5 * time.Second); !strings.Contains(nettest.Run(t, ns, "ip", "-br", "link", "show", "eth0"), " UP "); {
+			if time.Now().After(end) {
+				t.Fatal("eth0 has no carrier")
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
 	return a, b
 }
 
@@ -36,14 +44,14 @@ func TestWaitDAD(t *testing.T) {
 		t.Fatalf("the address is not tentative, so this test proves nothing: %s", out)
 	}
 	start := time.Now()
-	if err := Do(t.Context(), a, state.Effect{Kind: state.WaitDAD, Link: "eth0"}); err != nil {
+	if err := Do(t.Context(), a, new(Tracker), state.Effect{Kind: state.WaitDAD, Link: "eth0"}); err != nil {
 		t.Fatal(err)
 	}
 	if out := nettest.Run(t, a, "ip", "addr", "show", "tentative"); strings.Contains(out, "fd00::1") {
 		t.Errorf("still tentative after %v: %s", time.Since(start), out)
 	}
 	nettest.Run(t, b, "ip", "addr", "add", "fd00::1/64", "dev", "eth0")
-	if err := Do(t.Context(), b, state.Effect{Kind: state.WaitDAD, Link: "eth0"}); !errors.Is(err, ErrDuplicate) {
+	if err := Do(t.Context(), b, new(Tracker), state.Effect{Kind: state.WaitDAD, Link: "eth0"}); !errors.Is(err, ErrDuplicate) {
 		t.Errorf("an address that somebody else has: %v", err)
 	}
 }
@@ -56,7 +64,7 @@ func TestAnnounce(t *testing.T) {
 	for _, ip := range addrs {
 		nettest.Run(t, b, "ip", "neigh", "replace", ip.String(), "lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "stale")
 	}
-	if err := Do(t.Context(), a, state.Effect{Kind: state.Announce, Link: "eth0", Addrs: addrs}); err != nil {
+	if err := Do(t.Context(), a, new(Tracker), state.Effect{Kind: state.Announce, Link: "eth0", Addrs: addrs}); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -71,7 +79,7 @@ func TestAnnounce(t *testing.T) {
 }
 
 func TestUnknown(t *testing.T) {
-	if err := Do(t.Context(), nil, state.Effect{Kind: "dance"}); err == nil {
+	if err := Do(t.Context(), nil, new(Tracker), state.Effect{Kind: "dance"}); err == nil {
 		t.Error("an unknown effect succeeded")
 	}
 }
