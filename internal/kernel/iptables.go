@@ -15,7 +15,7 @@ import (
 )
 
 // IPTables speaks of the namespace's iptables; nothing is read or executed before it is asked to.
-func (c *Conn) IPTables() *iptables.Conn { return iptables.New(c.ns) }
+func (c *Conn) IPTables() *iptables.Conn { return iptables.New(c.ns, c.Root) }
 
 // Netfilter is the namespace's nft, for what others made.
 func (c *Conn) Netfilter() (*nft.Conn, error) { return c.tables() }
@@ -64,7 +64,7 @@ func (v *view) diffIPTables(ctx context.Context) ([]state.Difference, error) {
 }
 
 // answerProgram tells whether the host has a program, and where.
-func answerProgram(name string) state.Answer {
-	path, err := iptables.Find(name)
+func (c *Conn) answerProgram(name string) state.Answer {
+	path, err := iptables.Find(c.Root, name)
 	return state.Answer{Found: err == nil, Value: path}
 }

@@ -87,7 +87,7 @@ func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.
 	case q.Firewalld:
 		return c.answerFirewalld(ctx)
 	case q.Program != "":
-		return answerProgram(q.Program), nil
+		return c.answerProgram(q.Program), nil
 	case !q.Device.IsZero():
 		return c.answerDevice(ctx, q.Device)
 	case q.File != "":

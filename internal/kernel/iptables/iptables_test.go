@@ -33,14 +33,14 @@ func space(t *testing.T) (*netns.NS, *Conn) {
 	t.Helper()
 	ns := nettest.NS(t, "n")
 	for _, program := range []string{"iptables", "ip6tables"} {
-		if _, err := Find(program + "-restore"); err != nil {
+		if _, err := Find("", program+"-restore"); err != nil {
 			nettest.Without(t, "no "+program+" on this machine")
 		}
 		if out, err := nettest.Try(ns, program, "-t", "nat", "-L"); err != nil {
 			nettest.Skip(t, program+" does not work here: "+out)
 		}
 	}
-	return ns, New(ns)
+	return ns, New(ns, "")
 }
 
 // pod is what an attachment of a network has: a chain of its own, a rule that leads to it from a shared one, and things
@@ -194,7 +194,7 @@ func TestManyAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range callers {
 		wg.Go(func() {
-			if err := New(ns).Apply(ctx, []state.IPTables{pod(fmt.Sprint(i+2), false)}); err != nil {
+			if err := New(ns, "").Apply(ctx, []state.IPTables{pod(fmt.Sprint(i+2), false)}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -206,7 +206,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	for i := range callers {
 		wg.Go(func() {
-			if err := New(ns).Remove(ctx, []state.IPTables{pod(fmt.Sprint(i+2), false)}); err != nil {
+			if err := New(ns, "").Remove(ctx, []state.IPTables{pod(fmt.Sprint(i+2), false)}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -254,7 +254,7 @@ func TestAbsentAndRefused(t *testing.T) {
 	if err := c.Apply(bounded(t), bad); err == nil || !strings.Contains(err.Error(), `chain X: rule "-j \"open": a double quote is not closed`) {
 		t.Error(err)
 	}
-	if _, err := Find("no-such-program"); !errors.Is(err, ErrAbsent) || err.Error() != "no-such-program: program is absent" {
+	if _, err := Find("", "no-such-program"); !errors.Is(err, ErrAbsent) || err.Error() != "no-such-program: program is absent" {
 		t.Error(err)
 	}
 }

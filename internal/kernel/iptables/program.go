@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/weft-net/weft/internal/netns"
@@ -23,21 +24,29 @@ var ErrAbsent = errors.New("program is absent")
 
 // Conn is the iptables of one network namespace.
 type Conn struct {
-	ns *netns.NS
+	ns   *netns.NS
+	root string
 }
 
-// New speaks of ns; nil is the process's own namespace. ns must stay open as long as the Conn is used.
-func New(ns *netns.NS) *Conn { return &Conn{ns: ns} }
+// New speaks of ns; nil is the process's own namespace. ns must stay open as long as the Conn is used. root is where the
+// host's files are when the process lives in a container, empty otherwise: the programs are found and run there.
+func New(ns *netns.NS, root string) *Conn { return &Conn{ns: ns, root: root} }
 
-// Find is the path of a program of the host: in PATH, or where administrators' programs are, which the PATH that a
+// Find is the path of a program, below the root: in PATH, or where administrators' programs are, which the PATH that a
 // runtime hands to its plugins may leave out.
-func Find(name string) (string, error) {
-	if path, err := exec.LookPath(name); err == nil {
-		return path, nil
+func Find(root, name string) (string, error) {
+	dirs := []string{"/usr/sbin", "/sbin", "/usr/local/sbin"}
+	if root == "" {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	} else {
+		dirs = append(dirs, "/usr/bin", "/bin")
 	}
-	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/local/sbin"} {
+	for _, dir := range dirs {
 		path := filepath.Join(dir, name)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+		// Where it leads to is the host's business: a link to an absolute path means one below the root.
+		if _, err := os.Lstat(filepath.Join(root, path)); err == nil {
 			return path, nil
 		}
 	}
@@ -63,7 +72,7 @@ const busy = 4
 
 // run executes a program in the namespace, with a clean environment: what it prints must not depend on who calls.
 func (c *Conn) run(ctx context.Context, stdin, name string, args ...string) ([]byte, error) {
-	path, err := Find(name)
+	path, err := Find(c.root, name)
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +82,9 @@ func (c *Conn) run(ctx context.Context, stdin, name string, args ...string) ([]b
 		cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
 		cmd.WaitDelay = time.Second
+		if c.root != "" {
+			cmd.SysProcAttr, cmd.Dir = &syscall.SysProcAttr{Chroot: c.root}, "/"
+		}
 		return cmd.Run()
 	})
 	var exit *exec.ExitError
