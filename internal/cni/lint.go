@@ -73,12 +73,23 @@ func (l *linter) list(n model.Network) {
 	for i, p := range n.Plugins {
 		where := fmt.Sprintf("plugins[%d] %s", i, p.Type)
 		l.plugin(where, p)
-		if p.Type == "bridge" || p.Type == "ptp" {
+		if makesInterface(p) {
 			if makers++; makers > 1 {
 				l.add(where, "type", "give each its own list", "a second plugin that makes the container's interface")
 			}
 		}
 	}
+}
+
+// makesInterface tells whether a plugin makes the container's interface. An ipvlan without ipam is one that is chained.
+func makesInterface(p model.PluginConf) bool {
+	switch p.Type {
+	case "bridge", "ptp", "macvlan", "vlan", "host-device", "dummy", "tap":
+		return true
+	case "ipvlan":
+		return hasIPAM(p)
+	}
+	return false
 }
 
 func (l *linter) plugin(where string, p model.PluginConf) {

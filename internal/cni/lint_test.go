@@ -24,7 +24,7 @@ func TestLint(t *testing.T) {
 		conf string
 		want []string
 	}{
-		"clean bridge": {conf: list(`{"type":"bridge","bridge":"br0","isGateway":true,"ipMasq":true,"dns":{"nameservers":["1.1.1.1"]},` + hl + `},{"type":"portmap","capabilities":{"portMappings":true},"whatever":1}`)},
+		"clean bridge": {conf: list(`{"type":"bridge","bridge":"br0","isGateway":true,"ipMasq":true,"dns":{"nameservers":["1.1.1.1"]},` + hl + `},{"type":"elsewhere","capabilities":{"portMappings":true},"whatever":1}`)},
 		"clean ptp":    {conf: `{"cniVersion":"0.2.0","name":"n","type":"ptp","mtu":1400,` + hl + `}`},
 		"clean static": {conf: list(`{"type":"ptp","ipam":{"type":"static","addresses":[{"address":"10.0.0.5/24","gateway":"10.0.0.1"}],"routes":[{"dst":"0.0.0.0/0","mtu":1400}]}}`)},
 		"list key":     {conf: `{"cniVersion":"1.0.0","name":"n","disablecheck":true,"plugins":[{"type":"loopback"}]}`, want: []string{`unknown key "disablecheck" (did you mean disableCheck?)`}},

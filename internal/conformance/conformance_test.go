@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -148,5 +149,111 @@ func TestTheKitCanFail(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestWeft: weft's own plugins fail nothing, on whatever kernel this is.
+func TestWeft(t *testing.T) {
+	programs := filepath.Join(nettest.Programs(t), "cni")
+	types, err := conformance.Present(programs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, typ := range types {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			r, code := judge(t, "--bin-dir", programs, "--only", typ, "--runtime=false")
+			for _, row := range r.Rows {
+				switch row.Outcome {
+				case conformance.Fail:
+					t.Errorf("%d (%s): %s", row.Number, row.Claim, row.Seen)
+				case conformance.Unsupported:
+					nettest.Skip(t, row.Seen)
+				}
+			}
+			if code != 0 && !t.Failed() {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}
+
+// TestCaller: weft's own caller fails nothing.
+func TestCaller(t *testing.T) {
+	var items []string
+	for _, i := range conformance.Items() {
+		if i.Side == "R" {
+			items = append(items, "--item", strconv.Itoa(i.Number))
+		}
+	}
+	r, _ := judge(t, append(items, "--bin-dir", filepath.Join(nettest.Programs(t), "cni"), "--only", "static")...)
+	for _, row := range r.Rows {
+		if row.Outcome == conformance.Fail {
+			t.Errorf("%d (%s): %s", row.Number, row.Claim, row.Seen)
+		}
+	}
+	if r.Totals[conformance.Pass] < 25 {
+		t.Errorf("only %d rows pass", r.Totals[conformance.Pass])
+	}
+}
+
+// TestCommandLine: what cannot be meant is refused with the way out, and with the exit code for that.
+func TestCommandLine(t *testing.T) {
+	programs := filepath.Join(nettest.Programs(t), "cni")
+	for _, tt := range []struct{ args, want string }{
+		{"", "--bin-dir is missing: name the directory of the plugins"},
+		{"--bin-dir /nowhere", "plugin directory: open /nowhere: no such file or directory"},
+		{"--bin-dir /proc", "has none of the plugins that can be judged: bridge, ptp"},
+		{"--bin-dir " + programs + " --only bridge,brigde", `--only "brigde": the plugins that can be judged are bridge`},
+		{"--bin-dir testdata --only ptp", `--only "ptp": testdata has no such program`},
+		{"--bin-dir " + programs + " --item 99", "--item 99: the checklist has the items 1 to 87"},
+		{"--bin-dir " + programs + " -o yaml", `output "yaml" is neither text nor json`},
+		{"--bin-dir " + programs + " --timeout 1ms", "--timeout 1ms: from 1s to 10m"},
+		{"--bin-dir " + programs + " more", `"more": conformance has flags, no arguments`},
+		{"--markdown weft", `--markdown "weft" is no NAME=DIR`},
+	} {
+		stdout, stderr, code := run(t, strings.Fields(tt.args)...)
+		if code != 2 || stdout != "" || !strings.Contains(stderr, tt.want) {
+			t.Errorf("weft conformance %s: exit code %d\n%s%s", tt.args, code, stdout, stderr)
+		}
+	}
+}
+
+// TestNothingIsLeft: a run leaves no process, mount or file, also when it is stopped in the middle.
+func TestNothingIsLeft(t *testing.T) {
+	programs := filepath.Join(nettest.Programs(t), "cni")
+	look := func() string {
+		mounts, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := strconv.Itoa(strings.Count(string(mounts), "\n")) + " mounts"
+		for _, dir := range []string{"/run", "/var/lib/cni", "/run/weft"} {
+			entries, _ := os.ReadDir(dir)
+			for _, e := range entries {
+				out += " " + e.Name()
+			}
+		}
+		return out + "\n" + nettest.Run(t, nil, "ip", "-br", "link")
+	}
+	before := look()
+	judge(t, "--bin-dir", programs, "--only", "ptp", "--runtime=false", "--item", "26,29,55")
+	if d := cmp.Diff(before, look()); d != "" {
+		t.Errorf("after a run (-before +after):\n%s", d)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(nettest.Programs(t), "weft"), "conformance", "--bin-dir", broken(t, "host-local", "hangs-in-del"), "--runtime=false")
+	if err := cmd.Run(); err == nil {
+		t.Error("a run that was killed succeeds")
+	}
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		left, err := exec.Command("pgrep", "-f", "sleep 1000|hangs-in-del").Output()
+		if err != nil && before == look() {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("after a killed run: processes %s, %s", left, cmp.Diff(before, look()))
+		}
 	}
 }

@@ -93,7 +93,7 @@ func makers() []*subject {
 		{typ: "vlan", needs: []string{"veth", "vlan"}, node: makeUplink, conf: onUplink(func(_ *world, p *pod) map[string]any {
 			return map[string]any{"vlanId": 100 + p.n}
 		})},
-		{typ: "host-device", needs: []string{"veth"}, furnish: giveDevice, conf: func(w *world, p *pod) map[string]any {
+		{typ: "host-device", needs: []string{"veth"}, node: spareDevice, furnish: giveDevice, conf: func(w *world, p *pod) map[string]any {
 			return map[string]any{"device": fmt.Sprintf("kithd%d", p.n), "ipam": w.ipam}
 		}},
 		{typ: "dummy", needs: []string{"dummy"}, conf: func(w *world, _ *pod) map[string]any {
@@ -147,6 +147,9 @@ func up(name string) error {
 	}
 	return netlink.LinkSetUp(l)
 }
+
+// spareDevice is the device that a configuration names where no pod is meant.
+func spareDevice(w *world) error { return giveDevice(w, &pod{}) }
 
 // giveDevice makes the device that the pod will get.
 func giveDevice(w *world, p *pod) error {

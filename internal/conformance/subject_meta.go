@@ -48,7 +48,7 @@ func metas() []*subject {
 		},
 		{
 			typ: "firewall", needs: []string{"veth"}, work: letThrough, harm: []harm{{"its packet filter rules", flushRuleset}},
-			conf: func(*world, *pod) map[string]any { return map[string]any{"backend": "iptables"} },
+			conf: func(*world, *pod) map[string]any { return nil },
 		},
 		{
 			typ: "sbr", needs: []string{"veth"}, work: ruled, harm: []harm{{"its rule", unrule}},
