@@ -37,7 +37,7 @@ func (a *Attacher) Add(ctx context.Context, job Job) (model.Result, error) {
 		return none, err
 	}
 	defer done()
-	same, err := a.settle(ctx, job, id, spaces)
+	same, before, err := a.settle(ctx, job, id, spaces)
 	if err != nil {
 		return none, err
 	}
@@ -45,6 +45,7 @@ func (a *Attacher) Add(ctx context.Context, job Job) (model.Result, error) {
 		return *same, nil
 	}
 	r := &run{a: a, job: job, spaces: spaces, rec: a.newRecord(job, id)}
+	r.rec.Acts = before
 	if err := r.beside(ctx); err != nil {
 		if r.promised {
 			err = errors.Join(err, a.abandon(ctx, r.rec, spaces))
@@ -63,22 +64,35 @@ func (a *Attacher) newRecord(job Job, netnsID uint64) Record {
 	}
 }
 
-// settle deals with an earlier ADD of the same attachment: the same answer again, an error, or its undo.
-func (a *Attacher) settle(ctx context.Context, job Job, id uint64, spaces kernel.Spaces) (*model.Result, error) {
+// settle deals with an earlier ADD of the same attachment: the same answer again, an error, or its undo. What is to stay of
+// it, because the list has a plugin twice that only tunes, goes before the acts of this one.
+func (a *Attacher) settle(ctx context.Context, job Job, id uint64, spaces kernel.Spaces) (*model.Result, []Act, error) {
 	old, found, err := a.cfg.Memory.Get(job.Request.Key())
 	if err != nil || !found {
-		return nil, err
+		return nil, nil, err
 	}
 	if old.Stage == Done && old.Boot == a.cfg.Boot && old.NetnsID == id {
 		fresh, err := a.compare(ctx, old, job, spaces)
 		if fresh != nil || err != nil {
-			return fresh, err
+			return fresh, nil, err
+		}
+		if a.cfg.Reaper == nil && tunes(old) && !sameConf(old.Network, job.Network) {
+			return nil, old.Acts, nil
 		}
 	}
 	a.cfg.Log.Info("undo what an earlier call left", "attachment", old.Key().String(), "stage", string(old.Stage))
 	was, done := a.recordSpaces(old)
 	defer done()
-	return nil, a.abandon(ctx, old, was)
+	return nil, nil, a.abandon(ctx, old, was)
+}
+
+// tunes tells whether all that a record did is to change links and settings of the container that others made.
+func tunes(rec Record) bool {
+	f := rec.Fragment()
+	rest := f.Pod
+	rest.Links, rest.Sysctls = nil, nil
+	made := func(l state.Link) bool { return l.Kind != "" || l.From != nil }
+	return f.Host.Empty() && rest.Empty() && !f.Pod.Empty() && !slices.ContainsFunc(f.Pod.Links, made)
 }
 
 // compare looks at a finished attachment that is asked for again. No result and no error: nothing is left of it.
@@ -112,7 +126,7 @@ func exists(job Job, how string) error {
 func (a *Attacher) interfaceThere(ctx context.Context, old Record, spaces kernel.Spaces) (made, there bool, err error) {
 	var queries []state.Query
 	for _, l := range old.Fragment().Pod.Links {
-		if l.Kind != "" {
+		if l.Kind != "" || l.From != nil {
 			queries = append(queries, state.Query{Space: state.Pod, Link: l.Name})
 		}
 	}

@@ -148,6 +148,39 @@ func TestTuningCut(t *testing.T) {
 	}
 }
 
+// A list may have the plugin twice. The runtime then calls the same program twice for one attachment.
+func TestTuningTwice(t *testing.T) {
+	h := newHost(t)
+	ns := nettest.NS(t, "c1")
+	nettest.Run(t, ns, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "wire")
+	before := looks(t, ns)
+	prev := `{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"` + ns.Path() + `"}]}`
+	one := withPrev(conf("1.1.0", "tuning", `,"dataDir":"DATA/tuning","mtu":1400,"sysctl":{"net.core.somaxconn":"500"}`), prev)
+	two := withPrev(conf("1.1.0", "tuning", `,"dataDir":"DATA/tuning","promisc":true,"mtu":1300,"sysctl":{"net.core.somaxconn":"600"}`), prev)
+	for _, again := range []bool{false, true} {
+		h.must("tuning", "ADD", one, ns)
+		h.must("tuning", "ADD", two, ns)
+		if again {
+			h.must("tuning", "ADD", two, ns) // without a DEL, but the same: it is done anew
+			h.must("tuning", "ADD", one, ns)
+			h.must("tuning", "ADD", two, ns)
+		}
+		out := nettest.Run(t, ns, "ip", "link", "show", "eth0")
+		if got := nettest.Run(t, ns, "cat", "/proc/sys/net/core/somaxconn"); got != "600\n" || !strings.Contains(out, "PROMISC") || !strings.Contains(out, "mtu 1300") {
+			t.Errorf("%s %s", got, out)
+		}
+		h.must("tuning", "CHECK", two, ns)
+		h.must("tuning", "DEL", two, ns)
+		h.must("tuning", "DEL", one, ns)
+		if got := looks(t, ns); got != before {
+			t.Errorf("after DEL\n%s\nbefore ADD\n%s", got, before)
+		}
+		if left, _ := filepath.Glob(h.data + "/tuning/*"); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+}
+
 // A container that one tuned is given back by the other.
 func TestTuningExchanged(t *testing.T) {
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
