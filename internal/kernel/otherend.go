@@ -42,7 +42,7 @@ func (c *Conn) Unfed(ctx context.Context, choose func(name string) bool) ([]stri
 		return nil, nil
 	}
 	for _, l := range links {
-		q, err := c.queues(ctx, l.Index)
+		q, err := c.queues(ctx, l.Index, true)
 		if err != nil {
 			return nil, err
 		}

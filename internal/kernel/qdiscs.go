@@ -27,7 +27,8 @@ func (v *view) readQdiscs(ctx context.Context) error {
 		if _, done := v.queues[q.Link]; done || !ok {
 			continue
 		}
-		found, err := v.conn.queues(ctx, f.Index)
+		arriving := func(o state.Qdisc) bool { return o.Link == q.Link && o.Kind == state.Ingress }
+		found, err := v.conn.queues(ctx, f.Index, slices.ContainsFunc(v.want.Qdiscs, arriving))
 		if err != nil {
 			return err
 		}
@@ -36,15 +37,16 @@ func (v *view) readQdiscs(ctx context.Context) error {
 	return nil
 }
 
-// queues asks for a link's root qdisc and the filters of what arrives. The question about the link makes sure of an answer.
-func (c *Conn) queues(ctx context.Context, index int) (queues, error) {
+// queues asks for a link's root qdisc and, if wanted, the filters of what arrives. The question about the link makes sure of an
+// answer.
+func (c *Conn) queues(ctx context.Context, index int, arriving bool) (queues, error) {
 	var out queues
 	err := c.rtnl.Ask(ctx, []*rtnl.Message{tc.Get(index), link.GetIndex(index)}, func(i int, body []byte) {
 		if f, ok := tc.Decode(body); i == 0 && ok {
 			out.root = &f
 		}
 	})
-	if err != nil {
+	if err != nil || !arriving {
 		return out, err
 	}
 	err = c.rtnl.Dump(ctx, tc.ListFilters(index), func(body []byte) {
@@ -113,7 +115,7 @@ func (r *removal) qdiscBatch(ctx context.Context, v *view) ([]*rtnl.Message, err
 		if q.Kind != state.Ingress {
 			continue
 		}
-		found, err := v.conn.queues(ctx, have.Index)
+		found, err := v.conn.queues(ctx, have.Index, true)
 		if err != nil {
 			return nil, in(v.name, err)
 		}
