@@ -260,3 +260,28 @@ func FuzzTuning(f *testing.F) {
 		}
 	})
 }
+
+func TestTuneDoubts(t *testing.T) {
+	for conf, want := range map[string]string{
+		`{"type":"tuning","mtu":1280,"dataDir":"/d"}`: "",
+		`{"type":"tuning","mtu":1000}`:                "mtu: with an mtu below 1280 the interface has no IPv6 (IPv4 works)",
+		`{"type":"tuning","dataDir":"/d"}`:            "dataDir: dataDir has no effect on settings: it is about the interface (leave it out)",
+		`{"type":"tuning","mtu":"x"}`:                 "",
+		`{"type":"sbr"}`:                              "",
+		`{"type":"sbr","table":100}`:                  "",
+		`{"type":"sbr","table":254}`:                  "table: table 254 is the main one: the rules have no effect (leave it out to have a free one chosen)",
+		`{"type":"sbr","table":-254}`:                 "",
+	} {
+		c := confOf(conf)
+		doubts := Builtin()[c.Type].(interface {
+			Doubts(json.RawMessage) []model.Doubt
+		}).Doubts(c.Raw)
+		var got []string
+		for _, d := range doubts {
+			got = append(got, fmt.Sprintf("%s: %s (%s)", d.Field, d.Msg, d.Hint))
+		}
+		if strings.Join(got, "\n") != want {
+			t.Errorf("%s: %v, want %q", conf, got, want)
+		}
+	}
+}

@@ -222,3 +222,20 @@ func (c tuning) allowed(in Input) error {
 	}
 	return nil
 }
+
+// Doubts finds what a configuration hardly means.
+func (Tuning) Doubts(conf json.RawMessage) []model.Doubt {
+	c, err := readTuning(model.PluginConf{Type: "tuning", Raw: conf}, model.Request{})
+	if err != nil {
+		return nil // Validate says it
+	}
+	const leastIPv6 = 1280 // RFC 8200, 5
+	var out []model.Doubt
+	if c.MTU != 0 && c.MTU < leastIPv6 {
+		out = append(out, model.Doubt{Field: "mtu", Msg: "with an mtu below 1280 the interface has no IPv6", Hint: "IPv4 works"})
+	}
+	if c.DataDir != "" && !c.changesLink() {
+		out = append(out, model.Doubt{Field: "dataDir", Msg: "dataDir has no effect on settings: it is about the interface", Hint: "leave it out"})
+	}
+	return out
+}
