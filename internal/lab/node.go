@@ -29,41 +29,41 @@ const (
 
 func roles() []string { return []string{roleAgent, roleSandbox} }
 
-// linkPlugins makes the CNI binary directory and tells which reference plugins that weft can make use of are in it.
-func (u Up) linkPlugins() (foreign map[string]bool, err error) {
+// linkPlugins makes the CNI binary directory.
+func (u Up) linkPlugins() error {
 	if err := os.MkdirAll(u.Dir.Bin(), 0o755); err != nil {
-		return nil, u.Dir.unwritable(err)
+		return u.Dir.unwritable(err)
 	}
-	foreign = map[string]bool{}
+	have := map[string]bool{}
 	for _, dir := range u.BinDirs {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
-			return nil, model.Faultf(model.CodeIO, "run `make build`, or name a CNI binary directory with --cni-bin-dir",
+			return model.Faultf(model.CodeIO, "run `make build`, or name a CNI binary directory with --cni-bin-dir",
 				"CNI binary directory %q: %w", dir, plain(err))
 		}
 		dir, err := filepath.Abs(dir)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, e := range entries {
 			err := os.Symlink(filepath.Join(dir, e.Name()), filepath.Join(u.Dir.Bin(), e.Name()))
 			if err != nil && !errors.Is(err, os.ErrExist) {
-				return nil, u.Dir.unwritable(err)
+				return u.Dir.unwritable(err)
 			}
-			foreign[e.Name()] = true
+			have[e.Name()] = true
 		}
 	}
 	for _, name := range []string{"weft-cni", "loopback"} {
-		if !foreign[name] {
-			return nil, model.Faultf(model.CodeIO, "run `make build`, or name a directory that has it with --cni-bin-dir",
+		if !have[name] {
+			return model.Faultf(model.CodeIO, "run `make build`, or name a directory that has it with --cni-bin-dir",
 				"CNI plugin %q is in none of %s", name, strings.Join(u.BinDirs, ", "))
 		}
 	}
-	return foreign, nil
+	return nil
 }
 
-// conflist is a node's network configuration: ptp with host-local, in the agent's form.
-func (d Dir) conflist(n Node, have map[string]bool) ([]byte, error) {
+// conflist is a node's network configuration: ptp with host-local, and portmap, in the agent's form.
+func (d Dir) conflist(n Node) ([]byte, error) {
 	type object = map[string]any
 	var ranges []any
 	var routes []any
@@ -75,14 +75,13 @@ func (d Dir) conflist(n Node, have map[string]bool) ([]byte, error) {
 		}
 		routes = append(routes, object{"dst": all})
 	}
-	plugins := []any{object{"type": "ptp", "ipam": object{
-		"type": "host-local", "dataDir": d.Node(n.Name, "ipam"), "ranges": ranges, "routes": routes,
-	}}}
-	capabilities := object{"io.kubernetes.cri.pod-annotations": true}
-	if have["portmap"] {
-		plugins = append(plugins, object{"type": "portmap", "capabilities": object{"portMappings": true}})
-		capabilities["portMappings"] = true
+	plugins := []any{
+		object{"type": "ptp", "ipam": object{
+			"type": "host-local", "dataDir": d.Node(n.Name, "ipam"), "ranges": ranges, "routes": routes,
+		}},
+		object{"type": "portmap", "capabilities": object{"portMappings": true}},
 	}
+	capabilities := object{"io.kubernetes.cri.pod-annotations": true, "portMappings": true}
 	const version = "1.0.0"
 	return json.MarshalIndent(object{
 		"cniVersion": version, "name": "weft",
@@ -97,13 +96,13 @@ func (d Dir) conflist(n Node, have map[string]bool) ([]byte, error) {
 func (d Dir) AgentSocket(node string) string { return d.Node(node, "agent", "agent.sock") }
 
 // startNode writes a node's configuration and starts its processes. When one of them ends, died is told.
-func (u Up) startNode(ctx context.Context, n Node, plugins map[string]bool, died func(error)) error {
+func (u Up) startNode(ctx context.Context, n Node, died func(error)) error {
 	for _, dir := range []string{"net.d", "cache", "agent", "sandbox", "logs"} {
 		if err := os.MkdirAll(u.Dir.Node(n.Name, dir), 0o755); err != nil {
 			return u.Dir.unwritable(err)
 		}
 	}
-	conf, err := u.Dir.conflist(n, plugins)
+	conf, err := u.Dir.conflist(n)
 	if err != nil {
 		return err
 	}

@@ -118,8 +118,7 @@ func (u Up) make(ctx context.Context, l Layout, died context.CancelCauseFunc) er
 	if len(others) > 0 {
 		u.Say("note: kept in the store, but nothing acts on them: %s", strings.Join(others, ", "))
 	}
-	foreign, err := u.linkPlugins()
-	if err != nil {
+	if err := u.linkPlugins(); err != nil {
 		return err
 	}
 	u.Say("making %d nodes on %d wires", len(l.Nodes), len(l.Wires))
@@ -130,7 +129,7 @@ func (u Up) make(ctx context.Context, l Layout, died context.CancelCauseFunc) er
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for _, n := range l.Nodes {
-		group.Go(func() error { return u.startNode(gctx, n, foreign, died) })
+		group.Go(func() error { return u.startNode(gctx, n, died) })
 	}
 	if err := group.Wait(); err != nil {
 		return err

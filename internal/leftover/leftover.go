@@ -46,6 +46,8 @@ func finders() []finder {
 		{"masquerade of nft", []string{"bridge", "ptp"}, takeMasquerade},
 		{"MAC spoof check", []string{"bridge"}, takeSpoofCheck},
 		{"bandwidth", []string{"bandwidth"}, takeIfb},
+		{"ports of iptables", []string{"portmap"}, takePortChains},
+		{"ports of nft", []string{"portmap"}, takePorts},
 	}
 }
 

@@ -137,14 +137,21 @@ func TestKilledWithRealPlugins(t *testing.T) {
 	t.Logf("%d kills, %d of them hit a live call", n, hits)
 }
 
-// A hostPort leads into the pod when the network has a plugin for it: the reference portmap, as a foreign plugin.
+// A hostPort leads into the pod when the network has a plugin for it: weft's portmap, or the reference's.
+func TestHostPort(t *testing.T) { hostPortBy(t, "bridge") }
+
 func TestHostPortByForeignPlugin(t *testing.T) {
 	peer := os.Getenv("WEFT_PEER_BIN_DIR")
 	if peer == "" {
 		nettest.Without(t, "WEFT_PEER_BIN_DIR names no directory with the reference portmap")
 	}
+	hostPortBy(t, filepath.Join(peer, "portmap"))
+}
+
+func hostPortBy(t *testing.T, program string) {
+	t.Helper()
 	w := realWorld(t)
-	if err := os.Symlink(filepath.Join(peer, "portmap"), w.path("bin/portmap")); err != nil {
+	if err := os.Symlink(program, w.path("bin/portmap")); err != nil {
 		t.Fatal(err)
 	}
 	w.write("net.d/10-b.conflist", fmt.Sprintf(`{"cniVersion":"1.0.0","name":"b","plugins":[

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leftover
+
+import (
+	"context"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
+	"regexp"
+	"slices"
+
+	"github.com/weft-net/weft/internal/kernel/iptables"
+	"github.com/weft-net/weft/internal/kernel/nft"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// A container's chain of portmap is named by a hash of network and container; "SN" is what early versions made as well.
+var portChain = regexp.MustCompile(`^CNI-[DS]N-[0-9a-f]{21}$`)
+
+// takePortChains takes the chains that portmap makes with iptables. One that a killed call left without anything that leads
+// to it is known by its name alone, on DEL.
+func takePortChains(ctx context.Context, n *node, s Scope) error {
+	families, err := n.iptables(ctx, "nat", portChain.MatchString)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, v6 := range families {
+		errs = append(errs, n.host.IPTables().Take(ctx, state.IPTables{IPv6: v6, Table: "nat"}, func(have *iptables.Table) iptables.Choice {
+			var choice iptables.Choice
+			for _, c := range have.Chains {
+				if portChain.MatchString(c.Name) && (s.names(c.Name) || owned(have.LeadingTo(c.Name), s)) {
+					choice.Chains = append(choice.Chains, c.Name)
+				}
+			}
+			return choice
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+// names tells whether the attachment that goes has given a chain its name.
+func (s Scope) names(chain string) bool {
+	if s.Key == nil {
+		return false
+	}
+	const prefix, length = "CNI-DN-", 28
+	sum := sha512.Sum512([]byte(s.Key.Network + s.Key.ContainerID))
+	name := (prefix + hex.EncodeToString(sum[:]))[:length]
+	return chain == name || chain == "CNI-SN-"+name[len(prefix):]
+}
+
+// takePorts takes the rules that portmap makes with nft. Their comment is the container's id: it does not say of which
+// network, so that only a DEL takes them.
+func takePorts(ctx context.Context, n *node, s Scope) error {
+	if s.Key == nil {
+		return nil
+	}
+	places, err := n.places(ctx)
+	if err != nil {
+		return err
+	}
+	var from []nft.Place
+	for _, p := range places {
+		if p.Table == "cni_hostport" && slices.Contains([]string{"hostports", "hostip_hostports", "masquerading"}, p.Chain) {
+			from = append(from, p)
+		}
+	}
+	if len(from) == 0 {
+		return nil
+	}
+	return n.takeRules(ctx, from, func(r nft.OtherRule) bool { return r.Comment == s.Key.ContainerID })
+}
