@@ -22,9 +22,9 @@ func TestBeKilled(t *testing.T) {
 	if name == "" {
 		return
 	}
-	os.Exit(standalone.Main(t.Context(), standalone.Env{
+	standalone.Main(t.Context(), standalone.Env{
 		Argv0: name, Getenv: os.Getenv, Environ: os.Environ(), Now: time.Now, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-	}))
+	})
 }
 
 // A plugin that is killed at any moment leaves nothing that its DEL does not put right.

@@ -19,7 +19,8 @@ type Found struct {
 	state.Link
 	Index       int
 	MasterIndex int
-	PeerIndex   int
+	// PeerIndex is the other end's, or the parent's.
+	PeerIndex int
 	Group       uint32
 	// PeerAway tells that the other end is in another namespace.
 	PeerAway bool
@@ -80,10 +81,8 @@ func Create(l state.Link, index, master int, peer *state.Link, peerIndex, peerNS
 	}
 	m.Nest(unix.IFLA_LINKINFO, func() {
 		m.Attr(unix.IFLA_INFO_KIND, []byte(l.Kind))
-		if l.Bridge != nil {
-			m.Nest(unix.IFLA_INFO_DATA, func() { bridge(m, *l.Bridge) })
-		}
 		if peer == nil {
+			attrs(m, l)
 			return
 		}
 		m.Nest(unix.IFLA_INFO_DATA, func() {
@@ -250,8 +249,8 @@ func (f *Found) info(data []byte) {
 			f.Port = decodePort(data)
 		}
 	})
-	if f.Kind == state.Bridge && details != nil {
-		f.Bridge = decodeBridge(details)
+	if details != nil {
+		f.decodeAttrs(details)
 	}
 }
 
@@ -287,19 +286,4 @@ func number(b []byte) uint32 {
 		return 0
 	}
 	return binary.NativeEndian.Uint32(b)
-}
-
-// Configure asks for one setting of a link: the IPv4 setting of that number, or for IPv6 the address generation mode.
-func Configure(index int, s state.Sysctl, v6 bool, number int, value uint32) *rtnl.Message {
-	m := rtnl.New(unix.RTM_NEWLINK, 0, "set", s, ifinfo(index, 0, 0))
-	m.Nest(unix.IFLA_AF_SPEC, func() {
-		if v6 {
-			m.Nest(unix.AF_INET6, func() { m.Uint8(unix.IFLA_INET6_ADDR_GEN_MODE, uint8(value)) })
-			return
-		}
-		m.Nest(unix.AF_INET, func() {
-			m.Nest(unix.IFLA_INET_CONF, func() { m.Uint32(uint16(number), value) })
-		})
-	})
-	return m
 }
