@@ -6,14 +6,18 @@ import (
 	"context"
 	"crypto/sha512"
 	"encoding/hex"
-	"regexp"
+	"strings"
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// shaper is the name that bandwidth gives the ifb of a container: the network and the container are in a hash.
-var shaper = regexp.MustCompile(`^bwp[0-9a-f]{12}$`)
+// shaper tells whether a name is one that bandwidth gives the ifb of a container: a hash of the network and the container.
+func shaper(name string) bool {
+	hash, ok := strings.CutPrefix(name, "bwp")
+	_, err := hex.DecodeString(hash)
+	return ok && len(hash) == 12 && err == nil
+}
 
 func shaperOf(network, container string) string {
 	const length = 15
@@ -33,7 +37,7 @@ func takeIfb(ctx context.Context, n *node, s Scope) error {
 			valid[shaperOf(s.Network, k.ContainerID)] = true
 		}
 		var err error
-		names, err = n.host.Unfed(ctx, func(name string) bool { return shaper.MatchString(name) && !valid[name] })
+		names, err = n.host.Unfed(ctx, func(name string) bool { return shaper(name) && !valid[name] })
 		if err != nil {
 			return err
 		}
