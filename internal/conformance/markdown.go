@@ -5,8 +5,6 @@ package conformance
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 )
 
@@ -19,6 +17,9 @@ type Column struct {
 // Markdown prints one table of several vendors, and below it what failed.
 func Markdown(w io.Writer, columns []Column) error {
 	var b strings.Builder
+	if len(columns) > 0 {
+		fmt.Fprintf(&b, "Seen on kernel %s.\n\n", strings.SplitN(columns[0].Report.Kernel, "-", 2)[0])
+	}
 	counts(&b, columns)
 	cells(&b, columns)
 	for _, c := range columns {
@@ -108,14 +109,8 @@ func failures(b *strings.Builder, c Column) {
 	if !some {
 		b.WriteString("Nothing failed.\n")
 	}
-	lacking := map[string][]string{}
-	for _, r := range c.Report.Rows {
-		if r.Outcome == Unsupported && !slices.Contains(lacking[r.Seen], r.Judged) {
-			lacking[r.Seen] = append(lacking[r.Seen], r.Judged)
-		}
-	}
-	for _, why := range slices.Sorted(maps.Keys(lacking)) {
-		fmt.Fprintf(b, "- not supported here, %s: %s\n", strings.Join(lacking[why], ", "), escaped(why))
+	for _, l := range lacking(c.Report.Rows) {
+		fmt.Fprintf(b, "- not supported here, %s: %s\n", strings.Join(l.judged, ", "), escaped(l.seen))
 	}
 }
 

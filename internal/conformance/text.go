@@ -5,6 +5,7 @@ package conformance
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -24,13 +25,32 @@ func groups(rows []Row) []group {
 			if r.Outcome != o {
 				continue
 			}
-			for i := range out {
-				if out[i].outcome == o && out[i].seen == r.Seen {
+			for i := range out { // why something is not supported is said once, for all items
+				if out[i].outcome == o && (out[i].seen == r.Seen || o == Unsupported) {
 					out[i].judged = append(out[i].judged, r.Judged)
 					continue rows
 				}
 			}
 			out = append(out, group{o, r.Seen, []string{r.Judged}})
+		}
+	}
+	return out
+}
+
+// lacking are the reasons why something is not supported here, each with the plugins that it is about.
+func lacking(rows []Row) []group {
+	var out []group
+	for _, r := range rows {
+		if r.Outcome != Unsupported {
+			continue
+		}
+		i := slices.IndexFunc(out, func(g group) bool { return g.seen == r.Seen })
+		if i < 0 {
+			i = len(out)
+			out = append(out, group{outcome: Unsupported, seen: r.Seen})
+		}
+		if !slices.Contains(out[i].judged, r.Judged) {
+			out[i].judged = append(out[i].judged, r.Judged)
 		}
 	}
 	return out
@@ -55,6 +75,9 @@ func (r *Report) Text(w io.Writer) error {
 	for _, typ := range r.Plugins {
 		fmt.Fprintf(&b, "  %-12s speaks %s\n", typ, r.Speaks[typ])
 	}
+	for _, l := range lacking(r.Rows) {
+		fmt.Fprintf(&b, "  not supported here: %s: %s\n", strings.Join(l.judged, " "), l.seen)
+	}
 	fmt.Fprintf(&b, "\n%4s %s %-8s %-11s %s\n", "item", "s", "word", "outcome", "claim")
 	for _, rows := range byItem(r.Rows) {
 		item, found := rows[0].Item, groups(rows)
@@ -64,7 +87,7 @@ func (r *Report) Text(w io.Writer) error {
 				continue
 			}
 			line := fmt.Sprintf("%-19s%-11s %s", "", g.outcome, strings.Join(g.judged, " "))
-			if g.seen != "" {
+			if g.seen != "" && g.outcome != Unsupported {
 				line += ": " + g.seen
 			}
 			fmt.Fprintln(&b, line)
