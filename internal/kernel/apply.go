@@ -29,6 +29,7 @@ func (s Spaces) Apply(ctx context.Context, f state.Fragment) error {
 	var err error
 	for range applyTries {
 		a := &apply{spaces: s, host: newView(state.Host, s.Host, f.Host), pod: newView(state.Pod, s.Pod, f.Pod)}
+		a.host.also, a.pod.also = parents(f, state.Host), parents(f, state.Pod)
 		if err = a.run(ctx, f.Effects); !errors.Is(err, errRaced) {
 			return a.host.vlanError(err)
 		}
@@ -46,7 +47,7 @@ func (a *apply) run(ctx context.Context, effects []state.Effect) error {
 	if err := errors.Join(a.host.writeGlobals(), a.pod.writeGlobals()); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{a.makeLinks, a.hostSettings, a.rules, a.podBatch, a.hostBatch, a.settle} {
+	for _, step := range []func(context.Context) error{a.makeLinks, a.enslave, a.hostSettings, a.rules, a.podBatch, a.hostBatch, a.settle} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -141,9 +142,11 @@ func (v *view) settingsBatch() ([]*rtnl.Message, error) {
 		if v.portDiffers(l, have) { // of its own: the kernel looks at these before it looks at the master
 			batch = append(batch, link.Set(have.Index, l.Name, link.Change{Port: l.Port}))
 		}
-		if bridgeDiffers(l.Bridge, have.Bridge) {
-			batch = append(batch, link.SetBridge(have.Index, l.Name, *l.Bridge))
+		attrs, err := attrsBatch(l, have)
+		if err != nil {
+			return nil, err
 		}
+		batch = append(batch, attrs...)
 	}
 	settings, err := v.carry()
 	if err != nil {

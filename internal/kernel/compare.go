@@ -50,7 +50,7 @@ func (v *view) change(want state.Link, have link.Found) (c link.Change, ok bool)
 	if want.MTU != 0 && want.MTU != have.MTU {
 		c.MTU, ok = want.MTU, true
 	}
-	if want.TxQLen != nil && (have.TxQLen == nil || *want.TxQLen != *have.TxQLen) {
+	if numberDiffers(want.TxQLen, have.TxQLen) {
 		c.TxQLen, ok = want.TxQLen, true
 	}
 	if want.Alias != "" && want.Alias != have.Alias && (!want.Shared || have.Alias == "") {
@@ -97,10 +97,11 @@ func bridgeDiffers(want, have *state.BridgeAttrs) bool {
 	if have == nil {
 		have = &state.BridgeAttrs{}
 	}
-	number := func(w, h *int) bool { return w != nil && (h == nil || *w != *h) }
 	return differs(want.VlanFiltering, have.VlanFiltering) || differs(want.McastSnooping, have.McastSnooping) ||
-		number(want.GroupFwdMask, have.GroupFwdMask) || number(want.AgeingTimeSecs, have.AgeingTimeSecs)
+		numberDiffers(want.GroupFwdMask, have.GroupFwdMask) || numberDiffers(want.AgeingTimeSecs, have.AgeingTimeSecs)
 }
+
+func numberDiffers(want, have *int) bool { return want != nil && (have == nil || *want != *have) }
 
 // hasAddr tells what is there of an address and whether it is as wanted; one whose duplicate check failed is not.
 func (v *view) hasAddr(want state.Addr) (found *link.FoundAddr, equal bool) {

@@ -21,8 +21,9 @@ func (s Spaces) Diff(ctx context.Context, f state.Fragment) ([]state.Difference,
 		if s.conn(name) == nil && !want.Empty() {
 			out = append(out, state.Difference{Space: name, Want: "namespace"})
 		}
-		v, err := look(ctx, name, s.conn(name), want)
-		if err != nil {
+		v := newView(name, s.conn(name), want)
+		v.also = parents(f, name)
+		if err := v.look(ctx); err != nil {
 			return nil, err
 		}
 		for name, have := range v.links {
@@ -129,7 +130,7 @@ func (v *view) diffLink(out *list, want state.Link) {
 		return
 	}
 	_, changed := v.change(want, have)
-	if changed || foreign(want, have) != nil || differs(want.Up, have.Up) || bridgeDiffers(want.Bridge, have.Bridge) ||
+	if changed || foreign(want, have) != nil || differs(want.Up, have.Up) || attrsDiffer(want, have) || v.parentDiffers(want, have) ||
 		v.portDiffers(want, have) || want.Kind != "" && want.Kind != have.Kind {
 		out.add(v.name, want, v.named(have).String())
 		return

@@ -96,7 +96,7 @@ func (a *apply) makeIn(ctx context.Context, v *view) error {
 			if !veths && v.adopts(l) {
 				batch = append(batch, link.Set(v.links[l.Name].Index, l.Name, link.Change{MAC: l.MAC}))
 			}
-			if _, there := v.links[l.Name]; there || (l.Kind == state.Veth) != veths {
+			if _, there := v.links[l.Name]; there || single(l) || (l.Kind == state.Veth) != veths {
 				continue
 			}
 			create, err := a.create(v, l)
@@ -112,7 +112,7 @@ func (a *apply) makeIn(ctx context.Context, v *view) error {
 			return v.notMade(ctx, err, names)
 		}
 	}
-	return nil
+	return a.makeSingly(ctx, v)
 }
 
 // notMade tells a name that is taken from an accident after which looking again helps.
@@ -260,6 +260,7 @@ func (v *view) put(l state.Link, master int) int {
 	f.Name, f.Kind, f.MAC, f.MTU, f.Up = l.Name, l.Kind, l.MAC, l.MTU, state.Off()
 	f.TxQLen = l.TxQLen
 	f.Promisc, f.AllMulti, f.Bridge = state.Off(), state.Off(), l.Bridge
+	f.Macvlan, f.Ipvlan, f.Vlan, f.VRF = l.Macvlan, l.Ipvlan, l.Vlan, l.VRF
 	if l.Kind == state.Bridge {
 		f.MTU = 0 // one that was given when the bridge was made does not keep it from following its ports
 	}

@@ -29,7 +29,7 @@ func (s Spaces) Remove(ctx context.Context, f state.Fragment) error {
 	}
 	errs := []error{r.pod.removeTables(ctx), r.host.removeTables(ctx), r.removeRest(ctx, r.pod, nil), r.removeRest(ctx, r.host, nil)}
 	for _, v := range []*view{r.host, r.pod} {
-		errs = append(errs, s.giveBack(ctx, v), in(v.name, v.delete(ctx, r.last(v))))
+		errs = append(errs, s.giveBack(ctx, v), in(v.name, v.delete(ctx, r.last(v))), r.leaveVRFs(ctx, v))
 	}
 	return errors.Join(append(errs, s.effects(ctx, f.Effects, state.OnRemove))...)
 }
@@ -47,7 +47,7 @@ func (s Spaces) Release(ctx context.Context, f state.Fragment) error {
 	errs := []error{
 		r.pod.removeTables(ctx), r.removeRest(ctx, r.pod, r.marks()),
 		s.giveBack(ctx, r.pod), s.giveBack(ctx, r.host),
-		in(state.Pod, r.pod.delete(ctx, r.last(r.pod))), r.host.removeTables(ctx),
+		in(state.Pod, r.pod.delete(ctx, r.last(r.pod))), r.leaveVRFs(ctx, r.pod), r.host.removeTables(ctx),
 		s.effects(ctx, f.Effects, state.OnRemove),
 	}
 	var batch []*rtnl.Message

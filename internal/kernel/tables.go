@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// answerTables tells the rules, and which routing tables are in use: by a rule or by a route of either family.
+// answerTables tells the rules, and which routing tables are in use: by a rule, by a route of either family, by a VRF.
 func (c *Conn) answerTables(ctx context.Context) (state.Answer, error) {
 	a := state.Answer{Found: true}
 	rules, err := c.rules(ctx)
@@ -29,6 +29,15 @@ func (c *Conn) answerTables(ctx context.Context) (state.Answer, error) {
 		}
 		for _, r := range routes {
 			a.Tables = append(a.Tables, r.Table)
+		}
+	}
+	links, err := c.links(ctx, 0)
+	if err != nil {
+		return a, err
+	}
+	for _, l := range links {
+		if l.VRF != nil {
+			a.Tables = append(a.Tables, l.VRF.Table)
 		}
 	}
 	slices.Sort(a.Tables)

@@ -20,6 +20,8 @@ type view struct {
 	conn  *Conn
 	want  state.Space
 	links map[string]link.Found
+	// also are further links to look at: parents of links.
+	also []string
 	// made are the links that this Apply has created: nothing is on them yet.
 	made map[string]bool
 	// raised are the links that this Apply has brought up.
@@ -56,7 +58,13 @@ func (v *view) look(ctx context.Context) error {
 	if v.conn == nil {
 		return nil
 	}
-	links, err := v.conn.linksByName(ctx, linkNames(v.want))
+	names := linkNames(v.want)
+	for _, name := range v.also {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	links, err := v.conn.linksByName(ctx, names)
 	if err != nil {
 		return in(v.name, err)
 	}

@@ -50,7 +50,7 @@ type Answer struct {
 	Rules  []Rule  `json:"rules,omitempty"`
 	// Sysctls are a device's own settings.
 	Sysctls []Sysctl `json:"sysctls,omitempty"`
-	// Tables are the numbers of the routing tables that hold a route or that a rule leads to.
+	// Tables are the numbers of the routing tables that hold a route, that a rule leads to or that a VRF has.
 	Tables []uint32 `json:"tables,omitempty"`
 	// Driver is the driver of a device's hardware and PCI its address, where they are known. A device that a program
 	// drives by itself is Found without a link.

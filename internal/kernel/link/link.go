@@ -21,7 +21,7 @@ type Found struct {
 	MasterIndex int
 	// PeerIndex is the other end's, or the parent's.
 	PeerIndex int
-	Group       uint32
+	Group     uint32
 	// PeerAway tells that the other end is in another namespace.
 	PeerAway bool
 	// AddrGenMode is how the kernel makes the IPv6 link-local address (0 EUI-64, 1 none), -1 where IPv6 is off.

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/state"
+)
+
+func vlan(m *rtnl.Message, a state.VlanAttrs) { m.Uint16(unix.IFLA_VLAN_ID, uint16(a.ID)) }
+
+func decodeVlan(data []byte) *state.VlanAttrs {
+	a := &state.VlanAttrs{}
+	rtnl.Attrs(data, func(kind uint16, data []byte) {
+		if kind == unix.IFLA_VLAN_ID && len(data) >= 2 {
+			a.ID = int(binary.NativeEndian.Uint16(data))
+		}
+	})
+	return a
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// parents are the links of one space that links of the fragment are made upon.
+func parents(f state.Fragment, name state.SpaceName) []string {
+	var out []string
+	for _, space := range []state.Space{f.Host, f.Pod} {
+		for _, l := range space.Links {
+			if l.Parent != nil && l.Parent.Space == name {
+				out = append(out, l.Parent.Name)
+			}
+		}
+	}
+	return out
+}
+
+// single tells whether a link is made by a request of its own, when all others of its namespace are there: upon its
+// parent, or by another door than rtnetlink.
+func single(l state.Link) bool { return l.Parent != nil || l.Kind == state.Tap }
+
+// makeSingly makes the missing links of a namespace that no batch can make.
+func (a *apply) makeSingly(ctx context.Context, v *view) error {
+	for _, l := range v.want.Links {
+		if _, there := v.links[l.Name]; there || !single(l) {
+			continue
+		}
+		make := a.makeUpon
+		if l.Kind == state.Tap {
+			make = a.makeTap
+		}
+		if err := make(ctx, v, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeUpon makes a link upon its parent. It is asked for in the parent's namespace.
+func (a *apply) makeUpon(ctx context.Context, v *view, l state.Link) error {
+	from := a.view(l.Parent.Space)
+	parent, ok := from.links[l.Parent.Name]
+	if !ok || from.conn == nil {
+		return fmt.Errorf("%s: parent %s %w", l, l.Parent.Name, ErrMissing)
+	}
+	ns := -1
+	if from != v {
+		fd, done, err := a.spaces.descriptor(v.name)
+		if err != nil {
+			return err
+		}
+		defer done()
+		ns = fd
+	}
+	master := v.links[l.Master].Index
+	index := v.put(l, master)
+	if l.Kind == state.Ipvlan || l.Macvlan != nil && l.Macvlan.Mode == "passthru" {
+		made := v.links[l.Name]
+		made.MAC = parent.MAC // whatever it was given
+		v.links[l.Name] = made
+	}
+	err := from.conn.rtnl.Send(ctx, []*rtnl.Message{link.CreateUpon(l, index, master, parent.Index, ns)})
+	if err == nil {
+		return nil
+	}
+	delete(v.links, l.Name)
+	return a.notUpon(ctx, v, l, index, err)
+}
+
+// notUpon tells an accident, after which looking again helps, from a parent that is used otherwise.
+func (a *apply) notUpon(ctx context.Context, v *view, l state.Link, index int, err error) error {
+	if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	now, lookErr := v.conn.linksByName(ctx, []string{l.Name})
+	if lookErr != nil || len(now) > 0 {
+		return errors.Join(fmt.Errorf("%w: %w", err, errRaced), lookErr)
+	}
+	for _, c := range []*Conn{v.conn, a.view(l.Parent.Space).conn} {
+		if _, taken, lookErr := c.linkByIndex(ctx, index); lookErr != nil || taken {
+			return errors.Join(fmt.Errorf("%w: %w", err, errRaced), lookErr)
+		}
+	}
+	if errors.Is(err, unix.EEXIST) && l.Vlan != nil {
+		return fmt.Errorf("%w: another link upon %s with VLAN %d %w", err, l.Parent.Name, l.Vlan.ID, ErrExists)
+	}
+	return fmt.Errorf("%w: %s is used otherwise (macvlan, ipvlan, bridge and bond exclude each other)", err, l.Parent.Name)
+}
+
+// makeTap makes a tap device.
+func (a *apply) makeTap(ctx context.Context, v *view, l state.Link) error {
+	err := v.conn.ns.Do(func() error { return link.MakeTap(l) })
+	if errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("%w: %w", err, errRaced)
+	}
+	if err != nil {
+		return err
+	}
+	now, err := v.conn.linksByName(ctx, []string{l.Name})
+	if err != nil {
+		return err
+	}
+	made, ok := now[l.Name]
+	if !ok {
+		return fmt.Errorf("%s: it was made and is gone: %w", l, errRaced)
+	}
+	v.links[l.Name], v.made[l.Name] = made, true
+	return nil
+}
+
+// attrsDiffer tells whether the attributes of a link's kind are not as wanted.
+func attrsDiffer(want state.Link, have link.Found) bool {
+	return bridgeDiffers(want.Bridge, have.Bridge) || changeable(want, have) || fixed(want, have)
+}
+
+// changeable tells whether attributes differ that can be changed on a link that exists.
+func changeable(want state.Link, have link.Found) bool {
+	if w := want.Macvlan; w != nil {
+		h := have.Macvlan
+		return h == nil || w.Mode != "" && w.Mode != h.Mode || numberDiffers(w.BcQueueLen, h.BcQueueLen)
+	}
+	w := want.Ipvlan
+	return w != nil && (have.Ipvlan == nil || w.Mode != "" && w.Mode != have.Ipvlan.Mode)
+}
+
+// fixed tells whether attributes differ that a link has for its lifetime.
+func fixed(want state.Link, have link.Found) bool {
+	id := func(w, h *uint32) bool { return w != nil && (h == nil || *w != *h) }
+	switch {
+	case want.Vlan != nil:
+		return have.Vlan == nil || *want.Vlan != *have.Vlan
+	case want.VRF != nil:
+		return have.VRF == nil || *want.VRF != *have.VRF
+	case want.Tun != nil:
+		w, h := want.Tun, have.Tun
+		return h == nil || w.MultiQueue != h.MultiQueue || id(w.Owner, h.Owner) || id(w.Group, h.Group)
+	}
+	return false
+}
+
+// attrsBatch is what must be set of the attributes of a link's kind.
+func attrsBatch(want state.Link, have link.Found) ([]*rtnl.Message, error) {
+	switch {
+	case fixed(want, have):
+		return nil, fmt.Errorf("%s: have %s: %w", want, have.Link, ErrForeign)
+	case changeable(want, have):
+		return []*rtnl.Message{link.SetAttrs(have.Index, want)}, nil
+	case bridgeDiffers(want.Bridge, have.Bridge):
+		return []*rtnl.Message{link.SetBridge(have.Index, want.Name, *want.Bridge)}, nil
+	}
+	return nil, nil
+}
+
+// parentDiffers tells whether a link is not upon its parent, where both can be seen.
+func (v *view) parentDiffers(want state.Link, have link.Found) bool {
+	if want.Parent == nil || v.others == nil || v.others(want.Parent.Space).conn == nil {
+		return false
+	}
+	parent, ok := v.others(want.Parent.Space).links[want.Parent.Name]
+	return !ok || have.PeerIndex != parent.Index
+}

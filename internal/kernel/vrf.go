@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// A link that is put into a VRF, or taken out of one, is taken down and up again by the kernel, and loses its routes and
+// its IPv6 addresses with that. Addresses that somebody gave it are put back here; which routes it has then is the plan's
+// business: those of before were another table's.
+
+// enslave puts links that were there before into their VRF, before they are looked at. One that this Apply made has no
+// addresses yet, and goes there with its other settings.
+func (a *apply) enslave(ctx context.Context) error {
+	for _, v := range []*view{a.host, a.pod} {
+		for _, l := range v.want.Links {
+			have, ok := v.old(l.Name)
+			master, there := v.links[l.Master]
+			if !ok || !there || master.Kind != state.VRF || have.MasterIndex == master.Index {
+				continue
+			}
+			if err := v.remaster(ctx, have, master.Index); err != nil {
+				return in(v.name, err)
+			}
+			have.MasterIndex = master.Index
+			v.links[l.Name] = have
+		}
+	}
+	return nil
+}
+
+// remaster changes a link's master, 0 for none, and puts back the addresses that are lost by it. They were the link's
+// before, so nobody is asked whether he has them.
+func (v *view) remaster(ctx context.Context, have link.Found, master int) error {
+	before, err := v.conn.addrs(ctx, have.Index)
+	if err != nil {
+		return err
+	}
+	if err := v.conn.rtnl.Send(ctx, []*rtnl.Message{link.Set(have.Index, have.Name, link.Change{Master: &master})}); err != nil {
+		return err
+	}
+	after, err := v.conn.addrs(ctx, have.Index)
+	if err != nil {
+		return err
+	}
+	var batch []*rtnl.Message
+	for _, a := range before {
+		same := func(o link.FoundAddr) bool { return o.Prefix == a.Prefix }
+		if a.Own || a.Failed || slices.ContainsFunc(after, same) {
+			continue
+		}
+		a.Link, a.NoDAD = have.Name, true
+		batch = append(batch, link.AddAddr(a.Addr, have.Index))
+	}
+	return v.conn.rtnl.Send(ctx, batch)
+}
+
+// leaveVRFs takes links that stay out of the VRFs that the space put them into. A VRF that weft made goes with its last
+// link.
+func (r *removal) leaveVRFs(ctx context.Context, v *view) error {
+	if v.conn == nil {
+		return nil
+	}
+	var errs []error
+	for _, vrf := range v.want.Links {
+		have, ok := v.links[vrf.Name]
+		if !ok || vrf.Kind != state.VRF || !vrf.Shared || have.Kind != state.VRF {
+			continue
+		}
+		errs = append(errs, in(v.name, r.leaveVRF(ctx, v, vrf, have)))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *removal) leaveVRF(ctx context.Context, v *view, vrf state.Link, have link.Found) error {
+	members, err := v.conn.links(ctx, have.Index)
+	if err != nil {
+		return err
+	}
+	used := false
+	for _, m := range members {
+		mine := func(l state.Link) bool { return l.Name == m.Name && l.Master == vrf.Name }
+		switch {
+		case dead(m):
+		case !slices.ContainsFunc(v.want.Links, mine):
+			used = true
+		case !r.dying[v.name][m.Name]:
+			if err := v.remaster(ctx, m, 0); err != nil {
+				return err
+			}
+		}
+	}
+	if used || !weftMade(vrf, have) {
+		return nil
+	}
+	return v.delete(ctx, []link.Found{have})
+}
