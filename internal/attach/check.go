@@ -54,7 +54,9 @@ func (a *Attacher) Check(ctx context.Context, job Job) error {
 		}
 		diff, err = a.checkRecord(ctx, rec, prev, spaces)
 	} else {
-		diff, err = checkResult(ctx, job, spaces)
+		if diff, err = checkResult(ctx, job, spaces); err == nil {
+			diff, err = a.checkConf(ctx, job, spaces, diff)
+		}
 	}
 	if err != nil {
 		return err
@@ -143,48 +145,6 @@ func notMoved(ctx context.Context, routes []state.Route, spaces kernel.Spaces) (
 		have := answers[state.Query{Space: state.Pod, Routes: r.Link}].Routes
 		return r.Table == 0 && slices.ContainsFunc(have, elsewhere) && !slices.ContainsFunc(have, there)
 	}), nil
-}
-
-// checkResult compares the container with the caller's result, when nothing is recorded: an attachment that the reference
-// plugin made.
-func checkResult(ctx context.Context, job Job, spaces kernel.Spaces) ([]string, error) {
-	if job.Prev == nil {
-		return nil, model.Faultf(model.CodeInvalidConf, "CHECK needs the result of the ADD", "prevResult is missing")
-	}
-	var diff []string
-	for i, iface := range job.Prev.Interfaces {
-		if iface.Sandbox == "" {
-			continue
-		}
-		q := state.Query{Space: state.Pod, Link: iface.Name}
-		answers, err := spaces.Observe(ctx, []state.Query{q})
-		if err != nil {
-			return nil, err
-		}
-		diff = append(diff, compareInterface(i, *job.Prev, answers[q])...)
-	}
-	return diff, nil
-}
-
-func compareInterface(i int, prev model.Result, have state.Answer) []string {
-	iface := prev.Interfaces[i]
-	if !have.Found {
-		return []string{"pod: missing link " + iface.Name}
-	}
-	var diff []string
-	if mac := have.Link.MAC.String(); iface.MAC != "" && !strings.EqualFold(iface.MAC, mac) {
-		diff = append(diff, fmt.Sprintf("pod: want link %s mac %s, have %s", iface.Name, iface.MAC, mac))
-	}
-	for _, ip := range prev.IPs {
-		if ip.Interface == nil || *ip.Interface != i {
-			continue
-		}
-		same := func(a state.Addr) bool { return a.Prefix == ip.Address }
-		if !slices.ContainsFunc(have.Addrs, same) {
-			diff = append(diff, fmt.Sprintf("pod: missing addr %s dev %s", ip.Address, iface.Name))
-		}
-	}
-	return diff
 }
 
 // checkPlugins asks allocators and foreign plugins.
