@@ -53,10 +53,8 @@ func (a *Attacher) Check(ctx context.Context, job Job) error {
 			prev = rec.Result
 		}
 		diff, err = a.checkRecord(ctx, rec, prev, spaces)
-	} else {
-		if diff, err = checkResult(ctx, job, spaces); err == nil {
-			diff, err = a.checkConf(ctx, job, spaces, diff)
-		}
+	} else if diff, err = checkResult(ctx, job, spaces); err == nil {
+		diff, err = a.checkConf(ctx, job, spaces, diff)
 	}
 	if err != nil {
 		return err

@@ -206,6 +206,10 @@ func TestTuningExchanged(t *testing.T) {
 	}
 	result := h.peer(bin, "tuning", "ADD", c, ns)
 	h.must("tuning", "CHECK", withPrev(conf("1.0.0", "tuning", options), result), ns)
+	nettest.Run(t, ns, "ip", "link", "set", "eth0", "txqueuelen", "9")
+	if a := h.call("tuning", "CHECK", withPrev(conf("1.0.0", "tuning", options), result), ns); a.code() != 102 || !strings.Contains(a.stdout, "qlen 9") {
+		t.Errorf("weft's CHECK of the peer's ADD: %s", a.stdout)
+	}
 	h.must("tuning", "DEL", c, ns)
 	same("weft's DEL of the peer's ADD")
 	result = h.must("tuning", "ADD", c, ns).stdout

@@ -114,6 +114,22 @@ func (t Tuning) Plan(in Input) (Step, error) {
 	return step, nil
 }
 
+// Expect is what CHECK compares when nothing is recorded: all that the configuration says.
+func (Tuning) Expect(in Input) (state.Fragment, error) {
+	f := state.Fragment{Owner: Owner(in.Request.Key())}
+	c, err := readTuning(in.Conf, in.Request)
+	if err != nil {
+		return f, err
+	}
+	for _, s := range c.sysctls {
+		f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{Name: s.path, Value: s.value})
+	}
+	if c.changesLink() {
+		f.Pod.Links = []state.Link{c.link(in.Request.IfName)}
+	}
+	return f, nil
+}
+
 // link is what is said of the interface.
 func (c tuning) link(name string) state.Link {
 	l := state.Link{Name: name, MAC: c.mac, MTU: c.MTU, AllMulti: c.AllMulti, TxQLen: c.TxQLen}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// expecter is what planners are whose configuration alone says what must be there.
+type expecter interface {
+	Expect(in plugin.Input) (state.Fragment, error)
+}
+
+// checkConf compares the container with what its configuration says, when nothing is recorded, and adds to what differs.
+func (a *Attacher) checkConf(ctx context.Context, job Job, spaces kernel.Spaces, diff []string) ([]string, error) {
+	for _, conf := range job.Network.Plugins {
+		p, ok := a.cfg.Planners[conf.Type].(expecter)
+		if !ok {
+			continue
+		}
+		want, err := p.Expect(plugin.Input{Conf: conf, Request: job.Request})
+		if err != nil {
+			return nil, err
+		}
+		found, err := spaces.Diff(ctx, want)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range found {
+			diff = append(diff, d.String())
+		}
+	}
+	return diff, nil
+}
