@@ -190,7 +190,7 @@ func (c *crasher) arm(k int) func() {
 }
 
 func TestKilledAtEveryStep(t *testing.T) {
-	for _, network := range []string{"ptp", "bridge", "chain", "late"} {
+	for _, network := range []string{"ptp", "bridge", "chain", "late", "guarded"} {
 		t.Run(network, func(t *testing.T) {
 			c := newCrasher(t, network)
 			disarm := func() { _ = os.Remove(c.path("step")) }
@@ -214,7 +214,7 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIP: -short")
 	}
-	for _, network := range []string{"ptp", "bridge", "chain"} {
+	for _, network := range []string{"ptp", "bridge", "chain", "guarded"} {
 		t.Run(network, func(t *testing.T) {
 			c := newCrasher(t, network)
 			random := rand.New(rand.NewPCG(1, 2))

@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,5 +59,34 @@ func TestFirewalldIsRepaired(t *testing.T) {
 	}
 	if got := sources(); got != "" {
 		t.Errorf("sources after DEL: %q", got)
+	}
+}
+
+// TestFlushedPoliciesAreRepaired flushes every table, and deletes single ones, under pods that are kept apart.
+func TestFlushedPoliciesAreRepaired(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	list := w.list("1.1.0", w.networks()["guarded"])
+	for i := range 3 {
+		if _, err := w.add(list, fmt.Sprintf("c%d", i), nettest.NS(t, fmt.Sprintf("pod%d", i))); err != nil {
+			t.Fatalf("ADD: %v\n%s", err, w.log())
+		}
+	}
+	// Elements come back in another order.
+	rules := func() string {
+		words := strings.Fields(strings.NewReplacer(",", " ", "elements = {", " ", "}", " ").Replace(nettest.Run(t, w.node, "nft", "list", "ruleset")))
+		slices.Sort(words)
+		return strings.Join(words, " ")
+	}
+	before := rules()
+	for _, vandal := range []string{"flush ruleset", "delete table inet weft_firewall", "delete table bridge weft_firewall", "flush chain bridge weft_firewall forward"} {
+		nettest.Run(t, w.node, "nft", vandal)
+		begin := time.Now()
+		for rules() != before {
+			if time.Since(begin) > time.Second {
+				t.Fatalf("a second after %s:\n%s\nwant\n%s\n%s", vandal, rules(), before, w.log())
+			}
+		}
+		t.Logf("%s: repaired within %v", vandal, time.Since(begin).Round(time.Millisecond))
 	}
 }

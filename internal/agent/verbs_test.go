@@ -18,7 +18,7 @@ import (
 // TestVerbs walks through every verb by libcni, weft-cni and the agent.
 func TestVerbs(t *testing.T) {
 	for _, version := range []string{"0.4.0", "1.1.0"} {
-		for _, name := range []string{"ptp", "bridge", "chain"} {
+		for _, name := range []string{"ptp", "bridge", "chain", "guarded"} {
 			t.Run(name+" "+version, func(t *testing.T) {
 				w := newWorld(t)
 				w.start()

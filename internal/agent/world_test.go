@@ -166,7 +166,9 @@ func (w *world) networks() map[string]string {
 	late := fmt.Sprintf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"mark":%q,"ipam":{"type":"foreign"}}`, w.path("marks"))
 	return map[string]string{
 		"late": late, // IPAM that is asked when the interface exists
-		"ptp":  ptp, "bridge": bridge, "chain": fmt.Sprintf(`{"plugins":[%s,%s]}`, ptp, foreign),
+		"guarded": fmt.Sprintf(`{"plugins":[%s,{"type":"bandwidth","ingressRate":8000000,"ingressBurst":800000,"egressRate":8000000,"egressBurst":800000},
+			{"type":"firewall","ingressPolicy":"isolated"}]}`, bridge),
+		"ptp": ptp, "bridge": bridge, "chain": fmt.Sprintf(`{"plugins":[%s,%s]}`, ptp, foreign),
 	}
 }
 
