@@ -106,6 +106,7 @@ func TestGolden(t *testing.T) {
 	maps.Copy(all, bridgeGoldens())
 	maps.Copy(all, shapeGoldens())
 	maps.Copy(all, tuneGoldens())
+	maps.Copy(all, portmapGoldens())
 	for name, in := range all {
 		t.Run(name, func(t *testing.T) {
 			in.Request = request()
@@ -148,7 +149,7 @@ func show(t *testing.T, queries []state.Query, s Step) string {
 	t.Helper()
 	var b strings.Builder
 	for _, q := range queries {
-		fmt.Fprintf(&b, "ask %s %s%s%s%s\n", q.Space, q.Link, q.Sysctl, q.Program, askShape(q)+askTune(q))
+		fmt.Fprintf(&b, "ask %s %s%s%s%s\n", q.Space, q.Link, q.Sysctl, q.Program, askShape(q)+askTune(q)+askPort(q))
 	}
 	fmt.Fprintf(&b, "owner %s\n", s.Fragment.Owner)
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
@@ -186,9 +187,9 @@ func showSpace(b *strings.Builder, s state.Space) {
 	for _, t := range s.Tables {
 		fmt.Fprintf(b, "  table %s %s%s\n", t.Family, t.Name, shareMark(t.Shared))
 		for _, set := range t.Sets {
-			fmt.Fprintf(b, "    set %s { %s }%s\n", set.Name, set.Key, mark(set.Interval, " interval"))
+			fmt.Fprintf(b, "    set %s { %s }%s\n", set.Name, set.Key+mark(set.Data != "", " : "+set.Data), mark(set.Interval, " interval"))
 			for _, e := range set.Elements {
-				fmt.Fprintf(b, "      %s comment %q%s\n", strings.Join(e.Key, " . "), e.Comment, shareMark(e.Shared))
+				fmt.Fprintf(b, "      %s comment %q%s\n", strings.Join(e.Key, " . ")+showValue(e), e.Comment, shareMark(e.Shared))
 			}
 		}
 		for _, c := range t.Chains {
