@@ -8,7 +8,6 @@ import (
 	"regexp"
 
 	"github.com/weft-net/weft/internal/kernel/iptables"
-	"github.com/weft-net/weft/internal/state"
 )
 
 // A container's chain is named by a hash of network and container; what is in it, and what leads to it, says both in its
@@ -20,23 +19,24 @@ var (
 
 // takeChains takes the masquerading chains that bridge and ptp make.
 func takeChains(ctx context.Context, n *node, s Scope) error {
-	families, err := n.iptables(ctx, "nat", containerChain.MatchString)
+	found, err := n.iptables(ctx, "nat", containerChain.MatchString)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, v6 := range families {
-		errs = append(errs, takeOwned(ctx, n, state.IPTables{IPv6: v6, Table: "nat"}, containerChain, s))
+	for _, t := range found {
+		errs = append(errs, t.takeOwned(ctx, containerChain, s))
 	}
 	return errors.Join(errs...)
 }
 
-// takeOwned takes the chains of a table whose name is of a kind, and which are owned by who goes.
-func takeOwned(ctx context.Context, n *node, t state.IPTables, name *regexp.Regexp, s Scope) error {
-	return n.host.IPTables().Take(ctx, t, func(have *iptables.Table) iptables.Choice {
+// takeOwned takes the chains of a table whose name is of a kind, and which are owned by who goes. One that a killed call
+// left empty is known by its name alone, on DEL.
+func (t tables) takeOwned(ctx context.Context, name *regexp.Regexp, s Scope) error {
+	return t.conn.Take(ctx, t.IPTables, func(have *iptables.Table) iptables.Choice {
 		var choice iptables.Choice
 		for _, c := range have.Chains {
-			if name.MatchString(c.Name) && owned(append(have.LeadingTo(c.Name), c.Rules...), s) {
+			if name.MatchString(c.Name) && (s.names(c.Name) || owned(append(have.LeadingTo(c.Name), c.Rules...), s)) {
 				choice.Chains = append(choice.Chains, c.Name)
 			}
 		}

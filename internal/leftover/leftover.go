@@ -9,8 +9,10 @@ import (
 	"slices"
 
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/kernel/iptables"
 	"github.com/weft-net/weft/internal/kernel/nft"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
 )
 
 // Scope says whose things go.
@@ -89,27 +91,36 @@ func (n *node) places(ctx context.Context) ([]nft.Place, error) {
 	return n.chains, nil
 }
 
-// iptables tells for which families the iptables programs have to be asked about a table: where it has a chain of a
-// certain name, or is of the older iptables, of which nothing is known without asking.
-func (n *node) iptables(ctx context.Context, table string, chain func(name string) bool) (v6 []bool, err error) {
+// tables is what of one family's iptables has to be looked at.
+type tables struct {
+	state.IPTables
+	conn *iptables.Conn
+}
+
+// iptables tells where the iptables programs have to be asked about a table: where it has a chain of a certain name, or is
+// of the older iptables, of which nothing is known without asking.
+func (n *node) iptables(ctx context.Context, table string, chain func(name string) bool) ([]tables, error) {
 	places, err := n.places(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range []struct {
-		family string
-		v6     bool
-	}{{"ip", false}, {"ip6", true}} {
-		newer := slices.ContainsFunc(places, func(p nft.Place) bool {
-			return p.Family == f.family && p.Table == table && chain(p.Chain)
-		})
-		older, err := n.host.LegacyTables(f.v6)
+	var out []tables
+	for _, v6 := range []bool{false, true} {
+		family := "ip"
+		if v6 {
+			family = "ip6"
+		}
+		t := state.IPTables{IPv6: v6, Table: table}
+		if slices.ContainsFunc(places, func(p nft.Place) bool { return p.Family == family && p.Table == table && chain(p.Chain) }) {
+			out = append(out, tables{t, n.host.IPTables().Of(iptables.NFT)})
+		}
+		older, err := n.host.LegacyTables(v6)
 		if err != nil {
 			return nil, err
 		}
-		if newer || slices.Contains(older, table) {
-			v6 = append(v6, f.v6)
+		if slices.Contains(older, table) {
+			out = append(out, tables{t, n.host.IPTables().Of(iptables.Legacy)})
 		}
 	}
-	return v6, nil
+	return out, nil
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/weft-net/weft/internal/kernel/iptables"
 	"github.com/weft-net/weft/internal/kernel/nft"
-	"github.com/weft-net/weft/internal/state"
 )
 
 // A container's chain of portmap is named by a hash of network and container; "SN" is what early versions made as well.
@@ -21,13 +20,13 @@ var portChain = regexp.MustCompile(`^CNI-[DS]N-[0-9a-f]{21}$`)
 // takePortChains takes the chains that portmap makes with iptables. One that a killed call left without anything that leads
 // to it is known by its name alone, on DEL.
 func takePortChains(ctx context.Context, n *node, s Scope) error {
-	families, err := n.iptables(ctx, "nat", portChain.MatchString)
+	found, err := n.iptables(ctx, "nat", portChain.MatchString)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, v6 := range families {
-		errs = append(errs, n.host.IPTables().Take(ctx, state.IPTables{IPv6: v6, Table: "nat"}, func(have *iptables.Table) iptables.Choice {
+	for _, t := range found {
+		errs = append(errs, t.conn.Take(ctx, t.IPTables, func(have *iptables.Table) iptables.Choice {
 			var choice iptables.Choice
 			for _, c := range have.Chains {
 				if portChain.MatchString(c.Name) && (s.names(c.Name) || owned(have.LeadingTo(c.Name), s)) {
@@ -45,10 +44,14 @@ func (s Scope) names(chain string) bool {
 	if s.Key == nil {
 		return false
 	}
-	const prefix, length = "CNI-DN-", 28
+	const most = 28
 	sum := sha512.Sum512([]byte(s.Key.Network + s.Key.ContainerID))
-	name := (prefix + hex.EncodeToString(sum[:]))[:length]
-	return chain == name || chain == "CNI-SN-"+name[len(prefix):]
+	for _, prefix := range []string{"CNI-", "CNI-DN-", "CNI-SN-"} {
+		if chain == (prefix + hex.EncodeToString(sum[:]))[:most] {
+			return true
+		}
+	}
+	return false
 }
 
 // takePorts takes the rules that portmap makes with nft. Their comment is the container's id: it does not say of which

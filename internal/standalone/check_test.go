@@ -31,7 +31,9 @@ func TestCheckOfTheReferencesPods(t *testing.T) {
 				nettest.Run(t, ns, "ip", "link", "set", "eth0", "address", "02:00:00:00:00:77")
 			}},
 			{"link", "pod: missing link eth0", func(ns *netns.NS, _ string) { nettest.Run(t, ns, "ip", "link", "set", "eth0", "down", "name", "eth9") }},
-			{"end", "host: missing link veth", func(_ *netns.NS, end string) { nettest.Run(t, nil, "ip", "link", "set", end, "down", "name", "elsewhere") }},
+			{"end", "host: missing link veth", func(_ *netns.NS, end string) {
+				nettest.Run(t, nil, "ip", "link", "set", end, "down", "name", "elsewhere")
+			}},
 			{"bridge", "master sbr0, have \\\"\\\"", func(_ *netns.NS, end string) { nettest.Run(t, nil, "ip", "link", "set", end, "nomaster") }},
 		} {
 			if typ == "ptp" && vandal.name == "bridge" {

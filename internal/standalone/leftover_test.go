@@ -5,6 +5,8 @@ package standalone_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,6 +45,27 @@ func wantRules(t *testing.T, when, word string, there bool) {
 	}
 }
 
+// legacy makes the reference plugins and the test use the older iptables, while weft finds both.
+func legacy(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, program := range []string{"iptables", "ip6tables"} {
+		for _, rest := range []string{"", "-save", "-restore"} {
+			path, err := exec.LookPath(program + "-legacy" + rest)
+			if err != nil {
+				nettest.Without(t, "no "+program+"-legacy"+rest+" on this machine")
+			}
+			if err := os.Symlink(path, filepath.Join(dir, program+rest)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if out, err := nettest.Try(nil, filepath.Join(dir, "iptables"), "-t", "nat", "-L"); err != nil {
+		nettest.Skip(t, "the older iptables does not work here: "+out)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
 // flushed begins and ends with no netfilter rules at all.
 func flushed(t *testing.T) {
 	t.Helper()
@@ -61,12 +84,16 @@ func TestLeftoversOfTheReference(t *testing.T) {
 		"bridge-iptables":    {"bridge", dualMasq + `,"ipMasqBackend":"iptables"`},
 		"bridge-nftables":    {"bridge", dualMasq + `,"ipMasqBackend":"nftables"`},
 		"bridge-macspoofchk": {"bridge", bridged + `,"macspoofchk":true`},
+		"bridge-legacy":      {"bridge", dualMasq + `,"ipMasqBackend":"iptables"`},
 		"ptp-iptables":       {"ptp", `,"ipMasq":true,"ipMasqBackend":"iptables"` + hostLocal},
 		"ptp-nftables":       {"ptp", `,"ipMasq":true,"ipMasqBackend":"nftables"` + hostLocal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			flushed(t)
+			if name == "bridge-legacy" {
+				legacy(t)
+			}
 			conf := conf("1.1.0", c.typ, c.conf)
 			other := strings.Replace(conf, `"name":"n"`, `"name":"m"`, 1)
 			ids := []string{"first-container", "second-container", "third-container"}

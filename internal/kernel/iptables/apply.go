@@ -106,7 +106,7 @@ func (c *Conn) changeOne(ctx context.Context, w *wanted, plan func(context.Conte
 		if err != nil || s.empty() {
 			return err
 		}
-		_, refused = c.run(ctx, s.text(w.Table), w.Program()+"-restore", "--noflush", "-w", "5")
+		_, refused = c.run(ctx, s.text(w.Table), c.program(w.IPTables, "-restore"), "--noflush", "-w", "5")
 		var f *failure
 		if !errors.As(refused, &f) {
 			return refused

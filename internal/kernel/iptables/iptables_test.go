@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,28 @@ func bounded(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// flavours runs a test with the iptables that keeps its tables in nft and with the older one.
+func flavours(t *testing.T, test func(t *testing.T)) {
+	for _, flavour := range []string{"nft", "legacy"} {
+		t.Run(flavour, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, program := range []string{"iptables", "ip6tables"} {
+				for _, rest := range []string{"", "-save", "-restore"} {
+					path, err := Find("", program+"-"+flavour+rest)
+					if err != nil {
+						nettest.Without(t, "no "+program+"-"+flavour+rest+" on this machine")
+					}
+					if err := os.Symlink(path, filepath.Join(dir, program+rest)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+			test(t)
+		})
+	}
 }
 
 // space is a namespace in which iptables works.
@@ -75,7 +98,9 @@ func save(t *testing.T, ns *netns.NS, program string) []string {
 	return out
 }
 
-func TestApplyAndRemove(t *testing.T) {
+func TestApplyAndRemove(t *testing.T) { flavours(t, applyAndRemove) }
+
+func applyAndRemove(t *testing.T) {
 	ns, c := space(t)
 	ctx := bounded(t)
 	a, b, six := pod("2", false), pod("3", false), pod("2", true)
@@ -113,7 +138,9 @@ func TestApplyAndRemove(t *testing.T) {
 }
 
 // TestVandal: whatever is done to the chains by hand is found, and put right.
-func TestVandal(t *testing.T) {
+func TestVandal(t *testing.T) { flavours(t, vandal) }
+
+func vandal(t *testing.T) {
 	ns, c := space(t)
 	ctx := bounded(t)
 	want := []state.IPTables{pod("2", false)}
@@ -155,7 +182,9 @@ func TestVandal(t *testing.T) {
 }
 
 // TestLoose: a rule in an administrator's words is put there once, found, and removed.
-func TestLoose(t *testing.T) {
+func TestLoose(t *testing.T) { flavours(t, loose) }
+
+func loose(t *testing.T) {
 	ns, c := space(t)
 	ctx := bounded(t)
 	want := []state.IPTables{{Table: "filter", Chains: []state.IPChain{{
@@ -187,7 +216,9 @@ func TestLoose(t *testing.T) {
 }
 
 // TestManyAtOnce: what many callers share is there once, and nothing of anybody is lost.
-func TestManyAtOnce(t *testing.T) {
+func TestManyAtOnce(t *testing.T) { flavours(t, manyAtOnce) }
+
+func manyAtOnce(t *testing.T) {
 	ns, _ := space(t)
 	ctx := bounded(t)
 	const callers = 6
@@ -218,7 +249,9 @@ func TestManyAtOnce(t *testing.T) {
 }
 
 // TestWalk goes from any state to any other.
-func TestWalk(t *testing.T) {
+func TestWalk(t *testing.T) { flavours(t, walk) }
+
+func walk(t *testing.T) {
 	_, c := space(t)
 	ctx := bounded(t)
 	r := rand.New(rand.NewPCG(3, 3))
@@ -260,7 +293,9 @@ func TestAbsentAndRefused(t *testing.T) {
 }
 
 // TestChainInUse: a chain that another rule leads to stays; the rule may be another interface's of the same container.
-func TestChainInUse(t *testing.T) {
+func TestChainInUse(t *testing.T) { flavours(t, chainInUse) }
+
+func chainInUse(t *testing.T) {
 	ns, c := space(t)
 	ctx := bounded(t)
 	a := []state.IPTables{pod("2", false)}

@@ -24,13 +24,38 @@ var ErrAbsent = errors.New("program is absent")
 
 // Conn is the iptables of one network namespace.
 type Conn struct {
-	ns   *netns.NS
-	root string
+	ns      *netns.NS
+	root    string
+	flavour string
 }
 
 // New speaks of ns; nil is the process's own namespace. ns must stay open as long as the Conn is used. root is where the
 // host's files are when the process lives in a container, empty otherwise: the programs are found and run there.
 func New(ns *netns.NS, root string) *Conn { return &Conn{ns: ns, root: root} }
+
+// The two kinds of iptables, which do not see each other's rules. A host may have both; what the plain names mean is its
+// administrator's choice.
+const (
+	NFT    = "nft"
+	Legacy = "legacy"
+)
+
+// Of is the same namespace by programs of one kind, as far as the host has them.
+func (c *Conn) Of(kind string) *Conn {
+	other := *c
+	other.flavour = "-" + kind
+	return &other
+}
+
+// program is the name of a program of the wanted kind: iptables-legacy-save.
+func (c *Conn) program(t state.IPTables, rest string) string {
+	if name := t.Program() + c.flavour + rest; c.flavour != "" {
+		if _, err := Find(c.root, name); err == nil {
+			return name
+		}
+	}
+	return t.Program() + rest
+}
 
 // Find is the path of a program, below the root: in PATH, or where administrators' programs are, which the PATH that a
 // runtime hands to its plugins may leave out.
@@ -104,7 +129,7 @@ func (c *Conn) run(ctx context.Context, stdin, name string, args ...string) ([]b
 
 // has asks the program itself whether a rule is there.
 func (c *Conn) has(ctx context.Context, t state.IPTables, chain string, rule []string) (bool, error) {
-	_, err := c.run(ctx, "", t.Program(), append([]string{"-w", "5", "-t", t.Table, "-C", chain}, rule...)...)
+	_, err := c.run(ctx, "", c.program(t, ""), append([]string{"-w", "5", "-t", t.Table, "-C", chain}, rule...)...)
 	var f *failure
 	if errors.As(err, &f) && f.code != busy {
 		return false, nil // no such rule, no such chain, or no such set that the rule speaks of

@@ -49,7 +49,7 @@ func (c *Chain) find(words []string) int {
 
 // Save reads a table. One that is not there yet is empty.
 func (c *Conn) Save(ctx context.Context, t state.IPTables) (*Table, error) {
-	out, err := c.run(ctx, "", t.Program()+"-save", "-t", t.Table)
+	out, err := c.run(ctx, "", c.program(t, "-save"), "-t", t.Table)
 	if err != nil {
 		return nil, err
 	}
