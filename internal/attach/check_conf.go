@@ -22,7 +22,16 @@ func (a *Attacher) checkConf(ctx context.Context, job Job, spaces kernel.Spaces,
 		if !ok {
 			continue
 		}
-		want, err := p.Expect(plugin.Input{Conf: conf, Request: job.Request})
+		in := plugin.Input{Conf: conf, Request: job.Request, Chain: plugin.Chain{Prev: job.Prev}}
+		if q, ok := p.(interface {
+			ExpectQueries(in plugin.Input) []state.Query
+		}); ok {
+			var err error
+			if in.Answers, err = spaces.Observe(ctx, q.ExpectQueries(in)); err != nil {
+				return nil, err
+			}
+		}
+		want, err := p.Expect(in)
 		if err != nil {
 			return nil, err
 		}

@@ -282,6 +282,12 @@ func TestFirewallRulesOfTheReference(t *testing.T) {
 				if name == "weft" {
 					other = reference
 				}
+				if name == "reference" {
+					nettest.Run(t, nil, "ip6tables", "-D", "CNI-FORWARD", "-s", g.v6, "-j", "ACCEPT")
+					if a := h.call("firewall", "CHECK", g.conf, g.ns, "CNI_CONTAINERID="+g.name); a.code() != 102 || !strings.Contains(a.stdout, g.v6) {
+						t.Errorf("CHECK without one of the reference's rules: %s", a.stdout)
+					}
+				}
 				other("firewall", "DEL", g.conf, g)
 				if left := saved(t); strings.Contains(left, g.v4) || strings.Contains(left, g.v6) {
 					t.Errorf("what %s made, after the other's DEL:\n%s", name, left)

@@ -51,6 +51,36 @@ func (Firewall) Traces(in Input) (Step, error) {
 	return step, nil
 }
 
+// ExpectQueries asks which of its backends the reference plugin has taken.
+func (Firewall) ExpectQueries(in Input) []state.Query {
+	if c, err := readFirewall(in.Conf); err != nil || c.Backend != "" {
+		return nil
+	}
+	return []state.Query{firewalld()}
+}
+
+// Expect is what the reference plugin makes: it has no nftables.
+func (Firewall) Expect(in Input) (state.Fragment, error) {
+	f := state.Fragment{Owner: Owner(in.Request.Key())}
+	c, err := readFirewall(in.Conf)
+	if err != nil || c.Backend == backendNFTables || in.Chain.Prev == nil {
+		return f, err
+	}
+	p := protection{conf: c}
+	for _, ip := range in.Chain.Prev.IPs {
+		p.addrs = append(p.addrs, ip.Address.Addr())
+	}
+	if c.Backend == backendFirewalld || c.Backend == "" && in.Answers[firewalld()].Found {
+		f.Host.Sources = p.sources()
+		return f, nil
+	}
+	if c.IngressPolicy != policyOpen {
+		p.bridge = firstInterface(in)
+	}
+	f.Host.IPTables = p.iptables()
+	return f, nil
+}
+
 func (p protection) sources() []state.ZoneSource {
 	var out []state.ZoneSource
 	for _, a := range p.addrs {
