@@ -11,8 +11,8 @@
 //	pod    read the links by name; compare the ends of pairs
 //	both   read what was there before this Apply
 //	host   alias, port attributes, per-interface settings, addresses; links that are no pair's end come up
-//	both   nft, as one transaction each
-//	pod    settings, links up, addresses, neighbours, routes, rules         (one batch)
+//	both   nft, as one transaction each; before it iptables and firewalld, where they are asked for
+//	pod    settings, qdiscs, links up, addresses, neighbours, routes, rules         (one batch)
 //	host   ends of pairs up, neighbours, routes, rules                      (one batch, last)
 //	both   wait until what came up can pass packets
 //
