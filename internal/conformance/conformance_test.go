@@ -178,8 +178,8 @@ func TestWeft(t *testing.T) {
 	}
 }
 
-// TestCaller: weft's own caller fails nothing.
-func TestCaller(t *testing.T) {
+// TestCallers: weft's own callers fail nothing, but for what the agent does on purpose: its DEL goes on after an error.
+func TestCallers(t *testing.T) {
 	var items []string
 	for _, i := range conformance.Items() {
 		if i.Side == "R" {
@@ -188,11 +188,11 @@ func TestCaller(t *testing.T) {
 	}
 	r, _ := judge(t, append(items, "--bin-dir", filepath.Join(nettest.Programs(t), "cni"), "--only", "static")...)
 	for _, row := range r.Rows {
-		if row.Outcome == conformance.Fail {
-			t.Errorf("%d (%s): %s", row.Number, row.Claim, row.Seen)
+		if row.Outcome == conformance.Fail && (row.Number != 63 || row.Judged != "weft agent") {
+			t.Errorf("%s, %d (%s): %s", row.Judged, row.Number, row.Claim, row.Seen)
 		}
 	}
-	if r.Totals[conformance.Pass] < 25 {
+	if r.Totals[conformance.Pass] < 50 {
 		t.Errorf("only %d rows pass", r.Totals[conformance.Pass])
 	}
 }

@@ -50,6 +50,9 @@ func Enter(cfg Config) (weft string, err error) {
 	}
 	if cfg.Weft != "" {
 		files["weft"] = cfg.Weft
+		if shim := filepath.Join(filepath.Dir(cfg.Weft), shimName); isProgram(shim) {
+			files[shimName] = shim
+		}
 	}
 	open := map[string]int{} // what stood below /run would be hidden
 	defer func() {

@@ -94,7 +94,7 @@ func runtimeItems() []Item {
 		{60, "R", "must", "plugins get the search path as CNI_PATH"},
 		{61, "R", "must", "ADD: forward, with the result of the plugin before, up to the first error"},
 		{62, "R", "must", "the final result is kept"},
-		{63, "R", "must", "DEL: backward, each plugin gets the final result"},
+		{63, "R", "must", "DEL: backward, each plugin gets the final result, up to the first error"},
 		{64, "R", "must", "CHECK: forward, each plugin gets the final result, up to the first error"},
 		{65, "R", "must", "GC: every plugin, past errors, which are all returned"},
 		{66, "R", "prudent", "STATUS: forward, up to the first error"},

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // recording is the type of the plugin that writes down what it is given and answers what it is told.
@@ -26,6 +27,8 @@ type record struct {
 	stdin []byte
 	netns string // the namespace that it ran in
 	files string // its CNI_NETNS, as it stood: "there" or "missing"
+	// When it began and ended; only of a call that takes its time.
+	begun, ended time.Time
 }
 
 // The script is plain sh, so that no vendor's library stands between a caller and what is judged.
@@ -123,11 +126,21 @@ func (r *recorder) records(verb string) []record {
 				rec.env[k] = v
 			}
 		}
+		rec.begun, rec.ended = r.when(e.Name(), "begun"), r.when(e.Name(), "ended")
 		if rec.verb = rec.env["CNI_COMMAND"]; verb == "" || verb == rec.verb {
 			out = append(out, rec)
 		}
 	}
 	return out
+}
+
+// when is the time at which a call has written a file.
+func (r *recorder) when(call, name string) time.Time {
+	st, err := os.Stat(filepath.Join(r.dir, "calls", call, name))
+	if err != nil {
+		return time.Time{}
+	}
+	return st.ModTime()
 }
 
 // conf is the configuration that a call was given.

@@ -46,10 +46,12 @@ func Present(dir string) ([]string, error) {
 	if _, err := os.ReadDir(dir); err != nil {
 		return nil, fmt.Errorf("plugin directory: %w", err)
 	}
-	return slices.DeleteFunc(Types(), func(typ string) bool {
-		st, err := os.Stat(filepath.Join(dir, typ))
-		return err != nil || !st.Mode().IsRegular() || st.Mode()&0o111 == 0
-	}), nil
+	return slices.DeleteFunc(Types(), func(typ string) bool { return !isProgram(filepath.Join(dir, typ)) }), nil
+}
+
+func isProgram(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0
 }
 
 // Run judges the plugins of a directory. It must run where Enter has led.
@@ -77,7 +79,6 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		}
 	}
 	if cfg.Weft != "" {
-		k.progress("weft cni")
 		rows, err := k.judgeRuntime(ctx)
 		if err != nil {
 			return nil, err

@@ -35,14 +35,14 @@ func (b *bench) order(verb string, want ...string) verdict {
 const notToday = "kit: not today"
 
 // halts wants a call to fail with the plugin's error, after exactly these plugins.
-func (b *bench) halts(verb string, l map[string]any, broken string, want ...string) verdict {
+func (b *bench) halts(verb string, l map[string]any, flags []string, broken string, want ...string) verdict {
 	if err := b.rec.refuse(broken, verb, "1.1.0", notToday); err != nil {
 		return fail("%v", err)
 	}
 	if err := b.rec.forget(); err != nil {
 		return fail("%v", err)
 	}
-	a := b.call(strings.ToLower(verb), l)
+	a := b.call(strings.ToLower(verb), l, flags...)
 	if !a.refused() || !strings.Contains(a.text(), notToday) {
 		return fail("%s fails with %q: %s", broken, notToday, a)
 	}
@@ -86,7 +86,7 @@ func addOrder(b *bench) verdict {
 	if v := b.order(add, first, second, third); v.outcome != Pass {
 		return v
 	}
-	return b.halts(add, l, second, first, second)
+	return b.halts(add, l, []string{"--container-id", "kit-other"}, second, first, second)
 }
 
 func delOrder(b *bench) verdict {
@@ -100,7 +100,7 @@ func delOrder(b *bench) verdict {
 	if v := b.order(del, third, second, first); v.outcome != Pass {
 		return v
 	}
-	return b.halts(del, l, second, third, second)
+	return b.halts(del, l, nil, second, third, second)
 }
 
 func checkOrder(b *bench) verdict {
@@ -114,7 +114,7 @@ func checkOrder(b *bench) verdict {
 	if v := b.order(check, first, second, third); v.outcome != Pass {
 		return v
 	}
-	return b.halts(check, l, second, first, second)
+	return b.halts(check, l, nil, second, first, second)
 }
 
 func gcPastErrors(b *bench) verdict {
@@ -144,5 +144,5 @@ func statusOrder(b *bench) verdict {
 	if v := b.order(status, first, second, third); v.outcome != Pass {
 		return v
 	}
-	return b.halts(status, l, second, first, second)
+	return b.halts(status, l, nil, second, first, second)
 }
