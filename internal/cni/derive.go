@@ -5,6 +5,7 @@ package cni
 import (
 	"encoding/json"
 	"maps"
+	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -31,7 +32,12 @@ func derivePlugin(n model.Network, p model.PluginConf, caps, args map[string]any
 	if err != nil {
 		return p, err
 	}
-	for _, key := range []string{"capabilities", "prevResult", "cniVersions", "cni.dev/valid-attachments", "cni.dev/attachments"} {
+	for key := range o {
+		if strings.HasPrefix(key, "cni.dev/") { // the protocol's
+			delete(o, key)
+		}
+	}
+	for _, key := range []string{"capabilities", "prevResult", "cniVersions"} {
 		delete(o, key)
 	}
 	if err := o.set("name", n.Name); err != nil {
