@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -97,9 +98,30 @@ func (s Spaces) giveBack(ctx context.Context, v *view) error {
 		if have, ok := v.links[l.Name]; ok && v.conn != nil && have.Alias == l.From.Name {
 			errs = append(errs, in(v.name, s.moveBack(ctx, v, l, have)))
 		}
-		errs = append(errs, in(l.From.Space, s.conn(l.From.Space).rename(ctx, l)))
+		errs = append(errs, in(l.From.Space, s.conn(l.From.Space).welcome(ctx, l, v.conn == nil && l.From.Hardware)))
 	}
 	return errors.Join(errs...)
+}
+
+const (
+	fallPatience = 5 * time.Second
+	fallPause    = 20 * time.Millisecond
+)
+
+// welcome gives a link that is back its name. Hardware whose namespace has died is waited for: the kernel has a worker for
+// that. Where it does not come (somebody still holds the namespace, or it was unplugged) nothing can be done.
+func (c *Conn) welcome(ctx context.Context, l state.Link, wait bool) error {
+	for deadline := time.Now().Add(fallPatience); ; {
+		back, err := c.rename(ctx, l)
+		if back || err != nil || !wait || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(fallPause):
+		}
+	}
 }
 
 func (s Spaces) moveBack(ctx context.Context, v *view, l state.Link, have link.Found) error {
@@ -117,30 +139,30 @@ func (s Spaces) moveBack(ctx context.Context, v *view, l state.Link, have link.F
 	return err
 }
 
-// rename looks for a link that is back and gives it its name.
-func (c *Conn) rename(ctx context.Context, l state.Link) error {
+// rename looks whether a link is back, and gives it its name if it has another.
+func (c *Conn) rename(ctx context.Context, l state.Link) (back bool, err error) {
 	found, err := c.linksByName(ctx, []string{l.From.Name})
 	if err != nil {
-		return err
+		return false, err
 	}
-	back, ok := found[l.From.Name]
-	if !ok {
+	have, back := found[l.From.Name]
+	if !back {
 		all, err := c.links(ctx, 0)
 		if err != nil {
-			return err
+			return false, err
 		}
 		for _, f := range all {
 			if f.Alias == l.From.Name && !dead(f) {
-				back = f
+				have, back = f, true
 			}
 		}
 	}
-	if back.Alias != l.From.Name {
-		return nil
+	if have.Alias != l.From.Name {
+		return back, nil
 	}
 	var batch []*rtnl.Message
-	if back.Name != l.From.Name {
-		batch = link.Rename(back.Index, back.Name, l.From.Name)
+	if have.Name != l.From.Name {
+		batch = link.Rename(have.Index, have.Name, l.From.Name)
 	}
-	return c.rtnl.Send(ctx, append(batch, link.Unmark(back.Index, l.From.Name)))
+	return true, c.rtnl.Send(ctx, append(batch, link.Unmark(have.Index, l.From.Name)))
 }

@@ -3,9 +3,11 @@
 package kernel
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
@@ -99,6 +101,33 @@ func TestFallenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantSame(t, s, before)
+	}
+}
+
+// The kernel does so a while after the namespace has died.
+func TestFallsBackLater(t *testing.T) {
+	s := pair(t)
+	moved, before := device(t, s)
+	moved.Pod.Links[0].From.Hardware = true
+	for _, argv := range []string{"ip link set ens5 down", "ip link set ens5 name away", "ip addr flush dev away"} {
+		nettest.Run(t, s.Host.ns, strings.Fields(argv)...)
+	}
+	fell := make(chan error)
+	go func() {
+		time.Sleep(200 * time.Millisecond)
+		_, err := nettest.Try(s.Host.ns, "ip", "link", "set", "away", "alias", "ens5")
+		fell <- err
+	}()
+	gone := Spaces{Host: s.Host}
+	if err := errors.Join(gone.Release(t.Context(), moved), gone.Restore(t.Context(), before), <-fell); err != nil {
+		t.Fatal(err)
+	}
+	wantSame(t, s, before)
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	nettest.Run(t, s.Host.ns, "ip", "link", "del", "ens5")
+	if err := gone.Remove(short, moved); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("of one that never comes: %v", err)
 	}
 }
 

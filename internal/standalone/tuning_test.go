@@ -98,6 +98,30 @@ func TestTuning(t *testing.T) {
 	h.must("bridge", "DEL", b, ns)
 }
 
+// The node's list says what may be set.
+func TestTuningAllowList(t *testing.T) {
+	h := newHost(t)
+	h.root = t.TempDir()
+	ns := nettest.NS(t, "c1")
+	prev := `{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"` + ns.Path() + `"}]}`
+	c := withPrev(conf("1.1.0", "tuning", `,"sysctl":{"net.core.somaxconn":"500"}`), prev)
+	if err := os.MkdirAll(h.root+"/etc/cni/tuning", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for list, code := range map[string]int{"^net.ipv4\\.\n": 7, "^net.ipv4\\.\n^net.core\\.somaxconn$\n": 0} {
+		if err := os.WriteFile(h.root+"/etc/cni/tuning/allowlist.conf", []byte(list), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if a := h.call("tuning", "STATUS", c, nil); a.exit != 0 != (code != 0) || code != 0 && (a.code() != 50 || !strings.Contains(a.stdout, "is not allowed by")) {
+			t.Errorf("STATUS with %q: %s", list, a.stdout)
+		}
+		if a := h.call("tuning", "ADD", c, ns); a.code() != code {
+			t.Errorf("ADD with %q: %s", list, a.stdout)
+		}
+	}
+	h.must("tuning", "DEL", c, ns)
+}
+
 // Wherever a call is cut, and whatever comes then, everything is as it was before.
 func TestTuningCut(t *testing.T) {
 	h := newHost(t)

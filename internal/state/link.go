@@ -76,6 +76,8 @@ type Peer struct {
 type Origin struct {
 	Space SpaceName `json:"space"`
 	Name  string    `json:"name"`
+	// Hardware outlives the namespace that it is in: the kernel puts it back, a while after the namespace has died.
+	Hardware bool `json:"hardware,omitempty"`
 }
 
 // BridgeAttrs are the attributes of a bridge device (IFLA_BR_*).

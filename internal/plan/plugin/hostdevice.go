@@ -106,7 +106,7 @@ func (h HostDevice) Plan(in Input) (Step, error) {
 func lent(r model.Request, have state.Answer, a addressed) state.Space {
 	name := have.Link.Name
 	s := state.Space{Links: []state.Link{{
-		Name: r.IfName, From: &state.Origin{Space: state.Host, Name: name}, Alias: name, Up: state.On(),
+		Name: r.IfName, From: &state.Origin{Space: state.Host, Name: name, Hardware: have.Link.Kind == ""}, Alias: name, Up: state.On(),
 	}}}
 	for _, ip := range a.ips {
 		s.Addrs = append(s.Addrs, state.Addr{Link: r.IfName, Prefix: ip.Address})

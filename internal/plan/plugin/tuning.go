@@ -114,6 +114,18 @@ func (t Tuning) Plan(in Input) (Step, error) {
 	return step, nil
 }
 
+// ReadyQueries asks for the list of what may be set.
+func (Tuning) ReadyQueries(model.PluginConf) []state.Query { return []state.Query{allowList()} }
+
+// Ready tells of settings that the node does not allow.
+func (Tuning) Ready(in Input) error {
+	c, err := readTuning(in.Conf, in.Request)
+	if err != nil {
+		return err
+	}
+	return c.allowed(in)
+}
+
 // Expect is what CHECK compares when nothing is recorded: all that the configuration says.
 func (Tuning) Expect(in Input) (state.Fragment, error) {
 	f := state.Fragment{Owner: Owner(in.Request.Key())}
