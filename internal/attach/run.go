@@ -162,7 +162,7 @@ func portTaken(err error) error {
 		return nil
 	}
 	beside := ""
-	if other, ok := plugin.TakenPort(taken.Table, taken.Beside); ok {
+	if other, ok := plugin.TakenPort(taken.Table, taken.Beside); ok && other != port {
 		beside = ", as " + other
 	}
 	return model.Faultf(model.CodeTaken, "choose another hostPort, or stop that container", "hostPort %s is taken by attachment %s%s",
