@@ -131,7 +131,9 @@ func (a *Attacher) gcShared(ctx context.Context, job Job) error {
 		}
 		for _, q := range queries {
 			if q.Space == state.Host && q.Link != "" {
-				f.Host.Links = append(f.Host.Links, state.Link{Name: q.Link, Kind: state.Bridge, Shared: true})
+				for _, kind := range []state.Kind{state.Veth, state.Bridge} { // a VLAN's gateway, or a bridge
+					f.Host.Links = append(f.Host.Links, state.Link{Name: q.Link, Kind: kind, Shared: true})
+				}
 			}
 		}
 	}

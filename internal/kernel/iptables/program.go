@@ -107,8 +107,10 @@ func (c *Conn) run(ctx context.Context, stdin, name string, args ...string) ([]b
 		cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
 		cmd.WaitDelay = time.Second
+		// A program that outlives a killed caller would bring back what the next caller has just taken away.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Chroot: c.root}
 		if c.root != "" {
-			cmd.SysProcAttr, cmd.Dir = &syscall.SysProcAttr{Chroot: c.root}, "/"
+			cmd.Dir = "/"
 		}
 		return cmd.Run()
 	})

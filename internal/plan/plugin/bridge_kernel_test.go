@@ -155,6 +155,32 @@ func TestPortIsolation(t *testing.T) {
 	silence(t, a, first(b), "an isolated port")
 }
 
+// TestFlags: what an option switches on is on, and off without it.
+func TestFlags(t *testing.T) {
+	for option, words := range map[string]struct{ of, on, off string }{
+		`"hairpinMode":true`:   {"port", "hairpin on", "hairpin off"},
+		`"portIsolation":true`: {"port", "isolated on", "isolated off"},
+		`"promiscMode":true`:   {"bridge", "PROMISC", "BROADCAST"},
+	} {
+		for _, on := range []bool{true, false} {
+			conf, want := bridged(`"mtu":1400`, ""), words.off
+			if on {
+				conf, want = bridged(option, ""), words.on
+			}
+			n := newNode(t, conf)
+			a := n.mustAdd("a")
+			argv := []string{"bridge", "-d", "link", "show", "dev", a.result.Interfaces[1].Name}
+			if words.of == "bridge" {
+				argv = []string{"ip", "link", "show", "br0"}
+			}
+			out := nettest.Run(t, n.ns, argv...)
+			if !strings.Contains(out, want) || !on && strings.Contains(out, words.on) {
+				t.Errorf("%s %v: %s", option, on, out)
+			}
+		}
+	}
+}
+
 // TestDuplicateAddress: with enabledad an address that somebody else on the wire has is noticed, without it is not.
 func TestDuplicateAddress(t *testing.T) {
 	six := `"ipam":{"type":"host-local","subnet":"fd00:1::/64"}`
