@@ -7,18 +7,25 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// lower makes a link that plays the uplink of the node, with a wire behind it.
-func lower(t *testing.T, s Spaces) {
+// lower makes a link that plays the uplink of the node, and gives the namespace at the other end of its wire.
+func lower(t *testing.T, s Spaces) *netns.NS {
 	t.Helper()
-	for _, argv := range []string{
-		"link add ens5 address 02:00:00:00:00:05 type veth peer name wire", "link set ens5 up", "link set wire up",
-		"addr add 10.7.0.1/24 dev wire", "addr add fd00:7::1/64 dev wire nodad",
-	} {
-		nettest.Run(t, s.Host.ns, append([]string{"ip"}, strings.Fields(argv)...)...)
+	lan := nettest.NS(t, "lan")
+	lines(t, s.Host.ns, "link add ens5 address 02:00:00:00:00:05 type veth peer name wire netns "+lan.Path(), "link set ens5 up", "addr add 10.7.0.254/24 dev ens5")
+	lines(t, lan, "link set wire up", "addr add 10.7.0.1/24 dev wire", "addr add fd00:7::1/64 dev wire nodad")
+	return lan
+}
+
+// lines runs ip.
+func lines(t *testing.T, ns *netns.NS, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(line)...)...)
 	}
 }
 
@@ -53,11 +60,14 @@ func TestUpon(t *testing.T) {
 			kind, mode, _ := strings.Cut(name, " ")
 			nettest.Need(t, kind)
 			s := pair(t)
-			lower(t, s)
+			lan := lower(t, s)
 			if kind == "vlan" {
-				for _, argv := range []string{"addr flush dev wire", "link add link wire name tagged type vlan id 7", "link set tagged up", "addr add 10.7.0.1/24 dev tagged"} {
-					nettest.Run(t, s.Host.ns, append([]string{"ip"}, strings.Fields(argv)...)...)
-				}
+				lines(t, lan, "addr flush dev wire", "link add link wire name tagged type vlan id 7", "link set tagged up",
+					"addr add 10.7.0.1/24 dev tagged", "addr add fd00:7::1/64 dev tagged nodad")
+			}
+			layer3 := strings.HasPrefix(mode, "l3")
+			if layer3 { // nobody answers for the pod
+				lines(t, lan, "neigh add 10.7.0.2 lladdr 02:00:00:00:00:05 dev wire")
 			}
 			// A link of the node has the name that the pod's is to have.
 			nettest.Run(t, s.Host.ns, "ip", "link", "add", "eth0", "type", "bridge")
@@ -75,7 +85,7 @@ func TestUpon(t *testing.T) {
 				}
 			}
 			nettest.Run(t, s.PodNS, "ping", "-c1", "-W2", "10.7.0.1")
-			if mode != "l3" && mode != "l3s" && kind != "vlan" {
+			if !layer3 {
 				nettest.Run(t, s.PodNS, "ping", "-c1", "-W2", "fd00:7::1")
 			}
 			for range 2 {
