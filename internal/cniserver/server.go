@@ -88,6 +88,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var helpers sync.WaitGroup
 	helpers.Go(func() { s.dog.run(watch) })
 	helpers.Go(func() { s.queue.run(ctx) })
+	helpers.Go(s.pings)
 	for range spareWorkers {
 		s.hire()
 	}
@@ -149,8 +150,10 @@ func (s *Server) pause(err error) {
 		return
 	}
 	s.log.Error("callers can not be accepted", "err", err)
-	time.Sleep(50 * time.Millisecond)
+	s.rest()
 }
+
+func (s *Server) rest() { time.Sleep(50 * time.Millisecond) }
 
 // handle does the whole of one connection.
 func (s *Server) handle(fd int, buf []byte) {
@@ -176,10 +179,7 @@ func (s *Server) handle(fd int, buf []byte) {
 		_ = c.answer(exit, out)
 		return
 	}
-	exit, out := 0, []byte(nil)
-	if !r.Ping {
-		exit, out = s.verb(c, r)
-	}
+	exit, out := s.verb(c, r)
 	if err := c.answer(exit, out); err != nil {
 		s.log.Warn("caller did not wait for the answer", "id", short(r.Getenv("CNI_CONTAINERID")), "err", err)
 	}

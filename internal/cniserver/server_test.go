@@ -3,9 +3,11 @@
 package cniserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -146,10 +148,17 @@ func TestPingIsAnsweredBesideABusyCall(t *testing.T) {
 	ns := nettest.NS(t, "c")
 	go func() { done <- ask(t, socket, oneNetwork, ns, vars("ADD", "c")...) }()
 	<-started
-	ping := make([]byte, wire.RequestHeader)
-	wire.Header{Ping: true}.Put(ping)
-	if a := send(t, socket, ping, nil); a.exit != 0 || a.out != "" {
-		t.Errorf("ping: %+v", a)
+	for range 3 {
+		conn, err := net.Dial("unix", wire.PingSocket(socket))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+		b, err := io.ReadAll(conn)
+		if err != nil || !bytes.Equal(b, wire.AppendAnswer(nil, 0, nil)) {
+			t.Errorf("ping: %q, %v", b, err)
+		}
+		_ = conn.Close()
 	}
 	close(finish)
 	if a := <-done; a.exit != 0 {

@@ -12,17 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/wire"
 )
 
 // backlog is how many callers may wait to be accepted; the kernel cuts it at net.core.somaxconn.
 const backlog = 4096
 
-// maxSocketPath is what fits into a sockaddr_un with its NUL.
-const maxSocketPath = 107
-
 // listener is the listening socket and the lock that makes it this process's own.
 type listener struct {
 	fd   int
+	ping int // where it is answered that the agent is there
 	path string
 	lock *os.File
 }
@@ -30,9 +29,9 @@ type listener struct {
 // listen takes the socket over. A socket file that a killed agent left is replaced: that nobody serves it is known from
 // the lock beside it, which dies with its holder.
 func listen(path string) (*listener, error) {
-	if !filepath.IsAbs(path) || len(path) > maxSocketPath {
+	if !filepath.IsAbs(path) || len(path) > wire.MaxSocket {
 		return nil, model.Faultf(model.CodeInvalidConf, "choose another --socket",
-			"socket %q: not an absolute path of at most %d bytes", path, maxSocketPath)
+			"socket %q: not an absolute path of at most %d bytes", path, wire.MaxSocket)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, model.Faultf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
@@ -45,16 +44,27 @@ func listen(path string) (*listener, error) {
 	if err != nil {
 		return nil, model.Faultf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
 	}
+	ping, err := replace(wire.PingSocket(path))
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	fd, err := replace(path)
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(ping), lock.Close())
+	}
+	return &listener{fd: fd, ping: ping, path: path, lock: lock}, nil
+}
+
+// replace binds a socket in the place of what is there.
+func replace(path string) (int, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		_ = lock.Close()
-		return nil, model.Faultf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
+		return -1, model.Faultf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
 	}
 	fd, err := bind(path)
 	if err != nil {
-		_ = lock.Close()
-		return nil, fmt.Errorf("socket %s: %w", path, err)
+		return -1, fmt.Errorf("socket %s: %w", path, err)
 	}
-	return &listener{fd: fd, path: path, lock: lock}, nil
+	return fd, nil
 }
 
 func bind(path string) (int, error) {
@@ -78,11 +88,14 @@ func bind(path string) (int, error) {
 }
 
 // wake makes every accept return, now and later.
-func (l *listener) wake() { _ = unix.Shutdown(l.fd, unix.SHUT_RD) }
+func (l *listener) wake() {
+	_ = unix.Shutdown(l.fd, unix.SHUT_RD)
+	_ = unix.Shutdown(l.ping, unix.SHUT_RD)
+}
 
 // close gives the socket up.
 func (l *listener) close() error {
-	return errors.Join(os.Remove(l.path), unix.Close(l.fd), l.lock.Close())
+	return errors.Join(os.Remove(l.path), os.Remove(wire.PingSocket(l.path)), unix.Close(l.fd), unix.Close(l.ping), l.lock.Close())
 }
 
 // ErrLocked is wrapped by Lock's error when another process holds the lock.

@@ -27,16 +27,11 @@ func (c *call) exchange() (exit int, out []byte, err error) {
 
 // ping tells whether the agent is there.
 func ping(socket string) bool {
-	fd, err := dial(socket)
+	fd, err := dial(wire.PingSocket(socket))
 	if err != nil {
 		return false
 	}
 	defer func() { _ = syscall.Close(fd) }()
-	frame := make([]byte, wire.RequestHeader)
-	wire.Header{Ping: true}.Put(frame)
-	if hand(fd, frame, nil) != nil {
-		return false
-	}
 	exit, _, err := receive(fd, wire.PingMillis)
 	return err == nil && exit == 0
 }

@@ -56,8 +56,8 @@ func Run(env Env) int {
 		return c.fail(code, msg, "")
 	}
 	c.socket = wire.Socket(c.conf)
-	if c.socket[0] != '/' || len(c.socket) >= maxPath {
-		return c.fail(codeConf, "socket "+c.socket+": not an absolute path of at most 107 bytes", "name the agent's socket in the key socket")
+	if c.socket[0] != '/' || len(c.socket) > wire.MaxSocket {
+		return c.fail(codeConf, "socket "+c.socket+": not an absolute path of at most 102 bytes", "name the agent's socket in the key socket")
 	}
 	if env.Why != "" {
 		return c.away(env.Why)
@@ -68,8 +68,6 @@ func Run(env Env) int {
 	}
 	return c.away(err)
 }
-
-const maxPath = 108 // sockaddr_un
 
 // read gathers the environment and stdin into the frame; a code other than 0 says what is wrong.
 func (c *call) read() (code int, msg string) {

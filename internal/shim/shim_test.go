@@ -76,23 +76,30 @@ func run(t testing.TB, bin, conf string, env ...string) reply {
 	return r
 }
 
-// agent listens at socket and gives each request to answer on its connection.
+// agent listens at socket and gives each request to answer on its connection; pings it answers as an agent does.
 func agent(t testing.TB, socket string, answer func(conn *net.UnixConn, r wire.Request, files []int)) {
 	t.Helper()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.AcceptUnix()
-			if err != nil {
-				return
-			}
-			go serve(conn, answer)
+	for _, path := range []string{socket, wire.PingSocket(socket)} {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				conn, err := l.AcceptUnix()
+				if err != nil {
+					return
+				}
+				if path == socket {
+					go serve(conn, answer)
+					continue
+				}
+				_, _ = conn.Write(wire.AppendAnswer(nil, 0, nil))
+				_ = conn.Close()
+			}
+		}()
+	}
 }
 
 func serve(conn *net.UnixConn, answer func(*net.UnixConn, wire.Request, []int)) {
@@ -113,10 +120,6 @@ func serve(conn *net.UnixConn, answer func(*net.UnixConn, wire.Request, []int)) 
 	}
 	r, err := wire.ParseRequest(append(b, rest...))
 	if err != nil {
-		return
-	}
-	if r.Ping {
-		_, _ = conn.Write(wire.AppendAnswer(nil, 0, nil))
 		return
 	}
 	var files []int

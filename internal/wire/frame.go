@@ -11,15 +11,12 @@ const (
 const (
 	version   = 1
 	flagNetns = 1
-	flagPing  = 2
 )
 
 // Header says what a request holds.
 type Header struct {
 	// Netns tells that the namespace's descriptor is passed along.
 	Netns bool
-	// Ping asks whether the agent is there; nothing follows.
-	Ping bool
 	// Errno is why CNI_NETNS could not be opened, 0 when it was or when there is none.
 	Errno uint16
 	Env   int // bytes
@@ -35,9 +32,6 @@ func (h Header) Put(b []byte) {
 	if h.Netns {
 		flags |= flagNetns
 	}
-	if h.Ping {
-		flags |= flagPing
-	}
 	copy(b, "weft")
 	b[4], b[5], b[6], b[7] = version, flags, byte(h.Errno>>8), byte(h.Errno)
 	put32(b[8:], uint32(h.Env))
@@ -52,7 +46,7 @@ func ParseHeader(b []byte) (Header, error) {
 	if string(b[:4]) != "weft" {
 		return Header{}, ErrMagic
 	}
-	if b[4] != version || b[5]&^(flagNetns|flagPing) != 0 {
+	if b[4] != version || b[5]&^flagNetns != 0 {
 		return Header{}, ErrVersion
 	}
 	env, conf := get32(b[8:]), get32(b[12:])
@@ -63,7 +57,7 @@ func ParseHeader(b []byte) (Header, error) {
 		return Header{}, ErrConf
 	}
 	return Header{
-		Netns: b[5]&flagNetns != 0, Ping: b[5]&flagPing != 0,
+		Netns: b[5]&flagNetns != 0,
 		Errno: uint16(b[6])<<8 | uint16(b[7]), Env: int(env), Conf: int(conf),
 	}, nil
 }

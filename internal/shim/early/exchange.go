@@ -10,10 +10,10 @@ import "github.com/weft-net/weft/internal/wire"
 // whole request nothing has happened; after, m.why tells what the agent did instead of answering.
 func (m *store) exchange(r *request) (exit int32, done bool) {
 	socket, plain := wire.PlainSocket(m.buf[r.env:r.end])
-	if !plain || len(socket) == 0 || socket[0] != '/' {
+	if !plain || len(socket) == 0 || socket[0] != '/' || len(socket) > wire.MaxSocket {
 		return 0, false
 	}
-	fd, ok := dial(socket)
+	fd, ok := dial(socket, "")
 	if !ok {
 		return 0, false
 	}
@@ -38,18 +38,17 @@ func (m *store) exchange(r *request) (exit int32, done bool) {
 	return m.receive(fd, r.end, patience)
 }
 
-// there asks a silent agent on a second connection.
+// there asks a silent agent on a socket of its own.
 func there(socket []byte) bool {
-	fd, ok := dial(socket)
+	fd, ok := dial(socket, wire.PingSuffix)
 	if !ok {
 		return false
 	}
-	var b [wire.RequestHeader]byte
-	wire.Header{Ping: true}.Put(b[:])
-	if !send(fd, b[:], 0, false) || !wait(fd, wire.PingMillis) {
+	if !wait(fd, wire.PingMillis) {
 		return false
 	}
-	n, err := read(fd, b[:wire.AnswerHeader])
+	var b [wire.AnswerHeader]byte
+	n, err := read(fd, b[:])
 	if err != 0 || n != wire.AnswerHeader {
 		return false
 	}

@@ -53,21 +53,24 @@ func room(size int) ([]byte, bool) {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), size), true
 }
 
-// dial connects without waiting for an agent whose backlog is full.
-func dial(path []byte) (uintptr, bool) {
+// dial connects to path, with suffix behind it, without waiting for an agent whose backlog is full.
+func dial(path []byte, suffix string) (uintptr, bool) {
 	var addr syscall.RawSockaddrUnix
 	addr.Family = syscall.AF_UNIX
-	if len(path) >= len(addr.Path) {
+	size := unsafe.Offsetof(addr.Path) + uintptr(len(path)+len(suffix)) + 1
+	if size > unsafe.Sizeof(addr) {
 		return 0, false
 	}
 	for i, c := range path {
 		addr.Path[i] = int8(c)
 	}
+	for i := range len(suffix) {
+		addr.Path[len(path)+i] = int8(suffix[i])
+	}
 	fd, err := call(syscall.SYS_SOCKET, syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0, 0, 0)
 	if err != 0 {
 		return 0, false
 	}
-	size := unsafe.Offsetof(addr.Path) + uintptr(len(path)) + 1
 	if _, err = call(syscall.SYS_CONNECT, fd, uintptr(unsafe.Pointer(&addr)), size, 0, 0); err != 0 {
 		shut(fd)
 		return 0, false
