@@ -198,6 +198,9 @@ func TestPortmapOptions(t *testing.T) {
 				if got := seen(ns[1], "tcp", "192.0.2.1:8080") != ""; got != c.neighbour {
 					t.Errorf("the neighbour is answered: %t", got)
 				}
+				if got := seen(ns[0], "tcp", "192.0.2.1:8080") != ""; got != (c.loopback && c.neighbour) {
+					t.Errorf("the container is answered by itself: %t", got)
+				}
 				h.must("portmap", "DEL", ports, ns[0], "CNI_CONTAINERID=c0")
 				if got := seen(outside, "tcp", "192.0.2.1:8080"); got != "" {
 					t.Error("open after DEL")
