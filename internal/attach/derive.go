@@ -67,6 +67,11 @@ func (a *Attacher) deriveIPAM(ctx context.Context, job Job, conf model.PluginCon
 	return a.foreignDel(ctx, job.Network, job.Request, conf, typ, job.Prev)
 }
 
+// interfaceKinds are the kinds of the interfaces that plugins make.
+func interfaceKinds() []state.Kind {
+	return []state.Kind{state.Veth, state.Macvlan, state.Ipvlan, state.Vlan, state.Dummy, state.Tap}
+}
+
 // takeInterface deletes the container's interface, which a virtual link's other end follows.
 func (a *Attacher) takeInterface(ctx context.Context, job Job) error {
 	if job.Netns == nil {
@@ -79,9 +84,10 @@ func (a *Attacher) takeInterface(ctx context.Context, job Job) error {
 	defer done()
 	q := state.Query{Space: state.Pod, Link: job.Request.IfName}
 	answers, err := spaces.Observe(ctx, []state.Query{q})
-	if err != nil || answers[q].Link.Kind != state.Veth {
+	kind := answers[q].Link.Kind
+	if err != nil || !slices.Contains(interfaceKinds(), kind) {
 		return err
 	}
-	link := state.Link{Name: job.Request.IfName, Kind: state.Veth}
+	link := state.Link{Name: job.Request.IfName, Kind: kind}
 	return spaces.Remove(ctx, state.Fragment{Owner: plugin.Owner(job.Request.Key()), Pod: state.Space{Links: []state.Link{link}}})
 }

@@ -94,6 +94,11 @@ func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.
 		return c.answerFile(q.File)
 	case q.Tables:
 		return c.answerTables(ctx)
+	case q.Tap:
+		if err := link.TapReady(); err != nil {
+			return state.Answer{Value: err.Error()}, nil
+		}
+		return state.Answer{Found: true}, nil
 	}
 	values, err := c.conf.Read([]string{q.Sysctl})
 	v := values[q.Sysctl]

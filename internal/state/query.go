@@ -36,6 +36,8 @@ type Query struct {
 	Tables bool `json:"tables,omitempty"`
 	// File asks for the text of a file of the machine, by its path.
 	File string `json:"file,omitempty"`
+	// Tap asks whether tap devices can be made; where not, Answer.Value says why.
+	Tap bool `json:"tap,omitempty"`
 	// Program asks for a program of the host by its name; Answer.Value is its path.
 	Program string `json:"program,omitempty"`
 }

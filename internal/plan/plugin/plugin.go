@@ -105,7 +105,11 @@ type Tracer interface {
 // Builtin is the table of all planners by type, handed to whoever plans.
 func Builtin() map[string]Planner {
 	table := map[string]Planner{}
-	for _, p := range []Planner{Loopback{}, PTP{}, Bridge{}, Bandwidth{}, Firewall{}, HostDevice{}, SBR{}, Tuning{}, Portmap{}} {
+	planners := []Planner{
+		Loopback{}, PTP{}, Bridge{}, Bandwidth{}, Firewall{}, HostDevice{}, SBR{}, Tuning{}, Portmap{},
+		Macvlan{}, Ipvlan{}, Vlan{}, Dummy{}, Tap{}, VRF{},
+	}
+	for _, p := range planners {
 		table[p.Type()] = p
 	}
 	return table

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Dummy gives the container addresses on a link that leads nowhere.
+type Dummy struct{}
+
+// Type is "dummy".
+func (Dummy) Type() string { return "dummy" }
+
+// MakesInterface tells that the container's interface is this plugin's own.
+func (Dummy) MakesInterface() bool { return true }
+
+// Keys are those of all interfaces.
+func (Dummy) Keys() []string { return interfaceKeys() }
+
+// IPAM is the ipam section.
+func (Dummy) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
+
+// Validate wants an ipam section.
+func (Dummy) Validate(conf model.PluginConf) error {
+	if err := decode(conf, &struct{}{}); err != nil {
+		return err
+	}
+	section, err := ipamSection(conf)
+	if err != nil {
+		return err
+	}
+	return wantIPAM(conf, section != nil)
+}
+
+// Observe asks whether the interface's name is free.
+func (d Dummy) Observe(in Input) ([]state.Query, error) {
+	if err := d.Validate(in.Conf); err != nil {
+		return nil, err
+	}
+	return []state.Query{freeName(in.Request)}, checkArgs(in.Request)
+}
+
+// Plan makes the link.
+func (d Dummy) Plan(in Input) (Step, error) {
+	if err := d.Validate(in.Conf); err != nil {
+		return Step{}, err
+	}
+	if err := checkFreeName(in); err != nil {
+		return Step{}, err
+	}
+	a, dns, err := in.given(true)
+	if err != nil {
+		return Step{}, err
+	}
+	return alone{link: state.Link{Kind: state.Dummy, MAC: podMAC(in.Request)}}.step(in, a, dns)
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Tap gives the container a tap device: an interface whose wire is a program, such as a virtual machine's.
+type Tap struct{}
+
+type tapConf struct {
+	macSources
+	MultiQueue     bool    `json:"multiQueue"`
+	MTU            int     `json:"mtu"`
+	Owner          *uint32 `json:"owner"`
+	Group          *uint32 `json:"group"`
+	SELinuxContext string  `json:"selinuxContext"`
+	Bridge         string  `json:"bridge"`
+
+	ipam bool // whether the ipam section names a type
+}
+
+// Type is "tap".
+func (Tap) Type() string { return "tap" }
+
+// MakesInterface tells that the container's interface is this plugin's own.
+func (Tap) MakesInterface() bool { return true }
+
+// Keys are the options of the reference plugin.
+func (Tap) Keys() []string {
+	return interfaceKeys("multiQueue", "mtu", "mac", "owner", "group", "selinuxContext", "bridge")
+}
+
+// IPAM is the ipam section; without one the device has no addresses.
+func (Tap) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
+
+// Validate refuses what no tap device can be.
+func (Tap) Validate(conf model.PluginConf) error {
+	_, err := readTap(conf)
+	return err
+}
+
+func readTap(conf model.PluginConf) (tapConf, error) {
+	var c tapConf
+	if err := decode(conf, &c); err != nil {
+		return c, err
+	}
+	section, err := ipamSection(conf)
+	if err != nil {
+		return c, err
+	}
+	c.ipam = section != nil
+	const nobody = 1<<32 - 1
+	for _, id := range []struct {
+		field string
+		value *uint32
+	}{{"owner", c.Owner}, {"group", c.Group}} {
+		if id.value != nil && *id.value == nobody {
+			return c, model.Faultf(model.CodeInvalidConf, "leave it out for root alone", "plugin tap: %s %d is nobody's number", id.field, *id.value)
+		}
+	}
+	for _, r := range c.SELinuxContext {
+		if r <= ' ' || r > '~' {
+			return c, model.Faultf(model.CodeInvalidConf, "for example system_u:system_r:container_t:s0",
+				"plugin tap: selinuxContext %q is no context", c.SELinuxContext)
+		}
+	}
+	if c.Bridge != "" {
+		if err := checkLinkName(conf, "bridge", c.Bridge); err != nil {
+			return c, err
+		}
+	}
+	if _, err := c.mac(conf, model.Request{}); err != nil {
+		return c, err
+	}
+	return c, checkMTU(conf, c.MTU)
+}
+
+func tapReady() state.Query { return state.Query{Space: state.Host, Tap: true} }
+
+// Observe asks whether the interface's name is free, whether tap devices can be made, and for the bridge.
+func (Tap) Observe(in Input) ([]state.Query, error) {
+	c, err := readTap(in.Conf)
+	if err != nil {
+		return nil, err
+	}
+	queries := []state.Query{freeName(in.Request), tapReady()}
+	if c.Bridge != "" {
+		queries = append(queries, state.Query{Space: state.Pod, Link: c.Bridge})
+	}
+	return queries, checkArgs(in.Request)
+}
+
+// ReadyQueries asks whether tap devices can be made.
+func (Tap) ReadyQueries(model.PluginConf) []state.Query { return []state.Query{tapReady()} }
+
+// Ready tells whether tap devices can be made.
+func (Tap) Ready(in Input) error {
+	have := in.Answers[tapReady()]
+	if have.Found {
+		return nil
+	}
+	return model.Faultf(model.CodeInvalidConf, "modprobe tun, and let weft see the device", "plugin tap: no tap device can be made: %s", have.Value)
+}
+
+// port refuses a bridge that the container does not have.
+func (c tapConf) port(in Input) error {
+	if c.Bridge == "" {
+		return nil
+	}
+	planned := slices.ContainsFunc(in.Chain.Fragment.Pod.Links, func(l state.Link) bool { return l.Name == c.Bridge && l.Kind == state.Bridge })
+	have := in.Answers[state.Query{Space: state.Pod, Link: c.Bridge}]
+	switch {
+	case planned, have.Link.Kind == state.Bridge:
+		return nil
+	case !have.Found:
+		return model.Faultf(model.CodeInvalidConf, "a plugin of an earlier network must make it", "plugin tap: bridge %q does not exist in the container", c.Bridge)
+	}
+	return model.Faultf(model.CodeInvalidConf, "", "plugin tap: bridge %q is not a bridge but %s", c.Bridge, kindName(have.Link))
+}
+
+// Plan makes the device.
+func (t Tap) Plan(in Input) (Step, error) {
+	c, err := readTap(in.Conf)
+	if err != nil {
+		return Step{}, err
+	}
+	if err := checkFreeName(in); err != nil {
+		return Step{}, err
+	}
+	if err := t.Ready(in); err != nil {
+		return Step{}, err
+	}
+	if err := c.port(in); err != nil {
+		return Step{}, err
+	}
+	mac, err := c.mac(in.Conf, in.Request)
+	if err != nil {
+		return Step{}, err
+	}
+	if mac.IsZero() {
+		mac = podMAC(in.Request)
+	}
+	a, dns, err := in.given(c.ipam)
+	if err != nil {
+		return Step{}, err
+	}
+	i := alone{link: state.Link{
+		Kind: state.Tap, MAC: mac, MTU: c.MTU, Master: c.Bridge,
+		Tun: &state.TunAttrs{MultiQueue: c.MultiQueue, Owner: c.Owner, Group: c.Group, SELinux: c.SELinuxContext},
+	}}
+	step, err := i.step(in, a, dns)
+	if err == nil && c.ipam {
+		notify(&step.Fragment, in.Request.IfName, false)
+	}
+	return step, err
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// VRF puts the container's interface into a VRF of the container, which has a routing table of its own.
+type VRF struct{}
+
+type vrfConf struct {
+	Name  string `json:"vrfname"`
+	Table uint32 `json:"table"`
+}
+
+// Type is "vrf".
+func (VRF) Type() string { return "vrf" }
+
+// Keys are the options of the reference plugin.
+func (VRF) Keys() []string { return append(commonKeys(), "vrfname", "table") }
+
+// IPAM is nothing: it asks for no addresses.
+func (VRF) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
+
+// Validate wants the VRF's name.
+func (VRF) Validate(conf model.PluginConf) error {
+	_, err := readVRF(conf)
+	return err
+}
+
+func readVRF(conf model.PluginConf) (vrfConf, error) {
+	var c vrfConf
+	if err := decode(conf, &c); err != nil {
+		return c, err
+	}
+	if c.Name == "" {
+		return c, model.Faultf(model.CodeInvalidConf, "name the VRF of the container", "plugin vrf: vrfname is missing")
+	}
+	if err := checkLinkName(conf, "vrfname", c.Name); err != nil {
+		return c, err
+	}
+	if c.Table == mainTable || c.Table == localTable {
+		return c, model.Faultf(model.CodeInvalidConf, "leave it out to have a free one chosen", "plugin vrf: table %d is the kernel's own", c.Table)
+	}
+	return c, nil
+}
+
+func (c vrfConf) query() state.Query { return state.Query{Space: state.Pod, Link: c.Name} }
+
+// Observe asks for the VRF, for the tables, and for the interface unless the list makes it.
+func (VRF) Observe(in Input) ([]state.Query, error) {
+	c, err := readVRF(in.Conf)
+	if err != nil {
+		return nil, err
+	}
+	queries := []state.Query{c.query(), tablesQuery()}
+	if !in.opens(in.Request.IfName) {
+		queries = append(queries, state.Query{Space: state.Pod, Link: in.Request.IfName}, ownRoutes(in.Request.IfName))
+	}
+	return queries, checkArgs(in.Request)
+}
+
+// ownRoutes asks for a link's routes that somebody gave it.
+func ownRoutes(link string) state.Query { return state.Query{Space: state.Pod, Routes: link} }
+
+// Plan enslaves the interface. Its routes move to the VRF's table; those to its subnets, the kernel moves.
+func (VRF) Plan(in Input) (Step, error) {
+	c, err := readVRF(in.Conf)
+	if err != nil {
+		return Step{}, err
+	}
+	prev, err := in.prev()
+	if err != nil {
+		return Step{}, err
+	}
+	name := in.Request.IfName
+	if err := c.checkInterface(in); err != nil {
+		return Step{}, err
+	}
+	vrf, err := c.device(in)
+	if err != nil {
+		return Step{}, err
+	}
+	owner := Owner(in.Request.Key())
+	step := Step{Fragment: state.Fragment{Owner: owner}, Restore: state.Fragment{Owner: owner}, Result: prev}
+	step.Fragment.Pod.Links = []state.Link{vrf, {Name: name, Master: vrf.Name}}
+	open := in.Chain.Open
+	open.Pod.Routes = slices.Clone(open.Pod.Routes)
+	for i, r := range open.Pod.Routes {
+		if moves(r) && r.Link == name {
+			open.Pod.Routes[i].Table = vrf.VRF.Table
+		}
+	}
+	step.Open = &open
+	for _, r := range in.Answers[ownRoutes(name)].Routes {
+		if !moves(r) {
+			continue
+		}
+		step.Restore.Pod.Routes = append(step.Restore.Pod.Routes, r)
+		r.Table, r.Protocol = vrf.VRF.Table, 0
+		step.Fragment.Pod.Routes = append(step.Fragment.Pod.Routes, r)
+	}
+	return step, nil
+}
+
+// moves tells whether a route is of the main table, and not one that the kernel learnt from a router and will learn again.
+func moves(r state.Route) bool {
+	const fromRouter = 9 // RTPROT_RA
+	return (r.Table == 0 || r.Table == mainTable) && r.Protocol != fromRouter && !r.Absent
+}
+
+// checkInterface refuses an interface that is not there, or that is something's port.
+func (c vrfConf) checkInterface(in Input) error {
+	name := in.Request.IfName
+	if name == c.Name {
+		return model.Faultf(model.CodeInvalidConf, "choose another vrfname", "plugin vrf: vrfname %q is the interface's own name", c.Name)
+	}
+	have := in.Answers[state.Query{Space: state.Pod, Link: name}]
+	master, there := have.Link.Master, have.Found
+	for _, l := range in.Chain.Fragment.Pod.Links {
+		if l.Name == name {
+			there = true
+			if l.Master != "" {
+				master = l.Master
+			}
+		}
+	}
+	switch {
+	case !there:
+		return model.Faultf(model.CodeInvalidConf, "put the plugin behind the one that makes the interface",
+			"plugin vrf: interface %q does not exist in %s", name, in.Request.Netns)
+	case master != "":
+		return model.Faultf(model.CodeInvalidConf, "a link has one master", "plugin vrf: interface %q is a port of %q already", name, master)
+	}
+	return nil
+}
+
+// device is the VRF: the one that is there, or one with the table that is wanted or free.
+func (c vrfConf) device(in Input) (state.Link, error) {
+	l := state.Link{Name: c.Name, Kind: state.VRF, Shared: true}
+	have := in.Answers[c.query()]
+	switch {
+	case !have.Found:
+		table := c.Table
+		if table == 0 {
+			table = in.freeTable(1)
+		}
+		l.MAC, l.Alias, l.Up = state.SeedMAC(in.Request.ContainerID+"/vrf/"+c.Name), SharedMark, state.On()
+		l.VRF = &state.VRFAttrs{Table: table}
+		return l, nil
+	case have.Link.Kind != state.VRF || have.Link.VRF == nil:
+		return l, model.Faultf(model.CodeInvalidConf, "choose another vrfname", "plugin vrf: vrfname %q is not a VRF but %s", c.Name, kindName(have.Link))
+	case c.Table != 0 && c.Table != have.Link.VRF.Table:
+		return l, model.Faultf(model.CodeInvalidConf, "leave table out, or choose another vrfname",
+			"plugin vrf: table %d: VRF %q exists with table %d", c.Table, c.Name, have.Link.VRF.Table)
+	}
+	l.VRF = have.Link.VRF
+	if have.Link.Alias == SharedMark {
+		l.MAC, l.Alias, l.Up = have.Link.MAC, SharedMark, state.On()
+	}
+	return l, nil
+}
+
+// Trace asks for the VRF and the interface.
+func (VRF) Trace(in Input) ([]state.Query, error) {
+	c, err := readVRF(in.Conf)
+	return []state.Query{c.query(), {Space: state.Pod, Link: in.Request.IfName}}, err
+}
+
+// Traces are the interface's place in the VRF, and the VRF, which goes with its last interface.
+func (VRF) Traces(in Input) (Step, error) {
+	c, err := readVRF(in.Conf)
+	if err != nil {
+		return Step{}, err
+	}
+	step := Step{Fragment: state.Fragment{Owner: Owner(in.Request.Key())}}
+	have := in.Answers[c.query()].Link
+	member := in.Answers[state.Query{Space: state.Pod, Link: in.Request.IfName}]
+	if have.Kind != state.VRF || member.Link.Master != c.Name {
+		return step, nil
+	}
+	step.Fragment.Pod.Links = []state.Link{
+		{Name: c.Name, Kind: state.VRF, MAC: have.MAC, Alias: SharedMark, Shared: true}, {Name: in.Request.IfName, Master: c.Name},
+	}
+	return step, nil
+}
