@@ -4,6 +4,7 @@ package leaks_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,10 +78,10 @@ func newNode(t *testing.T, throughAgent bool) *node {
 	return n
 }
 
-// chain is the realistic one.
+// chain is the realistic one, or another of the folder.
 func (n *node) chain() []byte {
 	n.t.Helper()
-	b, err := os.ReadFile("../chains/pod.conflist")
+	b, err := os.ReadFile("../chains/" + cmp.Or(os.Getenv("WEFT_LEAKS_CHAIN"), "pod") + ".conflist")
 	if err != nil {
 		n.t.Fatal(err)
 	}
