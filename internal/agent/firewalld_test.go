@@ -35,23 +35,12 @@ func TestFirewalldIsRepaired(t *testing.T) {
 	if got := sources(); got != strings.Join(want, " ") {
 		t.Fatalf("sources %q, want %q\n%s", got, want, w.log())
 	}
-	repaired := func(what string, limit time.Duration) {
-		t.Helper()
-		begin := time.Now()
-		for len(strings.Fields(sources())) != pods {
-			if time.Since(begin) > limit {
-				t.Fatalf("%s: %q after %v\n%s", what, sources(), limit, w.log())
-			}
-		}
-		t.Logf("%s: repaired within %v", what, time.Since(begin).Round(time.Millisecond))
-	}
-	fw.Cmd("--reload")
-	repaired("reload", time.Second)
-	fw.Cmd("--complete-reload")
-	repaired("complete reload", time.Second)
+	all := func() bool { return len(strings.Fields(sources())) == pods }
+	w.repaired("reload", func() { fw.Cmd("--reload") }, all)
+	w.repaired("complete reload", func() { fw.Cmd("--complete-reload") }, all)
 	fw.Stop()
 	fw.Start()
-	repaired("restart", 5*time.Second)
+	w.within(20*time.Second, "restart", all)
 	for i, ns := range spaces {
 		if err := w.del(list, fmt.Sprintf("c%d", i), ns); err != nil {
 			t.Error(err)
@@ -80,13 +69,32 @@ func TestFlushedPoliciesAreRepaired(t *testing.T) {
 	}
 	before := rules()
 	for _, vandal := range []string{"flush ruleset", "delete table inet weft_firewall", "delete table bridge weft_firewall", "flush chain bridge weft_firewall forward"} {
-		nettest.Run(t, w.node, "nft", vandal)
-		begin := time.Now()
-		for rules() != before {
-			if time.Since(begin) > time.Second {
-				t.Fatalf("a second after %s:\n%s\nwant\n%s\n%s", vandal, rules(), before, w.log())
-			}
-		}
-		t.Logf("%s: repaired within %v", vandal, time.Since(begin).Round(time.Millisecond))
+		w.repaired(vandal, func() { nettest.Run(t, w.node, "nft", vandal) }, func() bool { return rules() == before })
 	}
+}
+
+// repaired lets a vandal work and wants everything back within a second; on a machine that is busy, the third time.
+func (w *world) repaired(what string, vandal func(), whole func() bool) {
+	w.t.Helper()
+	for range 3 {
+		vandal()
+		if w.within(20*time.Second, what, whole) < time.Second {
+			return
+		}
+	}
+	w.t.Errorf("%s: not repaired within a second\n%s", what, w.log())
+}
+
+// within waits until everything is back, and tells how long that took.
+func (w *world) within(limit time.Duration, what string, whole func() bool) time.Duration {
+	w.t.Helper()
+	begin := time.Now()
+	for !whole() {
+		if time.Since(begin) > limit {
+			w.t.Fatalf("%s: not repaired after %v\n%s", what, limit, w.log())
+		}
+	}
+	took := time.Since(begin)
+	w.t.Logf("%s: repaired within %v", what, took.Round(time.Millisecond))
+	return took
 }
