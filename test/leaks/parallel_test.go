@@ -11,7 +11,11 @@ import (
 
 // TestParallel attaches many pods at once: no error, no address twice, and nothing is left when they have gone.
 func TestParallel(t *testing.T) {
-	for mode, atOnce := range map[string]int{"plugins": 50, "agent": number("WEFT_LEAKS_AT_ONCE", 32)} {
+	for _, mode := range []string{"agent", "plugins"} {
+		atOnce := number("WEFT_LEAKS_AT_ONCE", 500)
+		if mode == "plugins" {
+			atOnce = min(atOnce, 50) // 2,500 processes at once are the machine's limits, not the plugins'
+		}
 		if mode == "agent" && os.Getenv("WEFT_LEAKS_BIN_DIR") != "" {
 			continue
 		}
