@@ -80,13 +80,24 @@ func (k *Tracker) flush(ns *netns.NS, flows []state.Flow) error {
 }
 
 func (t tracker) forget(flows []state.Flow) error {
-	if len(flows) <= filters && !slices.ContainsFunc(flows, inverted) {
-		refused, err := t.flush(flows)
-		if err != nil || refused == 0 {
+	listed, filtered := slices.Clone(flows), []state.Flow(nil)
+	if len(flows) <= filters {
+		listed = slices.DeleteFunc(listed, func(f state.Flow) bool { return !inverted(f) })
+		filtered = slices.DeleteFunc(slices.Clone(flows), inverted)
+	}
+	if len(filtered) > 0 {
+		refused, err := t.flush(filtered)
+		if err != nil {
 			return err
 		}
+		if refused != 0 {
+			listed = flows
+		}
 	}
-	return t.pick(flows)
+	if len(listed) == 0 {
+		return nil
+	}
+	return t.pick(listed)
 }
 
 // inverted tells whether the kernel would forget the wrong ones: its filters take all IPv6 addresses but the given one

@@ -97,6 +97,22 @@ func TestFlushConntrack(t *testing.T) {
 			if got := left(t, ns); got != c.want {
 				t.Errorf("%s leaves %s\nwant %s", effect, got, c.want)
 			}
+			// Both families at once.
+			ns = tracked(t)
+			k2 := &Tracker{}
+			other := state.Flow{IPv6: !c.flow.IPv6, Proto: "sctp", Port: 5}
+			if !c.flow.IPv6 {
+				other.To = netip.MustParseAddr("2001:db8::77")
+			}
+			if err := Do(t.Context(), ns, k2, state.Effect{Kind: state.FlushConntrack, Flows: []state.Flow{c.flow, other}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := k2.Close(); err != nil {
+				t.Error(err)
+			}
+			if got := left(t, ns); got != c.want {
+				t.Errorf("with another family, %s leaves %s\nwant %s", c.flow, got, c.want)
+			}
 			// The way of an older kernel, and of many flows.
 			ns = tracked(t)
 			effect.Flows = append(effect.Flows, make([]state.Flow, filters)...)
