@@ -134,8 +134,8 @@ func (r *run) apply(ctx context.Context, name string, act Act) error {
 			err = r.spaces.Apply(ctx, *act.Fragment)
 		}
 	}
-	if taken := portTaken(err); taken != nil {
-		return taken
+	if fault := ofPorts(err); fault != nil {
+		return fault
 	}
 	if errors.Is(err, kernel.ErrFull) {
 		return model.Faultf(model.CodeTryAgain, "a bridge holds 1,023 ports: use several bridges on this node, or ptp",
@@ -151,8 +151,13 @@ func (r *run) apply(ctx context.Context, name string, act Act) error {
 	return r.a.step("after apply")
 }
 
-// portTaken is the fault when another attachment has a port of the node.
-func portTaken(err error) error {
+// ofPorts is the fault when another attachment has a port of the node, or when a condition for one is not understood: no
+// other words of a rule come from a configuration.
+func ofPorts(err error) error {
+	var rule *kernel.BadRule
+	if errors.As(err, &rule) {
+		return model.Faultf(model.CodeInvalidConf, "docs/plugins/portmap.md says which conditions are understood", "plugin portmap: conditions: %w", rule)
+	}
 	var taken *kernel.Taken
 	if !errors.As(err, &taken) {
 		return nil

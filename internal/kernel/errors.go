@@ -8,8 +8,12 @@ import (
 	"github.com/weft-net/weft/internal/kernel/nft"
 )
 
-// Taken is the error about an element of an nft table that another owner has.
-type Taken = nft.Taken
+// Taken is the error about an element of an nft table that another owner has, BadRule the one about a rule whose words
+// are not understood.
+type (
+	Taken   = nft.Taken
+	BadRule = nft.BadRule
+)
 
 // Errors that callers branch on.
 var (

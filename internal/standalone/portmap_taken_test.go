@@ -31,6 +31,16 @@ func twins(t *testing.T, h *host) (ns [2]*netns.NS, prev [2]string, gone func())
 	}
 }
 
+// records are what is remembered of attachments.
+func records(t *testing.T, h *host) []string {
+	t.Helper()
+	found, err := filepath.Glob(h.journal + "/*/*/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
 func onPort(hostPort int, hostIP string) string {
 	return fmt.Sprintf(`{"hostPort":%d,"containerPort":80,"protocol":"tcp","hostIP":%q}`, hostPort, hostIP)
 }
@@ -62,7 +72,7 @@ func TestPortmapTaken(t *testing.T) {
 				t.Errorf("%s beside %s changed (-before +after)\n%s", c.second, c.first, d)
 			}
 			h.must("portmap", "CHECK", first, ns[0], "CNI_CONTAINERID=c0")
-			if left, _ := filepath.Glob(h.journal + "/n/*/*c1*"); c.want != "" && len(left) > 0 {
+			if left := records(t, h); c.want != "" && len(left) != 3 { // the bridge's, and the first one's
 				t.Errorf("records: %v", left)
 			}
 			h.must("portmap", "DEL", second, ns[1], "CNI_CONTAINERID=c1")
@@ -70,6 +80,28 @@ func TestPortmapTaken(t *testing.T) {
 			h.must("portmap", "DEL", first, ns[0], "CNI_CONTAINERID=c0")
 			h.must("portmap", "ADD", second, ns[1], "CNI_CONTAINERID=c1")
 			h.must("portmap", "DEL", second, ns[1], "CNI_CONTAINERID=c1")
+		}
+	}
+}
+
+// A condition that is not understood is refused, and nothing is left.
+func TestPortmapConditionRefused(t *testing.T) {
+	h := newHost(t)
+	flushed(t)
+	ns, prev, gone := twins(t, h)
+	defer gone()
+	for condition, want := range map[string]string{
+		"ip saddr 10.0.0.0/8 frobnicate": `is no field or statement that is understood`,
+		"tcp dport { 80, 81 }":           `lists are not understood; use a set`,
+		"ip6 saddr fd00::/8":             `the packet is of the other family`,
+	} {
+		a := h.call("portmap", "ADD", mapped(prev[0], fmt.Sprintf(`,"conditionsV4":[%q]`, condition), onPort(8080, "")), ns[0], "CNI_CONTAINERID=c0")
+		if a.code() != 7 || !strings.Contains(a.stdout, want) || !strings.Contains(a.stdout, `plugin portmap: conditions: rule`) {
+			t.Errorf("%s: %s", condition, a.stdout)
+		}
+		wantRules(t, condition, "8080", false)
+		if left := records(t, h); len(left) != 2 { // the bridge's
+			t.Errorf("records: %v", left)
 		}
 	}
 }

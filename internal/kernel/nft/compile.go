@@ -10,6 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// BadRule is the error about the text of a rule that is not understood.
+type BadRule struct {
+	Text string
+	Err  error
+}
+
+func (r *BadRule) Error() string { return fmt.Sprintf("rule %q: %v", r.Text, r.Err) }
+
+// Unwrap is what is wrong with it.
+func (r *BadRule) Unwrap() error { return r.Err }
+
 // compiler turns the words of one rule into expressions.
 type compiler struct {
 	family byte
@@ -29,7 +40,7 @@ func (t *table) compileRule(text string) ([]expr, error) {
 	}
 	for c.pos < len(c.words) {
 		if err := c.statement(); err != nil {
-			return nil, fmt.Errorf("rule %q: %w", text, err)
+			return nil, &BadRule{Text: text, Err: err}
 		}
 	}
 	return c.out, nil
