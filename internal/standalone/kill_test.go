@@ -44,15 +44,18 @@ func TestKilled(t *testing.T) {
 			c := conf("1.1.0", typ, options)
 			look := func() string {
 				if typ == "host-device" {
-					return cardLooks(t) + looks(t, ns)
+					return cardLooks(t) + steady(looks(t, ns))
 				}
-				return looks(t, ns)
+				return steady(looks(t, ns))
 			}
 			before := look()
-			begin := time.Now()
-			h.killed(typ, "ADD", c, ns, time.Hour)
-			usual := time.Since(begin)
-			h.must(typ, "DEL", c, ns)
+			usual := time.Hour
+			for range 3 {
+				begin := time.Now()
+				h.killed(typ, "ADD", c, ns, time.Hour)
+				usual = min(usual, time.Since(begin))
+				h.must(typ, "DEL", c, ns)
+			}
 			const rounds = 24
 			hits := 0
 			for i := range rounds {
