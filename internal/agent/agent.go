@@ -161,6 +161,7 @@ func (a *agent) run(ctx context.Context) error {
 	for _, problem := range report.Problems {
 		a.cfg.Log.Error("recovery", "err", problem)
 	}
+	lean()
 	parts.Go(func() error {
 		defer stop()
 		serving, cancel := context.WithCancel(ctx)
