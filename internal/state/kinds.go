@@ -50,7 +50,7 @@ type TunAttrs struct {
 // attrs prints what only links of some kinds have.
 func (l Link) attrs(b *strings.Builder) {
 	if l.Parent != nil {
-		fmt.Fprintf(b, " on %s@%s", l.Parent.Name, l.Parent.Space)
+		fmt.Fprintf(b, " upon %s@%s", l.Parent.Name, l.Parent.Space)
 	}
 	if l.Macvlan != nil {
 		word(b, "mode", l.Macvlan.Mode)

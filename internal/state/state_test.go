@@ -26,12 +26,12 @@ func TestStrings(t *testing.T) {
 		"link v kind veth master br0 peer eth0@pod hairpin on isolated off": Link{
 			Name: "v", Kind: Veth, Master: "br0", Peer: &Peer{Space: Pod, Name: "eth0"}, Port: &PortAttrs{Hairpin: On(), Isolated: Off()},
 		},
-		"link e kind macvlan up on on ens5@host mode vepa bcqueuelen 1": Link{
+		"link e kind macvlan up on upon ens5@host mode vepa bcqueuelen 1": Link{
 			Name: "e", Kind: Macvlan, Up: On(), Parent: &Parent{Host, "ens5"}, Macvlan: &MacvlanAttrs{Mode: "vepa", BcQueueLen: &one},
 		},
-		"link e kind ipvlan on e0@pod mode l3s": Link{Name: "e", Kind: Ipvlan, Parent: &Parent{Pod, "e0"}, Ipvlan: &IpvlanAttrs{Mode: "l3s"}},
-		"link e kind vlan on ens5@host id 0":    Link{Name: "e", Kind: Vlan, Parent: &Parent{Host, "ens5"}, Vlan: &VlanAttrs{}},
-		"link blue kind vrf table 7":            Link{Name: "blue", Kind: VRF, VRF: &VRFAttrs{Table: 7}},
+		"link e kind ipvlan upon e0@pod mode l3s": Link{Name: "e", Kind: Ipvlan, Parent: &Parent{Pod, "e0"}, Ipvlan: &IpvlanAttrs{Mode: "l3s"}},
+		"link e kind vlan upon ens5@host id 0":    Link{Name: "e", Kind: Vlan, Parent: &Parent{Host, "ens5"}, Vlan: &VlanAttrs{}},
+		"link blue kind vrf table 7":              Link{Name: "blue", Kind: VRF, VRF: &VRFAttrs{Table: 7}},
 		"link e kind tun multi_queue user 7 group 8 context a:b:c": Link{
 			Name: "e", Kind: Tap, Tun: &TunAttrs{MultiQueue: true, Owner: &seven, Group: &eight, SELinux: "a:b:c"},
 		},
@@ -105,6 +105,7 @@ func full(mark string) Space {
 		Neighs: []Neigh{{Link: mark, IP: addr("::1"), MAC: MAC{1}}}, Sysctls: []Sysctl{{Name: mark, Value: "1"}},
 		Tables:   []Table{{Name: mark, Sets: []Set{{Name: "s", Elements: []Element{{Key: []string{"a"}}}}}}},
 		Qdiscs:   []Qdisc{{Link: mark, Kind: TBF, Rate: 1}},
+		Sources:  []ZoneSource{{Zone: mark, Source: prefix("10.0.0.0/8")}},
 		IPTables: []IPTables{{Table: "nat", Chains: []IPChain{{Name: mark, Rules: []IPRule{{Text: "-j RETURN"}}}}}},
 	}
 }

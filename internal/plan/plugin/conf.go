@@ -42,10 +42,25 @@ func decodeAt(conf model.PluginConf, key string, text []byte, v any) error {
 	}
 	var typ *json.UnmarshalTypeError
 	if errors.As(err, &typ) {
-		field := strings.Trim(key+"."+typ.Field, ".")
+		field := strings.Trim(key+"."+jsonPath(v, typ.Field), ".")
 		return model.Faultf(model.CodeDecode, "", "plugin %s: %s is %s, want %s", conf.Type, field, typ.Value, kindOf(typ.Type))
 	}
 	return model.Faultf(model.CodeDecode, "", "plugin %s: %s: %w", conf.Type, cmp.Or(key, "configuration"), err)
+}
+
+// jsonPath is a path to a field without the names of embedded structs, which encoding/json puts before it and nobody has
+// written down.
+func jsonPath(v any, path string) string {
+	t := reflect.TypeOf(v).Elem()
+	for t.Kind() == reflect.Struct {
+		head, rest, _ := strings.Cut(path, ".")
+		f, ok := t.FieldByName(head)
+		if !ok || !f.Anonymous {
+			break
+		}
+		path, t = rest, f.Type
+	}
+	return path
 }
 
 // kindOf names what a field wants, not by Go's names of lists and objects.

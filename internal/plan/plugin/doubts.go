@@ -66,3 +66,23 @@ func (Loopback) Doubts(conf json.RawMessage) []model.Doubt {
 	}
 	return out
 }
+
+// Doubts finds settings of a macvlan link that do more than is meant.
+func (Macvlan) Doubts(conf json.RawMessage) []model.Doubt {
+	c, err := readMacvlan(model.PluginConf{Type: "macvlan", Raw: conf})
+	if err != nil || c.Mode != passthru || c.MAC == "" {
+		return nil
+	}
+	return []model.Doubt{{Field: "mac", Msg: "mac becomes the master's too, with mode passthru", Hint: "choose another mode, or leave mac out"}}
+}
+
+// Doubts finds settings of a tap device that have no effect.
+func (Tap) Doubts(conf json.RawMessage) []model.Doubt {
+	c, err := readTap(model.PluginConf{Type: "tap", Raw: conf})
+	if err != nil || c.Bridge == "" || !c.ipam {
+		return nil
+	}
+	return []model.Doubt{{
+		Field: "ipam", Msg: "an address of a bridge's port is heard by nobody", Hint: "give the bridge the address, or leave bridge out",
+	}}
+}

@@ -106,6 +106,7 @@ func TestGolden(t *testing.T) {
 	maps.Copy(all, bridgeGoldens())
 	maps.Copy(all, shapeGoldens())
 	maps.Copy(all, tuneGoldens())
+	maps.Copy(all, kindsGoldens())
 	maps.Copy(all, portmapGoldens())
 	for name, in := range all {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +150,7 @@ func show(t *testing.T, queries []state.Query, s Step) string {
 	t.Helper()
 	var b strings.Builder
 	for _, q := range queries {
-		fmt.Fprintf(&b, "ask %s %s%s%s%s\n", q.Space, q.Link, q.Sysctl, q.Program, askShape(q)+askTune(q)+askPort(q))
+		fmt.Fprintf(&b, "ask %s %s%s%s%s\n", q.Space, q.Link, q.Sysctl, q.Program, askShape(q)+askTune(q)+askPort(q)+askKinds(q))
 	}
 	fmt.Fprintf(&b, "owner %s\n", s.Fragment.Owner)
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
