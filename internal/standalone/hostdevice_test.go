@@ -186,6 +186,7 @@ func TestHostDeviceWithoutNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	nettest.Run(t, ns, "sysctl", "-qw", "net.ipv6.conf.default.accept_dad=0")
 	c := conf("1.0.0", "host-device", `,"device":"ens5"`+lentIPAM)
 	h.must("host-device", "ADD", c, ns)
 	_ = ns.Close()

@@ -115,11 +115,11 @@ func lent(r model.Request, have state.Answer, a addressed) state.Space {
 	return s
 }
 
-// arrived is what is done when the device is up: nobody else on its wire may have the container's IPv6 addresses, and all
-// are told where its addresses are.
+// arrived is what is done when the device is up: where IPv6 leads somewhere, wait until nobody else on the wire has the
+// container's addresses, as the reference plugin does; and tell all where its addresses are.
 func arrived(r model.Request, have state.Answer, a addressed) []state.Effect {
 	var out []state.Effect
-	if a.v6 {
+	if a.gw6.IsValid() {
 		out = append(out, state.Effect{Kind: state.WaitDAD, Space: state.Pod, Link: r.IfName})
 	}
 	if have.Link.MAC.IsZero() || !a.known() {
