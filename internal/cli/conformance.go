@@ -58,7 +58,7 @@ func newConformanceCmd(env Env) *cobra.Command {
 	fl.StringVar(&f.cfg.BinDir, "bin-dir", "", "the plugins (often /opt/cni/bin or /usr/lib/cni)")
 	fl.StringSliceVar(&f.cfg.Only, "only", nil, "only these plugins, separated by commas")
 	fl.IntSliceVar(&f.cfg.Items, "item", nil, "only these items of the checklist, by number")
-	fl.DurationVar(&f.cfg.Timeout, "timeout", 20*time.Second, "how long one call of a plugin may take")
+	fl.DurationVar(&f.cfg.Timeout, "timeout", 30*time.Second, "how long one call of a plugin may take")
 	fl.BoolVar(&f.runtime, "runtime", true, "also judge weft's own caller on the runtime's items")
 	fl.StringArrayVar(&f.markdown, "markdown", nil, "NAME=DIR, once for each vendor: print one table of all of them, in Markdown")
 	fl.StringVarP(&f.output, "output", "o", "text", "text or json")

@@ -59,6 +59,7 @@ func majorVersion(w *world) verdict {
 	return pass()
 }
 
+// interfaceMade compares the kernel with what the result promises, also with addresses of both families.
 func interfaceMade(w *world) verdict {
 	p, err := w.attached()
 	if err != nil {
@@ -67,11 +68,34 @@ func interfaceMade(w *world) verdict {
 	if w.sub.role == chained {
 		return wanted(w.sub.work(w, p))
 	}
-	r, err := answer{stdout: p.final}.result()
-	if err != nil {
+	if err := promised(p); err != nil {
 		return fail("%v", err)
 	}
-	return wanted(inPod(p, p.ifName, func(l netlink.Link) error {
+	if w.ipam["type"] != hostLocal || !w.sub.delegates {
+		return pass()
+	}
+	dual, err := w.another()
+	if err != nil {
+		return broken(err)
+	}
+	defer dual.close()
+	dual.ipam = dualConf(dual)
+	if p, err = dual.attached(); err != nil {
+		return fail("IPv4 and IPv6: %v", err)
+	}
+	if err := promised(p); err != nil {
+		return fail("IPv4 and IPv6: %v", err)
+	}
+	return pass()
+}
+
+// promised wants the addresses and routes of the result in the pod.
+func promised(p *pod) error {
+	r, err := answer{stdout: p.final}.result()
+	if err != nil {
+		return err
+	}
+	return inPod(p, p.ifName, func(l netlink.Link) error {
 		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 		if err != nil {
 			return err
@@ -81,8 +105,38 @@ func interfaceMade(w *world) verdict {
 				return fmt.Errorf("the result promises %s, %s has %v", ip.Address, p.ifName, addrs)
 			}
 		}
+		routes, err := netlink.RouteList(l, netlink.FAMILY_ALL)
+		if err != nil {
+			return err
+		}
+		for _, want := range r.Routes {
+			if err := want.in(routes); err != nil {
+				return err
+			}
+		}
 		return nil
-	}))
+	})
+}
+
+// in looks for a route in what the kernel has.
+func (r resultRoute) in(routes []netlink.Route) error {
+	for _, have := range routes {
+		dst := ""
+		if have.Dst != nil {
+			dst = have.Dst.String()
+		}
+		if dst != r.Dst && (dst != "" || !strings.HasSuffix(r.Dst, "/0")) {
+			continue
+		}
+		if r.MTU != 0 && have.MTU != r.MTU {
+			return fmt.Errorf("the result promises the route %s with MTU %d, the kernel's has %d", r.Dst, r.MTU, have.MTU)
+		}
+		if r.Priority != 0 && have.Priority != r.Priority {
+			return fmt.Errorf("the result promises the route %s with priority %d, the kernel's has %d", r.Dst, r.Priority, have.Priority)
+		}
+		return nil
+	}
+	return fmt.Errorf("the result promises the route %s, the pod has %v", r.Dst, routes)
 }
 
 func resultPrinted(w *world) verdict {

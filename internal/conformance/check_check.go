@@ -81,7 +81,7 @@ func moreRoutes(w *world) verdict {
 		return broken(err)
 	}
 	err = inPod(p, p.ifName, func(l netlink.Link) error {
-		_, dst, err := net.ParseCIDR("203.0.113.0/24")
+		_, dst, err := net.ParseCIDR("198.18.7.0/24")
 		if err != nil {
 			return err
 		}

@@ -70,7 +70,23 @@ func delWithoutPrev(w *world) verdict {
 	})
 }
 
-func delUndoes(w *world) verdict { return undone(w, true, w.del) }
+// delUndoes is also about addresses of both families.
+func delUndoes(w *world) verdict {
+	v := undone(w, true, w.del)
+	if v.outcome != Pass || w.ipam["type"] != hostLocal || !w.sub.delegates {
+		return v
+	}
+	dual, err := w.another()
+	if err != nil {
+		return broken(err)
+	}
+	defer dual.close()
+	dual.ipam = dualConf(dual)
+	if v = undone(dual, true, dual.del); v.outcome == Fail {
+		v.seen = "IPv4 and IPv6: " + v.seen
+	}
+	return v
+}
 
 func delTwice(w *world) verdict {
 	return undone(w, true, func(p *pod) error {

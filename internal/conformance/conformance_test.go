@@ -89,7 +89,7 @@ func TestTheKitCanFail(t *testing.T) {
 	programs := filepath.Join(nettest.Programs(t), "cni")
 	sound := map[string]map[int]string{}
 	for _, typ := range []string{"host-local", "ptp", "tuning"} {
-		r, _ := judge(t, "--bin-dir", programs, "--only", typ, "--runtime=false")
+		r, _ := judge(t, "--bin-dir", programs, "--only", typ, "--runtime=false", "--timeout", "60s")
 		sound[typ] = failing(r)
 		if len(r.Rows) < 40 {
 			t.Fatalf("%s: only %d rows", typ, len(r.Rows))
@@ -130,7 +130,11 @@ func TestTheKitCanFail(t *testing.T) {
 	} {
 		t.Run(tt.defect+" "+tt.typ, func(t *testing.T) {
 			t.Parallel()
-			r, code := judge(t, "--bin-dir", broken(t, tt.typ, tt.defect), "--only", tt.typ, "--runtime=false", "--timeout", "3s")
+			timeout := "60s" // long enough for a busy machine
+			if strings.HasPrefix(tt.defect, "hangs") {
+				timeout = "8s"
+			}
+			r, code := judge(t, "--bin-dir", broken(t, tt.typ, tt.defect), "--only", tt.typ, "--runtime=false", "--timeout", timeout)
 			if code != 1 {
 				t.Errorf("exit code %d, want 1", code)
 			}
@@ -162,7 +166,7 @@ func TestWeft(t *testing.T) {
 	for _, typ := range types {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
-			r, code := judge(t, "--bin-dir", programs, "--only", typ, "--runtime=false")
+			r, code := judge(t, "--bin-dir", programs, "--only", typ, "--runtime=false", "--timeout", "60s")
 			for _, row := range r.Rows {
 				switch row.Outcome {
 				case conformance.Fail:

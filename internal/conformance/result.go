@@ -32,8 +32,10 @@ type resultIP struct {
 }
 
 type resultRoute struct {
-	Dst string `json:"dst"`
-	GW  string `json:"gw"`
+	Dst      string `json:"dst"`
+	GW       string `json:"gw"`
+	MTU      int    `json:"mtu"`
+	Priority int    `json:"priority"`
 }
 
 func (a answer) result() (result, error) {

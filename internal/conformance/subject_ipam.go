@@ -17,7 +17,16 @@ var errNothingToExhaust = errors.New("the kit's own IPAM plugin has no end")
 func hostLocalConf(w *world) map[string]any {
 	return map[string]any{
 		"type": hostLocal, "subnet": "10.23.0.0/24", "gateway": "10.23.0.1", "dataDir": w.data(),
-		"routes": []any{map[string]any{"dst": "0.0.0.0/0"}},
+		"routes": []any{map[string]any{"dst": "0.0.0.0/0"}, map[string]any{"dst": "192.0.2.0/24", "gw": "10.23.0.1", "mtu": 1300, "priority": 77}},
+	}
+}
+
+// dualConf gives an address of each family.
+func dualConf(w *world) map[string]any {
+	span := func(subnet string) []any { return []any{map[string]any{"subnet": subnet}} }
+	return map[string]any{
+		"type": hostLocal, "dataDir": w.data(), "ranges": []any{span("10.23.0.0/24"), span("fd00:23::/64")},
+		"routes": []any{map[string]any{"dst": "0.0.0.0/0"}, map[string]any{"dst": "::/0"}},
 	}
 }
 
