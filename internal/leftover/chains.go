@@ -5,21 +5,37 @@ package leftover
 import (
 	"context"
 	"errors"
-	"regexp"
+	"strings"
 
 	"github.com/weft-net/weft/internal/kernel/iptables"
 )
 
-// A container's chain is named by a hash of network and container; what is in it, and what leads to it, says both in its
-// comment.
-var (
-	containerChain = regexp.MustCompile(`^CNI-[0-9a-f]{24}$`)
-	ownerComment   = regexp.MustCompile(`name: "([^"]*)" id: "([^"]*)"$`)
-)
+// containerChain tells whether a chain is a container's: it is named by a hash of network and container, and what is in
+// it and what leads to it says both in its comment.
+func containerChain(name string) bool { return named(name, "CNI-", 24) }
+
+// named tells whether a chain's name is a prefix and so many hexadecimal digits. (This is no pattern, because compiling
+// one is a twentieth of what a plugin's process takes to start.)
+func named(name, prefix string, digits int) bool {
+	rest, ok := strings.CutPrefix(name, prefix)
+	return ok && len(rest) == digits && strings.Trim(rest, "0123456789abcdef") == ""
+}
+
+// ownerOf reads the end of a comment: name: "network" id: "container".
+func ownerOf(comment string) (network, container string, ok bool) {
+	i := strings.LastIndex(comment, `name: "`)
+	if i < 0 {
+		return "", "", false
+	}
+	network, rest, _ := strings.Cut(comment[i+len(`name: "`):], `"`)
+	rest, ok = strings.CutPrefix(rest, ` id: "`)
+	container, rest, closed := strings.Cut(rest, `"`)
+	return network, container, ok && closed && rest == ""
+}
 
 // takeChains takes the masquerading chains that bridge and ptp make.
 func takeChains(ctx context.Context, n *node, s Scope) error {
-	found, err := n.iptables(ctx, "nat", containerChain.MatchString)
+	found, err := n.iptables(ctx, "nat", containerChain)
 	if err != nil {
 		return err
 	}
@@ -32,11 +48,11 @@ func takeChains(ctx context.Context, n *node, s Scope) error {
 
 // takeOwned takes the chains of a table whose name is of a kind, and which are owned by who goes. One that a killed call
 // left empty is known by its name alone, on DEL.
-func (t tables) takeOwned(ctx context.Context, name *regexp.Regexp, s Scope) error {
+func (t tables) takeOwned(ctx context.Context, kind func(name string) bool, s Scope) error {
 	return t.conn.Take(ctx, t.IPTables, func(have *iptables.Table) iptables.Choice {
 		var choice iptables.Choice
 		for _, c := range have.Chains {
-			if name.MatchString(c.Name) && (s.names(c.Name) || owned(append(have.LeadingTo(c.Name), c.Rules...), s)) {
+			if kind(c.Name) && (s.names(c.Name) || owned(append(have.LeadingTo(c.Name), c.Rules...), s)) {
 				choice.Chains = append(choice.Chains, c.Name)
 			}
 		}
@@ -48,7 +64,7 @@ func (t tables) takeOwned(ctx context.Context, name *regexp.Regexp, s Scope) err
 func owned(rules []iptables.Rule, s Scope) bool {
 	for _, r := range rules {
 		for _, comment := range r.Comments() {
-			if m := ownerComment.FindStringSubmatch(comment); m != nil && s.Container(m[1], m[2]) {
+			if network, container, ok := ownerOf(comment); ok && s.Container(network, container) {
 				return true
 			}
 		}

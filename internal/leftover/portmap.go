@@ -7,20 +7,20 @@ import (
 	"crypto/sha512"
 	"encoding/hex"
 	"errors"
-	"regexp"
 	"slices"
 
 	"github.com/weft-net/weft/internal/kernel/iptables"
 	"github.com/weft-net/weft/internal/kernel/nft"
 )
 
-// A container's chain of portmap is named by a hash of network and container; "SN" is what early versions made as well.
-var portChain = regexp.MustCompile(`^CNI-[DS]N-[0-9a-f]{21}$`)
+// portChain tells whether a chain is a container's of portmap: it is named by a hash of network and container. "SN" is what
+// early versions made as well.
+func portChain(name string) bool { return named(name, "CNI-DN-", 21) || named(name, "CNI-SN-", 21) }
 
 // takePortChains takes the chains that portmap makes with iptables. One that a killed call left without anything that leads
 // to it is known by its name alone, on DEL.
 func takePortChains(ctx context.Context, n *node, s Scope) error {
-	found, err := n.iptables(ctx, "nat", portChain.MatchString)
+	found, err := n.iptables(ctx, "nat", portChain)
 	if err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func takePortChains(ctx context.Context, n *node, s Scope) error {
 		errs = append(errs, t.conn.Take(ctx, t.IPTables, func(have *iptables.Table) iptables.Choice {
 			var choice iptables.Choice
 			for _, c := range have.Chains {
-				if portChain.MatchString(c.Name) && (s.names(c.Name) || owned(have.LeadingTo(c.Name), s)) {
+				if portChain(c.Name) && (s.names(c.Name) || owned(have.LeadingTo(c.Name), s)) {
 					choice.Chains = append(choice.Chains, c.Name)
 				}
 			}
