@@ -84,8 +84,6 @@ func (c *Conn) change(ctx context.Context, tables []state.IPTables, plan func(co
 	if err != nil || len(groups) == 0 {
 		return err
 	}
-	release := c.turn(ctx)
-	defer release()
 	var errs []error
 	for _, w := range groups {
 		if err := c.changeOne(ctx, w, plan); err != nil {
@@ -95,8 +93,11 @@ func (c *Conn) change(ctx context.Context, tables []state.IPTables, plan func(co
 	return errors.Join(errs...)
 }
 
+// changeOne brings one table there. Only who is about to add what others may add as well, which happens once or twice in
+// a node's life, takes turns with them.
 func (c *Conn) changeOne(ctx context.Context, w *wanted, plan func(context.Context, *wanted, *Table) (*script, error)) error {
 	var refused error
+	alone := false
 	for range tries {
 		have, err := c.Save(ctx, w.IPTables)
 		if err != nil {
@@ -105,6 +106,12 @@ func (c *Conn) changeOne(ctx context.Context, w *wanted, plan func(context.Conte
 		s, err := plan(ctx, w, have)
 		if err != nil || s.empty() {
 			return err
+		}
+		if s.shares && !alone {
+			alone = true
+			release := c.turn(ctx)
+			defer release()
+			continue
 		}
 		_, refused = c.run(ctx, s.text(w.Table), c.program(w.IPTables, "-restore"), "--noflush", "-w", "5")
 		var f *failure
@@ -128,6 +135,7 @@ func (c *Conn) missing(ctx context.Context, w *wanted, have *Table) (*script, er
 		}
 		if found == nil && !builtin(want.name) {
 			s.chain("-N " + want.name)
+			s.shares = true
 		}
 		var first []string
 		for _, r := range want.rules {
@@ -137,11 +145,13 @@ func (c *Conn) missing(ctx context.Context, w *wanted, have *Table) (*script, er
 			}
 			switch {
 			case there:
+				continue
 			case r.First:
 				first = append(first, "-I "+want.name+" 1 "+r.Text)
 			default:
 				s.rule("-A " + want.name + " " + r.Text)
 			}
+			s.shares = s.shares || r.Shared
 		}
 		slices.Reverse(first) // the last one that is put before all others is the first one
 		for _, line := range first {
@@ -178,6 +188,8 @@ func builtin(name string) bool {
 // script is the input of iptables-restore: chains before rules.
 type script struct {
 	chains, rules []string
+	// shares tells that there is something in it that others might add at the same moment.
+	shares bool
 }
 
 func (s *script) chain(line string) { s.chains = append(s.chains, line) }

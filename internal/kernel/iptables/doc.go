@@ -16,5 +16,6 @@
 //
 // Between reading and changing, another program may change the same table. What then cannot be done as a whole (a chain
 // that is made twice, a rule deleted twice) is refused by iptables-restore and tried again from the reading on. That a
-// rule is put into a shared chain twice is not refused, so users of this package take turns in a namespace.
+// rule is put into a shared chain twice is not refused, so users of this package take turns in a namespace for that. For
+// nothing else: what a program of iptables has deleted is freed behind an RCU wait, and the waits of many go on at once.
 package iptables

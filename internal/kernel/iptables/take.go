@@ -21,8 +21,6 @@ type Choice struct {
 // Take takes away what choose chooses of a table, as one transaction. When somebody changes the table meanwhile, it is
 // read and chosen from again.
 func (c *Conn) Take(ctx context.Context, t state.IPTables, choose func(*Table) Choice) error {
-	release := c.turn(ctx)
-	defer release()
 	w := &wanted{IPTables: t}
 	err := c.changeOne(ctx, w, func(_ context.Context, _ *wanted, have *Table) (*script, error) {
 		return have.without(choose(have)), nil
