@@ -48,14 +48,14 @@ test: deps build
 	$(GO) vet ./...
 	@rm -f bin/skipped
 	@echo $(GO) test $(TESTFLAGS) ./...; \
-	WEFT_SKIPS=$(CURDIR)/bin/skipped WEFT_PEER_BIN_DIR=$$(test -e $(PEER)/.done && echo $(PEER)) $(GO) test $(TESTFLAGS) ./...; code=$$?; \
+	WEFT_SKIPS=$(CURDIR)/bin/skipped WEFT_PEER_BIN_DIR=$$(test -e $(PEER)/.all && echo $(PEER)) $(GO) test $(TESTFLAGS) ./...; code=$$?; \
 	if [ -s bin/skipped ]; then echo "make: SKIPPED on this machine:"; sort -u bin/skipped; fi; exit $$code
 
 # After make test it knows what that has skipped.
 test-vm: build
 	@test/vm/run.sh
 
-peers: $(PEER)/.done
+peers: $(PEER)/.all
 
 lint: lint-lite $(LINT)/golangci-lint
 	$(LINT)/golangci-lint run ./...
@@ -81,23 +81,17 @@ peers-all:
 
 bench: build peers
 	@test/deps.sh bench
-	@for chain in bridge4 ptp4 bridge ptp; do \
+	@for chain in bridge4 ptp4 bridge ptp pod; do \
 	  debian=$$(test -x /usr/lib/cni/bridge && echo --peer-bin-dir debian=/usr/lib/cni); \
 	  bin/weft bench cni --chain test/chains/$$chain.conflist --peer-bin-dir plugins-v1.9.1=$(PEER) $$debian -n $(BENCH_N) $(BENCH_FLAGS) || exit 1; \
 	done
 	@bin/weft bench shim
 
-$(PEER)/.done:
+$(PEER)/.all:
 	@echo "make: building the reference plugins v1.9.1 into $(PEER) (once)"
 	@mkdir -p $(PEER)
-	GOBIN=$(PEER) $(GO) install \
-	  github.com/containernetworking/plugins/plugins/main/bridge@v1.9.1 \
-	  github.com/containernetworking/plugins/plugins/main/ptp@v1.9.1 \
-	  github.com/containernetworking/plugins/plugins/main/loopback@v1.9.1 \
-	  github.com/containernetworking/plugins/plugins/ipam/host-local@v1.9.1 \
-	  github.com/containernetworking/plugins/plugins/ipam/static@v1.9.1 \
-	  github.com/containernetworking/plugins/plugins/ipam/dhcp@v1.9.1 \
-	  github.com/containernetworking/plugins/plugins/meta/portmap@v1.9.1
+	GOBIN=$(PEER) $(GO) install github.com/containernetworking/plugins/plugins/main/...@v1.9.1 \
+	  github.com/containernetworking/plugins/plugins/meta/...@v1.9.1 github.com/containernetworking/plugins/plugins/ipam/...@v1.9.1
 	@touch $@
 
 clean:
