@@ -142,7 +142,7 @@ file() {
 	while :; do
 		dir=$(readlink -f "$(dirname "$path")")
 		mkdir -p "$1$dir"
-		cp -Pf "$path" "$1$dir/"
+		cp -P --remove-destination "$path" "$1$dir/" # a link of busybox there must not be written through
 		[ -L "$path" ] || break
 		next=$(readlink "$path")
 		case $next in
@@ -175,7 +175,7 @@ tests() {
 	[ -s "$root/weft/list" ] || die "no test is chosen"
 	# What tests of commands need: the programs, and the reference plugins where they are built already.
 	cp -r bin "$root/weft/"
-	[ ! -e "$cache/plugins-v1.9.1/.done" ] || cp -r "$cache/plugins-v1.9.1" "$root/weft/peers"
+	[ ! -e "$cache/plugins-v1.9.1/.all" ] || cp -r "$cache/plugins-v1.9.1" "$root/weft/peers"
 }
 
 # image DIR: the machine's disks and its first program.
