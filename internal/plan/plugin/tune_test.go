@@ -285,3 +285,50 @@ func TestTuneDoubts(t *testing.T) {
 		}
 	}
 }
+
+// FuzzTune plans whatever stands in a configuration behind a bridge, as far as the real planning: each thing is said once.
+func FuzzTune(f *testing.F) {
+	for _, in := range tuneGoldens() {
+		f.Add(string(in.Conf.Raw))
+	}
+	f.Fuzz(func(t *testing.T, conf string) {
+		for _, kind := range []string{"tuning", "sbr", "host-device"} {
+			in := Input{Conf: model.PluginConf{Type: kind, Raw: json.RawMessage(conf)}, Request: request(), IPAM: dual(), Chain: behind(), Answers: podRoutes()}
+			queries, _ := Builtin()[kind].Observe(in)
+			for _, q := range queries {
+				if !q.Device.IsZero() {
+					in.Answers[q] = theDevice(q.Device, "", "")[q]
+				}
+			}
+			step, err := Builtin()[kind].Plan(in)
+			var fault *model.Fault
+			if err != nil && !errors.As(err, &fault) {
+				t.Fatalf("%s: error without a code: %v", kind, err)
+			}
+			if err != nil {
+				continue
+			}
+			all := in.Chain.Open
+			if step.Open != nil {
+				all = *step.Open
+			}
+			all.Merge(step.Fragment)
+			seen := map[string]bool{}
+			for _, l := range all.Pod.Links {
+				if kind != "host-device" && seen["link "+l.Name] {
+					t.Fatalf("%s: two links %s", kind, l.Name)
+				}
+				seen["link "+l.Name] = true
+			}
+			for _, s := range all.Pod.Sysctls {
+				if seen[s.Name] || !strings.HasPrefix(s.Name, "net/") {
+					t.Fatalf("%s: setting %s", kind, s)
+				}
+				seen[s.Name] = true
+			}
+			if kind == "host-device" && (len(step.Restore.Host.Links) != 1 || step.Restore.Host.Links[0].Name != "ens5") {
+				t.Fatalf("pre-image %+v", step.Restore)
+			}
+		}
+	})
+}
