@@ -101,7 +101,7 @@ func (a *Attacher) undo(ctx context.Context, rec Record, spaces kernel.Spaces, t
 func (a *Attacher) undoAct(ctx context.Context, rec Record, act Act, spaces kernel.Spaces, take func(context.Context, state.Fragment) error) error {
 	if act.Kind == ActApply {
 		if rec.Boot != a.cfg.Boot {
-			return nil // It went with the machine's last run.
+			return removeFiles(act.Files) // All else went with the machine's last run.
 		}
 		return a.takeBack(ctx, rec, act, spaces, take)
 	}

@@ -131,6 +131,26 @@ func TestFallsBackLater(t *testing.T) {
 	}
 }
 
+// Who looks after the node's network may have put a route back by itself, or taken its gateway away.
+func TestGivenBackAsFarAsCanBe(t *testing.T) {
+	s := pair(t)
+	moved, before := device(t, s)
+	mustApply(t, s, moved)
+	if err := s.Remove(t.Context(), moved); err != nil {
+		t.Fatal(err)
+	}
+	for _, argv := range []string{"ip link set ens5 up", "ip addr add 192.0.2.5/24 dev ens5", "ip route add 198.51.100.0/24 via 192.0.2.9 dev ens5 proto dhcp"} {
+		nettest.Run(t, s.Host.ns, strings.Fields(argv)...)
+	}
+	before.Host.Routes = append(before.Host.Routes, state.Route{Dst: prefix("203.0.113.0/24"), Gw: addr("172.31.0.1"), Link: "ens5"},
+		state.Route{Dst: prefix("10.9.0.0/24"), Gw: addr("192.0.2.7"), Link: "ens5"})
+	if err := s.Restore(t.Context(), before); err != nil {
+		t.Error(err)
+	}
+	before.Host.Routes = before.Host.Routes[2:]
+	wantSame(t, s, before)
+}
+
 // A virtual link dies with its namespace: nothing can be given back, and that is no error.
 func TestDiedAway(t *testing.T) {
 	s := pair(t)

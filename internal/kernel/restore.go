@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/kernel/sysctl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -39,7 +40,8 @@ func (s Spaces) Restore(ctx context.Context, f state.Fragment) error {
 	if !f.Host.Empty() || !f.Pod.Empty() {
 		errs = append(errs, s.Apply(ctx, f))
 	}
-	// One by one: what stands in the place of one by now is no reason to keep the others back.
+	// One by one: what stands in the place of one by now, or that its gateway has gone, is no reason to keep the others
+	// back, nor to try for ever.
 	for _, gateways := range []bool{false, true} {
 		for name, list := range routes {
 			for _, r := range list {
@@ -48,7 +50,10 @@ func (s Spaces) Restore(ctx context.Context, f state.Fragment) error {
 				}
 				one := state.Fragment{Owner: f.Owner}
 				one.Space(name).Routes = []state.Route{r}
-				errs = append(errs, s.Apply(ctx, one))
+				var refused rtnl.Refusals
+				if err := s.Apply(ctx, one); !errors.Is(err, ErrForeign) && !errors.As(err, &refused) {
+					errs = append(errs, err)
+				}
 			}
 		}
 	}
