@@ -251,3 +251,37 @@ func (n *node) cutAt(at int) *attach.Attacher {
 	}
 	return attach.New(cfg)
 }
+
+// A device that is lent before its addresses are known: they are given back while it is still there.
+func TestLentBeforeItsAddresses(t *testing.T) {
+	n := newNode(t)
+	n.plugin("looker", looker)
+	nettest.Run(t, nil, "ip", "link", "add", "card", "type", "veth", "peer", "name", "wire")
+	nettest.Run(t, nil, "ip", "link", "set", "wire", "up")
+	nettest.Run(t, nil, "ip", "addr", "add", "192.0.2.5/24", "dev", "card")
+	id, ns := n.pod()
+	job := n.job(n.list(`{"type":"host-device","device":"card","ipam":{"type":"looker"}}`, tuned, `{"type":"sbr"}`), id, ns)
+	result := n.add(job)
+	wantTuned(t, ns)
+	if out := nettest.Run(t, ns, "ip", "route", "show", "table", "100"); !strings.Contains(out, "default via 10.8.0.1 dev eth0") || !strings.Contains(out, "10.8.0.0/24") {
+		t.Errorf("table: %s", out)
+	}
+	if out := nettest.Run(t, ns, "ip", "route", "show"); out != "" {
+		t.Errorf("main table: %s", out)
+	}
+	job.Prev = &result
+	if err := n.Check(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	if err := n.Del(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	if out := nettest.Run(t, nil, "cat", n.bin+"/looker.del"); !strings.Contains(out, "eth0") || strings.Contains(out, "does not exist") {
+		t.Errorf("the device was gone before its addresses were given back: %s", out)
+	}
+	if out := nettest.Run(t, nil, "ip", "-o", "addr", "show", "card"); !strings.Contains(out, "192.0.2.5/24") {
+		t.Errorf("the card: %s", out)
+	}
+	nettest.Run(t, nil, "ip", "link", "del", "card")
+	n.clean("DEL")
+}
