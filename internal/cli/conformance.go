@@ -42,7 +42,15 @@ func newConformanceCmd(env Env) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(f.markdown) > 0 && env.Getenv(conformance.Inside) == "" {
+			if cmd.Flags().Changed("only") && len(f.cfg.Only) == 0 {
+				return usageError{errors.New("--only is empty: name plugins, or leave it out")}
+			}
+			if len(f.markdown) > 0 {
+				for _, name := range []string{"bin-dir", "output"} {
+					if cmd.Flags().Changed(name) {
+						return usageError{fmt.Errorf("--markdown names the directories and is the form of the output: --%s says nothing there", name)}
+					}
+				}
 				return f.table(cmd.Context(), env)
 			}
 			if err := f.check(); err != nil {

@@ -214,6 +214,8 @@ func TestCommandLine(t *testing.T) {
 		{"--bin-dir " + programs + " -o yaml", `output "yaml" is neither text nor json`},
 		{"--bin-dir " + programs + " --timeout 1ms", "--timeout 1ms: from 1s to 10m"},
 		{"--bin-dir " + programs + " more", `"more": conformance has flags, no arguments`},
+		{"--bin-dir " + programs + " --only=", "--only is empty: name plugins, or leave it out"},
+		{"--markdown weft=" + programs + " -o json", "--output says nothing there"},
 		{"--markdown weft", `--markdown "weft" is no NAME=DIR`},
 	} {
 		stdout, stderr, code := run(t, strings.Fields(tt.args)...)

@@ -40,7 +40,6 @@ type subject struct {
 	harm []harm
 	// exhaust takes away what an ADD needs, or is nil when there is no such thing.
 	exhaust func(w *world) error
-	// shares: DEL of a pod changes nothing in the pod that could be compared (its interface belongs to others).
 }
 
 // harm breaks something of a plugin's own.
