@@ -9,6 +9,9 @@
 //   - A shared table (state.Table.Shared) has many owners: Apply makes sure of its sets, chains and rules and adds the
 //     elements that are named; Remove takes away those elements and nothing else; RemoveShared takes the table away when no
 //     element is left in any of its sets.
+//   - Exclusive sets of a shared table (state.Set.Exclusive) are those whose elements one owner alone can have. The same key
+//     is refused by the kernel in the transaction itself; a key that is the end of another's is looked for in the other
+//     sets of the group, unless they are known to be empty.
 //   - The generation is the kernel's counter of committed transactions in a namespace. When it has not moved since a
 //     table was last looked at, nobody has touched the table, so that adding a pod is one transaction and no reading.
 //
