@@ -109,7 +109,7 @@ func TestTwoAgents(t *testing.T) {
 		"socket":      {[]string{"--state-dir", w.path("other"), "--socket", w.socket()}, "another agent listens there"},
 		"store":       {[]string{"--state-dir", w.path("third"), "--socket", w.path("third.sock"), "--store-dir", w.path("none")}, "give a directory of Kubernetes manifests"},
 		"no state":    {[]string{"--state-dir", "/proc/none", "--socket", w.path("other.sock")}, "/proc/none"},
-		"long socket": {[]string{"--state-dir", w.path("other"), "--socket", "/" + strings.Repeat("x", 200)}, "at most 107 bytes"},
+		"long socket": {[]string{"--state-dir", w.path("other"), "--socket", "/" + strings.Repeat("x", 200)}, "at most 102 bytes"},
 	} {
 		out, err := exec.Command(weft, append([]string{"agent"}, c.args...)...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), c.says) || !strings.Contains(string(out), "hint: ") || strings.Contains(string(out), "ready") {
