@@ -25,12 +25,13 @@ const (
 func (a *Attacher) Mend(ctx context.Context) error {
 	records, err := a.cfg.Memory.List()
 	errs := []error{err}
+	whole := a.wholeChains(ctx, records)
 	var busy []model.AttachmentKey
 	for _, r := range records {
 		if r.Stage != Done || nodeRules(r).Empty() {
 			continue
 		}
-		switch err := a.mend(ctx, r.Key(), mendGlance); {
+		switch err := a.mend(ctx, r.Key(), mendGlance, whole[r.Key()]); {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded):
@@ -40,14 +41,38 @@ func (a *Attacher) Mend(ctx context.Context) error {
 		}
 	}
 	for _, key := range busy {
-		errs = append(errs, a.mend(ctx, key, mendWait))
+		errs = append(errs, a.mend(ctx, key, mendWait, false))
 	}
 	return errors.Join(errs...)
 }
 
+// wholeChains are the attachments whose rules of iptables are all there. They are looked at in one: each reading is a
+// program to be executed, and every DEL of such an attachment, which deletes rules, calls for a Mend.
+func (a *Attacher) wholeChains(ctx context.Context, records []Record) map[model.AttachmentKey]bool {
+	var keys []model.AttachmentKey
+	var values [][]state.IPTables
+	for _, r := range records {
+		if rules := nodeRules(r).IPTables; r.Stage == Done && len(rules) > 0 {
+			keys, values = append(keys, r.Key()), append(values, rules)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	whole, err := a.cfg.Host.IPTables().Whole(ctx, values)
+	if err != nil {
+		return nil // whoever is mended will say it
+	}
+	out := map[model.AttachmentKey]bool{}
+	for i, key := range keys {
+		out[key] = whole[i]
+	}
+	return out
+}
+
 // mend looks after one attachment. It holds the container's lock: between a look at the record and the kernel nobody may
 // DEL the attachment.
-func (a *Attacher) mend(ctx context.Context, key model.AttachmentKey, patience time.Duration) error {
+func (a *Attacher) mend(ctx context.Context, key model.AttachmentKey, patience time.Duration, chainsWhole bool) error {
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	release, err := a.cfg.Locks.Container(wait, key.ContainerID)
@@ -65,6 +90,9 @@ func (a *Attacher) mend(ctx context.Context, key model.AttachmentKey, patience t
 		return err
 	}
 	host := nodeRules(rec)
+	if chainsWhole {
+		host.IPTables = nil
+	}
 	if host.Empty() {
 		return nil
 	}

@@ -63,6 +63,7 @@ func (c *Conn) Save(ctx context.Context, t state.IPTables) (*Table, error) {
 // parse reads what iptables-save prints of one table.
 func parse(out []byte) (*Table, error) {
 	table := &Table{}
+	var chain *Chain // that of the last rule, usually the next one's too
 	lines := bufio.NewScanner(bytes.NewReader(out))
 	lines.Buffer(nil, 1<<20) // a comment alone can have 256 characters, a rule many matches
 	for lines.Scan() {
@@ -86,7 +87,9 @@ func parse(out []byte) (*Table, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", line, err)
 		}
-		chain := table.Chain(name)
+		if chain == nil || chain.Name != name {
+			chain = table.Chain(name)
+		}
 		if chain == nil {
 			return nil, fmt.Errorf("%q: no chain %s", line, name)
 		}
