@@ -17,6 +17,7 @@ import (
 
 	"github.com/weft-net/weft/internal/install"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/wire"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
@@ -73,8 +74,8 @@ func (f *installFlags) check(cmd *cobra.Command, env Env) error {
 		return errors.New("--cni-bin-dir is missing: name the runtime's plugin directory, often /opt/cni/bin")
 	case f.output != "text" && f.output != "json":
 		return fmt.Errorf("output %q is neither text nor json", f.output)
-	case f.cfg.Socket != "" && (!filepath.IsAbs(f.cfg.Socket) || len(f.cfg.Socket) > 107):
-		return fmt.Errorf("--socket %q is no absolute path of at most 107 bytes", f.cfg.Socket)
+	case f.cfg.Socket != "" && (!filepath.IsAbs(f.cfg.Socket) || len(f.cfg.Socket) > wire.MaxSocket):
+		return fmt.Errorf("--socket %q is no absolute path of at most %d bytes", f.cfg.Socket, wire.MaxSocket)
 	case f.cfg.ConfDir == "" && f.watch:
 		return errors.New("--watch follows the directory that --conf-dir names, which is missing")
 	case f.cfg.ConfDir == "" && f.cfg.Socket != "":
