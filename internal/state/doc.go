@@ -75,7 +75,9 @@ func (s *Space) merge(t Space) {
 		s.Links = withLink(s.Links, l)
 	}
 	s.Addrs = append(s.Addrs, t.Addrs...)
-	s.Routes = append(s.Routes, t.Routes...)
+	for _, r := range t.Routes {
+		s.Routes = withRoute(s.Routes, r)
+	}
 	s.Rules = append(s.Rules, t.Rules...)
 	s.Neighs = append(s.Neighs, t.Neighs...)
 	for _, v := range t.Sysctls {

@@ -55,6 +55,18 @@ func set[T comparable](to *T, from T) {
 	}
 }
 
+// withRoute adds a route. One that must not be there (a plugin moves it to another table) takes back what was said before.
+func withRoute(routes []Route, r Route) []Route {
+	if r.Absent {
+		const main = 254 // RT_TABLE_MAIN
+		routes = slices.DeleteFunc(slices.Clone(routes), func(o Route) bool {
+			return !o.Absent && o.Dst == r.Dst && o.Gw == r.Gw && o.Link == r.Link && (o.Metric == 0 || o.Metric == r.Metric) &&
+				(o.Table == r.Table || o.Table%main == 0 && r.Table%main == 0)
+		})
+	}
+	return append(routes, r)
+}
+
 // withSysctl adds a setting; of two values of one the later counts.
 func withSysctl(settings []Sysctl, s Sysctl) []Sysctl {
 	i := slices.IndexFunc(settings, func(o Sysctl) bool { return o.Name == s.Name })

@@ -136,6 +136,22 @@ func TestMergeChanges(t *testing.T) {
 	}
 }
 
+// A route that moves is wanted in its new place only.
+func TestMergeMovesRoutes(t *testing.T) {
+	r := Route{Dst: prefix("::/0"), Gw: addr("fd00::1"), Link: "e"}
+	elsewhere, gone := r, r
+	elsewhere.Table, gone.Absent, gone.Metric, gone.Table = 7, true, 1024, 254
+	f := Fragment{Pod: Space{Routes: []Route{r, elsewhere, {Dst: r.Dst, Link: "f"}}}}
+	before := f
+	f.Merge(Fragment{Pod: Space{Routes: []Route{gone}}})
+	if want := []Route{elsewhere, {Dst: r.Dst, Link: "f"}, gone}; !reflect.DeepEqual(f.Pod.Routes, want) {
+		t.Errorf("have %v, want %v", f.Pod.Routes, want)
+	}
+	if before.Pod.Routes[0] != r {
+		t.Error("the merge changed what it began with")
+	}
+}
+
 func TestMergeAndEmpty(t *testing.T) {
 	f := Fragment{Owner: "first", Host: full("a"), Pod: full("b"), Effects: []Effect{{Kind: Announce}}}
 	f.Merge(Fragment{Owner: "second", Host: full("c"), Pod: full("d"), Effects: []Effect{{Kind: WaitDAD}}})

@@ -97,21 +97,25 @@ func (VRF) Plan(in Input) (Step, error) {
 	}
 	step.Open = &open
 	for _, r := range in.Answers[ownRoutes(name)].Routes {
-		if !moves(r) {
-			continue
+		const fromRouter = 9 // RTPROT_RA
+		if r.Protocol == fromRouter {
+			continue // the kernel will learn it again
 		}
+		// The kernel takes them all with the change of the master, those of other tables too.
 		step.Restore.Pod.Routes = append(step.Restore.Pod.Routes, r)
-		r.Table, r.Protocol = vrf.VRF.Table, 0
+		if moves(r) {
+			gone := r
+			gone.Absent, gone.Table, gone.Scope, gone.Protocol = true, 0, nil, 0
+			step.Fragment.Pod.Routes = append(step.Fragment.Pod.Routes, gone)
+			r.Table, r.Protocol = vrf.VRF.Table, 0
+		}
 		step.Fragment.Pod.Routes = append(step.Fragment.Pod.Routes, r)
 	}
 	return step, nil
 }
 
-// moves tells whether a route is of the main table, and not one that the kernel learnt from a router and will learn again.
-func moves(r state.Route) bool {
-	const fromRouter = 9 // RTPROT_RA
-	return (r.Table == 0 || r.Table == mainTable) && r.Protocol != fromRouter && !r.Absent
-}
+// moves tells whether a route is of the main table.
+func moves(r state.Route) bool { return (r.Table == 0 || r.Table == mainTable) && !r.Absent }
 
 // checkInterface refuses an interface that is not there, or that is something's port.
 func (c vrfConf) checkInterface(in Input) error {
