@@ -119,7 +119,7 @@ chosen() {
 programs() {
 	local root=$1 p path lib
 	for p in ip bridge tc nft iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore \
-		sh ping sysctl mount umount unshare nsenter strace ethtool conntrack bash cat env mkdir readlink sleep; do
+		sh ping sysctl mount umount unshare nsenter strace ethtool conntrack bash; do
 		path=$(PATH=$PATH:/usr/sbin:/sbin command -v "$p" || true)
 		[ -n "$path" ] || continue
 		echo "$path" "$(readlink -f "$path")"
