@@ -141,6 +141,9 @@ func (r *run) apply(ctx context.Context, name string, act Act) error {
 		return model.Faultf(model.CodeTryAgain, "a bridge holds 1,023 ports: use several bridges on this node, or ptp",
 			"network %q: %w", r.job.Network.Name, err)
 	}
+	if errors.Is(err, kernel.ErrUsed) {
+		return model.Faultf(model.CodeInvalidConf, "choose another master or VLAN", "network %q: %w", r.job.Network.Name, err)
+	}
 	if errors.Is(err, kernel.ErrNoVlans) {
 		return model.Faultf(model.CodeInvalidConf, "leave vlan and vlanTrunk out, or boot a kernel with CONFIG_BRIDGE_VLAN_FILTERING",
 			"network %q: %w", r.job.Network.Name, err)

@@ -9,6 +9,8 @@
 //	host   read the links by name; make those that are missing, down, in place, with final name, MAC, MTU, peer and
 //	       master (a pair's two ends are one request)
 //	pod    read the links by name; compare the ends of pairs
+//	both   links upon parents, asked for in the parent's namespace, and tap devices, one by one; links that were there
+//	       into their VRF, with the addresses that they lose by it
 //	both   read what was there before this Apply
 //	host   alias, port attributes, per-interface settings, addresses; links that are no pair's end come up
 //	both   nft, as one transaction each; before it iptables and firewalld, where they are asked for

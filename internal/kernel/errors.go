@@ -27,6 +27,8 @@ var (
 	ErrGone = errors.New("the namespace is gone")
 	// ErrFull is wrapped when a bridge has no place for another port: it has 1,023.
 	ErrFull = errors.New("has no place for another port")
+	// ErrUsed is wrapped when nothing more can be made upon a parent: it has a link of that VLAN, or is used otherwise.
+	ErrUsed = errors.New("has no place for this link")
 
 	// errRaced is wrapped when somebody else was quicker, or had a link index that was chosen: look again.
 	errRaced = errors.New("somebody else was quicker")

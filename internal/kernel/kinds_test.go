@@ -139,7 +139,7 @@ func TestUponRefused(t *testing.T) {
 	nettest.Run(t, s.PodNS, "ip", "link", "del", "eth0")
 	nettest.Run(t, s.Host.ns, "ip", "link", "add", "br0", "type", "bridge")
 	nettest.Run(t, s.Host.ns, "ip", "link", "set", "ens5", "master", "br0")
-	if err := s.Apply(t.Context(), f); err == nil || !strings.Contains(err.Error(), "ens5 is used otherwise") {
+	if err := s.Apply(t.Context(), f); !errors.Is(err, ErrUsed) || !strings.Contains(err.Error(), "parent ens5") {
 		t.Errorf("upon a bridge's port: %v", err)
 	}
 }

@@ -94,9 +94,9 @@ func (a *apply) notUpon(ctx context.Context, v *view, l state.Link, index int, e
 		}
 	}
 	if errors.Is(err, unix.EEXIST) && l.Vlan != nil {
-		return fmt.Errorf("%w: another link upon %s with VLAN %d %w", err, l.Parent.Name, l.Vlan.ID, ErrExists)
+		return fmt.Errorf("%w: parent %s %w: VLAN %d is another one's", err, l.Parent.Name, ErrUsed, l.Vlan.ID)
 	}
-	return fmt.Errorf("%w: %s is used otherwise (macvlan, ipvlan, bridge and bond exclude each other)", err, l.Parent.Name)
+	return fmt.Errorf("%w: parent %s %w: macvlan, ipvlan, bridge and bond exclude each other", err, l.Parent.Name, ErrUsed)
 }
 
 // makeTap makes a tap device.

@@ -20,7 +20,7 @@ func (h *host) uplink() *netns.NS {
 	_, _ = nettest.Try(nil, "ip", "link", "del", "ens5")
 	lan := nettest.NS(h.t, "lan")
 	ipLines(h.t, nil, "link add ens5 address 02:00:00:00:00:05 mtu 1450 type veth peer name wire mtu 1450 netns "+lan.Path(), "link set ens5 up",
-		"addr add 10.7.0.254/24 dev ens5", "route add default via 10.7.0.1 dev ens5")
+		"link property add dev ens5 altname the-uplink-of-the-node", "addr add 10.7.0.254/24 dev ens5", "route add default via 10.7.0.1 dev ens5")
 	ipLines(h.t, lan, "link set wire up", "addr add 10.7.0.1/24 dev wire", "addr add fd00:7::1/64 dev wire nodad")
 	h.t.Cleanup(func() { _, _ = nettest.Try(nil, "ip", "link", "del", "ens5") })
 	return lan
@@ -112,9 +112,10 @@ func TestMacvlan(t *testing.T) {
 		options string
 		words   []string
 	}{
-		"default": {"", []string{"macvlan mode bridge", "mtu 1450"}},
-		"named":   {`,"master":"ens5","mtu":1400,"bcqueuelen":2000`, []string{"mode bridge bcqueuelen 2000", "mtu 1400"}},
-		"private": {`,"mode":"private"`, []string{"mode private"}}, "vepa": {`,"mode":"vepa"`, []string{"mode vepa"}},
+		"default":    {"", []string{"macvlan mode bridge", "mtu 1450"}},
+		"named":      {`,"master":"ens5","mtu":1400,"bcqueuelen":2000`, []string{"mode bridge bcqueuelen 2000", "mtu 1400"}},
+		"other name": {`,"master":"the-uplink-of-the-node"`, []string{"eth0@"}},
+		"private":    {`,"mode":"private"`, []string{"mode private"}}, "vepa": {`,"mode":"vepa"`, []string{"mode vepa"}},
 		"passthru": {`,"mode":"passthru"`, []string{"mode passthru", "02:00:00:00:00:05"}},
 		"mac":      {`,"mac":"02:00:00:00:00:77"`, []string{"02:00:00:00:00:77"}},
 		"runtime":  {`,"mac":"02:00:00:00:00:77","runtimeConfig":{"mac":"02:00:00:00:00:78"}`, []string{"02:00:00:00:00:78"}},
@@ -163,6 +164,23 @@ func TestMacvlanL2(t *testing.T) {
 	for _, options := range []string{`,"master":"net1","linkInContainer":true`, `,"linkInContainer":true`} {
 		h.life("macvlan", options, ns, func(string) { wantLink(t, ns, "eth0@net1") })
 	}
+}
+
+// A bridge's port has no place for a macvlan.
+func TestMacvlanOnPort(t *testing.T) {
+	nettest.Need(t, "macvlan")
+	h := newHost(t)
+	h.uplink()
+	ns := quickNS(t)
+	_, _ = nettest.Try(nil, "ip", "link", "del", "sbr0")
+	ipLines(t, nil, "link add sbr0 type bridge", "link set ens5 master sbr0")
+	if a := h.call("macvlan", "ADD", conf("1.1.0", "macvlan", `,"master":"ens5"`+wired), ns); a.code() != 7 || !strings.Contains(a.stdout, "parent ens5 has no place for this link") {
+		t.Errorf("ADD: %s", a.stdout)
+	}
+	if left := nettest.Run(t, ns, "ip", "-o", "link"); strings.Count(left, "\n") != 1 {
+		t.Errorf("left: %s", left)
+	}
+	ipLines(t, nil, "link del sbr0")
 }
 
 func TestMacvlanArgs(t *testing.T) {
@@ -294,7 +312,7 @@ func TestVlan(t *testing.T) {
 	h.life("vlan", `,"master":"ens5","vlanId":0`+wired, ns, func(string) { wantLink(t, ns, "vlan protocol 802.1Q id 0") })
 	h.must("vlan", "ADD", conf("1.1.0", "vlan", `,"master":"ens5","vlanId":7`+wired), ns)
 	other := nettest.NS(t, "c2")
-	if a := h.call("vlan", "ADD", conf("1.1.0", "vlan", `,"master":"ens5","vlanId":7`+wired), other, "CNI_CONTAINERID=c2"); a.exit == 0 || !strings.Contains(a.stdout, "another link upon ens5 with VLAN 7") {
+	if a := h.call("vlan", "ADD", conf("1.1.0", "vlan", `,"master":"ens5","vlanId":7`+wired), other, "CNI_CONTAINERID=c2"); a.code() != 7 || !strings.Contains(a.stdout, "VLAN 7 is another one's") {
 		t.Errorf("a second container in the VLAN: %s", a.stdout)
 	}
 	h.must("vlan", "DEL", conf("1.1.0", "vlan", `,"master":"ens5","vlanId":7`+wired), ns)
