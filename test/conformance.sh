@@ -17,7 +17,7 @@ fi
 
 page=$(mktemp)
 trap 'rm -f "$page"' EXIT
-sed "/^$mark\$/q" docs/conformance.md >"$page"
+sed "\\|^$mark\$|q" docs/conformance.md >"$page"
 echo >>"$page"
 "$bin/weft" conformance "${columns[@]}" >>"$page"
 cat "$page" >docs/conformance.md

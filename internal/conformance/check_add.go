@@ -258,7 +258,7 @@ func manyAtOnce(w *world) verdict {
 			if err != nil || a.Addr().IsLoopback() {
 				continue
 			}
-			if owner[a] != 0 && w.ipam["type"] == hostLocal { // the recording plugin has one address for all
+			if owner[a] != 0 {
 				return fail("%s was given to two pods", a)
 			}
 			owner[a] = p.n

@@ -46,7 +46,7 @@ readlink /proc/self/ns/net > "$call/netns"
 if [ -e "$CNI_NETNS" ]; then echo there; else echo missing; fi > "$call/files"
 echo "$me says $CNI_COMMAND" >&2
 [ ! -e "$dir/answers/$me.$CNI_COMMAND.slow" ] || { : > "$call/begun"; sleep 0.3; : > "$call/ended"; }
-[ ! -e "$dir/answers/$me.$CNI_COMMAND" ] || cat "$dir/answers/$me.$CNI_COMMAND"
+[ ! -e "$dir/answers/$me.$CNI_COMMAND" ] || sed "s/@N@/$((n + 9))/g" "$dir/answers/$me.$CNI_COMMAND"
 [ ! -e "$dir/answers/$me.$CNI_COMMAND.exit" ] || exit "$(cat "$dir/answers/$me.$CNI_COMMAND.exit")"
 `
 
@@ -74,7 +74,7 @@ func (r *recorder) close() {
 
 func (r *recorder) bin() string { return filepath.Join(r.dir, "bin") }
 
-// answer tells a recording plugin what to print for a verb.
+// answer tells a recording plugin what to print for a verb; @N@ in it is the number of the call, from 9 on.
 func (r *recorder) answer(typ, verb string, doc any) error {
 	b, err := json.Marshal(doc)
 	if err != nil {

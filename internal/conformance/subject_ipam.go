@@ -30,11 +30,11 @@ func dualConf(w *world) map[string]any {
 	}
 }
 
-// recordedConf makes the recording plugin give addresses.
+// recordedConf makes the recording plugin give addresses, each call another one; the first is 10.25.0.9.
 func recordedConf(w *world) (map[string]any, error) {
 	answer := map[string]any{
 		"cniVersion": w.version,
-		"ips":        []any{ipEntry(w.version, "10.25.0.9/24", "10.25.0.1")},
+		"ips":        []any{ipEntry(w.version, "10.25.0.@N@/24", "10.25.0.1")},
 		"routes":     []any{map[string]any{"dst": "0.0.0.0/0", "gw": "10.25.0.1"}},
 		"dns":        map[string]any{"nameservers": []any{"10.25.0.53"}},
 	}

@@ -138,6 +138,9 @@ func rules() (view, error) {
 	}
 	var v view
 	for _, r := range list {
+		if r.Table == 0 && r.Src == nil && r.Dst == nil {
+			continue // the kernel's own, which comes with the first VRF and stays
+		}
 		v = append(v, fmt.Sprintf("rule %d from %v to %v table %d", r.Priority, r.Src, r.Dst, r.Table))
 	}
 	return v, nil
