@@ -91,6 +91,38 @@ func TestKindsInLists(t *testing.T) {
 	}
 }
 
+// The plugins that change an interface do so with one that has no end on the node.
+func TestMacvlanInAChain(t *testing.T) {
+	nettest.Need(t, "macvlan", "ifb")
+	n := newNode(t)
+	n.uplink()
+	id, ns := n.pod()
+	before := nettest.Run(t, ns, "ip", "-o", "link")
+	job := n.job(n.list(onWire, `{"type":"bandwidth","ingressRate":80000000,"ingressBurst":8000000,"egressRate":80000000,"egressBurst":8000000}`,
+		`{"type":"sbr"}`, `{"type":"firewall","backend":"nftables"}`), id, ns)
+	result := n.add(job)
+	if out := nettest.Run(t, ns, "tc", "qdisc"); strings.Count(out, "tbf") != 2 {
+		t.Errorf("limits: %s", out)
+	}
+	if out := nettest.Run(t, ns, "ip", "route", "get", "192.0.2.1", "from", result.IPs[0].Address.Addr().String()); !strings.Contains(out, "table 100") {
+		t.Errorf("route by source: %s", out)
+	}
+	nettest.Run(t, ns, "ping", "-c1", "-W2", "-I", "eth0", "10.7.0.1")
+	job.Prev = &result
+	if err := n.Check(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := n.Del(t.Context(), job); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := nettest.Run(t, ns, "ip", "-o", "link"); got != before {
+		t.Errorf("links: %s", got)
+	}
+	n.unplug()
+}
+
 // A call that is killed at any step leaves nothing when the agent starts again.
 func TestKindsRecover(t *testing.T) {
 	for _, tc := range []struct{ kind, plugin string }{{"macvlan", onWire}, {"tap", tapped}} {
