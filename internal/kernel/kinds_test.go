@@ -158,6 +158,32 @@ func TestUponInPod(t *testing.T) {
 	}
 }
 
+// A link that was made and not yet marked when its maker was killed is known by its MAC.
+func TestKindsHalfMade(t *testing.T) {
+	for kind, l := range map[string]state.Link{"macvlan": kinds()["macvlan"], "tap": {Kind: state.Tap, MAC: state.SeedMAC("t")}} {
+		t.Run(kind, func(t *testing.T) {
+			nettest.Need(t, kind)
+			s := pair(t)
+			lower(t, s)
+			f := upon(l)
+			f.Pod.Addrs, f.Pod.Routes = nil, nil
+			if kind == "tap" {
+				f.Pod.Links[0].Parent = nil
+			}
+			half := f
+			half.Pod.Links = []state.Link{f.Pod.Links[0]}
+			half.Pod.Links[0].Alias, half.Pod.Links[0].Up = "", nil
+			mustApply(t, s, half)
+			if err := s.Remove(t.Context(), f); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := nettest.Try(s.PodNS, "ip", "link", "show", "eth0"); err == nil {
+				t.Errorf("it is left: %s", out)
+			}
+		})
+	}
+}
+
 func TestTap(t *testing.T) {
 	nettest.Need(t, "tap")
 	user, group := uint32(0), uint32(0)

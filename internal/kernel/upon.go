@@ -37,11 +37,11 @@ func (a *apply) makeSingly(ctx context.Context, v *view) error {
 		if _, there := v.links[l.Name]; there || !single(l) {
 			continue
 		}
-		make := a.makeUpon
+		how := a.makeUpon
 		if l.Kind == state.Tap {
-			make = a.makeTap
+			how = a.makeTap
 		}
-		if err := make(ctx, v, l); err != nil {
+		if err := how(ctx, v, l); err != nil {
 			return err
 		}
 	}
