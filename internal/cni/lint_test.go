@@ -38,6 +38,8 @@ func TestLint(t *testing.T) {
 		"reserved":     {conf: list(`{"type":"ptp","runtimeConfig":{},"cni.dev/x":1,` + hl + `}`), want: []string{`"cni.dev/x" is reserved for the protocol`, `"runtimeConfig" is reserved for the runtime`}},
 		"contradict":   {conf: list(`{"type":"bridge","isGateway":false,"isDefaultGateway":true,` + hl + `}`), want: []string{"isGateway false contradicts isDefaultGateway true"}},
 		"no effect":    {conf: list(`{"type":"bridge","ipMasq":true,"forceAddress":true}`), want: []string{"ipMasq has no effect without ipam", "forceAddress has no effect without isGateway"}},
+		"no vlan":      {conf: list(`{"type":"bridge","preserveDefaultVlan":true,"enabledad":true}`), want: []string{"preserveDefaultVlan has no effect without vlan and vlanTrunk", "enabledad has no effect without ipam"}},
+		"vlan twice":   {conf: list(`{"type":"bridge","vlan":5,"vlanTrunk":[{"minID":4,"maxID":6}]}`), want: []string{"vlan 5 is in vlanTrunk too: its frames have no tag (take it out of vlanTrunk)"}},
 		"no ipam type": {conf: list(`{"type":"bridge","ipam":{"subnet":"10.0.0.0/24"}}`), want: []string{`ipam has no type: it has no effect (add "type", for example "host-local")`}},
 		"two makers":   {conf: list(`{"type":"ptp",` + hl + `},{"type":"bridge"}`), want: []string{"a second plugin that makes the container's interface"}},
 		"gateway":      {conf: list(`{"type":"ptp","ipam":{"type":"host-local","subnet":"10.0.0.0/24","gateway":"10.9.0.1"}}`), want: []string{"gateway 10.9.0.1 is not in subnet 10.0.0.0/24"}},

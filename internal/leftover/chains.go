@@ -35,7 +35,7 @@ func ownerOf(comment string) (network, container string, ok bool) {
 
 // takeChains takes the masquerading chains that bridge and ptp make.
 func takeChains(ctx context.Context, n *node, s Scope) error {
-	found, err := n.iptables(ctx, "nat", containerChain)
+	found, err := n.iptables(ctx, "nat", s, containerChain)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func takeChains(ctx context.Context, n *node, s Scope) error {
 // takeOwned takes the chains of a table whose name is of a kind, and which are owned by who goes. One that a killed call
 // left empty is known by its name alone, on DEL.
 func (t tables) takeOwned(ctx context.Context, kind func(name string) bool, s Scope) error {
-	return t.conn.Take(ctx, t.IPTables, func(have *iptables.Table) iptables.Choice {
+	return t.take(ctx, func(have *iptables.Table) iptables.Choice {
 		var choice iptables.Choice
 		for _, c := range have.Chains {
 			if kind(c.Name) && (s.names(c.Name) || owned(append(have.LeadingTo(c.Name), c.Rules...), s)) {

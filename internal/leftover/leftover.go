@@ -41,7 +41,7 @@ type finder struct {
 	take  func(ctx context.Context, n *node, s Scope) error
 }
 
-// finders are all that are known, in the order in which they work: what lets packets in goes first.
+// finders are all that are known, in the order in which they work.
 func finders() []finder {
 	return []finder{
 		{"masquerade of iptables", []string{"bridge", "ptp"}, takeChains},
@@ -95,11 +95,22 @@ func (n *node) places(ctx context.Context) ([]nft.Place, error) {
 type tables struct {
 	state.IPTables
 	conn *iptables.Conn
+	// guess tells that there may be nothing.
+	guess bool
 }
 
-// iptables tells where the iptables programs have to be asked about a table: where it has a chain of a certain name, or is
-// of the older iptables, of which nothing is known without asking.
-func (n *node) iptables(ctx context.Context, table string, chain func(name string) bool) ([]tables, error) {
+// take takes away what choose chooses. Where nobody knows whether there is anything, a node without the program is no error.
+func (t tables) take(ctx context.Context, choose func(*iptables.Table) iptables.Choice) error {
+	err := t.conn.Take(ctx, t.IPTables, choose)
+	if t.guess && errors.Is(err, iptables.ErrAbsent) {
+		return nil
+	}
+	return err
+}
+
+// iptables tells where the iptables programs have to be asked about a table: where it has a chain of the wanted kind that
+// may be of who goes, or is of the older iptables, of which nothing is known without asking.
+func (n *node) iptables(ctx context.Context, table string, s Scope, kind func(name string) bool) ([]tables, error) {
 	places, err := n.places(ctx)
 	if err != nil {
 		return nil, err
@@ -111,15 +122,18 @@ func (n *node) iptables(ctx context.Context, table string, chain func(name strin
 			family = "ip6"
 		}
 		t := state.IPTables{IPv6: v6, Table: table}
-		if slices.ContainsFunc(places, func(p nft.Place) bool { return p.Family == family && p.Table == table && chain(p.Chain) }) {
-			out = append(out, tables{t, n.host.IPTables().Of(iptables.NFT)})
+		wanted := func(p nft.Place) bool {
+			return p.Family == family && p.Table == table && kind(p.Chain) && (s.Key == nil || s.names(p.Chain))
+		}
+		if slices.ContainsFunc(places, wanted) {
+			out = append(out, tables{t, n.host.IPTables().Of(iptables.NFT), false})
 		}
 		older, err := n.host.LegacyTables(v6)
 		if err != nil {
 			return nil, err
 		}
 		if slices.Contains(older, table) {
-			out = append(out, tables{t, n.host.IPTables().Of(iptables.Legacy)})
+			out = append(out, tables{t, n.host.IPTables().Of(iptables.Legacy), true})
 		}
 	}
 	return out, nil

@@ -20,13 +20,13 @@ func portChain(name string) bool { return named(name, "CNI-DN-", 21) || named(na
 // takePortChains takes the chains that portmap makes with iptables. One that a killed call left without anything that leads
 // to it is known by its name alone, on DEL.
 func takePortChains(ctx context.Context, n *node, s Scope) error {
-	found, err := n.iptables(ctx, "nat", portChain)
+	found, err := n.iptables(ctx, "nat", s, portChain)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, t := range found {
-		errs = append(errs, t.conn.Take(ctx, t.IPTables, func(have *iptables.Table) iptables.Choice {
+		errs = append(errs, t.take(ctx, func(have *iptables.Table) iptables.Choice {
 			var choice iptables.Choice
 			for _, c := range have.Chains {
 				if portChain(c.Name) && (s.names(c.Name) || owned(have.LeadingTo(c.Name), s)) {
