@@ -156,7 +156,6 @@ func TestRefused(t *testing.T) {
 		"no JSON":            {h.call("bridge", "ADD", "{", ns), 6, ""},
 		"version":            {h.call("bridge", "ADD", conf("9.0.0", "bridge", bridged), ns), 1, "9.0.0"},
 		"configuration":      {h.call("bridge", "ADD", conf("1.0.0", "bridge", `,"mtu":"big"`), ns), 6, "mtu"},
-		"not yet":            {h.call("bridge", "ADD", conf("1.0.0", "bridge", `,"vlan":5`), ns), 2, "vlan"},
 		"no namespace":       {h.call("bridge", "ADD", good, nil, "CNI_NETNS=/nowhere"), 8, "/nowhere"},
 		"no namespace file":  {h.call("bridge", "ADD", good, nil, "CNI_NETNS=/proc/self/status"), 8, "/proc/self/status"},
 		"own namespace":      {h.call("bridge", "ADD", good, own), 8, "node itself"},
