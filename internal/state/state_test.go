@@ -35,6 +35,10 @@ func TestStrings(t *testing.T) {
 		"link e kind tun multi_queue user 7 group 8 context a:b:c": Link{
 			Name: "e", Kind: Tap, Tun: &TunAttrs{MultiQueue: true, Owner: &seven, Group: &eight, SELinux: "a:b:c"},
 		},
+		"link p master br0 vlans 1 pvid untagged, 5-6": Link{
+			Name: "p", Master: "br0", Vlans: &PortVlans{Ranges: []VlanRange{{First: 1, Last: 1, PVID: true, Untagged: true}, {First: 5, Last: 6}}},
+		},
+		"ip6tables table nat":                        IPTables{IPv6: true, Table: "nat"},
 		"addr 10.0.0.1/24 dev eth0":                  Addr{Link: "eth0", Prefix: prefix("10.0.0.1/24")},
 		"no addr 10.0.0.1/24 dev eth0":               Addr{Link: "eth0", Prefix: prefix("10.0.0.1/24"), Absent: true},
 		"addr 10.0.0.1/32 dev eth0 peer 10.0.0.2/32": Addr{Link: "eth0", Prefix: prefix("10.0.0.1/32"), Peer: prefix("10.0.0.2/32")},
