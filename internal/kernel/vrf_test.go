@@ -18,8 +18,10 @@ func enslaved(name string) state.Fragment {
 			{Name: name, Master: "blue"},
 		},
 		Routes: []state.Route{
-			{Dst: prefix("10.1.255.1/32"), Link: name, Table: 7}, {Dst: prefix("0.0.0.0/0"), Gw: addr("10.1.255.1"), Link: name, Table: 7},
-			{Dst: prefix("fd00:1::1/128"), Link: name, Table: 7}, {Dst: prefix("::/0"), Gw: addr("fd00:1::1"), Link: name, Table: 7},
+			{Dst: prefix("10.1.255.1/32"), Link: name, Table: 7},
+			{Dst: prefix("0.0.0.0/0"), Gw: addr("10.1.255.1"), Link: name, Table: 7},
+			{Dst: prefix("fd00:1::1/128"), Link: name, Table: 7},
+			{Dst: prefix("::/0"), Gw: addr("fd00:1::1"), Link: name, Table: 7},
 		},
 	}}
 }

@@ -32,7 +32,7 @@ func SetAttrs(index int, l state.Link) *rtnl.Message {
 
 // attrs appends the attributes of the link's kind (IFLA_INFO_DATA). A tap device has none that a message could carry.
 func attrs(m *rtnl.Message, l state.Link) {
-	fill := func() {}
+	var fill func()
 	switch {
 	case l.Kind == state.Bridge && l.Bridge != nil:
 		fill = func() { bridge(m, *l.Bridge) }

@@ -106,8 +106,21 @@ type Tracer interface {
 func Builtin() map[string]Planner {
 	table := map[string]Planner{}
 	planners := []Planner{
-		Loopback{}, PTP{}, Bridge{}, Bandwidth{}, Firewall{}, HostDevice{}, SBR{}, Tuning{}, Portmap{},
-		Macvlan{}, Ipvlan{}, Vlan{}, Dummy{}, Tap{}, VRF{},
+		Loopback{},
+		PTP{},
+		Bridge{},
+		Macvlan{},
+		Ipvlan{},
+		Vlan{},
+		Dummy{},
+		Tap{},
+		HostDevice{},
+		Portmap{},
+		Bandwidth{},
+		Firewall{},
+		Tuning{},
+		SBR{},
+		VRF{},
 	}
 	for _, p := range planners {
 		table[p.Type()] = p
