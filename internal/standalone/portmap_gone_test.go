@@ -130,6 +130,11 @@ func sctp(t *testing.T, server, client *netns.NS, listen, to unix.Sockaddr) stri
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = unix.Close(fd) })
+		if family == unix.AF_INET6 { // the other family has a socket of its own
+			if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
 		wait := unix.NsecToTimeval(int64(3 * time.Second))
 		if err := errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait)); err != nil {
 			t.Fatal(err)
