@@ -213,7 +213,7 @@ boot() {
 	: >"$dir/out"
 	setpriv --pdeathsig KILL qemu-system-x86_64 -M q35 -accel tcg,thread=multi -cpu max -smp 2 -m "$MEM" \
 		-nodefaults -display none -no-reboot -device intel-iommu \
-		-kernel "$kernel/vmlinuz" -initrd "$dir/initrd.img" -append "console=ttyS0 quiet panic=-1 intel_iommu=on weft.limit=$LIMIT" \
+		-kernel "$kernel/vmlinuz" -initrd "$dir/initrd.img" -append "console=ttyS0 quiet panic=-1 intel_iommu=on no_timer_check weft.limit=$LIMIT" \
 		-drive "file=$dir/root.img,format=raw,if=virtio,cache=unsafe" \
 		-drive "file=$kernel/modules.img,format=raw,if=virtio,readonly=on" \
 		-device virtio-serial-pci,romfile= -chardev "file,id=out,path=$dir/out" -device virtserialport,chardev=out,name=weft.out \
