@@ -27,7 +27,7 @@ export CGO_ENABLED := 0
 # One package at a time: many tests kill things at chosen moments and wait with deadlines.
 TESTFLAGS   ?= -count=1 -p 1 -timeout 20m
 
-.PHONY: all build test test-vm lint lint-lite demo bench clean deps peers peers-all
+.PHONY: all build test test-vm lint lint-lite demo bench clean deps peers
 
 all: build
 
@@ -74,11 +74,6 @@ demo:
 	@test/demo.sh
 
 # Every plugin of the reference, for docs/conformance.md.
-peers-all:
-	GOBIN=$(PEER) $(GO) install github.com/containernetworking/plugins/plugins/main/{bridge,dummy,host-device,ipvlan,loopback,macvlan,ptp,tap,vlan}@v1.9.1
-	GOBIN=$(PEER) $(GO) install github.com/containernetworking/plugins/plugins/ipam/{dhcp,host-local,static}@v1.9.1
-	GOBIN=$(PEER) $(GO) install github.com/containernetworking/plugins/plugins/meta/{bandwidth,firewall,portmap,sbr,tuning,vrf}@v1.9.1
-
 bench: build peers
 	@test/deps.sh bench
 	@for chain in bridge4 ptp4 bridge ptp pod; do \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Writes the tables of docs/conformance.md anew: weft's plugins, the reference plugins v1.9.1 (make peers-all) and, where it
+# Writes the tables of docs/conformance.md anew: weft's plugins, the reference plugins v1.9.1 (make peers) and, where it
 # is installed, Debian's package containernetworking-plugins. Root; minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -17,8 +17,8 @@ import (
 
 	"github.com/weft-net/weft/internal/install"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/wire"
 	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/wire"
 )
 
 type installFlags struct {
