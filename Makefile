@@ -73,7 +73,6 @@ $(LINT)/golangci-lint:
 demo:
 	@test/demo.sh
 
-# Every plugin of the reference, for docs/conformance.md.
 bench: build peers
 	@test/deps.sh bench
 	@for chain in bridge4 ptp4 bridge ptp pod; do \
