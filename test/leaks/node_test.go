@@ -236,9 +236,13 @@ func (r *runner) doom(after time.Duration) func() string {
 	r.mu.Lock()
 	r.at = ""
 	r.mu.Unlock()
+	over := false // the timer may have fired and wait for the lock while the danger ends
 	timer := time.AfterFunc(after, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		if over {
+			return
+		}
 		r.doomed = true
 		if r.running != nil {
 			_ = r.running.Kill()
@@ -248,7 +252,7 @@ func (r *runner) doom(after time.Duration) func() string {
 		timer.Stop()
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.doomed = false
+		over, r.doomed = true, false
 		return r.at
 	}
 }
