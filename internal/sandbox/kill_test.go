@@ -127,10 +127,13 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := newWorld(t)
 	live := 0
-	quiet := []string{"", "container: started", "stop: checkpoint removed"}
+	aim := 80 * time.Millisecond // the longest wait: it follows the speed of the machine
+	name := ""
 	for i := range n {
 		c := w.start(-1)
-		name := fmt.Sprintf("p%d", r.IntN(3))
+		if i%2 == 0 { // what is applied now is stopped next
+			name = fmt.Sprintf("p%d", r.IntN(3))
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		go func() {
 			if r := i % 2; r == 0 {
@@ -139,15 +142,15 @@ func TestKilledAtRandomMoments(t *testing.T) {
 				_ = c.Stop(ctx, "default", name, new(time.Duration), false)
 			}
 		}()
-		time.Sleep(time.Duration(r.IntN(80_000)) * time.Microsecond)
+		time.Sleep(time.Duration(r.Int64N(int64(aim))))
 		w.kill()
 		cancel()
-		step := w.lastStep()
-		hit := true
-		for _, q := range quiet {
-			hit = hit && step != q
-		}
-		if hit {
+		switch w.lastStep() {
+		case "": // too early
+			aim = min(aim*17/16, 400*time.Millisecond)
+		case "container: started", "stop: checkpoint removed": // too late
+			aim = max(aim*15/16, 5*time.Millisecond)
+		default:
 			live++
 		}
 		_ = os.Remove(w.path("last-step"))
