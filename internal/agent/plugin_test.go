@@ -25,6 +25,7 @@ func TestPluginKilled(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	const kills = 40
 	killed := 0
+	aim := 12 * time.Millisecond // the longest wait: it follows the speed of the machine
 	for i := range kills {
 		id, ns := fmt.Sprint("c", i), nettest.NS(t, fmt.Sprint("pod", i))
 		cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft-cni"))
@@ -36,10 +37,13 @@ func TestPluginKilled(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(random.IntN(12000)) * time.Microsecond)
+		time.Sleep(time.Duration(random.Int64N(int64(aim))))
 		_ = cmd.Process.Kill()
 		if cmd.Wait() != nil {
 			killed++
+			aim = min(aim*9/8, 12*time.Millisecond)
+		} else { // too late
+			aim = max(aim*7/8, time.Millisecond)
 		}
 		if err := w.del(list, id, ns); err != nil {
 			t.Errorf("%s: DEL: %v", id, err)
