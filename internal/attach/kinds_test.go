@@ -131,7 +131,7 @@ func TestKindsRecover(t *testing.T) {
 			n := newNode(t)
 			n.uplink()
 			var pods []*netns.NS
-			for _, at := range []string{"after promise addresses", "after ipam", "after promise plan", "after apply", "before done"} {
+			for _, at := range []string{"after promise plan", "after ipam", "after apply", "before done"} {
 				id, ns := n.pod()
 				if _, err := n.cut(at).Add(t.Context(), n.job(n.list(tc.plugin), id, ns)); !errors.Is(err, errCut) {
 					t.Fatalf("%s: %v", at, err)

@@ -37,7 +37,7 @@ func TestRecover(t *testing.T) {
 	keptID, keptNS := n.pod()
 	kept := n.job(n.list(bridge), keptID, keptNS)
 	n.add(kept)
-	for _, at := range []string{"after promise addresses", "after ipam", "after promise plan", "after apply"} {
+	for _, at := range []string{"after promise plan", "after ipam", "after apply", "before done"} {
 		id, ns := n.pod()
 		if _, err := n.cut(at).Add(t.Context(), n.job(n.list(bridge), id, ns)); !errors.Is(err, errCut) {
 			t.Fatalf("%s: %v", at, err)

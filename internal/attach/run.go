@@ -6,11 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/foreign"
+	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
@@ -24,6 +24,8 @@ type run struct {
 	spaces   kernel.Spaces
 	rec      Record
 	promised bool // the record has been written
+	current  bool // and says what this one says
+	hold     ipam.Hold
 	chain    plugin.Chain
 }
 
@@ -34,6 +36,7 @@ func (r *run) beside(ctx context.Context) error {
 		return err
 	}
 	defer release()
+	defer r.drop()
 	return r.list(ctx)
 }
 
@@ -61,10 +64,9 @@ func (r *run) list(ctx context.Context) error {
 	if r.chain.Prev == nil {
 		r.chain.Prev = &model.Result{}
 	}
+	r.current = r.current && r.rec.Result == r.chain.Prev
 	r.rec.Result = r.chain.Prev
-	done := r.rec
-	done.Stage = Done // r.rec stays pending: should this fail, its undo is that of an unfinished ADD
-	return r.write("done", done)
+	return r.finish()
 }
 
 // cut is where the built-in plugins that begin at i must stop: before a foreign plugin, or one whose IPAM needs the
@@ -85,16 +87,38 @@ func (r *run) cut(i int) (int, error) {
 }
 
 // promise writes the record. The name is the step's, for fault tests.
-func (r *run) promise(name string) error { return r.write(name, r.rec) }
+func (r *run) promise(name string) error {
+	return r.write(name, func() error {
+		r.current = false
+		if err := r.a.put(r.rec); err != nil {
+			return err
+		}
+		r.promised, r.current = true, true
+		return nil
+	})
+}
 
-func (r *run) write(name string, rec Record) error {
+// finish writes that the attachment is done. r.rec stays pending: should this fail, its undo is that of an unfinished ADD.
+func (r *run) finish() error {
+	return r.write("done", func() error {
+		if r.current {
+			return r.a.cfg.Memory.Finish(r.rec.Key())
+		}
+		done := r.rec
+		done.Stage = Done
+		err := r.a.put(done)
+		r.promised = r.promised || err == nil
+		return err
+	})
+}
+
+func (r *run) write(name string, put func() error) error {
 	if err := r.a.step("before " + name); err != nil {
 		return err
 	}
-	if err := r.a.put(rec); err != nil {
+	if err := put(); err != nil {
 		return err
 	}
-	r.promised = true
 	return r.a.step("after " + name)
 }
 
@@ -127,7 +151,14 @@ func (r *run) apply(ctx context.Context, name string, act Act) error {
 	if err := writeFiles(act.Files); err != nil {
 		return err
 	}
-	err := r.spaces.Apply(ctx, *act.Fragment)
+	kept, err := r.keep()
+	if err != nil {
+		return err
+	}
+	err = r.spaces.Apply(ctx, *act.Fragment)
+	if keepErr := kept(); keepErr != nil {
+		return keepErr
+	}
 	if errors.Is(err, kernel.ErrFull) && r.a.cfg.Reaper != nil {
 		// The dead keep their place until they are gone.
 		if err = r.a.cfg.Reaper.Wait(ctx); err == nil {
@@ -175,74 +206,6 @@ func ofPorts(err error) error {
 	}
 	return model.Faultf(model.CodeTaken, "choose another hostPort, or stop that container", "hostPort %s is taken by attachment %s%s",
 		port, strings.TrimPrefix(taken.By, markPrefix), beside)
-}
-
-// addresses asks the IPAM sections of the plugins. They are promised before, all in one, because what is given can be
-// given back by its owner's name alone.
-func (r *run) addresses(ctx context.Context, i, j int) (map[int]*model.Result, error) {
-	types := map[int]string{}
-	first := len(r.rec.Acts)
-	for k := i; k < j; k++ {
-		typ, err := r.a.ipamType(r.job.Network.Plugins[k])
-		if err != nil {
-			return nil, err
-		}
-		if typ != "" {
-			types[k] = typ
-			r.rec.Acts = append(r.rec.Acts, Act{Kind: ActIPAM, Plugin: k})
-		}
-	}
-	if len(types) == 0 {
-		return nil, nil
-	}
-	if err := r.promise("promise addresses"); err != nil {
-		return nil, err
-	}
-	given := map[int]*model.Result{}
-	for n := first; n < len(r.rec.Acts); n++ {
-		k := r.rec.Acts[n].Plugin
-		result, err := r.allocate(ctx, k, types[k])
-		if err != nil {
-			if r.a.cfg.Allocators[types[k]] != nil {
-				// It gave nothing, so nothing is to be given back, least of all what an earlier ADD has.
-				r.rec.Acts = r.rec.Acts[:n]
-			} else {
-				r.rec.Acts = r.rec.Acts[:n+1]
-			}
-			return nil, err
-		}
-		r.rec.Acts[n].IPs = result.IPs
-		given[k] = &result
-		if err := r.a.step("after ipam"); err != nil {
-			return nil, err
-		}
-	}
-	return given, r.rested(ctx, given)
-}
-
-func (r *run) allocate(ctx context.Context, k int, typ string) (model.Result, error) {
-	conf := r.job.Network.Plugins[k]
-	if alloc := r.a.cfg.Allocators[typ]; alloc != nil {
-		return alloc.Add(ctx, ask(r.job.Request, conf))
-	}
-	return r.execute(ctx, conf, typ, r.chain.Prev)
-}
-
-// rested waits until no dead link has one of the addresses any more.
-func (r *run) rested(ctx context.Context, given map[int]*model.Result) error {
-	if r.a.cfg.Reaper == nil {
-		return nil
-	}
-	var addrs []netip.Addr
-	for _, result := range given {
-		for _, ip := range result.IPs {
-			addrs = append(addrs, ip.Address.Addr())
-		}
-	}
-	if !r.a.mourn.rests(r.job.Request.Network, addrs) {
-		return nil
-	}
-	return r.a.cfg.Reaper.Wait(ctx)
 }
 
 // exec executes the foreign plugin i at its place in the list. Its answer is a fact for those behind it.

@@ -38,6 +38,24 @@ func (a Ask) Key() model.AttachmentKey {
 // and is up, and gets the addresses back while it still exists.
 type LinkUser interface{ NeedsLink() bool }
 
+// Holder is what an Allocator is that can say what it will give before it gives it, so that the caller writes down one
+// promise instead of two.
+type Holder interface {
+	// Hold chooses addresses, as Add does, and changes nothing. Until the hold is kept or dropped other calls for the
+	// same network wait.
+	Hold(ctx context.Context, ask Ask) (Hold, error)
+}
+
+// Hold is a choice of addresses. It ends with the first Keep or Drop.
+type Hold interface {
+	// Result names no interfaces.
+	Result() model.Result
+	// Keep reserves the addresses, all or none.
+	Keep() error
+	// Drop gives up the choice; after Keep it does nothing.
+	Drop()
+}
+
 // Allocator gives and takes back addresses. Errors are *model.Fault with the right CNI code.
 type Allocator interface {
 	// Type is the name in "ipam": {"type": …}.

@@ -15,6 +15,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -82,6 +83,32 @@ func (j *Journal) Put(r attach.Record) error {
 	return nil
 }
 
+// Finish moves a pending record to done, and then has it say so: from the moment it lies there it is done.
+func (j *Journal) Finish(key model.AttachmentKey) error {
+	from, to := j.path(pending, key), j.path(done, key)
+	f, err := os.OpenFile(from, os.O_RDWR, 0)
+	if err != nil {
+		return unusable(filepath.Dir(j.dir), err)
+	}
+	defer f.Close()
+	head := make([]byte, 256)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return unusable(filepath.Dir(j.dir), err)
+	}
+	at, words, err := attach.Finished(from, head[:n])
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(from, to); err != nil {
+		return unusable(filepath.Dir(j.dir), err)
+	}
+	if _, err := f.WriteAt(words, int64(at)); err != nil {
+		return unusable(filepath.Dir(j.dir), err)
+	}
+	return nil
+}
+
 func (j *Journal) checkOld(folder string, key model.AttachmentKey) error {
 	b, err := os.ReadFile(j.path(folder, key))
 	if err != nil {
@@ -102,7 +129,7 @@ func (j *Journal) write(tmp, path string, b []byte) error {
 	return err
 }
 
-// Get reads a record. One under pending is unfinished, whatever it says.
+// Get reads a record. One under pending is unfinished and one under done is done, whatever they say.
 func (j *Journal) Get(key model.AttachmentKey) (attach.Record, bool, error) {
 	for _, folder := range []string{pending, done} {
 		r, found, err := j.read(folder, j.path(folder, key))
@@ -125,7 +152,10 @@ func (j *Journal) read(folder, path string) (attach.Record, bool, error) {
 	if err != nil {
 		return attach.Record{}, false, err
 	}
-	if folder == pending && r.Stage == attach.Done {
+	switch {
+	case folder == done:
+		r.Stage = attach.Done
+	case r.Stage == attach.Done:
 		r.Stage = attach.Releasing
 	}
 	return r, true, nil

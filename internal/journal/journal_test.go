@@ -81,6 +81,16 @@ func TestModel(t *testing.T) {
 				r.Version = attach.RecordVersion
 				want[r.Key()] = r
 			},
+			"finish": func(t *rapid.T) {
+				r := draw(t)
+				was, found := want[r.Key()]
+				if err := j.Finish(r.Key()); (err == nil) != (found && was.Stage == attach.Pending) {
+					t.Fatalf("%s: %v", was.Stage, err)
+				} else if err == nil {
+					was.Stage = attach.Done
+					want[r.Key()] = was
+				}
+			},
 			"delete": func(t *rapid.T) {
 				k := draw(t).Key()
 				if err := j.Delete(k); err != nil {

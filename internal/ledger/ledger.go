@@ -8,6 +8,7 @@
 package ledger
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -99,6 +100,19 @@ func (l *Ledger) Put(r attach.Record) error {
 		return l.withReserve(put)
 	}
 	return put()
+}
+
+// Finish marks a pending record as done.
+func (l *Ledger) Finish(key model.AttachmentKey) error {
+	return l.update(key, func(bk *bbolt.Bucket, k []byte) error {
+		b := bytes.Clone(bk.Get(k))
+		at, words, err := attach.Finished(l.where(key), b)
+		if err != nil {
+			return err
+		}
+		copy(b[at:], words)
+		return bk.Put(k, b)
+	})
 }
 
 // Get reads one record.

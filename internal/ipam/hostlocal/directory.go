@@ -122,6 +122,18 @@ func (d *directory) remove(a netip.Addr) error {
 
 func (d *directory) removeUnfinished() { _ = unix.Unlink(filepath.Join(d.path, unfinished)) }
 
+// isFree tells whether an address has no file.
+func (d *directory) isFree(a netip.Addr) (bool, error) {
+	err := unix.Access(d.file(a), unix.F_OK)
+	if errors.Is(err, unix.ENOENT) {
+		return true, nil
+	}
+	if err != nil {
+		return false, broken(d.file(a), err)
+	}
+	return false, nil
+}
+
 // isHeldBy reads the file of one address.
 func (d *directory) isHeldBy(a netip.Addr, containerID, ifName string) bool {
 	content, err := readSmall(d.file(a))

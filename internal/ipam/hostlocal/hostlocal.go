@@ -71,61 +71,39 @@ func (a *Allocator) Validate(conf json.RawMessage) error {
 
 // Add reserves one address of every range set.
 func (a *Allocator) Add(ctx context.Context, ask ipam.Ask) (model.Result, error) {
-	set, err := a.settings(ask)
+	h, err := a.Hold(ctx, ask)
 	if err != nil {
 		return model.Result{}, err
 	}
-	result := model.Result{Routes: set.routes}
-	if set.resolvConf != "" {
-		if result.DNS, err = readResolvConf(set.resolvConf); err != nil {
-			return model.Result{}, err
-		}
-	}
-	d, err := a.open(ctx, set.dir, true)
-	if err != nil {
-		return model.Result{}, err
-	}
-	defer d.close()
-	if !a.cfg.CallerKnows {
-		if err := set.refuseSecond(d, ask); err != nil {
-			return model.Result{}, err
-		}
-	}
-	if result.IPs, err = set.reserve(d, ask); err != nil {
-		return model.Result{}, err
-	}
-	return result, nil
+	return h.Result(), h.Keep()
 }
 
-// reserve takes one address of every set; when one fails, those taken before are given back.
-func (s settings) reserve(d *directory, ask ipam.Ask) (ips []model.IP, err error) {
-	defer func() {
-		if err == nil {
-			return
-		}
-		for _, ip := range ips {
-			_ = d.remove(ip.Address.Addr()) // the first error is the one to tell
-		}
-		ips = nil
-	}()
-	requested := slices.Clone(s.requested)
-	for i, set := range s.sets {
-		want := netip.Addr{}
-		if at := slices.IndexFunc(requested, set.contains); at >= 0 {
-			want = requested[at]
-			requested = slices.Delete(requested, at, at+1)
-		}
-		ip, err := set.take(d, i, want, owner(ask.ContainerID, ask.IfName))
-		if err != nil {
-			return ips, err
-		}
-		ips = append(ips, ip)
+// Hold chooses one address of every range set and keeps the network's directory locked.
+func (a *Allocator) Hold(ctx context.Context, ask ipam.Ask) (ipam.Hold, error) {
+	set, err := a.settings(ask)
+	if err != nil {
+		return nil, err
 	}
-	if len(requested) > 0 {
-		return ips, ipam.Invalid("ask for one address of each range set at most",
-			"ips: %s: in no range set that is still free for this attachment", join(requested))
+	h := &hold{owner: owner(ask.ContainerID, ask.IfName), routes: set.routes}
+	if set.resolvConf != "" {
+		if h.dns, err = readResolvConf(set.resolvConf); err != nil {
+			return nil, err
+		}
 	}
-	return ips, nil
+	if h.d, err = a.open(ctx, set.dir, true); err != nil {
+		return nil, err
+	}
+	if !a.cfg.CallerKnows {
+		err = set.refuseSecond(h.d, ask)
+	}
+	if err == nil {
+		err = h.choose(set)
+	}
+	if err != nil {
+		h.Drop()
+		return nil, err
+	}
+	return h, nil
 }
 
 func join(addrs []netip.Addr) string {

@@ -3,9 +3,7 @@
 package hostlocal
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -84,60 +82,49 @@ func (rs rangeSet) at(a netip.Addr) int {
 
 func (rs rangeSet) contains(a netip.Addr) bool { return rs.at(a) >= 0 }
 
-// take reserves the wanted address or, without one, the next free one after the last.
-func (rs rangeSet) take(d *directory, i int, want netip.Addr, owner string) (model.IP, error) {
-	last, err := d.last(i)
-	if err != nil {
-		return model.IP{}, err
-	}
-	defer last.close()
-	r, err := d.reservation(owner)
-	if err != nil {
-		return model.IP{}, err
-	}
-	defer r.close()
+// choose finds the wanted address or, without one, the next free one behind the last.
+func (rs rangeSet) choose(d *directory, last, want netip.Addr) (model.IP, error) {
 	var got netip.Addr
+	var err error
 	if want.IsValid() {
-		got, err = rs.exactly(r, want)
+		got, err = want, rs.available(d, want)
 	} else {
-		got, err = rs.next(d, r, last.addr)
+		got, err = rs.next(d, last)
 	}
 	if err != nil {
 		return model.IP{}, err
 	}
 	s := rs.spans[rs.at(got)]
-	if err := last.set(got); err != nil {
-		return model.IP{}, errors.Join(err, d.remove(got))
-	}
 	return model.IP{Address: netip.PrefixFrom(got, s.subnet.Bits()), Gateway: s.gateway}, nil
 }
 
-func (rs rangeSet) exactly(r *reservation, want netip.Addr) (netip.Addr, error) {
+// available tells why a requested address cannot be given.
+func (rs rangeSet) available(d *directory, want netip.Addr) error {
 	if s := rs.spans[rs.at(want)]; !s.usable(want) {
-		return want, ipam.Invalid("ask for another address", "requested address %s is the gateway, the network or the broadcast address of %s", want, s.subnet)
+		return ipam.Invalid("ask for another address", "requested address %s is the gateway, the network or the broadcast address of %s", want, s.subnet)
 	}
-	err := r.claim(want)
-	if errors.Is(err, fs.ErrExist) {
-		return want, model.Faultf(model.CodeExhausted, "ask for another address, or DEL the attachment that has it",
+	free, err := d.isFree(want)
+	if err == nil && !free {
+		err = model.Faultf(model.CodeExhausted, "ask for another address, or DEL the attachment that has it",
 			"requested address %s is not available in %s %s", want, rs.name, rs)
 	}
-	return want, err
+	return err
 }
 
 // next walks once through the set, beginning behind the last address given.
-func (rs rangeSet) next(d *directory, r *reservation, last netip.Addr) (netip.Addr, error) {
+func (rs rangeSet) next(d *directory, last netip.Addr) (netip.Addr, error) {
 	const patience = 64 // tries, before the directory is listed instead
 	tries := 0
 	var known map[netip.Addr]bool
 	for a := range rs.from(last) {
-		if known[a] {
+		if known != nil {
+			if !known[a] {
+				return a, nil
+			}
 			continue
 		}
-		err := r.claim(a)
-		if err == nil {
-			return a, nil
-		}
-		if !errors.Is(err, fs.ErrExist) {
+		free, err := d.isFree(a)
+		if err != nil || free {
 			return a, err
 		}
 		if tries++; tries == patience {

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostlocal
+
+import (
+	"errors"
+	"io/fs"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// hold is what was chosen for one attachment, in a locked directory.
+type hold struct {
+	d      *directory // nil when the hold has ended
+	owner  string
+	routes ipam.Routes
+	dns    model.DNS
+	ips    []model.IP
+	lasts  []*lastFile // of each address's set
+}
+
+// choose finds one address of every set.
+func (h *hold) choose(s settings) error {
+	requested := slices.Clone(s.requested)
+	for i, set := range s.sets {
+		want := netip.Addr{}
+		if at := slices.IndexFunc(requested, set.contains); at >= 0 {
+			want = requested[at]
+			requested = slices.Delete(requested, at, at+1)
+		}
+		last, err := h.d.last(i)
+		if err != nil {
+			return err
+		}
+		h.lasts = append(h.lasts, last)
+		ip, err := set.choose(h.d, last.addr, want)
+		if err != nil {
+			return err
+		}
+		h.ips = append(h.ips, ip)
+	}
+	if len(requested) > 0 {
+		return ipam.Invalid("ask for one address of each range set at most",
+			"ips: %s: in no range set that is still free for this attachment", join(requested))
+	}
+	return nil
+}
+
+// Result is the chosen addresses, with the configuration's routes and the resolver's settings.
+func (h *hold) Result() model.Result {
+	return model.Result{IPs: slices.Clone(h.ips), Routes: h.routes, DNS: h.dns}
+}
+
+// Keep writes the files of the addresses and moves the round robin; when one fails, those before it are removed.
+func (h *hold) Keep() error {
+	defer h.Drop()
+	for i, ip := range h.ips {
+		err := h.d.reserve(ip.Address.Addr(), h.owner)
+		if err == nil {
+			if err = h.lasts[i].set(ip.Address.Addr()); err != nil {
+				err = errors.Join(err, h.d.remove(ip.Address.Addr()))
+			}
+		}
+		if err != nil {
+			for _, before := range h.ips[:i] {
+				_ = h.d.remove(before.Address.Addr()) // the first error is the one to tell
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// Drop unlocks the directory.
+func (h *hold) Drop() {
+	if h.d == nil {
+		return
+	}
+	for _, l := range h.lasts {
+		l.close()
+	}
+	h.d.close()
+	h.d = nil
+}
+
+// reserve writes the file of an address that was seen to be free. All that change the directory hold its lock, so a file
+// that is there now was put there by somebody who does not.
+func (d *directory) reserve(a netip.Addr, owner string) error {
+	r, err := d.reservation(owner)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	err = r.claim(a)
+	if errors.Is(err, fs.ErrExist) {
+		return model.Faultf(model.CodeTryAgain, "find who writes there without holding its lock",
+			"host-local: %s was taken by somebody else in this moment", d.file(a))
+	}
+	return err
+}
