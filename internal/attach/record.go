@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -108,7 +109,7 @@ type Memory interface {
 // Encode is the stored form of a record.
 func Encode(r Record) ([]byte, error) {
 	r.Version = RecordVersion
-	b, err := json.Marshal(r)
+	b, err := encode(nil, reflect.ValueOf(r))
 	if err != nil {
 		return nil, model.Faultf(model.CodeInternal, "", "record %s: %w", r.Key(), err)
 	}

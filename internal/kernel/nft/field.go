@@ -23,33 +23,25 @@ type field struct {
 	l3, l4 byte
 }
 
-// fields lists all that rules can load.
-func fields() []field {
-	list := []field{
-		network("ip saddr", "ipv4_addr", protoIPv4, 12), network("ip daddr", "ipv4_addr", protoIPv4, 16),
-		network("ip protocol", "inet_proto", protoIPv4, 9),
-		network("ip6 saddr", "ipv6_addr", protoIPv6, 8), network("ip6 daddr", "ipv6_addr", protoIPv6, 24),
-		network("ip6 nexthdr", "inet_proto", protoIPv6, 6),
-		meta("iifname", "ifname", unix.NFT_META_IIFNAME), meta("oifname", "ifname", unix.NFT_META_OIFNAME),
-		meta("meta mark", "mark", unix.NFT_META_MARK), meta("meta l4proto", "inet_proto", unix.NFT_META_L4PROTO),
-		meta("meta nfproto", "nf_proto", unix.NFT_META_NFPROTO), meta("meta protocol", "ether_type", unix.NFT_META_PROTOCOL),
-		conntrack("ct state", "ct_state", unix.NFT_CT_STATE), conntrack("ct status", "ct_status", unix.NFT_CT_STATUS),
-		conntrack("ct mark", "mark", unix.NFT_CT_MARK),
-		fib("fib daddr type", unix.NFTA_FIB_F_DADDR), fib("fib saddr type", unix.NFTA_FIB_F_SADDR),
-		payload("ether daddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 0),
-		payload("ether saddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 6),
-	}
-	for _, p := range []struct {
-		name string
-		l4   byte
-	}{{"tcp", protoTCP}, {"udp", protoUDP}, {"sctp", protoSCTP}, {"th", 0}} {
-		for i, port := range []string{" sport", " dport"} {
-			f := payload(p.name+port, "inet_service", unix.NFT_PAYLOAD_TRANSPORT_HEADER, uint32(2*i))
-			f.l4 = p.l4
-			list = append(list, f)
-		}
-	}
-	return list
+// fields yields all that rules can load, one after the other: a short process looks for few of them.
+func fields(yield func(field) bool) {
+	_ = yield(network("ip saddr", "ipv4_addr", protoIPv4, 12)) && yield(network("ip daddr", "ipv4_addr", protoIPv4, 16)) &&
+		yield(network("ip protocol", "inet_proto", protoIPv4, 9)) &&
+		yield(network("ip6 saddr", "ipv6_addr", protoIPv6, 8)) && yield(network("ip6 daddr", "ipv6_addr", protoIPv6, 24)) &&
+		yield(network("ip6 nexthdr", "inet_proto", protoIPv6, 6)) &&
+		yield(meta("iifname", "ifname", unix.NFT_META_IIFNAME)) && yield(meta("oifname", "ifname", unix.NFT_META_OIFNAME)) &&
+		yield(meta("meta mark", "mark", unix.NFT_META_MARK)) && yield(meta("meta l4proto", "inet_proto", unix.NFT_META_L4PROTO)) &&
+		yield(meta("meta nfproto", "nf_proto", unix.NFT_META_NFPROTO)) &&
+		yield(meta("meta protocol", "ether_type", unix.NFT_META_PROTOCOL)) &&
+		yield(conntrack("ct state", "ct_state", unix.NFT_CT_STATE)) && yield(conntrack("ct status", "ct_status", unix.NFT_CT_STATUS)) &&
+		yield(conntrack("ct mark", "mark", unix.NFT_CT_MARK)) &&
+		yield(fib("fib daddr type", unix.NFTA_FIB_F_DADDR)) && yield(fib("fib saddr type", unix.NFTA_FIB_F_SADDR)) &&
+		yield(payload("ether daddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 0)) &&
+		yield(payload("ether saddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 6)) &&
+		yield(port("tcp sport", protoTCP, 0)) && yield(port("tcp dport", protoTCP, 2)) &&
+		yield(port("udp sport", protoUDP, 0)) && yield(port("udp dport", protoUDP, 2)) &&
+		yield(port("sctp sport", protoSCTP, 0)) && yield(port("sctp dport", protoSCTP, 2)) &&
+		yield(port("th sport", 0, 0)) && yield(port("th dport", 0, 2))
 }
 
 func fieldNamed(name string) (field, bool) {
@@ -57,7 +49,7 @@ func fieldNamed(name string) (field, bool) {
 	case "meta iifname", "meta oifname":
 		name = name[len("meta "):]
 	}
-	for _, f := range fields() {
+	for f := range fields {
 		if f.name == name {
 			return f, true
 		}
@@ -73,6 +65,12 @@ func payload(name, typ string, base, off uint32) field {
 func network(name, typ string, l3 byte, off uint32) field {
 	f := payload(name, typ, unix.NFT_PAYLOAD_NETWORK_HEADER, off)
 	f.l3 = l3
+	return f
+}
+
+func port(name string, l4 byte, off uint32) field {
+	f := payload(name, "inet_service", unix.NFT_PAYLOAD_TRANSPORT_HEADER, off)
+	f.l4 = l4
 	return f
 }
 
@@ -143,7 +141,7 @@ func (p protocols) learn(f field, value []byte) (protocols, bool) {
 
 // identify finds the field that a load fetches; part is the number of bytes it fetches of it.
 func (p protocols) identify(e expr) (f field, part int, ok bool) {
-	for _, f := range fields() {
+	for f := range fields {
 		l := f.load
 		if l.op != e.op || l.key != e.key || l.off != e.off || l.flags != e.flags {
 			continue
