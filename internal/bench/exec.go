@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,8 @@ type runner struct {
 	node *netns.NS
 	// wrap is put in front of every plugin's command line (strace).
 	wrap []string
+	// volatile is where the plugin keeps what does not outlive the machine.
+	volatile string
 
 	mu  sync.Mutex
 	cpu time.Duration
@@ -35,7 +38,8 @@ func (r *runner) ExecPlugin(ctx context.Context, path string, stdin []byte, envi
 	argv := append(append([]string{}, r.wrap...), path)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var stdout, stderr bytes.Buffer
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &stdout, &stderr
+	cmd.Env = append(slices.Clip(environ), "WEFT_JOURNAL_DIR="+r.volatile)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
 	if err := r.node.Do(cmd.Start); err != nil {
 		return nil, fmt.Errorf("plugin %s: %w", path, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -43,7 +45,12 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 		return Report{}, fmt.Errorf("bench: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	b := &bench{cfg: cfg, dir: dir, samples: newSamples()}
+	volatile, err := os.MkdirTemp(memoryDir(), "weft-bench-")
+	if err != nil {
+		return Report{}, fmt.Errorf("bench: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(volatile) }()
+	b := &bench{cfg: cfg, dir: dir, volatile: volatile, samples: newSamples()}
 	for _, pods := range slices.Sorted(slices.Values(cfg.Pods)) {
 		if err := b.level(ctx, pods); err != nil {
 			return Report{}, err
@@ -55,13 +62,26 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	return b.report(), nil
 }
 
+// memoryDir is a directory in memory, or the ordinary one for temporary files where there is none.
+func memoryDir() string {
+	for _, dir := range []string{"/run", "/dev/shm"} {
+		var fs unix.Statfs_t
+		if unix.Statfs(dir, &fs) == nil && fs.Type == unix.TMPFS_MAGIC {
+			return dir
+		}
+	}
+	return ""
+}
+
 // bench is a run in progress.
 type bench struct {
-	cfg     Config
-	dir     string
-	samples *samples
-	notes   []string
-	rounds  uint64
+	cfg Config
+	dir string
+	// volatile is in memory, as /run is on a node.
+	volatile string
+	samples  *samples
+	notes    []string
+	rounds   uint64
 }
 
 // bridgePorts is how many ports the kernel gives a bridge.
@@ -97,7 +117,7 @@ func (b *bench) level(ctx context.Context, pods int) error {
 func (b *bench) worlds(ctx context.Context, sub string, pods int) ([]*world, error) {
 	var worlds []*world
 	for _, impl := range b.cfg.Impls {
-		w, err := newWorld(ctx, impl, b.cfg.Chain, b.dir+"/"+sub)
+		w, err := newWorld(ctx, impl, b.cfg.Chain, b.dir+"/"+sub, b.volatile+"/"+sub)
 		if err != nil {
 			return worlds, err
 		}

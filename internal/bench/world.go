@@ -46,9 +46,10 @@ type world struct {
 	pods   int
 }
 
-func newWorld(ctx context.Context, impl Impl, chain Chain, dir string) (*world, error) {
-	dir = filepath.Join(dir, impl.Name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+// newWorld makes the node of one implementation: dir is for what is on the node's disk, volatile for what is in its /run.
+func newWorld(ctx context.Context, impl Impl, chain Chain, dir, volatile string) (*world, error) {
+	dir, volatile = filepath.Join(dir, impl.Name), filepath.Join(volatile, impl.Name)
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(volatile, 0o755)); err != nil {
 		return nil, fmt.Errorf("world %s: %w", impl.Name, err)
 	}
 	node, err := netns.Anonymous()
@@ -59,13 +60,13 @@ func newWorld(ctx context.Context, impl Impl, chain Chain, dir string) (*world, 
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("world %s: %w", impl.Name, err), node.Close())
 	}
-	w := &world{impl: impl, node: node, exec: &runner{node: node}, log: &bytes.Buffer{}, kept: kept}
+	w := &world{impl: impl, node: node, exec: &runner{node: node, volatile: filepath.Join(volatile, "journal")}, log: &bytes.Buffer{}, kept: kept}
 	w.cni = libcni.NewCNIConfigWithCacheDir([]string{impl.BinDir}, filepath.Join(dir, "cache"), w.exec)
 	conf, err := chain.direct(dir)
 	if impl.Agent != "" {
-		socket := filepath.Join(dir, "agent.sock")
+		socket := filepath.Join(volatile, "agent.sock")
 		if conf, err = chain.throughAgent(dir, socket); err == nil {
-			err = w.startAgent(ctx, dir, socket)
+			err = w.startAgent(ctx, volatile, socket)
 		}
 	}
 	if err == nil {
@@ -78,8 +79,8 @@ func newWorld(ctx context.Context, impl Impl, chain Chain, dir string) (*world, 
 	return w, nil
 }
 
-func (w *world) startAgent(ctx context.Context, dir, socket string) error {
-	w.agent = exec.Command(w.impl.Agent, "agent", "--node", "bench", "--socket", socket, "--state-dir", filepath.Join(dir, "state"))
+func (w *world) startAgent(ctx context.Context, volatile, socket string) error {
+	w.agent = exec.Command(w.impl.Agent, "agent", "--node", "bench", "--socket", socket, "--state-dir", filepath.Join(volatile, "state"))
 	w.agent.Stdout, w.agent.Stderr = w.log, w.log
 	// The agent must not outlive a killed benchmark. Pdeathsig follows the starting thread, so SIGKILL of the whole
 	// benchmark is what it covers; an ordinary end stops the agent in close.
