@@ -33,10 +33,13 @@ func writeFile(f plugin.File) error {
 		return err
 	}
 	_, err = tmp.WriteString(f.Text)
-	if err := errors.Join(err, tmp.Close()); err != nil {
+	if err = errors.Join(err, tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), f.Path)
+	}
+	if err != nil {
 		return errors.Join(err, os.Remove(tmp.Name()))
 	}
-	return os.Rename(tmp.Name(), f.Path)
+	return nil
 }
 
 func removeFiles(files []plugin.File) error {

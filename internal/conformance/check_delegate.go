@@ -39,6 +39,16 @@ func (w *world) recorded() (*pod, error) {
 	return w.attached()
 }
 
+// recordedPod is a pod that is not attached yet, in a world whose IPAM plugin is the kit's own.
+func (w *world) recordedPod() (*pod, error) {
+	conf, err := recordedConf(w)
+	if err != nil {
+		return nil, err
+	}
+	w.ipam = conf
+	return w.newPod()
+}
+
 // call is the request of a verb, with what the verb needs.
 func (w *world) call(verb string, p *pod) answer {
 	switch verb {
@@ -97,12 +107,7 @@ func searchedInPath(w *world) verdict {
 }
 
 func sameInput(w *world) verdict {
-	conf, err := recordedConf(w)
-	if err != nil {
-		return broken(err)
-	}
-	w.ipam = conf
-	p, err := w.newPod()
+	p, err := w.recordedPod()
 	if err != nil {
 		return broken(err)
 	}
@@ -177,12 +182,7 @@ func errorsReturned(w *world) verdict {
 }
 
 func failedAddUndone(w *world) verdict {
-	conf, err := recordedConf(w)
-	if err != nil {
-		return broken(err)
-	}
-	w.ipam = conf
-	p, err := w.newPod()
+	p, err := w.recordedPod()
 	if err != nil {
 		return broken(err)
 	}
@@ -203,12 +203,7 @@ func failedAddUndone(w *world) verdict {
 }
 
 func standardError(w *world) verdict {
-	conf, err := recordedConf(w)
-	if err != nil {
-		return broken(err)
-	}
-	w.ipam = conf
-	p, err := w.newPod()
+	p, err := w.recordedPod()
 	if err != nil {
 		return broken(err)
 	}
