@@ -94,6 +94,15 @@ func Run(t testing.TB, ns *netns.NS, argv ...string) string {
 
 // Try is Run without failing the test.
 func Try(ns *netns.NS, argv ...string) (string, error) {
+	out, err := try(ns, argv)
+	// Somebody else's change, anywhere on the machine, makes the kernel break off what ip lists.
+	for tries := 0; tries < 50 && err == nil && strings.Contains(out, "Dump was interrupted"); tries++ {
+		out, err = try(ns, argv)
+	}
+	return out, err
+}
+
+func try(ns *netns.NS, argv []string) (string, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	var b strings.Builder
 	cmd.Stdout, cmd.Stderr = &b, &b
