@@ -27,6 +27,7 @@ import (
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cniserver"
+	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/foreign"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/dhcp/exchange"
@@ -53,7 +54,16 @@ type Config struct {
 	StateDir string
 	// StoreDir holds the cluster's manifests; without it there is no mesh.
 	StoreDir string
-	Log      *slog.Logger
+	// The parts of the configuration file that are about what lies around the agent; the zero values are "nothing of it".
+	Kubernetes config.Kubernetes
+	Network    config.Network
+	Runtime    config.Runtime
+	Install    config.Install
+	Metrics    config.Metrics
+	// File is the configuration file, which is followed for Level's sake; both may be missing.
+	File  string
+	Level *slog.LevelVar
+	Log   *slog.Logger
 	// Env and Stderr are what foreign plugins get.
 	Env    []string
 	Stderr io.Writer
