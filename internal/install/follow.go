@@ -62,7 +62,7 @@ func follow(ctx context.Context, c Config) ([]Change, error) {
 		return nil, err
 	}
 	defer conf.close()
-	changes, err := configure(conf, c.Socket)
+	changes, err := configure(conf, c)
 	if errors.Is(err, errNoNetwork) {
 		withdrawn, e := conf.withdraw("")
 		if e != nil {

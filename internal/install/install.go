@@ -24,6 +24,8 @@ type Config struct {
 	Replace bool
 	// Socket is the agent's, where it is not the usual one.
 	Socket string
+	// Multus, if there, asks for Multus' form of the configuration, under Multus' name.
+	Multus *Multus
 }
 
 // Change is what was done about one file.
@@ -64,7 +66,7 @@ func Install(ctx context.Context, c Config) ([]Change, error) {
 	if err != nil || conf == nil {
 		return changes, err
 	}
-	more, err := configure(conf, c.Socket)
+	more, err := configure(conf, c)
 	return append(changes, more...), err
 }
 
