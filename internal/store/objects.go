@@ -26,11 +26,19 @@ func WhereaboutsPools() Kind {
 	return Kind{"whereabouts.cni.cncf.io", "v1alpha1", "IPPool", "ippools", true}
 }
 
+// NetworkAttachments are the networks that pods ask for beside the cluster's (k8snetworkplumbingwg).
+func NetworkAttachments() Kind {
+	return Kind{"k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition", "network-attachment-definitions", true}
+}
+
 // Nodes are the machines.
 func Nodes() Kind { return Kind{"", "v1", "Node", "nodes", false} }
 
 // Group is the API group of weft's own kinds.
 const Group = "weft.dev"
+
+// of tells whether the key names an object of the kind.
+func (k Key) of(kind Kind) bool { return k.Group == kind.Group && k.Kind == kind.Kind }
 
 // Key names an object of the kind.
 func (k Kind) Key(namespace, name string) Key {
