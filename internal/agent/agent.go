@@ -30,6 +30,7 @@ import (
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/foreign"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/dhcp/exchange"
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
@@ -86,6 +87,7 @@ type agent struct {
 	own      []*netns.NS
 	server   *cniserver.Server
 	leases   *lease.Keeper
+	blocks   *blocks.Engine // nil without a place for the cluster's objects
 	store    *dir.Store // nil when there is no mesh
 }
 
@@ -127,9 +129,12 @@ func (a *agent) build() error {
 	if a.leases, err = a.keeper(boot); err != nil {
 		return err
 	}
+	if a.blocks, err = a.engine(boot, a.objects()); err != nil {
+		return err
+	}
 	a.reaper = kernel.NewReaper(a.host, cfg.Log)
 	a.attacher = attach.New(attach.Config{
-		Memory: a.ledger, Host: a.host, Planners: plugin.Builtin(), Allocators: allocators(a.leases),
+		Memory: a.ledger, Host: a.host, Planners: plugin.Builtin(), Allocators: allocators(a.leases, a.blocks),
 		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr}, Reaper: a.reaper,
 		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step,
 	})
@@ -180,6 +185,7 @@ func (a *agent) run(ctx context.Context) error {
 		return errors.Join(a.server.Run(serving), a.drain())
 	})
 	parts.Go(func() error { return ended(behind, a.mend(behind)) })
+	parts.Go(func() error { return ended(behind, a.share(behind)) })
 	if a.store != nil {
 		parts.Go(func() error { return ended(behind, a.mesh(behind)) })
 	}
@@ -235,9 +241,13 @@ func (a *agent) keeper(boot string) (*lease.Keeper, error) {
 	})
 }
 
-func allocators(leases *lease.Keeper) map[string]ipam.Allocator {
+func allocators(leases *lease.Keeper, shared *blocks.Engine) map[string]ipam.Allocator {
+	all := []ipam.Allocator{hostlocal.New(hostlocal.Config{CallerKnows: true}), static.New(), leases}
+	if shared != nil {
+		all = append(all, shared.Allocators()...)
+	}
 	table := map[string]ipam.Allocator{}
-	for _, a := range []ipam.Allocator{hostlocal.New(hostlocal.Config{CallerKnows: true}), static.New(), leases} {
+	for _, a := range all {
 		table[a.Type()] = a
 	}
 	return table

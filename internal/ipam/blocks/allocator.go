@@ -22,6 +22,12 @@ func (e *Engine) Allocators() []ipam.Allocator {
 	return []ipam.Allocator{&Allocator{e, TypeWeft}, &Allocator{e, TypeWhereabouts}}
 }
 
+// Readers are the same names for who only checks configurations.
+func Readers(readFile func(string) ([]byte, error)) []ipam.Allocator {
+	e := &Engine{cfg: Config{ReadFile: readFile}, pools: map[string]*pool{}, kick: make(chan struct{}, 1)}
+	return e.Allocators()
+}
+
 // Type is the allocator's name.
 func (a *Allocator) Type() string { return a.typ }
 

@@ -36,10 +36,11 @@ func (e *Engine) surplus(p *pool) []*block {
 			b.idle = now
 		}
 		long := e.cfg.Idle
-		if p.tight() || b.asked() {
+		lent := b.single() || b.asked()
+		if p.tight() || lent {
 			long = min(hurry, long)
 		}
-		if now.Sub(b.idle) < long || !b.asked() && !e.dispensable(p, b, now) {
+		if now.Sub(b.idle) < long || !lent && !e.dispensable(p, b, now) {
 			continue
 		}
 		b.stands = releasing

@@ -33,7 +33,42 @@ type line struct {
 	mu       sync.Mutex
 	cut      bool // nothing arrives
 	deaf     bool // what is written arrives, and the answer is lost
+	late     bool // what is written arrives when deliver is called, perhaps after its sender was killed
+	pending  []func()
 	requests int
+}
+
+// deliver lets what was late arrive.
+func (l *line) deliver() {
+	l.mu.Lock()
+	pending := l.pending
+	l.pending = nil
+	l.mu.Unlock()
+	for _, arrive := range pending {
+		arrive()
+	}
+}
+
+// write is the way of a request that writes.
+func (l *line) write(do func() (store.Object, error)) (store.Object, error) {
+	deaf, err := l.send()
+	if err != nil {
+		return store.Object{}, err
+	}
+	l.mu.Lock()
+	late := l.late
+	if late {
+		l.pending = append(l.pending, func() { _, _ = do() })
+	}
+	l.mu.Unlock()
+	if late {
+		return store.Object{}, errAway
+	}
+	got, err := do()
+	if deaf {
+		return store.Object{}, errAway
+	}
+	return got, err
 }
 
 func (l *line) set(cut, deaf bool) {
@@ -74,39 +109,20 @@ func (l *line) List(ctx context.Context, kind store.Kind) ([]store.Object, error
 	return l.Objects.List(ctx, kind)
 }
 
-func (l *line) Create(ctx context.Context, kind store.Kind, o store.Object) (store.Object, error) {
-	deaf, err := l.send()
-	if err != nil {
-		return o, err
-	}
-	got, err := l.Objects.Create(ctx, kind, o)
-	if deaf {
-		return store.Object{}, errAway
-	}
-	return got, err
+func (l *line) Create(_ context.Context, kind store.Kind, o store.Object) (store.Object, error) {
+	return l.write(func() (store.Object, error) { return l.Objects.Create(context.Background(), kind, o) })
 }
 
-func (l *line) CompareAndSwap(ctx context.Context, kind store.Kind, version string, o store.Object) (store.Object, error) {
-	deaf, err := l.send()
-	if err != nil {
-		return o, err
-	}
-	got, err := l.Objects.CompareAndSwap(ctx, kind, version, o)
-	if deaf {
-		return store.Object{}, errAway
-	}
-	return got, err
+func (l *line) CompareAndSwap(_ context.Context, kind store.Kind, version string, o store.Object) (store.Object, error) {
+	return l.write(func() (store.Object, error) {
+		return l.Objects.CompareAndSwap(context.Background(), kind, version, o)
+	})
 }
 
-func (l *line) Delete(ctx context.Context, kind store.Kind, key store.Key, version string) error {
-	deaf, err := l.send()
-	if err != nil {
-		return err
-	}
-	err = l.Objects.Delete(ctx, kind, key, version)
-	if deaf {
-		return errAway
-	}
+func (l *line) Delete(_ context.Context, kind store.Kind, key store.Key, version string) error {
+	_, err := l.write(func() (store.Object, error) {
+		return store.Object{}, l.Objects.Delete(context.Background(), kind, key, version)
+	})
 	return err
 }
 

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ledger"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// engine makes the block engine, with what the ledger says of addresses. Without a place for objects there is none, and
+// `type: whereabouts` is a program that is executed.
+func (a *agent) engine(boot string, objects store.Objects) (*blocks.Engine, error) {
+	if objects == nil {
+		return nil, nil
+	}
+	e, err := blocks.Open(blocks.Config{
+		Objects: objects, Node: a.cfg.Node, Dir: filepath.Join(a.cfg.StateDir, "blocks"), Log: a.cfg.Log,
+		Now: a.cfg.Now, After: a.cfg.After, Random: rand.Reader, ReadFile: os.ReadFile,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e, restore(e, a.ledger, boot)
+}
+
+// restore tells the engine what recorded attachments hold. What an earlier boot left is free.
+func restore(e *blocks.Engine, l *ledger.Ledger, boot string) error {
+	records, err := l.List()
+	if err != nil && len(records) == 0 {
+		return err
+	}
+	var asks []ipam.Ask
+	for _, rec := range records {
+		for _, act := range rec.Acts {
+			if act.Kind != attach.ActIPAM || len(act.IPs) == 0 || rec.Boot != boot || act.Plugin >= len(rec.Network.Plugins) {
+				continue
+			}
+			var held []netip.Addr
+			for _, ip := range act.IPs {
+				held = append(held, ip.Address.Addr())
+			}
+			asks = append(asks, ipam.Ask{
+				Conf: rec.Network.Plugins[act.Plugin].Raw, Network: rec.Request.Network,
+				ContainerID: rec.Request.ContainerID, IfName: rec.Request.IfName, Held: held,
+			})
+		}
+	}
+	e.Restore(asks)
+	return nil
+}
+
+// share has the engine claim, give back and answer other nodes, until ctx ends.
+func (a *agent) share(ctx context.Context) error {
+	if a.blocks == nil {
+		return nil
+	}
+	err := a.blocks.Run(ctx)
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// objects is where the cluster's objects are, nil when there is no such place.
+func (a *agent) objects() store.Objects {
+	if a.store == nil {
+		return nil
+	}
+	return a.store.Objects()
+}
