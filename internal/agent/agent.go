@@ -58,13 +58,17 @@ type Config struct {
 	// The parts of the configuration file that are about what lies around the agent; the zero values are "nothing of it".
 	Kubernetes config.Kubernetes
 	Network    config.Network
+	Multus     config.Multus
 	Runtime    config.Runtime
 	Install    config.Install
 	Metrics    config.Metrics
 	// File is the configuration file, which is followed for Level's sake; both may be missing.
 	File  string
 	Level *slog.LevelVar
-	Log   *slog.Logger
+	// PodUID is the agent's own pod's, empty when it is none.
+	PodUID  string
+	Version string
+	Log     *slog.Logger
 	// Env and Stderr are what foreign plugins get.
 	Env    []string
 	Stderr io.Writer
@@ -88,7 +92,8 @@ type agent struct {
 	server   *cniserver.Server
 	leases   *lease.Keeper
 	blocks   *blocks.Engine // nil without a place for the cluster's objects
-	store    *dir.Store // nil when there is no mesh
+	store    *dir.Store     // nil when there is no mesh
+	around
 }
 
 // Run runs the agent of the network namespace that the process is in, until ctx ends.
@@ -110,7 +115,7 @@ func (a *agent) build() error {
 			return err
 		}
 	}
-	if err = a.claim(); err != nil {
+	if err = errors.Join(a.claim(), a.prepare()); err != nil {
 		return err
 	}
 	if a.host, err = kernel.Dial(nil); err != nil {
@@ -139,7 +144,7 @@ func (a *agent) build() error {
 		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step,
 	})
 	a.server, err = cniserver.New(cniserver.Config{
-		Socket: cfg.Socket, Attacher: a.attacher, Memory: a.ledger, Log: cfg.Log, Own: a.own, Ready: cfg.Ready,
+		Socket: cfg.Socket, Attacher: a.attacher, Memory: a.ledger, Log: cfg.Log, Own: a.own, Ready: a.answering, Called: a.called,
 	})
 	return err
 }
@@ -186,6 +191,7 @@ func (a *agent) run(ctx context.Context) error {
 	})
 	parts.Go(func() error { return ended(behind, a.mend(behind)) })
 	parts.Go(func() error { return ended(behind, a.share(behind)) })
+	a.surround(behind, parts)
 	if a.store != nil {
 		parts.Go(func() error { return ended(behind, a.mesh(behind)) })
 	}
@@ -212,6 +218,9 @@ func ended(ctx context.Context, err error) error {
 
 func (a *agent) close() error {
 	var errs []error
+	if a.web != nil {
+		_ = a.web.Close() // most often it is closed
+	}
 	for _, ns := range a.own {
 		errs = append(errs, ns.Close())
 	}

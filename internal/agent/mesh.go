@@ -8,19 +8,17 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weft-net/weft/internal/facts"
 	"github.com/weft-net/weft/internal/reconcile"
 )
 
 // mesh follows the store and keeps the node's routes to its peers, until ctx ends.
 func (a *agent) mesh(ctx context.Context) error {
-	node := facts.New(a.store, a.cfg.Node, a.cfg.Log, a.cfg.After)
 	keeper := reconcile.New(reconcile.Config{
-		Facts: node, Host: a.host, StatusFile: filepath.Join(a.cfg.StateDir, reconcile.StatusFile),
+		Facts: a.facts, Host: a.host, StatusFile: filepath.Join(a.cfg.StateDir, reconcile.StatusFile),
 		Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 	})
 	parts, ctx := errgroup.WithContext(ctx)
-	parts.Go(func() error { return ended(ctx, node.Run(ctx)) })
+	parts.Go(func() error { return ended(ctx, a.facts.Run(ctx)) })
 	parts.Go(func() error { return ended(ctx, keeper.Run(ctx)) })
 	return parts.Wait()
 }

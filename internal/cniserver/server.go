@@ -39,6 +39,8 @@ type Config struct {
 	Own []*netns.NS
 	// Ready is called once callers are answered; may be nil.
 	Ready func()
+	// Called is told of every call that is over, and its error; may be nil.
+	Called func(verb string, err error, took time.Duration)
 }
 
 // Server answers CNI calls.

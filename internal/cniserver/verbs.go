@@ -50,6 +50,9 @@ func (s *Server) outcome(c *call, r wire.Request) ([]byte, error) {
 		"network", call.Request.Network)
 	out, err := s.do(c, r, call, err, log)
 	took := time.Since(c.start).Round(time.Microsecond)
+	if s.cfg.Called != nil {
+		s.cfg.Called(call.Command, codedOrNil(err), took)
+	}
 	if err != nil {
 		log.Warn("call failed", "took", took, "err", err)
 		return nil, err

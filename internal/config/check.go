@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,6 +104,9 @@ func (c Config) checkNetwork() error {
 	}
 	if c.Policy.Mode != "none" {
 		return unsupported("none", "policy.mode %q is not supported yet", c.Policy.Mode)
+	}
+	if n.Mode != ModeMultus && !reflect.ValueOf(c.Multus).IsZero() {
+		return invalid("set network.mode to multus, or leave multus out", "multus has no effect with network.mode %q", n.Mode)
 	}
 	least := leastMTU4
 	if slices.ContainsFunc(slices.Concat(n.PodCIDRs, n.ClusterCIDRs), func(p netip.Prefix) bool { return p.Addr().Is6() }) {

@@ -35,6 +35,8 @@ type Config struct {
 	Kubernetes Kubernetes `json:"kubernetes"`
 	// Network is the pods' network.
 	Network Network `json:"network"`
+	// Multus holds Multus' keys for the mode `multus`.
+	Multus Multus `json:"multus"`
 	// Policy is about NetworkPolicy.
 	Policy Policy `json:"policy"`
 	// Runtime is the container runtime's side.
@@ -87,6 +89,24 @@ const (
 	ModeCluster Mode = "cluster"
 	ModeMultus  Mode = "multus"
 )
+
+// Multus holds Multus' keys for network.mode `multus`. They are written into 00-multus.conf; an empty key is as Multus has it.
+type Multus struct {
+	// NamespaceIsolation keeps pods from using networks of other namespaces.
+	NamespaceIsolation bool `json:"namespaceIsolation"`
+	// GlobalNamespaces are namespaces whose networks every pod may use; `default` always is one.
+	GlobalNamespaces []string `json:"globalNamespaces"`
+	// SystemNamespaces are those whose pods get no DefaultNetworks; empty is `kube-system`.
+	SystemNamespaces []string `json:"systemNamespaces"`
+	// Namespace is where the networks of DefaultNetworks are looked for; empty is `kube-system`.
+	Namespace string `json:"namespace"`
+	// DefaultNetworks are further networks for every pod.
+	DefaultNetworks []string `json:"defaultNetworks"`
+	// ReadinessIndicatorFile is a file that the cluster's network writes when it is ready; pods wait for it.
+	ReadinessIndicatorFile string `json:"readinessIndicatorFile"`
+	// NetworkDir holds the configurations of networks whose objects have none; empty is `/etc/cni/multus/net.d`.
+	NetworkDir string `json:"networkDir"`
+}
 
 // Policy is about NetworkPolicy.
 type Policy struct {

@@ -80,7 +80,7 @@ func TestParse(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"[]":                                  "the file is a list, want object",
-		"nodes: x":                            "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, readyFile, logLevel, kubernetes, network, policy, runtime, install, metrics)",
+		"nodes: x":                            "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, readyFile, logLevel, kubernetes, network, multus, policy, runtime, install, metrics)",
 		"network: {MTU: 1400}":                "network.MTU: unknown key (the keys here are mode, name, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, masquerade)",
 		"network: {mtu: large}":               "network.mtu is a string, want number",
 		"network: {mtu: 1.5}":                 `network.mtu "1.5" is not a whole number`,
@@ -102,6 +102,8 @@ func TestBadInput(t *testing.T) {
 		"network: {podCIDRs: [10.0.0.0/24, 10.1.0.0/24]}":                 "network.podCIDRs[1] 10.1.0.0/24: there is 10.0.0.0/24 already (at most one a family)",
 		"network: {clusterCIDRs: [10.0.0.0/8, 10.1.0.0/16]}":              "network.clusterCIDRs[1] 10.1.0.0/16 overlaps 10.0.0.0/8",
 		"network: {podCIDRs: [10.2.0.0/24], clusterCIDRs: [10.1.0.0/16]}": "network.podCIDRs[0] 10.2.0.0/24 is in none of network.clusterCIDRs",
+		"multus: {namespaceIsolation: true}":                              `multus has no effect with network.mode "none" (set network.mode to multus, or leave multus out)`,
+		"multus: {globalNamespaces: [1]}":                                 "multus.globalNamespaces[0] is a number, want string",
 		"policy: {mode: enforce}":                                         `policy.mode "enforce" is not supported yet (none)`,
 		"node: N_1":                                                       `node "N_1" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,
 		"node: 7":                                                         "node is a number, want string",

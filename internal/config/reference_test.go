@@ -120,6 +120,8 @@ func kind(t reflect.Type) string {
 		return "time"
 	case t.Name() == "Level":
 		return "level"
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
+		return "list of texts"
 	case t.Kind() == reflect.Slice:
 		return "list of prefixes"
 	case t.Kind() == reflect.Int:

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+
+	"github.com/weft-net/weft/internal/metrics"
+)
+
+// measure makes the metrics, where somebody may ask for them, and takes the address.
+func (a *agent) measure() error {
+	if a.cfg.Metrics.Address == "" {
+		return nil
+	}
+	var err error
+	if a.web, err = metrics.Listen(a.cfg.Metrics.Address); err != nil {
+		return err
+	}
+	a.metrics = metrics.New(a.cfg.Version)
+	a.metrics.Gauge("weft_attachments", "Attachments in the ledger.", func() float64 {
+		n, err := a.ledger.Len()
+		if err != nil {
+			a.cfg.Log.Warn("attachments cannot be counted", "err", err)
+		}
+		return float64(n)
+	})
+	a.metrics.Gauge("weft_ready", "1 when new pods can be served, otherwise 0.", func() float64 {
+		if a.health.ready() != nil {
+			return 0
+		}
+		return 1
+	})
+	return nil
+}
+
+// tell answers who asks for metrics, readiness or the log's level, until ctx ends.
+func (a *agent) tell(ctx context.Context) error {
+	server := &metrics.Server{Metrics: a.metrics, Ready: a.health.ready, Level: a.cfg.Level, Log: a.cfg.Log.With("room", "metrics")}
+	return server.Run(ctx, a.web)
+}
