@@ -32,8 +32,8 @@ func run() error {
 	flag.Parse()
 	i := oci.Image{
 		Name: *name, Arch: *arch, Created: time.Unix(*created, 0), Entrypoint: []string{"/usr/bin/weft"},
-		// The node's programs, which weft executes where a configuration asks for them, are on the node: none is in here.
-		Env: []string{"PATH=/usr/bin"},
+		// For other vendors' plugins, which are executed among the node's files: in here is nothing but weft.
+		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 		Labels: map[string]string{
 			"org.opencontainers.image.title":    "weft",
 			"org.opencontainers.image.licenses": "Apache-2.0",

@@ -27,6 +27,9 @@ type around struct {
 
 // prepare makes what is around the agent, as far as it was asked for.
 func (a *agent) prepare() error {
+	if err := writableSysctls(); err != nil {
+		a.cfg.Log.Warn("container", "err", err)
+	}
 	a.ready = make(chan struct{})
 	a.health = newHealth(partCalls)
 	if a.placing() {

@@ -129,6 +129,9 @@ type Install struct {
 	ConfDir string `json:"confDir"`
 	// BinDir is the runtime's plugin directory; it is only looked at, by `weft doctor` and for readiness.
 	BinDir string `json:"binDir"`
+	// HostRoot is where the agent sees the node's file system, when it runs in a container: other vendors' plugins are executed
+	// there, with the node's own programs.
+	HostRoot string `json:"hostRoot"`
 }
 
 // Metrics are for Prometheus.
