@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/netip"
+	"slices"
 
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
@@ -81,7 +82,7 @@ func (a *Allocator) Add(ctx context.Context, ask ipam.Ask) (model.Result, error)
 			return none, err
 		}
 		ip := model.IP{Address: netip.PrefixFrom(address, w.network.Bits())}
-		if s.gateway.IsValid() && s.gateway.BitLen() == address.BitLen() {
+		if s.leads(w) {
 			ip.Gateway = s.gateway
 		}
 		result.IPs = append(result.IPs, ip)
@@ -92,6 +93,15 @@ func (a *Allocator) Add(ctx context.Context, ask ipam.Ask) (model.Result, error)
 	}
 	result.IPs = append(result.IPs, s.static...)
 	return result, nil
+}
+
+// leads tells whether the gateway is that of a range: of the one that it is in, and of any of its family where it is in none.
+func (s *settings) leads(w want) bool {
+	if !s.gateway.IsValid() || s.gateway.BitLen() != w.network.Addr().BitLen() {
+		return false
+	}
+	inOne := slices.ContainsFunc(s.wants, func(w want) bool { return w.network.Contains(s.gateway) })
+	return !inOne || w.network.Contains(s.gateway)
 }
 
 // giveUp gives back what an ADD that fails was given.

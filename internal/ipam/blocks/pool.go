@@ -88,12 +88,12 @@ type pool struct {
 	held     map[netip.Addr]holder
 	resting  map[netip.Addr]time.Time // until when
 	wants    map[string]*demand
-	asking   map[netip.Addr]bool     // certain addresses that another node was asked for
-	looked   time.Time               // when claims were last looked for
-	dropped  []model.ReservedAddress // reservations whose attachments were deleted
-	stale    bool                    // the store says something else of the pool than what was seen
-	full     bool                    // no block is to be had, as far as is known
-	changed  chan struct{}           // closed when something is seen that may help who waits
+	asking   map[netip.Addr]bool   // certain addresses that another node was asked for
+	looked   time.Time             // when claims were last looked for
+	dropped  []model.AttachmentKey // deleted, and not recorded here: another program may have reserved for them
+	stale    bool                  // the store says something else of the pool than what was seen
+	full     bool                  // no block is to be had, as far as is known
+	changed  chan struct{}         // closed when something is seen that may help who waits
 }
 
 // demand is a want that comes again and again.

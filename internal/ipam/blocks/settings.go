@@ -56,7 +56,10 @@ type rangeConf struct {
 
 // inner is the ipam section: whereabouts' keys that have a meaning here, and pool.
 type inner struct {
-	rangeConf
+	Range     string      `json:"range"`
+	Start     string      `json:"range_start"`
+	End       string      `json:"range_end"`
+	Exclude   []string    `json:"exclude"`
 	Type      string      `json:"type"`
 	Pool      string      `json:"pool"`
 	Ranges    []rangeConf `json:"ipRanges"`
@@ -147,7 +150,7 @@ func (s *settings) readRanges(in inner) error {
 		names = append(names, "ipam.ipRanges["+strconv.Itoa(i)+"]")
 	}
 	if in.Range != "" {
-		ranges, names = append([]rangeConf{in.rangeConf}, ranges...), append([]string{"ipam"}, names...)
+		ranges, names = append([]rangeConf{{in.Range, in.Start, in.End, in.Exclude}}, ranges...), append([]string{"ipam"}, names...)
 	}
 	if len(ranges) == 0 && (in.Type == TypeWhereabouts || in.Pool == "") {
 		if in.Type == TypeWhereabouts && len(s.static) > 0 {

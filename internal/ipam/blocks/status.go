@@ -5,7 +5,6 @@ package blocks
 import (
 	"context"
 
-	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
 )
@@ -31,18 +30,4 @@ func (e *Engine) status(ctx context.Context, s settings) error {
 		}
 	}
 	return nil
-}
-
-// dropForeign forgets the reservation of an attachment that another program made. It is done behind the answer.
-func (e *Engine) dropForeign(ask ipam.Ask) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, p := range e.pools {
-		for _, r := range p.spec.Reserved {
-			if r.By != "" && r.ContainerID == ask.ContainerID && r.IfName == ask.IfName {
-				p.dropped = append(p.dropped, r)
-				e.wake()
-			}
-		}
-	}
 }

@@ -136,3 +136,64 @@ func readIPPool(o store.Object) ([]model.ReservedAddress, error) {
 	}
 	return out, nil
 }
+
+// dropForeign has the reservation of an attachment forgotten that another program made: one that no record tells of. It is
+// done behind the answer.
+func (e *Engine) dropForeign(ask ipam.Ask) {
+	if len(ask.Held) > 0 {
+		return
+	}
+	s, err := e.settings(ipam.Ask{Conf: ask.Conf})
+	if err != nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, w := range s.wants {
+		p := e.pool(w.pool)
+		p.dropped = append(p.dropped, ask.Key())
+		e.wake()
+	}
+}
+
+// unreserve takes the reservations of deleted attachments out of the pool. The caller has the pool's turn.
+func (e *Engine) unreserve(ctx context.Context, p *pool) error {
+	e.mu.Lock()
+	dropped := p.dropped
+	e.mu.Unlock()
+	if len(dropped) == 0 {
+		return nil
+	}
+	if err := e.readPool(ctx, p); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	o, spec := p.object, p.spec
+	e.mu.Unlock()
+	gone := func(r model.ReservedAddress) bool {
+		return r.By != "" && slices.ContainsFunc(dropped, func(k model.AttachmentKey) bool {
+			return r.ContainerID == k.ContainerID && r.IfName == k.IfName
+		})
+	}
+	if o.Version != "" && slices.ContainsFunc(spec.Reserved, gone) {
+		spec.Reserved = slices.DeleteFunc(slices.Clone(spec.Reserved), gone)
+		next, err := store.AddressPoolObject(o, spec)
+		if err != nil {
+			return err
+		}
+		got, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+			return e.cfg.Objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)
+		})
+		if err != nil {
+			e.wake()
+			return ignoreConflict(unreachable("pool "+p.name, err))
+		}
+		e.mu.Lock()
+		p.see(got, spec)
+		e.mu.Unlock()
+	}
+	e.mu.Lock()
+	p.dropped = p.dropped[len(dropped):]
+	e.mu.Unlock()
+	return nil
+}
