@@ -55,6 +55,8 @@ type Config struct {
 	StateDir string
 	// StoreDir holds the cluster's manifests; without it there is no mesh.
 	StoreDir string
+	// AddressDir is host-local's where a configuration names none; empty is the reference plugin's.
+	AddressDir string
 	// The parts of the configuration file that are about what lies around the agent; the zero values are "nothing of it".
 	Kubernetes config.Kubernetes
 	Network    config.Network
@@ -139,13 +141,15 @@ func (a *agent) build() error {
 	}
 	a.reaper = kernel.NewReaper(a.host, cfg.Log)
 	a.attacher = attach.New(attach.Config{
-		Memory: a.ledger, Host: a.host, Planners: plugin.Builtin(), Allocators: allocators(a.leases, a.blocks),
+		Memory: a.ledger, Host: a.host, Planners: plugin.Builtin(), Allocators: allocators(cfg.AddressDir, a.leases, a.blocks),
 		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot}, Reaper: a.reaper,
 		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step,
 	})
-	a.server, err = cniserver.New(cniserver.Config{
+	server := cniserver.Config{
 		Socket: cfg.Socket, Attacher: a.attacher, Memory: a.ledger, Log: cfg.Log, Own: a.own, Ready: a.answering, Called: a.called,
-	})
+	}
+	a.networks(&server)
+	a.server, err = cniserver.New(server)
 	return err
 }
 
@@ -250,8 +254,8 @@ func (a *agent) keeper(boot string) (*lease.Keeper, error) {
 	})
 }
 
-func allocators(leases *lease.Keeper, shared *blocks.Engine) map[string]ipam.Allocator {
-	all := []ipam.Allocator{hostlocal.New(hostlocal.Config{CallerKnows: true}), static.New(), leases}
+func allocators(dir string, leases *lease.Keeper, shared *blocks.Engine) map[string]ipam.Allocator {
+	all := []ipam.Allocator{hostlocal.New(hostlocal.Config{DataDir: dir, CallerKnows: true}), static.New(), leases}
 	if shared != nil {
 		all = append(all, shared.Allocators()...)
 	}

@@ -53,6 +53,7 @@ stdout when it answers.`,
 	f.StringVar(&c.Socket, "socket", c.Socket, "`PATH` of the socket that weft-cni calls")
 	f.StringVar(&c.StateDir, "state-dir", c.StateDir, "`DIR` of the ledger of attachments")
 	f.StringVar(&c.StoreDir, "store-dir", "", "`DIR` of the cluster's manifests (default: no mesh)")
+	f.StringVar(&c.AddressDir, "address-dir", c.AddressDir, "`DIR` of host-local's addresses where a network names none")
 	f.BoolVar(&c.Kubernetes.InCluster, "in-cluster", false, "reach the API server as a pod does")
 	f.StringVar(&c.Kubernetes.Kubeconfig, "kubeconfig", "", "reach the API server by this `FILE`")
 	f.TextVar(&c.LogLevel, "log-level", slog.LevelInfo, "least `LEVEL` that is logged: debug, info, warn, error")
@@ -92,7 +93,7 @@ func runAgent(ctx context.Context, env Env, c config.Config, file string) error 
 	level.Set(c.LogLevel)
 	log := slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
 	return agent.Run(ctx, agent.Config{
-		Node: c.Node, Socket: c.Socket, StateDir: c.StateDir, StoreDir: c.StoreDir,
+		Node: c.Node, Socket: c.Socket, StateDir: c.StateDir, StoreDir: c.StoreDir, AddressDir: c.AddressDir,
 		Kubernetes: c.Kubernetes, Network: c.Network, Multus: c.Multus, Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
 		File: file, Level: level, Log: log, PodUID: env.Getenv("POD_UID"), Version: env.Version,
 		Env: []string{"PATH=" + env.Getenv("PATH")}, Stderr: env.Stderr,

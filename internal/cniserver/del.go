@@ -14,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/wire"
 )
@@ -28,23 +29,22 @@ type Memory interface {
 // del detaches in reverse whatever the configuration names, then what the ledger knows of the call beside that: the
 // configuration may have changed since the ADD, or be gone. All are tried, whatever happens with the others.
 func (s *Server) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr error) error {
-	var all []delegate
+	var all []multinet.Attachment
 	if confErr == nil {
 		all, confErr = parseDelegates(call)
 	}
 	var errs []error
 	named := map[model.AttachmentKey]bool{}
 	for i, d := range slices.Backward(all) {
-		named[d.request.Key()] = true
-		if err := s.cfg.Attacher.Del(ctx, d.job(ns)); err != nil {
+		named[d.Request.Key()] = true
+		if err := s.cfg.Attacher.Del(ctx, job(d, ns)); err != nil {
 			errs = append(errs, place(err, all, i))
 		}
 	}
 	rest, err := s.remembered(call, named)
 	errs = append(errs, err)
 	for _, r := range rest {
-		job := attach.Job{Network: r.Network, Request: r.Request, Netns: ns}
-		errs = append(errs, s.cfg.Attacher.Del(ctx, job))
+		errs = append(errs, s.cfg.Attacher.Del(ctx, attach.Job{Network: r.Network, Request: r.Request, Netns: ns}))
 	}
 	if confErr != nil && len(rest) == 0 {
 		// Nothing tells of an attachment, and nothing says which networks were meant: whoever wrote that should know.
@@ -81,7 +81,7 @@ func sameCall(part string, r model.Request) bool {
 	if r.Network == "" {
 		return strings.HasSuffix(part, "/"+r.IfName)
 	}
-	return part == partOf(r)
+	return part == multinet.Part(r)
 }
 
 // replay does a DEL from the queue. The runtime was told long ago that it is done, and most often has removed the

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/wire"
 )
@@ -35,6 +36,10 @@ type Config struct {
 	Attacher Attacher
 	Memory   Memory
 	Log      *slog.Logger
+	// Networks finds the networks that pods ask for; nil: what the configuration of a call names is all.
+	Networks *multinet.Resolver
+	// Reporter, which may be nil, is told what became of pods.
+	Reporter multinet.Reporter
 	// Own are the namespaces that no container has: the agent's, and the machine's when that is another.
 	Own []*netns.NS
 	// Ready is called once callers are answered; may be nil.
@@ -45,12 +50,14 @@ type Config struct {
 
 // Server answers CNI calls.
 type Server struct {
-	cfg    Config
-	log    *slog.Logger
-	own    []uint64 // inode numbers
-	socket *listener
-	dog    *watchdog
-	queue  *queue
+	cfg      Config
+	log      *slog.Logger
+	own      []uint64 // inode numbers
+	socket   *listener
+	dog      *watchdog
+	networks *multinet.Resolver
+	news     *news
+	queue    *queue
 
 	// calls is the parent of every call's context; stop ends them all.
 	calls context.Context
@@ -64,7 +71,11 @@ type Server struct {
 
 // New makes a server and takes the socket over; from then on callers wait for Run.
 func New(cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, log: cfg.Log.With("room", "cniserver"), dog: newWatchdog()}
+	s := &Server{cfg: cfg, log: cfg.Log.With("room", "cniserver"), dog: newWatchdog(), networks: cfg.Networks}
+	if s.networks == nil {
+		s.networks = &multinet.Resolver{}
+	}
+	s.news = newNews(cfg.Reporter, s.log)
 	for _, ns := range cfg.Own {
 		id, err := ns.ID()
 		if err != nil {
@@ -91,6 +102,7 @@ func (s *Server) Run(ctx context.Context) error {
 	helpers.Go(func() { s.dog.run(watch) })
 	helpers.Go(func() { s.queue.run(ctx) })
 	helpers.Go(s.pings)
+	helpers.Go(func() { s.news.run(watch) })
 	for range spareWorkers {
 		s.hire()
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/wire"
 )
@@ -97,29 +98,39 @@ func (s *Server) do(c *call, r wire.Request, call cni.Call, bad error, log *slog
 
 // add attaches the networks one after the other; when one fails those before it are detached again.
 func (s *Server) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
-	all, err := parseDelegates(call)
-	if err != nil {
-		return nil, err
-	}
 	s.queue.settle(c.ctx, call.Request.ContainerID)
 	if c.abandoned() {
 		return nil, model.Faultf(model.CodeTryAgain, "", "the caller did not wait until its turn")
 	}
-	var first model.Result
-	for i, d := range all {
-		result, err := s.cfg.Attacher.Add(c.ctx, d.job(ns))
-		if err != nil {
-			return nil, errors.Join(place(err, all, i), s.undo(c.ctx, all[:i], ns))
-		}
-		if i == 0 {
-			first = result
-		}
+	plan, err := s.networks.Resolve(c.ctx, call)
+	if err != nil {
+		s.news.failed(plan, err)
+		return nil, err
 	}
-	return cni.FormatResult(first, call.Request.CNIVersion)
+	results, err := s.attachAll(c.ctx, plan.Attachments, ns)
+	if err != nil {
+		s.news.failed(plan, err)
+		return nil, err
+	}
+	s.news.added(plan, results)
+	return cni.FormatResult(results[0], call.Request.CNIVersion)
+}
+
+// attachAll attaches all of them or none.
+func (s *Server) attachAll(ctx context.Context, all []multinet.Attachment, ns *netns.NS) ([]model.Result, error) {
+	results := make([]model.Result, 0, len(all))
+	for i, d := range all {
+		result, err := s.cfg.Attacher.Add(ctx, job(d, ns))
+		if err != nil {
+			return nil, errors.Join(place(err, all, i), s.undo(ctx, all[:i], ns))
+		}
+		results = append(results, result)
+	}
+	return results, nil
 }
 
 // undo detaches in reverse what was attached, also when the call's time is over.
-func (s *Server) undo(ctx context.Context, done []delegate, ns *netns.NS) error {
+func (s *Server) undo(ctx context.Context, done []multinet.Attachment, ns *netns.NS) error {
 	if len(done) == 0 {
 		return nil
 	}
@@ -127,7 +138,7 @@ func (s *Server) undo(ctx context.Context, done []delegate, ns *netns.NS) error 
 	defer cancel()
 	var errs []error
 	for i, d := range slices.Backward(done) {
-		if err := s.cfg.Attacher.Del(ctx, d.job(ns)); err != nil {
+		if err := s.cfg.Attacher.Del(ctx, job(d, ns)); err != nil {
 			errs = append(errs, fmt.Errorf("undo: %w", place(err, done, i)))
 		}
 	}
@@ -141,10 +152,10 @@ func (s *Server) check(ctx context.Context, call cni.Call, ns *netns.NS) error {
 		return err
 	}
 	for i, d := range all {
-		if d.network.DisableCheck {
+		if d.Network.DisableCheck {
 			continue
 		}
-		if err := s.cfg.Attacher.Check(ctx, d.job(ns)); err != nil {
+		if err := s.cfg.Attacher.Check(ctx, job(d, ns)); err != nil {
 			return place(err, all, i)
 		}
 	}
@@ -153,12 +164,12 @@ func (s *Server) check(ctx context.Context, call cni.Call, ns *netns.NS) error {
 
 // status asks every network; one that is not ready is enough.
 func (s *Server) status(ctx context.Context, call cni.Call) error {
-	all, err := parseDelegates(call)
+	all, err := s.networks.Given(ctx, call)
 	if err != nil {
 		return err
 	}
 	for i, d := range all {
-		if err := s.cfg.Attacher.Status(ctx, d.job(nil)); err != nil {
+		if err := s.cfg.Attacher.Status(ctx, job(d, nil)); err != nil {
 			return place(err, all, i)
 		}
 	}
@@ -167,18 +178,18 @@ func (s *Server) status(ctx context.Context, call cni.Call) error {
 
 // gc cleans every network, whatever happens with the others.
 func (s *Server) gc(ctx context.Context, call cni.Call) error {
-	all, err := parseDelegates(call)
+	all, err := s.networks.Given(ctx, call)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	cleaned := map[string]bool{}
 	for i, d := range all {
-		if d.network.DisableGC || cleaned[d.network.Name] {
+		if d.Network.DisableGC || cleaned[d.Network.Name] {
 			continue
 		}
-		cleaned[d.network.Name] = true
-		if err := s.cfg.Attacher.GC(ctx, d.job(nil), validIn(d.network.Name, all, call.Valid)); err != nil {
+		cleaned[d.Network.Name] = true
+		if err := s.cfg.Attacher.GC(ctx, job(d, nil), validIn(d.Network.Name, all, call.Valid)); err != nil {
 			errs = append(errs, place(err, all, i))
 		}
 	}
@@ -186,27 +197,23 @@ func (s *Server) gc(ctx context.Context, call cni.Call) error {
 }
 
 // validIn turns the runtime's attachments into those of one delegate's network. Several delegates may be of one network.
-func validIn(network string, all []delegate, valid []model.AttachmentKey) []model.AttachmentKey {
+func validIn(network string, all []multinet.Attachment, valid []model.AttachmentKey) []model.AttachmentKey {
 	keys := make([]model.AttachmentKey, 0, len(valid))
 	for i, d := range all {
-		if d.network.Name != network {
+		if d.Network.Name != network {
 			continue
 		}
 		for _, v := range valid {
-			keys = append(keys, model.AttachmentKey{Network: network, ContainerID: v.ContainerID, IfName: ifName(i, v.IfName)})
+			keys = append(keys, model.AttachmentKey{Network: network, ContainerID: v.ContainerID, IfName: multinet.IfName(i, v.IfName)})
 		}
 	}
 	return keys
 }
 
-func (d delegate) job(ns *netns.NS) attach.Job {
-	return attach.Job{Network: d.network, Request: d.request, Prev: d.prev, Netns: ns}
-}
-
 // place says in which of several networks an error is.
-func place(err error, all []delegate, i int) error {
+func place(err error, all []multinet.Attachment, i int) error {
 	if len(all) == 1 {
 		return err
 	}
-	return fmt.Errorf("delegates[%d] (network %s): %w", i, all[i].network.Name, err)
+	return fmt.Errorf("delegates[%d] (network %s): %w", i, all[i].Network.Name, err)
 }

@@ -25,6 +25,9 @@ type Config struct {
 	StateDir string `json:"stateDir"`
 	// StoreDir is a directory of the cluster's manifests, where there is no Kubernetes.
 	StoreDir string `json:"storeDir"`
+	// AddressDir is where host-local keeps the addresses of a network whose configuration names no `dataDir`, as the reference
+	// plugin has it.
+	AddressDir string `json:"addressDir"`
 	// ReadyFile is written, with the agent's process id, once calls are answered.
 	ReadyFile string `json:"readyFile"`
 	// LogLevel is the least level that is logged: DEBUG, INFO, WARN or ERROR. A change of this key in the file is followed while
@@ -157,7 +160,7 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 // Default is the configuration of an agent without a file.
 func Default() Config {
 	return Config{
-		Socket: "/run/weft/agent.sock", StateDir: "/run/weft/agent",
+		Socket: "/run/weft/agent.sock", StateDir: "/run/weft/agent", AddressDir: "/var/lib/cni/networks",
 		Network: Network{Mode: ModeNone, Name: "weft", Interface: "auto", Encapsulation: "host-gw"},
 		Policy:  Policy{Mode: "none"},
 		Runtime: Runtime{GCInterval: Duration(5 * time.Minute)},

@@ -44,7 +44,7 @@ metrics: {address: ":9119"}
 
 func TestParse(t *testing.T) {
 	want := Config{
-		Node: "n1", Socket: "/run/weft/a.sock", StateDir: "/var/lib/weft", ReadyFile: "/run/weft/ready", LogLevel: slog.LevelDebug,
+		Node: "n1", Socket: "/run/weft/a.sock", StateDir: "/var/lib/weft", AddressDir: "/var/lib/cni/networks", ReadyFile: "/run/weft/ready", LogLevel: slog.LevelDebug,
 		Kubernetes: Kubernetes{InCluster: true, Server: "https://10.0.0.1:6443"},
 		Network: Network{
 			Mode: ModeCluster, Name: "pods", Interface: "auto", MTU: 1400, Encapsulation: "host-gw", Masquerade: true,
@@ -80,7 +80,7 @@ func TestParse(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"[]":                                  "the file is a list, want object",
-		"nodes: x":                            "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, readyFile, logLevel, kubernetes, network, multus, policy, runtime, install, metrics)",
+		"nodes: x":                            "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, network, multus, policy, runtime, install, metrics)",
 		"network: {MTU: 1400}":                "network.MTU: unknown key (the keys here are mode, name, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, masquerade)",
 		"network: {mtu: large}":               "network.mtu is a string, want number",
 		"network: {mtu: 1.5}":                 `network.mtu "1.5" is not a whole number`,

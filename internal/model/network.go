@@ -2,6 +2,8 @@
 
 package model
 
+import "encoding/json"
+
 // NetworkAttachment is a NetworkAttachmentDefinition: a network that pods may ask for by its name.
 type NetworkAttachment struct {
 	Namespace   string            `json:"namespace"`
@@ -29,4 +31,20 @@ type Event struct {
 	Warning bool
 	Reason  string // CamelCase, for programs
 	Message string // for people
+}
+
+// Origin says why an attachment exists: which pod has it, and in which words.
+type Origin struct {
+	Pod PodRef `json:"pod"`
+	// Network is what people call the network: "namespace/name" of a NetworkAttachment, or a configuration's name.
+	Network string `json:"network"`
+	// Primary is the pod's first network, Asked what the pod's annotation says of another one, as JSON; a network that the
+	// node's configuration gives to every pod is neither.
+	Primary bool            `json:"primary,omitempty"`
+	Asked   json.RawMessage `json:"asked,omitempty"`
+	// Call is the runtime's own configuration: with it, further networks are attached later. Only the first network has it.
+	Call json.RawMessage `json:"call,omitempty"`
+	// Device is the device that the interface is made of, DeviceFile the file that tells of it.
+	Device     string `json:"device,omitempty"`
+	DeviceFile string `json:"deviceFile,omitempty"`
 }

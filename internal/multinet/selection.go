@@ -240,7 +240,8 @@ func parseIP(text string) (netip.Addr, error) {
 func apart(noun string, list []Selection) error {
 	seen := map[string]int{}
 	for i, s := range list {
-		for what, value := range map[string]string{"interface": s.Interface, "mac": strings.ToLower(s.MAC)} {
+		for _, own := range [][2]string{{"interface", s.Interface}, {"mac", strings.ToLower(s.MAC)}} {
+			what, value := own[0], own[1]
 			if value == "" {
 				continue
 			}

@@ -152,7 +152,7 @@ func Cluster(objects []Object) (model.Cluster, []error) {
 		case o.Is("Namespace"):
 			n, err := o.Namespace()
 			add(err, func() { c.Namespaces = append(c.Namespaces, n) })
-		case o.Key.of(NetworkAttachments()):
+		case o.Key.Of(NetworkAttachments()):
 			n, err := o.NetworkAttachment()
 			add(err, func() { c.Networks = append(c.Networks, n) })
 		}

@@ -37,8 +37,8 @@ func Nodes() Kind { return Kind{"", "v1", "Node", "nodes", false} }
 // Group is the API group of weft's own kinds.
 const Group = "weft.dev"
 
-// of tells whether the key names an object of the kind.
-func (k Key) of(kind Kind) bool { return k.Group == kind.Group && k.Kind == kind.Kind }
+// Of tells whether the key names an object of the kind.
+func (k Key) Of(kind Kind) bool { return k.Group == kind.Group && k.Kind == kind.Kind }
 
 // Key names an object of the kind.
 func (k Kind) Key(namespace, name string) Key {
