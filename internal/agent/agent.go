@@ -41,6 +41,7 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/store/dir"
+	"github.com/weft-net/weft/internal/store/kube"
 )
 
 // drainLimit is how long the clean-up behind the last DELs may take when the agent stops; Recover does what is left.
@@ -71,6 +72,8 @@ type Config struct {
 	PodUID  string
 	Version string
 	Log     *slog.Logger
+	// Getenv is asked for what a pod is told of its API server.
+	Getenv func(string) string
 	// Env and Stderr are what foreign plugins get.
 	Env    []string
 	Stderr io.Writer
@@ -94,7 +97,9 @@ type agent struct {
 	server   *cniserver.Server
 	leases   *lease.Keeper
 	blocks   *blocks.Engine // nil without a place for the cluster's objects
-	store    *dir.Store     // nil when there is no mesh
+	store    objectStore    // nil when there is no mesh
+	dir      *dir.Store     // the store, when it is a directory
+	kube     *kube.Store    // the store, when it is Kubernetes
 	around
 }
 
@@ -112,10 +117,8 @@ func Run(ctx context.Context, cfg Config) error {
 func (a *agent) build() error {
 	cfg := a.cfg
 	var err error
-	if cfg.StoreDir != "" {
-		if a.store, err = dir.Open(cfg.StoreDir); err != nil {
-			return err
-		}
+	if err = a.openStore(); err != nil {
+		return err
 	}
 	if err = errors.Join(a.claim(), a.prepare()); err != nil {
 		return err
@@ -198,6 +201,9 @@ func (a *agent) run(ctx context.Context) error {
 	a.surround(behind, parts)
 	if a.store != nil {
 		parts.Go(func() error { return ended(behind, a.mesh(behind)) })
+	}
+	if a.kube != nil {
+		parts.Go(func() error { return ended(behind, a.kube.Run(behind)) })
 	}
 	return parts.Wait()
 }

@@ -10,9 +10,11 @@ import (
 // networks lets the server find the networks that pods ask for, and tell what became of them, where there is a cluster
 // that knows of pods.
 func (a *agent) networks(c *cniserver.Config) {
-	if a.store == nil {
-		return
+	switch {
+	case a.kube != nil:
+		c.Networks, c.Reporter = &multinet.Resolver{Cluster: a.kube}, a.kube
+	case a.dir != nil:
+		cluster := filed{facts: a.facts, store: a.dir, node: a.cfg.Node, now: a.cfg.Now}
+		c.Networks, c.Reporter = &multinet.Resolver{Cluster: cluster}, cluster
 	}
-	cluster := filed{facts: a.facts, store: a.store, node: a.cfg.Node, now: a.cfg.Now}
-	c.Networks, c.Reporter = &multinet.Resolver{Cluster: cluster}, cluster
 }

@@ -23,6 +23,7 @@ import (
 const (
 	agentGCPercent = 200
 	agentMemory    = 24 << 20 // bytes; a soft limit, above it the collector works harder
+	clusterMemory  = 36 << 20 // the same for an agent that knows a cluster of Kubernetes
 )
 
 func newAgentCmd(env Env) *cobra.Command {
@@ -39,17 +40,20 @@ their network while it is away. --config names a file; flags are set over it. It
 stdout when it answers.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := complete(&c, file, cmd.Flags()); err != nil {
+			if err := complete(&c, file, env, cmd.Flags()); err != nil {
 				return err
 			}
 			debug.SetGCPercent(agentGCPercent)
 			debug.SetMemoryLimit(agentMemory)
+			if c.Kubernetes != (config.Kubernetes{}) {
+				debug.SetMemoryLimit(clusterMemory)
+			}
 			return runAgent(cmd.Context(), env, c, file)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&file, "config", "", "`FILE` of the configuration, YAML or JSON (default: none)")
-	f.StringVar(&c.Node, "node", "", "the node's `NAME` in the cluster (default: the host name)")
+	f.StringVar(&c.Node, "node", "", "the node's `NAME` in the cluster (default: $NODE_NAME, or the host name)")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`PATH` of the socket that weft-cni calls")
 	f.StringVar(&c.StateDir, "state-dir", c.StateDir, "`DIR` of the ledger of attachments")
 	f.StringVar(&c.StoreDir, "store-dir", "", "`DIR` of the cluster's manifests (default: no mesh)")
@@ -64,7 +68,7 @@ stdout when it answers.`,
 }
 
 // complete reads the file, sets the flags over it that were given, and checks the whole.
-func complete(c *config.Config, file string, flags *pflag.FlagSet) error {
+func complete(c *config.Config, file string, env Env, flags *pflag.FlagSet) error {
 	if file != "" {
 		given := map[string]string{}
 		flags.Visit(func(f *pflag.Flag) { given[f.Name] = f.Value.String() })
@@ -77,6 +81,9 @@ func complete(c *config.Config, file string, flags *pflag.FlagSet) error {
 				return err
 			}
 		}
+	}
+	if c.Node == "" {
+		c.Node = env.Getenv("NODE_NAME")
 	}
 	if c.Node == "" {
 		name, err := os.Hostname()
@@ -95,7 +102,7 @@ func runAgent(ctx context.Context, env Env, c config.Config, file string) error 
 	return agent.Run(ctx, agent.Config{
 		Node: c.Node, Socket: c.Socket, StateDir: c.StateDir, StoreDir: c.StoreDir, AddressDir: c.AddressDir,
 		Kubernetes: c.Kubernetes, Network: c.Network, Multus: c.Multus, Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
-		File: file, Level: level, Log: log, PodUID: env.Getenv("POD_UID"), Version: env.Version,
+		File: file, Level: level, Log: log, PodUID: env.Getenv("POD_UID"), Getenv: env.Getenv, Version: env.Version,
 		Env: []string{"PATH=" + env.Getenv("PATH")}, Stderr: env.Stderr,
 		Now: time.Now, After: time.After, Step: agentStep(env),
 		Ready: func() {

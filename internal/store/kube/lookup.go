@@ -42,7 +42,7 @@ func (s *Store) Pod(ctx context.Context, ref model.PodRef) (model.Pod, error) {
 }
 
 func (s *Store) podOnShelf(ref model.PodRef) (model.Pod, bool) {
-	o, ok := s.shelf(pods()).find(store.PodKey(ref.Namespace, ref.Name))
+	o, ok := s.shelf(pods()).get(store.PodKey(ref.Namespace, ref.Name))
 	if !ok {
 		return model.Pod{}, false
 	}
@@ -58,7 +58,7 @@ func same(p model.Pod, ref model.PodRef) bool {
 // Network is the network of that name, from the shelf or else by one request.
 func (s *Store) Network(ctx context.Context, namespace, name string) (model.NetworkAttachment, error) {
 	key := store.NetworkAttachments().Key(namespace, name)
-	o, ok := s.shelf(store.NetworkAttachments()).find(key)
+	o, ok := s.shelf(store.NetworkAttachments()).get(key)
 	if !ok {
 		var err error
 		if o, err = s.look(ctx, store.NetworkAttachments(), key); err != nil {
@@ -79,12 +79,4 @@ func (s *Store) look(ctx context.Context, kind store.Kind, key store.Key) (store
 	}
 	return store.Object{}, model.Faultf(model.CodeTryAgain, "it is tried again; look at the API server, and at the agent's rights to read "+kind.Resource,
 		"%s is not known yet, and the API server does not tell: %w", key, err)
-}
-
-// find is get for a shelf that may not be there yet.
-func (s *shelf) find(key store.Key) (store.Object, bool) {
-	if s == nil {
-		return store.Object{}, false
-	}
-	return s.get(key)
 }

@@ -43,7 +43,11 @@ func (o objects) List(ctx context.Context, kind store.Kind) ([]store.Object, err
 // Watch tells what is there, and then what changes. A kind that the server does not have has no objects, and is followed
 // when it comes.
 func (o objects) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.Event, error) {
-	return o.s.follow(ctx, versioned, false, kinds...), nil
+	var shelfs []*shelf
+	for _, kind := range kinds {
+		shelfs = append(shelfs, newShelf(kind))
+	}
+	return o.s.follow(ctx, versioned, func() {}, shelfs...), nil
 }
 
 // Create makes the object.

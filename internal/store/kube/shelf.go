@@ -12,9 +12,11 @@ import (
 // shelf holds the objects of one kind. The reflector fills it; each change is told. It is client-go's ReflectorStore.
 type shelf struct {
 	kind store.Kind
-	tell func(store.Event)
-	// filled is called each time that everything was told.
+	// tell tells a change; filled is called each time that everything was told.
+	tell   func(store.Event)
 	filled func()
+	// restored: the snapshot had something to say.
+	restored bool
 
 	mu      sync.Mutex
 	objects map[store.Key]store.Object
@@ -22,8 +24,8 @@ type shelf struct {
 	live    bool // the server has told everything at least once
 }
 
-func newShelf(kind store.Kind, tell func(store.Event), filled func()) *shelf {
-	return &shelf{kind: kind, tell: tell, filled: filled, objects: map[store.Key]store.Object{}}
+func newShelf(kind store.Kind) *shelf {
+	return &shelf{kind: kind, objects: map[store.Key]store.Object{}}
 }
 
 // get is the object and whether it is there.

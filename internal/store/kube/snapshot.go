@@ -58,10 +58,10 @@ func (s *Store) restore(sh *shelf) {
 	for _, raw := range snap.Objects {
 		o, err := store.NewObject(raw)
 		if err == nil {
-			sh.put(&item{object: o})
+			sh.objects[o.Key] = o
 		}
 	}
-	sh.filled()
+	sh.restored = true
 }
 
 // unsaved says that the snapshot may be old.
@@ -109,9 +109,6 @@ func (s *Store) saveAll() error {
 	var errs []error
 	for _, kind := range factKinds() {
 		sh := s.shelf(kind)
-		if sh == nil {
-			continue
-		}
 		all, due := sh.unsaved()
 		if !due {
 			continue

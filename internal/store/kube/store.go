@@ -35,13 +35,11 @@ type Store struct {
 	clients clients
 	events  *postbox
 	outage  outage
-	saving  chan struct{} // holds a token while the snapshot may be old
-
-	mu     sync.Mutex
-	shelfs map[string]*shelf // by resource; of the newest watch
+	saving  chan struct{}     // holds a token while the snapshot may be old
+	shelfs  map[string]*shelf // of facts, by resource
 }
 
-// Open makes a store. The server is not asked anything yet, and need not be there.
+// Open makes a store that knows what the snapshot says. The server is not asked anything yet, and need not be there.
 func Open(cfg Config) (*Store, error) {
 	if err := model.CheckName("node", cfg.Node); err != nil {
 		return nil, err
@@ -52,6 +50,10 @@ func Open(cfg Config) (*Store, error) {
 	var err error
 	if s.clients, err = cfg.dial(cfg.Agent); err != nil {
 		return nil, err
+	}
+	for _, kind := range factKinds() {
+		s.shelfs[kind.Resource] = newShelf(kind)
+		s.restore(s.shelfs[kind.Resource])
 	}
 	return s, nil
 }
@@ -76,12 +78,8 @@ func namespaces() store.Kind {
 	return store.Kind{Version: "v1", Kind: "Namespace", Resource: "namespaces"}
 }
 
-// shelf is that of a kind of facts, nil before there is one.
-func (s *Store) shelf(kind store.Kind) *shelf {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.shelfs[kind.Resource]
-}
+// shelf is that of a kind of facts.
+func (s *Store) shelf(kind store.Kind) *shelf { return s.shelfs[kind.Resource] }
 
 // outage says once that the server is away, and once that it is back.
 type outage struct {

@@ -33,27 +33,29 @@ const missing = 30 * time.Second
 // Watch follows what facts are made of: the node's pods, all nodes, namespaces and networks. What the snapshot knows is told
 // first, so Synced does not wait for the server where there is one. It is called once.
 func (s *Store) Watch(ctx context.Context) (<-chan store.Event, error) {
-	return s.follow(ctx, reduceFact, true, factKinds()...), nil
+	var shelfs []*shelf
+	for _, kind := range factKinds() {
+		shelfs = append(shelfs, s.shelf(kind))
+	}
+	return s.follow(ctx, reduceFact, s.unsaved, shelfs...), nil
 }
 
-// follow starts a watch of the kinds.
-func (s *Store) follow(ctx context.Context, keep reduce, lasting bool, kinds ...store.Kind) <-chan store.Event {
+// follow starts a watch that fills the shelves. changed is called after each change.
+func (s *Store) follow(ctx context.Context, keep reduce, changed func(), shelfs ...*shelf) <-chan store.Event {
 	f := &feed{ctx: ctx, out: make(chan store.Event), waiting: map[string]bool{}}
-	for _, kind := range kinds {
-		f.waiting[kind.Resource] = true
+	for _, sh := range shelfs {
+		f.waiting[sh.kind.Resource] = true
+		sh.tell = func(e store.Event) { f.send(e); changed() }
+		sh.filled = func() { f.filled(sh.kind) }
 	}
 	var running sync.WaitGroup
-	for _, kind := range kinds {
-		sh := newShelf(kind, f.send, func() { f.filled(kind) })
-		if lasting {
-			sh.tell = func(e store.Event) { f.send(e); s.unsaved() }
-			s.mu.Lock()
-			s.shelfs[kind.Resource] = sh
-			s.mu.Unlock()
-		}
+	for _, sh := range shelfs {
 		running.Go(func() {
-			if lasting {
-				s.restore(sh)
+			for _, o := range sh.all() {
+				f.send(store.Event{Type: store.Added, Object: o})
+			}
+			if sh.restored {
+				sh.filled()
 			}
 			s.reflect(ctx, sh, keep)
 		})
@@ -96,7 +98,7 @@ func (f *feed) filled(kind store.Kind) {
 func (s *Store) reflect(ctx context.Context, sh *shelf, keep reduce) {
 	ctx = klog.NewContext(ctx, logr.Discard()) // outage says what is worth saying
 	from := &source{s: s, kind: sh.kind, keep: keep, absent: func() { _ = sh.Replace(nil, "") }}
-	if sh.kind == pods() && sh.kind.Group == "" {
+	if sh.kind == pods() {
 		from.fields = "spec.nodeName=" + s.cfg.Node
 	}
 	silent := logr.Discard()
