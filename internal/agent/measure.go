@@ -4,8 +4,11 @@ package agent
 
 import (
 	"context"
+	"time"
 
+	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/metrics"
+	"github.com/weft-net/weft/internal/model"
 )
 
 // measure makes the metrics, where somebody may ask for them, and takes the address.
@@ -36,6 +39,34 @@ func (a *agent) measure() error {
 
 // tell answers who asks for metrics, readiness or the log's level, until ctx ends.
 func (a *agent) tell(ctx context.Context) error {
-	server := &metrics.Server{Metrics: a.metrics, Ready: a.health.ready, Level: a.cfg.Level, Log: a.cfg.Log.With("room", "metrics")}
+	server := &metrics.Server{
+		Metrics: a.metrics, Ready: a.health.ready, Level: a.cfg.Level, Attachments: a.attachments, Log: a.cfg.Log.With("room", "metrics"),
+	}
 	return server.Run(ctx, a.web)
+}
+
+// attachment is what /attachments says of one.
+type attachment struct {
+	model.AttachmentKey
+	Stage  attach.Stage  `json:"stage"`
+	Since  time.Time     `json:"since"`
+	Pod    string        `json:"pod,omitempty"`
+	Netns  string        `json:"netns,omitempty"`
+	Result *model.Result `json:"result,omitempty"`
+}
+
+// attachments is the ledger for people.
+func (a *agent) attachments() (any, error) {
+	records, err := a.ledger.List()
+	all := make([]attachment, 0, len(records))
+	for _, rec := range records {
+		namespace, _ := rec.Request.Arg("K8S_POD_NAMESPACE")
+		name, _ := rec.Request.Arg("K8S_POD_NAME")
+		one := attachment{AttachmentKey: rec.Key(), Stage: rec.Stage, Since: rec.Since(), Netns: rec.Request.Netns, Result: rec.Result}
+		if name != "" {
+			one.Pod = namespace + "/" + name
+		}
+		all = append(all, one)
+	}
+	return all, err
 }

@@ -111,6 +111,7 @@ func clockRooms() map[string]string {
 		"internal/cli":               "hands the clock in",
 		"internal/bench":             "measures time",
 		"internal/conformance":       "measures time",
+		"internal/doctor":            "deadlines of sockets",
 		"internal/lab":               "waits for other processes with a deadline",
 		"internal/reach":             "deadlines of probes",
 		"internal/nettest":           "tests only",

@@ -116,7 +116,7 @@ func TestLogLevel(t *testing.T) {
 		{"GET", "", "192.0.2.1:1", 200, "INFO\n", slog.LevelInfo},
 		{"PUT", "debug\n", "127.0.0.1:1", 200, "DEBUG\n", slog.LevelDebug},
 		{"PUT", "WARN", "[::1]:1", 200, "WARN\n", slog.LevelWarn},
-		{"PUT", "ERROR", "192.0.2.1:1", 403, "the log level is changed from the node itself alone\n", slog.LevelWarn},
+		{"PUT", "ERROR", "192.0.2.1:1", 403, "/loglevel is for the node itself alone\n", slog.LevelWarn},
 		{"PUT", "loud", "127.0.0.1:1", 400, "level \"loud\" is not one of DEBUG, INFO, WARN, ERROR\n", slog.LevelWarn},
 		{"PUT", strings.Repeat("x", 100), "127.0.0.1:1", 400, "level \"xxxxxxxxxxxxxxxx\" is not one of DEBUG, INFO, WARN, ERROR\n", slog.LevelWarn},
 	} {

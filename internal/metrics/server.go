@@ -4,6 +4,7 @@ package metrics
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,7 +36,9 @@ type Server struct {
 	Ready func() error
 	// Level is the log's; nil has no /loglevel.
 	Level *slog.LevelVar
-	Log   *slog.Logger
+	// Attachments is what /attachments tells, as JSON; nil has none.
+	Attachments func() (any, error)
+	Log         *slog.Logger
 }
 
 // Listen takes an address.
@@ -83,14 +86,39 @@ func (s *Server) Handler() http.Handler {
 		mux.HandleFunc("GET /loglevel", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, s.Level.Level()) })
 		mux.HandleFunc("PUT /loglevel", s.setLevel)
 	}
+	if s.Attachments != nil {
+		mux.HandleFunc("GET /attachments", s.attachments)
+	}
 	return mux
+}
+
+// local tells whether a request comes from the node itself, and answers it otherwise.
+func local(w http.ResponseWriter, r *http.Request) bool {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !peer.Addr().Unmap().IsLoopback() {
+		http.Error(w, r.URL.Path+" is for the node itself alone", http.StatusForbidden)
+		return false
+	}
+	return true
+}
+
+// attachments says who has which address: not everybody's business.
+func (s *Server) attachments(w http.ResponseWriter, r *http.Request) {
+	if !local(w, r) {
+		return
+	}
+	all, err := s.Attachments()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(all)
 }
 
 // setLevel changes the log's level: it says more about pods to whoever reads the log, so that only the node itself may.
 func (s *Server) setLevel(w http.ResponseWriter, r *http.Request) {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !peer.Addr().Unmap().IsLoopback() {
-		http.Error(w, "the log level is changed from the node itself alone", http.StatusForbidden)
+	if !local(w, r) {
 		return
 	}
 	b, err := io.ReadAll(io.LimitReader(r.Body, levelLimit))
