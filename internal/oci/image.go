@@ -45,6 +45,7 @@ type Image struct {
 	Arch       string // as GOARCH
 	Created    time.Time
 	Entrypoint []string
+	Cmd        []string // arguments where the container is given none
 	Env        []string
 	Labels     map[string]string
 	Files      []File
@@ -88,6 +89,7 @@ type configuration struct {
 type execution struct {
 	Env        []string          `json:"Env,omitempty"`
 	Entrypoint []string          `json:"Entrypoint,omitempty"`
+	Cmd        []string          `json:"Cmd,omitempty"`
 	Labels     map[string]string `json:"Labels,omitempty"`
 }
 
@@ -111,7 +113,7 @@ func (i Image) Write(w io.Writer) error {
 	on := platform{i.Arch, "linux"}
 	conf, err := json.Marshal(configuration{
 		Created: i.Created, platform: on,
-		Config:  execution{Env: i.Env, Entrypoint: i.Entrypoint, Labels: i.Labels},
+		Config:  execution{Env: i.Env, Entrypoint: i.Entrypoint, Cmd: i.Cmd, Labels: i.Labels},
 		RootFS:  rootFS{"layers", []string{digest(plain)}},
 		History: []history{{i.Created, "weft: make image"}},
 	})
