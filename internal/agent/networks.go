@@ -15,6 +15,6 @@ func (a *agent) networks(c *cniserver.Config) {
 		c.Networks, c.Reporter = &multinet.Resolver{Cluster: a.kube}, a.kube
 	case a.dir != nil:
 		cluster := filed{facts: a.facts, store: a.dir, node: a.cfg.Node, now: a.cfg.Now}
-		c.Networks, c.Reporter = &multinet.Resolver{Cluster: cluster}, cluster
+		c.Networks, c.Reporter, c.Pods = &multinet.Resolver{Cluster: cluster}, cluster, a.facts
 	}
 }

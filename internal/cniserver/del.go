@@ -24,11 +24,14 @@ type Memory interface {
 	// Keys are the attachments of a container.
 	Keys(containerID string) ([]model.AttachmentKey, error)
 	Get(k model.AttachmentKey) (attach.Record, bool, error)
+	// List gives all records that can be read; the error joins what is wrong with the others.
+	List() ([]attach.Record, error)
 }
 
 // del detaches in reverse whatever the configuration names, then what the ledger knows of the call beside that: the
 // configuration may have changed since the ADD, or be gone. All are tried, whatever happens with the others.
 func (s *Server) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr error) error {
+	s.pods.drop(call.Request.ContainerID)
 	var all []multinet.Attachment
 	if confErr == nil {
 		all, confErr = parseDelegates(call)

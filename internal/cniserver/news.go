@@ -80,10 +80,15 @@ func (n *news) put(i item) {
 
 // failed tells why a pod does not get its networks.
 func (n *news) failed(plan multinet.Plan, err error) {
-	if n.to == nil || plan.Pod == nil {
-		return
+	if plan.Pod != nil {
+		n.event(refOf(*plan.Pod), multinet.Failed(err))
 	}
-	n.put(item{pod: refOf(*plan.Pod), event: multinet.Failed(err)})
+}
+
+func (n *news) event(pod model.PodRef, e model.Event) {
+	if n.to != nil {
+		n.put(item{pod: pod, event: e})
+	}
 }
 
 // added tells what a pod has got.
@@ -97,7 +102,7 @@ func (n *news) added(plan multinet.Plan, results []model.Result) {
 	}
 	all := make([]multinet.Got, 0, len(results))
 	for i, a := range plan.Attachments {
-		all = append(all, multinet.Got{Label: a.Label, Primary: i == 0, Result: results[i]})
+		all = append(all, multinet.Got{Label: a.Label, Primary: i == 0, Result: results[i], Device: deviceOf(a)})
 		if e, ok := multinet.Added(a.Request.IfName, a.Label, results[i]); ok {
 			n.put(item{pod: pod, event: e})
 		}
@@ -106,6 +111,9 @@ func (n *news) added(plan multinet.Plan, results []model.Result) {
 }
 
 func (n *news) status(pod model.PodRef, all []multinet.Got) {
+	if n.to == nil {
+		return
+	}
 	text, err := multinet.Status(all)
 	if err != nil {
 		n.log.Error("network status", "pod", pod.String(), "err", err)
@@ -116,4 +124,11 @@ func (n *news) status(pod model.PodRef, all []multinet.Got) {
 
 func refOf(p model.Pod) model.PodRef {
 	return model.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+}
+
+func deviceOf(a multinet.Attachment) *multinet.DeviceInfo {
+	if a.Request.Origin == nil {
+		return nil
+	}
+	return multinet.ReadDeviceInfo(a.Request.Origin.DeviceFile)
 }

@@ -40,6 +40,8 @@ type Config struct {
 	Networks *multinet.Resolver
 	// Reporter, which may be nil, is told what became of pods.
 	Reporter multinet.Reporter
+	// Pods, which may be nil, tells what running pods ask for.
+	Pods Pods
 	// Own are the namespaces that no container has: the agent's, and the machine's when that is another.
 	Own []*netns.NS
 	// Ready is called once callers are answered; may be nil.
@@ -57,6 +59,7 @@ type Server struct {
 	dog      *watchdog
 	networks *multinet.Resolver
 	news     *news
+	pods     podTable
 	queue    *queue
 
 	// calls is the parent of every call's context; stop ends them all.
@@ -103,6 +106,14 @@ func (s *Server) Run(ctx context.Context) error {
 	helpers.Go(func() { s.queue.run(ctx) })
 	helpers.Go(s.pings)
 	helpers.Go(func() { s.news.run(watch) })
+	if s.cfg.Pods != nil {
+		records, err := s.cfg.Memory.List()
+		if err != nil {
+			s.log.Error("pods of an agent before this one", "err", err)
+		}
+		s.pods.remember(records)
+		helpers.Go(func() { s.follow(ctx) })
+	}
 	for range spareWorkers {
 		s.hire()
 	}

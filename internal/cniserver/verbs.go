@@ -112,6 +112,9 @@ func (s *Server) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
 		s.news.failed(plan, err)
 		return nil, err
 	}
+	if plan.Pod != nil && s.cfg.Pods != nil {
+		s.pods.put(call.Request.ContainerID, refOf(*plan.Pod), plan.Pod.Annotations[multinet.NetworksKey], true)
+	}
 	s.news.added(plan, results)
 	return cni.FormatResult(results[0], call.Request.CNIVersion)
 }

@@ -33,6 +33,8 @@ type source struct {
 	name string
 	// bare are plugins that stand behind nothing: they get an empty result.
 	bare bool
+	// ifName is what the interface is called, where that is decided.
+	ifName string
 	asked
 }
 
@@ -100,7 +102,7 @@ func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error
 	r := call.Request
 	if i > 0 {
 		caps, args = podWide(caps), nil
-		if r.IfName = ifName(i, r.IfName, src.selection); r.IfName != "" && r.IfName == call.Request.IfName {
+		if r.IfName = ifName(i, r.IfName, src); r.IfName != "" && r.IfName == call.Request.IfName {
 			return Attachment{}, model.Faultf(model.CodeInvalidConf, "give the first network another CNI_IFNAME",
 				"interface %s: the name is taken by the first network", r.IfName)
 		}
@@ -122,12 +124,14 @@ func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error
 }
 
 // ifName is what network i of a call calls its interface; a call about no attachment has no name.
-func ifName(i int, first string, s *Selection) string {
-	if i == 0 || first == "" {
+func ifName(i int, first string, src source) string {
+	switch {
+	case i == 0 || first == "":
 		return first
-	}
-	if s != nil && s.Interface != "" {
-		return s.Interface
+	case src.ifName != "":
+		return src.ifName
+	case src.selection != nil && src.selection.Interface != "":
+		return src.selection.Interface
 	}
 	return "net" + strconv.Itoa(i)
 }
@@ -197,4 +201,4 @@ func inDelegate(err error, name string, i int) error {
 }
 
 // IfName is what network i of a call calls its interface when nobody asks for another name.
-func IfName(i int, first string) string { return ifName(i, first, nil) }
+func IfName(i int, first string) string { return ifName(i, first, source{}) }

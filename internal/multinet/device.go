@@ -2,6 +2,11 @@
 
 package multinet
 
+import (
+	"encoding/json"
+	"os"
+)
+
 // DeviceInfo tells of the device that an interface is made of, in the words of the device information specification.
 type DeviceInfo struct {
 	Type      string       `json:"type,omitempty"`
@@ -42,4 +47,27 @@ type MemifDevice struct {
 	Role string `json:"role,omitempty"`
 	Path string `json:"path,omitempty"`
 	Mode string `json:"mode,omitempty"`
+}
+
+// ReadDeviceInfo reads what a file tells of a device; nil when there is no such file or nothing to be understood in it.
+func ReadDeviceInfo(path string) *DeviceInfo {
+	if path == "" {
+		return nil
+	}
+	raw, err := readFile(path)
+	if err != nil {
+		return nil
+	}
+	var d DeviceInfo
+	if json.Unmarshal(raw, &d) != nil || d == (DeviceInfo{}) {
+		return nil
+	}
+	return &d
+}
+
+// DropDeviceInfo takes the file of an attachment away.
+func DropDeviceInfo(path string) {
+	if path != "" {
+		_ = os.Remove(path) // it is about a device that nobody has any more
+	}
 }

@@ -59,3 +59,11 @@ func oneLine(err error) string {
 	}
 	return text
 }
+
+// ReasonEdited is that of Edited.
+const ReasonEdited = "NetworkEdited"
+
+// Edited says that a network was changed while a pod is attached to it.
+func Edited(ifName, label string) model.Event {
+	return model.Event{Reason: ReasonEdited, Message: fmt.Sprintf("Network %s was edited: %s stays as it is, new attachments get the new configuration", label, ifName)}
+}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
@@ -104,6 +105,9 @@ func (w *resolving) device(ctx context.Context, n model.NetworkAttachment, a *as
 		var err error
 		if w.devices, err = w.r.Devices.Of(ctx, ref(*w.pod)); err != nil {
 			return model.Faultf(model.CodeTryAgain, "", "network %s: devices of resource %s: %w", n, resource, err)
+		}
+		for name, ids := range w.devices {
+			w.devices[name] = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(w.used, id) })
 		}
 	}
 	ids := w.devices[resource]

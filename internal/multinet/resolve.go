@@ -41,6 +41,7 @@ type resolving struct {
 	s       Settings
 	pod     *model.Pod
 	devices map[string][]string // those that no attachment has yet
+	used    []string            // devices that attachments have already
 	doubts  []string
 }
 
