@@ -34,6 +34,9 @@ func NetworkAttachments() Kind {
 // Nodes are the machines.
 func Nodes() Kind { return Kind{"", "v1", "Node", "nodes", false} }
 
+// Pods are the pods of all nodes.
+func Pods() Kind { return Kind{"", "v1", "Pod", "pods", true} }
+
 // Group is the API group of weft's own kinds.
 const Group = "weft.dev"
 

@@ -45,7 +45,11 @@ func TestBlocksOfAGoneNode(t *testing.T) {
 	if n := all(b, "just gone"); n != 0 {
 		t.Errorf("%d addresses of a node whose object is missing for no time", n)
 	}
-	now = now.Add(11 * time.Minute)
+	now = now.Add(9 * time.Minute)
+	if n := all(b, "not long gone"); n != 0 {
+		t.Errorf("%d addresses of a node whose object is missing for nine minutes", n)
+	}
+	now = now.Add(time.Minute)
 	if n := all(b, "gone"); n != 7 {
 		t.Errorf("%d addresses of a node that is gone, want 7", n)
 	}
