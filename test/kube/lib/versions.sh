@@ -12,3 +12,4 @@ IMAGE_PAUSE=registry.k8s.io/pause:3.10.2
 IMAGE_AGNHOST=registry.k8s.io/e2e-test-images/agnhost:2.63.0
 IMAGE_COREDNS=localhost/coredns:test
 IMAGE_TRAFFIC=localhost/weft-traffic:test
+REFERENCE=${XDG_CACHE_HOME:-$HOME/.cache}/weft/plugins-v1.9.1
