@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -23,6 +25,9 @@ func (o objects) Get(ctx context.Context, kind store.Kind, key store.Key) (store
 // List asks the server. A kind that it does not have has no objects.
 func (o objects) List(ctx context.Context, kind store.Kind) ([]store.Object, error) {
 	raw, err := ask(ctx, patient, o.s.clients.work.Get().AbsPath(path(kind, "", "")))
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kind.Resource, err)
 	}
