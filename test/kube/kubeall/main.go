@@ -27,7 +27,7 @@ import (
 
 func main() {
 	name := filepath.Base(os.Args[0])
-	if !known(name) && len(os.Args) > 1 {
+	if name == "kubeall" && len(os.Args) > 1 {
 		name, os.Args = os.Args[1], os.Args[1:]
 	}
 	switch name {
@@ -38,16 +38,16 @@ func main() {
 			kubectlutil.CheckErr(err)
 		}
 	default:
-		if !known(name) {
+		c := component(name)
+		if c == nil {
 			fmt.Fprintln(os.Stderr, "usage: kubeall etcd|kubectl|kube-apiserver|kube-controller-manager|kube-scheduler|kubelet|kube-proxy ...")
 			os.Exit(2)
 		}
-		os.Exit(cli.Run(component(name)))
+		os.Exit(cli.Run(c))
 	}
 }
 
-func known(name string) bool { return name == "etcd" || name == "kubectl" || component(name) != nil }
-
+// component makes the command of a program, or nil. It can be called once only: commands catch signals when they are made.
 func component(name string) *cobra.Command {
 	switch name {
 	case "kube-apiserver":
