@@ -95,8 +95,12 @@ func (r *Resolver) Further(ctx context.Context, call cni.Call, pod model.Pod, wa
 	if err != nil {
 		return Attachment{}, within(err, fmt.Sprintf("annotation %s: element %d", NetworksKey, want.Element))
 	}
-	src.ifName = want.IfName
+	if want.Selection.DefaultRoute != nil {
+		return Attachment{}, model.Faultf(model.CodeUnsupportedField, "make the pod anew",
+			"annotation %s: element %d: network %s: default-route is given when a pod starts, this one runs", NetworksKey, want.Element, src.label)
+	}
 	const further = 1 // not the first
+	src.ifName, src.routes = want.IfName, src.defaultRoute(further, nil)
 	a, err := attachment(call, s, further, src)
 	if err != nil {
 		return a, w.place(err, len(s.Delegates), src)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/wire"
 )
 
@@ -35,6 +36,8 @@ type source struct {
 	bare bool
 	// ifName is what the interface is called, where that is decided.
 	ifName string
+	// routes says what becomes of its default routes; nil: they are as its plugins make them.
+	routes *plugin.DefaultRouteConf
 	asked
 }
 
@@ -114,6 +117,9 @@ func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error
 		return Attachment{}, err
 	}
 	if n, err = cni.Derive(n, merged(caps, wanted.caps), merged(args, wanted.args)); err != nil {
+		return Attachment{}, err
+	}
+	if err := withRoutes(&n, src.routes); err != nil {
 		return Attachment{}, err
 	}
 	label := src.label

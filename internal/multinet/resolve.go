@@ -69,6 +69,7 @@ func (w *resolving) attachments(sources []source) ([]Attachment, error) {
 	if err != nil {
 		return nil, err
 	}
+	routes(sources)
 	all := make([]Attachment, 0, len(sources))
 	names := map[string]string{}
 	for i, src := range sources {
