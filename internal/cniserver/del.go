@@ -33,10 +33,13 @@ type Memory interface {
 func (s *Server) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr error) error {
 	s.pods.drop(call.Request.ContainerID)
 	var all []multinet.Attachment
-	if confErr == nil {
-		all, confErr = parseDelegates(call)
-	}
 	var errs []error
+	if confErr == nil {
+		var done bool
+		if all, done, confErr = s.ownOrMultus(ctx, call, ns); done {
+			return confErr
+		}
+	}
 	named := map[model.AttachmentKey]bool{}
 	for i, d := range slices.Backward(all) {
 		named[d.Request.Key()] = true
@@ -48,6 +51,9 @@ func (s *Server) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr e
 	errs = append(errs, err)
 	for _, r := range rest {
 		errs = append(errs, s.cfg.Attacher.Del(ctx, attach.Job{Network: r.Network, Request: r.Request, Netns: ns}))
+		if r.Request.Origin != nil {
+			multinet.DropDeviceInfo(r.Request.Origin.DeviceFile)
+		}
 	}
 	if confErr != nil && len(rest) == 0 {
 		// Nothing tells of an attachment, and nothing says which networks were meant: whoever wrote that should know.

@@ -112,6 +112,7 @@ func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error
 		r.Args = withoutAddress(r.Args)
 	}
 	r.Network, r.Part = n.Name, Part(call.Request)
+	r.CNIPath = withBin(s, r.CNIPath)
 	wanted, err := src.want(&n, &r)
 	if err != nil {
 		return Attachment{}, err

@@ -51,6 +51,9 @@ func (r *Resolver) Resolve(ctx context.Context, call cni.Call) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
+	if err := s.waitReady(ctx); err != nil {
+		return Plan{}, err
+	}
 	w := &resolving{r: r, call: call, s: s}
 	if w.pod, err = w.find(ctx); err != nil {
 		return Plan{}, err
