@@ -6,6 +6,8 @@
 # make demo    a cluster of pods on this machine, in a minute (root)
 # make lint    what the linter knows; the laws are tests (internal/house), and lint-lite needs nothing but Go
 # make image   weft's container image, bin/weft-image.tar, without Docker and the same bytes every time
+# make e2e     weft in a real Kubernetes of two nodes, which is built once, 10 to 20 minutes (root)
+# make e2e-upstream   Kubernetes' own specs of [sig-network] there, and a table of what passes; FOCUS=… chooses (root)
 # make bench   weft beside the reference plugins (root)
 
 SHELL       := /bin/bash
@@ -34,7 +36,7 @@ IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
 IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE_EARLY := $(if $(filter amd64 arm64,$(IMAGE_ARCH)),-E=_weft_early)
 
-.PHONY: all build image test test-vm lint lint-lite demo bench clean deps peers
+.PHONY: all build image test test-vm lint lint-lite demo e2e e2e-upstream bench clean deps peers
 
 all: build
 
@@ -86,6 +88,17 @@ $(LINT)/golangci-lint:
 
 demo:
 	@test/demo.sh
+
+# RUN=… chooses scenarios. Without weft: WEFT_E2E_CNI=reference.
+RUN ?= .
+e2e: image peers
+	@test/deps.sh kube
+	@test/kube/build.sh
+	WEFT_E2E=1 $(GO) test -count=1 -v -timeout 60m -run '$(RUN)' ./test/kube/e2e
+
+FOCUS ?= Granular.Checks|Services.should|DNS.should|HostPort
+e2e-upstream: image peers
+	@test/kube/upstream.sh '$(FOCUS)'
 
 bench: build peers
 	@test/deps.sh bench
