@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/weft-net/weft/internal/model"
@@ -35,7 +37,7 @@ func (s *Store) Annotate(ctx context.Context, ref model.PodRef, annotations map[
 		switch {
 		case err == nil, apierrors.IsNotFound(err):
 			return nil
-		case apierrors.IsConflict(err):
+		case apierrors.IsConflict(err), apierrors.IsInvalid(err) && aboutUID(err):
 			p, lookErr := s.Pod(ctx, ref)
 			if errors.Is(lookErr, store.ErrNotFound) {
 				return nil
@@ -52,6 +54,15 @@ func (s *Store) Annotate(ctx context.Context, ref model.PodRef, annotations map[
 			return fmt.Errorf("annotations of pod %s: %w: %w", ref, ctx.Err(), err)
 		}
 	}
+}
+
+// aboutUID tells whether the server refuses a patch because the pod's uid is another.
+func aboutUID(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
 }
 
 // carries tells whether the pod has the annotations already.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/weft-net/weft/internal/model"
@@ -63,19 +64,19 @@ func (a Access) dial(agent string) (clients, error) {
 	if err != nil {
 		return clients{}, a.fault("kubernetes.server %q: %w", cfg.Host, err)
 	}
-	transport, err := rest.HTTPClientFor(cfg)
+	conns, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return clients{}, a.fault("API server %s: %w", base, err)
 	}
-	work, err := client(base, transport, flowcontrol.NewTokenBucketRateLimiter(workQPS, workBurst))
+	work, err := client(base, conns, flowcontrol.NewTokenBucketRateLimiter(workQPS, workBurst))
 	if err != nil {
 		return clients{}, err
 	}
-	lookup, err := client(base, transport, flowcontrol.NewTokenBucketRateLimiter(lookupQPS, lookupBurst))
+	lookup, err := client(base, conns, flowcontrol.NewTokenBucketRateLimiter(lookupQPS, lookupBurst))
 	return clients{work, lookup}, err
 }
 
-func client(base *url.URL, transport *http.Client, limit flowcontrol.RateLimiter) (*rest.RESTClient, error) {
+func client(base *url.URL, conns *http.Client, limit flowcontrol.RateLimiter) (*rest.RESTClient, error) {
 	scheme := runtime.NewScheme()
 	v1 := schema.GroupVersion{Version: "v1"}
 	metav1.AddToGroupVersion(scheme, v1) // Status, the form of the server's errors
@@ -83,7 +84,7 @@ func client(base *url.URL, transport *http.Client, limit flowcontrol.RateLimiter
 	return rest.NewRESTClient(base, "/", rest.ClientContentConfig{
 		AcceptContentTypes: runtime.ContentTypeJSON, ContentType: runtime.ContentTypeJSON, GroupVersion: v1,
 		Negotiator: runtime.NewClientNegotiator(codecs, v1),
-	}, limit, transport)
+	}, limit, conns)
 }
 
 func (a Access) config() (*rest.Config, error) {
@@ -99,7 +100,8 @@ func (a Access) config() (*rest.Config, error) {
 		dir = serviceAccount
 	}
 	cfg := &rest.Config{
-		BearerTokenFile: filepath.Join(dir, "token"),
+		// Read again every minute, and at once when the server refuses the token.
+		WrapTransport:   transport.ResettableTokenSourceWrapTransport(transport.NewCachedFileTokenSource(filepath.Join(dir, "token"))),
 		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(dir, "ca.crt")},
 	}
 	host, port := a.Getenv("KUBERNETES_SERVICE_HOST"), a.Getenv("KUBERNETES_SERVICE_PORT")

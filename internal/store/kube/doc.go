@@ -28,5 +28,5 @@
 // Clients are client-go's untyped ones with JSON that is decoded here: the typed ones would cost an agent 30 MB. The token
 // of a service account is read from its file again and again by client-go, and is in no snapshot, log or error.
 //
-// deploy/rbac.yaml lists the rules that an agent needs; the tests go by it.
+// deploy/base/rbac.yaml lists the rules that an agent needs; the tests go by it.
 package kube

@@ -4,6 +4,7 @@ package kube
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -114,7 +115,12 @@ func (f *frames) Decode() (watch.EventType, runtime.Object, error) {
 		Object json.RawMessage `json:"object"`
 	}
 	if err := f.dec.Decode(&frame); err != nil {
-		return "", nil, err
+		var syntax *json.SyntaxError
+		var form *json.UnmarshalTypeError
+		if errors.As(err, &syntax) || errors.As(err, &form) {
+			return "", nil, fmt.Errorf("watch of %s: %w", f.kind.Resource, err)
+		}
+		return "", nil, io.EOF // however a connection ends: the watch goes on where it was
 	}
 	switch frame.Type {
 	case watch.Added, watch.Modified, watch.Deleted:

@@ -40,7 +40,11 @@ func path(kind store.Kind, namespace, name string, sub ...string) string {
 func ask(ctx context.Context, limit time.Duration, r *rest.Request) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return r.Do(ctx).Raw()
+	answer := r.Do(ctx)
+	if err := answer.Error(); err != nil { // in the server's own words, which Raw does not read
+		return nil, err
+	}
+	return answer.Raw()
 }
 
 // understood gives the server's errors that callers branch on their names in this house.

@@ -339,6 +339,7 @@ func resumption(t *testing.T, w world) {
 	v.untilPod("resume-1")
 	w.Reset()
 	for i := range 3 {
+		time.Sleep(1500 * time.Millisecond) // the reflector takes a watch that ends within a second for one that is refused
 		w.Cut()
 		name := fmt.Sprintf("resumed-%d", i)
 		w.pod(t, name, "n1", nil)
@@ -360,7 +361,7 @@ func resumption(t *testing.T, w world) {
 	}
 }
 
-// token goes by the rights of deploy/rbac.yaml and by what a pod is given.
+// token goes by the rights of deploy/base/rbac.yaml and by what a pod is given.
 func token(t *testing.T, w world) {
 	cfg := w.config(t, "n1")
 	cfg.Kubeconfig, cfg.InCluster, cfg.Server, cfg.Secrets = "", true, w.Proxy.URL, t.TempDir()

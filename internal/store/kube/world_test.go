@@ -39,7 +39,7 @@ func newWorld(t *testing.T) world {
 	t.Helper()
 	srv := apitest.Start(t, nil, loopback)
 	w := world{srv, srv.Proxy()}
-	for _, file := range []string{"nad-crd.yaml", "rbac.yaml"} {
+	for _, file := range []string{"nad-crd.yaml", "base/rbac.yaml"} {
 		w.apply(t, filepath.Join("../../../deploy", file))
 	}
 	crds, _ := filepath.Glob("../../../deploy/crds/*.yaml")
