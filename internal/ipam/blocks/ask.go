@@ -81,18 +81,17 @@ func asking[T any](ctx context.Context, do func(context.Context) (T, error)) (T,
 	return do(ctx)
 }
 
+// errSilent is in every error of a request that was not answered.
+var errSilent = errors.New("the cluster's store does not answer")
+
 // unreachable is the fault of a request that failed without an answer; answers stay as they are.
 func unreachable(what string, err error) error {
-	var f *model.Fault
-	for _, answer := range []error{store.ErrNotFound, store.ErrExists, store.ErrConflict} {
+	for _, answer := range []error{store.ErrNotFound, store.ErrExists, store.ErrConflict, errSilent} {
 		if errors.Is(err, answer) {
 			return err
 		}
 	}
-	if errors.As(err, &f) && f.Code == model.CodeTryAgain {
-		return err
-	}
-	return model.Faultf(model.CodeTryAgain, "the cluster's store does not answer, and this node's own blocks are used up", "%s: %w", what, err)
+	return model.Faultf(model.CodeTryAgain, "", "%s: %w: %w", what, errSilent, err)
 }
 
 // exhausted says who has the addresses.

@@ -16,7 +16,11 @@ import (
 	"github.com/weft-net/weft/internal/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, // connections to an API server that client-go keeps
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"), goleak.IgnoreAnyFunction("net/http.(*http2clientConnReadLoop).run"))
+}
 
 func TestAddressesAreGivenInOrderAndOnce(t *testing.T) {
 	_, path := cluster(t, nil)

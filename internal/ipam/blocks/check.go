@@ -165,7 +165,9 @@ func (p *Picture) examineBlock(f facts, i int, b model.AddressBlock, o store.Obj
 	slices.SortFunc(gone, netip.Addr.Compare)
 	for _, a := range gone {
 		node, _, _ := strings.Cut(b.Ceded[a], "/")
-		p.found(o, func(ctx context.Context, objects store.Objects) error { return giveUpCeded(ctx, objects, o.Key, a, b.Ceded[a]) },
+		p.found(o, func(ctx context.Context, objects store.Objects) error {
+			return giveUpCeded(ctx, objects, o.Key, a, b.Ceded[a])
+		},
 			"the address is free", "address %s was ceded to node %q, and there is no such node", a, node)
 	}
 }

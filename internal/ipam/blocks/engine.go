@@ -5,6 +5,7 @@ package blocks
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -113,7 +114,11 @@ func (e *Engine) take(ctx context.Context, w want, h holder) (netip.Addr, error)
 	if a, ok, err := e.fromMemory(w, h, false); ok || err != nil {
 		return a, err
 	}
-	return e.obtain(ctx, w, h)
+	a, err := e.obtain(ctx, w, h)
+	if errors.Is(err, errSilent) {
+		err = model.Faultf(model.CodeTryAgain, "", "%s: no address of this node's own blocks is free; %w", w.field, err)
+	}
+	return a, err
 }
 
 // fromMemory gives an address of this node's blocks. Nobody is asked.

@@ -14,6 +14,8 @@ const (
 	often   = 500 * time.Millisecond // while something is under way
 	seldom  = 30 * time.Second       // otherwise
 	another = 2 * time.Second        // until a watch that broke is begun again
+
+	scarcity = time.Minute // how long nobody keeps more than it needs when a pool was exhausted for somebody
 )
 
 // Run claims spare blocks, gives back empty ones and answers other nodes, until ctx ends. It asks the store for nothing
@@ -189,8 +191,9 @@ func (e *Engine) tendPool(ctx context.Context, p *pool, sync bool) error {
 func (e *Engine) stock(ctx context.Context, p *pool) error {
 	e.mu.Lock()
 	var short []want
+	full := p.full || e.cfg.Now().Sub(p.scarce) < scarcity
 	for _, d := range p.wants {
-		if !p.full && p.object.Version != "" && p.spare(d.want, e.cfg.Now(), nil) < e.spareOf(p, d.want) {
+		if !full && p.object.Version != "" && p.spare(d.want, e.cfg.Now(), nil) < e.spareOf(p, d.want) {
 			short = append(short, d.want)
 		}
 	}

@@ -141,6 +141,9 @@ func (e *Engine) refresh(ctx context.Context, p *pool, b *block) (bool, error) {
 	}
 	if ours {
 		e.mu.Lock()
+		if b.object.Version != o.Version {
+			p.tell()
+		}
 		b.object, b.spec = o, spec
 		for a := range spec.Ceded {
 			b.away[a] = !b.single()

@@ -36,7 +36,7 @@ func (e *Engine) say(ctx context.Context, p *pool, hungry bool) error {
 		})
 		if err == nil {
 			e.mu.Lock()
-			p.see(got, spec)
+			p.see(got, spec, e.cfg.Now())
 			e.mu.Unlock()
 			return nil
 		}

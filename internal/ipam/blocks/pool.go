@@ -92,6 +92,7 @@ type pool struct {
 	looked   time.Time             // when claims were last looked for
 	dropped  []model.AttachmentKey // deleted, and not recorded here: another program may have reserved for them
 	stale    bool                  // the store says something else of the pool than what was seen
+	scarce   time.Time             // when somebody last found the pool exhausted
 	full     bool                  // no block is to be had, as far as is known
 	changed  chan struct{}         // closed when something is seen that may help who waits
 }
@@ -238,8 +239,11 @@ func (p *pool) region(a netip.Addr) (model.AddressRegion, bool) {
 }
 
 // see takes over what the store says of the pool.
-func (p *pool) see(o store.Object, spec model.AddressPool) {
+func (p *pool) see(o store.Object, spec model.AddressPool, now time.Time) {
 	p.object, p.spec = o, spec
+	if p.tight() {
+		p.scarce = now
+	}
 	clear(p.reserved)
 	for _, r := range spec.Reserved {
 		p.reserved[r.Addr] = r

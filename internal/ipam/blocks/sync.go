@@ -150,7 +150,7 @@ func (e *Engine) readPool(ctx context.Context, p *pool) error {
 		return err
 	}
 	e.mu.Lock()
-	p.see(o, spec)
+	p.see(o, spec, e.cfg.Now())
 	e.mu.Unlock()
 	return nil
 }

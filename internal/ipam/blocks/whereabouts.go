@@ -189,7 +189,7 @@ func (e *Engine) unreserve(ctx context.Context, p *pool) error {
 			return ignoreConflict(unreachable("pool "+p.name, err))
 		}
 		e.mu.Lock()
-		p.see(got, spec)
+		p.see(got, spec, e.cfg.Now())
 		e.mu.Unlock()
 	}
 	e.mu.Lock()
