@@ -99,6 +99,10 @@ func (w *resolving) attachments(sources []source) ([]Attachment, error) {
 
 // place says in which network an error is.
 func (w *resolving) place(err error, i int, src source) error {
+	// What was filled in has moved the places in the text.
+	if bad := cni.Decode("its configuration", src.raw, &map[string]json.RawMessage{}); bad != nil {
+		err = bad
+	}
 	switch {
 	case src.selection != nil:
 		return within(err, "network "+src.label)

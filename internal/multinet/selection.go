@@ -141,13 +141,12 @@ func parseJSON(noun, text string) ([]Selection, []string, error) {
 
 // decodeSelection says which field is wrong.
 func decodeSelection(where string, raw json.RawMessage, s *Selection) error {
-	err := cni.Decode(where, raw, s)
-	var f *model.Fault
-	if err == nil || !errors.As(err, &f) || errors.As(err, new(*json.UnmarshalTypeError)) {
-		return err
+	err := json.Unmarshal(raw, s)
+	if err == nil || errors.As(err, new(*json.UnmarshalTypeError)) || errors.As(err, new(*json.SyntaxError)) {
+		return cni.Decode(where, raw, s)
 	}
 	// netip says which text is wrong, and not in which field.
-	return model.Faultf(model.CodeDecode, `gateways are addresses, as ["10.1.0.1"]`, "%s: default-route: %w", where, errors.Unwrap(f.Err))
+	return model.Faultf(model.CodeDecode, `gateways are addresses, as ["10.1.0.1"]`, "%s: default-route: %w", where, err)
 }
 
 func selectionKeys() []string {
