@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -263,15 +264,34 @@ func (s *Server) run(name string, args ...string) *process {
 	defer func() { _ = log.Close() }()
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Dir = log, log, s.dir
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := s.inside(p.cmd.Start); err != nil {
+	started := make(chan error, 1)
+	go p.hold(s.inside, started)
+	if err := <-started; err != nil {
 		s.t.Fatal(err)
 	}
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.done)
-	}()
 	s.t.Cleanup(p.kill)
 	return p
+}
+
+// hold starts the process and waits for its end on one thread: the kernel ends the process with the thread that started it.
+func (p *process) hold(inside func(func() error) error, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if os.Getpid() == syscall.Gettid() { // the main thread enters no namespace
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			p.hold(inside, started)
+		}()
+		<-done
+		return
+	}
+	defer close(p.done)
+	err := inside(p.cmd.Start)
+	started <- err
+	if err == nil {
+		_ = p.cmd.Wait()
+	}
 }
 
 func (p *process) kill() {
