@@ -69,8 +69,12 @@ func parse(t *testing.T, text string) object {
 // render gives the objects of a kustomization as texts, in order. A patch here is always a whole object.
 func render(t *testing.T, dir string) []string {
 	t.Helper()
+	file := filepath.Join(dir, "kustomization.yaml")
+	if _, err := os.Stat(file); err != nil {
+		file = filepath.Join(dir, "kustomization.yml") // beside files that others take for objects by their ending
+	}
 	var k kustomization
-	if err := yaml.Unmarshal(read(t, filepath.Join(dir, "kustomization.yaml")), &k); err != nil {
+	if err := yaml.Unmarshal(read(t, file), &k); err != nil {
 		t.Fatal(err)
 	}
 	var all []string
