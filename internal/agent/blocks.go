@@ -3,17 +3,22 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
-	"errors"
+	"encoding/json"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ledger"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -30,6 +35,7 @@ func (a *agent) engine(boot string, objects store.Objects) (*blocks.Engine, erro
 	if err != nil {
 		return nil, err
 	}
+	a.measureBlocks(e)
 	return e, restore(e, a.ledger, boot)
 }
 
@@ -59,16 +65,58 @@ func restore(e *blocks.Engine, l *ledger.Ledger, boot string) error {
 	return nil
 }
 
-// share has the engine claim, give back and answer other nodes, until ctx ends.
+// share has the engine claim, give back and answer other nodes, until ctx ends. What pods may ask for is claimed before.
 func (a *agent) share(ctx context.Context) error {
 	if a.blocks == nil {
 		return nil
 	}
-	err := a.blocks.Run(ctx)
-	if errors.Is(err, context.Canceled) {
-		return nil
+	parts, ctx := errgroup.WithContext(ctx)
+	parts.Go(func() error { return ended(ctx, a.blocks.Run(ctx)) })
+	parts.Go(func() error {
+		changed, cancel := a.facts.Subscribe()
+		defer cancel()
+		var before []json.RawMessage
+		nodes := 0
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changed:
+			}
+			c := a.facts.Cluster()
+			confs := shared(c.Networks)
+			same := slices.EqualFunc(confs, before, func(x, y json.RawMessage) bool { return bytes.Equal(x, y) })
+			if same && (len(confs) == 0 || nodes == len(c.Nodes)) {
+				continue
+			}
+			before, nodes = confs, len(c.Nodes)
+			a.blocks.Expect(confs, nodes)
+		}
+	})
+	return parts.Wait()
+}
+
+// shared are the plugin objects of networks whose addresses come from pools.
+func shared(networks []model.NetworkAttachment) []json.RawMessage {
+	var out []json.RawMessage
+	for _, n := range networks {
+		var list struct {
+			Plugins []json.RawMessage `json:"plugins"`
+		}
+		if json.Unmarshal([]byte(n.Config), &list) != nil {
+			continue // who asks for it is told
+		}
+		if len(list.Plugins) == 0 {
+			list.Plugins = []json.RawMessage{json.RawMessage(n.Config)}
+		}
+		for _, p := range list.Plugins {
+			var conf struct{ IPAM struct{ Type string } }
+			if json.Unmarshal(p, &conf) == nil && (conf.IPAM.Type == blocks.TypeWeft || conf.IPAM.Type == blocks.TypeWhereabouts) {
+				out = append(out, p)
+			}
+		}
 	}
-	return err
+	return out
 }
 
 // objects is where the cluster's objects are, nil when there is no such place.

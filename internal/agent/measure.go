@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/metrics"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -35,6 +36,13 @@ func (a *agent) measure() error {
 		return 1
 	})
 	return nil
+}
+
+// measureBlocks adds what the block engine has.
+func (a *agent) measureBlocks(e *blocks.Engine) {
+	a.metrics.Gauge("weft_address_blocks", "Blocks of addresses that this node has.", func() float64 { return float64(e.Count().Blocks) })
+	a.metrics.Gauge("weft_addresses_free", "Addresses of this node's blocks that can be given at once.", func() float64 { return float64(e.Count().Free) })
+	a.metrics.Gauge("weft_addresses_held", "Addresses of pools that this node's attachments have.", func() float64 { return float64(e.Count().Held) })
 }
 
 // tell answers who asks for metrics, readiness or the log's level, until ctx ends.

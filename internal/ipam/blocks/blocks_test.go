@@ -4,6 +4,7 @@ package blocks
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/netip"
 	"strings"
@@ -210,4 +211,23 @@ func TestCertainAddress(t *testing.T) {
 		return err == nil
 	})
 	checkOnce(t, a, b)
+}
+
+// TestExpected: a range with room for all nodes has a block here before the first pod asks, and one without has not.
+func TestExpected(t *testing.T) {
+	s, path := cluster(t, nil)
+	a := join(t, path, "a", nil)
+	large, small := rangeConf1("10.0.0.0/16"), rangeConf1("10.1.0.0/25")
+	a.engine.Expect([]json.RawMessage{json.RawMessage(large), json.RawMessage(small), json.RawMessage(`{"type":"macvlan"}`)}, 20)
+	if err := a.engine.tend(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	before := a.line.count()
+	if got := a.mustAdd(large, "c"); got != "[10.0.0.1]" || a.line.count() != before {
+		t.Errorf("%s, %d requests", got, a.line.count()-before)
+	}
+	all, err := s.Objects().List(context.Background(), store.AddressBlocks())
+	if err != nil || len(all) != 1 {
+		t.Errorf("blocks %v, error %v", all, err)
+	}
 }

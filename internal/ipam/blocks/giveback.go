@@ -22,7 +22,7 @@ func (e *Engine) surplus(p *pool) []*block {
 	defer e.mu.Unlock()
 	now := e.cfg.Now()
 	for id, d := range p.wants {
-		if now.Sub(d.last) > asleep && len(p.held) == 0 {
+		if _, expected := p.expected[id]; !expected && now.Sub(d.last) > asleep && len(p.held) == 0 {
 			delete(p.wants, id)
 		}
 	}

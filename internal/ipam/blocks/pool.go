@@ -88,6 +88,7 @@ type pool struct {
 	held     map[netip.Addr]holder
 	resting  map[netip.Addr]time.Time // until when
 	wants    map[string]*demand
+	expected map[string]want
 	asking   map[netip.Addr]bool   // certain addresses that another node was asked for
 	looked   time.Time             // when claims were last looked for
 	dropped  []model.AttachmentKey // deleted, and not recorded here: another program may have reserved for them
@@ -108,7 +109,7 @@ func newPool(name string) *pool {
 		name: name, turn: make(chan struct{}, 1), spec: model.AddressPool{Name: name},
 		reserved: map[netip.Addr]model.ReservedAddress{}, blocks: map[netip.Prefix]*block{},
 		others: map[netip.Prefix]model.AddressBlock{}, held: map[netip.Addr]holder{}, resting: map[netip.Addr]time.Time{},
-		wants: map[string]*demand{}, asking: map[netip.Addr]bool{}, changed: make(chan struct{}),
+		wants: map[string]*demand{}, expected: map[string]want{}, asking: map[netip.Addr]bool{}, changed: make(chan struct{}),
 	}
 }
 

@@ -4,6 +4,7 @@ package blocks
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
@@ -30,4 +31,30 @@ func (e *Engine) status(ctx context.Context, s settings) error {
 		}
 	}
 	return nil
+}
+
+// Counts are how much of what an engine has.
+type Counts struct{ Blocks, Free, Held int }
+
+// Count counts blocks and addresses.
+func (e *Engine) Count() Counts {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var c Counts
+	now := e.cfg.Now()
+	for _, p := range e.pools {
+		c.Held += len(p.held)
+		for _, b := range p.order {
+			if b.stands != lost {
+				c.Blocks++
+			}
+			each(b.cidr, func(a netip.Addr) bool {
+				if p.free(b, a, now, false) {
+					c.Free++
+				}
+				return true
+			})
+		}
+	}
+	return c
 }
