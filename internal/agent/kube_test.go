@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"sigs.k8s.io/yaml"
 
 	"github.com/weft-net/weft/internal/apitest"
 	"github.com/weft-net/weft/internal/netns"
@@ -62,11 +63,14 @@ func (k *kubeWorld) node(i int, images []fields) {
 }
 
 // pod makes a Pod of a node and gives its uid.
-func (k *kubeWorld) pod(name string, node int) (uid string) {
+func (k *kubeWorld) pod(name string, node int) (uid string) { return k.annotated(name, node, nil) }
+
+func (k *kubeWorld) annotated(name string, node int, annotations map[string]string) (uid string) {
 	k.t.Helper()
 	var made struct{ Metadata struct{ UID string } }
 	raw := k.Do("POST", "/api/v1/namespaces/default/pods", fields{
-		"metadata": fields{"name": name}, "spec": fields{"nodeName": fmt.Sprint("n", node), "containers": []fields{{"name": "c", "image": "i"}}},
+		"metadata": fields{"name": name, "annotations": annotations},
+		"spec":     fields{"nodeName": fmt.Sprint("n", node), "containers": []fields{{"name": "c", "image": "i"}}},
 	})
 	if err := json.Unmarshal(raw, &made); err != nil {
 		k.t.Fatal(err)
@@ -150,6 +154,55 @@ func (k *kubeWorld) status(pod string) string {
 	return p.Metadata.Annotations["k8s.v1.cni.cncf.io/network-status"]
 }
 
+// TestRequests counts what ADD asks the API server for a pod with three networks.
+func TestRequests(t *testing.T) {
+	k := newKubeWorld(t, 1)
+	crd, err := os.ReadFile("../../deploy/nad-crd.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := yaml.YAMLToJSON(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Do("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", string(raw))
+	const nads = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions"
+	k.until("the kind of networks", func() bool { return strings.Contains(string(k.Do("GET", "/apis", nil)), "k8s.cni.cncf.io") })
+	w := k.nodes[0]
+	for i := 1; i <= 2; i++ {
+		k.Do("POST", nads, fields{
+			"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": fields{"name": fmt.Sprint("extra", i)},
+			"spec": fields{"config": fmt.Sprintf(`{"cniVersion":"1.0.0","type":"bridge","bridge":"extra%d","ipam":%s}`, i, w.ipam(fmt.Sprintf("10.%d.0.0/16", 50+i)))},
+		})
+	}
+	w.start()
+	uid := k.annotated("p", 1, map[string]string{"k8s.v1.cni.cncf.io/networks": "extra1, extra2"})
+	k.known(1, "p")
+	k.until("networks", func() bool {
+		b, _ := os.ReadFile(w.path("state", "cluster", "network-attachment-definitions.json"))
+		return strings.Contains(string(b), "extra1") && strings.Contains(string(b), "extra2")
+	})
+	p := k.sandbox("p", uid, 1)
+	k.Server.Stop() // nothing could be asked
+	k.Reset()
+	if err := p.add(); err != nil {
+		t.Fatalf("%v %s", err, w.log())
+	}
+	if seen := k.waited(); len(seen) != 0 {
+		t.Errorf("requests that ADD waited for: %v", seen)
+	}
+	for link, addr := range map[string]string{"eth0": "10.100.1.2", "net1": "10.51.0.2", "net2": "10.52.0.2"} {
+		if got := nettest.Run(t, p.ns, "ip", "-o", "addr", "show", link); !strings.Contains(got, addr) {
+			t.Errorf("%s: %s", link, got)
+		}
+	}
+	k.Server.Again()
+	k.until("status", func() bool {
+		s := k.status("p")
+		return strings.Contains(s, "default/extra1") && strings.Contains(s, "10.52.0.2")
+	})
+}
+
 // TestKubernetes has two nodes whose pods reach each other, and then no API server.
 func TestKubernetes(t *testing.T) {
 	k := newKubeWorld(t, 2)
@@ -175,6 +228,12 @@ func TestKubernetes(t *testing.T) {
 	}
 	nettest.Run(t, a.ns, "ping", "-c1", "-W5", "10.100.2.2")
 	nettest.Run(t, b.ns, "ping", "-c1", "-W5", "10.100.1.2")
+	k.Reset()
+	late := k.sandbox("late", k.pod("late", 2), 1) // the first node's agent is never told of it
+	must("ADD of a pod that is not known yet", late.add())
+	if seen := k.waited(); len(seen) != 1 || seen[0] != "GET /api/v1/namespaces/default/pods/late" {
+		t.Errorf("requests for a pod that is not known yet: %v", seen)
+	}
 	k.until("status of a", func() bool { return strings.Contains(k.status("a"), "10.100.1.2") })
 
 	c, d := k.sandbox("c", k.pod("c", 1), 1), k.sandbox("d", k.pod("d", 1), 1)
