@@ -115,6 +115,7 @@ func clockRooms() map[string]string {
 		"internal/lab":               "waits for other processes with a deadline",
 		"internal/reach":             "deadlines of probes",
 		"internal/nettest":           "tests only",
+		"internal/apitest":           "tests only",
 		"internal/kernel":            "deadlines of sockets",
 		"internal/shim":              "deadlines of sockets; starts once for each call",
 		"internal/wire":              "deadlines of sockets",
