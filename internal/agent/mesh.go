@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/reconcile"
 )
 
@@ -15,10 +16,19 @@ import (
 func (a *agent) mesh(ctx context.Context) error {
 	keeper := reconcile.New(reconcile.Config{
 		Facts: a.facts, Host: a.host, StatusFile: filepath.Join(a.cfg.StateDir, reconcile.StatusFile),
-		Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+		Mesh: a.meshConfig(), Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 	})
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return ended(ctx, a.facts.Run(ctx)) })
 	parts.Go(func() error { return ended(ctx, keeper.Run(ctx)) })
 	return parts.Wait()
+}
+
+// meshConfig is what the configuration says of the mesh.
+func (a *agent) meshConfig() mesh.Config {
+	cfg := mesh.Config{Backend: a.cfg.Network.Encapsulation}
+	if a.cfg.Network.Masquerade {
+		cfg.Masquerade = a.cfg.Network.ClusterCIDRs
+	}
+	return cfg
 }

@@ -18,6 +18,9 @@ import (
 // without a sign: somebody may have taken it away.
 const placeAgain, placePeriod = time.Second, 30 * time.Second
 
+// placeWait is how long the first news of the cluster may take before it is trouble.
+const placeWait = 3 * time.Second
+
 // partConf is the runtime's configuration in health.
 const partConf = "network configuration"
 
@@ -42,6 +45,11 @@ func (a *agent) place(ctx context.Context) error {
 		var unsubscribe func()
 		changed, unsubscribe = a.facts.Subscribe()
 		defer unsubscribe()
+		select { // what is not known yet is no error
+		case <-ctx.Done():
+		case <-a.facts.Synced():
+		case <-a.cfg.After(placeWait):
+		}
 	}
 	for {
 		wait := placePeriod
@@ -83,6 +91,9 @@ func (a *agent) network() (install.Own, error) {
 		return own, nil
 	}
 	own.CIDRs = a.podCIDRs()
+	if len(own.CIDRs) == 0 && a.facts != nil && a.facts.Cluster() == nil {
+		return own, model.Faultf(model.CodeNotAvailable, "look at the API server, and at the agent's way to it", "nothing is known of the cluster yet")
+	}
 	if len(own.CIDRs) == 0 {
 		return own, model.Faultf(model.CodeNotAvailable,
 			"give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs), or set network.podCIDRs",

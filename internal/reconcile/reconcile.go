@@ -57,6 +57,8 @@ type Config struct {
 // Reconciler keeps the mesh. Run does the work.
 type Reconciler struct {
 	cfg Config
+	// swept tells that an earlier agent's masquerade is gone; the pass' own.
+	swept bool
 
 	mu     sync.Mutex
 	status Status
@@ -191,7 +193,7 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster) (Status, e
 		return status, err
 	}
 	errs := apply(ctx, spaces, &status)
-	if err := r.sweep(ctx, spaces, status.Topology); err != nil {
+	if err := errors.Join(r.sweep(ctx, spaces, status.Topology), r.sweepTable(ctx, spaces)); err != nil {
 		errs = append(errs, err)
 	}
 	return status, errors.Join(errs...)
