@@ -6,9 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,40 +16,45 @@ import (
 	"github.com/weft-net/weft/internal/store"
 )
 
-// The pause before a write is tried again: from the first to the longest.
-const againFirst, againLongest = 200 * time.Millisecond, 5 * time.Second
+// manager is the owner of fields that weft writes, as the server notes it.
+const manager = "weft"
 
-// Annotate merges annotations into a pod's; an empty value takes one away. It goes through the pod's status, so the agent
-// needs no right to change pods. While the server is away, or others change the pod, it tries again until ctx ends. A
-// pod that is gone, or another one of its name, is no error.
-func (s *Store) Annotate(ctx context.Context, ref model.PodRef, annotations map[string]string) error {
+// attempts bound how often a write is tried at once against others who change the same pod.
+const attempts = 5
+
+// Annotate merges annotations into a pod's, behind the caller's back; an empty value takes one away. It goes through the
+// pod's status, so the agent needs no right to change pods. While the server is away what is to be written waits, also
+// over a restart of the agent. A pod that is gone, or another one of its name, is left alone.
+func (s *Store) Annotate(_ context.Context, ref model.PodRef, annotations map[string]string) error {
+	s.notes.add(ref, annotations)
+	return nil
+}
+
+// annotate writes annotations now.
+func (s *Store) annotate(ctx context.Context, ref model.PodRef, annotations map[string]string) error {
 	uid := ref.UID
 	if p, ok := s.podOnShelf(ref); ok {
-		if carries(p, annotations) {
-			return nil
-		}
 		uid = p.UID // that of the API, for a static pod
 	}
-	for pause := againFirst; ; pause = min(2*pause, againLongest) {
+	for try := 1; ; try++ {
 		err := s.patchStatus(ctx, ref, uid, annotations)
 		switch {
 		case err == nil, apierrors.IsNotFound(err):
 			return nil
-		case apierrors.IsConflict(err), apierrors.IsInvalid(err) && aboutUID(err):
-			p, lookErr := s.Pod(ctx, ref)
-			if errors.Is(lookErr, store.ErrNotFound) {
-				return nil
-			}
-			if lookErr == nil {
-				uid = p.UID
-			}
-		case !passing(err):
-			return fmt.Errorf("annotations of pod %s: %w", ref, err)
+		case try == attempts || !apierrors.IsConflict(err) && !aboutUID(err):
+			return err
+		}
+		p, lookErr := s.Pod(ctx, ref)
+		if errors.Is(lookErr, store.ErrNotFound) {
+			return nil
+		}
+		if lookErr == nil {
+			uid = p.UID
 		}
 		select {
-		case <-s.cfg.After(pause):
+		case <-s.cfg.After(againFirst):
 		case <-ctx.Done():
-			return fmt.Errorf("annotations of pod %s: %w: %w", ref, ctx.Err(), err)
+			return err
 		}
 	}
 }
@@ -59,20 +62,10 @@ func (s *Store) Annotate(ctx context.Context, ref model.PodRef, annotations map[
 // aboutUID tells whether the server refuses a patch because the pod's uid is another.
 func aboutUID(err error) bool {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Details == nil {
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
 		return false
 	}
 	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
-}
-
-// carries tells whether the pod has the annotations already.
-func carries(p model.Pod, annotations map[string]string) bool {
-	for k, v := range annotations {
-		if have, ok := p.Annotations[k]; have != v || ok != (v != "") {
-			return false
-		}
-	}
-	return true
 }
 
 // patchStatus writes annotations once. The uid makes the server refuse a pod that is another one by now.
@@ -96,6 +89,3 @@ func (s *Store) patchStatus(ctx context.Context, ref model.PodRef, uid string, a
 		AbsPath(path(pods(), ref.Namespace, ref.Name, "status")).Param("fieldManager", manager).Body(b))
 	return err
 }
-
-// manager is the owner of fields that weft writes, as the server notes it.
-const manager = "weft"

@@ -27,7 +27,7 @@ const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 // How many requests a second one agent makes at most, and how many at once after a pause. Lookups have their own measure:
 // an ADD must not stand behind the annotations of other pods.
 const (
-	workQPS, workBurst     = 20, 40
+	workQPS, workBurst     = 50, 100
 	lookupQPS, lookupBurst = 20, 100
 )
 

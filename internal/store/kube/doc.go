@@ -23,7 +23,7 @@
 //
 // The shelves stay as they are, and a watch that comes back goes on where it was; only when the server has forgotten that
 // point is everything told again. A lookup of an unknown pod is one request with a short limit, and its error says to try
-// again. Annotations are tried until the caller's context ends; events wait in a queue that is bounded.
+// again. Annotations wait, also over a restart of the agent; events wait in a queue that is bounded and not kept.
 //
 // Clients are client-go's untyped ones with JSON that is decoded here: the typed ones would cost an agent 30 MB. The token
 // of a service account is read from its file again and again by client-go, and is in no snapshot, log or error.

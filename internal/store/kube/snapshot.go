@@ -106,7 +106,7 @@ func (s *Store) save(ctx context.Context) error {
 }
 
 func (s *Store) saveAll() error {
-	var errs []error
+	errs := []error{s.notes.save()}
 	for _, kind := range factKinds() {
 		sh := s.shelf(kind)
 		all, due := sh.unsaved()
@@ -131,14 +131,17 @@ func (s *Store) write(kind store.Kind, all []store.Object) error {
 	if err := json.NewEncoder(&b).Encode(snap); err != nil {
 		return fmt.Errorf("snapshot of %s: %w", kind.Resource, err)
 	}
-	file := s.snapshotFile(kind)
-	tmp := file + ".new" // only one agent has the directory
-	err := os.WriteFile(tmp, b.Bytes(), 0o600)
-	if err == nil {
-		err = os.Rename(tmp, file)
-	}
-	if err != nil {
+	if err := replace(s.snapshotFile(kind), b.Bytes()); err != nil {
 		return fmt.Errorf("snapshot of %s: %w", kind.Resource, err)
 	}
 	return nil
+}
+
+// replace puts a complete file in place. Only one agent has the directory.
+func replace(file string, b []byte) error {
+	tmp := file + ".new"
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, file)
 }

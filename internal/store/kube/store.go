@@ -34,6 +34,7 @@ type Store struct {
 	log     *slog.Logger
 	clients clients
 	events  *postbox
+	notes   *notes
 	outage  outage
 	saving  chan struct{}     // holds a token while the snapshot may be old
 	shelfs  map[string]*shelf // of facts, by resource
@@ -46,7 +47,7 @@ func Open(cfg Config) (*Store, error) {
 	}
 	s := &Store{cfg: cfg, log: cfg.Log.With("room", "kube"), saving: make(chan struct{}, 1), shelfs: map[string]*shelf{}}
 	s.outage.log = s.log
-	s.events = newPostbox(s)
+	s.events, s.notes = newPostbox(s), newNotes(s)
 	var err error
 	if s.clients, err = cfg.dial(cfg.Agent); err != nil {
 		return nil, err
@@ -55,12 +56,14 @@ func Open(cfg Config) (*Store, error) {
 		s.shelfs[kind.Resource] = newShelf(kind)
 		s.restore(s.shelfs[kind.Resource])
 	}
+	s.notes.restore()
 	return s, nil
 }
 
-// Run writes events and the snapshot until ctx ends.
+// Run writes annotations, events and the snapshot until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
 	parts, ctx := errgroup.WithContext(ctx)
+	parts.Go(func() error { return s.notes.run(ctx) })
 	parts.Go(func() error { return s.events.run(ctx) })
 	parts.Go(func() error { return s.save(ctx) })
 	return parts.Wait()
