@@ -31,6 +31,7 @@ func (a *agent) engine(boot string, objects store.Objects) (*blocks.Engine, erro
 	e, err := blocks.Open(blocks.Config{
 		Objects: objects, Node: a.cfg.Node, Dir: filepath.Join(a.cfg.StateDir, "blocks"), Log: a.cfg.Log,
 		Now: a.cfg.Now, After: a.cfg.After, Random: rand.Reader, ReadFile: os.ReadFile,
+		Nodes: a.nodes,
 	})
 	if err != nil {
 		return nil, err
@@ -63,6 +64,18 @@ func restore(e *blocks.Engine, l *ledger.Ledger, boot string) error {
 	}
 	e.Restore(asks)
 	return nil
+}
+
+// nodes are the nodes that have objects, nil before that is known.
+func (a *agent) nodes() map[string]bool {
+	if a.facts == nil || a.facts.Cluster() == nil {
+		return nil
+	}
+	out := map[string]bool{}
+	for _, n := range a.facts.Cluster().Nodes {
+		out[n.Name] = true
+	}
+	return out
 }
 
 // share has the engine claim, give back and answer other nodes, until ctx ends. What pods may ask for is claimed before.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
@@ -74,6 +75,17 @@ func (e *Engine) look(ctx context.Context, p *pool) error {
 	return nil
 }
 
+// lookUnlessLive learns of all blocks where no watch tells of them.
+func (e *Engine) lookUnlessLive(ctx context.Context, p *pool) error {
+	e.mu.Lock()
+	live := e.live
+	e.mu.Unlock()
+	if live {
+		return nil
+	}
+	return e.look(ctx, p)
+}
+
 // asking bounds one request.
 func asking[T any](ctx context.Context, do func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, request)
@@ -99,10 +111,14 @@ func (e *Engine) exhausted(p *pool, w want) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if w.addr.IsValid() {
+		delete(p.asking, w.addr) // the next time it is asked anew
 		r, _ := p.region(w.addr)
 		with := p.others[netip.PrefixFrom(w.addr, r.BlockSize).Masked()]
+		if b := p.blockOf(w.addr); b != nil {
+			with.Node, _, _ = strings.Cut(b.spec.Ceded[w.addr], "/")
+		}
 		return model.Faultf(model.CodeTryAgain, "it is free when that node has given it back",
-			"%s: address %s belongs to a block of node %q, which does not answer", w.field, w.addr, with.Node)
+			"%s: address %s is with node %q, which does not answer", w.field, w.addr, with.Node)
 	}
 	nodes := map[string]bool{}
 	for cidr, b := range p.others {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
@@ -41,7 +40,7 @@ func (e *Engine) certain(ctx context.Context, p *pool, w want) (bool, error) {
 	switch {
 	case ceded && (with == "" || with == e.cfg.Node+"/"):
 		return e.grab(ctx, p, w.addr, o, spec)
-	case ceded:
+	case ceded && w.claim == "":
 		return false, taken(w, "node "+with[:max(0, strings.IndexByte(with, '/'))])
 	case spec.Asked[w.addr] == e.asks(w):
 		return false, nil
@@ -51,7 +50,12 @@ func (e *Engine) certain(ctx context.Context, p *pool, w want) (bool, error) {
 		e.mu.Unlock()
 		return false, taken(w, "somebody on node "+spec.Node)
 	}
-	_, _, err = e.swap(ctx, o, spec, func(s *model.AddressBlock, _ string) { s.Asked = having(s.Asked, w.addr, e.asks(w)) })
+	return e.askNode(ctx, p, w, o, spec)
+}
+
+// askNode writes that this node asks for an address of a block. False means: asked, not answered yet.
+func (e *Engine) askNode(ctx context.Context, p *pool, w want, o store.Object, spec model.AddressBlock) (bool, error) {
+	_, _, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, _ string) { s.Asked = having(s.Asked, w.addr, e.asks(w)) })
 	if err != nil {
 		return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound), ignoreConflict(err)
 	}
@@ -75,10 +79,23 @@ func (e *Engine) certainOurs(ctx context.Context, p *pool, w want, o store.Objec
 		}
 		return true, e.renew(ctx, p, b)
 	}
-	if with := spec.Ceded[w.addr]; with != "" {
-		return false, taken(w, "node "+with[:max(0, strings.IndexByte(with, '/'))])
+	with := spec.Ceded[w.addr]
+	e.mu.Lock()
+	asked := p.asking[w.addr]
+	if with == "" || asked && spec.Asked[w.addr] == "" {
+		delete(p.asking, w.addr)
 	}
-	return e.takeBack(ctx, p, w)
+	b.spec, b.object = spec, o
+	e.mu.Unlock()
+	switch {
+	case with == "":
+		return e.takeBack(ctx, p, w)
+	case w.claim == "" || asked && spec.Asked[w.addr] == "":
+		return false, taken(w, "node "+with[:max(0, strings.IndexByte(with, '/'))])
+	case spec.Asked[w.addr] == e.asks(w):
+		return false, nil
+	}
+	return e.askNode(ctx, p, w, o, spec) // the claim was last used there
 }
 
 // grab writes this node's name to a ceded address.
@@ -201,95 +218,3 @@ func (e *Engine) ownBlocks(p *pool) []*block {
 	}
 	return out
 }
-
-// answer gives other nodes the addresses that they ask for, or says no; and where the pool is exhausted for somebody, all
-// that is free.
-func (e *Engine) answer(ctx context.Context, p *pool) error {
-	for _, b := range e.ownBlocks(p) {
-		e.mu.Lock()
-		give, refuse := e.toCede(p, b)
-		for a := range give {
-			b.away[a] = true // from here on nobody here gets it
-		}
-		e.mu.Unlock()
-		if len(give)+len(refuse) == 0 {
-			continue
-		}
-		if err := e.save(); err != nil {
-			return err
-		}
-		o, spec, err := e.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
-			for a, to := range give {
-				s.Ceded, s.Asked = having(s.Ceded, a, to), lacking(s.Asked, a)
-			}
-			for _, a := range refuse {
-				s.Asked = lacking(s.Asked, a)
-			}
-		})
-		if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
-			// It was not done: this was the only request, and its answer is here.
-			e.mu.Lock()
-			for a := range give {
-				delete(b.away, a)
-			}
-			e.mu.Unlock()
-			_, err = e.refresh(ctx, p, b)
-			e.wake()
-		} else if err == nil {
-			e.ceded(b, o, spec)
-		}
-		if err != nil {
-			return err
-		}
-		if err := e.save(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// toCede says which addresses of a block go to whom ("" is anybody), and which are refused; the caller holds the lock.
-func (e *Engine) toCede(p *pool, b *block) (give map[netip.Addr]string, refuse []netip.Addr) {
-	if b.stands != owned || b.object.Version == "" || b.cidr.IsSingleIP() && p.empty(b, e.cfg.Now()) {
-		return nil, nil // a block of one address goes back whole
-	}
-	give = map[netip.Addr]string{}
-	now := e.cfg.Now()
-	for a, asks := range b.spec.Asked {
-		node, claim, _ := strings.Cut(asks, forClaim)
-		h, held := p.held[a]
-		switch {
-		case held && claim != "" && h == (holder{claim: claim}):
-			delete(p.held, a) // the claim's address goes where the claim is used
-			give[a] = node + "/"
-		case held || p.reserved[a].Addr.IsValid() || b.away[a]:
-			refuse = append(refuse, a)
-		case p.free(b, a, now, false):
-			give[a] = node + "/"
-		}
-	}
-	if !p.tight() || e.hungry(p) {
-		return give, refuse
-	}
-	each(b.cidr, func(a netip.Addr) bool {
-		if _, is := give[a]; !is && p.free(b, a, now, false) && now.Sub(b.touched) >= hurry {
-			give[a] = ""
-		}
-		return true
-	})
-	return give, refuse
-}
-
-// forClaim stands between the node that asks and the IPAMClaim that it asks for.
-const forClaim = " for "
-
-// asks is what this node writes to ask for a certain address.
-func (e *Engine) asks(w want) string {
-	if w.claim == "" {
-		return e.cfg.Node
-	}
-	return e.cfg.Node + forClaim + w.claim
-}
-
-// hungry tells whether this node is one of those that found the pool exhausted.
-func (e *Engine) hungry(p *pool) bool { return slices.Contains(p.spec.Wanted, e.cfg.Node) }

@@ -104,7 +104,7 @@ func (e *Engine) more(ctx context.Context, p *pool, w want) (bool, error) {
 		}
 		if !ok && try == 0 {
 			// Nothing by what is known; ask before it is believed.
-			if err := e.look(ctx, p); err != nil {
+			if err := e.lookUnlessLive(ctx, p); err != nil {
 				return false, err
 			}
 			if cidr, ok, err = e.candidate(p, w, false); err != nil {
@@ -119,7 +119,7 @@ func (e *Engine) more(ctx context.Context, p *pool, w want) (bool, error) {
 			return got, err
 		}
 		if try == 0 {
-			if err := e.look(ctx, p); err != nil {
+			if err := e.lookUnlessLive(ctx, p); err != nil {
 				return false, err
 			}
 		}

@@ -42,6 +42,8 @@ type Config struct {
 	Cooldown, Idle, Patience time.Duration
 	// Gone is for how long a Node object must have been missing for its blocks to be taken over; 0 means ten minutes.
 	Gone time.Duration
+	// Nodes are the nodes that have objects, as far as is known without asking; nil: it is not known.
+	Nodes func() map[string]bool
 	// ReadFile reads whereabouts' flat file; nil means that there is none.
 	ReadFile func(string) ([]byte, error)
 	// Step, which may be nil, is called before and after each thing that is done, for fault tests.
@@ -59,6 +61,7 @@ type Engine struct {
 	pools   map[string]*pool
 	missing map[string]time.Time // nodes that have no object, since when
 	used    bool                 // there is something to follow
+	live    bool                 // a watch tells what other nodes have
 	synced  bool
 }
 
@@ -132,6 +135,9 @@ func (e *Engine) fromMemory(w want, h holder, tired bool) (netip.Addr, bool, err
 	if was, held := p.held[w.addr]; held && w.addr.IsValid() {
 		if h.claim == "" || was.claim != h.claim || was.key != (model.AttachmentKey{}) {
 			return netip.Addr{}, false, taken(w, was.String())
+		}
+		if b := p.blockOf(w.addr); b == nil || b.stands != owned || b.away[w.addr] {
+			return netip.Addr{}, false, nil // it is where the claim was used last
 		}
 		p.held[w.addr] = h // the claim's own address, which nobody used just now
 		return w.addr, true, nil

@@ -61,11 +61,15 @@ func (e *Engine) follow(ctx context.Context) error {
 	e.mu.Lock()
 	e.synced = false
 	e.mu.Unlock()
+	defer e.setLive(false)
 	for {
 		select {
 		case ev, ok := <-events:
 			if !ok {
 				return errors.New("the watch ended")
+			}
+			if ev.Type == store.Synced {
+				e.setLive(true)
 			}
 			if e.hear(ev) {
 				e.wake()
@@ -84,6 +88,12 @@ func (e *Engine) follow(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+func (e *Engine) setLive(live bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.live = live
 }
 
 // pause is how long nothing has to be looked at.
@@ -184,7 +194,7 @@ func (e *Engine) tendPool(ctx context.Context, p *pool, sync bool) error {
 	if err := e.freshen(ctx, p); err != nil {
 		return err
 	}
-	return errors.Join(e.coverExpected(ctx, p), e.unreserve(ctx, p), e.claims(ctx, p), e.answer(ctx, p), e.giveBack(ctx, p), e.stock(ctx, p))
+	return errors.Join(e.coverExpected(ctx, p), e.unreserve(ctx, p), e.claims(ctx, p), e.answer(ctx, p), e.refuse(ctx, p), e.giveBack(ctx, p), e.stock(ctx, p))
 }
 
 // stock claims spare blocks. The caller has the pool's turn.
@@ -199,7 +209,10 @@ func (e *Engine) stock(ctx context.Context, p *pool) error {
 	}
 	e.mu.Unlock()
 	for _, w := range short {
-		got, err := e.spareBlock(ctx, p, w)
+		got, err := e.takeBack(ctx, p, w)
+		if err == nil && !got {
+			got, err = e.spareBlock(ctx, p, w)
+		}
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
@@ -28,6 +29,11 @@ func (e *Engine) surplus(p *pool) []*block {
 	}
 	var out []*block
 	for _, b := range p.order {
+		if b.stands == owned && p.yields(b) {
+			delete(p.held, b.cidr.Addr())
+			b.stands = releasing
+			out = append(out, b)
+		}
 		if b.stands != owned || !p.empty(b, now) {
 			b.idle = time.Time{}
 			continue
@@ -47,6 +53,12 @@ func (e *Engine) surplus(p *pool) []*block {
 		out = append(out, b)
 	}
 	return out
+}
+
+// yields tells whether a ceded address is asked for by the claim whose it is, and not in use here; the caller holds the lock.
+func (p *pool) yields(b *block) bool {
+	_, claim, _ := strings.Cut(b.spec.Asked[b.cidr.Addr()], forClaim)
+	return b.single() && claim != "" && p.held[b.cidr.Addr()] == holder{claim: claim}
 }
 
 // asked tells whether another node asks for a block of one address.
@@ -102,7 +114,11 @@ func (e *Engine) release(ctx context.Context, p *pool, b *block) error {
 	}
 	if b.single() {
 		_, _, err := e.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
-			s.Ceded = having(s.Ceded, b.cidr.Addr(), "")
+			a, to := b.cidr.Addr(), ""
+			if node, _, _ := strings.Cut(s.Asked[a], forClaim); node != "" && node != s.Node {
+				to = node + "/"
+			}
+			s.Ceded, s.Asked = having(s.Ceded, a, to), lacking(s.Asked, a)
 		})
 		if err != nil {
 			return ignoreConflict(err) // once more, later

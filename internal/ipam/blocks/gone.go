@@ -83,6 +83,11 @@ func (e *Engine) takeOver(ctx context.Context, p *pool, w want) (bool, error) {
 
 // isGone tells whether a node has had no object for long enough, as this node's own clock has it.
 func (e *Engine) isGone(ctx context.Context, node string) (bool, error) {
+	if e.cfg.Nodes != nil {
+		if nodes := e.cfg.Nodes(); nodes == nil || nodes[node] {
+			return false, nil // what is missing there is asked for
+		}
+	}
 	there, err := e.hasObject(ctx, node)
 	if err != nil {
 		return false, err

@@ -77,10 +77,24 @@ func TestClaimKeepsItsAddress(t *testing.T) {
 	}
 	tend(a)
 	must(b, "moved")
-	if _, err := a.claim("back", "vm"); err == nil || !strings.Contains(err.Error(), "address 10.0.0.1 is taken by node b") {
+	if _, err := a.claim("back", "vm"); err == nil || !strings.Contains(err.Error(), `address 10.0.0.1 is with node "b", which does not answer`) {
 		t.Errorf("the claim on both nodes: %v", err)
 	}
+	tend(b) // it says no
 	b.del("moved")
+
+	// And back: the node that has it now is asked.
+	if _, err := a.claim("back", "vm"); err == nil {
+		t.Error("node b cannot have answered yet")
+	}
+	tend(b)
+	tend(b)
+	must(a, "back")
+	if _, err := b.claim("again", "vm"); err == nil {
+		t.Error("the claim is used on node a")
+	}
+	tend(a)
+	a.del("back")
 	if err := os.Remove(filepath.Join(path, "claim.yaml")); err != nil {
 		t.Fatal(err)
 	}

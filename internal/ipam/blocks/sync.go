@@ -118,13 +118,17 @@ func (e *Engine) freshen(ctx context.Context, p *pool) error {
 		}
 	}
 	for _, b := range blocks {
+		e.mu.Lock()
 		b.stale = false
+		e.mu.Unlock()
 		there, err := e.refresh(ctx, p, b)
 		if err == nil && there && !b.single() && b.stands == owned && len(b.away) > len(b.spec.Ceded) {
 			err = e.renew(ctx, p, b) // a cession whose outcome nobody knows: now it cannot happen any more
 		}
 		if err != nil {
+			e.mu.Lock()
 			b.stale = true
+			e.mu.Unlock()
 			return err
 		}
 	}
