@@ -146,7 +146,7 @@ func (a *agent) build() error {
 	a.attacher = attach.New(attach.Config{
 		Memory: a.ledger, Host: a.host, Planners: plugin.Builtin(), Allocators: allocators(cfg.AddressDir, a.leases, a.blocks),
 		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot}, Reaper: a.reaper,
-		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step,
+		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step, Repaired: a.repaired(),
 	})
 	server := cniserver.Config{
 		Socket: cfg.Socket, Attacher: a.attacher, Memory: a.ledger, Log: cfg.Log, Own: a.own, Ready: a.answering, Called: a.called,

@@ -78,3 +78,11 @@ func (a *agent) attachments() (any, error) {
 	}
 	return all, err
 }
+
+// repaired counts repairs, where somebody may ask: to look for them costs a reading of the kernel each time.
+func (a *agent) repaired() func([]string) {
+	if a.metrics == nil {
+		return nil
+	}
+	return a.metrics.Repaired
+}

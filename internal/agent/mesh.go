@@ -16,7 +16,7 @@ import (
 func (a *agent) mesh(ctx context.Context) error {
 	keeper := reconcile.New(reconcile.Config{
 		Facts: a.facts, Host: a.host, StatusFile: filepath.Join(a.cfg.StateDir, reconcile.StatusFile),
-		Mesh: a.meshConfig(), Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+		Mesh: a.meshConfig(), Repaired: a.repaired(), Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 	})
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return ended(ctx, a.facts.Run(ctx)) })

@@ -35,7 +35,7 @@ func TestMetrics(t *testing.T) {
 	s.Metrics.Call("ADD", 0, 3*time.Millisecond)
 	s.Metrics.Call("ADD", 11, time.Second)
 	s.Metrics.Call("../evil\"", 4, 0)
-	s.Metrics.Repaired([]string{"route 10.0.0.0/8 via x", "no addr 1.2.3.4/32 dev x", "table inet weft: chain x", "iptables -N X", "namespace"})
+	s.Metrics.Repaired([]string{"route 10.0.0.0/8 via x", "no addr 1.2.3.4/32 dev x", "nft table inet weft: chain x", "iptables -N X", "namespace"})
 	s.Metrics.Leak("pods", 2)
 	s.Metrics.Leak("pods", 0)
 	s.Metrics.GC("done")
@@ -44,7 +44,7 @@ func TestMetrics(t *testing.T) {
 	for _, want := range []string{
 		`weft_cni_call_seconds_count{code="0",verb="ADD"} 1`, `weft_cni_call_seconds_bucket{code="0",verb="ADD",le="0.005"} 1`,
 		`weft_cni_call_seconds_count{code="11",verb="ADD"} 1`, `weft_cni_call_seconds_count{code="4",verb="other"} 1`,
-		`weft_repairs_total{kind="route"} 1`, `weft_repairs_total{kind="addr"} 1`, `weft_repairs_total{kind="table"} 1`,
+		`weft_repairs_total{kind="route"} 1`, `weft_repairs_total{kind="addr"} 1`, `weft_repairs_total{kind="nft"} 1`,
 		`weft_repairs_total{kind="iptables"} 1`, `weft_repairs_total{kind="other"} 1`,
 		`weft_leaks_total{network="pods"} 2`, `weft_gc_runs_total{outcome="done"} 1`, "weft_attachments 7", `weft_build_info{version="v1"} 1`,
 		"process_resident_memory_bytes", "go_goroutines",
