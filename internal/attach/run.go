@@ -25,6 +25,14 @@ type run struct {
 	rec      Record
 	promised bool // the record has been written
 	chain    plugin.Chain
+
+	// For a run that is done together with others: its place among the jobs, where its IPAM acts begin and their types, what
+	// they gave, and what is known of the kernel already.
+	index int
+	first int
+	types map[int]string
+	given map[int]*model.Result
+	known state.Answers
 }
 
 // beside runs the list beside the calls for other containers.
@@ -124,14 +132,19 @@ func (r *run) apply(ctx context.Context, name string, act Act) error {
 	if err := r.promise("promise " + name); err != nil {
 		return err
 	}
-	if err := writeFiles(act.Files); err != nil {
+	return r.perform(ctx, *act.Fragment, act.Files)
+}
+
+// perform applies what was promised.
+func (r *run) perform(ctx context.Context, f state.Fragment, files []plugin.File) error {
+	if err := writeFiles(files); err != nil {
 		return err
 	}
-	err := r.spaces.Apply(ctx, *act.Fragment)
+	err := r.spaces.Apply(ctx, f)
 	if errors.Is(err, kernel.ErrFull) && r.a.cfg.Reaper != nil {
 		// The dead keep their place until they are gone.
 		if err = r.a.cfg.Reaper.Wait(ctx); err == nil {
-			err = r.spaces.Apply(ctx, *act.Fragment)
+			err = r.spaces.Apply(ctx, f)
 		}
 	}
 	if fault := ofPorts(err); fault != nil {
@@ -180,8 +193,20 @@ func ofPorts(err error) error {
 // addresses asks the IPAM sections of the plugins. They are promised before, all in one, because what is given can be
 // given back by its owner's name alone.
 func (r *run) addresses(ctx context.Context, i, j int) (map[int]*model.Result, error) {
-	types := map[int]string{}
 	first := len(r.rec.Acts)
+	types, err := r.ipamActs(i, j)
+	if err != nil || len(types) == 0 {
+		return nil, err
+	}
+	if err := r.promise("promise addresses"); err != nil {
+		return nil, err
+	}
+	return r.allocateAll(ctx, first, types)
+}
+
+// ipamActs adds the acts of the IPAM sections of the plugins from i to j, and gives their types.
+func (r *run) ipamActs(i, j int) (map[int]string, error) {
+	types := map[int]string{}
 	for k := i; k < j; k++ {
 		typ, err := r.a.ipamType(r.job.Network.Plugins[k])
 		if err != nil {
@@ -192,12 +217,11 @@ func (r *run) addresses(ctx context.Context, i, j int) (map[int]*model.Result, e
 			r.rec.Acts = append(r.rec.Acts, Act{Kind: ActIPAM, Plugin: k})
 		}
 	}
-	if len(types) == 0 {
-		return nil, nil
-	}
-	if err := r.promise("promise addresses"); err != nil {
-		return nil, err
-	}
+	return types, nil
+}
+
+// allocateAll does the promised IPAM acts from first on.
+func (r *run) allocateAll(ctx context.Context, first int, types map[int]string) (map[int]*model.Result, error) {
 	given := map[int]*model.Result{}
 	for n := first; n < len(r.rec.Acts); n++ {
 		k := r.rec.Acts[n].Plugin

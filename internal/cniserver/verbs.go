@@ -119,8 +119,25 @@ func (s *Server) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
 	return cni.FormatResult(results[0], call.Request.CNIVersion)
 }
 
+// together is an Attacher that attaches several networks of one pod at once, all or none; failed is the one whose error
+// it is.
+type together interface {
+	AddAll(ctx context.Context, jobs []attach.Job) (results []model.Result, failed int, err error)
+}
+
 // attachAll attaches all of them or none.
 func (s *Server) attachAll(ctx context.Context, all []multinet.Attachment, ns *netns.NS) ([]model.Result, error) {
+	if a, ok := s.cfg.Attacher.(together); ok && len(all) > 1 {
+		jobs := make([]attach.Job, 0, len(all))
+		for _, d := range all {
+			jobs = append(jobs, job(d, ns))
+		}
+		results, failed, err := a.AddAll(ctx, jobs)
+		if err != nil {
+			return nil, place(err, all, failed)
+		}
+		return results, nil
+	}
 	results := make([]model.Result, 0, len(all))
 	for i, d := range all {
 		result, err := s.cfg.Attacher.Add(ctx, job(d, ns))
