@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# build.sh [kube] [containerd] [coredns] [agnhost] [upstream] [images]: builds what the test cluster is made of, once, into
+# build.sh [kube] [containerd] [coredns] [agnhost] [upstream] [images] [cached]: builds what the test cluster is made of, once, into
 # the cache by version: no image, registry or Docker is asked. Without arguments: all but upstream's tests. The first build of
-# Kubernetes takes 10 to 20 minutes on two processors; whoever comes meanwhile waits for it.
+# Kubernetes takes 10 to 20 minutes on two processors; whoever comes meanwhile waits for it. "cached" builds nothing: it fails when the
+# others would.
 #
 # A program is built beside its place and renamed, with a sum of its sources, so that a build that was killed leaves nothing
 # that looks whole.
@@ -23,6 +24,7 @@ sum() { # sum WORD FILE...
 build() {
 	local name=$1 stamp=$2 dir=$3; shift 3
 	[ "$(cat "$dir/.$name" 2>/dev/null)" != "$stamp" ] || return 0
+	[ $building = yes ] || { echo "kube: $name is not in $dir" >&2; exit 1; }
 	mkdir -p "$dir"
 	exec 9>"$dir/.lock"
 	flock -n 9 || { echo "kube: waiting for another build in $dir"; flock 9; }
@@ -76,6 +78,8 @@ images() {
 	image -name "$IMAGE_AGNHOST" -entrypoint /agnhost -cmd pause -o "$out/agnhost.tar" "${files[@]}"
 }
 
+building=yes
+[ "${1-}" != cached ] || { building=no; shift; }
 [ $# -gt 0 ] || set -- kube containerd coredns agnhost images
 for what; do
 	case $what in
@@ -84,7 +88,7 @@ for what; do
 	coredns) build coredns "$(sum coredns "$here"/coredns/*)" "$KUBE_BIN" coredns ;;
 	agnhost) build agnhost "$(sum agnhost "$here"/upstream/go.*)" "$KUBE_BIN" agnhost ;;
 	upstream) build upstream "$(sum upstream "$here"/upstream/*)" "$KUBE_BIN" upstream ;;
-	images) build images "$(sum "$IMAGE_AGNHOST" "$here"/{build.sh,lib/versions.sh,image/main.go,pause/main.go,traffic/*.go} "$KUBE_BIN"/{.agnhost,.coredns})" "$KUBE_IMAGES" images ;;
+	images) build images "$(sum "$IMAGE_AGNHOST" "$here"/{lib/versions.sh,image/main.go,pause/main.go,traffic/*.go} "$KUBE_BIN"/{.agnhost,.coredns} 2>/dev/null)" "$KUBE_IMAGES" images ;;
 	*)
 		echo "build.sh: '$what' is nothing that it builds" >&2
 		exit 2

@@ -12,7 +12,8 @@ import (
 // Report is what a pod of test/kube/traffic received.
 type Report struct {
 	Sent, Refused, Received, Last, Lost, Twice uint64
-	GapMicro                                   int64
+	GapMicro                                   int64 // the longest without a datagram
+	PauseMicro                                 int64 // the longest that the sender itself did not get to send
 }
 
 // upgrades is how often weft is replaced under traffic.
@@ -60,8 +61,9 @@ spec:
 		c.weftReady(t)
 	}
 	took := time.Since(began).Round(time.Second)
-	for node := range at {
-		t.Logf("%s after %d upgrades in %s: the longest silence was %d µs", node, upgrades, took, c.report(t, at[node]).GapMicro)
+	for node, peer := range map[string]string{"node1": "node2", "node2": "node1"} {
+		t.Logf("%s after %d upgrades in %s: the longest silence was %d µs, its peer's own longest pause %d µs",
+			node, upgrades, took, c.report(t, at[node]).GapMicro, c.report(t, at[peer]).PauseMicro)
 	}
 	for node := range at {
 		ask("DELETE", node, "peer", "")

@@ -48,10 +48,11 @@ func run(ctx context.Context) error {
 	mux.HandleFunc("DELETE /report", func(http.ResponseWriter, *http.Request) { m.reset() })
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(struct {
-			Sent    uint64 `json:"sent"`
-			Refused uint64 `json:"refused"`
+			Sent       uint64 `json:"sent"`
+			Refused    uint64 `json:"refused"`
+			PauseMicro int64  `json:"pauseMicro"`
 			Report
-		}{s.sent.Load(), s.refused.Load(), m.report(time.Now())})
+		}{s.sent.Load(), s.refused.Load(), s.pause.Load(), m.report(time.Now())})
 	})
 	server := &http.Server{Addr: *report, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	failed := make(chan error, 3)

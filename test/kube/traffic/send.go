@@ -20,6 +20,7 @@ type sender struct {
 	peer    atomic.Pointer[net.UDPAddr]
 	sent    atomic.Uint64 // also the last number
 	refused atomic.Uint64 // by our own kernel
+	pause   atomic.Int64  // the longest between two sends, in µs: then it was not our turn on the processor
 }
 
 func (s *sender) setPeer(w http.ResponseWriter, r *http.Request) {
@@ -35,7 +36,7 @@ func (s *sender) setPeer(w http.ResponseWriter, r *http.Request) {
 func (s *sender) run(ctx context.Context) error {
 	tick := time.NewTicker(s.every)
 	defer tick.Stop()
-	var began time.Time
+	var began, last time.Time
 	var number, first uint64
 	for {
 		select {
@@ -50,7 +51,12 @@ func (s *sender) run(ctx context.Context) error {
 		}
 		if began.IsZero() {
 			began, first = time.Now(), number
+			last = began
+			s.pause.Store(0)
 		}
+		now := time.Now()
+		s.pause.Store(max(s.pause.Load(), now.Sub(last).Microseconds()))
+		last = now
 		for due := first + uint64(time.Since(began)/s.every); number < due; {
 			number++
 			var b [8]byte
