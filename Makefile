@@ -5,6 +5,9 @@
 # make test-vm the kernel tests that this machine's kernel cannot run, in an emulated machine with a distribution's kernel
 # make demo    a cluster of pods on this machine, in a minute (root)
 # make lint    what the linter knows; the laws are tests (internal/house), and lint-lite needs nothing but Go
+# make image   weft's container image, bin/weft-image.tar, without Docker and the same bytes every time
+# make e2e     weft in a real Kubernetes of two nodes, which is built once, 10 to 20 minutes (root)
+# make e2e-upstream   Kubernetes' own specs of [sig-network] there, and a table of what passes; FOCUS=… chooses (root)
 # make bench   weft beside the reference plugins (root)
 
 SHELL       := /bin/bash
@@ -27,7 +30,13 @@ export CGO_ENABLED := 0
 # One package at a time: many tests kill things at chosen moments and wait with deadlines.
 TESTFLAGS   ?= -count=1 -p 1 -timeout 20m
 
-.PHONY: all build test test-vm lint lint-lite demo bench clean deps peers
+# The image of a commit is the same bytes wherever it is made with the same Go.
+IMAGE       ?= localhost/weft:dev
+IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
+IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+IMAGE_EARLY := $(if $(filter amd64 arm64,$(IMAGE_ARCH)),-E=_weft_early)
+
+.PHONY: all build image test test-vm lint lint-lite demo e2e e2e-upstream bench clean deps peers
 
 all: build
 
@@ -38,6 +47,13 @@ build:
 	@mkdir -p bin/cni
 	@for p in $(PLUGINS); do ln -sfn ../weft-plugin bin/cni/$$p; done
 	@ln -sfn ../weft-cni bin/cni/weft-cni
+
+image:
+	@mkdir -p bin/image/$(IMAGE_ARCH)
+	GOARCH=$(IMAGE_ARCH) $(GO) build -buildvcs=false $(GOFLAGS_) -o bin/image/$(IMAGE_ARCH)/ ./cmd/weft ./cmd/weft-plugin
+	GOARCH=$(IMAGE_ARCH) $(GO) build -buildvcs=false -trimpath -ldflags '-s -w $(IMAGE_EARLY)' -o bin/image/$(IMAGE_ARCH)/ ./cmd/weft-cni
+	$(GO) run ./deploy/image -name $(IMAGE) -arch $(IMAGE_ARCH) -created $(IMAGE_TIME) -programs bin/image/$(IMAGE_ARCH) -o bin/weft-image.tar
+	@echo "make: $(IMAGE) is in bin/weft-image.tar; ctr -n k8s.io images import bin/weft-image.tar"
 
 deps:
 	@test/deps.sh test
@@ -72,6 +88,17 @@ $(LINT)/golangci-lint:
 
 demo:
 	@test/demo.sh
+
+# RUN=… chooses scenarios. Without weft: WEFT_E2E_CNI=reference.
+RUN ?= .
+e2e: image peers
+	@test/deps.sh kube
+	@test/kube/build.sh
+	WEFT_E2E=1 $(GO) test -count=1 -v -timeout 60m -run '$(RUN)' ./test/kube/e2e
+
+FOCUS ?= Granular.Checks|Services.should|DNS.should|HostPort
+e2e-upstream: image peers
+	@test/kube/upstream.sh '$(FOCUS)'
 
 bench: build peers
 	@test/deps.sh bench

@@ -76,11 +76,17 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-say "a lab of $nodes nodes with the pods of examples/"
-$weft lab up --nodes "$nodes" --from examples --dir "$dir"
+say "a lab of $nodes nodes with the pods of examples/ and examples/multi-network/"
+$weft lab up --nodes "$nodes" --from examples,examples/multi-network --dir "$dir"
 
 say "nodes, pods and addresses"
 $weft lab status --dir "$dir"
+
+say "a pod with a second network: net1 beside eth0, and the default route over eth0"
+$weft lab exec --dir "$dir" default/two-networks -- ip -4 -br addr
+$weft lab exec --dir "$dir" default/two-networks -- ip -4 route
+$weft lab exec --dir "$dir" default/two-networks -- ip -4 -br addr show net1 | grep -q '10\.37\.132\.20/24'
+$weft lab exec --dir "$dir" default/two-networks -- ip -4 route show default | grep -q 'dev eth0'
 
 say "who reaches whom"
 $weft lab reach --dir "$dir"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# deps.sh demo|test|bench|vm: installs the Debian packages that the target needs and this machine lacks, and says so.
+# deps.sh demo|test|bench|vm|kube: installs the Debian packages that the target needs and this machine lacks, and says so.
 # It changes nothing when all is there. Only the installation itself needs root.
 set -euo pipefail
 
@@ -38,8 +38,23 @@ vm)
 	need setpriv util-linux
 	need iptables iptables
 	;;
+kube)
+	need runc runc
+	need iptables iptables
+	need conntrack conntrack
+	need socat socat # kubectl port-forward
+	need openssl openssl
+	need sysctl procps
+	need ps procps
+	# What the images of the test cluster are put together from.
+	need curl curl
+	need busybox busybox-static
+	need dig bind9-dnsutils
+	need dash dash
+	[ -x /bin/nc.openbsd ] || missing+=(netcat-openbsd)
+	;;
 *)
-	echo "deps: '$want' is no target (give demo, test, bench or vm)" >&2
+	echo "deps: '$want' is no target (give demo, test, bench, vm or kube)" >&2
 	exit 2
 	;;
 esac

@@ -27,8 +27,10 @@ import (
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cniserver"
+	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/foreign"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/dhcp/exchange"
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
@@ -39,6 +41,7 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/store/dir"
+	"github.com/weft-net/weft/internal/store/kube"
 )
 
 // drainLimit is how long the clean-up behind the last DELs may take when the agent stops; Recover does what is left.
@@ -53,7 +56,24 @@ type Config struct {
 	StateDir string
 	// StoreDir holds the cluster's manifests; without it there is no mesh.
 	StoreDir string
-	Log      *slog.Logger
+	// AddressDir is host-local's where a configuration names none; empty is the reference plugin's.
+	AddressDir string
+	// The parts of the configuration file that are about what lies around the agent; the zero values are "nothing of it".
+	Kubernetes config.Kubernetes
+	Network    config.Network
+	Multus     config.Multus
+	Runtime    config.Runtime
+	Install    config.Install
+	Metrics    config.Metrics
+	// File is the configuration file, which is followed for Level's sake; both may be missing.
+	File  string
+	Level *slog.LevelVar
+	// PodUID is the agent's own pod's, empty when it is none.
+	PodUID  string
+	Version string
+	Log     *slog.Logger
+	// Getenv is asked for what a pod is told of its API server.
+	Getenv func(string) string
 	// Env and Stderr are what foreign plugins get.
 	Env    []string
 	Stderr io.Writer
@@ -76,7 +96,11 @@ type agent struct {
 	own      []*netns.NS
 	server   *cniserver.Server
 	leases   *lease.Keeper
-	store    *dir.Store // nil when there is no mesh
+	blocks   *blocks.Engine // nil without a place for the cluster's objects
+	store    objectStore    // nil when there is no mesh
+	dir      *dir.Store     // the store, when it is a directory
+	kube     *kube.Store    // the store, when it is Kubernetes
+	around
 }
 
 // Run runs the agent of the network namespace that the process is in, until ctx ends.
@@ -93,12 +117,10 @@ func Run(ctx context.Context, cfg Config) error {
 func (a *agent) build() error {
 	cfg := a.cfg
 	var err error
-	if cfg.StoreDir != "" {
-		if a.store, err = dir.Open(cfg.StoreDir); err != nil {
-			return err
-		}
+	if err = a.openStore(); err != nil {
+		return err
 	}
-	if err = a.claim(); err != nil {
+	if err = errors.Join(a.claim(), a.prepare()); err != nil {
 		return err
 	}
 	if a.host, err = kernel.Dial(nil); err != nil {
@@ -117,15 +139,20 @@ func (a *agent) build() error {
 	if a.leases, err = a.keeper(boot); err != nil {
 		return err
 	}
+	if a.blocks, err = a.engine(boot, a.objects()); err != nil {
+		return err
+	}
 	a.reaper = kernel.NewReaper(a.host, cfg.Log)
 	a.attacher = attach.New(attach.Config{
-		Memory: a.ledger, Host: a.host, Planners: plugin.Builtin(), Allocators: allocators(a.leases),
-		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr}, Reaper: a.reaper,
-		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step,
+		Memory: a.ledger, Host: a.host, Planners: plugin.Builtin(), Allocators: allocators(cfg.AddressDir, a.leases, a.blocks),
+		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot}, Reaper: a.reaper,
+		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step, Repaired: a.repaired(),
 	})
-	a.server, err = cniserver.New(cniserver.Config{
-		Socket: cfg.Socket, Attacher: a.attacher, Memory: a.ledger, Log: cfg.Log, Own: a.own, Ready: cfg.Ready,
-	})
+	server := cniserver.Config{
+		Socket: cfg.Socket, Attacher: a.attacher, Memory: a.ledger, Log: cfg.Log, Own: a.own, Ready: a.answering, Called: a.called,
+	}
+	a.networks(&server)
+	a.server, err = cniserver.New(server)
 	return err
 }
 
@@ -170,8 +197,13 @@ func (a *agent) run(ctx context.Context) error {
 		return errors.Join(a.server.Run(serving), a.drain())
 	})
 	parts.Go(func() error { return ended(behind, a.mend(behind)) })
+	parts.Go(func() error { return ended(behind, a.share(behind)) })
+	a.surround(behind, parts)
 	if a.store != nil {
 		parts.Go(func() error { return ended(behind, a.mesh(behind)) })
+	}
+	if a.kube != nil {
+		parts.Go(func() error { return ended(behind, a.kube.Run(behind)) })
 	}
 	return parts.Wait()
 }
@@ -196,6 +228,9 @@ func ended(ctx context.Context, err error) error {
 
 func (a *agent) close() error {
 	var errs []error
+	if a.web != nil {
+		_ = a.web.Close() // most often it is closed
+	}
 	for _, ns := range a.own {
 		errs = append(errs, ns.Close())
 	}
@@ -225,9 +260,13 @@ func (a *agent) keeper(boot string) (*lease.Keeper, error) {
 	})
 }
 
-func allocators(leases *lease.Keeper) map[string]ipam.Allocator {
+func allocators(dir string, leases *lease.Keeper, shared *blocks.Engine) map[string]ipam.Allocator {
+	all := []ipam.Allocator{hostlocal.New(hostlocal.Config{DataDir: dir, CallerKnows: true}), static.New(), leases}
+	if shared != nil {
+		all = append(all, shared.Allocators()...)
+	}
 	table := map[string]ipam.Allocator{}
-	for _, a := range []ipam.Allocator{hostlocal.New(hostlocal.Config{CallerKnows: true}), static.New(), leases} {
+	for _, a := range all {
 		table[a.Type()] = a
 	}
 	return table

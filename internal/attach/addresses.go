@@ -13,8 +13,23 @@ import (
 // addresses asks the IPAM sections of the plugins. They are promised before, all in one, because what is given can be
 // given back by its owner's name alone.
 func (r *run) addresses(ctx context.Context, i, j int) (map[int]*model.Result, error) {
-	types := map[int]string{}
 	first := len(r.rec.Acts)
+	types, err := r.ipamActs(i, j)
+	if err != nil || len(types) == 0 {
+		return nil, err
+	}
+	if held, err := r.choose(ctx, first); held != nil || err != nil {
+		return held, err
+	}
+	if err := r.promise("promise addresses"); err != nil {
+		return nil, err
+	}
+	return r.allocateAll(ctx, first, types)
+}
+
+// ipamActs adds the acts of the IPAM sections of the plugins from i to j, and gives their types.
+func (r *run) ipamActs(i, j int) (map[int]string, error) {
+	types := map[int]string{}
 	for k := i; k < j; k++ {
 		typ, err := r.a.ipamType(r.job.Network.Plugins[k])
 		if err != nil {
@@ -25,15 +40,11 @@ func (r *run) addresses(ctx context.Context, i, j int) (map[int]*model.Result, e
 			r.rec.Acts = append(r.rec.Acts, Act{Kind: ActIPAM, Plugin: k})
 		}
 	}
-	if len(types) == 0 {
-		return nil, nil
-	}
-	if held, err := r.choose(ctx, first); held != nil || err != nil {
-		return held, err
-	}
-	if err := r.promise("promise addresses"); err != nil {
-		return nil, err
-	}
+	return types, nil
+}
+
+// allocateAll does the promised IPAM acts from first on.
+func (r *run) allocateAll(ctx context.Context, first int, types map[int]string) (map[int]*model.Result, error) {
 	given := map[int]*model.Result{}
 	for n := first; n < len(r.rec.Acts); n++ {
 		k := r.rec.Acts[n].Plugin

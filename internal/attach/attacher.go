@@ -48,6 +48,8 @@ type Config struct {
 	// Step, which may be nil, is called before and after each thing that is done. Its error is that thing's error: for
 	// fault tests.
 	Step func(name string) error
+	// Repaired, which may be nil, is told of rules that others had taken away and that are about to be brought back.
+	Repaired func(things []string)
 	// Linger is how long shared objects without owners stay (agent); 0 means the default.
 	Linger time.Duration
 }

@@ -4,6 +4,7 @@ package attach
 
 import (
 	"context"
+	"maps"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
@@ -20,6 +21,7 @@ func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, f
 		done.Merge(first.fragment)
 	}
 	answers := state.Answers{}
+	maps.Copy(answers, r.known)
 	var files []plugin.File
 	for k := i; k < j; k++ {
 		in := plugin.Input{

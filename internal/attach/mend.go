@@ -96,7 +96,25 @@ func (a *Attacher) mend(ctx context.Context, key model.AttachmentKey, patience t
 	if host.Empty() {
 		return nil
 	}
-	return kernel.Spaces{Host: a.cfg.Host}.Apply(ctx, state.Fragment{Owner: "mend " + key.String(), Host: host})
+	f := state.Fragment{Owner: "mend " + key.String(), Host: host}
+	a.countMissing(ctx, f)
+	return kernel.Spaces{Host: a.cfg.Host}.Apply(ctx, f)
+}
+
+// countMissing tells what is about to be brought back.
+func (a *Attacher) countMissing(ctx context.Context, f state.Fragment) {
+	if a.cfg.Repaired == nil {
+		return
+	}
+	differences, err := kernel.Spaces{Host: a.cfg.Host}.Diff(ctx, f)
+	if err != nil || len(differences) == 0 {
+		return // Apply says what is wrong
+	}
+	things := make([]string, 0, len(differences))
+	for _, d := range differences {
+		things = append(things, d.Want)
+	}
+	a.cfg.Repaired(things)
 }
 
 // nodeRules are those of a record's fragment that stand in the node's namespace.

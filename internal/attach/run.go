@@ -27,6 +27,14 @@ type run struct {
 	current  bool // and says what this one says
 	hold     ipam.Hold
 	chain    plugin.Chain
+
+	// For a run that is done together with others: its place among the jobs, where its IPAM acts begin and their types, what
+	// they gave, and what is known of the kernel already.
+	index int
+	first int
+	types map[int]string
+	given map[int]*model.Result
+	known state.Answers
 }
 
 // beside runs the list beside the calls for other containers.
@@ -148,21 +156,26 @@ func (r *run) apply(ctx context.Context, name string, act Act) error {
 	if err := r.promise("promise " + name); err != nil {
 		return err
 	}
-	if err := writeFiles(act.Files); err != nil {
+	return r.perform(ctx, *act.Fragment, act.Files)
+}
+
+// perform applies what was promised.
+func (r *run) perform(ctx context.Context, f state.Fragment, files []plugin.File) error {
+	if err := writeFiles(files); err != nil {
 		return err
 	}
 	kept, err := r.keep()
 	if err != nil {
 		return err
 	}
-	err = r.spaces.Apply(ctx, *act.Fragment)
+	err = r.spaces.Apply(ctx, f)
 	if keepErr := kept(); keepErr != nil {
 		return keepErr
 	}
 	if errors.Is(err, kernel.ErrFull) && r.a.cfg.Reaper != nil {
 		// The dead keep their place until they are gone.
 		if err = r.a.cfg.Reaper.Wait(ctx); err == nil {
-			err = r.spaces.Apply(ctx, *act.Fragment)
+			err = r.spaces.Apply(ctx, f)
 		}
 	}
 	if fault := ofPorts(err); fault != nil {

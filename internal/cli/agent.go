@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,10 +12,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weft-net/weft/internal/agent"
-	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/wire"
+	"github.com/weft-net/weft/internal/config"
 )
 
 // What keeps the agent small. A call leaves about 200 KiB of garbage, so that with these the collector runs once in thirty
@@ -22,55 +23,96 @@ import (
 const (
 	agentGCPercent = 200
 	agentMemory    = 24 << 20 // bytes; a soft limit, above it the collector works harder
+	clusterMemory  = 36 << 20 // the same for an agent that knows a cluster of Kubernetes
 )
 
 func newAgentCmd(env Env) *cobra.Command {
-	var cfg agent.Config
-	var level slog.Level
-	var readyFile string
+	c := config.Default()
+	var file string
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run this node's agent: it answers CNI calls and keeps the routes to other nodes",
 		Long: `Run the agent of the network namespace it is started in, until SIGTERM.
 
-It answers the calls that the runtime's plugin weft-cni hands over. With --store-dir it also keeps the
-routes to the pods of the nodes whose manifests are there. Pods keep their network while it is away.
-It prints "ready" on stdout when it answers.`,
+It answers the calls that the runtime's plugin weft-cni hands over. With --store-dir, --in-cluster or
+--kubeconfig it also knows the cluster, and keeps the routes to the pods of the other nodes. Pods keep
+their network while it is away. --config names a file; flags are set over it. It prints "ready" on
+stdout when it answers.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cfg.Node == "" {
-				name, err := os.Hostname()
-				if err != nil {
-					return fmt.Errorf("host name: %w", err)
-				}
-				cfg.Node = strings.ToLower(name) // as the kubelet does
-			}
-			if err := model.CheckName("--node", cfg.Node); err != nil {
+			if err := complete(&c, file, env, cmd.Flags()); err != nil {
 				return err
 			}
 			debug.SetGCPercent(agentGCPercent)
 			debug.SetMemoryLimit(agentMemory)
-			cfg.Log = slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
-			cfg.Env, cfg.Stderr = []string{"PATH=" + env.Getenv("PATH")}, env.Stderr
-			cfg.Now, cfg.After, cfg.Step = time.Now, time.After, agentStep(env)
-			cfg.Ready = func() {
-				fmt.Fprintln(env.Stdout, "ready")
-				if readyFile == "" {
-					return
-				}
-				if err := os.WriteFile(readyFile, []byte(fmt.Sprintln(os.Getpid())), 0o644); err != nil {
-					cfg.Log.Error("ready file", "err", err)
-				}
+			if c.Kubernetes != (config.Kubernetes{}) {
+				debug.SetMemoryLimit(clusterMemory)
 			}
-			return agent.Run(cmd.Context(), cfg)
+			return runAgent(cmd.Context(), env, c, file)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&cfg.Node, "node", "", "the node's `NAME` in the cluster (default: the host name)")
-	f.StringVar(&cfg.Socket, "socket", wire.DefaultSocket, "`PATH` of the socket that weft-cni calls")
-	f.StringVar(&cfg.StateDir, "state-dir", "/run/weft/agent", "`DIR` of the ledger of attachments")
-	f.StringVar(&cfg.StoreDir, "store-dir", "", "`DIR` of the cluster's manifests (default: no mesh)")
-	f.TextVar(&level, "log-level", slog.LevelInfo, "least `LEVEL` that is logged: debug, info, warn, error")
-	f.StringVar(&readyFile, "ready-file", "", "write the process id to `FILE` once calls are answered")
+	f.StringVar(&file, "config", "", "`FILE` of the configuration, YAML or JSON (default: none)")
+	f.StringVar(&c.Node, "node", "", "the node's `NAME` in the cluster (default: $NODE_NAME, or the host name)")
+	f.StringVar(&c.Socket, "socket", c.Socket, "`PATH` of the socket that weft-cni calls")
+	f.StringVar(&c.StateDir, "state-dir", c.StateDir, "`DIR` of the ledger of attachments")
+	f.StringVar(&c.StoreDir, "store-dir", "", "`DIR` of the cluster's manifests (default: no mesh)")
+	f.StringVar(&c.AddressDir, "address-dir", c.AddressDir, "`DIR` of host-local's addresses where a network names none")
+	f.BoolVar(&c.Kubernetes.InCluster, "in-cluster", false, "reach the API server as a pod does")
+	f.StringVar(&c.Kubernetes.Kubeconfig, "kubeconfig", "", "reach the API server by this `FILE`")
+	f.TextVar(&c.LogLevel, "log-level", slog.LevelInfo, "least `LEVEL` that is logged: debug, info, warn, error")
+	f.StringVar(&c.ReadyFile, "ready-file", "", "write the process id to `FILE` once calls are answered")
+	f.StringVar(&c.Metrics.Address, "metrics-address", "", "serve /metrics, /readyz and /loglevel at `ADDRESS`")
+	f.StringVar(&c.Runtime.Endpoint, "runtime-endpoint", "", "the runtime's CRI `SOCKET`, as unix:///run/containerd/containerd.sock, or auto")
 	return cmd
+}
+
+// complete reads the file, sets the flags over it that were given, and checks the whole.
+func complete(c *config.Config, file string, env Env, flags *pflag.FlagSet) error {
+	if file != "" {
+		given := map[string]string{}
+		flags.Visit(func(f *pflag.Flag) { given[f.Name] = f.Value.String() })
+		var err error
+		if *c, err = config.Load(file); err != nil {
+			return err
+		}
+		for name, value := range given {
+			if err := flags.Set(name, value); err != nil {
+				return err
+			}
+		}
+	}
+	if c.Node == "" {
+		c.Node = env.Getenv("NODE_NAME")
+	}
+	if c.Node == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("host name: %w", err)
+		}
+		c.Node = strings.ToLower(name) // as the kubelet does
+	}
+	return c.Check()
+}
+
+func runAgent(ctx context.Context, env Env, c config.Config, file string) error {
+	level := new(slog.LevelVar)
+	level.Set(c.LogLevel)
+	log := slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
+	return agent.Run(ctx, agent.Config{
+		Node: c.Node, Socket: c.Socket, StateDir: c.StateDir, StoreDir: c.StoreDir, AddressDir: c.AddressDir,
+		Kubernetes: c.Kubernetes, Network: c.Network, Multus: c.Multus, Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
+		File: file, Level: level, Log: log, PodUID: env.Getenv("POD_UID"), Getenv: env.Getenv, Version: env.Version,
+		Env: []string{"PATH=" + env.Getenv("PATH")}, Stderr: env.Stderr,
+		Now: time.Now, After: time.After, Step: agentStep(env),
+		Ready: func() {
+			fmt.Fprintln(env.Stdout, "ready")
+			if c.ReadyFile == "" {
+				return
+			}
+			if err := os.WriteFile(c.ReadyFile, []byte(fmt.Sprintln(os.Getpid())), 0o644); err != nil {
+				log.Error("ready file", "err", err)
+			}
+		},
+	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/dhcp"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/static"
@@ -57,7 +58,11 @@ func newCNIValidateCmd(env Env) *cobra.Command {
 
 func allocators() map[string]ipam.Allocator {
 	host, fixed, leased := hostlocal.New(hostlocal.Config{}), static.New(), dhcp.New(nil)
-	return map[string]ipam.Allocator{host.Type(): host, fixed.Type(): fixed, leased.Type(): leased}
+	table := map[string]ipam.Allocator{host.Type(): host, fixed.Type(): fixed, leased.Type(): leased}
+	for _, shared := range blocks.Readers(os.ReadFile) {
+		table[shared.Type()] = shared
+	}
+	return table
 }
 
 func oneFile(_ *cobra.Command, args []string) error {

@@ -24,6 +24,7 @@ import (
 type installFlags struct {
 	cfg                    install.Config
 	plugins, remove, watch bool
+	multus                 bool
 	output                 string
 }
 
@@ -35,7 +36,7 @@ func newInstallCmd(env Env) *cobra.Command {
 		Long: "Puts weft-cni and weft-plugin into the runtime's plugin directory, loopback where the directory has none, and, with\n" +
 			"--plugins, every plugin that weft has. With --conf-dir it derives the agent's form of the network that the runtime\n" +
 			"uses now and puts it before that file, which stays as it is. Each file is put in place whole, by renaming; doing it\n" +
-			"again changes nothing. --remove takes all of it back.",
+			"again changes nothing. --multus writes that form as Multus' own installation does. --remove takes all of it back.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError{fmt.Errorf("%q: install has flags, no arguments", args[0])}
@@ -56,6 +57,7 @@ func newInstallCmd(env Env) *cobra.Command {
 	fl.StringVar(&f.cfg.Socket, "socket", "", "the agent's socket, for the configuration, if it is not the usual one")
 	fl.BoolVar(&f.plugins, "plugins", false, "weft-plugin under the names of all plugins that it has")
 	fl.BoolVar(&f.cfg.Replace, "replace-foreign", false, "replace other vendors' programs of these names, and keep each as NAME.weft-original")
+	fl.BoolVar(&f.multus, "multus", false, "Multus' form of the configuration, in 00-multus.conf: further networks for pods of another vendor's network")
 	fl.BoolVar(&f.watch, "watch", false, "go on and follow the changes of the configuration")
 	fl.BoolVar(&f.remove, "remove", false, "take everything back")
 	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
@@ -78,15 +80,20 @@ func (f *installFlags) check(cmd *cobra.Command, env Env) error {
 		return fmt.Errorf("--socket %q is no absolute path of at most %d bytes", f.cfg.Socket, wire.MaxSocket)
 	case f.cfg.ConfDir == "" && f.watch:
 		return errors.New("--watch follows the directory that --conf-dir names, which is missing")
+	case f.cfg.ConfDir == "" && f.multus:
+		return errors.New("--multus writes into the directory that --conf-dir names, which is missing")
 	case f.cfg.ConfDir == "" && f.cfg.Socket != "":
 		return errors.New("--socket is written into the configuration, and --conf-dir is missing")
 	}
 	if f.remove {
-		for _, name := range []string{"plugins", "replace-foreign", "watch", "from", "socket"} {
+		for _, name := range []string{"plugins", "multus", "replace-foreign", "watch", "from", "socket"} {
 			if cmd.Flags().Changed(name) {
 				return fmt.Errorf("--remove takes everything back: --%s says nothing there", name)
 			}
 		}
+	}
+	if f.multus {
+		f.cfg.Multus = &install.Multus{}
 	}
 	if f.cfg.From == "" {
 		f.cfg.From = filepath.Dir(env.Self)

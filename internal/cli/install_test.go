@@ -24,6 +24,8 @@ func TestInstallFlags(t *testing.T) {
 		{[]string{"--cni-bin-dir", dir, "--conf-dir", ""}, 2, "--conf-dir is empty"},
 		{[]string{"--cni-bin-dir", dir, "--from", ""}, 2, "--from is empty"},
 		{[]string{"--cni-bin-dir", dir, "--watch"}, 2, "--watch follows the directory that --conf-dir names, which is missing"},
+		{[]string{"--cni-bin-dir", dir, "--multus"}, 2, "--multus writes into the directory that --conf-dir names, which is missing"},
+		{[]string{"--cni-bin-dir", dir, "--conf-dir", dir, "--remove", "--multus"}, 2, "--remove takes everything back: --multus says nothing there"},
 		{[]string{"--cni-bin-dir", dir, "--socket", "/x"}, 2, "--socket is written into the configuration, and --conf-dir is missing"},
 		{[]string{"--cni-bin-dir", dir, "--conf-dir", dir, "--socket", "x"}, 2, `--socket "x" is no absolute path of at most 102 bytes`},
 		{[]string{"--cni-bin-dir", dir, "--conf-dir", dir, "--socket", "/" + strings.Repeat("x", 102)}, 2, "is no absolute path of at most 102 bytes"},

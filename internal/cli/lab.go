@@ -105,7 +105,7 @@ func newLabUpCmd(env Env, f *labFlags) *cobra.Command {
 	flags.StringVar(&u.Spec.Name, "name", "lab", "name of the lab")
 	flags.IntVar(&u.Spec.Nodes, "nodes", 3, "number of nodes")
 	flags.IntVar(&u.Spec.Wires, "wires", 2, "number of wires that every node is on, as eth0, eth1 …")
-	flags.StringVar(&u.From, "from", "", "directory whose *.yaml manifests (not those of subfolders) make the cluster")
+	flags.StringSliceVar(&u.From, "from", nil, "directories whose *.yaml manifests (not those of subfolders) make the cluster")
 	flags.StringSliceVar(&cidrs, "cluster-cidr", []string{"10.42.0.0/16", "fd42::/48"}, "prefixes that the pods are numbered from")
 	flags.StringSliceVar(&bins, "cni-bin-dir", nil, "directories of further CNI plugins")
 	return cmd

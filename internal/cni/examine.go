@@ -15,6 +15,9 @@ import (
 // ShimType is the plugin that hands its calls to the agent.
 const ShimType = "weft-cni"
 
+// IsShim tells whether a plugin hands its calls to the agent: under weft's own name, or in the place of Multus.
+func IsShim(typ string) bool { return typ == ShimType || typ == "multus" || typ == "multus-shim" }
+
 // NestedShim is the error for a list that the agent would hand to itself, and wait for.
 func NestedShim() error {
 	return model.Faultf(model.CodeInvalidConf, "put its delegates here instead", "plugin %q stands in its own delegates", ShimType)

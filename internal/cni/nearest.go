@@ -43,3 +43,6 @@ func distance(a, b string) int {
 	}
 	return last[len(b)]
 }
+
+// Nearest is the known word that a wrong one most likely meant, empty when none is near.
+func Nearest(word string, known []string) string { return nearest(word, known) }

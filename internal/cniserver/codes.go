@@ -58,3 +58,11 @@ func coded(err error) error {
 func failure(err error, cniVersion string) (exit int, out []byte) {
 	return 1, cni.FormatError(coded(err), cniVersion)
 }
+
+// codedOrNil is coded for an error that may be none.
+func codedOrNil(err error) error {
+	if err == nil {
+		return nil
+	}
+	return coded(err)
+}

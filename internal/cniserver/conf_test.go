@@ -40,11 +40,11 @@ func TestDelegates(t *testing.T) {
 	}
 	var got []string
 	for _, d := range all {
-		line := d.network.Name + " " + d.network.CNIVersion + " " + d.request.IfName + " " + d.request.Part
-		for _, a := range d.request.Args {
+		line := d.Network.Name + " " + d.Network.CNIVersion + " " + d.Request.IfName + " " + d.Request.Part
+		for _, a := range d.Request.Args {
 			line += " " + a[0]
 		}
-		for _, p := range d.network.Plugins {
+		for _, p := range d.Network.Plugins {
 			var conf struct {
 				RuntimeConfig map[string]any
 				Args          map[string]any
@@ -225,7 +225,7 @@ func FuzzDelegates(f *testing.F) {
 			return
 		}
 		all, err := parseDelegates(call)
-		if err == nil && (len(all) == 0 || all[0].request.IfName != "eth0") {
+		if err == nil && (len(all) == 0 || all[0].Request.IfName != "eth0") {
 			t.Errorf("%q: %+v", conf, all)
 		}
 		var fault *model.Fault

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/wire"
 )
@@ -23,28 +24,36 @@ type Memory interface {
 	// Keys are the attachments of a container.
 	Keys(containerID string) ([]model.AttachmentKey, error)
 	Get(k model.AttachmentKey) (attach.Record, bool, error)
+	// List gives all records that can be read; the error joins what is wrong with the others.
+	List() ([]attach.Record, error)
 }
 
 // del detaches in reverse whatever the configuration names, then what the ledger knows of the call beside that: the
 // configuration may have changed since the ADD, or be gone. All are tried, whatever happens with the others.
 func (s *Server) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr error) error {
-	var all []delegate
-	if confErr == nil {
-		all, confErr = parseDelegates(call)
-	}
+	s.pods.drop(call.Request.ContainerID)
+	var all []multinet.Attachment
 	var errs []error
+	if confErr == nil {
+		var done bool
+		if all, done, confErr = s.ownOrMultus(ctx, call, ns); done {
+			return confErr
+		}
+	}
 	named := map[model.AttachmentKey]bool{}
 	for i, d := range slices.Backward(all) {
-		named[d.request.Key()] = true
-		if err := s.cfg.Attacher.Del(ctx, d.job(ns)); err != nil {
+		named[d.Request.Key()] = true
+		if err := s.cfg.Attacher.Del(ctx, job(d, ns)); err != nil {
 			errs = append(errs, place(err, all, i))
 		}
 	}
 	rest, err := s.remembered(call, named)
 	errs = append(errs, err)
 	for _, r := range rest {
-		job := attach.Job{Network: r.Network, Request: r.Request, Netns: ns}
-		errs = append(errs, s.cfg.Attacher.Del(ctx, job))
+		errs = append(errs, s.cfg.Attacher.Del(ctx, attach.Job{Network: r.Network, Request: r.Request, Netns: ns}))
+		if r.Request.Origin != nil {
+			multinet.DropDeviceInfo(r.Request.Origin.DeviceFile)
+		}
 	}
 	if confErr != nil && len(rest) == 0 {
 		// Nothing tells of an attachment, and nothing says which networks were meant: whoever wrote that should know.
@@ -81,7 +90,7 @@ func sameCall(part string, r model.Request) bool {
 	if r.Network == "" {
 		return strings.HasSuffix(part, "/"+r.IfName)
 	}
-	return part == partOf(r)
+	return part == multinet.Part(r)
 }
 
 // replay does a DEL from the queue. The runtime was told long ago that it is done, and most often has removed the

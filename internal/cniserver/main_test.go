@@ -103,6 +103,8 @@ func (r *recorder) Get(k model.AttachmentKey) (attach.Record, bool, error) {
 	return r.records[i], true, nil
 }
 
+func (r *recorder) List() ([]attach.Record, error) { return r.records, nil }
+
 // seen are the calls so far; it forgets them.
 func (r *recorder) seen() []string {
 	r.mu.Lock()

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/wire"
 )
@@ -35,20 +36,31 @@ type Config struct {
 	Attacher Attacher
 	Memory   Memory
 	Log      *slog.Logger
+	// Networks finds the networks that pods ask for; nil: what the configuration of a call names is all.
+	Networks *multinet.Resolver
+	// Reporter, which may be nil, is told what became of pods.
+	Reporter multinet.Reporter
+	// Pods, which may be nil, tells what running pods ask for.
+	Pods Pods
 	// Own are the namespaces that no container has: the agent's, and the machine's when that is another.
 	Own []*netns.NS
 	// Ready is called once callers are answered; may be nil.
 	Ready func()
+	// Called is told of every call that is over, and its error; may be nil.
+	Called func(verb string, err error, took time.Duration)
 }
 
 // Server answers CNI calls.
 type Server struct {
-	cfg    Config
-	log    *slog.Logger
-	own    []uint64 // inode numbers
-	socket *listener
-	dog    *watchdog
-	queue  *queue
+	cfg      Config
+	log      *slog.Logger
+	own      []uint64 // inode numbers
+	socket   *listener
+	dog      *watchdog
+	networks *multinet.Resolver
+	news     *news
+	pods     podTable
+	queue    *queue
 
 	// calls is the parent of every call's context; stop ends them all.
 	calls context.Context
@@ -62,7 +74,11 @@ type Server struct {
 
 // New makes a server and takes the socket over; from then on callers wait for Run.
 func New(cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, log: cfg.Log.With("room", "cniserver"), dog: newWatchdog()}
+	s := &Server{cfg: cfg, log: cfg.Log.With("room", "cniserver"), dog: newWatchdog(), networks: cfg.Networks}
+	if s.networks == nil {
+		s.networks = &multinet.Resolver{}
+	}
+	s.news = newNews(cfg.Reporter, s.log)
 	for _, ns := range cfg.Own {
 		id, err := ns.ID()
 		if err != nil {
@@ -89,6 +105,15 @@ func (s *Server) Run(ctx context.Context) error {
 	helpers.Go(func() { s.dog.run(watch) })
 	helpers.Go(func() { s.queue.run(ctx) })
 	helpers.Go(s.pings)
+	helpers.Go(func() { s.news.run(watch) })
+	if s.cfg.Pods != nil {
+		records, err := s.cfg.Memory.List()
+		if err != nil {
+			s.log.Error("pods of an agent before this one", "err", err)
+		}
+		s.pods.remember(records)
+		helpers.Go(func() { s.follow(ctx) })
+	}
 	for range spareWorkers {
 		s.hire()
 	}

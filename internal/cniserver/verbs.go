@@ -14,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/wire"
 )
@@ -50,6 +51,9 @@ func (s *Server) outcome(c *call, r wire.Request) ([]byte, error) {
 		"network", call.Request.Network)
 	out, err := s.do(c, r, call, err, log)
 	took := time.Since(c.start).Round(time.Microsecond)
+	if s.cfg.Called != nil {
+		s.cfg.Called(call.Command, codedOrNil(err), took)
+	}
 	if err != nil {
 		log.Warn("call failed", "took", took, "err", err)
 		return nil, err
@@ -94,29 +98,59 @@ func (s *Server) do(c *call, r wire.Request, call cni.Call, bad error, log *slog
 
 // add attaches the networks one after the other; when one fails those before it are detached again.
 func (s *Server) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
-	all, err := parseDelegates(call)
-	if err != nil {
-		return nil, err
-	}
 	s.queue.settle(c.ctx, call.Request.ContainerID)
 	if c.abandoned() {
 		return nil, model.Faultf(model.CodeTryAgain, "", "the caller did not wait until its turn")
 	}
-	var first model.Result
-	for i, d := range all {
-		result, err := s.cfg.Attacher.Add(c.ctx, d.job(ns))
-		if err != nil {
-			return nil, errors.Join(place(err, all, i), s.undo(c.ctx, all[:i], ns))
-		}
-		if i == 0 {
-			first = result
-		}
+	plan, err := s.networks.Resolve(c.ctx, call)
+	if err != nil {
+		s.news.failed(plan, err)
+		return nil, err
 	}
-	return cni.FormatResult(first, call.Request.CNIVersion)
+	results, err := s.attachAll(c.ctx, plan.Attachments, ns)
+	if err != nil {
+		s.news.failed(plan, err)
+		return nil, err
+	}
+	if plan.Pod != nil && s.cfg.Pods != nil {
+		s.pods.put(call.Request.ContainerID, refOf(*plan.Pod), plan.Pod.Annotations[multinet.NetworksKey], true)
+	}
+	s.news.added(plan, results)
+	return cni.FormatResult(results[0], call.Request.CNIVersion)
+}
+
+// together is an Attacher that attaches several networks of one pod at once, all or none; failed is the one whose error
+// it is.
+type together interface {
+	AddAll(ctx context.Context, jobs []attach.Job) (results []model.Result, failed int, err error)
+}
+
+// attachAll attaches all of them or none.
+func (s *Server) attachAll(ctx context.Context, all []multinet.Attachment, ns *netns.NS) ([]model.Result, error) {
+	if a, ok := s.cfg.Attacher.(together); ok && len(all) > 1 {
+		jobs := make([]attach.Job, 0, len(all))
+		for _, d := range all {
+			jobs = append(jobs, job(d, ns))
+		}
+		results, failed, err := a.AddAll(ctx, jobs)
+		if err != nil {
+			return nil, place(err, all, failed)
+		}
+		return results, nil
+	}
+	results := make([]model.Result, 0, len(all))
+	for i, d := range all {
+		result, err := s.cfg.Attacher.Add(ctx, job(d, ns))
+		if err != nil {
+			return nil, errors.Join(place(err, all, i), s.undo(ctx, all[:i], ns))
+		}
+		results = append(results, result)
+	}
+	return results, nil
 }
 
 // undo detaches in reverse what was attached, also when the call's time is over.
-func (s *Server) undo(ctx context.Context, done []delegate, ns *netns.NS) error {
+func (s *Server) undo(ctx context.Context, done []multinet.Attachment, ns *netns.NS) error {
 	if len(done) == 0 {
 		return nil
 	}
@@ -124,86 +158,17 @@ func (s *Server) undo(ctx context.Context, done []delegate, ns *netns.NS) error 
 	defer cancel()
 	var errs []error
 	for i, d := range slices.Backward(done) {
-		if err := s.cfg.Attacher.Del(ctx, d.job(ns)); err != nil {
+		if err := s.cfg.Attacher.Del(ctx, job(d, ns)); err != nil {
 			errs = append(errs, fmt.Errorf("undo: %w", place(err, done, i)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// check stops at the first difference.
-func (s *Server) check(ctx context.Context, call cni.Call, ns *netns.NS) error {
-	all, err := parseDelegates(call)
-	if err != nil {
-		return err
-	}
-	for i, d := range all {
-		if d.network.DisableCheck {
-			continue
-		}
-		if err := s.cfg.Attacher.Check(ctx, d.job(ns)); err != nil {
-			return place(err, all, i)
-		}
-	}
-	return nil
-}
-
-// status asks every network; one that is not ready is enough.
-func (s *Server) status(ctx context.Context, call cni.Call) error {
-	all, err := parseDelegates(call)
-	if err != nil {
-		return err
-	}
-	for i, d := range all {
-		if err := s.cfg.Attacher.Status(ctx, d.job(nil)); err != nil {
-			return place(err, all, i)
-		}
-	}
-	return nil
-}
-
-// gc cleans every network, whatever happens with the others.
-func (s *Server) gc(ctx context.Context, call cni.Call) error {
-	all, err := parseDelegates(call)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	cleaned := map[string]bool{}
-	for i, d := range all {
-		if d.network.DisableGC || cleaned[d.network.Name] {
-			continue
-		}
-		cleaned[d.network.Name] = true
-		if err := s.cfg.Attacher.GC(ctx, d.job(nil), validIn(d.network.Name, all, call.Valid)); err != nil {
-			errs = append(errs, place(err, all, i))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// validIn turns the runtime's attachments into those of one delegate's network. Several delegates may be of one network.
-func validIn(network string, all []delegate, valid []model.AttachmentKey) []model.AttachmentKey {
-	keys := make([]model.AttachmentKey, 0, len(valid))
-	for i, d := range all {
-		if d.network.Name != network {
-			continue
-		}
-		for _, v := range valid {
-			keys = append(keys, model.AttachmentKey{Network: network, ContainerID: v.ContainerID, IfName: ifName(i, v.IfName)})
-		}
-	}
-	return keys
-}
-
-func (d delegate) job(ns *netns.NS) attach.Job {
-	return attach.Job{Network: d.network, Request: d.request, Prev: d.prev, Netns: ns}
-}
-
 // place says in which of several networks an error is.
-func place(err error, all []delegate, i int) error {
+func place(err error, all []multinet.Attachment, i int) error {
 	if len(all) == 1 {
 		return err
 	}
-	return fmt.Errorf("delegates[%d] (network %s): %w", i, all[i].network.Name, err)
+	return fmt.Errorf("delegates[%d] (network %s): %w", i, all[i].Network.Name, err)
 }

@@ -43,6 +43,9 @@ type Runner struct {
 	Stderr io.Writer
 	// Timeout is how long one execution may take; 0 means DefaultTimeout.
 	Timeout time.Duration
+	// Root is where the node's file system is seen, when this process has another: plugins are executed among the node's
+	// files, with the paths that the runtime means. Empty is this process' own.
+	Root string
 }
 
 // Call is one execution.
@@ -60,7 +63,7 @@ func (r *Runner) Find(pluginType string, dirs []string) (string, error) {
 	}
 	for _, dir := range dirs {
 		path := filepath.Join(dir, pluginType)
-		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+		if r.executable(path) {
 			return path, nil
 		}
 	}
@@ -107,6 +110,9 @@ func (r *Runner) once(ctx context.Context, path string, c Call) ([]byte, error) 
 		cmd.Stderr = io.MultiWriter(stderr, r.Stderr)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if r.Root != "" {
+		cmd.SysProcAttr.Chroot, cmd.Dir = r.Root, "/"
+	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = lastWords
 	err := cmd.Run()

@@ -43,7 +43,7 @@ func (p *place) read() (names []string, content map[string][]byte, err error) {
 
 // configure writes the agent's form of the first good network of the directory, or brings it up to date. Files that are no
 // good network it passes over, as runtimes do; but while the network that it derived the form of is unreadable, the form stays.
-func configure(p *place, socket string) ([]Change, error) {
+func configure(p *place, c Config) ([]Change, error) {
 	names, content, err := p.read()
 	if err != nil {
 		return nil, err
@@ -54,12 +54,12 @@ func configure(p *place, socket string) ([]Change, error) {
 		if _, mine := derivedFrom(content[name]); mine {
 			continue
 		}
-		form, err := derive(p.path(name), content[name], socket)
+		form, err := derive(p.path(name), content[name], c)
 		switch {
 		case errors.Is(err, errAgent):
 			changes, err := p.withdraw("")
 			return append(changes, Change{p.path(name), Unchanged, errAgent.Error()}), err
-		case errors.Is(err, errLoopback):
+		case errors.Is(err, errLoopback), errors.Is(err, errMultus):
 			continue
 		case err != nil && name == source:
 			return nil, model.Faultf(model.CodeInvalidConf, "put it right; weft's form of what it was stays as it is",
@@ -68,7 +68,7 @@ func configure(p *place, socket string) ([]Change, error) {
 			bad = append(bad, fmt.Sprintf("%s: %v", name, err))
 			continue
 		}
-		return p.replace(name, form)
+		return p.replace(name, form, c.Multus != nil)
 	}
 	detail := ""
 	if len(bad) > 0 {
@@ -89,8 +89,8 @@ func current(content map[string][]byte) string {
 }
 
 // replace puts the form of a file before it, in the place of any other form.
-func (p *place) replace(source string, form []byte) ([]Change, error) {
-	name, err := nameBefore(source)
+func (p *place) replace(source string, form []byte, multus bool) ([]Change, error) {
+	name, err := nameBefore(source, multus)
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func configureIn(t *testing.T, c Config) ([]Change, error) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	return configure(p, c.Socket)
+	return configure(p, c)
 }
 
 // A form has the original's rights, and the agent's socket when it is not the usual one.

@@ -49,7 +49,7 @@ var (
 )
 
 // derive makes the agent's form of the configuration in a file.
-func derive(path string, b []byte, socket string) ([]byte, error) {
+func derive(path string, b []byte, c Config) ([]byte, error) {
 	list, err := confdir.Parse(b, filepath.Dir(path))
 	if err != nil {
 		return nil, err
@@ -66,17 +66,26 @@ func derive(path string, b []byte, socket string) ([]byte, error) {
 		if p.Type == cni.ShimType {
 			return nil, errAgent
 		}
+		if c.Multus != nil && isMultus(p.Type) {
+			return nil, errMultus
+		}
 		for name, declared := range p.Capabilities {
 			if declared {
 				caps[name] = true
 			}
 		}
 	}
-	out, err := json.MarshalIndent(agentList{
+	form := agentList{
 		CNIVersion: "1.0.0", CNIVersions: since("1.0.0"), Name: n.Name, DisableCheck: n.DisableCheck, DisableGC: n.DisableGC,
 		Inlined: true, Mark: &mark{filepath.Base(path)},
-		Plugins: []agentPlugin{{cni.ShimType, socket, caps, []json.RawMessage{list.Bytes}}},
-	}, "", "  ")
+		Plugins: []agentPlugin{{cni.ShimType, c.Socket, caps, []json.RawMessage{list.Bytes}}},
+	}
+	var out []byte
+	if c.Multus != nil {
+		out, err = json.MarshalIndent(c.Multus.before(form), "", "  ")
+	} else {
+		out, err = json.MarshalIndent(form, "", "  ")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +109,12 @@ func derivedFrom(b []byte) (string, bool) {
 }
 
 // nameBefore is a file name that sorts before another: the runtime takes the first file of its directory.
-func nameBefore(other string) (string, error) {
-	for _, name := range []string{"00-weft.conflist", "+weft.conflist"} {
+func nameBefore(other string, multus bool) (string, error) {
+	names := []string{"00-weft.conflist", "+weft.conflist"}
+	if multus {
+		names = []string{"00-multus.conf", "+multus.conf"}
+	}
+	for _, name := range names {
 		if name < other {
 			return name, nil
 		}

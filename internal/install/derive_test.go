@@ -30,7 +30,7 @@ func TestDerive(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := derive(file, b, "")
+			got, err := derive(file, b, Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +98,7 @@ func TestNotDerived(t *testing.T) {
 		`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"a/b"}]}`:                              "a/b",
 		`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"ptp","capabilities":{"ips":"yes"}}]}`: "",
 	} {
-		_, err := derive("/x/10-net.conflist", []byte(conf), "")
+		_, err := derive("/x/10-net.conflist", []byte(conf), Config{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", conf, err, want)
 		}
@@ -110,7 +110,7 @@ func TestNameBefore(t *testing.T) {
 		"10-bridge.conflist": "00-weft.conflist", "cni.conf": "00-weft.conflist", "00-x.conf": "00-weft.conflist",
 		"00-calico.conflist": "+weft.conflist", "00-weft.conf": "+weft.conflist", "-x.conf": "+weft.conflist", "!.conf": "", "+a.conf": "",
 	} {
-		got, err := nameBefore(other)
+		got, err := nameBefore(other, false)
 		if got != want || (err != nil) != (want == "") || want != "" && got >= other {
 			t.Errorf("before %s: %q, %v; want %q", other, got, err, want)
 		}
@@ -127,12 +127,12 @@ func FuzzDerive(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		form, err := derive("/nowhere/10-net.conflist", b, "/run/x.sock")
+		form, err := derive("/nowhere/10-net.conflist", b, Config{Socket: "/run/x.sock"})
 		if err != nil {
 			return
 		}
 		sound(t, b, form)
-		again, err := derive("/nowhere/10-net.conflist", b, "/run/x.sock")
+		again, err := derive("/nowhere/10-net.conflist", b, Config{Socket: "/run/x.sock"})
 		if err != nil || !bytes.Equal(form, again) {
 			t.Errorf("a second time: %v", err)
 		}

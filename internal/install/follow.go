@@ -18,8 +18,8 @@ const (
 	period, again = 30 * time.Second, time.Second
 )
 
-// Follow keeps the agent's form of the network up to date until ctx ends, and tells of each pass that changed or failed. A
-// network that its owner takes away takes its form with it.
+// Follow keeps the agent's form of the network up to date until ctx ends, and tells of the first pass, and of each that
+// changed something or failed. A network that its owner takes away takes its form with it.
 func Follow(ctx context.Context, c Config, tell func([]Change, error)) error {
 	n, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -27,11 +27,14 @@ func Follow(ctx context.Context, c Config, tell func([]Change, error)) error {
 	}
 	defer func() { _ = n.Close() }()
 	last := ""
-	for {
+	for first := true; ; first = false {
 		watchAll(n, c.ConfDir)
 		changes, err := follow(ctx, c)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if !first && len(changes) == 1 && changes[0].Action == Unchanged {
+			changes = nil
 		}
 		changed := len(changes) > 0
 		if now := text(err); now != last {
@@ -62,16 +65,13 @@ func follow(ctx context.Context, c Config) ([]Change, error) {
 		return nil, err
 	}
 	defer conf.close()
-	changes, err := configure(conf, c.Socket)
+	changes, err := configure(conf, c)
 	if errors.Is(err, errNoNetwork) {
 		withdrawn, e := conf.withdraw("")
 		if e != nil {
 			return withdrawn, e
 		}
 		return withdrawn, err
-	}
-	if len(changes) == 1 && changes[0].Action == Unchanged {
-		return nil, err
 	}
 	return changes, err
 }

@@ -24,6 +24,8 @@ type Config struct {
 	Replace bool
 	// Socket is the agent's, where it is not the usual one.
 	Socket string
+	// Multus, if there, asks for Multus' form of the configuration, under Multus' name.
+	Multus *Multus
 }
 
 // Change is what was done about one file.
@@ -64,7 +66,7 @@ func Install(ctx context.Context, c Config) ([]Change, error) {
 	if err != nil || conf == nil {
 		return changes, err
 	}
-	more, err := configure(conf, c.Socket)
+	more, err := configure(conf, c)
 	return append(changes, more...), err
 }
 
@@ -115,7 +117,7 @@ func (c Config) sources() (map[string]string, error) {
 	return found, nil
 }
 
-// programs puts the programs in place: weft-cni and weft-plugin first, then the names of the latter.
+// programs puts the programs in place: weft-cni and, where something is a name of it, weft-plugin first, then its names.
 func programs(ctx context.Context, c Config, bin *place, sources map[string]string) ([]Change, error) {
 	names := slices.Sorted(slices.Values(c.Plugins))
 	if len(names) == 0 {
@@ -127,11 +129,17 @@ func programs(ctx context.Context, c Config, bin *place, sources map[string]stri
 			names = []string{loopback}
 		}
 	}
-	if err := refuse(c, bin, append([]string{shimName, pluginName}, names...)); err != nil {
+	needed := []string{shimName}
+	if who, err := whose(bin.path(pluginName)); err != nil {
+		return nil, trouble(err)
+	} else if len(names) > 0 || who == weft { // one that is there is brought up to date
+		needed = []string{pluginName, shimName}
+	}
+	if err := refuse(c, bin, slices.Concat(needed, names)); err != nil {
 		return nil, err
 	}
 	var changes []Change
-	for _, name := range []string{pluginName, shimName} {
+	for _, name := range needed {
 		if err := interrupted(ctx); err != nil {
 			return changes, err
 		}

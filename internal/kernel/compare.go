@@ -142,9 +142,18 @@ func (v *view) hasRoute(want state.Route) (found *link.FoundRoute, equal bool) {
 
 func routeEqual(n state.Route, have link.FoundRoute) bool {
 	v4 := n.Dst.Addr().Is4()
-	return have.Nexthops == 1 && have.Type == n.Type && have.Gw == n.Gw &&
+	return have.Nexthops == 1+len(n.Beside) && have.Type == n.Type && sameGateways(n, have) &&
 		(!n.Src.IsValid() || have.Src == n.Src) && (!v4 || *have.Scope == *n.Scope) &&
 		have.MTU == n.MTU && have.AdvMSS == n.AdvMSS && (have.OnLink == n.OnLink || !v4)
+}
+
+// sameGateways compares next hops; the kernel may list several in any order.
+func sameGateways(n state.Route, have link.FoundRoute) bool {
+	if len(n.Beside) == 0 {
+		return have.Gw == n.Gw
+	}
+	all := append([]netip.Addr{n.Gw}, n.Beside...)
+	return slices.Contains(all, have.Gw) && !slices.ContainsFunc(have.Beside, func(gw netip.Addr) bool { return !slices.Contains(all, gw) })
 }
 
 func (v *view) hasNeigh(want state.Neigh) (found *link.FoundNeigh, equal bool) {

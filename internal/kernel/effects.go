@@ -10,16 +10,30 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// effects performs those of a trigger.
+// effects performs those of a trigger. What is announced in a row in one space is announced at once.
 func (s Spaces) effects(ctx context.Context, effects []state.Effect, when state.Trigger) error {
+	due := make([]state.Effect, 0, len(effects))
 	for _, e := range effects {
-		c := s.conn(e.Space)
-		if c == nil || e.When != when {
-			continue
+		if e.When == when && s.conn(e.Space) != nil {
+			due = append(due, e)
 		}
-		if err := effect.Do(ctx, c.ns, &c.tracked, e); err != nil {
-			return fmt.Errorf("%s: %w", e, err)
+	}
+	for len(due) > 0 {
+		n := 1
+		for n < len(due) && due[n].Kind == state.Announce && due[0].Kind == state.Announce && due[n].Space == due[0].Space {
+			n++
 		}
+		c := s.conn(due[0].Space)
+		var err error
+		if due[0].Kind == state.Announce {
+			err = effect.Announce(c.ns, due[:n])
+		} else {
+			err = effect.Do(ctx, c.ns, &c.tracked, due[0])
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", due[0], err)
+		}
+		due = due[n:]
 	}
 	return nil
 }

@@ -19,14 +19,17 @@ import (
 	"github.com/weft-net/weft/internal/store/dir"
 )
 
-// fill makes the lab's store of the *.yaml files of a directory (none when from is empty): copies them, adds the nodes
+// fill makes the lab's store of the *.yaml files of directories (none when from is empty): copies them, adds the nodes
 // and the pods' namespaces, gives every pod a node. It returns the pods, and the objects of kinds that weft does not know.
-func (d Dir) fill(ctx context.Context, from string, l Layout) (pods []model.Pod, others []string, err error) {
+func (d Dir) fill(ctx context.Context, from []string, l Layout) (pods []model.Pod, others []string, err error) {
 	if err := os.MkdirAll(d.Store(), 0o755); err != nil {
 		return nil, nil, fmt.Errorf("store: %w", err)
 	}
-	if err := d.copyManifests(from); err != nil {
-		return nil, nil, err
+	written := map[string]string{}
+	for _, dir := range from {
+		if err := d.copyManifests(dir, written); err != nil {
+			return nil, nil, err
+		}
 	}
 	s, err := dir.Open(d.Store())
 	if err != nil {
@@ -34,7 +37,7 @@ func (d Dir) fill(ctx context.Context, from string, l Layout) (pods []model.Pod,
 	}
 	problems, err := s.Problems()
 	if err = errors.Join(append(problems, err)...); err != nil {
-		return nil, nil, d.asWritten(err, from)
+		return nil, nil, asWritten(err, written)
 	}
 	objects, err := s.List("")
 	if err != nil {
@@ -42,10 +45,10 @@ func (d Dir) fill(ctx context.Context, from string, l Layout) (pods []model.Pod,
 	}
 	c, problems := store.Cluster(objects)
 	if err := errors.Join(problems...); err != nil {
-		return nil, nil, d.asWritten(err, from)
+		return nil, nil, asWritten(err, written)
 	}
 	for _, o := range objects {
-		if !o.Is("Node") && !o.Is("Pod") && !o.Is("Namespace") {
+		if !known(o) {
 			others = append(others, o.Key.String())
 		}
 	}
@@ -61,10 +64,14 @@ func (d Dir) fill(ctx context.Context, from string, l Layout) (pods []model.Pod,
 	return pods, others, writePods(ctx, s, c, pods)
 }
 
-func (d Dir) copyManifests(from string) error {
-	if from == "" {
-		return nil
-	}
+// known tells whether somebody acts on the object.
+func known(o store.Object) bool {
+	return o.Is("Node") || o.Is("Pod") || o.Is("Namespace") || o.Key.Of(store.NetworkAttachments())
+}
+
+// copyManifests copies the files of a directory and notes where each was. A name that another directory has too is made
+// another one.
+func (d Dir) copyManifests(from string, written map[string]string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
 		return model.Faultf(model.CodeIO, "give a directory of Kubernetes manifests", "--from %q: %w", from, plain(err))
@@ -78,9 +85,14 @@ func (d Dir) copyManifests(from string) error {
 		if err != nil {
 			return model.Faultf(model.CodeIO, "make the file readable", "manifest %s: %w", filepath.Join(from, e.Name()), plain(err))
 		}
-		if err := os.WriteFile(filepath.Join(d.Store(), e.Name()), b, 0o644); err != nil {
+		to := filepath.Join(d.Store(), e.Name())
+		for written[to] != "" {
+			to = strings.TrimSuffix(to, ".yaml") + "-.yaml"
+		}
+		if err := os.WriteFile(to, b, 0o644); err != nil {
 			return fmt.Errorf("store: %w", err)
 		}
+		written[to] = filepath.Join(from, e.Name())
 		n++
 	}
 	if n == 0 {
@@ -90,8 +102,13 @@ func (d Dir) copyManifests(from string) error {
 }
 
 // asWritten names files in an error as the user knows them: in the directory they were copied from.
-func (d Dir) asWritten(err error, from string) error {
-	name := func(s string) string { return strings.ReplaceAll(s, d.Store(), filepath.Clean(from)) }
+func asWritten(err error, written map[string]string) error {
+	name := func(s string) string {
+		for to, from := range written {
+			s = strings.ReplaceAll(s, to, from)
+		}
+		return s
+	}
 	var f *model.Fault
 	if errors.As(err, &f) && len(unwrapAll(err)) == 1 {
 		return &model.Fault{Code: f.Code, Msg: name(f.Msg), Hint: f.Hint, Err: f.Err}

@@ -131,6 +131,7 @@ func (u Up) command(n Node, role string) []string {
 		return []string{
 			u.Self, "agent", "--node", n.Name, "--socket", u.Dir.AgentSocket(n.Name),
 			"--state-dir", at("agent"), "--store-dir", u.Dir.Store(),
+			"--address-dir", at("ipam"),
 		}
 	}
 	argv := []string{

@@ -19,8 +19,8 @@ import (
 type Up struct {
 	Dir  Dir
 	Spec Spec
-	// From is a directory whose *.yaml files are the cluster's manifests; may be empty.
-	From string
+	// From are directories whose *.yaml files are the cluster's manifests; may be empty.
+	From []string
 	// BinDirs are directories of CNI plugins; of two of one name the first counts.
 	BinDirs []string
 	// Self is this program, and Env the environment that the processes of the nodes get.

@@ -26,3 +26,13 @@ func (l *Ledger) Keys(containerID string) ([]model.AttachmentKey, error) {
 	})
 	return keys, l.fault(err)
 }
+
+// Len is how many attachments there are.
+func (l *Ledger) Len() (int, error) {
+	n := 0
+	err := l.db.View(func(tx *bbolt.Tx) error {
+		n = tx.Bucket([]byte(bucket)).Stats().KeyN
+		return nil
+	})
+	return n, l.fault(err)
+}

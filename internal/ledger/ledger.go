@@ -115,6 +115,36 @@ func (l *Ledger) Finish(key model.AttachmentKey) error {
 	})
 }
 
+// PutAll writes several records in one.
+func (l *Ledger) PutAll(rs []attach.Record) error {
+	texts := make([][]byte, len(rs))
+	for i, r := range rs {
+		var err error
+		if texts[i], err = attach.Encode(r); err != nil {
+			return err
+		}
+	}
+	return l.fault(l.db.Update(func(tx *bbolt.Tx) error {
+		bk := tx.Bucket([]byte(bucket))
+		for i, r := range rs {
+			if err := change(bk, l.where(r.Key()), name(r.Key()), texts[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// change writes a record unless one of a newer version stands there.
+func change(bk *bbolt.Bucket, where string, k, b []byte) error {
+	if old := bk.Get(k); old != nil {
+		if err := attach.CheckStored(where, old); err != nil {
+			return err
+		}
+	}
+	return bk.Put(k, b)
+}
+
 // Get reads one record.
 func (l *Ledger) Get(key model.AttachmentKey) (attach.Record, bool, error) {
 	var r attach.Record

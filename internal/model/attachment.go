@@ -51,6 +51,8 @@ type Request struct {
 	CNIPath []string `json:"cniPath,omitempty"`
 	// Part names the runtime's own call ("network/interface") when that holds several networks, of which this is one.
 	Part string `json:"part,omitempty"`
+	// Origin is nil where no pod is known.
+	Origin *Origin `json:"origin,omitempty"`
 }
 
 // Key is the attachment that the request is about.

@@ -35,6 +35,7 @@ type Cluster struct {
 	Nodes      []Node // sorted by name
 	Pods       []Pod  // sorted by namespace and name
 	Namespaces []Namespace
+	Networks   []NetworkAttachment // sorted by namespace and name
 }
 
 // Namespace is a Kubernetes namespace.

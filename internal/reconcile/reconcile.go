@@ -48,15 +48,19 @@ type Config struct {
 	// StatusFile is where the topology in force is written for `weft mesh`; empty is nowhere.
 	StatusFile string
 	// Full is how often everything is compared without a reason; 0 is DefaultFull.
-	Full  time.Duration
-	Log   *slog.Logger
-	Now   func() time.Time
-	After facts.Clock
+	Full time.Duration
+	// Repaired, which may be nil, is told what others had changed and is about to be brought back.
+	Repaired func(things []string)
+	Log      *slog.Logger
+	Now      func() time.Time
+	After    facts.Clock
 }
 
 // Reconciler keeps the mesh. Run does the work.
 type Reconciler struct {
 	cfg Config
+	// swept tells that an earlier agent's masquerade is gone; the pass' own.
+	swept bool
 
 	mu     sync.Mutex
 	status Status
@@ -162,6 +166,7 @@ func (l *loop) pass(ctx context.Context) {
 	if cluster == nil {
 		return
 	}
+	l.count(ctx, cluster.Nodes)
 	status, err := l.reconcile(ctx, cluster)
 	l.last = l.cfg.Now()
 	l.full = l.cfg.After(l.cfg.Full)
@@ -191,7 +196,7 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster) (Status, e
 		return status, err
 	}
 	errs := apply(ctx, spaces, &status)
-	if err := r.sweep(ctx, spaces, status.Topology); err != nil {
+	if err := errors.Join(r.sweep(ctx, spaces, status.Topology), r.sweepTable(ctx, spaces)); err != nil {
 		errs = append(errs, err)
 	}
 	return status, errors.Join(errs...)

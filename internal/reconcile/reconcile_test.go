@@ -21,6 +21,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/reconcile"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/dir"
@@ -42,6 +43,7 @@ type machine struct {
 	addrs []string // the pod's
 	state string
 	stop  func()
+	mesh  mesh.Config
 
 	conn   *kernel.Conn
 	keeper *reconcile.Reconciler
@@ -143,7 +145,7 @@ func (m *machine) start(c *cluster) {
 	f := facts.New(c.store, m.name, log, time.After)
 	r := reconcile.New(reconcile.Config{
 		Facts: f, Host: conn, NS: m.node, Log: log, Now: time.Now, After: time.After,
-		StatusFile: filepath.Join(m.state, reconcile.StatusFile),
+		StatusFile: filepath.Join(m.state, reconcile.StatusFile), Mesh: m.mesh,
 	})
 	m.conn, m.keeper = conn, r
 	done := make(chan error, 2)

@@ -22,6 +22,19 @@ type routeID struct {
 
 func identify(r state.Route) routeID { return routeID{r.Dst, r.Gw, r.Link, r.Metric} }
 
+// sweepTable takes away the masquerade that an agent with another configuration has left.
+func (r *Reconciler) sweepTable(ctx context.Context, spaces kernel.Spaces) error {
+	if len(r.cfg.Mesh.Masquerade) > 0 || r.swept {
+		return nil
+	}
+	stale := state.Fragment{Owner: "mesh/stale", Host: state.Space{Tables: []state.Table{{Family: "inet", Name: mesh.MasqueradeTable}}}}
+	if err := spaces.Remove(ctx, stale); err != nil {
+		return fmt.Errorf("stale table %s: %w", mesh.MasqueradeTable, err)
+	}
+	r.swept = true
+	return nil
+}
+
 // sweep takes away the mesh's routes that no plan wants: those of peers that left, also while no agent ran.
 func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, t mesh.Topology) error {
 	have, err := r.cfg.Host.ReadAll(ctx)

@@ -51,10 +51,12 @@ const (
 
 // Route is a unicast route. Destination, Metric and Table together identify it.
 type Route struct {
-	Dst  netip.Prefix `json:"dst"`
-	Gw   netip.Addr   `json:"gw,omitzero"`
-	Link string       `json:"link,omitempty"`
-	Src  netip.Addr   `json:"src,omitzero"`
+	Dst netip.Prefix `json:"dst"`
+	Gw  netip.Addr   `json:"gw,omitzero"`
+	// Beside are further gateways over the same link; they share the load with Gw.
+	Beside []netip.Addr `json:"beside,omitempty"`
+	Link   string       `json:"link,omitempty"`
+	Src    netip.Addr   `json:"src,omitzero"`
 	// Metric is the route's priority. 0 leaves it to the driver, which then chooses by its rules (IPv6: 1024). Routes of
 	// one device should have unique metrics: the kernel's search among equals is linear.
 	Metric uint32 `json:"metric,omitempty"`
@@ -83,6 +85,9 @@ func (r Route) String() string {
 	fmt.Fprintf(&b, "route %s", r.Dst)
 	if r.Gw.IsValid() {
 		word(&b, "via", r.Gw.String())
+	}
+	for _, gw := range r.Beside {
+		word(&b, "and", gw.String())
 	}
 	word(&b, "dev", r.Link)
 	if r.Src.IsValid() {

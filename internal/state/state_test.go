@@ -151,7 +151,7 @@ func TestMergeMovesRoutes(t *testing.T) {
 	if want := []Route{elsewhere, {Dst: r.Dst, Link: "f"}, gone}; !reflect.DeepEqual(f.Pod.Routes, want) {
 		t.Errorf("have %v, want %v", f.Pod.Routes, want)
 	}
-	if before.Pod.Routes[0] != r {
+	if !reflect.DeepEqual(before.Pod.Routes[0], r) {
 		t.Error("the merge changed what it began with")
 	}
 }

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -151,15 +152,18 @@ func Cluster(objects []Object) (model.Cluster, []error) {
 		case o.Is("Namespace"):
 			n, err := o.Namespace()
 			add(err, func() { c.Namespaces = append(c.Namespaces, n) })
+		case o.Key.Of(NetworkAttachments()):
+			n, err := o.NetworkAttachment()
+			add(err, func() { c.Networks = append(c.Networks, n) })
 		}
 	}
 	slices.SortFunc(c.Nodes, func(a, b model.Node) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Namespaces, func(a, b model.Namespace) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(c.Pods, func(a, b model.Pod) int {
-		if n := strings.Compare(a.Namespace, b.Namespace); n != 0 {
-			return n
-		}
-		return strings.Compare(a.Name, b.Name)
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(c.Networks, func(a, b model.NetworkAttachment) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	return c, problems
 }

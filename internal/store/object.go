@@ -110,7 +110,7 @@ func NewObject(raw []byte) (Object, error) {
 	if key.Name == "" {
 		return Object{}, missing("metadata.name", "give the "+h.Kind+" a name")
 	}
-	if key.Group == "" && key.Kind == "Pod" && key.Namespace == "" {
+	if (key.Group == "" && key.Kind == "Pod" || key.Of(NetworkAttachments())) && key.Namespace == "" {
 		key.Namespace = "default"
 	}
 	if err := checkNames(key); err != nil {
@@ -146,6 +146,8 @@ func understand(o Object) (any, error) {
 		return o.Pod()
 	case o.Is("Namespace"):
 		return o.Namespace()
+	case o.Key.Of(NetworkAttachments()):
+		return o.NetworkAttachment()
 	}
 	return nil, nil
 }

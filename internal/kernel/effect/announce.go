@@ -11,32 +11,43 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/state"
 )
 
-// announce tells the wire who has an address: a gratuitous ARP request (RFC 5944, 4.6) for IPv4, an unsolicited
-// neighbour advertisement (RFC 4861, 7.2.6) for IPv6.
-func announce(ns *netns.NS, name string, addrs []netip.Addr) error {
+// Announce tells the wire who has which address: a gratuitous ARP request (RFC 5944, 4.6) for IPv4, an unsolicited
+// neighbour advertisement (RFC 4861, 7.2.6) for IPv6. One socket serves all the effects: the kernel takes milliseconds to
+// close one of this kind.
+func Announce(ns *netns.NS, effects []state.Effect) error {
 	return ns.Do(func() error {
-		ifi, err := net.InterfaceByName(name)
-		if err != nil {
-			return fmt.Errorf("announce: %w", err)
-		}
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return fmt.Errorf("announce: %w", err)
 		}
 		defer func() { _ = unix.Close(fd) }()
-		for _, a := range addrs {
-			frame := arp(ifi.HardwareAddr, a)
-			if a.Is6() {
-				frame = advertisement(ifi.HardwareAddr, a)
-			}
-			if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: 6}); err != nil {
-				return fmt.Errorf("announce %s: %w", a, err)
+		for _, e := range effects {
+			if err := announce(fd, e.Link, e.Addrs); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
+}
+
+func announce(fd int, name string, addrs []netip.Addr) error {
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		return fmt.Errorf("announce: %w", err)
+	}
+	for _, a := range addrs {
+		frame := arp(ifi.HardwareAddr, a)
+		if a.Is6() {
+			frame = advertisement(ifi.HardwareAddr, a)
+		}
+		if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: 6}); err != nil {
+			return fmt.Errorf("announce %s: %w", a, err)
+		}
+	}
+	return nil
 }
 
 func arp(mac net.HardwareAddr, a netip.Addr) []byte {

@@ -16,7 +16,7 @@ import (
 func Do(ctx context.Context, ns *netns.NS, k *Tracker, e state.Effect) error {
 	switch e.Kind {
 	case state.Announce:
-		return announce(ns, e.Link, e.Addrs)
+		return Announce(ns, []state.Effect{e})
 	case state.WaitDAD:
 		return waitDAD(ctx, ns, e.Link)
 	case state.FlushConntrack:

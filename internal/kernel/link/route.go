@@ -73,7 +73,11 @@ func routeMessage(kind, flags uint16, verb string, r state.Route, index int) *rt
 	if n.Dst.Bits() > 0 {
 		m.Attr(unix.RTA_DST, n.Dst.Addr().AsSlice())
 	}
-	if n.Gw.IsValid() {
+	switch {
+	case len(n.Beside) > 0:
+		multipath(m, n, index)
+		index = 0
+	case n.Gw.IsValid():
 		gateway(m, n)
 	}
 	if index != 0 {
@@ -182,11 +186,58 @@ func DecodeRoute(body []byte) (FoundRoute, bool) {
 		case unix.RTA_METRICS:
 			f.metrics(data)
 		case unix.RTA_MULTIPATH:
-			f.Nexthops = 2
+			f.nexthops(data)
 		}
 	})
 	f.Dst = netip.PrefixFrom(dst, bits)
 	return f, flags&unix.RTM_F_CLONED == 0 && dst.IsValid()
+}
+
+// multipath names several next hops over one link.
+func multipath(m *rtnl.Message, r state.Route, index int) {
+	var hops []byte
+	for _, gw := range append([]netip.Addr{r.Gw}, r.Beside...) {
+		addr := gw.AsSlice()
+		attr := unix.SizeofRtAttr + len(addr)
+		hop := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofRtNexthop+attr))
+		flags := byte(0)
+		if r.OnLink {
+			flags = unix.RTNH_F_ONLINK
+		}
+		hop = binary.NativeEndian.AppendUint32(append(hop, flags, 0), uint32(index))
+		hop = binary.NativeEndian.AppendUint16(hop, uint16(attr))
+		hop = binary.NativeEndian.AppendUint16(hop, unix.RTA_GATEWAY)
+		hops = append(hops, append(hop, addr...)...) // addresses are a multiple of four bytes
+	}
+	m.Attr(unix.RTA_MULTIPATH, hops)
+}
+
+// nexthops reads several next hops; one over another link than the first has no place in a plan.
+func (f *FoundRoute) nexthops(data []byte) {
+	f.Nexthops = 0
+	for len(data) >= unix.SizeofRtNexthop {
+		size := int(binary.NativeEndian.Uint16(data))
+		if size < unix.SizeofRtNexthop || size > len(data) {
+			return
+		}
+		index := int(binary.NativeEndian.Uint32(data[4:]))
+		var gw netip.Addr
+		rtnl.Attrs(data[unix.SizeofRtNexthop:size], func(kind uint16, data []byte) {
+			if kind == unix.RTA_GATEWAY {
+				gw, _ = netip.AddrFromSlice(data)
+			}
+		})
+		switch {
+		case f.Nexthops == 0:
+			f.Index, f.Gw = index, gw
+		case index == f.Index:
+			f.Beside = append(f.Beside, gw)
+		default:
+			f.Beside = append(f.Beside, netip.Addr{})
+		}
+		f.Nexthops++
+		data = data[min(len(data), (size+3)&^3):]
+	}
 }
 
 func (f *FoundRoute) metrics(data []byte) {

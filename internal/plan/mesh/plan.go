@@ -16,6 +16,9 @@ import (
 type Config struct {
 	// Backend is how packets get from node to node; empty is host-gw.
 	Backend string
+	// Masquerade are the prefixes of all nodes' pods: what a pod sends to anywhere else has its node's address. None: it
+	// keeps its own.
+	Masquerade []netip.Prefix
 }
 
 // Owners of the fragments.
@@ -88,6 +91,10 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	p.metrics = metrics(nodes)
 	if len(nodes) > 1 {
 		t.Node = state.Fragment{Owner: OwnerNode, Host: b.node(p)}
+	}
+	if len(cfg.Masquerade) > 0 {
+		t.Node.Owner = OwnerNode
+		t.Node.Host.Tables = append(t.Node.Host.Tables, masquerade(cfg.Masquerade))
 	}
 	for _, n := range nodes {
 		if n.Name == self.Name {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/dhcp"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/static"
@@ -152,7 +153,7 @@ func parseFile(path string) (*Network, []string, error) {
 		return list, nil, err
 	}
 	allocators := map[string]ipam.Allocator{}
-	for _, a := range []ipam.Allocator{hostlocal.New(hostlocal.Config{}), static.New(), dhcp.New(nil)} {
+	for _, a := range append(blocks.Readers(os.ReadFile), hostlocal.New(hostlocal.Config{}), static.New(), dhcp.New(nil)) {
 		allocators[a.Type()] = a
 	}
 	var warnings []string

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// AddressBlock is the claim of a node on a part of a pool: that the object exists is the claim. Agents make, change and delete
+// these objects; people only read them.
+type AddressBlock struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec AddressBlockSpec `json:"spec,omitempty"`
+}
+
+// AddressBlockSpec says who has which addresses.
+type AddressBlockSpec struct {
+	// Pool is the name of the pool.
+	Pool string `json:"pool"`
+	// CIDR is the block's prefix.
+	CIDR string `json:"cidr"`
+	// Node is the node that has the block.
+	Node string `json:"node"`
+	// Claim is a number that is new each time the block is taken into use.
+	Claim string `json:"claim"`
+	// Asked are addresses that other nodes ask for, with the node and perhaps the IPAMClaim that each is for.
+	Asked map[string]string `json:"asked,omitempty"`
+	// Ceded are addresses that the node gave away, each with its holder; an empty one is free for the first node that takes it.
+	Ceded map[string]string `json:"ceded,omitempty"`
+}
+
+// AddressBlockList is a list of blocks.
+type AddressBlockList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []AddressBlock `json:"items"`
+}

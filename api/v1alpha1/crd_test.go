@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+type m = map[string]any
+
+// update writes deploy/crds anew.
+var update = flag.Bool("update", false, "write deploy/crds anew")
+
+// kind is what the definition of a kind needs that its Go type does not say.
+type kind struct {
+	name, plural string
+	typ          reflect.Type
+	columns      [][2]string // name, JSON path
+	// rules are kept by the API server: CEL expressions about spec, each with its message.
+	rules [][2]string
+}
+
+func kinds() []kind {
+	return []kind{
+		{
+			"AddressPool", "addresspools", reflect.TypeFor[AddressPoolSpec](),
+			[][2]string{{"Regions", ".spec.regions[*].cidr"}, {"Wanted by", ".spec.wanted"}},
+			nil,
+		},
+		{
+			"AddressBlock", "addressblocks", reflect.TypeFor[AddressBlockSpec](),
+			[][2]string{{"Pool", ".spec.pool"}, {"CIDR", ".spec.cidr"}, {"Node", ".spec.node"}},
+			[][2]string{{"self.pool == oldSelf.pool && self.cidr == oldSelf.cidr", "pool and cidr cannot be changed"}},
+		},
+	}
+}
+
+// limits are what a field must keep to beyond its type, by type and field.
+func limits() map[string]m {
+	const node = `^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	cidr := m{"pattern": `^[0-9a-fA-F:.]+/[0-9]{1,3}$`, "maxLength": 43}
+	return map[string]m{
+		"AddressPoolSpec.Regions": {"maxItems": 1024, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": []string{"cidr"}},
+		"AddressRegion": {"x-kubernetes-validations": []m{{
+			"rule":    "has(self.blockSize) == has(oldSelf.blockSize) && (!has(self.blockSize) || self.blockSize == oldSelf.blockSize)",
+			"message": "the blockSize of a region cannot be changed",
+		}}},
+		"AddressPoolSpec.CooldownSeconds": {"minimum": 0},
+		"AddressRegion.CIDR":              cidr,
+		"AddressRegion.BlockSize":         {"minimum": 0, "maximum": 128},
+		"AddressBlockSpec.CIDR":           cidr,
+		"AddressBlockSpec.Node":           {"pattern": node, "maxLength": 253},
+		"AddressBlockSpec.Pool":           {"maxLength": 200},
+		"ReservedAddress.Address":         {"pattern": `^[0-9a-fA-F:.]+$`, "maxLength": 39},
+	}
+}
+
+// TestDefinitionsAgree: deploy/crds is what the Go types say.
+func TestDefinitionsAgree(t *testing.T) {
+	words := comments(t)
+	for _, k := range kinds() {
+		got, err := yaml.Marshal(definition(k, words))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := "# Made from api/v1alpha1 by `go test ./api/v1alpha1 -update`.\n" + string(got)
+		path := filepath.Join("..", "..", "deploy", "crds", Group+"_"+k.plural+".yaml")
+		if *update {
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		have, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(string(have), text); d != "" {
+			t.Errorf("%s does not say what the types say; run `go test ./api/v1alpha1 -update` (-have +want):\n%s", path, d)
+		}
+	}
+}
+
+// comments are the comments of types and fields, by "Type" and "Type.Field".
+func comments(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			g, ok := n.(*ast.GenDecl)
+			if !ok || g.Tok != token.TYPE {
+				return true
+			}
+			spec := g.Specs[0].(*ast.TypeSpec)
+			out[spec.Name.Name] = line(g.Doc)
+			if s, ok := spec.Type.(*ast.StructType); ok {
+				for _, field := range s.Fields.List {
+					for _, n := range field.Names {
+						out[spec.Name.Name+"."+n.Name] = line(field.Doc)
+					}
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+func line(c *ast.CommentGroup) string { return strings.Join(strings.Fields(c.Text()), " ") }
+
+func definition(k kind, words map[string]string) m {
+	spec := schemaOf(k.typ, words)
+	var rules []m
+	for _, r := range k.rules {
+		rules = append(rules, m{"rule": r[0], "message": r[1]})
+	}
+	if rules != nil {
+		spec["x-kubernetes-validations"] = rules
+	}
+	var columns []m
+	for _, c := range k.columns {
+		columns = append(columns, m{"name": c[0], "type": "string", "jsonPath": c[1]})
+	}
+	lower := strings.ToLower(k.name)
+	return m{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": m{"name": k.plural + "." + Group},
+		"spec": m{
+			"group": Group, "scope": "Cluster",
+			"names": m{"kind": k.name, "listKind": k.name + "List", "plural": k.plural, "singular": lower},
+			"versions": []m{{
+				"name": Version, "served": true, "storage": true, "additionalPrinterColumns": columns,
+				"schema": m{"openAPIV3Schema": m{
+					"type": "object", "description": words[k.name], "required": []string{"spec"},
+					"properties": m{"apiVersion": m{"type": "string"}, "kind": m{"type": "string"}, "metadata": m{"type": "object"}, "spec": spec},
+				}},
+			}},
+		},
+	}
+}
+
+func schemaOf(t reflect.Type, words map[string]string) m {
+	switch t.Kind() {
+	case reflect.String:
+		return m{"type": "string"}
+	case reflect.Int32:
+		return m{"type": "integer", "format": "int32"}
+	case reflect.Slice:
+		return m{"type": "array", "items": schemaOf(t.Elem(), words)}
+	case reflect.Map:
+		return m{"type": "object", "additionalProperties": schemaOf(t.Elem(), words)}
+	case reflect.Struct:
+	default:
+		panic(fmt.Sprint("no schema for ", t))
+	}
+	properties, required := m{}, []string{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		s := schemaOf(f.Type, words)
+		s["description"] = words[t.Name()+"."+f.Name]
+		for k, v := range limits()[t.Name()+"."+f.Name] {
+			s[k] = v
+		}
+		properties[name] = s
+		if !strings.Contains(options, "omitempty") {
+			required = append(required, name)
+		}
+	}
+	out := m{"type": "object", "description": words[t.Name()], "properties": properties}
+	for k, v := range limits()[t.Name()] {
+		out[k] = v
+	}
+	if len(required) > 0 {
+		out["required"] = required
+	}
+	return out
+}

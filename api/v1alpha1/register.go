@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the API's name as Kubernetes writes it.
+func GroupVersion() schema.GroupVersion { return schema.GroupVersion{Group: Group, Version: Version} }
+
+// AddToScheme makes the kinds known to a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion(), &AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{})
+	metav1.AddToGroupVersion(s, GroupVersion())
+	return nil
+}

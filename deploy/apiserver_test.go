@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deploy
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/apitest"
+)
+
+// cluster is an API server that kubectl is used with as a user does.
+type cluster struct {
+	*apitest.Server
+	t       *testing.T
+	kubectl string
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	program := kubectl(t)
+	return &cluster{apitest.Start(t, nil, netip.MustParseAddr("127.0.0.1")), t, program}
+}
+
+// run runs kubectl; out is all that it says.
+func (c *cluster) run(args ...string) (out string, err error) {
+	args = append([]string{"--server", c.URL, "--certificate-authority", c.CAFile, "--token", "admin"}, args...)
+	b, err := exec.CommandContext(c.t.Context(), c.kubectl, args...).CombinedOutput()
+	return string(b), err
+}
+
+func (c *cluster) must(args ...string) string {
+	c.t.Helper()
+	out, err := c.run(args...)
+	if err != nil {
+		c.t.Fatalf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// ask makes a request with a token, and gives the code and the message.
+func (c *cluster) ask(token, method, path, body string) (int, string) {
+	c.t.Helper()
+	r, err := http.NewRequestWithContext(c.t.Context(), method, c.URL+path, strings.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		r.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	answer, err := c.HTTP().Do(r)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	b, err := io.ReadAll(answer.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var status struct {
+		Message string `json:"message"`
+	}
+	_ = json.Unmarshal(b, &status)
+	return answer.StatusCode, status.Message
+}
+
+// pod makes a pod on a node and gives its uid.
+func (c *cluster) pod(namespace, name, node, account string) string {
+	c.t.Helper()
+	var pod struct{ Metadata struct{ UID string } }
+	raw := c.Do(http.MethodPost, "/api/v1/namespaces/"+namespace+"/pods", fmt.Sprintf(
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"annotations":{"theirs":"1"},"labels":{"app":"x"}},
+		"spec":{"nodeName":%q,"serviceAccountName":%q,"automountServiceAccountToken":false,"containers":[{"name":"c","image":"i"}]}}`, name, node, account))
+	if err := json.Unmarshal(raw, &pod); err != nil {
+		c.t.Fatal(err)
+	}
+	return pod.Metadata.UID
+}
+
+// TestApply: the server takes the manifests without a word of doubt, again without a change, and a CRD of networks that
+// is there stays as it is.
+func TestApply(t *testing.T) {
+	c := newCluster(t)
+	for _, file := range []string{"nad-crd.yaml", "weft.yaml", "weft-multus.yaml"} {
+		if out := c.must("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", file); strings.Contains(strings.ToLower(out), "warning") {
+			t.Errorf("%s: %s", file, out)
+		}
+	}
+	c.must("create", "-f", "nad-crd.yaml")
+	if out, err := c.run("create", "-f", "nad-crd.yaml"); err == nil || !strings.Contains(out, "AlreadyExists") {
+		t.Errorf("a second CRD: %s", out)
+	}
+	c.must("apply", "-f", "weft.yaml")
+	c.must("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+	if out := c.must("apply", "-f", "weft.yaml"); strings.Contains(out, "configured") || strings.Contains(out, "created") {
+		t.Errorf("applied again: %s", out)
+	}
+	if out := c.must("apply", "-f", "weft-multus.yaml"); strings.Count(out, "configured") != 1 {
+		t.Errorf("the other mode changes more than the ConfigMap: %s", out)
+	}
+	if out := c.must("apply", "-k", "multus"); strings.Contains(out, "configured") || strings.Contains(out, "created") {
+		t.Errorf("applied with -k: %s", out)
+	}
+	c.rights()
+	c.must("delete", "-f", "weft.yaml")
+}
+
+// try is one request of an agent and how it ends.
+type try struct {
+	name, method, path, body string
+	code                     int
+	says                     string
+}
+
+const (
+	statusOf  = "/api/v1/namespaces/default/pods/%s/status"
+	blocksURL = "/apis/weft.dev/v1alpha1/addressblocks"
+	network   = `{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/network-status":"[]"}}}`
+)
+
+func block(name, node, claim, more string) string {
+	return fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressBlock","metadata":{"name":%q},
+		"spec":{"pool":"p","cidr":"10.0.%s.0/24","node":%q,"claim":%q%s}}`, name, strings.TrimPrefix(name, "b"), node, claim, more)
+}
+
+func tries() []try {
+	patch := func(spec string) string { return `{"spec":` + spec + `}` }
+	return []try{
+		{"another node's pod", "PATCH", fmt.Sprintf(statusOf, "p2"), network, 422, "this one is on n2, the token is of n1"},
+		{"its own node's pod", "PATCH", fmt.Sprintf(statusOf, "p1"), network, 200, ""},
+		{"taken back", "PATCH", fmt.Sprintf(statusOf, "p1"), `{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/network-status":null}}}`, 200, ""},
+		{"another annotation", "PATCH", fmt.Sprintf(statusOf, "p1"), `{"metadata":{"annotations":{"theirs":"2"}}}`, 422, "and no other"},
+		{"an annotation removed", "PATCH", fmt.Sprintf(statusOf, "p1"), `{"metadata":{"annotations":{"theirs":null}}}`, 422, "and no other"},
+		{"the status", "PATCH", fmt.Sprintf(statusOf, "p1"), `{"status":{"phase":"Failed"}}`, 422, "not its status"},
+		{"a label", "PATCH", fmt.Sprintf(statusOf, "p1"), `{"metadata":{"labels":{"app":"y"}}}`, 422, "no labels"},
+		{"the pod itself", "PATCH", "/api/v1/namespaces/default/pods/p1", `{"metadata":{"labels":{"app":"y"}}}`, 403, "cannot patch"},
+		{"a pod deleted", "DELETE", "/api/v1/namespaces/default/pods/p1", "", 403, "cannot delete"},
+		{"secrets", "GET", "/api/v1/secrets", "", 403, "cannot list"},
+		{"a node", "PATCH", "/api/v1/nodes/n1", `{}`, 403, "cannot patch"},
+		{"nodes read", "GET", "/api/v1/nodes", "", 200, ""},
+		{"pods read", "GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1", "", 200, ""},
+		{"networks read", "GET", "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions", "", 200, ""},
+		{"a network made", "POST", "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions", `{}`, 403, "cannot create"},
+		{"an event", "POST", "/api/v1/namespaces/default/events", `{"apiVersion":"v1","kind":"Event","metadata":{"name":"e","namespace":"default"},
+			"involvedObject":{"kind":"Pod","namespace":"default","name":"p1"},"reason":"R","message":"m","type":"Normal"}`, 201, ""},
+		{"a block of its own", "POST", blocksURL, block("b1", "n1", "1", ""), 201, ""},
+		{"a block for another", "POST", blocksURL, block("b3", "n2", "1", ""), 422, "for its own node only"},
+		{"asks for an address", "PATCH", blocksURL + "/b2", patch(`{"asked":{"10.0.2.1":"n1"}}`), 200, ""},
+		{"another's claim", "PATCH", blocksURL + "/b2", patch(`{"claim":"2"}`), 422, "who has another node's block"},
+		{"given to a third", "PATCH", blocksURL + "/b2", patch(`{"node":"n3"}`), 422, "who has another node's block"},
+		{"another's deleted", "DELETE", blocksURL + "/b2", "", 422, "deletes blocks of its own node only"},
+		{"taken over", "PATCH", blocksURL + "/b2", patch(`{"node":"n1","claim":"3"}`), 200, ""},
+		{"its own deleted", "DELETE", blocksURL + "/b1", "", 200, ""},
+		{"a pool", "POST", "/apis/weft.dev/v1alpha1/addresspools", `{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"p"},"spec":{}}`, 201, ""},
+	}
+}
+
+// rights: an agent may do what it must, for its own node, and nothing else.
+func (c *cluster) rights() {
+	t := c.t
+	for _, n := range []string{"n1", "n2"} {
+		c.Do(http.MethodPost, "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q}}`, n))
+	}
+	uid := c.pod("kube-system", "weft-1", "n1", "weft")
+	c.pod("default", "p1", "n1", "default")
+	c.pod("default", "p2", "n2", "default")
+	c.Do(http.MethodPost, blocksURL, block("b2", "n2", "1", ""))
+	token := c.Token("kube-system", "weft", "Pod", "weft-1", uid)
+	// A new policy is in force a moment later.
+	until := time.Now().Add(30 * time.Second)
+	for {
+		pod, _ := c.ask(token, "PATCH", fmt.Sprintf(statusOf, "p2"), network)
+		other, _ := c.ask(token, "PATCH", blocksURL+"/b2", `{"metadata":{"labels":{"x":"y"}},"spec":{"claim":"1"}}`)
+		probe, _ := c.ask(token, "DELETE", blocksURL+"/none", "")
+		if pod == 422 && other == 200 && probe == 404 {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("the policies are not in force: %d %d %d", pod, other, probe)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	time.Sleep(time.Second) // the other policy
+	for _, x := range tries() {
+		code, says := c.ask(token, x.method, x.path, x.body)
+		for range 50 {
+			if code != http.StatusTooManyRequests { // the storage of a new kind
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+			code, says = c.ask(token, x.method, x.path, x.body)
+		}
+		if code != x.code || !strings.Contains(says, x.says) {
+			t.Errorf("%s: %d %s, want %d %q", x.name, code, says, x.code, x.says)
+		}
+	}
+	loose := c.looseToken()
+	if code, says := c.ask(loose, "PATCH", fmt.Sprintf(statusOf, "p1"), network); code != 422 || !strings.Contains(says, "the token is of no node") {
+		t.Errorf("a token of no node: %d %s", code, says)
+	}
+	if code, says := c.ask("admin", "PATCH", fmt.Sprintf(statusOf, "p2"), network); code != 200 {
+		t.Errorf("somebody else: %d %s", code, says)
+	}
+}
+
+// looseToken is one of the account that is bound to nothing, as somebody with the right to make tokens gets it.
+func (c *cluster) looseToken() string {
+	c.t.Helper()
+	return string(bytes.TrimSpace([]byte(c.must("-n", "kube-system", "create", "token", "weft"))))
+}

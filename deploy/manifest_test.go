@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deploy
+
+import (
+	"slices"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/weft-net/weft/internal/config"
+)
+
+// find reads the objects of a kind out of a manifest, with every key known.
+func find[T any](t *testing.T, file, kind string) []T {
+	t.Helper()
+	var all []T
+	for _, doc := range documents(t, string(read(t, file))) {
+		if parse(t, doc)["kind"] != kind {
+			continue
+		}
+		var o T
+		if err := yaml.UnmarshalStrict([]byte(doc), &o); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		all = append(all, o)
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s: no %s", file, kind)
+	}
+	return all
+}
+
+// TestConfigMap: what the manifests configure is a configuration, and finds what it names among the pod's mounts.
+func TestConfigMap(t *testing.T) {
+	for file, mode := range map[string]config.Mode{"weft.yaml": config.ModeCluster, "weft-multus.yaml": config.ModeMultus} {
+		c, err := config.Parse([]byte(find[corev1.ConfigMap](t, file, "ConfigMap")[0].Data["weft.yaml"]))
+		if err != nil || c.Network.Mode != mode || !c.Kubernetes.InCluster {
+			t.Errorf("%s: %+v, %v", file, c, err)
+		}
+		agent := find[appsv1.DaemonSet](t, file, "DaemonSet")[0].Spec.Template.Spec.Containers[0]
+		for _, path := range []string{"/etc/cni", c.Install.BinDir, c.Install.HostRoot, "/run", "/var/lib/cni", "/var/run/netns"} {
+			if !slices.ContainsFunc(agent.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == path }) {
+				t.Errorf("%s: %s is not mounted", file, path)
+			}
+		}
+	}
+}
+
+// TestDaemonSet: the pod is what docs/kubernetes.md says that it is.
+func TestDaemonSet(t *testing.T) {
+	for file := range rendered() {
+		pod := find[appsv1.DaemonSet](t, file, "DaemonSet")[0].Spec.Template.Spec
+		if pod.PriorityClassName != "system-node-critical" || !pod.HostNetwork || pod.Tolerations[0].Operator != corev1.TolerationOpExists {
+			t.Errorf("%s: %+v", file, pod)
+		}
+		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+			s := c.SecurityContext
+			if s.Privileged != nil && *s.Privileged || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) == 0 {
+				t.Errorf("%s: %s: %+v", file, c.Name, s)
+			}
+			if c.Resources.Requests.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() || len(c.Resources.Limits) > 0 {
+				t.Errorf("%s: %s: %+v", file, c.Name, c.Resources)
+			}
+		}
+		if pod.Containers[0].ReadinessProbe.HTTPGet.Path != "/readyz" {
+			t.Errorf("%s: %+v", file, pod.Containers[0].ReadinessProbe)
+		}
+		mounted := map[string]bool{}
+		for _, m := range pod.Containers[0].VolumeMounts {
+			mounted[m.Name] = true
+		}
+		for _, v := range pod.Volumes {
+			if !mounted[v.Name] {
+				t.Errorf("%s: volume %s is not mounted", file, v.Name)
+			}
+		}
+	}
+}
+
+// TestRights: no rule says everything, and what an agent may write is a short list.
+func TestRights(t *testing.T) {
+	var writes []string
+	for _, rule := range find[rbacv1.ClusterRole](t, "weft.yaml", "ClusterRole")[0].Rules {
+		for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs) {
+			if word == "*" || word == "secrets" || word == "configmaps" || word == "escalate" || word == "impersonate" {
+				t.Errorf("%+v", rule)
+			}
+		}
+		for _, verb := range rule.Verbs {
+			if verb != "get" && verb != "list" && verb != "watch" {
+				writes = append(writes, rule.Resources...)
+				break
+			}
+		}
+	}
+	if want := []string{"pods/status", "events", "ipamclaims/status", "addresspools", "addressblocks"}; !slices.Equal(want, writes) {
+		t.Errorf("an agent writes %q, want %q", writes, want)
+	}
+}

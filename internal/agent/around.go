@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"net"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/facts"
+	"github.com/weft-net/weft/internal/metrics"
+)
+
+// partCalls is the answering of calls in health.
+const partCalls = "agent"
+
+// around is what an agent has beside what it needs to answer calls.
+type around struct {
+	health  *health
+	metrics *metrics.Metrics // nil when nobody may ask
+	web     net.Listener
+	facts   *facts.Facts // nil without a store
+	ready   chan struct{}
+}
+
+// prepare makes what is around the agent, as far as it was asked for.
+func (a *agent) prepare() error {
+	if err := writableSysctls(); err != nil {
+		a.cfg.Log.Warn("container", "err", err)
+	}
+	a.ready = make(chan struct{})
+	a.health = newHealth(partCalls)
+	if a.placing() {
+		a.health = newHealth(partCalls, partConf)
+	}
+	if a.store != nil {
+		a.facts = facts.New(a.store, a.cfg.Node, a.cfg.Log, a.cfg.After)
+	}
+	return a.measure()
+}
+
+func (a *agent) placing() bool {
+	return a.cfg.Network.Mode == config.ModeCluster || a.cfg.Network.Mode == config.ModeMultus
+}
+
+// answering is called once calls are answered.
+func (a *agent) answering() {
+	a.health.set(partCalls, nil)
+	close(a.ready)
+	if a.cfg.Ready != nil {
+		a.cfg.Ready()
+	}
+}
+
+// surround starts what is around the agent.
+func (a *agent) surround(ctx context.Context, parts *errgroup.Group) {
+	if a.web != nil {
+		parts.Go(func() error { return ended(ctx, a.tell(ctx)) })
+	}
+	if a.cfg.Runtime.Endpoint != "" {
+		parts.Go(func() error { return ended(ctx, a.collect(ctx)) })
+	}
+	if a.cfg.File != "" && a.cfg.Level != nil {
+		parts.Go(func() error { return ended(ctx, a.followLevel(ctx)) })
+	}
+	if a.placing() {
+		parts.Go(func() error {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-a.ready: // a configuration brings pods, and pods want answers
+			}
+			return ended(ctx, a.place(ctx))
+		})
+	}
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ledger"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// engine makes the block engine, with what the ledger says of addresses. Without a place for objects there is none, and
+// `type: whereabouts` is a program that is executed.
+func (a *agent) engine(boot string, objects store.Objects) (*blocks.Engine, error) {
+	if objects == nil {
+		return nil, nil
+	}
+	e, err := blocks.Open(blocks.Config{
+		Objects: objects, Node: a.cfg.Node, Dir: filepath.Join(a.cfg.StateDir, "blocks"), Log: a.cfg.Log,
+		Now: a.cfg.Now, After: a.cfg.After, Random: rand.Reader, ReadFile: os.ReadFile,
+		Nodes: a.nodes,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.measureBlocks(e)
+	return e, restore(e, a.ledger, boot)
+}
+
+// restore tells the engine what recorded attachments hold. What an earlier boot left is free.
+func restore(e *blocks.Engine, l *ledger.Ledger, boot string) error {
+	records, err := l.List()
+	if err != nil && len(records) == 0 {
+		return err
+	}
+	var asks []ipam.Ask
+	for _, rec := range records {
+		for _, act := range rec.Acts {
+			if act.Kind != attach.ActIPAM || len(act.IPs) == 0 || rec.Boot != boot || act.Plugin >= len(rec.Network.Plugins) {
+				continue
+			}
+			var held []netip.Addr
+			for _, ip := range act.IPs {
+				held = append(held, ip.Address.Addr())
+			}
+			asks = append(asks, ipam.Ask{
+				Conf: rec.Network.Plugins[act.Plugin].Raw, Network: rec.Request.Network,
+				ContainerID: rec.Request.ContainerID, IfName: rec.Request.IfName, Held: held,
+			})
+		}
+	}
+	e.Restore(asks)
+	return nil
+}
+
+// nodes are the nodes that have objects, nil before that is known.
+func (a *agent) nodes() map[string]bool {
+	if a.facts == nil || a.facts.Cluster() == nil {
+		return nil
+	}
+	out := map[string]bool{}
+	for _, n := range a.facts.Cluster().Nodes {
+		out[n.Name] = true
+	}
+	return out
+}
+
+// share has the engine claim, give back and answer other nodes, until ctx ends. What pods may ask for is claimed before.
+func (a *agent) share(ctx context.Context) error {
+	if a.blocks == nil {
+		return nil
+	}
+	parts, ctx := errgroup.WithContext(ctx)
+	parts.Go(func() error { return ended(ctx, a.blocks.Run(ctx)) })
+	parts.Go(func() error {
+		changed, cancel := a.facts.Subscribe()
+		defer cancel()
+		var before []json.RawMessage
+		nodes := 0
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changed:
+			}
+			c := a.facts.Cluster()
+			confs := shared(c.Networks)
+			same := slices.EqualFunc(confs, before, func(x, y json.RawMessage) bool { return bytes.Equal(x, y) })
+			if same && (len(confs) == 0 || nodes == len(c.Nodes)) {
+				continue
+			}
+			before, nodes = confs, len(c.Nodes)
+			a.blocks.Expect(confs, nodes)
+		}
+	})
+	return parts.Wait()
+}
+
+// shared are the plugin objects of networks whose addresses come from pools.
+func shared(networks []model.NetworkAttachment) []json.RawMessage {
+	var out []json.RawMessage
+	for _, n := range networks {
+		var list struct {
+			Plugins []json.RawMessage `json:"plugins"`
+		}
+		if json.Unmarshal([]byte(n.Config), &list) != nil {
+			continue // who asks for it is told
+		}
+		if len(list.Plugins) == 0 {
+			list.Plugins = []json.RawMessage{json.RawMessage(n.Config)}
+		}
+		for _, p := range list.Plugins {
+			var conf struct{ IPAM struct{ Type string } }
+			if json.Unmarshal(p, &conf) == nil && (conf.IPAM.Type == blocks.TypeWeft || conf.IPAM.Type == blocks.TypeWhereabouts) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// objects is where the cluster's objects are, nil when there is no such place.
+func (a *agent) objects() store.Objects {
+	if a.store == nil {
+		return nil
+	}
+	return a.store.Objects()
+}

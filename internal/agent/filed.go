@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-net/weft/internal/facts"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/store/dir"
+)
+
+// filed is a cluster that stands in files: pods and networks come from this node's picture of it or, when they are
+// too new, from the files; what became of pods is written into them.
+type filed struct {
+	facts *facts.Facts
+	store *dir.Store
+	node  string
+	now   func() time.Time
+}
+
+// Pod is the pod as it is known.
+func (f filed) Pod(ctx context.Context, ref model.PodRef) (model.Pod, error) {
+	if c := f.facts.Cluster(); c != nil {
+		i, ok := slices.BinarySearchFunc(c.Pods, ref, func(p model.Pod, r model.PodRef) int {
+			return strings.Compare(p.Namespace+"\x00"+p.Name, r.Namespace+"\x00"+r.Name)
+		})
+		if ok && (ref.UID == "" || ref.UID == c.Pods[i].UID) {
+			return c.Pods[i], nil
+		}
+	}
+	o, err := f.get(ctx, store.PodKey(ref.Namespace, ref.Name))
+	if err != nil {
+		return model.Pod{}, err
+	}
+	p, err := o.Pod()
+	if err == nil && ref.UID != "" && ref.UID != p.UID {
+		err = fmt.Errorf("pod %s with uid %s: %w", ref, ref.UID, store.ErrNotFound)
+	}
+	return p, err
+}
+
+// Network is the network of that name.
+func (f filed) Network(ctx context.Context, namespace, name string) (model.NetworkAttachment, error) {
+	if c := f.facts.Cluster(); c != nil {
+		for _, n := range c.Networks {
+			if n.Namespace == namespace && n.Name == name {
+				return n, nil
+			}
+		}
+	}
+	o, err := f.get(ctx, store.NetworkAttachments().Key(namespace, name))
+	if err != nil {
+		return model.NetworkAttachment{}, err
+	}
+	return o.NetworkAttachment()
+}
+
+func (f filed) get(ctx context.Context, key store.Key) (store.Object, error) {
+	if err := ctx.Err(); err != nil {
+		return store.Object{}, fmt.Errorf("%s: %w", key, err)
+	}
+	return f.store.Get(key)
+}
+
+// Annotate writes a pod's annotations.
+func (f filed) Annotate(ctx context.Context, pod model.PodRef, annotations map[string]string) error {
+	_, err := f.store.Modify(ctx, store.PodKey(pod.Namespace, pod.Name), func(fields map[string]any) error {
+		meta, _ := fields["metadata"].(map[string]any)
+		if uid, _ := meta["uid"].(string); pod.UID != "" && uid != "" && uid != pod.UID {
+			return nil // another pod of that name
+		}
+		return store.Annotate(annotations)(fields)
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Event writes an event of a pod. What happens again is counted.
+func (f filed) Event(ctx context.Context, pod model.PodRef, e model.Event) error {
+	typ := "Normal"
+	if e.Warning {
+		typ = "Warning"
+	}
+	sum := sha256.Sum256([]byte(pod.UID + "\x00" + e.Reason + "\x00" + e.Message))
+	now := f.now().UTC().Format(time.RFC3339)
+	key := store.Key{Kind: "Event", Namespace: pod.Namespace, Name: pod.Name + "." + hex.EncodeToString(sum[:8])}
+	_, err := f.store.Modify(ctx, key, func(fields map[string]any) error {
+		n, _ := fields["count"].(json.Number)
+		count, _ := n.Int64()
+		fields["count"], fields["lastTimestamp"] = count+1, now
+		return nil
+	})
+	if !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	raw, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Event", "type": typ, "reason": e.Reason, "message": e.Message, "count": 1,
+		"metadata":       map[string]any{"namespace": key.Namespace, "name": key.Name},
+		"involvedObject": map[string]any{"apiVersion": "v1", "kind": "Pod", "namespace": pod.Namespace, "name": pod.Name, "uid": pod.UID},
+		"source":         map[string]any{"component": "weft", "host": f.node}, "firstTimestamp": now, "lastTimestamp": now,
+	})
+	if err != nil {
+		return fmt.Errorf("event of pod %s: %w", pod, err)
+	}
+	o, err := store.NewObject(raw)
+	if err == nil {
+		_, err = f.store.Create(o)
+	}
+	return err
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// web asks the agent of a node over HTTP.
+func (w *world) web(request string) string {
+	w.t.Helper()
+	var answer []byte
+	err := w.node.Do(func() error {
+		conn, err := net.DialTimeout("tcp", "127.0.0.1:9119", 5*time.Second)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }()
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err := fmt.Fprintf(conn, "%s\r\n\r\n", request); err != nil {
+			return err
+		}
+		answer, err = io.ReadAll(conn)
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(answer)
+}
+
+// TestAround: an agent with a configuration file puts the runtime's configuration in place, counts calls and repairs, says
+// that it is ready, and follows the log's level; what it put in place stays when it ends.
+func TestAround(t *testing.T) {
+	w := newWorld(t)
+	if err := os.MkdirAll(w.path("net.d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	conf := fmt.Sprintf("metrics: {address: '127.0.0.1:9119'}\ninstall: {confDir: %q}\nnetwork: {mode: cluster, name: pods, podCIDRs: [10.7.0.0/16]}\n", w.path("net.d"))
+	if err := os.WriteFile(w.path("weft.yaml"), []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.args = []string{"--config", w.path("weft.yaml")}
+	w.start()
+	for range 100 {
+		if strings.Contains(w.web("GET /readyz HTTP/1.0"), "200 OK") {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	placed, err := os.ReadFile(w.path("net.d", "00-weft.conflist"))
+	if err != nil || !strings.Contains(string(placed), `"subnet": "10.7.0.0/16"`) || !strings.Contains(string(placed), w.socket()) {
+		t.Fatalf("%s, %v: %s", placed, err, w.log())
+	}
+	list, ns := w.list("1.0.0", w.networks()["ptp"]), nettest.NS(t, "pod")
+	if _, err := w.add(list, "c1", ns); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.add(w.list("1.0.0", `{"type":"ptp","ipam":{"type":"host-local"}}`), "c2", ns); err == nil {
+		t.Fatal("no error")
+	}
+	if text := w.web("GET /attachments HTTP/1.0"); !strings.Contains(text, `"containerID":"c1"`) {
+		t.Error(text)
+	}
+	nettest.Run(t, w.node, "nft", "flush", "ruleset")
+	wants := []string{
+		`weft_cni_call_seconds_count{code="0",verb="ADD"} 1`, `weft_cni_call_seconds_count{code="7",verb="ADD"} 1`,
+		`weft_repairs_total{kind="nft"}`, "weft_attachments 1", "weft_ready 1",
+	}
+	var text string
+	for range 100 {
+		if text = w.web("GET /metrics HTTP/1.0"); strings.Contains(text, wants[2]) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	for _, want := range wants {
+		if !strings.Contains(text, want) {
+			t.Errorf("missing: %s", want)
+		}
+	}
+	if answer := w.web("PUT /loglevel HTTP/1.0\r\nContent-Length: 5\r\n\r\ndebug"); !strings.Contains(answer, "200 OK") {
+		t.Error(answer)
+	}
+	if err := w.del(list, "c1", ns); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(w.log(), "level=DEBUG") {
+		t.Errorf("no debug lines: %s", w.log())
+	}
+	w.stop()
+	if again, err := os.ReadFile(w.path("net.d", "00-weft.conflist")); err != nil || string(again) != string(placed) {
+		t.Errorf("the configuration went with the agent: %v", err)
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/install"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+// placeAgain is when a configuration that could not be put in place is tried again, placePeriod when it is looked at
+// without a sign: somebody may have taken it away.
+const placeAgain, placePeriod = time.Second, 30 * time.Second
+
+// placeWait is how long the first news of the cluster may take before it is trouble.
+const placeWait = 3 * time.Second
+
+// partConf is the runtime's configuration in health.
+const partConf = "network configuration"
+
+// place keeps the runtime's configuration until ctx ends. It begins when calls are answered, and what it wrote stays:
+// without a configuration, or with the next vendor's, pods would start without their network while the agent is away.
+func (a *agent) place(ctx context.Context) error {
+	c := install.Config{ConfDir: a.cfg.Install.ConfDir}
+	if a.cfg.Socket != wire.DefaultSocket {
+		c.Socket = a.cfg.Socket
+	}
+	if a.cfg.Network.Mode == config.ModeMultus {
+		m := a.cfg.Multus
+		c.Multus = &install.Multus{
+			NamespaceIsolation: m.NamespaceIsolation, GlobalNamespaces: m.GlobalNamespaces, SystemNamespaces: m.SystemNamespaces,
+			MultusNamespace: m.Namespace, DefaultNetworks: m.DefaultNetworks, ReadinessIndicatorFile: m.ReadinessIndicatorFile,
+			NetworkDir: m.NetworkDir,
+		}
+		return install.Follow(ctx, c, a.placed)
+	}
+	var changed <-chan struct{}
+	if a.facts != nil {
+		var unsubscribe func()
+		changed, unsubscribe = a.facts.Subscribe()
+		defer unsubscribe()
+		select { // what is not known yet is no error
+		case <-ctx.Done():
+		case <-a.facts.Synced():
+		case <-a.cfg.After(placeWait):
+		}
+	}
+	for {
+		wait := placePeriod
+		var changes []install.Change
+		own, err := a.network()
+		if err == nil {
+			changes, err = install.Cluster(ctx, c, own)
+		}
+		a.placed(changes, err)
+		if err != nil {
+			wait = placeAgain
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-a.cfg.After(wait):
+		}
+	}
+}
+
+// placed notes how a pass went.
+func (a *agent) placed(changes []install.Change, err error) {
+	for _, c := range changes {
+		if c.Action != install.Unchanged {
+			a.cfg.Log.Info("network configuration", "path", c.Path, "action", c.Action, "detail", c.Detail)
+		}
+	}
+	if a.health.set(partConf, err) && err != nil {
+		a.cfg.Log.Error("network configuration", "err", err)
+	}
+}
+
+// network is weft's own network on this node, by the configuration and the cluster's facts.
+func (a *agent) network() (install.Own, error) {
+	n := a.cfg.Network
+	own := install.Own{Name: n.Name, Node: a.cfg.Node, MTU: n.MTU, CIDRs: n.PodCIDRs}
+	if len(own.CIDRs) > 0 {
+		return own, nil
+	}
+	own.CIDRs = a.podCIDRs()
+	if len(own.CIDRs) == 0 && a.facts != nil && a.facts.Cluster() == nil {
+		return own, model.Faultf(model.CodeNotAvailable, "look at the API server, and at the agent's way to it", "nothing is known of the cluster yet")
+	}
+	if len(own.CIDRs) == 0 {
+		return own, model.Faultf(model.CodeNotAvailable,
+			"give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs), or set network.podCIDRs",
+			"node %q has no prefix for pods", a.cfg.Node)
+	}
+	return own, nil
+}
+
+// podCIDRs are the prefixes that the cluster gave this node.
+func (a *agent) podCIDRs() []netip.Prefix {
+	if a.facts == nil || a.facts.Cluster() == nil {
+		return nil
+	}
+	nodes := a.facts.Cluster().Nodes
+	i := slices.IndexFunc(nodes, func(n model.Node) bool { return n.Name == a.cfg.Node })
+	if i < 0 {
+		return nil
+	}
+	return nodes[i].PodCIDRs
+}

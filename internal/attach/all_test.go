@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// beside is onWire without a default route.
+const beside = `{"type":"macvlan","master":"ens5","ipam":{"type":"host-local","subnet":"10.7.0.0/24","dataDir":"DATA"}}`
+
+// many are the jobs of a pod: a bridge and further macvlan networks upon the uplink.
+func (n *node) many(id string, ns *netns.NS, further int) []attach.Job {
+	jobs := []attach.Job{n.job(n.list(bridge), id, ns)}
+	for i := range further {
+		conf := strings.Replace(n.list(beside), `"name":"net"`, fmt.Sprintf(`"name":"wire%d"`, i+1), 1)
+		job := n.job(conf, id, ns)
+		job.Request.IfName = fmt.Sprintf("net%d", i+1)
+		jobs = append(jobs, job)
+	}
+	return jobs
+}
+
+// The networks of a pod are applied in one pass, and each is checked and undone by itself.
+func TestAddAll(t *testing.T) {
+	nettest.Need(t, "macvlan")
+	n := newNode(t)
+	n.uplink()
+	passes := 0
+	cfg := n.cfg
+	cfg.Step = func(name string) error {
+		if name == "after apply" {
+			passes++
+		}
+		return nil
+	}
+	n.Attacher = attach.New(cfg)
+	id, ns := n.pod()
+	jobs := n.many(id, ns, 3)
+	results, _, err := n.AddAll(t.Context(), jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if passes != 1 {
+		t.Errorf("%d passes for four networks", passes)
+	}
+	for i, job := range jobs {
+		if r := results[i]; len(r.IPs) != 1 {
+			t.Errorf("result %d: %+v", i, r)
+		}
+		job.Prev = &results[i]
+		if err := n.Check(t.Context(), job); err != nil {
+			t.Error(err)
+		}
+	}
+	again, _, err := n.AddAll(t.Context(), jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range jobs {
+		if d := diff(results[i], again[i]); d != "" {
+			t.Errorf("the same ADD again: %s", d)
+		}
+	}
+	if err := n.Del(t.Context(), jobs[2]); err != nil {
+		t.Error(err)
+	}
+	gone(t, ns, "net2")
+	for _, i := range []int{0, 1, 3} {
+		if err := n.Check(t.Context(), jobs[i]); err != nil {
+			t.Error(err)
+		}
+		if err := n.Del(t.Context(), jobs[i]); err != nil {
+			t.Error(err)
+		}
+	}
+	gone(t, ns, "eth0", "net1", "net3")
+	n.unplug()
+}
+
+// Whatever fails, at any step, all of it is undone.
+func TestAddAllFailsAnywhere(t *testing.T) {
+	nettest.Need(t, "macvlan")
+	n := newNode(t)
+	n.uplink()
+	links := func() string { return nettest.Run(t, nil, "ip", "-br", "link") }
+	for end := time.Now().Add(5 * time.Second); strings.Count(links(), "\n") > 2 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond) // the kernel still takes away what the test before had
+	}
+	before := links()
+	errStep := errors.New("not today")
+	for k := 0; ; k++ {
+		at := ""
+		cfg := n.cfg
+		seen := 0
+		cfg.Step = func(name string) error {
+			if seen++; seen > k && !strings.Contains(name, "undo") && !strings.Contains(name, "forget") && !strings.Contains(name, "shared") {
+				at = name
+				return errStep
+			}
+			return nil
+		}
+		id, ns := n.pod()
+		jobs := n.many(id, ns, 2)
+		_, _, err := attach.New(cfg).AddAll(t.Context(), jobs)
+		if err == nil {
+			if k < 6 {
+				t.Errorf("only %d steps", k)
+			}
+			for _, job := range jobs {
+				if err := n.Del(t.Context(), job); err != nil {
+					t.Error(err)
+				}
+			}
+			break
+		}
+		if !errors.Is(err, errStep) {
+			t.Errorf("step %d: %v", k, err)
+		}
+		n.drain()
+		if list, err := n.ledger.List(); err != nil || len(list) > 0 {
+			t.Errorf("%s: records left: %d %v", at, len(list), err)
+		}
+		gone(t, ns, "eth0", "net1", "net2")
+		if after := links(); after != before {
+			t.Errorf("%s: links\n%s, before\n%s", at, after, before)
+		}
+	}
+	n.unplug()
+}
+
+// The error is that of the network that cannot be attached, and says so; the others are undone.
+func TestAddAllOneIsWrong(t *testing.T) {
+	nettest.Need(t, "macvlan")
+	n := newNode(t)
+	n.uplink()
+	id, ns := n.pod()
+	nettest.Run(t, ns, "ip", "link", "add", "net2", "type", "veth", "peer", "name", "other")
+	_, failed, err := n.AddAll(t.Context(), n.many(id, ns, 3))
+	if failed != 2 {
+		t.Errorf("network %d failed", failed)
+	}
+	wantCode(t, "AddAll", err, model.CodeExists, "net2")
+	gone(t, ns, "eth0", "net1", "net3")
+	n.unplug()
+}
+
+// BenchmarkNetworks is the ADD of a pod with 1, 3 and 8 macvlan networks beside its first one.
+func BenchmarkNetworks(b *testing.B) {
+	for _, further := range []int{1, 3, 8} {
+		b.Run(fmt.Sprint(further), func(b *testing.B) {
+			n := newNode(b)
+			n.uplink()
+			var add time.Duration
+			for i := 0; b.Loop(); i++ {
+				path := b.TempDir() + "/ns"
+				ns, err := netns.New(path)
+				if err != nil {
+					b.Fatal(err)
+				}
+				jobs := n.many(fmt.Sprintf("bench%d", i), ns, further)
+				start := time.Now()
+				if _, _, err := n.AddAll(b.Context(), jobs); err != nil {
+					b.Fatal(err)
+				}
+				add += time.Since(start)
+				for _, job := range jobs {
+					if err := n.Del(b.Context(), job); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if err := errors.Join(ns.Close(), netns.Remove(path)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(add.Microseconds())/float64(b.N), "µs/ADD")
+			n.unplug()
+		})
+	}
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/doctor"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// usualConfig is where the manifests mount the configuration.
+const usualConfig = "/etc/weft/weft.yaml"
+
+// bundleLimit bounds the whole of a support bundle.
+const bundleLimit = 2 * time.Minute
+
+func newDoctorCmd(env Env) *cobra.Command {
+	var file, output string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "What is wrong with this node's network, and the way out",
+		Long: `Looks at this node: the agent, the runtime's programs and configurations, the kernel, the other nodes. It changes
+nothing and needs no API server. It exits with 1 when something is bad: new pods cannot be served, or pods have no
+network. Keys of -o json: findings [{check, level, says, hint}]; level is ok, warn or bad.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "text" && output != "json" {
+				return usageError{fmt.Errorf("output %q is neither text nor json", output)}
+			}
+			node, err := thisNode(file)
+			if err != nil {
+				return err
+			}
+			all := doctor.Examine(cmd.Context(), node)
+			if err := printLooks(env.Stdout, all, output); err != nil {
+				return err
+			}
+			if doctor.Worst(all) == doctor.Bad {
+				return exitError{1}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", "the agent's configuration `FILE` (default: "+usualConfig+", where it is there)")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+// thisNode is the node as the agent's configuration describes it.
+func thisNode(file string) (doctor.Node, error) {
+	c := config.Default()
+	_, err := os.Stat(usualConfig)
+	if file == "" && err == nil {
+		file = usualConfig
+	}
+	if file != "" {
+		if c, err = config.Load(file); err != nil {
+			return doctor.Node{}, err
+		}
+	}
+	return doctor.Node{Config: c, NodeRoot: c.Install.HostRoot}, nil
+}
+
+func printLooks(w io.Writer, all []doctor.Finding, output string) error {
+	if output == "json" {
+		b, err := json.Marshal(struct {
+			Findings []doctor.Finding `json:"findings"`
+		}{all})
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(w, "%s\n", b)
+		return err
+	}
+	for _, f := range all {
+		if _, err := fmt.Fprintf(w, "%-4s  %-13s  %s\n", f.Level, f.Check, f.Says); err != nil {
+			return err
+		}
+		if f.Hint != "" {
+			if _, err := fmt.Fprintf(w, "      %-13s  hint: %s\n", "", f.Hint); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func newBundleCmd(env Env) *cobra.Command {
+	var file, output string
+	cmd := &cobra.Command{
+		Use:   "support-bundle",
+		Short: "Everything that helps to understand this node, in one file",
+		Long: `Writes a gzipped tar: the configuration, the attachments, the state of the network in the kernel, and what weft doctor
+says. Values of keys that speak of secrets are left out. Look at it before you give it away all the same.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			node, err := thisNode(file)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), bundleLimit)
+			defer cancel()
+			now := time.Now()
+			if output == "-" {
+				return doctor.Bundle(ctx, node, env.Version, now, env.Stdout)
+			}
+			if output == "" {
+				output = "weft-" + now.UTC().Format("20060102-150405") + ".tar.gz"
+			}
+			f, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+			if errors.Is(err, fs.ErrExist) {
+				return model.Faultf(model.CodeIO, "name another file with -o", "%s is there already", output)
+			}
+			if err != nil {
+				return model.Faultf(model.CodeIO, "name a file with -o, or - for stdout", "bundle: %w", err)
+			}
+			if err := errors.Join(doctor.Bundle(ctx, node, env.Version, now, f), f.Close()); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(env.Stdout, output)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", "the agent's configuration `FILE` (default: "+usualConfig+", where it is there)")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "the `FILE` to write, - for stdout (default: weft-TIME.tar.gz)")
+	return cmd
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/store/dir"
+)
+
+func newIPAMCmd(env Env) *cobra.Command {
+	cmd := &cobra.Command{Use: "ipam", Short: "Show and check the cluster's pools of addresses", Args: cobra.NoArgs}
+	cmd.AddCommand(newIPAMShowCmd(env), newIPAMCheckCmd(env))
+	return cmd
+}
+
+func newIPAMShowCmd(env Env) *cobra.Command {
+	var storeDir, output string
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show pools of addresses and which node has which block",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			picture, _, err := look(cmd, storeDir, output)
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return printJSON(env.Stdout, picture)
+			}
+			return printPools(env.Stdout, picture)
+		},
+	}
+	ipamFlags(cmd, &storeDir, &output)
+	return cmd
+}
+
+func newIPAMCheckCmd(env Env) *cobra.Command {
+	var storeDir, output string
+	var fix bool
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Look for blocks and addresses that nobody can use any more",
+		Long: "Compares pools and blocks with the nodes and pods that there are: blocks that overlap or belong to no pool or to a node\n" +
+			"that is gone, addresses that are reserved for pods that are gone. With --fix it frees what can be freed without a\n" +
+			"doubt. Exits with 1 when something is left.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			picture, objects, err := look(cmd, storeDir, output)
+			if err != nil {
+				return err
+			}
+			left, fixed := len(picture.Findings), 0
+			if fix {
+				if fixed, err = picture.Fix(cmd.Context(), objects); err != nil {
+					return err
+				}
+				left -= fixed
+			}
+			if output == "json" {
+				err = printJSON(env.Stdout, picture.Findings)
+			} else {
+				err = printLeftovers(env.Stdout, picture, fix)
+			}
+			if err == nil && left > 0 {
+				err = fmt.Errorf("%d findings are left", left)
+			}
+			return err
+		},
+	}
+	ipamFlags(cmd, &storeDir, &output)
+	cmd.Flags().BoolVar(&fix, "fix", false, "free what can be freed without a doubt")
+	return cmd
+}
+
+func ipamFlags(cmd *cobra.Command, storeDir, output *string) {
+	cmd.Flags().StringVar(storeDir, "store-dir", "", "`DIR` of the cluster's manifests")
+	cmd.Flags().StringVarP(output, "output", "o", "text", "text or json")
+}
+
+func look(cmd *cobra.Command, storeDir, output string) (blocks.Picture, store.Objects, error) {
+	var none blocks.Picture
+	if output != "text" && output != "json" {
+		return none, nil, usageError{fmt.Errorf("output %q is neither text nor json", output)}
+	}
+	if storeDir == "" {
+		return none, nil, usageError{model.Faultf(model.CodeInvalidConf, "give --store-dir", "nothing says where the cluster's objects are")}
+	}
+	s, err := dir.Open(storeDir)
+	if err != nil {
+		return none, nil, err
+	}
+	picture, err := blocks.Look(cmd.Context(), s.Objects())
+	return picture, s.Objects(), err
+}
+
+func printPools(w io.Writer, p blocks.Picture) error {
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "POOL\tREGIONS\tBLOCKS\tRESERVED\tWANTED BY")
+	for _, pool := range p.Pools {
+		var regions []string
+		for _, r := range pool.Regions {
+			regions = append(regions, fmt.Sprintf("%s in /%d", r.CIDR, r.BlockSize))
+		}
+		n := 0
+		for _, b := range p.Blocks {
+			if b.Pool == pool.Name {
+				n++
+			}
+		}
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\n", pool.Name, dash(strings.Join(regions, ", ")), n, len(pool.Reserved), dash(strings.Join(pool.Wanted, ", ")))
+	}
+	if len(p.Blocks) > 0 {
+		fmt.Fprintln(table, "\nBLOCK\tPOOL\tNODE\tCEDED\tASKED FOR")
+	}
+	for _, b := range p.Blocks {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", b.CIDR, b.Pool, b.Node, addrs(b.Ceded), addrs(b.Asked))
+	}
+	return table.Flush()
+}
+
+// addrs lists addresses, each with the node that has it or asks for it.
+func addrs(m map[netip.Addr]string) string {
+	var keys []netip.Addr
+	for a := range m {
+		keys = append(keys, a)
+	}
+	slices.SortFunc(keys, netip.Addr.Compare)
+	var words []string
+	for _, a := range keys {
+		node, _, _ := strings.Cut(m[a], "/")
+		words = append(words, a.String()+" "+dash(node))
+	}
+	return dash(strings.Join(words, ", "))
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func printLeftovers(w io.Writer, p blocks.Picture, fixed bool) error {
+	for _, f := range p.Findings {
+		what := ""
+		switch {
+		case f.Fix != "" && fixed:
+			what = " (fixed: " + f.Fix + ")"
+		case f.Fix != "":
+			what = " (--fix: " + f.Fix + ")"
+		}
+		fmt.Fprintf(w, "%s: %s%s\n", f.Object, f.Msg, what)
+	}
+	_, err := fmt.Fprintf(w, "%d pools, %d blocks, %d findings\n", len(p.Pools), len(p.Blocks), len(p.Findings))
+	return err
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"net"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+// Least sizes of packets that every link must carry: RFC 791 and RFC 8200.
+const (
+	leastMTU4 = 68
+	leastMTU6 = 1280
+	mostMTU   = 65535
+)
+
+// leastGC keeps the comparison with the runtime from becoming work in itself.
+const leastGC = 10 * time.Second
+
+// Check refuses what cannot work.
+func (c Config) Check() error {
+	for _, check := range []func() error{c.checkNetwork, c.checkNode, c.checkKubernetes, c.checkCIDRs, c.checkRest} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c Config) checkNode() error {
+	if c.Node != "" {
+		if err := model.CheckName("node", c.Node); err != nil {
+			return err
+		}
+	}
+	if !filepath.IsAbs(c.Socket) || len(c.Socket) > wire.MaxSocket {
+		return invalid("", "socket %q is no absolute path of at most %d bytes", c.Socket, wire.MaxSocket)
+	}
+	for _, p := range []struct {
+		key, value string
+		needed     bool
+	}{
+		{"stateDir", c.StateDir, true},
+		{"storeDir", c.StoreDir, false},
+		{"readyFile", c.ReadyFile, false},
+		{"kubernetes.kubeconfig", c.Kubernetes.Kubeconfig, false},
+		{"install.confDir", c.Install.ConfDir, c.Network.Mode != ModeNone},
+		{"install.binDir", c.Install.BinDir, false},
+	} {
+		switch {
+		case p.value == "" && p.needed && p.key == "install.confDir":
+			return invalid("often /etc/cni/net.d", "install.confDir is missing, and network.mode %q writes there", c.Network.Mode)
+		case p.value == "" && p.needed:
+			return invalid("", "%s is empty", p.key)
+		}
+	}
+	return nil
+}
+
+func (c Config) checkKubernetes() error {
+	k := c.Kubernetes
+	switch {
+	case k.InCluster && k.Kubeconfig != "":
+		return invalid("leave one out", "kubernetes.inCluster and kubernetes.kubeconfig %q contradict each other", k.Kubeconfig)
+	case c.StoreDir != "" && (k.InCluster || k.Kubeconfig != ""):
+		return invalid("the cluster's objects are in one place: leave one out", "storeDir %q and kubernetes contradict each other", c.StoreDir)
+	}
+	if k.Server == "" {
+		return nil
+	}
+	u, err := url.Parse(k.Server)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return invalid("as https://10.0.0.1:6443", "kubernetes.server %q is no URL of a server", k.Server)
+	}
+	if !k.InCluster && k.Kubeconfig == "" {
+		return invalid("set kubernetes.inCluster or kubernetes.kubeconfig", "kubernetes.server %q: there is no credential to go there with", k.Server)
+	}
+	return nil
+}
+
+func (c Config) checkNetwork() error {
+	n := c.Network
+	if !slices.Contains([]Mode{ModeNone, ModeCluster, ModeMultus}, n.Mode) {
+		return invalid("none, cluster or multus", "network.mode %q is not known", n.Mode)
+	}
+	if n.Name == "" || strings.ContainsAny(n.Name, "/ \t\n") || len(n.Name) > 253 {
+		return invalid("letters, digits, '_', '.' and '-'", "network.name %q cannot be used", n.Name)
+	}
+	if n.Interface != "auto" {
+		return unsupported("auto", "network.interface %q is not supported yet", n.Interface)
+	}
+	if n.Encapsulation != "host-gw" {
+		return unsupported("host-gw", "network.encapsulation %q is not supported yet", n.Encapsulation)
+	}
+	if c.Policy.Mode != "none" {
+		return unsupported("none", "policy.mode %q is not supported yet", c.Policy.Mode)
+	}
+	if n.Mode != ModeMultus && !reflect.ValueOf(c.Multus).IsZero() {
+		return invalid("set network.mode to multus, or leave multus out", "multus has no effect with network.mode %q", n.Mode)
+	}
+	least := leastMTU4
+	if slices.ContainsFunc(slices.Concat(n.PodCIDRs, n.ClusterCIDRs), func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		least = leastMTU6
+	}
+	if n.MTU != 0 && (n.MTU < least || n.MTU > mostMTU) {
+		return invalid("", "network.mtu %d is not between %d and %d", n.MTU, least, mostMTU)
+	}
+	if n.Masquerade && len(n.ClusterCIDRs) == 0 {
+		return invalid("name the prefixes that all nodes' pods are in", "network.masquerade needs network.clusterCIDRs, which is empty")
+	}
+	return nil
+}
+
+func (c Config) checkCIDRs() error {
+	for _, list := range []struct {
+		key     string
+		all     []netip.Prefix
+		oneEach bool
+	}{{"network.podCIDRs", c.Network.PodCIDRs, true}, {"network.clusterCIDRs", c.Network.ClusterCIDRs, false}} {
+		for i, p := range list.all {
+			if p != p.Masked() {
+				return invalid("did you mean "+p.Masked().String()+"?", "%s[%d] %s has bits beyond its length", list.key, i, p)
+			}
+			for _, q := range list.all[:i] {
+				switch {
+				case p.Overlaps(q):
+					return invalid("", "%s[%d] %s overlaps %s", list.key, i, p, q)
+				case list.oneEach && p.Addr().Is4() == q.Addr().Is4():
+					return invalid("at most one a family", "%s[%d] %s: there is %s already", list.key, i, p, q)
+				}
+			}
+		}
+	}
+	all := c.Network.ClusterCIDRs
+	for i, p := range c.Network.PodCIDRs {
+		inside := slices.ContainsFunc(all, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
+		if len(all) > 0 && !inside {
+			return invalid("", "network.podCIDRs[%d] %s is in none of network.clusterCIDRs", i, p)
+		}
+	}
+	return nil
+}
+
+func (c Config) checkRest() error {
+	r := c.Runtime
+	if path, unix := strings.CutPrefix(r.Endpoint, "unix://"); r.Endpoint != "" && r.Endpoint != "auto" && (!unix || !filepath.IsAbs(path)) {
+		return invalid("as unix:///run/containerd/containerd.sock, or auto", "runtime.endpoint %q is no socket", r.Endpoint)
+	}
+	if time.Duration(r.GCInterval) < leastGC {
+		return invalid("", "runtime.gcInterval %s is less than %s", time.Duration(r.GCInterval), leastGC)
+	}
+	if a := c.Metrics.Address; a != "" {
+		host, port, err := net.SplitHostPort(a)
+		n, bad := strconv.ParseUint(port, 10, 16)
+		if err != nil || bad != nil || n == 0 {
+			return invalid("as 127.0.0.1:9119 or :9119", "metrics.address %q is no address with a port", a)
+		}
+		if _, err := netip.ParseAddr(host); host != "" && err != nil {
+			return invalid("as 127.0.0.1:9119 or :9119", "metrics.address %q: %q is no address", a, host)
+		}
+	}
+	return nil
+}
+
+func invalid(hint, format string, args ...any) error {
+	return model.Faultf(model.CodeInvalidConf, hint, format, args...)
+}
+
+func unsupported(hint, format string, args ...any) error {
+	return model.Faultf(model.CodeUnsupportedField, hint, format, args...)
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config is the agent's configuration: one file, YAML or JSON, as a file of the node or the key of a ConfigMap that
+// is mounted. Load reads it, completes it with the defaults and refuses what cannot work, with the path of the key and its
+// value. Flags of `weft agent` are set over it afterwards, and Check looks at the whole once more.
+//
+// docs/configuration.md is made of the comments and the defaults in this file:
+//
+//	go test ./internal/config -run TestReference -update
+package config
+
+import (
+	"log/slog"
+	"net/netip"
+	"time"
+)
+
+// Config is the whole file. Every key may be left out.
+type Config struct {
+	// Node is the node's name in the cluster; empty is the machine's host name, as the kubelet takes it.
+	Node string `json:"node"`
+	// Socket is where `weft-cni` finds the agent; only root may connect.
+	Socket string `json:"socket"`
+	// StateDir is the directory of the ledger of attachments; best on a file system that a boot empties.
+	StateDir string `json:"stateDir"`
+	// StoreDir is a directory of the cluster's manifests, where there is no Kubernetes.
+	StoreDir string `json:"storeDir"`
+	// AddressDir is where host-local keeps the addresses of a network whose configuration names no `dataDir`, as the reference
+	// plugin has it.
+	AddressDir string `json:"addressDir"`
+	// ReadyFile is written, with the agent's process id, once calls are answered.
+	ReadyFile string `json:"readyFile"`
+	// LogLevel is the least level that is logged: DEBUG, INFO, WARN or ERROR. A change of this key in the file is followed while
+	// the agent runs; every other key needs a restart of the agent, which pods do not notice.
+	LogLevel slog.Level `json:"logLevel"`
+
+	// Kubernetes says how the API server is reached.
+	Kubernetes Kubernetes `json:"kubernetes"`
+	// Network is the pods' network.
+	Network Network `json:"network"`
+	// Multus holds Multus' keys for the mode `multus`.
+	Multus Multus `json:"multus"`
+	// Policy is about NetworkPolicy.
+	Policy Policy `json:"policy"`
+	// Runtime is the container runtime's side.
+	Runtime Runtime `json:"runtime"`
+	// Install says where the runtime looks for plugins and configurations, as the agent sees these directories.
+	Install Install `json:"install"`
+	// Metrics are for Prometheus.
+	Metrics Metrics `json:"metrics"`
+}
+
+// Kubernetes says how the API server is reached. With neither key the agent knows no Kubernetes.
+type Kubernetes struct {
+	// InCluster takes the address and the token that every pod is given. The token's file is read again as it is renewed.
+	InCluster bool `json:"inCluster"`
+	// Kubeconfig is the path of a kubeconfig file, for an agent that is no pod.
+	Kubeconfig string `json:"kubeconfig"`
+	// Server is the URL of the API server where it is another than that of InCluster or Kubeconfig: an agent that must not wait
+	// for kube-proxy names the server itself.
+	Server string `json:"server"`
+}
+
+// Network is the pods' network.
+type Network struct {
+	// Mode is what the agent puts into the runtime's configuration directory: `none`; `cluster`, weft's own network as the
+	// pods' first; or `multus`, the first network of another vendor with weft in front of it, as Multus does.
+	Mode Mode `json:"mode"`
+	// Name is the name of the network in mode `cluster`.
+	Name string `json:"name"`
+	// PodCIDRs are the prefixes of this node's pods, at most one a family; none: those of the Node object.
+	PodCIDRs []netip.Prefix `json:"podCIDRs"`
+	// ClusterCIDRs are the prefixes that all nodes' pods are in. What goes from a pod to anywhere else has the node's address when
+	// Masquerade is set; none: the pods' addresses are never hidden.
+	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"`
+	// Interface is the interface to the other nodes. Only `auto`, the one that has the node's InternalIP, is supported yet.
+	Interface string `json:"interface"`
+	// MTU of the pods' interfaces, in bytes; 0 is that of a new link, 1500.
+	MTU int `json:"mtu"`
+	// Encapsulation is how packets get from node to node. Only `host-gw`, routes without encapsulation, is supported yet.
+	Encapsulation string `json:"encapsulation"`
+	// Masquerade hides the pods behind the node's address on their way out of ClusterCIDRs.
+	Masquerade bool `json:"masquerade"`
+}
+
+// Mode is one of the modes of a network.
+type Mode string
+
+// The modes.
+const (
+	ModeNone    Mode = "none"
+	ModeCluster Mode = "cluster"
+	ModeMultus  Mode = "multus"
+)
+
+// Multus holds Multus' keys for network.mode `multus`. They are written into 00-multus.conf; an empty key is as Multus has it.
+type Multus struct {
+	// NamespaceIsolation keeps pods from using networks of other namespaces.
+	NamespaceIsolation bool `json:"namespaceIsolation"`
+	// GlobalNamespaces are namespaces whose networks every pod may use; `default` always is one.
+	GlobalNamespaces []string `json:"globalNamespaces"`
+	// SystemNamespaces are those whose pods get no DefaultNetworks; empty is `kube-system`.
+	SystemNamespaces []string `json:"systemNamespaces"`
+	// Namespace is where the networks of DefaultNetworks are looked for; empty is `kube-system`.
+	Namespace string `json:"namespace"`
+	// DefaultNetworks are further networks for every pod.
+	DefaultNetworks []string `json:"defaultNetworks"`
+	// ReadinessIndicatorFile is a file that the cluster's network writes when it is ready; pods wait for it.
+	ReadinessIndicatorFile string `json:"readinessIndicatorFile"`
+	// NetworkDir holds the configurations of networks whose objects have none; empty is `/etc/cni/multus/net.d`.
+	NetworkDir string `json:"networkDir"`
+}
+
+// Policy is about NetworkPolicy.
+type Policy struct {
+	// Mode is what is done about NetworkPolicy objects. Only `none`, nothing, is supported yet.
+	Mode string `json:"mode"`
+}
+
+// Runtime is the container runtime's side.
+type Runtime struct {
+	// Endpoint is the runtime's CRI socket, as `unix:///run/containerd/containerd.sock`; `auto` takes the first one that is
+	// there, containerd's or CRI-O's; empty: sandboxes are not listed and the agent collects nothing.
+	Endpoint string `json:"endpoint"`
+	// GCInterval is how often the attachments are compared with the runtime's list of sandboxes.
+	GCInterval Duration `json:"gcInterval"`
+}
+
+// Install says where the runtime's directories are, as the agent sees them.
+type Install struct {
+	// ConfDir is the runtime's configuration directory. It is needed by the modes `cluster` and `multus`.
+	ConfDir string `json:"confDir"`
+	// BinDir is the runtime's plugin directory; it is only looked at, by `weft doctor` and for readiness.
+	BinDir string `json:"binDir"`
+	// HostRoot is where the agent sees the node's file system, when it runs in a container: other vendors' plugins are executed
+	// there, with the node's own programs.
+	HostRoot string `json:"hostRoot"`
+}
+
+// Metrics are for Prometheus.
+type Metrics struct {
+	// Address is where `/metrics`, `/healthz`, `/readyz` and `/loglevel` are served, as `127.0.0.1:9119` or `:9119`; empty is
+	// nowhere. The log level is changed from the node itself alone.
+	Address string `json:"address"`
+}
+
+// Duration is a time in Go's notation, as 5m or 30s.
+type Duration time.Duration
+
+// UnmarshalText reads "5m".
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	*d = Duration(v)
+	return err
+}
+
+// MarshalText writes "5m0s".
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// Default is the configuration of an agent without a file.
+func Default() Config {
+	return Config{
+		Socket: "/run/weft/agent.sock", StateDir: "/run/weft/agent", AddressDir: "/var/lib/cni/networks",
+		Network: Network{Mode: ModeNone, Name: "weft", Interface: "auto", Encapsulation: "host-gw"},
+		Policy:  Policy{Mode: "none"},
+		Runtime: Runtime{GCInterval: Duration(5 * time.Minute)},
+	}
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+const whole = `
+# as a ConfigMap has it
+node: n1
+socket: /run/weft/a.sock
+stateDir: /var/lib/weft
+readyFile: /run/weft/ready
+logLevel: debug
+kubernetes: {inCluster: true, server: "https://10.0.0.1:6443"}
+network:
+  mode: cluster
+  name: pods
+  podCIDRs: [10.244.1.0/24, "fd00:1::/64"]
+  clusterCIDRs: [10.244.0.0/16, "fd00::/16"]
+  interface: auto
+  mtu: 1400
+  encapsulation: host-gw
+  masquerade: true
+policy: {mode: none}
+runtime: {endpoint: auto, gcInterval: 1m}
+install: {confDir: /etc/cni/net.d, binDir: /opt/cni/bin}
+metrics: {address: ":9119"}
+`
+
+func TestParse(t *testing.T) {
+	want := Config{
+		Node: "n1", Socket: "/run/weft/a.sock", StateDir: "/var/lib/weft", AddressDir: "/var/lib/cni/networks", ReadyFile: "/run/weft/ready", LogLevel: slog.LevelDebug,
+		Kubernetes: Kubernetes{InCluster: true, Server: "https://10.0.0.1:6443"},
+		Network: Network{
+			Mode: ModeCluster, Name: "pods", Interface: "auto", MTU: 1400, Encapsulation: "host-gw", Masquerade: true,
+			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
+			ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/16")},
+		},
+		Policy: Policy{Mode: "none"}, Runtime: Runtime{Endpoint: "auto", GCInterval: Duration(time.Minute)},
+		Install: Install{ConfDir: "/etc/cni/net.d", BinDir: "/opt/cni/bin"}, Metrics: Metrics{Address: ":9119"},
+	}
+	prefixes := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
+	asJSON, err := yaml.YAMLToJSON([]byte(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for form, text := range map[string][]byte{"YAML": []byte(whole), "JSON": asJSON, "as it is written": again} {
+		got, err := Parse(text)
+		if diff := cmp.Diff(want, got, prefixes); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", form, err, diff)
+		}
+	}
+	for _, text := range []string{"", "{}", "# nothing\n", "node:\n", "null"} {
+		if got, err := Parse([]byte(text)); err != nil || !cmp.Equal(got, Default(), prefixes) {
+			t.Errorf("%q: %v, %+v", text, err, got)
+		}
+	}
+}
+
+// TestBadInput: every error names the key and its value.
+func TestBadInput(t *testing.T) {
+	for text, want := range map[string]string{
+		"[]":                                  "the file is a list, want object",
+		"nodes: x":                            "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, network, multus, policy, runtime, install, metrics)",
+		"network: {MTU: 1400}":                "network.MTU: unknown key (the keys here are mode, name, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, masquerade)",
+		"network: {mtu: large}":               "network.mtu is a string, want number",
+		"network: {mtu: 1.5}":                 `network.mtu "1.5" is not a whole number`,
+		"network: {mtu: 9999999999999999999}": `network.mtu "9999999999999999999" is not a whole number`,
+		"network: {mtu: 67}":                  "network.mtu 67 is not between 68 and 65535",
+		`network: {mtu: 1279, podCIDRs: ["fd00::/64"]}`: "network.mtu 1279 is not between 1280 and 65535",
+		"network: 7":                                                      "network is a number, want object",
+		"network: {mode: overlay}":                                        `network.mode "overlay" is not known (none, cluster or multus)`,
+		"network: {mode: cluster}":                                        `install.confDir is missing, and network.mode "cluster" writes there (often /etc/cni/net.d)`,
+		"network: {name: a/b}":                                            `network.name "a/b" cannot be used (letters, digits, '_', '.' and '-')`,
+		"network: {interface: eth0}":                                      `network.interface "eth0" is not supported yet (auto)`,
+		"network: {encapsulation: vxlan}":                                 `network.encapsulation "vxlan" is not supported yet (host-gw)`,
+		"network: {masquerade: true}":                                     "network.masquerade needs network.clusterCIDRs, which is empty (name the prefixes that all nodes' pods are in)",
+		"network: {masquerade: maybe}":                                    "network.masquerade is a string, want true or false",
+		"network: {podCIDRs: 10.0.0.0/8}":                                 "network.podCIDRs is a string, want list",
+		"network: {podCIDRs: [10.0.0.0]}":                                 `network.podCIDRs[0] "10.0.0.0" is not a prefix, as 10.244.0.0/16`,
+		"network: {podCIDRs: [null]}":                                     "network.podCIDRs[0] is null, want string",
+		"network: {podCIDRs: [10.0.0.1/24]}":                              "network.podCIDRs[0] 10.0.0.1/24 has bits beyond its length (did you mean 10.0.0.0/24?)",
+		"network: {podCIDRs: [10.0.0.0/24, 10.1.0.0/24]}":                 "network.podCIDRs[1] 10.1.0.0/24: there is 10.0.0.0/24 already (at most one a family)",
+		"network: {clusterCIDRs: [10.0.0.0/8, 10.1.0.0/16]}":              "network.clusterCIDRs[1] 10.1.0.0/16 overlaps 10.0.0.0/8",
+		"network: {podCIDRs: [10.2.0.0/24], clusterCIDRs: [10.1.0.0/16]}": "network.podCIDRs[0] 10.2.0.0/24 is in none of network.clusterCIDRs",
+		"multus: {namespaceIsolation: true}":                              `multus has no effect with network.mode "none" (set network.mode to multus, or leave multus out)`,
+		"multus: {globalNamespaces: [1]}":                                 "multus.globalNamespaces[0] is a number, want string",
+		"policy: {mode: enforce}":                                         `policy.mode "enforce" is not supported yet (none)`,
+		"node: N_1":                                                       `node "N_1" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,
+		"node: 7":                                                         "node is a number, want string",
+		"socket: a.sock":                                                  `socket "a.sock" is no absolute path of at most 102 bytes`,
+		`stateDir: ""`:                                                    "stateDir is empty",
+		"logLevel: loud":                                                  `logLevel "loud" is not one of DEBUG, INFO, WARN, ERROR`,
+		"kubernetes: {inCluster: true, kubeconfig: /k}":                   `kubernetes.inCluster and kubernetes.kubeconfig "/k" contradict each other (leave one out)`,
+		"{storeDir: /s, kubernetes: {inCluster: true}}":                   `storeDir "/s" and kubernetes contradict each other (the cluster's objects are in one place: leave one out)`,
+		"kubernetes: {inCluster: true, server: 10.0.0.1}":                 `kubernetes.server "10.0.0.1" is no URL of a server (as https://10.0.0.1:6443)`,
+		"kubernetes: {server: https://10.0.0.1}":                          `kubernetes.server "https://10.0.0.1": there is no credential to go there with (set kubernetes.inCluster or kubernetes.kubeconfig)`,
+		"runtime: {endpoint: /run/x.sock}":                                `runtime.endpoint "/run/x.sock" is no socket (as unix:///run/containerd/containerd.sock, or auto)`,
+		"runtime: {gcInterval: soon}":                                     `runtime.gcInterval "soon" is not a time, as 5m`,
+		"runtime: {gcInterval: 1s}":                                       "runtime.gcInterval 1s is less than 10s",
+		"runtime: {gcInterval: 60}":                                       "runtime.gcInterval is a number, want string",
+		"metrics: {address: 9119}":                                        "metrics.address is a number, want string",
+		`metrics: {address: "localhost:1"}`:                               `metrics.address "localhost:1": "localhost" is no address (as 127.0.0.1:9119 or :9119)`,
+		`metrics: {address: ":0"}`:                                        `metrics.address ":0" is no address with a port (as 127.0.0.1:9119 or :9119)`,
+		"node: a\nnode: b":                                                "it cannot be read: unmarshal errors:\n  line 2: key \"node\" already set in map (write it as YAML or JSON, each key once)",
+		"node: [":                                                         "it cannot be read: line 1: did not find expected node content (write it as YAML or JSON, each key once)",
+	} {
+		_, err := Parse([]byte(text))
+		if err == nil || err.Error() != want {
+			t.Errorf("%s\n got: %v\nwant: %s", text, err, want)
+		}
+		var fault *model.Fault
+		if err != nil && !errors.As(err, &fault) {
+			t.Errorf("%s: no code", text)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "weft.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("node: x")
+	if c, err := Load(path); err != nil || c.Node != "x" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	write("network: {mtu: 1}")
+	if _, err := Load(path); err == nil || err.Error() != "configuration "+path+": network.mtu 1 is not between 68 and 65535" {
+		t.Errorf("%v", err)
+	}
+	write(strings.Repeat("#", most+1))
+	for _, bad := range []string{path, dir, filepath.Join(dir, "none"), "/dev/zero"} {
+		if _, err := Load(bad); err == nil || !strings.Contains(err.Error(), bad) {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(whole))
+	f.Add([]byte(`{"network":{"podCIDRs":["10.0.0.0/8"],"mtu":1e3}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := Parse(b)
+		var fault *model.Fault
+		switch {
+		case err != nil && !errors.As(err, &fault):
+			t.Errorf("%q: an error without a code: %v", b, err)
+		case err == nil:
+			text, err := json.Marshal(c)
+			if err != nil {
+				t.Fatalf("%q: %v", b, err)
+			}
+			if _, err := Parse(text); err != nil {
+				t.Errorf("%q: its own form is refused: %v\n%s", b, err, text)
+			}
+		}
+	})
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+const own = `{"cniVersion":"1.0.0","name":"weft","plugins":[{"type":"weft-cni","delegates":[{"cniVersion":"1.0.0","name":"weft",` +
+	`"plugins":[{"type":"ptp","ipam":{"type":"host-local"}},{"type":"theirs","token":"s3cret"}]}]}]}`
+
+// world is a node on which all is well.
+type world struct {
+	t    *testing.T
+	node Node
+	dir  string
+	// ready is what /readyz says; empty is ready.
+	ready string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "doctor")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	w := &world{t: t, dir: dir}
+	c := config.Default()
+	c.Socket, c.StateDir = filepath.Join(dir, "agent.sock"), dir
+	c.Network.Mode = config.ModeCluster
+	c.Install = config.Install{ConfDir: filepath.Join(dir, "net.d"), BinDir: "/bin"}
+	w.node = Node{Config: c, Root: filepath.Join(dir, "root"), NodeRoot: filepath.Join(dir, "host")}
+	w.write("net.d/00-weft.conflist", own, 0o644)
+	w.write("net.d/10-a.conflist", `{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"bridge"}]}`, 0o644)
+	w.write("net.d/note.txt", "{", 0o644)
+	for _, name := range []string{"weft-cni", "weft-plugin", "theirs"} {
+		w.write("host/bin/"+name, "program", 0o755)
+	}
+	if err := os.Symlink("/bin/weft-plugin", filepath.Join(dir, "host/bin/loopback")); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"ipv4/ip_forward": "1", "ipv4/conf/all/rp_filter": "2", "netfilter/nf_conntrack_count": "7", "netfilter/nf_conntrack_max": "1000",
+	} {
+		w.write("root/proc/sys/net/"+name, value+"\n", 0o644)
+	}
+	w.pong()
+	web := httptest.NewServer(http.HandlerFunc(func(r http.ResponseWriter, _ *http.Request) {
+		if w.ready != "" {
+			http.Error(r, w.ready, http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(web.Close)
+	w.node.Config.Metrics.Address = strings.TrimPrefix(web.URL, "http://")
+	return w
+}
+
+// pong answers pings as an agent does.
+func (w *world) pong() {
+	l, err := net.Listen("unix", wire.PingSocket(w.node.Config.Socket))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write(make([]byte, wire.AnswerHeader))
+			_ = conn.Close()
+		}
+	}()
+	w.t.Cleanup(func() { _ = l.Close(); <-done })
+}
+
+func (w *world) write(name, text string, mode os.FileMode) {
+	w.t.Helper()
+	path := filepath.Join(w.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) remove(name string) {
+	if err := os.Remove(filepath.Join(w.dir, name)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// trouble are the findings that are not good, as lines.
+func (w *world) trouble() []string {
+	var out []string
+	for _, f := range Examine(w.t.Context(), w.node) {
+		if f.Level != Good {
+			says := strings.ReplaceAll(strings.ReplaceAll(f.Says, w.dir, "DIR"), w.node.Config.Metrics.Address, "ADDRESS")
+			out = append(out, string(f.Level)+" "+f.Check+": "+says)
+		}
+	}
+	return out
+}
+
+func TestWell(t *testing.T) {
+	w := newWorld(t)
+	all := Examine(t.Context(), w.node)
+	if trouble := w.trouble(); trouble != nil || len(all) != len(looks()) || Worst(all) != Good {
+		t.Errorf("%q, %+v", trouble, all)
+	}
+}
+
+// TestTrouble: each thing that is wrong is found, and nothing else is.
+func TestTrouble(t *testing.T) {
+	for name, x := range map[string]struct {
+		do   func(w *world)
+		want []string
+	}{
+		"no agent": {
+			func(w *world) { w.node.Config.Socket = "/none/agent.sock" },
+			[]string{"bad agent: no agent at /none/agent.sock: dial unix /none/agent.sock" + wire.PingSuffix + ": connect: no such file or directory"},
+		},
+		"not ready": {func(w *world) { w.ready = "network configuration: no prefix" }, []string{"bad ready: the agent is not ready: network configuration: no prefix"}},
+		"queue": {
+			func(w *world) {
+				w.write("queue/1"+wire.QueueSuffix, "", 0o600)
+				w.write("queue/2"+wire.BadSuffix, "", 0o600)
+			},
+			[]string{"warn queue: 1 DELs wait in DIR/queue", "warn queue: 1 DELs in DIR/queue cannot be read (" + wire.BadSuffix + ")"},
+		},
+		"no program": {
+			func(w *world) { w.remove("host/bin/weft-cni") },
+			[]string{"bad programs: plugin weft-cni is missing: lstat DIR/host/bin/weft-cni: no such file or directory"},
+		},
+		"link to nothing": {
+			func(w *world) { w.remove("host/bin/weft-plugin") },
+			[]string{"bad programs: plugin loopback is missing: stat DIR/host/bin/weft-plugin: no such file or directory"},
+		},
+		"empty program": {func(w *world) { w.write("host/bin/theirs", "", 0o755) }, []string{"bad programs: plugin theirs is empty: DIR/host/bin/theirs"}},
+		"bad file": {
+			func(w *world) { w.write("net.d/20-b.conf", "{", 0o644) },
+			[]string{"bad configuration: DIR/net.d/20-b.conf: network configuration: unexpected end of JSON input"},
+		},
+		"somebody first": {
+			func(w *world) {
+				w.write("net.d/00-a.conflist", `{"cniVersion":"1.0.0","name":"first","plugins":[{"type":"theirs"}]}`, 0o644)
+			},
+			[]string{`bad configuration: DIR/net.d/00-a.conflist comes before weft's: pods get "first" without weft`},
+		},
+		"no configuration": {
+			func(w *world) { w.remove("net.d/00-weft.conflist"); w.remove("net.d/10-a.conflist") },
+			[]string{"bad configuration: DIR/net.d has no configuration"},
+		},
+		"no forwarding": {func(w *world) { w.write("root/proc/sys/net/ipv4/ip_forward", "0\n", 0o644) }, []string{"bad kernel: net.ipv4.ip_forward is 0"}},
+		"strict": {
+			func(w *world) { w.write("root/proc/sys/net/ipv4/conf/all/rp_filter", "1\n", 0o644) },
+			[]string{"warn kernel: net.ipv4.conf.all.rp_filter is 1"},
+		},
+		"connections": {
+			func(w *world) { w.write("root/proc/sys/net/netfilter/nf_conntrack_count", "950\n", 0o644) },
+			[]string{"warn kernel: 950 of 1000 connections are tracked: new ones will be dropped"},
+		},
+		"no runtime": {
+			func(w *world) { w.node.Config.Runtime.Endpoint = "unix:///none/cri.sock" },
+			[]string{`warn runtime: CRI socket /none/cri.sock: rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial unix /none/cri.sock: connect: no such file or directory"`},
+		},
+		"mesh": {
+			func(w *world) {
+				w.node.Config.Kubernetes.InCluster = true
+				w.write("mesh.json", `{"self":"n1","error":"it broke","topology":{"problems":[{"nodes":["n2"],"message":"n2 has no address"}]}}`, 0o644)
+			},
+			[]string{"bad mesh: it broke", "warn mesh: n2 has no address"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			x.do(w)
+			if diff := cmp.Diff(x.want, w.trouble()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestBundle: everything is in it, what cannot be had says why, and no secret gets out.
+func TestBundle(t *testing.T) {
+	w := newWorld(t)
+	w.write("host/usr/bin/nft", "#!/bin/sh\n", 0o755) // it has no shell
+	var out bytes.Buffer
+	if err := Bundle(t.Context(), w.node, "v1", time.Unix(1_700_000_000, 0), &out); err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[h.Name] = string(b)
+	}
+	for name, part := range map[string]string{
+		"weft/about.txt": "weft v1\n2023-11-14T22:13:20Z\n", "weft/doctor.json": `"check": "agent"`, "weft/configuration.json": `"mode": "cluster"`,
+		"weft/net.d/00-weft.conflist": `"token":"(left out)"`, "weft/proc/sys/net/ipv4/ip_forward": "1\n", "weft/nft.txt.error": "[nft -s list ruleset]: ",
+		"weft/links.txt.error": "the node has no program ip", "weft/metrics.txt": "",
+	} {
+		text, ok := files[name]
+		if !ok || !strings.Contains(text, part) {
+			t.Errorf("%s: %q", name, text)
+		}
+	}
+	for name, text := range files {
+		if strings.Contains(text, "s3cret") {
+			t.Errorf("%s has the secret", name)
+		}
+	}
+}
+
+func TestRedact(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"token": "a\"b", "x": 1}`:   `{"token": "(left out)", "x": 1}`,
+		`{"wgPSK":"x"}`:               `{"wgPSK":"(left out)"}`,
+		`{"privateKey":["a"]}`:        `{"privateKey":"(left out)"]}`,
+		"password: hunter2\nuser: me": "password: \"(left out)\"\nuser: me",
+		`{"tokenFile": "/x"}`:         `{"tokenFile": "/x"}`,
+		`{"name":"token"}`:            `{"name":"token"}`,
+	} {
+		if got := string(Redact([]byte(in))); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-net/weft/internal/sandbox/confdir"
+)
+
+// flannel is the list that flannel's own installation leaves.
+const flannel = `{
+  "name": "cbr0",
+  "cniVersion": "0.3.1",
+  "plugins": [
+    {"type": "flannel", "delegate": {"hairpinMode": true, "isDefaultGateway": true}},
+    {"type": "portmap", "capabilities": {"portMappings": true}}
+  ]
+}`
+
+const wantMultus = `{
+  "cniVersion": "1.0.0",
+  "name": "cbr0",
+  "type": "weft-cni",
+  "weft": {
+    "derivedFrom": "10-flannel.conflist"
+  },
+  "capabilities": {
+    "io.kubernetes.cri.pod-annotations": true,
+    "portMappings": true
+  },
+  "namespaceIsolation": true,
+  "globalNamespaces": "default,nets",
+  "delegates": [
+    {
+      "name": "cbr0",
+      "cniVersion": "0.3.1",
+      "plugins": [
+        {
+          "type": "flannel",
+          "delegate": {
+            "hairpinMode": true,
+            "isDefaultGateway": true
+          }
+        },
+        {
+          "type": "portmap",
+          "capabilities": {
+            "portMappings": true
+          }
+        }
+      ]
+    }
+  ]
+}
+`
+
+func multusDirs(t *testing.T) Config {
+	t.Helper()
+	return Config{BinDir: "/none", ConfDir: t.TempDir(), Multus: &Multus{NamespaceIsolation: true, GlobalNamespaces: []string{"default", "nets"}}}
+}
+
+// TestMultusForm: the first other configuration is the delegate, the union of capabilities is declared.
+func TestMultusForm(t *testing.T) {
+	c := multusDirs(t)
+	thick := `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus-shim"}`
+	files(t, c.ConfDir, map[string]string{"10-flannel.conflist": flannel, "20-b.conflist": list("b"), "05-multus.conf": thick})
+	changes, err := configureIn(t, c)
+	if err != nil || says(c, changes) != "installed 00-multus.conf derived from 10-flannel.conflist\n" {
+		t.Fatalf("%s, %v", says(c, changes), err)
+	}
+	b, err := os.ReadFile(filepath.Join(c.ConfDir, "00-multus.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(wantMultus, string(b)); diff != "" {
+		t.Error(diff)
+	}
+	// A runtime takes it as a single plugin, and first.
+	names, err := libcni.ConfFiles(c.ConfDir, []string{".conf", ".conflist", ".json"})
+	if err != nil || filepath.Base(names[0]) != "00-multus.conf" {
+		t.Errorf("%q, %v", names, err)
+	}
+	conf, err := libcni.NetworkPluginConfFromBytes(b)
+	if err != nil || conf.Network.Type != "weft-cni" {
+		t.Errorf("%+v, %v", conf, err)
+	}
+	if _, err := confdir.Parse(b, c.ConfDir); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMultusFollows: a change of the original is in the form soon, a reader never sees a part of it, and it goes with the original.
+func TestMultusFollows(t *testing.T) {
+	c := multusDirs(t)
+	source, form := filepath.Join(c.ConfDir, "10-flannel.conflist"), filepath.Join(c.ConfDir, "00-multus.conf")
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Follow(ctx, c, func([]Change, error) {}) }()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(form); err == nil {
+			t.Error("the form is still there")
+		}
+	}()
+	for _, mtu := range []string{"1400", "1300", "1200"} {
+		text := strings.Replace(flannel, `"hairpinMode": true`, `"mtu": `+mtu, 1)
+		if err := os.WriteFile(source+".tmp", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(source+".tmp", source); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "mtu "+mtu, func() bool {
+			b, err := os.ReadFile(form)
+			if err == nil && !json.Valid(b) {
+				t.Fatalf("a part of a file: %s", b)
+			}
+			return strings.Contains(string(b), `"mtu": `+mtu)
+		})
+	}
+	if err := os.Remove(source); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "no form", func() bool { _, err := os.Stat(form); return os.IsNotExist(err) })
+}
+
+// A 00-multus.conf that somebody else has written is not written over.
+func TestMultusForeign(t *testing.T) {
+	c := multusDirs(t)
+	files(t, c.ConfDir, map[string]string{"10-a.conflist": list("a"), "00-multus.conf": `{"cniVersion":"0.3.1","name":"m","type":"multus"}`})
+	want := "configuration " + c.ConfDir + "/00-multus.conf: not weft's, nothing was changed"
+	if _, err := configureIn(t, c); err == nil || fault(t, err).Msg != want {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestCluster: weft's own network is put in place once, follows its facts, and takes the place of derived forms only.
+func TestCluster(t *testing.T) {
+	c := Config{BinDir: "/none", ConfDir: t.TempDir()}
+	files(t, c.ConfDir, map[string]string{"10-a.conflist": list("a")})
+	if _, err := configureIn(t, Config{ConfDir: c.ConfDir, Multus: &Multus{}}); err != nil {
+		t.Fatal(err)
+	}
+	own := Own{Name: "weft", Node: "n1", MTU: 1400, CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")}}
+	for _, want := range []string{
+		"installed 00-weft.conflist\nremoved 00-multus.conf was derived from 10-a.conflist\n",
+		"unchanged 00-weft.conflist\n",
+	} {
+		changes, err := Cluster(t.Context(), c, own)
+		if err != nil || says(c, changes) != want {
+			t.Errorf("%s, %v", says(c, changes), err)
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(c.ConfDir, clusterName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := libcni.NetworkConfFromBytes(b)
+	if err != nil || parsed.Name != "weft" || parsed.CNIVersion != "1.1.0" {
+		t.Errorf("%+v, %v", parsed, err)
+	}
+	for _, part := range []string{`"mtu": 1400`, `"subnet": "10.244.1.0/24"`, `"subnet": "fd00:1::/64"`, `"dst": "0.0.0.0/0"`, `"dst": "::/0"`} {
+		if !strings.Contains(string(b), part) {
+			t.Errorf("%s is not in\n%s", part, b)
+		}
+	}
+	files(t, c.ConfDir, map[string]string{"00-first.conf": list("x")})
+	own.MTU = 0
+	changes, err := Cluster(t.Context(), c, own)
+	if err != nil || says(c, changes) != "installed 00-weft.conflist 00-first.conf comes before it\n" {
+		t.Errorf("%s, %v", says(c, changes), err)
+	}
+	files(t, c.ConfDir, map[string]string{clusterName: `{}`})
+	if _, err := Cluster(t.Context(), c, own); err == nil || fault(t, err).Msg != "configuration "+c.ConfDir+"/00-weft.conflist: not weft's, nothing was changed" {
+		t.Errorf("%v", err)
+	}
+}
+
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for range 200 {
+		if done() {
+			return
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	t.Fatalf("not within five seconds: %s", what)
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Allocator is an engine under one of its names.
+type Allocator struct {
+	e   *Engine
+	typ string
+}
+
+// Allocators are the engine's names: weft's own, and that of the program whose configurations it takes.
+func (e *Engine) Allocators() []ipam.Allocator {
+	return []ipam.Allocator{&Allocator{e, TypeWeft}, &Allocator{e, TypeWhereabouts}}
+}
+
+// Readers are the same names for who only checks configurations.
+func Readers(readFile func(string) ([]byte, error)) []ipam.Allocator {
+	e := &Engine{cfg: Config{ReadFile: readFile}, pools: map[string]*pool{}, kick: make(chan struct{}, 1)}
+	return e.Allocators()
+}
+
+// Type is the allocator's name.
+func (a *Allocator) Type() string { return a.typ }
+
+// Keys are the options.
+func (a *Allocator) Keys() []string {
+	keys := []string{
+		"type", "range", "range_start", "range_end", "exclude[]", "ipRanges[].range", "ipRanges[].range_start",
+		"ipRanges[].range_end", "ipRanges[].exclude[]", "gateway", "routes[].dst", "routes[].gw", "routes[].mtu",
+		"routes[].advmss", "routes[].priority", "routes[].table", "routes[].scope",
+		"dns.nameservers[]", "dns.domain", "dns.search[]", "dns.options[]", "addresses[].address", "addresses[].gateway",
+		"enable_overlapping_ranges", "network_name",
+	}
+	if a.typ == TypeWeft {
+		return append(keys, "pool")
+	}
+	return append(keys, "log_file", "log_level", "configuration_path", "kubernetes.kubeconfig", "kubernetes.k8s_api_root",
+		"leader_lease_duration", "leader_renew_deadline", "leader_retry_period", "reconciler_cron_expression", "sleep_for_race",
+		"node_slice_size", "datastore", "etcd_host", "etcd_username", "etcd_password", "etcd_key_file", "etcd_cert_file", "etcd_ca_cert_file")
+}
+
+// Validate refuses a configuration that can never give an address.
+func (a *Allocator) Validate(conf json.RawMessage) error {
+	_, err := a.e.settings(ipam.Ask{Conf: conf})
+	return err
+}
+
+// Add gives one address of each range, and the static ones.
+func (a *Allocator) Add(ctx context.Context, ask ipam.Ask) (model.Result, error) {
+	none := model.Result{}
+	e := a.e
+	s, err := e.settings(ask)
+	if err != nil {
+		return none, err
+	}
+	if err := e.resolve(ctx, &s); err != nil {
+		return none, err
+	}
+	claim, err := e.claimed(ctx, &s)
+	if err != nil {
+		return none, err
+	}
+	if err := s.assign(); err != nil {
+		return none, err
+	}
+	result := model.Result{Routes: s.routes, DNS: s.dns}
+	key := ask.Key()
+	for _, w := range s.wants {
+		address, err := e.take(ctx, w, holder{key, s.claim})
+		if err != nil {
+			e.giveUp(ask, result, s)
+			return none, err
+		}
+		ip := model.IP{Address: netip.PrefixFrom(address, w.network.Bits())}
+		if s.leads(w) {
+			ip.Gateway = s.gateway
+		}
+		result.IPs = append(result.IPs, ip)
+	}
+	if err := e.keepClaim(ctx, s, claim, result.IPs); err != nil {
+		e.giveUp(ask, result, s)
+		return none, err
+	}
+	result.IPs = append(result.IPs, s.static...)
+	return result, nil
+}
+
+// leads tells whether the gateway is that of a range: of the one that it is in, and of any of its family where it is in none.
+func (s *settings) leads(w want) bool {
+	if !s.gateway.IsValid() || s.gateway.BitLen() != w.network.Addr().BitLen() {
+		return false
+	}
+	inOne := slices.ContainsFunc(s.wants, func(w want) bool { return w.network.Contains(s.gateway) })
+	return !inOne || w.network.Contains(s.gateway)
+}
+
+// giveUp gives back what an ADD that fails was given.
+func (e *Engine) giveUp(ask ipam.Ask, given model.Result, s settings) {
+	for i, ip := range given.IPs {
+		e.free(s.wants[i].pool, ip.Address.Addr(), ask.Key())
+	}
+}
+
+// resolve fills in what a pool has, where only a pool is named: an address of each family.
+func (e *Engine) resolve(ctx context.Context, s *settings) error {
+	if s.pool == "" {
+		return nil
+	}
+	e.mu.Lock()
+	p := e.pool(s.pool)
+	known := p.object.Version != ""
+	e.mu.Unlock()
+	if !known {
+		_, release, err := e.alone(ctx, want{pool: s.pool, field: "ipam.pool"})
+		if err != nil {
+			return err
+		}
+		release()
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, bits := range []int{32, 128} {
+		w := want{pool: s.pool, field: "ipam.pool"}
+		for _, r := range p.spec.Regions {
+			if r.CIDR.Addr().BitLen() != bits {
+				continue
+			}
+			if !w.network.IsValid() {
+				w.network = r.CIDR
+			}
+			w.spans = append(w.spans, usable(r.CIDR))
+		}
+		if s.gateway.IsValid() {
+			w.spans = without(w.spans, span{s.gateway, s.gateway})
+		}
+		if len(w.spans) > 0 {
+			s.wants = append(s.wants, w)
+		}
+	}
+	if len(s.wants) == 0 {
+		return model.Faultf(model.CodeInvalidConf, "add one to its spec.regions", "ipam.pool: pool %q has no region", s.pool)
+	}
+	return nil
+}
+
+// Del gives back what the attachment has. It needs no valid configuration, and no store.
+func (a *Allocator) Del(_ context.Context, ask ipam.Ask) error {
+	key := ask.Key()
+	for poolName, addrs := range a.e.heldBy(func(h holder, addr netip.Addr) bool { return h.key == key }, ask.Held) {
+		for _, addr := range addrs {
+			a.e.free(poolName, addr, key)
+		}
+	}
+	a.e.dropForeign(ask)
+	return nil
+}
+
+// heldBy finds addresses by their holders: among some, or all when these are none.
+func (e *Engine) heldBy(is func(holder, netip.Addr) bool, among []netip.Addr) map[string][]netip.Addr {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := map[string][]netip.Addr{}
+	for name, p := range e.pools {
+		for _, a := range among {
+			if h, held := p.held[a]; held && is(h, a) {
+				out[name] = append(out[name], a)
+			}
+		}
+		if len(among) > 0 {
+			continue
+		}
+		for a, h := range p.held {
+			if is(h, a) {
+				out[name] = append(out[name], a)
+			}
+		}
+	}
+	return out
+}
+
+// Check tells whether the attachment holds the addresses that prev says.
+func (a *Allocator) Check(_ context.Context, ask ipam.Ask, prev model.Result) error {
+	s, err := a.e.settings(ask)
+	if err != nil {
+		return err
+	}
+	key := ask.Key()
+	held := a.e.heldBy(func(h holder, _ netip.Addr) bool { return h.key == key }, nil)
+	has := map[netip.Addr]bool{}
+	for _, addrs := range held {
+		for _, addr := range addrs {
+			has[addr] = true
+		}
+	}
+	found := 0
+	for _, ip := range prev.IPs {
+		if has[ip.Address.Addr()] {
+			found++
+		}
+	}
+	wanted := len(s.wants)
+	if s.pool != "" {
+		wanted = 1
+	}
+	if found < wanted {
+		return model.Faultf(model.CodeDiffers, "the address may be given to somebody else: DEL the attachment and ADD it again",
+			"%s: of the addresses of prevResult, %d are held for container %s interface %s, want %d", a.typ, found, ask.ContainerID, ask.IfName, wanted)
+	}
+	return nil
+}
+
+// Status tells whether an address can be given, without side effects.
+func (a *Allocator) Status(ctx context.Context, ask ipam.Ask) error {
+	s, err := a.e.settings(ask)
+	if err != nil {
+		return err
+	}
+	return a.e.status(ctx, s)
+}
+
+// GC takes back what belongs to the network and to none of the valid attachments.
+func (a *Allocator) GC(_ context.Context, ask ipam.Ask, valid []model.AttachmentKey) error {
+	keep := map[model.AttachmentKey]bool{}
+	for _, k := range valid {
+		k.Network = ask.Network
+		keep[k] = true
+	}
+	stale := a.e.heldBy(func(h holder, _ netip.Addr) bool {
+		return h.key.Network == ask.Network && !keep[h.key] && h.key.ContainerID != ""
+	}, nil)
+	for poolName, addrs := range stale {
+		for _, addr := range addrs {
+			a.e.mu.Lock()
+			key := a.e.pools[poolName].held[addr].key
+			a.e.mu.Unlock()
+			a.e.free(poolName, addr, key)
+		}
+	}
+	return nil
+}
+
+// Restore tells the engine which addresses recorded attachments have: before it is asked for any.
+func (e *Engine) Restore(asks []ipam.Ask) {
+	var held []Held
+	for _, ask := range asks {
+		s, err := e.settings(ipam.Ask{Conf: ask.Conf})
+		for _, a := range ask.Held {
+			name := s.pool
+			for _, w := range s.wants {
+				if w.network.Contains(a) {
+					name = w.pool
+				}
+			}
+			if err == nil && name != "" {
+				held = append(held, Held{name, a, ask.Key()})
+				continue
+			}
+			// Wherever the address is, it is not given.
+			e.mu.Lock()
+			for poolName := range e.pools {
+				held = append(held, Held{poolName, a, ask.Key()})
+			}
+			e.mu.Unlock()
+		}
+	}
+	e.restore(held)
+}

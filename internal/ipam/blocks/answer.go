@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// answer gives other nodes the addresses that they ask for, or says no; and where the pool is exhausted for somebody, all
+// that is free.
+func (e *Engine) answer(ctx context.Context, p *pool) error {
+	for _, b := range e.ownBlocks(p) {
+		e.mu.Lock()
+		give, refuse := e.toCede(p, b)
+		for a := range give {
+			b.away[a] = true // from here on nobody here gets it
+		}
+		e.mu.Unlock()
+		if len(give)+len(refuse) == 0 {
+			continue
+		}
+		if err := e.save(); err != nil {
+			return err
+		}
+		o, spec, err := e.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
+			for a, to := range give {
+				s.Ceded, s.Asked = having(s.Ceded, a, to), lacking(s.Asked, a)
+			}
+			for _, a := range refuse {
+				s.Asked = lacking(s.Asked, a)
+			}
+		})
+		if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
+			// It was not done: this was the only request, and its answer is here.
+			e.mu.Lock()
+			for a := range give {
+				delete(b.away, a)
+			}
+			e.mu.Unlock()
+			_, err = e.refresh(ctx, p, b)
+			e.wake()
+		} else if err == nil {
+			e.ceded(b, o, spec)
+		}
+		if err != nil {
+			return err
+		}
+		if err := e.save(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refuse says no for addresses that were ceded to this node and are in use.
+func (e *Engine) refuse(ctx context.Context, p *pool) error {
+	e.mu.Lock()
+	var used []*block
+	for _, b := range p.order {
+		h, held := p.held[b.cidr.Addr()]
+		if b.single() && b.stands == owned && b.spec.Asked[b.cidr.Addr()] != "" && held && h.key != (model.AttachmentKey{}) {
+			used = append(used, b)
+		}
+	}
+	e.mu.Unlock()
+	for _, b := range used {
+		there, err := e.refresh(ctx, p, b)
+		if err != nil || !there {
+			return err
+		}
+		o, spec, err := e.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) { s.Asked = lacking(s.Asked, b.cidr.Addr()) })
+		if err != nil {
+			return ignoreConflict(err)
+		}
+		e.mu.Lock()
+		b.object, b.spec = o, spec
+		e.mu.Unlock()
+	}
+	return nil
+}
+
+// toCede says which addresses of a block go to whom ("" is anybody), and which are refused; the caller holds the lock.
+func (e *Engine) toCede(p *pool, b *block) (give map[netip.Addr]string, refuse []netip.Addr) {
+	if b.stands != owned || b.object.Version == "" || b.cidr.IsSingleIP() && p.empty(b, e.cfg.Now()) {
+		return nil, nil // a block of one address goes back whole
+	}
+	give = map[netip.Addr]string{}
+	now := e.cfg.Now()
+	for a, asks := range b.spec.Asked {
+		node, claim, _ := strings.Cut(asks, forClaim)
+		h, held := p.held[a]
+		switch {
+		case b.away[a] && b.spec.Ceded[a] != "":
+			// The node that has it answers.
+		case held && claim != "" && h == (holder{claim: claim}):
+			give[a] = node + "/" // it goes where the claim is used; that it is the claim's is not forgotten here
+		case held || p.reserved[a].Addr.IsValid() || b.away[a]:
+			refuse = append(refuse, a)
+		case p.free(b, a, now, false):
+			give[a] = node + "/"
+		}
+	}
+	if !p.tight() || e.hungry(p) {
+		return give, refuse
+	}
+	each(b.cidr, func(a netip.Addr) bool {
+		if _, is := give[a]; !is && p.free(b, a, now, false) && now.Sub(b.touched) >= hurry {
+			give[a] = ""
+		}
+		return true
+	})
+	return give, refuse
+}
+
+// asks is what this node writes to ask for a certain address.
+func (e *Engine) asks(w want) string {
+	if w.claim == "" {
+		return e.cfg.Node
+	}
+	return e.cfg.Node + forClaim + w.claim
+}
+
+// hungry tells whether this node is one of those that found the pool exhausted.
+func (e *Engine) hungry(p *pool) bool { return slices.Contains(p.spec.Wanted, e.cfg.Node) }
+
+// forClaim stands between the node that asks and the IPAMClaim that it asks for.
+const forClaim = " for "

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, // connections to an API server that client-go keeps
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"), goleak.IgnoreAnyFunction("net/http.(*http2clientConnReadLoop).run"))
+}
+
+func TestAddressesAreGivenInOrderAndOnce(t *testing.T) {
+	_, path := cluster(t, nil)
+	a, b := join(t, path, "a", nil), join(t, path, "b", nil)
+	conf := rangeConf1("10.37.132.0/24", `"range_start":"10.37.132.20","range_end":"10.37.132.50","gateway":"10.37.132.1"`)
+	if got := a.mustAdd(conf, "c1"); got != "[10.37.132.20]" {
+		t.Errorf("first address %s", got)
+	}
+	if got := b.mustAdd(conf, "c2"); got != "[10.37.132.21]" {
+		t.Errorf("second address %s", got)
+	}
+	result, err := a.engine.Allocators()[1].Add(context.Background(), a.ask(conf, key("c3")))
+	if err != nil || result.IPs[0].Address.String() != "10.37.132.22/24" || result.IPs[0].Gateway.String() != "10.37.132.1" {
+		t.Errorf("result %v, error %v", result, err)
+	}
+}
+
+// TestAddAsksNobody: once a node has blocks, ADD and DEL send no request.
+func TestAddAsksNobody(t *testing.T) {
+	_, path := cluster(t, nil)
+	a := join(t, path, "a", nil)
+	conf := rangeConf1("10.0.0.0/16")
+	a.mustAdd(conf, "first")
+	if err := a.engine.tend(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	before := a.line.count()
+	a.line.set(true, false)
+	for i := range 100 {
+		a.mustAdd(conf, string(rune('a'+i%26))+strings.Repeat("x", i))
+	}
+	a.del("first")
+	if n := a.line.count() - before; n != 0 {
+		t.Errorf("%d requests for 100 ADDs and a DEL", n)
+	}
+	// Killed and started again, the store still away: it goes on, and gives none twice.
+	a.start()
+	seen := map[netip.Addr]bool{}
+	for _, addrs := range a.ledger {
+		seen[addrs[0]] = true
+	}
+	addrs, err := a.add(conf, "after")
+	if err != nil || seen[addrs[0]] {
+		t.Errorf("after a restart: %v, error %v", addrs, err)
+	}
+	for i := range 40 { // to the end of what it has
+		if _, err = a.add(conf, "more"+strings.Repeat("x", i)); err != nil {
+			break
+		}
+	}
+	var f *model.Fault
+	if !errors.As(err, &f) || f.Code != model.CodeTryAgain {
+		t.Errorf("used up while the store is away: %v", err)
+	}
+}
+
+// TestSmallPoolIsUsedUp: what one node does not need, another gets, to the last address.
+func TestSmallPoolIsUsedUp(t *testing.T) {
+	_, path := cluster(t, nil)
+	quick := func(c *Config) { c.Cooldown, c.Idle = 50*time.Millisecond, 300*time.Millisecond }
+	a, b := join(t, path, "a", quick), join(t, path, "b", quick)
+	conf := rangeConf1("10.0.0.0/25") // 126 addresses in blocks of two
+	a.run()
+	b.run()
+	ids := func(prefix string, n int) (out []string) {
+		for i := range n {
+			out = append(out, prefix+strings.Repeat("x", i))
+		}
+		return out
+	}
+	for _, id := range ids("a", 100) {
+		a.mustAdd(conf, id)
+	}
+	for i, id := range ids("a", 100) {
+		if i%2 == 0 {
+			a.del(id) // half of each block stays in use
+		}
+	}
+	for _, id := range ids("b", 76) {
+		b.mustAdd(conf, id)
+	}
+	if _, err := b.add(conf, "one too many"); err == nil || !strings.Contains(err.Error(), "no address is free in 10.0.0.1-10.0.0.126") {
+		t.Errorf("one too many: %v", err)
+	}
+	// And back.
+	for _, id := range ids("b", 76) {
+		b.del(id)
+	}
+	for _, id := range ids("again", 70) {
+		a.mustAdd(conf, id)
+	}
+	checkOnce(t, a, b)
+}
+
+func checkOnce(t interface{ Errorf(string, ...any) }, nodes ...*node) {
+	who := map[netip.Addr]string{}
+	for _, n := range nodes {
+		for k, addrs := range n.ledger {
+			for _, a := range addrs {
+				if other, twice := who[a]; twice {
+					t.Errorf("address %s: container %s on node %s, and %s", a, k.ContainerID, n.name, other)
+				}
+				who[a] = k.ContainerID + " on node " + n.name
+			}
+		}
+	}
+}
+
+// TestEmptyBlocksGoBack: a node that uses a pool no more has nothing of it in the end but a spare block, and then not
+// even that.
+func TestEmptyBlocksGoBack(t *testing.T) {
+	s, path := cluster(t, nil)
+	now := time.Unix(1000, 0)
+	a := join(t, path, "a", func(c *Config) { c.Now = func() time.Time { return now } })
+	conf := rangeConf1("10.0.0.0/24")
+	for i := range 20 {
+		a.mustAdd(conf, strings.Repeat("x", i+1))
+	}
+	for i := range 20 {
+		a.del(strings.Repeat("x", i+1))
+	}
+	after := func(d time.Duration) int {
+		now = now.Add(d)
+		for range 2 {
+			if err := a.engine.tend(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all, err := s.Objects().List(context.Background(), store.AddressBlocks())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	if n := after(0); n < 3 {
+		t.Errorf("%d blocks while addresses rest", n)
+	}
+	after(time.Minute)
+	if n := after(time.Minute + time.Second); n != 1 {
+		t.Errorf("%d blocks when all are empty, want the spare one", n)
+	}
+	after(11 * time.Minute)
+	if n := after(2 * time.Minute); n != 0 {
+		t.Errorf("%d blocks of a pool that nobody uses", n)
+	}
+}
+
+// TestCertainAddress: of this node's block, of nobody's, of another node's; taken, and outside.
+func TestCertainAddress(t *testing.T) {
+	_, path := cluster(t, nil)
+	quick := func(c *Config) { c.Cooldown, c.Patience = 50*time.Millisecond, time.Second }
+	a, b := join(t, path, "a", quick), join(t, path, "b", quick)
+	a.run()
+	b.run()
+	conf := rangeConf1("10.0.0.0/24", `"exclude":["10.0.0.128/25"]`)
+	ip := func(s string) [2]string { return [2]string{"IP", s} }
+	a.mustAdd(conf, "a1") // 10.0.0.1 of 10.0.0.0/31
+	a.mustAdd(conf, "a0") // 10.0.0.2 of 10.0.0.2/31
+	a.del("a0")
+	for _, c := range []struct {
+		n          *node
+		id, ip, is string
+	}{
+		{a, "a2", "10.0.0.3", "[10.0.0.3]"},
+		{a, "a3", "10.0.0.3", "ipam: address 10.0.0.3 is taken by interface net1 of container a2 (network net)"},
+		{b, "b1", "10.0.0.3", "ipam: address 10.0.0.3 is taken by somebody on node a"},
+		{b, "b2", "10.0.0.2", "[10.0.0.2]"}, // node a cedes it
+		{a, "a4", "10.0.0.2", "ipam: address 10.0.0.2 is taken by node b"},
+		{b, "b3", "10.0.0.77", "[10.0.0.77]"},
+		{b, "b4", "10.0.0.200", "ips: address 10.0.0.200 is not among the addresses that can be given: 10.0.0.1-10.0.0.127 (choose one of these)"},
+		{b, "b5", "10.9.0.1", "ips: address 10.9.0.1 is in no range that is left for this attachment: 10.0.0.0/24"},
+	} {
+		addrs, err := c.n.add(conf, c.id, ip(c.ip))
+		text := ""
+		if err != nil {
+			text = err.Error()
+		} else {
+			text = "[" + addrs[0].String() + "]"
+		}
+		if !strings.HasPrefix(text, c.is) {
+			t.Errorf("%s asks for %s: %s, want %s", c.n.name, c.ip, text, c.is)
+		}
+	}
+	b.del("b2")
+	eventually(t, "the ceded address is node a's again", func() bool {
+		_, err := a.add(conf, "a5", ip("10.0.0.2"))
+		return err == nil
+	})
+	checkOnce(t, a, b)
+}
+
+// TestExpected: a range with room for all nodes has a block here before the first pod asks, and one without has not.
+func TestExpected(t *testing.T) {
+	s, path := cluster(t, nil)
+	a := join(t, path, "a", nil)
+	large, small := rangeConf1("10.0.0.0/16"), rangeConf1("10.1.0.0/25")
+	a.engine.Expect([]json.RawMessage{json.RawMessage(large), json.RawMessage(small), json.RawMessage(`{"type":"macvlan"}`)}, 20)
+	if err := a.engine.tend(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	before := a.line.count()
+	if got := a.mustAdd(large, "c"); got != "[10.0.0.1]" || a.line.count() != before {
+		t.Errorf("%s, %d requests", got, a.line.count()-before)
+	}
+	all, err := s.Objects().List(context.Background(), store.AddressBlocks())
+	if err != nil || len(all) != 1 {
+		t.Errorf("blocks %v, error %v", all, err)
+	}
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// certain gets this node a certain address: by claiming its block, by taking it where its node ceded it, or by asking that
+// node. False means: asked, not answered yet.
+func (e *Engine) certain(ctx context.Context, p *pool, w want) (bool, error) {
+	e.mu.Lock()
+	r, ok := p.region(w.addr)
+	e.mu.Unlock()
+	if !ok {
+		return false, model.Faultf(model.CodeInvalidConf, "choose an address of the pool", "%s: address %s is not in pool %q", w.field, w.addr, p.name)
+	}
+	cidr := netip.PrefixFrom(w.addr, r.BlockSize).Masked()
+	o, spec, err := e.read(ctx, p.name, cidr)
+	if errors.Is(err, store.ErrNotFound) {
+		return e.create(ctx, p, cidr)
+	}
+	if err != nil {
+		return false, err
+	}
+	if spec.Node == e.cfg.Node {
+		return e.certainOurs(ctx, p, w, o, spec)
+	}
+	e.mu.Lock()
+	p.others[cidr] = spec
+	asked := p.asking[w.addr]
+	e.mu.Unlock()
+	with, ceded := spec.Ceded[w.addr]
+	switch {
+	case ceded && (with == "" || with == e.cfg.Node+"/"):
+		return e.grab(ctx, p, w.addr, o, spec)
+	case ceded && w.claim == "":
+		return false, taken(w, "node "+with[:max(0, strings.IndexByte(with, '/'))])
+	case spec.Asked[w.addr] == e.asks(w):
+		return false, nil
+	case spec.Asked[w.addr] != "" || asked:
+		e.mu.Lock()
+		delete(p.asking, w.addr)
+		e.mu.Unlock()
+		return false, taken(w, "somebody on node "+spec.Node)
+	}
+	return e.askNode(ctx, p, w, o, spec)
+}
+
+// askNode writes that this node asks for an address of a block. False means: asked, not answered yet.
+func (e *Engine) askNode(ctx context.Context, p *pool, w want, o store.Object, spec model.AddressBlock) (bool, error) {
+	_, _, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, _ string) { s.Asked = having(s.Asked, w.addr, e.asks(w)) })
+	if err != nil {
+		return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound), ignoreConflict(err)
+	}
+	e.mu.Lock()
+	p.asking[w.addr] = true
+	e.mu.Unlock()
+	return false, nil
+}
+
+// certainOurs deals with a certain address of a block that is this node's, and that memory could not give.
+func (e *Engine) certainOurs(ctx context.Context, p *pool, w want, o store.Object, spec model.AddressBlock) (bool, error) {
+	e.mu.Lock()
+	b := p.blocks[spec.CIDR]
+	e.mu.Unlock()
+	switch {
+	case b == nil:
+		return true, e.adopt(ctx, p, o, spec)
+	case b.stands == releasing:
+		if there, err := e.refresh(ctx, p, b); err != nil || !there {
+			return true, err
+		}
+		return true, e.renew(ctx, p, b)
+	}
+	with := spec.Ceded[w.addr]
+	e.mu.Lock()
+	asked := p.asking[w.addr]
+	if with == "" || asked && spec.Asked[w.addr] == "" {
+		delete(p.asking, w.addr)
+	}
+	b.spec, b.object = spec, o
+	e.mu.Unlock()
+	switch {
+	case with == "":
+		return e.takeBack(ctx, p, w)
+	case w.claim == "" || asked && spec.Asked[w.addr] == "":
+		return false, taken(w, "node "+with[:max(0, strings.IndexByte(with, '/'))])
+	case spec.Asked[w.addr] == e.asks(w):
+		return false, nil
+	}
+	return e.askNode(ctx, p, w, o, spec) // the claim was last used there
+}
+
+// grab writes this node's name to a ceded address.
+func (e *Engine) grab(ctx context.Context, p *pool, a netip.Addr, o store.Object, spec model.AddressBlock) (bool, error) {
+	mine := ""
+	got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) {
+		mine = claim
+		s.Ceded = having(s.Ceded, a, e.cfg.Node+"/"+claim)
+	})
+	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
+		return true, e.meet(ctx, p, spec.CIDR) // look again
+	}
+	if err != nil {
+		return false, err
+	}
+	e.single(p, a, mine, got, spec)
+	return true, e.save()
+}
+
+// single takes a ceded address into use.
+func (e *Engine) single(p *pool, a netip.Addr, claim string, o store.Object, spec model.AddressBlock) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p.others[spec.CIDR] = spec
+	delete(p.asking, a)
+	one := netip.PrefixFrom(a, a.BitLen())
+	p.put(one, &block{cidr: one, parent: spec.CIDR, claim: claim, stands: owned, object: o, spec: spec, away: map[netip.Addr]bool{}})
+}
+
+// takeCeded takes an address that another node ceded to whoever needs it.
+func (e *Engine) takeCeded(ctx context.Context, p *pool, w want) (bool, error) {
+	for _, found := range e.cededFor(p, w) {
+		cidr, a := found.CIDR, found.addr
+		o, spec, err := e.read(ctx, p.name, cidr)
+		if errors.Is(err, store.ErrNotFound) {
+			return true, nil // the whole block is free now
+		}
+		if err != nil {
+			return false, err
+		}
+		if with, ceded := spec.Ceded[a]; !ceded || with != "" && with != e.cfg.Node+"/" {
+			continue
+		}
+		if got, err := e.grab(ctx, p, a, o, spec); got || err != nil {
+			return got, err
+		}
+	}
+	return false, nil
+}
+
+type cededAddr struct {
+	model.AddressBlock
+	addr netip.Addr
+}
+
+func (e *Engine) cededFor(p *pool, w want) []cededAddr {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []cededAddr
+	for _, spec := range p.others {
+		for a, with := range spec.Ceded {
+			_, reserved := p.reserved[a]
+			if (with == "" || with == e.cfg.Node+"/") && w.allows(a) && !reserved {
+				out = append(out, cededAddr{spec, a})
+			}
+		}
+	}
+	return out
+}
+
+// takeBack takes addresses of this node's own blocks back that nobody took.
+func (e *Engine) takeBack(ctx context.Context, p *pool, w want) (bool, error) {
+	for _, b := range e.ownBlocks(p) {
+		useful := false
+		for a, with := range b.spec.Ceded {
+			useful = useful || with == "" && w.allows(a)
+		}
+		if !useful || b.stands != owned {
+			continue
+		}
+		if there, err := e.refresh(ctx, p, b); err != nil || !there {
+			return false, err
+		}
+		o, spec, err := e.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
+			for a, with := range s.Ceded {
+				if with == "" {
+					s.Ceded = lacking(s.Ceded, a)
+				}
+			}
+		})
+		if err != nil {
+			return false, ignoreConflict(err)
+		}
+		e.ceded(b, o, spec)
+		return true, e.save()
+	}
+	return false, nil
+}
+
+// ceded takes over a block that was just written, with exactly what is ceded now.
+func (e *Engine) ceded(b *block, o store.Object, spec model.AddressBlock) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b.object, b.spec = o, spec
+	clear(b.away)
+	for a := range spec.Ceded {
+		b.away[a] = true
+	}
+}
+
+// ownBlocks are the whole blocks of this node.
+func (e *Engine) ownBlocks(p *pool) []*block {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []*block
+	for _, b := range p.order {
+		if !b.single() {
+			out = append(out, b)
+		}
+	}
+	return out
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// Picture is all that the store says about addresses.
+type Picture struct {
+	Pools  []model.AddressPool  `json:"pools"`
+	Blocks []model.AddressBlock `json:"blocks"`
+	// Findings are what is wrong, or left over.
+	Findings []Finding `json:"findings"`
+}
+
+// Finding is one thing that is wrong, or left over.
+type Finding struct {
+	Object string `json:"object"`
+	Msg    string `json:"message"`
+	// Fix says what --fix does about it; empty: that is for people.
+	Fix string `json:"fix,omitempty"`
+
+	fix func(context.Context, store.Objects) error
+}
+
+// facts are what findings depend on beside pools and blocks.
+type facts struct {
+	nodes map[string]bool // empty: nobody writes Node objects here
+	pods  map[string]bool // by "namespace/name"; nil: they are not known
+}
+
+// Look reads everything and examines it.
+func Look(ctx context.Context, objects store.Objects) (Picture, error) {
+	var p Picture
+	f := facts{nodes: map[string]bool{}}
+	raw := map[string]store.Object{}
+	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks(), store.Nodes(), store.Pods()} {
+		all, err := objects.List(ctx, kind)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return p, fmt.Errorf("list of %s: %w", kind.Resource, err)
+		}
+		for _, o := range all {
+			raw[o.Key.String()] = o
+			switch kind {
+			case store.AddressPools():
+				err = note(&p.Pools, o.AddressPool)
+			case store.AddressBlocks():
+				err = note(&p.Blocks, o.AddressBlock)
+			case store.Nodes():
+				f.nodes[o.Key.Name] = true
+			default:
+				if f.pods == nil {
+					f.pods = map[string]bool{}
+				}
+				f.pods[o.Key.Namespace+"/"+o.Key.Name] = true
+			}
+			if err != nil {
+				p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: err.Error()})
+			}
+		}
+	}
+	slices.SortFunc(p.Pools, func(a, b model.AddressPool) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(p.Blocks, func(a, b model.AddressBlock) int {
+		if n := strings.Compare(a.Pool, b.Pool); n != 0 {
+			return n
+		}
+		return a.CIDR.Addr().Compare(b.CIDR.Addr())
+	})
+	for _, pool := range p.Pools {
+		p.examinePool(f, pool, raw[store.AddressPools().Key("", pool.Name).String()])
+	}
+	for i, b := range p.Blocks {
+		p.examineBlock(f, i, b, raw[store.AddressBlocks().Key("", store.BlockName(b.Pool, b.CIDR)).String()])
+	}
+	return p, nil
+}
+
+func note[T any](into *[]T, read func() (T, error)) error {
+	v, err := read()
+	if err == nil {
+		*into = append(*into, v)
+	}
+	return err
+}
+
+func (p *Picture) found(o store.Object, fix func(context.Context, store.Objects) error, how, format string, args ...any) {
+	p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: fmt.Sprintf(format, args...), Fix: how, fix: fix})
+}
+
+func (p *Picture) examinePool(f facts, pool model.AddressPool, o store.Object) {
+	edit := func(change func(*model.AddressPool)) func(context.Context, store.Objects) error {
+		return func(ctx context.Context, objects store.Objects) error {
+			now, err := objects.Get(ctx, store.AddressPools(), o.Key)
+			if err != nil {
+				return err
+			}
+			spec, err := now.AddressPool()
+			if err != nil {
+				return err
+			}
+			change(&spec)
+			next, err := store.AddressPoolObject(now, spec)
+			if err == nil {
+				_, err = objects.CompareAndSwap(ctx, store.AddressPools(), now.Version, next)
+			}
+			return err
+		}
+	}
+	for _, r := range pool.Reserved {
+		if f.pods == nil || r.By == "" || f.pods[r.For] || !strings.Contains(r.For, "/") {
+			continue
+		}
+		p.found(o, edit(func(s *model.AddressPool) {
+			s.Reserved = slices.DeleteFunc(slices.Clone(s.Reserved), func(x model.ReservedAddress) bool { return x == r })
+		}), "the reservation goes", "address %s is reserved for pod %s by %s, and there is no such pod", r.Addr, r.For, r.By)
+	}
+	for _, n := range pool.Wanted {
+		if len(f.nodes) > 0 && !f.nodes[n] {
+			p.found(o, edit(func(s *model.AddressPool) {
+				s.Wanted = slices.DeleteFunc(slices.Clone(s.Wanted), func(x string) bool { return x == n })
+			}), "it is taken out", "node %q waits for addresses, and there is no such node", n)
+		}
+	}
+}
+
+func (p *Picture) examineBlock(f facts, i int, b model.AddressBlock, o store.Object) {
+	k := slices.IndexFunc(p.Pools, func(pool model.AddressPool) bool { return pool.Name == b.Pool })
+	switch {
+	case k < 0:
+		p.found(o, nil, "", "there is no pool %q", b.Pool)
+	case !slices.ContainsFunc(p.Pools[k].Regions, func(r model.AddressRegion) bool {
+		return r.CIDR.Contains(b.CIDR.Addr()) && r.BlockSize == b.CIDR.Bits()
+	}):
+		p.found(o, nil, "", "block %s is none of pool %q as it is cut now", b.CIDR, b.Pool)
+	}
+	for _, other := range p.Blocks[:i] {
+		if other.Pool == b.Pool && other.CIDR.Overlaps(b.CIDR) {
+			p.found(o, nil, "", "block %s of node %q overlaps with block %s of node %q", b.CIDR, b.Node, other.CIDR, other.Node)
+		}
+	}
+	if len(f.nodes) == 0 {
+		return
+	}
+	if !f.nodes[b.Node] {
+		p.found(o, func(ctx context.Context, objects store.Objects) error {
+			return objects.Delete(ctx, store.AddressBlocks(), o.Key, o.Version)
+		}, "the block is free", "block %s belongs to node %q, and there is no such node", b.CIDR, b.Node)
+		return
+	}
+	var gone []netip.Addr
+	for a, with := range b.Ceded {
+		if node, _, is := strings.Cut(with, "/"); is && !f.nodes[node] {
+			gone = append(gone, a)
+		}
+	}
+	slices.SortFunc(gone, netip.Addr.Compare)
+	for _, a := range gone {
+		node, _, _ := strings.Cut(b.Ceded[a], "/")
+		p.found(o, func(ctx context.Context, objects store.Objects) error {
+			return giveUpCeded(ctx, objects, o.Key, a, b.Ceded[a])
+		},
+			"the address is free", "address %s was ceded to node %q, and there is no such node", a, node)
+	}
+}
+
+func giveUpCeded(ctx context.Context, objects store.Objects, key store.Key, a netip.Addr, was string) error {
+	now, err := objects.Get(ctx, store.AddressBlocks(), key)
+	if err != nil {
+		return err
+	}
+	spec, err := now.AddressBlock()
+	if err != nil || spec.Ceded[a] != was {
+		return err
+	}
+	spec.Ceded = having(spec.Ceded, a, "")
+	next, err := store.AddressBlockObject(now, spec)
+	if err == nil {
+		_, err = objects.CompareAndSwap(ctx, store.AddressBlocks(), now.Version, next)
+	}
+	return err
+}
+
+// Fix does what can be done about the findings, and gives how many there were of these.
+func (p Picture) Fix(ctx context.Context, objects store.Objects) (int, error) {
+	n := 0
+	var errs []error
+	for _, f := range p.Findings {
+		if f.fix == nil {
+			continue
+		}
+		if err := f.fix(ctx, objects); err != nil && !errors.Is(err, store.ErrNotFound) {
+			errs = append(errs, fmt.Errorf("%s: %w", f.Object, err))
+			continue
+		}
+		n++
+	}
+	return n, errors.Join(errs...)
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const troubled = `apiVersion: v1
+kind: Node
+metadata: {name: a}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-0, namespace: shop}
+spec: {nodeName: a}
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressPool
+metadata: {name: p}
+spec:
+  regions: [{cidr: 10.0.0.0/24, blockSize: 28}]
+  wanted: [a, gone]
+  reserved:
+  - {address: 10.0.0.5, for: shop/web-0, by: whereabouts}
+  - {address: 10.0.0.6, for: shop/web-1, by: whereabouts}
+  - {address: 10.0.0.7, for: the printer}
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressBlock
+metadata: {name: p-10-0-0-0-28}
+spec: {pool: p, cidr: 10.0.0.0/28, node: a, claim: "1", ceded: {10.0.0.8: gone/2, 10.0.0.9: ""}}
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressBlock
+metadata: {name: p-10-0-0-16-28}
+spec: {pool: p, cidr: 10.0.0.16/28, node: gone, claim: "2"}
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressBlock
+metadata: {name: p-10-0-0-24-29}
+spec: {pool: p, cidr: 10.0.0.24/29, node: a, claim: "3"}
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressBlock
+metadata: {name: q-10-0-0-0-28}
+spec: {pool: q, cidr: 10.0.0.0/28, node: a, claim: "4"}
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressBlock
+metadata: {name: misnamed}
+spec: {pool: p, cidr: 10.0.0.32/28, node: a, claim: "5"}
+`
+
+func TestLookAndFix(t *testing.T) {
+	s, _ := cluster(t, map[string]string{"all.yaml": troubled})
+	look := func() (Picture, []string) {
+		t.Helper()
+		p, err := Look(context.Background(), s.Objects())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var words []string
+		for _, f := range p.Findings {
+			words = append(words, f.Object+": "+f.Msg+"; "+f.Fix)
+		}
+		return p, words
+	}
+	forPeople := []string{
+		`AddressBlock misnamed: AddressBlock misnamed: spec: pool "p" and cidr 10.0.0.32/28 belong to the name "p-10-0-0-32-28" (delete it; weft makes these objects itself); `,
+	}
+	cut := `AddressBlock p-10-0-0-24-29: block 10.0.0.24/29 is none of pool "p" as it is cut now; `
+	noPool := `AddressBlock q-10-0-0-0-28: there is no pool "q"; `
+	want := append([]string{}, forPeople...)
+	want = append(want,
+		`AddressPool p: address 10.0.0.6 is reserved for pod shop/web-1 by whereabouts, and there is no such pod; the reservation goes`,
+		`AddressPool p: node "gone" waits for addresses, and there is no such node; it is taken out`,
+		`AddressBlock p-10-0-0-0-28: address 10.0.0.8 was ceded to node "gone", and there is no such node; the address is free`,
+		`AddressBlock p-10-0-0-16-28: block 10.0.0.16/28 belongs to node "gone", and there is no such node; the block is free`,
+		cut,
+		`AddressBlock p-10-0-0-24-29: block 10.0.0.24/29 of node "a" overlaps with block 10.0.0.16/28 of node "gone"; `,
+		noPool,
+	)
+	p, got := look()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("findings (-want +got):\n%s", d)
+	}
+	if n, err := p.Fix(context.Background(), s.Objects()); err != nil || n != 4 {
+		t.Errorf("fixed %d, error %v", n, err)
+	}
+	if _, got := look(); cmp.Diff(append(forPeople, cut, noPool), got) != "" {
+		t.Errorf("left: %q", got)
+	}
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// obtain gives an address that this node has not got yet: it claims a block, takes what others ceded, and at last asks them.
+func (e *Engine) obtain(ctx context.Context, w want, h holder) (netip.Addr, error) {
+	p, release, err := e.alone(ctx, w)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer func() { release() }()
+	deadline := e.cfg.After(e.cfg.Patience)
+	hungry := false
+	defer func() {
+		if hungry {
+			_ = e.say(ctx, p, false) // else it stays said until the next time
+		}
+	}()
+	for {
+		e.mu.Lock()
+		changed := p.changed
+		e.mu.Unlock()
+		if a, ok, err := e.fromMemory(w, h, false); ok || err != nil {
+			return a, err
+		}
+		got, err := e.more(ctx, p, w)
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		if got {
+			continue
+		}
+		// Nothing is free. Better an address that rests than none.
+		if a, ok, err := e.fromMemory(w, h, true); ok || err != nil {
+			return a, err
+		}
+		if !hungry && !w.addr.IsValid() {
+			hungry = true
+			if err := e.say(ctx, p, true); err != nil {
+				return netip.Addr{}, err
+			}
+		}
+		release() // others of this node need not wait for it
+		release = func() {}
+		select {
+		case <-changed:
+		case <-deadline:
+			return netip.Addr{}, e.exhausted(p, w)
+		case <-ctx.Done():
+			return netip.Addr{}, model.Faultf(model.CodeTryAgain, "", "%s: waiting for an address: %w", w.field, ctx.Err())
+		}
+		if _, release, err = e.alone(ctx, w); err != nil {
+			release = func() {}
+			return netip.Addr{}, err
+		}
+	}
+}
+
+// alone takes the turn to claim for a pool, with the pool as the store has it.
+func (e *Engine) alone(ctx context.Context, w want) (*pool, func(), error) {
+	if e.cfg.Objects == nil {
+		return nil, nil, model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
+			"%s: addresses of a pool need the cluster's store, and this agent has none", w.field)
+	}
+	e.mu.Lock()
+	p := e.pool(w.pool)
+	e.mu.Unlock()
+	select {
+	case p.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, model.Faultf(model.CodeTryAgain, "", "%s: waiting for others that claim addresses: %w", w.field, ctx.Err())
+	}
+	release := func() { <-p.turn }
+	if err := e.cover(ctx, p, w); err != nil {
+		release()
+		return nil, nil, err
+	}
+	return p, release, nil
+}
+
+// more gets this node a block for a want, or a single address; false when there is none to be had.
+func (e *Engine) more(ctx context.Context, p *pool, w want) (bool, error) {
+	if got, err := e.takeBack(ctx, p, w); got || err != nil {
+		return got, err
+	}
+	if w.addr.IsValid() {
+		return e.certain(ctx, p, w)
+	}
+	const tries = 32
+	for try := range tries {
+		cidr, ok, err := e.candidate(p, w, try > 1)
+		if err != nil {
+			return false, err
+		}
+		if !ok && try == 0 {
+			// Nothing by what is known; ask before it is believed.
+			if err := e.lookUnlessLive(ctx, p); err != nil {
+				return false, err
+			}
+			if cidr, ok, err = e.candidate(p, w, false); err != nil {
+				return false, err
+			}
+		}
+		if !ok {
+			break
+		}
+		got, err := e.create(ctx, p, cidr)
+		if got || err != nil {
+			return got, err
+		}
+		if try == 0 {
+			if err := e.lookUnlessLive(ctx, p); err != nil {
+				return false, err
+			}
+		}
+	}
+	if got, err := e.takeCeded(ctx, p, w); got || err != nil {
+		return got, err
+	}
+	return e.takeOver(ctx, p, w)
+}
+
+// candidate is a block that nobody has: the first, or where somebody was faster, one of the next few.
+func (e *Engine) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, error) {
+	pick := 0
+	if anyOf {
+		var b [1]byte
+		if _, err := e.cfg.Random.Read(b[:]); err != nil {
+			return netip.Prefix{}, false, fmt.Errorf("choice of a block: %w", err)
+		}
+		pick = int(b[0] % 16)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var found netip.Prefix
+	for _, s := range w.spans {
+		for _, r := range p.spec.Regions {
+			if !s.overlaps(r.CIDR) {
+				continue
+			}
+			from, to := r.CIDR.Addr(), last(r.CIDR)
+			if from.Less(s.from) {
+				from = s.from
+			}
+			if s.to.Less(to) {
+				to = s.to
+			}
+			for a := from; a.IsValid() && !to.Less(a); {
+				cidr := netip.PrefixFrom(a, r.BlockSize).Masked()
+				if p.unclaimed(cidr) && p.useful(cidr, w) {
+					found = cidr
+					if pick--; pick < 0 {
+						return found, true, nil
+					}
+				}
+				a = last(cidr).Next()
+			}
+		}
+	}
+	return found, found.IsValid(), nil
+}
+
+// unclaimed tells whether nobody is known to have a block, or one that overlaps with it.
+func (p *pool) unclaimed(cidr netip.Prefix) bool {
+	if _, ours := p.blocks[cidr]; ours {
+		return false
+	}
+	_, others := p.others[cidr]
+	return !others
+}
+
+// useful tells whether a block has an address for a want.
+func (p *pool) useful(cidr netip.Prefix, w want) bool {
+	useful := false
+	each(cidr, func(a netip.Addr) bool {
+		_, reserved := p.reserved[a]
+		_, held := p.held[a]
+		useful = w.allows(a) && !reserved && !held
+		return !useful
+	})
+	return useful
+}
+
+// create claims a block; false when somebody else has it.
+func (e *Engine) create(ctx context.Context, p *pool, cidr netip.Prefix) (bool, error) {
+	claim, err := e.number()
+	if err != nil {
+		return false, err
+	}
+	spec := model.AddressBlock{Pool: p.name, CIDR: cidr, Node: e.cfg.Node, Claim: claim}
+	o, err := store.AddressBlockObject(store.Object{}, spec)
+	if err != nil {
+		return false, err
+	}
+	if err := e.step("before create"); err != nil {
+		return false, err
+	}
+	got, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+		return e.cfg.Objects.Create(ctx, store.AddressBlocks(), o)
+	})
+	switch {
+	case errors.Is(err, store.ErrExists):
+		return false, e.meet(ctx, p, cidr)
+	case err != nil:
+		// It may be there or come yet. Then Run finds it, and it is taken into use with a new claim.
+		return false, unreachable("claim of block "+cidr.String(), err)
+	}
+	if err := e.step("after create"); err != nil {
+		return false, err
+	}
+	e.own(p, got, spec)
+	return true, e.save()
+}
+
+// own takes a block into use.
+func (e *Engine) own(p *pool, o store.Object, spec model.AddressBlock) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(p.others, spec.CIDR)
+	b := &block{cidr: spec.CIDR, parent: spec.CIDR, claim: spec.Claim, stands: owned, object: o, spec: spec, away: map[netip.Addr]bool{}, touched: e.cfg.Now()}
+	for a := range spec.Ceded {
+		b.away[a] = true
+	}
+	p.put(spec.CIDR, b)
+	e.cfg.Log.Info("block claimed", "pool", p.name, "block", spec.CIDR.String())
+}
+
+// meet learns whose block it is.
+func (e *Engine) meet(ctx context.Context, p *pool, cidr netip.Prefix) error {
+	o, spec, err := e.read(ctx, p.name, cidr)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil // it went again
+	}
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	ours := spec.Node == e.cfg.Node && p.blocks[cidr] == nil
+	if spec.Node != e.cfg.Node {
+		p.others[cidr] = spec
+	}
+	e.mu.Unlock()
+	if ours {
+		return e.adopt(ctx, p, o, spec)
+	}
+	return nil
+}
+
+// adopt takes a block into use that the store says is ours, and that this engine does not know: a claim whose answer was
+// lost, or a lost journal. With the new claim, no late request about the old one counts.
+func (e *Engine) adopt(ctx context.Context, p *pool, o store.Object, spec model.AddressBlock) error {
+	got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) { s.Claim = claim })
+	if err != nil {
+		return err
+	}
+	e.own(p, got, spec)
+	return e.save()
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// hurry is how long a block must have been empty when another node needs it: long enough not to take away what a call that
+// is under way has just claimed.
+const hurry = 500 * time.Millisecond
+
+// surplus chooses the blocks that go back. Nothing is given from them from here on.
+func (e *Engine) surplus(p *pool) []*block {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.cfg.Now()
+	for id, d := range p.wants {
+		if _, expected := p.expected[id]; !expected && now.Sub(d.last) > asleep && len(p.held) == 0 {
+			delete(p.wants, id)
+		}
+	}
+	var out []*block
+	for _, b := range p.order {
+		if b.stands == owned && p.yields(b) {
+			delete(p.held, b.cidr.Addr())
+			b.stands = releasing
+			out = append(out, b)
+		}
+		if b.stands != owned || !p.empty(b, now) {
+			b.idle = time.Time{}
+			continue
+		}
+		if b.idle.IsZero() {
+			b.idle = now
+		}
+		long := e.cfg.Idle
+		lent := b.single() || b.asked()
+		if p.tight() || lent {
+			long = min(hurry, long)
+		}
+		if now.Sub(b.idle) < long || !lent && !e.dispensable(p, b, now) {
+			continue
+		}
+		b.stands = releasing
+		out = append(out, b)
+	}
+	return out
+}
+
+// yields tells whether a ceded address is asked for by the claim whose it is, and not in use here; the caller holds the lock.
+func (p *pool) yields(b *block) bool {
+	_, claim, _ := strings.Cut(b.spec.Asked[b.cidr.Addr()], forClaim)
+	return b.single() && claim != "" && p.held[b.cidr.Addr()] == holder{claim: claim}
+}
+
+// asked tells whether another node asks for a block of one address.
+func (b *block) asked() bool { return b.cidr.IsSingleIP() && len(b.spec.Asked) > 0 }
+
+// dispensable tells whether enough is free without a block; the caller holds the lock.
+func (e *Engine) dispensable(p *pool, b *block, now time.Time) bool {
+	for _, d := range p.wants {
+		if p.spare(d.want, now, b) < e.spareOf(p, d.want) {
+			return false
+		}
+	}
+	return true
+}
+
+// giveBack returns what nobody needs, and goes on with returns that are under way. The caller has the pool's turn.
+func (e *Engine) giveBack(ctx context.Context, p *pool) error {
+	chosen := e.surplus(p)
+	if len(chosen) > 0 {
+		if err := e.save(); err != nil {
+			e.mu.Lock() // nothing has been sent
+			for _, b := range chosen {
+				b.stands = owned
+			}
+			e.mu.Unlock()
+			return err
+		}
+	}
+	var errs []error
+	for _, b := range e.inReturn(p) {
+		errs = append(errs, e.release(ctx, p, b))
+	}
+	return errors.Join(errs...)
+}
+
+func (e *Engine) inReturn(p *pool) []*block {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []*block
+	for _, b := range p.order {
+		if b.stands == releasing {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// release asks the store to forget a claim.
+func (e *Engine) release(ctx context.Context, p *pool, b *block) error {
+	there, err := e.refresh(ctx, p, b)
+	if err != nil || !there {
+		return err
+	}
+	if b.single() {
+		_, _, err := e.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
+			a, to := b.cidr.Addr(), ""
+			if node, _, _ := strings.Cut(s.Asked[a], forClaim); node != "" && node != s.Node {
+				to = node + "/"
+			}
+			s.Ceded, s.Asked = having(s.Ceded, a, to), lacking(s.Asked, a)
+		})
+		if err != nil {
+			return ignoreConflict(err) // once more, later
+		}
+		return e.forget(p, b)
+	}
+	for _, holder := range b.spec.Ceded {
+		if holder != "" {
+			return e.renew(ctx, p, b) // somebody took a ceded address: the block has to stay
+		}
+	}
+	if err := e.step("before delete"); err != nil {
+		return err
+	}
+	_, err = asking(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, e.cfg.Objects.Delete(ctx, store.AddressBlocks(), b.object.Key, b.object.Version)
+	})
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return ignoreConflict(unreachable("return of block "+b.cidr.String(), err))
+	}
+	if err := e.step("after delete"); err != nil {
+		return err
+	}
+	return e.forget(p, b)
+}
+
+// refresh reads a block of ours; false when it is gone, which is told where it should not be.
+func (e *Engine) refresh(ctx context.Context, p *pool, b *block) (bool, error) {
+	o, spec, err := e.read(ctx, p.name, b.parent)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return false, err
+	}
+	ours := err == nil && spec.Node == e.cfg.Node && spec.Claim == b.claim
+	if b.single() {
+		ours = err == nil && spec.Ceded[b.cidr.Addr()] == e.cfg.Node+"/"+b.claim
+	}
+	if ours {
+		e.mu.Lock()
+		if b.object.Version != o.Version {
+			p.tell()
+		}
+		b.object, b.spec = o, spec
+		for a := range spec.Ceded {
+			b.away[a] = !b.single()
+		}
+		e.mu.Unlock()
+		return true, nil
+	}
+	if b.stands == releasing {
+		return false, e.forget(p, b)
+	}
+	if err == nil && !b.single() && spec.Node == e.cfg.Node {
+		return true, e.adopt(ctx, p, o, spec) // ours, by an answer that was lost
+	}
+	e.mu.Lock()
+	first := b.stands != lost
+	b.stands = lost
+	e.mu.Unlock()
+	if first {
+		e.cfg.Log.Error("block is ours no more: nothing is given from it", "pool", p.name, "block", b.cidr.String(), "node", spec.Node)
+		return false, e.save()
+	}
+	return false, nil
+}
+
+// renew takes a block whose return has begun into use again. The new claim makes sure that the return never happens.
+func (e *Engine) renew(ctx context.Context, p *pool, b *block) error {
+	o, spec, err := e.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, claim string) { s.Claim = claim })
+	if err != nil {
+		return ignoreConflict(err)
+	}
+	e.own(p, o, spec)
+	return e.save()
+}
+
+// forget takes a block out of memory and journal.
+func (e *Engine) forget(p *pool, b *block) error {
+	e.mu.Lock()
+	if p.blocks[b.cidr] == b {
+		p.put(b.cidr, nil)
+	}
+	if !b.single() {
+		delete(p.others, b.cidr)
+	}
+	e.mu.Unlock()
+	e.cfg.Log.Info("block returned", "pool", p.name, "block", b.cidr.String())
+	return e.save()
+}
+
+func ignoreConflict(err error) error {
+	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// having is a map with one entry changed; the old one stays as it is.
+func having(m map[netip.Addr]string, a netip.Addr, value string) map[netip.Addr]string {
+	out := lacking(m, a)
+	out[a] = value
+	return out
+}
+
+// lacking is a map without one entry; the old one stays as it is.
+func lacking(m map[netip.Addr]string, a netip.Addr) map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	for k, v := range m {
+		if k != a {
+			out[k] = v
+		}
+	}
+	return out
+}

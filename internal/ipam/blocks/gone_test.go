@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/store"
+)
+
+// TestBlocksOfAGoneNode: they are taken over when the Node object has been missing for long, and not while it is there,
+// however silent the node is.
+func TestBlocksOfAGoneNode(t *testing.T) {
+	nodes := "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: b}\n"
+	s, path := cluster(t, map[string]string{"nodes.yaml": nodes, "pool.yaml": poolOf30})
+	now := time.Unix(1e9, 0)
+	calm := func(c *Config) {
+		c.Now = func() time.Time { return now }
+		c.After = func(time.Duration) <-chan time.Time { ch := make(chan time.Time, 1); ch <- now; return ch }
+	}
+	a, b := join(t, path, "a", calm), join(t, path, "b", calm)
+	conf := rangeConf1("10.0.0.0/27")
+	all := func(n *node, prefix string) int {
+		for i := range 40 {
+			if _, err := n.add(conf, prefix+strings.Repeat("x", i)); err != nil {
+				return i
+			}
+		}
+		return 40
+	}
+	a.mustAdd(conf, "a")
+	if n := all(b, "silent"); n != 23 {
+		t.Fatalf("%d addresses beside node a's block, want 23", n)
+	}
+	now = now.Add(time.Hour)
+	if n := all(b, "still silent"); n != 0 {
+		t.Errorf("%d addresses of a node that is only silent", n)
+	}
+	if err := s.Objects().Delete(context.Background(), store.Nodes(), store.NodeKey("a"), ""); err != nil {
+		t.Fatal(err)
+	}
+	if n := all(b, "just gone"); n != 0 {
+		t.Errorf("%d addresses of a node whose object is missing for no time", n)
+	}
+	now = now.Add(9 * time.Minute)
+	if n := all(b, "not long gone"); n != 0 {
+		t.Errorf("%d addresses of a node whose object is missing for nine minutes", n)
+	}
+	now = now.Add(time.Minute)
+	if n := all(b, "gone"); n != 7 {
+		t.Errorf("%d addresses of a node that is gone, want 7", n)
+	}
+	// It was not gone after all: it sees that the block is not its own, and gives nothing from it.
+	if err := a.engine.tend(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if n := all(a, "back"); n != 0 {
+		t.Errorf("%d addresses of a block that was taken over", n)
+	}
+}
+
+// TestNodesWithoutObjects: where this node has no object either, missing objects say nothing.
+func TestNodesWithoutObjects(t *testing.T) {
+	_, path := cluster(t, map[string]string{"pool.yaml": poolOf30})
+	now := time.Unix(1e9, 0)
+	calm := func(c *Config) {
+		c.Now = func() time.Time { return now }
+		c.After = func(time.Duration) <-chan time.Time { ch := make(chan time.Time, 1); ch <- now; return ch }
+	}
+	a, b := join(t, path, "a", calm), join(t, path, "b", calm)
+	conf := rangeConf1("10.0.0.0/27")
+	a.mustAdd(conf, "a")
+	for i := range 60 {
+		_, _ = b.add(conf, strings.Repeat("x", i+1))
+		now = now.Add(time.Minute)
+	}
+	if n := len(b.ledger); n != 23 {
+		t.Errorf("%d addresses, want the 23 that are not node a's", n)
+	}
+}

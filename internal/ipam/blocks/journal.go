@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+const (
+	journalName    = "blocks.json"
+	journalVersion = 1
+)
+
+// journal is what an engine remembers over its own death.
+type journal struct {
+	Version int            `json:"version"`
+	Node    string         `json:"node"`
+	Blocks  []journalBlock `json:"blocks"`
+	// Sticky are the addresses of IPAMClaims.
+	Sticky []journalSticky `json:"sticky,omitempty"`
+}
+
+type journalBlock struct {
+	Pool   string       `json:"pool"`
+	CIDR   netip.Prefix `json:"cidr"`
+	Parent netip.Prefix `json:"parent"`
+	Claim  string       `json:"claim"`
+	Stands standing     `json:"stands"`
+	Away   []netip.Addr `json:"away,omitempty"`
+}
+
+type journalSticky struct {
+	Pool  string     `json:"pool"`
+	Addr  netip.Addr `json:"addr"`
+	Claim string     `json:"claim"`
+}
+
+func (e *Engine) journalPath() string { return filepath.Join(e.cfg.Dir, journalName) }
+
+// load reads the journal. One of another node, or of a newer program, is refused: what it says must not be forgotten.
+func (e *Engine) load() error {
+	path := e.journalPath()
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return model.Faultf(model.CodeIO, "choose a --state-dir that can be read", "journal of address blocks: %w", err)
+	}
+	var j journal
+	if err := json.Unmarshal(b, &j); err != nil {
+		return model.Faultf(model.CodeDecode, "move it away: the cluster's store tells which blocks this node has",
+			"journal of address blocks %s: %w", path, err)
+	}
+	if j.Version > journalVersion {
+		return model.Faultf(model.CodeIO, "use the newer program", "journal of address blocks %s: version %d is newer than %d", path, j.Version, journalVersion)
+	}
+	if j.Node != e.cfg.Node {
+		return model.Faultf(model.CodeIO, "give this node its old name, or choose another --state-dir",
+			"journal of address blocks %s is of node %q, this is node %q", path, j.Node, e.cfg.Node)
+	}
+	for _, jb := range j.Blocks {
+		b := &block{cidr: jb.CIDR, parent: jb.Parent, claim: jb.Claim, stands: jb.Stands, away: map[netip.Addr]bool{}}
+		for _, a := range jb.Away {
+			b.away[a] = true
+		}
+		e.pool(jb.Pool).put(jb.CIDR, b)
+	}
+	for _, s := range j.Sticky {
+		e.pool(s.Pool).held[s.Addr] = holder{claim: s.Claim}
+	}
+	return nil
+}
+
+// save writes what the engine knows now into the journal; the caller does not hold the lock. It is on the disk when save
+// returns: a return that is begun must not be forgotten, whatever dies.
+func (e *Engine) save() error {
+	e.writing.Lock()
+	defer e.writing.Unlock()
+	text, err := json.MarshalIndent(e.snapshot(), "", " ")
+	if err == nil {
+		err = e.step("before journal")
+	}
+	if err == nil {
+		err = replace(e.cfg.Dir, journalName, text)
+	}
+	if err == nil {
+		err = e.step("after journal")
+	}
+	if err != nil {
+		return fmt.Errorf("journal of address blocks %s: %w", e.journalPath(), err)
+	}
+	return nil
+}
+
+func (e *Engine) snapshot() journal {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	j := journal{Version: journalVersion, Node: e.cfg.Node, Blocks: []journalBlock{}}
+	for _, p := range e.pools {
+		for _, b := range p.order {
+			if b.stands == lost {
+				continue
+			}
+			jb := journalBlock{Pool: p.name, CIDR: b.cidr, Parent: b.parent, Claim: b.claim, Stands: b.stands}
+			for a := range b.away {
+				jb.Away = append(jb.Away, a)
+			}
+			slices.SortFunc(jb.Away, netip.Addr.Compare)
+			j.Blocks = append(j.Blocks, jb)
+		}
+		for a, h := range p.held {
+			if h.claim != "" {
+				j.Sticky = append(j.Sticky, journalSticky{p.name, a, h.claim})
+			}
+		}
+	}
+	slices.SortFunc(j.Blocks, func(a, b journalBlock) int {
+		if n := strings.Compare(a.Pool, b.Pool); n != 0 {
+			return n
+		}
+		return a.CIDR.Addr().Compare(b.CIDR.Addr())
+	})
+	slices.SortFunc(j.Sticky, func(a, b journalSticky) int { return a.Addr.Compare(b.Addr) })
+	return j
+}
+
+// replace puts a complete file in place of another and waits for the disk.
+func replace(dir, name string, text []byte) error {
+	tmp := filepath.Join(dir, "."+name+".new")
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(dir, 0o700); err == nil {
+			f, err = os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, filepath.Join(dir, name)); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/weft-net/weft/internal/apitest"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/store/kube"
+)
+
+// kubernetes is a real API server that knows weft's kinds.
+func kubernetes(t *testing.T) *apitest.Server {
+	s := apitest.Start(t, nil, netip.MustParseAddr("127.0.0.1"))
+	for _, name := range []string{"addresspools", "addressblocks"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "crds", "weft.dev_"+name+".yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := yaml.YAMLToJSON(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Do(http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", string(raw))
+	}
+	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks()} {
+		o := over(t, s, s.URL, "waiting").Objects()
+		eventually(t, kind.Resource+" are served", func() bool {
+			_, err := o.Get(context.Background(), kind, kind.Key("", "x"))
+			if !errors.Is(err, store.ErrNotFound) {
+				return false
+			}
+			_, err = o.Create(context.Background(), kind, store.Object{Key: kind.Key("", "x"), Raw: json.RawMessage("{}")})
+			return err != nil && !errors.Is(err, store.ErrNotFound)
+		})
+	}
+	return s
+}
+
+func over(t *testing.T, s *apitest.Server, url, name string) *kube.Store {
+	t.Helper()
+	k, err := kube.Open(kube.Config{
+		Access: kube.Access{Kubeconfig: s.Kubeconfig(url, ""), Getenv: os.Getenv}, Node: name, Agent: "weft-test",
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// TestOnKubernetes: two nodes share a range on a real API server, which is stopped for a while; one node is killed meanwhile.
+func TestOnKubernetes(t *testing.T) {
+	s := kubernetes(t)
+	_, path := cluster(t, nil)
+	var nodes []*node
+	var proxies []*apitest.Proxy
+	for _, name := range []string{"a", "b"} {
+		proxy := s.Proxy()
+		proxies = append(proxies, proxy)
+		nodes = append(nodes, join(t, path, name, func(c *Config) {
+			c.Objects, c.Cooldown, c.Idle = over(t, s, proxy.URL, name).Objects(), 50*time.Millisecond, 300*time.Millisecond
+		}))
+	}
+	a, b := nodes[0], nodes[1]
+	a.run()
+	b.run()
+	conf := rangeConf1("10.0.0.0/25")
+	ids := func(prefix string, n int) (out []string) {
+		for i := range n {
+			out = append(out, fmt.Sprint(prefix, i))
+		}
+		return out
+	}
+	var both sync.WaitGroup
+	for _, n := range nodes {
+		both.Go(func() {
+			for _, id := range ids(n.name, 40) {
+				if _, err := n.add(conf, id); err != nil {
+					t.Errorf("node %s: %v", n.name, err)
+				}
+			}
+		})
+	}
+	both.Wait()
+	checkOnce(t, a, b)
+
+	// What a has to spare, b gets: whole blocks, and single addresses of others.
+	for i, id := range ids("a", 40) {
+		if i%2 == 0 {
+			a.del(id)
+		}
+	}
+	again := func(n *node, id string) {
+		t.Helper()
+		var err error
+		for range 5 { // as a runtime does: a handful of requests a second go to the server
+			if _, err = n.add(conf, id); err == nil {
+				return
+			}
+		}
+		t.Fatalf("node %s: %v", n.name, err)
+	}
+	for _, id := range ids("more", 126-60) {
+		again(b, id)
+	}
+	if _, err := b.add(conf, "one too many"); err == nil {
+		t.Error("126 addresses are 127")
+	}
+	checkOnce(t, a, b)
+	for _, id := range ids("more", 126-60) {
+		b.del(id)
+	}
+
+	// Without the server: from memory, without a request, also after a kill.
+	eventually(t, "b has a spare block", func() bool {
+		b.engine.mu.Lock()
+		defer b.engine.mu.Unlock()
+		p := b.engine.pools["whereabouts"]
+		return !p.tight() && p.spare(want{spans: []span{usable(netip.MustParsePrefix("10.0.0.0/25"))}}, time.Now(), nil) > 1
+	})
+	s.Stop()
+	proxies[1].Reset()
+	b.mustAdd(conf, "alone")
+	if seen := proxies[1].Seen(); len(seen) > 0 && seen[0].Method != http.MethodGet { // a watch may knock
+		t.Errorf("an ADD made the request %s %s", seen[0].Method, seen[0].Path)
+	}
+	b.del("alone")
+	b.start()
+	var err error
+	for _, id := range ids("dark", 200) {
+		if _, err = b.add(conf, id); err != nil {
+			break
+		}
+	}
+	var f *model.Fault
+	if !errors.As(err, &f) || f.Code != model.CodeTryAgain || !strings.Contains(err.Error(), "the cluster's store does not answer") {
+		t.Errorf("used up without the server: %v", err)
+	}
+	checkOnce(t, a, b)
+	s.Again()
+	b.run()
+	again(b, "light")
+	checkOnce(t, a, b)
+}

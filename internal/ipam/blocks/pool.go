@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// want is one address that an attachment is to have.
+type want struct {
+	pool string
+	// grow permits to make the pool, or to add the network to it.
+	grow bool
+	// network is the subnet of the addresses, spans are those of it that will do.
+	network netip.Prefix
+	spans   []span
+	// addr, where it is valid, is the only one that will do.
+	addr netip.Addr
+	// claim is the IPAMClaim that addr belongs to.
+	claim string
+	// field names the place in the configuration, for messages.
+	field string
+}
+
+// id tells two wants apart that are served by different addresses.
+func (w want) id() string {
+	words := make([]string, 0, len(w.spans))
+	for _, s := range w.spans {
+		words = append(words, s.String())
+	}
+	return strings.Join(words, ",")
+}
+
+func (w want) allows(a netip.Addr) bool {
+	return inSpans(w.spans, a) && (!w.addr.IsValid() || a == w.addr)
+}
+
+// holder is who has an address: an attachment, or a claim that outlives attachments, or a claim by its attachment.
+type holder struct {
+	key   model.AttachmentKey
+	claim string // "namespace/name" of an IPAMClaim
+}
+
+// standing is how a block stands with this node.
+type standing string
+
+const (
+	owned     standing = "owned"
+	releasing standing = "releasing" // its return has begun; nothing is given from it
+	lost      standing = "lost"      // the store says it is not ours; nothing is given from it
+)
+
+// block is what this node knows of a block of its own, or of an address that another node ceded to it.
+type block struct {
+	cidr   netip.Prefix
+	parent netip.Prefix // of the object; cidr, but for a ceded address
+	claim  string
+	stands standing
+	// object is the store's, as it was last seen; without a version it has not been seen since the start.
+	object store.Object
+	spec   model.AddressBlock
+	// away are addresses that were ceded, or are about to be.
+	away map[netip.Addr]bool
+	// idle is since when nothing of it is held, touched when something of it was last given.
+	idle, touched time.Time
+	// stale: the store says something else than what was seen.
+	stale bool
+}
+
+func (b *block) single() bool { return b.cidr != b.parent }
+
+// pool is what this node knows of a pool.
+type pool struct {
+	name     string
+	turn     chan struct{} // one at a time claims
+	spec     model.AddressPool
+	object   store.Object // without a version the pool has not been seen
+	reserved map[netip.Addr]model.ReservedAddress
+	blocks   map[netip.Prefix]*block
+	order    []*block                            // by address
+	others   map[netip.Prefix]model.AddressBlock // as far as is known
+	held     map[netip.Addr]holder
+	resting  map[netip.Addr]time.Time // until when
+	wants    map[string]*demand
+	expected map[string]want
+	asking   map[netip.Addr]bool   // certain addresses that another node was asked for
+	looked   time.Time             // when claims were last looked for
+	dropped  []model.AttachmentKey // deleted, and not recorded here: another program may have reserved for them
+	stale    bool                  // the store says something else of the pool than what was seen
+	scarce   time.Time             // when somebody last found the pool exhausted
+	full     bool                  // no block is to be had, as far as is known
+	changed  chan struct{}         // closed when something is seen that may help who waits
+}
+
+// demand is a want that comes again and again.
+type demand struct {
+	want want
+	last time.Time
+}
+
+func newPool(name string) *pool {
+	return &pool{
+		name: name, turn: make(chan struct{}, 1), spec: model.AddressPool{Name: name},
+		reserved: map[netip.Addr]model.ReservedAddress{}, blocks: map[netip.Prefix]*block{},
+		others: map[netip.Prefix]model.AddressBlock{}, held: map[netip.Addr]holder{}, resting: map[netip.Addr]time.Time{},
+		wants: map[string]*demand{}, expected: map[string]want{}, asking: map[netip.Addr]bool{}, changed: make(chan struct{}),
+	}
+}
+
+// put adds or takes (nil) the block of a prefix.
+func (p *pool) put(cidr netip.Prefix, b *block) {
+	if b == nil {
+		delete(p.blocks, cidr)
+	} else {
+		p.blocks[cidr] = b
+	}
+	p.order = p.order[:0]
+	for _, b := range p.blocks {
+		p.order = append(p.order, b)
+	}
+	slices.SortFunc(p.order, func(a, b *block) int { return a.cidr.Addr().Compare(b.cidr.Addr()) })
+	p.tell()
+}
+
+// tell wakes who waits for a change.
+func (p *pool) tell() {
+	p.full = false
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// free tells whether an address of a block may be given; rested permits one that rests.
+func (p *pool) free(b *block, a netip.Addr, now time.Time, rested bool) bool {
+	if b.stands != owned || b.away[a] {
+		return false
+	}
+	if _, held := p.held[a]; held {
+		return false
+	}
+	if _, is := p.reserved[a]; is {
+		return false
+	}
+	return rested || !now.Before(p.resting[a])
+}
+
+// pick is the first address for a want. When tired, one that rests will do: that which has rested longest.
+func (p *pool) pick(w want, now time.Time, tired bool) (netip.Addr, bool) {
+	var best netip.Addr
+	for _, b := range p.order {
+		if b.stands != owned || w.addr.IsValid() && !b.cidr.Contains(w.addr) {
+			continue
+		}
+		done := false
+		each(b.cidr, func(a netip.Addr) bool {
+			switch {
+			case !w.allows(a) || !p.free(b, a, now, tired):
+			case !tired:
+				best, done = a, true
+			case !best.IsValid() || p.resting[a].Before(p.resting[best]):
+				best = a
+			}
+			return !done
+		})
+		if done {
+			break
+		}
+	}
+	return best, best.IsValid()
+}
+
+// give gives an address.
+func (p *pool) give(a netip.Addr, h holder, now time.Time) {
+	delete(p.resting, a)
+	p.held[a] = h
+	if b := p.blockOf(a); b != nil {
+		b.idle, b.touched = time.Time{}, now
+	}
+}
+
+// blockOf is the block of this node, or the single address, that has an address.
+func (p *pool) blockOf(a netip.Addr) *block {
+	var of *block
+	for _, b := range p.order {
+		if b.cidr.Contains(a) && (of == nil || b.single()) {
+			of = b
+		}
+	}
+	return of
+}
+
+// spare is how many addresses for a want are free now, those of one block left out.
+func (p *pool) spare(w want, now time.Time, but *block) int {
+	n := 0
+	for _, b := range p.order {
+		if b == but {
+			continue
+		}
+		each(b.cidr, func(a netip.Addr) bool {
+			if w.allows(a) && p.free(b, a, now, false) {
+				n++
+			}
+			return true
+		})
+	}
+	return n
+}
+
+// empty tells whether nothing of a block is held, rests or is with another node.
+func (p *pool) empty(b *block, now time.Time) bool {
+	empty := true
+	each(b.cidr, func(a netip.Addr) bool {
+		_, held := p.held[a]
+		if held && p.blockOf(a) == b || now.Before(p.resting[a]) {
+			empty = false
+		}
+		return empty
+	})
+	for a, with := range b.spec.Ceded {
+		if with != "" && b.cidr.Contains(a) && !b.single() {
+			return false
+		}
+	}
+	return empty
+}
+
+// region is the part of the pool that an address is in.
+func (p *pool) region(a netip.Addr) (model.AddressRegion, bool) {
+	for _, r := range p.spec.Regions {
+		if r.CIDR.Contains(a) {
+			return r, true
+		}
+	}
+	return model.AddressRegion{}, false
+}
+
+// see takes over what the store says of the pool.
+func (p *pool) see(o store.Object, spec model.AddressPool, now time.Time) {
+	p.object, p.spec = o, spec
+	if p.tight() {
+		p.scarce = now
+	}
+	clear(p.reserved)
+	for _, r := range spec.Reserved {
+		p.reserved[r.Addr] = r
+	}
+	p.tell()
+}
+
+// tight tells whether somebody found the pool exhausted.
+func (p *pool) tight() bool { return len(p.spec.Wanted) > 0 }

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// readRequests reads which addresses the caller wants, each of one range: from CNI_ARGS, args.cni.ips and
+// runtimeConfig.ips, one after the other the same address once.
+func (s *settings) readRequests(ask ipam.Ask, o outer) error {
+	if err := ipam.CheckArgs(ask.Args); err != nil {
+		return err
+	}
+	for item := range strings.SplitSeq(ipam.Arg(ask.Args, "IP"), ",") {
+		if strings.TrimSpace(item) != "" {
+			if err := s.request("environment: CNI_ARGS IP", item, model.CodeInvalidEnv); err != nil {
+				return err
+			}
+		}
+	}
+	for _, v := range o.Args.CNI.IPs {
+		if err := s.request("args.cni.ips", v, model.CodeInvalidConf); err != nil {
+			return err
+		}
+	}
+	for _, v := range o.RuntimeConfig.IPs {
+		if err := s.request("runtimeConfig.ips", v, model.CodeInvalidConf); err != nil {
+			return err
+		}
+	}
+	if gw := ipam.Arg(ask.Args, "GATEWAY"); gw != "" && !s.gateway.IsValid() {
+		a, err := netip.ParseAddr(strings.TrimSpace(gw))
+		if err != nil {
+			return model.Faultf(model.CodeInvalidEnv, "an address, for example 10.1.0.1", "environment: CNI_ARGS GATEWAY %q is no address", gw)
+		}
+		s.gateway = a.Unmap()
+	}
+	if name := o.Args.CNI.Claim; name != "" {
+		if len(s.requested) > 0 {
+			return ipam.Invalid("leave ips out: the claim says which", "ipam-claim-reference %q and ips %s: only one of them can say the address", name, s.requested[0])
+		}
+		namespace := ipam.Arg(ask.Args, "K8S_POD_NAMESPACE")
+		if namespace == "" {
+			return model.Faultf(model.CodeInvalidEnv, "", "ipam-claim-reference %q: CNI_ARGS does not say the pod's namespace (K8S_POD_NAMESPACE)", name)
+		}
+		s.claim = namespace + "/" + name
+	}
+	return nil
+}
+
+// request notes one address. Multus tells each in two ways, so the same one may come again.
+func (s *settings) request(field, value string, code model.Code) error {
+	a, err := ipam.ParseAddr(value)
+	if err != nil {
+		return model.Faultf(code, "an address, for example 10.1.0.5", "%s %q is no address", field, strings.TrimSpace(value))
+	}
+	for _, have := range s.requested {
+		if have == a {
+			return nil
+		}
+	}
+	s.requested = append(s.requested, a)
+	return nil
+}
+
+// assign gives each requested address to the want that it is for.
+func (s *settings) assign() error {
+	for _, a := range s.requested {
+		found, near := false, ""
+		for i := range s.wants {
+			w := &s.wants[i]
+			if w.addr.IsValid() || !w.network.Contains(a) {
+				continue
+			}
+			near = w.id()
+			if inSpans(w.spans, a) {
+				w.addr, found = a, true
+				break
+			}
+		}
+		if found || s.isStatic(a) {
+			continue
+		}
+		if near != "" {
+			return ipam.Invalid("choose one of these", "ips: address %s is not among the addresses that can be given: %s", a, near)
+		}
+		return ipam.Invalid("ask for one address of each range at most", "ips: address %s is in no range that is left for this attachment: %s", a, s.ranges())
+	}
+	return nil
+}
+
+func (s *settings) isStatic(a netip.Addr) bool {
+	for _, ip := range s.static {
+		if ip.Address.Addr() == a {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *settings) ranges() string {
+	var words []string
+	for _, w := range s.wants {
+		words = append(words, w.network.String())
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// status tells whether each want could be served: from memory, or else by the store.
+func (e *Engine) status(ctx context.Context, s settings) error {
+	if e.cfg.Objects == nil {
+		return model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster", "addresses of a pool need the cluster's store, and this agent has none")
+	}
+	now := e.cfg.Now()
+	for _, w := range s.wants {
+		e.mu.Lock()
+		p := e.pools[w.pool]
+		free := p != nil && p.spare(w, now, nil) > 0
+		e.mu.Unlock()
+		if free {
+			continue
+		}
+		if _, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) {
+			return e.cfg.Objects.List(ctx, store.AddressPools())
+		}); err != nil {
+			return model.Faultf(model.CodeNotAvailable, "", "%s: no address of this node is free, and the cluster's store does not answer: %w", w.field, err)
+		}
+	}
+	return nil
+}
+
+// Counts are how much of what an engine has.
+type Counts struct{ Blocks, Free, Held int }
+
+// Count counts blocks and addresses.
+func (e *Engine) Count() Counts {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var c Counts
+	now := e.cfg.Now()
+	for _, p := range e.pools {
+		c.Held += len(p.held)
+		for _, b := range p.order {
+			if b.stands != lost {
+				c.Blocks++
+			}
+			each(b.cidr, func(a netip.Addr) bool {
+				if p.free(b, a, now, false) {
+					c.Free++
+				}
+				return true
+			})
+		}
+	}
+	return c
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// claimLook is how often a claim that nobody uses is looked for.
+const claimLook = time.Minute
+
+// ipamClaim is what matters of an IPAMClaim.
+type ipamClaim struct {
+	Spec struct {
+		IPRequests []string `json:"ipRequests"`
+	} `json:"spec"`
+	Status struct {
+		IPs []string `json:"ips"`
+	} `json:"status"`
+}
+
+func claimKey(claim string) store.Key {
+	namespace, name, _ := strings.Cut(claim, "/")
+	return store.IPAMClaims().Key(namespace, name)
+}
+
+// claimed reads the attachment's IPAMClaim: the addresses that it has are requested.
+func (e *Engine) claimed(ctx context.Context, s *settings) (store.Object, error) {
+	if s.claim == "" {
+		return store.Object{}, nil
+	}
+	if e.cfg.Objects == nil {
+		return store.Object{}, model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
+			"IPAMClaim %s: this agent has no store", s.claim)
+	}
+	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+		return e.cfg.Objects.Get(ctx, store.IPAMClaims(), claimKey(s.claim))
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return o, model.Faultf(model.CodeInvalidConf, "make it, or take ipam-claim-reference out of the pod's annotation", "IPAMClaim %s does not exist", s.claim)
+	}
+	if err != nil {
+		return o, unreachable("IPAMClaim "+s.claim, err)
+	}
+	var c ipamClaim
+	if err := json.Unmarshal(o.Raw, &c); err != nil {
+		return o, model.Faultf(model.CodeDecode, "put the object right", "IPAMClaim %s: %w", s.claim, err)
+	}
+	ips, field := c.Status.IPs, "status.ips"
+	if len(ips) == 0 {
+		ips, field = c.Spec.IPRequests, "spec.ipRequests"
+	}
+	for i, text := range ips {
+		a, err := ipam.ParseAddr(text)
+		if err != nil {
+			return o, ipam.Invalid("an address, for example 10.1.0.5/24", "IPAMClaim %s: %s[%d] %q is no address", s.claim, field, i, text)
+		}
+		s.requested = append(s.requested, a)
+	}
+	for i := range s.wants {
+		s.wants[i].claim = s.claim
+	}
+	return o, nil
+}
+
+// keepClaim writes the addresses into the claim, before anybody uses them: the claim is what tells the next pod.
+func (e *Engine) keepClaim(ctx context.Context, s settings, o store.Object, ips []model.IP) error {
+	if s.claim == "" {
+		return nil
+	}
+	if err := e.save(); err != nil { // the address stays the claim's when the pod has gone
+		return model.Faultf(model.CodeIO, "is the file system full or read-only?", "%w", err)
+	}
+	var words []any
+	for _, ip := range ips {
+		words = append(words, ip.Address.String())
+	}
+	next, err := o.Edited(func(fields map[string]any) error {
+		status, ok := fields["status"].(map[string]any)
+		if !ok {
+			status = map[string]any{}
+			fields["status"] = status
+		}
+		status["ips"] = words
+		return nil
+	})
+	if err != nil || next.Version == o.Version || sameJSON(next.Raw, o.Raw) {
+		return err
+	}
+	_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+		return e.cfg.Objects.CompareAndSwapStatus(ctx, store.IPAMClaims(), o.Version, next)
+	})
+	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
+		return model.Faultf(model.CodeTryAgain, "", "IPAMClaim %s was changed meanwhile: %w", s.claim, err)
+	}
+	if err != nil {
+		return unreachable("IPAMClaim "+s.claim, err)
+	}
+	return nil
+}
+
+func sameJSON(a, b json.RawMessage) bool { return string(a) == string(b) }
+
+// says tells whether a claim has an address. When in doubt it has.
+func says(o store.Object, a netip.Addr) bool {
+	var c ipamClaim
+	if json.Unmarshal(o.Raw, &c) != nil {
+		return true
+	}
+	return slices.ContainsFunc(c.Status.IPs, func(text string) bool {
+		b, err := ipam.ParseAddr(text)
+		return err != nil || a == b
+	})
+}
+
+// claims frees the addresses of claims that are gone. The caller has the pool's turn.
+func (e *Engine) claims(ctx context.Context, p *pool) error {
+	now := e.cfg.Now()
+	unused := map[netip.Addr]string{}
+	e.mu.Lock()
+	if now.Sub(p.looked) >= claimLook {
+		p.looked = now
+		for a, h := range p.held {
+			if h.claim != "" && h.key == (model.AttachmentKey{}) {
+				unused[a] = h.claim
+			}
+		}
+	}
+	e.mu.Unlock()
+	freed := false
+	for a, claim := range unused {
+		o, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+			return e.cfg.Objects.Get(ctx, store.IPAMClaims(), claimKey(claim))
+		})
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return unreachable("IPAMClaim "+claim, err)
+		}
+		if err == nil && says(o, a) {
+			continue
+		}
+		e.mu.Lock()
+		if p.held[a] == (holder{claim: claim}) {
+			e.rest(p, a)
+			freed = true
+		}
+		e.mu.Unlock()
+	}
+	if freed {
+		return e.save()
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// flatFiles are where whereabouts looks for keys that configurations leave out.
+func flatFiles(first string) []string {
+	out := []string{
+		"/etc/kubernetes/cni/net.d/whereabouts.d/whereabouts.conf", "/etc/cni/net.d/whereabouts.d/whereabouts.conf",
+		"/host/etc/kubernetes/cni/net.d/whereabouts.d/whereabouts.conf", "/host/etc/cni/net.d/whereabouts.d/whereabouts.conf",
+	}
+	if first != "" {
+		return append([]string{first}, out...)
+	}
+	return out
+}
+
+// merged is the ipam section with what the flat file adds to it. Of the file, keys count that the section does not have.
+func (e *Engine) merged(section json.RawMessage) (json.RawMessage, error) {
+	var head struct {
+		Type string `json:"type"`
+		Path string `json:"configuration_path"`
+	}
+	if err := ipam.Decode("ipam", section, &head); err != nil {
+		return nil, err
+	}
+	if head.Type != TypeWhereabouts || e.cfg.ReadFile == nil {
+		return section, nil
+	}
+	for _, path := range flatFiles(head.Path) {
+		b, err := e.cfg.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, model.Faultf(model.CodeIO, "make it readable, or take it away", "whereabouts' configuration file: %w", err)
+		}
+		flat, fields := map[string]json.RawMessage{}, map[string]json.RawMessage{}
+		if err := json.Unmarshal(b, &flat); err != nil {
+			return nil, model.Faultf(model.CodeDecode, "put the file right", "whereabouts' configuration file %s: %w", path, err)
+		}
+		if err := ipam.Decode("ipam", section, &fields); err != nil {
+			return nil, err
+		}
+		for k, v := range flat {
+			if _, has := fields[k]; !has {
+				fields[k] = v
+			}
+		}
+		return json.Marshal(fields)
+	}
+	return section, nil
+}
+
+// ipPool is what matters of whereabouts' IPPool.
+type ipPool struct {
+	Spec struct {
+		Range       string `json:"range"`
+		Allocations map[string]struct {
+			ID     string `json:"id"`
+			PodRef string `json:"podref"`
+			IfName string `json:"ifname"`
+		} `json:"allocations"`
+	} `json:"spec"`
+}
+
+// foreign are the addresses of some networks that whereabouts has given by now.
+func (e *Engine) foreign(ctx context.Context, w want, networks []netip.Prefix) ([]model.ReservedAddress, error) {
+	all, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) {
+		return e.cfg.Objects.List(ctx, store.WhereaboutsPools())
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil // whereabouts was never here
+	}
+	if err != nil {
+		return nil, unreachable("whereabouts' IPPools", err)
+	}
+	var out []model.ReservedAddress
+	seen := map[netip.Addr]bool{}
+	for _, o := range all {
+		given, err := readIPPool(o)
+		if err != nil {
+			return nil, fmt.Errorf("%s: import: %w", w.field, err)
+		}
+		for _, r := range given {
+			if !seen[r.Addr] && slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(r.Addr) }) {
+				seen[r.Addr] = true
+				out = append(out, r)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b model.ReservedAddress) int { return a.Addr.Compare(b.Addr) })
+	return out, nil
+}
+
+// readIPPool reads the allocations of an IPPool: their names are offsets from the beginning of the range.
+func readIPPool(o store.Object) ([]model.ReservedAddress, error) {
+	var p ipPool
+	if err := json.Unmarshal(o.Raw, &p); err != nil {
+		return nil, model.Faultf(model.CodeDecode, "put the object right, or delete it if whereabouts is not used any more", "%s: %w", o.Key, err)
+	}
+	network, err := netip.ParsePrefix(p.Spec.Range)
+	if err != nil {
+		return nil, model.Faultf(model.CodeDecode, "put the object right, or delete it if whereabouts is not used any more", "%s: spec.range %q is no prefix", o.Key, p.Spec.Range)
+	}
+	network = network.Masked()
+	var out []model.ReservedAddress
+	for offset, a := range p.Spec.Allocations {
+		n, ok := new(big.Int).SetString(offset, 10)
+		address := netip.Addr{}
+		if ok {
+			sum := n.Add(n, new(big.Int).SetBytes(network.Addr().AsSlice()))
+			if b := sum.Bytes(); n.Sign() >= 0 && len(b) <= network.Addr().BitLen()/8 {
+				address, _ = netip.AddrFromSlice(append(make([]byte, network.Addr().BitLen()/8-len(b)), b...))
+			}
+		}
+		if !address.IsValid() || !network.Contains(address) {
+			return nil, model.Faultf(model.CodeDecode, "put the object right, or delete it if whereabouts is not used any more",
+				"%s: spec.allocations: %q is no offset in %s", o.Key, offset, network)
+		}
+		out = append(out, model.ReservedAddress{Addr: address, For: a.PodRef, ContainerID: a.ID, IfName: a.IfName, By: TypeWhereabouts})
+	}
+	return out, nil
+}
+
+// dropForeign has the reservation of an attachment forgotten that another program made: one that no record tells of. It is
+// done behind the answer.
+func (e *Engine) dropForeign(ask ipam.Ask) {
+	if len(ask.Held) > 0 {
+		return
+	}
+	s, err := e.settings(ipam.Ask{Conf: ask.Conf})
+	if err != nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, w := range s.wants {
+		p := e.pool(w.pool)
+		p.dropped = append(p.dropped, ask.Key())
+		e.wake()
+	}
+}
+
+// unreserve takes the reservations of deleted attachments out of the pool. The caller has the pool's turn.
+func (e *Engine) unreserve(ctx context.Context, p *pool) error {
+	e.mu.Lock()
+	dropped := p.dropped
+	e.mu.Unlock()
+	if len(dropped) == 0 {
+		return nil
+	}
+	if err := e.readPool(ctx, p); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	o, spec := p.object, p.spec
+	e.mu.Unlock()
+	gone := func(r model.ReservedAddress) bool {
+		return r.By != "" && slices.ContainsFunc(dropped, func(k model.AttachmentKey) bool {
+			return r.ContainerID == k.ContainerID && r.IfName == k.IfName
+		})
+	}
+	if o.Version != "" && slices.ContainsFunc(spec.Reserved, gone) {
+		spec.Reserved = slices.DeleteFunc(slices.Clone(spec.Reserved), gone)
+		next, err := store.AddressPoolObject(o, spec)
+		if err != nil {
+			return err
+		}
+		got, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+			return e.cfg.Objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)
+		})
+		if err != nil {
+			e.wake()
+			return ignoreConflict(unreachable("pool "+p.name, err))
+		}
+		e.mu.Lock()
+		p.see(got, spec, e.cfg.Now())
+		e.mu.Unlock()
+	}
+	e.mu.Lock()
+	p.dropped = p.dropped[len(dropped):]
+	e.mu.Unlock()
+	return nil
+}

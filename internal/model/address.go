@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import "net/netip"
+
+// AddressPool is a set of addresses from which nodes claim blocks.
+type AddressPool struct {
+	Name    string          `json:"name"`
+	Regions []AddressRegion `json:"regions,omitempty"`
+	// Cooldown is how long an address rests after it was released, in seconds; 0 leaves it to the engine.
+	Cooldown int `json:"cooldownSeconds,omitempty"`
+	// Reserved are addresses that no block gives.
+	Reserved []ReservedAddress `json:"reserved,omitempty"`
+	// Wanted are the nodes that found the pool exhausted: whoever has addresses to spare gives them back.
+	Wanted []string `json:"wanted,omitempty"`
+}
+
+// AddressRegion is a part of a pool that is cut into blocks of one size. Regions of a pool do not overlap, and one that is
+// there does not change: two nodes must never cut in different ways.
+type AddressRegion struct {
+	CIDR netip.Prefix `json:"cidr"`
+	// BlockSize is the prefix length of a block.
+	BlockSize int `json:"blockSize"`
+}
+
+// ReservedAddress is an address that somebody else has: another IPAM, a machine that is no pod.
+type ReservedAddress struct {
+	Addr netip.Addr `json:"address"`
+	// For says whose it is: "namespace/name" of a pod, or any words.
+	For string `json:"for,omitempty"`
+	// ContainerID and IfName name the attachment that has it, where it is one.
+	ContainerID string `json:"containerID,omitempty"`
+	IfName      string `json:"ifName,omitempty"`
+	// By is the program that gave it, empty for people.
+	By string `json:"by,omitempty"`
+}
+
+// AddressBlock is the claim of one node on the addresses of a CIDR: that the object exists is the claim.
+type AddressBlock struct {
+	Pool string       `json:"pool"`
+	CIDR netip.Prefix `json:"cidr"`
+	Node string       `json:"node"`
+	// Claim is a number that is new each time a node takes the block into use. It tells a late word of an earlier claim from
+	// one of this claim.
+	Claim string `json:"claim"`
+	// Asked are addresses of the block that other nodes ask for, with these nodes.
+	Asked map[netip.Addr]string `json:"asked,omitempty"`
+	// Ceded are addresses that the block's node gave away, each with its holder ("node/claim"); an empty one is free for
+	// whoever takes it first.
+	Ceded map[netip.Addr]string `json:"ceded,omitempty"`
+}
+
+// MostBlockBits bounds a block: 2 to this power is the most addresses that one can have.
+const MostBlockBits = 8
+
+// BlockSize is the prefix length of the blocks of a region of which so many addresses are for use: large enough that a node
+// seldom claims one, small enough that a pool has blocks for many nodes.
+func BlockSize(region netip.Prefix, usable int) int {
+	const usual, blocks = 6, 32 // 64 addresses in a block; 32 blocks where 64 addresses are too many
+	bits := 0
+	for bits < usual && usable>>(bits+1) >= blocks {
+		bits++
+	}
+	return max(region.Bits(), region.Addr().BitLen()-bits)
+}

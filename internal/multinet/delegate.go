@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package multinet
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+// Attachment is one network of a call.
+type Attachment struct {
+	// Label is what people call the network.
+	Label   string
+	Network model.Network // as its plugins get it
+	Request model.Request
+	// Prev is what the runtime's other plugins made before this one, for the first network only.
+	Prev *model.Result
+}
+
+// source is a network before it is made ready for its plugins.
+type source struct {
+	label string
+	raw   json.RawMessage
+	// name is the network's where the configuration has none; empty: it must have one.
+	name string
+	// bare are plugins that stand behind nothing: they get an empty result.
+	bare bool
+	// ifName is what the interface is called, where that is decided.
+	ifName string
+	// routes says what becomes of its default routes; nil: they are as its plugins make them.
+	routes *plugin.DefaultRouteConf
+	asked
+}
+
+// asked is what a pod wants of a network beside what the configuration says.
+type asked struct {
+	selection *Selection
+	device    string // a device that the network's interface is to be made of
+	resource  string // the device's
+}
+
+// Delegates are the networks that a configuration spells out. Those that it names are not among them.
+func Delegates(call cni.Call, s Settings) ([]Attachment, error) {
+	outer, err := outerOf(call)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Attachment, 0, len(s.Delegates))
+	for i, raw := range s.Delegates {
+		d, err := attachment(call, s, i, delegateSource(s, i, raw))
+		if err != nil {
+			return nil, inDelegate(err, s.Name, i)
+		}
+		all = append(all, d)
+	}
+	if len(all) > 0 {
+		all[0].Prev = outer
+	}
+	return all, nil
+}
+
+func delegateSource(s Settings, i int, raw json.RawMessage) source {
+	src := source{raw: raw}
+	if i == 0 {
+		src.name = s.Name
+	}
+	return src
+}
+
+// outerOf is the prevResult of the call.
+func outerOf(call cni.Call) (*model.Result, error) {
+	if call.Command == cni.GC || call.Command == cni.Status || !bytes.Contains(call.Conf, []byte(`"prevResult"`)) {
+		return nil, nil
+	}
+	_, prev, err := cni.ParsePlugin(call.Conf)
+	if call.Command == cni.Del {
+		return prev, nil // it goes on without
+	}
+	return prev, err
+}
+
+// attachment makes network i of a call ready for its plugins.
+func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error) {
+	raw, err := complete(src.raw, src.name, call.Request.CNIVersion)
+	if err != nil {
+		return Attachment{}, err
+	}
+	n, err := cni.ParseNetwork(raw)
+	if err != nil {
+		return Attachment{}, err
+	}
+	if slices.ContainsFunc(n.Plugins, func(p model.PluginConf) bool { return cni.IsShim(p.Type) }) {
+		return Attachment{}, cni.NestedShim()
+	}
+	caps, args := s.RuntimeConfig, s.Args.CNI
+	r := call.Request
+	if i > 0 {
+		caps, args = podWide(caps), nil
+		if r.IfName = ifName(i, r.IfName, src); r.IfName != "" && r.IfName == call.Request.IfName {
+			return Attachment{}, model.Faultf(model.CodeInvalidConf, "give the first network another CNI_IFNAME",
+				"interface %s: the name is taken by the first network", r.IfName)
+		}
+		r.Args = withoutAddress(r.Args)
+	}
+	r.Network, r.Part = n.Name, Part(call.Request)
+	r.CNIPath = withBin(s, r.CNIPath)
+	wanted, err := src.want(&n, &r)
+	if err != nil {
+		return Attachment{}, err
+	}
+	if n, err = cni.Derive(n, merged(caps, wanted.caps), merged(args, wanted.args)); err != nil {
+		return Attachment{}, err
+	}
+	if err := withRoutes(&n, src.routes); err != nil {
+		return Attachment{}, err
+	}
+	label := src.label
+	if label == "" {
+		label = n.Name
+	}
+	return Attachment{Label: label, Network: n, Request: r}, nil
+}
+
+// ifName is what network i of a call calls its interface; a call about no attachment has no name.
+func ifName(i int, first string, src source) string {
+	switch {
+	case i == 0 || first == "":
+		return first
+	case src.ifName != "":
+		return src.ifName
+	case src.selection != nil && src.selection.Interface != "":
+		return src.selection.Interface
+	}
+	return "net" + strconv.Itoa(i)
+}
+
+// Part names the runtime's own call.
+func Part(r model.Request) string { return r.Network + "/" + r.IfName }
+
+// complete fills in what a network leaves to those around it: the version and the name. What is filled in stands first: a
+// key that is there after all, with a value that is no string, has the last word.
+func complete(raw json.RawMessage, name, version string) (json.RawMessage, error) {
+	body, ok := bytes.CutPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{"))
+	if !ok {
+		return nil, model.Faultf(model.CodeDecode, "a network is a JSON object", "%.40q is no object", string(raw))
+	}
+	head := []byte{'{'}
+	fill := func(key, value string) {
+		if have, ok := wire.Field(raw, key); !ok || have == "" {
+			head = append(wire.AppendString(append(wire.AppendString(head, key), ':'), value), ',')
+		}
+	}
+	if !bytes.Contains(raw, []byte(`"cniVersions"`)) {
+		fill("cniVersion", version)
+	}
+	if name != "" {
+		fill("name", name)
+	}
+	if len(head) == 1 {
+		return raw, nil
+	}
+	if body = bytes.TrimLeft(body, " \t\r\n"); len(body) > 0 && body[0] == '}' {
+		head = head[:len(head)-1] // the comma
+	}
+	return append(head, body...), nil
+}
+
+// podWide keeps of the runtime's capabilities those that speak of the pod; the others (addresses, ports, bandwidth) are
+// meant for its first network alone.
+func podWide(caps map[string]any) map[string]any {
+	kept := map[string]any{}
+	for _, name := range []string{annotationsCap, "cgroupPath"} {
+		if v, ok := caps[name]; ok {
+			kept[name] = v
+		}
+	}
+	return kept
+}
+
+// withoutAddress takes the pairs of CNI_ARGS away that are meant for the first network alone.
+func withoutAddress(args [][2]string) [][2]string {
+	var kept [][2]string
+	for _, pair := range args {
+		if pair[0] != "IP" && pair[0] != "MAC" && pair[0] != "GATEWAY" {
+			kept = append(kept, pair)
+		}
+	}
+	return kept
+}
+
+// inDelegate says in which delegate an error is.
+func inDelegate(err error, name string, i int) error {
+	where := fmt.Sprintf("network %s: delegates[%d]", name, i)
+	var f *model.Fault
+	if !errors.As(err, &f) {
+		return fmt.Errorf("%s: %w", where, err)
+	}
+	return within(err, where)
+}
+
+// IfName is what network i of a call calls its interface when nobody asks for another name.
+func IfName(i int, first string) string { return ifName(i, first, source{}) }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package multinet
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// The reasons of events. Those of Multus have its names.
+const (
+	ReasonAdded   = "AddedInterface"
+	ReasonRemoved = "RemovedInterface"
+	ReasonUnknown = "NoNetworkFound"
+	ReasonFailed  = "FailedNetwork"
+	ReasonDoubt   = "DoubtfulNetwork"
+)
+
+// Added says that the pod has got an interface; nothing when the network made none.
+func Added(ifName, label string, r model.Result) (model.Event, bool) {
+	ips := make([]string, 0, len(r.IPs))
+	for _, ip := range r.IPs {
+		ips = append(ips, ip.Address.String())
+	}
+	e := model.Event{Reason: ReasonAdded, Message: fmt.Sprintf("Add %s [%s] from %s", ifName, strings.Join(ips, " "), label)}
+	return e, len(r.Interfaces) > 0 || len(ips) > 0
+}
+
+// Removed says that an interface was taken from a running pod.
+func Removed(ifName, label string) model.Event {
+	return model.Event{Reason: ReasonRemoved, Message: fmt.Sprintf("Remove %s of %s", ifName, label)}
+}
+
+// Failed says why the pod does not get its networks.
+func Failed(err error) model.Event {
+	e := model.Event{Warning: true, Reason: ReasonFailed, Message: oneLine(err)}
+	if errors.Is(err, store.ErrNotFound) {
+		e.Reason = ReasonUnknown
+	}
+	return e
+}
+
+// Doubt tells of something in an annotation that is hardly meant.
+func Doubt(text string) model.Event {
+	return model.Event{Warning: true, Reason: ReasonDoubt, Message: text}
+}
+
+// maxMessage is what Kubernetes takes as an event's message.
+const maxMessage = 1024
+
+func oneLine(err error) string {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	if len(text) > maxMessage {
+		text = text[:maxMessage-3] + "..."
+	}
+	return text
+}
+
+// ReasonEdited is that of Edited.
+const ReasonEdited = "NetworkEdited"
+
+// Edited says that a network was changed while a pod is attached to it.
+func Edited(ifName, label string) model.Event {
+	return model.Event{Reason: ReasonEdited, Message: fmt.Sprintf("Network %s was edited: %s stays as it is, new attachments get the new configuration", label, ifName)}
+}

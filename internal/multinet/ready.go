@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package multinet
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// How long an ADD waits for the cluster's network. After that the kubelet is better told to try again.
+const (
+	readyLimit = 10 * time.Second
+	readyStep  = 100 * time.Millisecond
+)
+
+// Ready tells whether the cluster's network has written its file.
+func (s Settings) Ready() error {
+	if s.ReadinessFile == "" {
+		return nil
+	}
+	if _, err := os.Stat(seen(s.ReadinessFile)); err != nil {
+		return model.Faultf(model.CodeTryAgain, "the file comes when the cluster's network is ready",
+			"network %s: readinessindicatorfile %q: %w", s.Name, s.ReadinessFile, plain(err))
+	}
+	return nil
+}
+
+// waitReady waits a while for the file.
+func (s Settings) waitReady(ctx context.Context) error {
+	err := s.Ready()
+	for end := time.Now().Add(readyLimit); err != nil && time.Now().Before(end); err = s.Ready() {
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(readyStep):
+		}
+	}
+	return err
+}

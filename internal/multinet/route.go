@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package multinet
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+)
+
+// routes says for each network what becomes of its default routes. Where a pod names a gateway, the network that it is on
+// has the default route of that family and no other one has; with an empty list of gateways it has those of both families
+// as its plugins make them. Where a pod names none, those of its first network stay.
+func routes(all []source) {
+	taken := map[string]int{} // by family, the network that has the default route
+	for i, src := range all {
+		if src.selection == nil || src.selection.DefaultRoute == nil {
+			continue
+		}
+		if len(src.selection.DefaultRoute) == 0 {
+			taken["4"], taken["6"] = i, i
+		}
+		for _, gw := range src.selection.DefaultRoute {
+			taken[familyOf(gw.Unmap().Is4())] = i
+		}
+	}
+	for i := range all {
+		if !all[i].bare {
+			all[i].routes = all[i].defaultRoute(i, taken)
+		}
+	}
+}
+
+func familyOf(is4 bool) string {
+	if is4 {
+		return "4"
+	}
+	return "6"
+}
+
+// defaultRoute is nil where there is nothing to decide.
+func (src source) defaultRoute(i int, taken map[string]int) *plugin.DefaultRouteConf {
+	var c plugin.DefaultRouteConf
+	for _, family := range []string{"4", "6"} {
+		if owner, ok := taken[family]; ok && owner != i {
+			c.Drop = append(c.Drop, family)
+		}
+	}
+	if s := src.selection; s != nil && len(s.DefaultRoute) > 0 {
+		c.Via = s.DefaultRoute
+		for _, gw := range s.DefaultRoute {
+			if family := familyOf(gw.Unmap().Is4()); !slices.Contains(c.Drop, family) {
+				c.Drop = append(c.Drop, family)
+			}
+		}
+	}
+	c.Yield = i > 0 && mayRoute(src.raw)
+	if len(c.Drop)+len(c.Via) == 0 && !c.Yield {
+		return nil
+	}
+	return &c
+}
+
+// mayRoute tells whether a network may make a default route at all: most further networks do not, and cost nothing then.
+func mayRoute(raw json.RawMessage) bool {
+	for _, word := range []string{`/0"`, `efaultGateway`, `"dhcp"`} {
+		if bytes.Contains(raw, []byte(word)) {
+			return true
+		}
+	}
+	return false
+}
+
+// withRoutes puts the decision behind a network's plugins.
+func withRoutes(n *model.Network, c *plugin.DefaultRouteConf) error {
+	if c == nil {
+		return nil
+	}
+	raw, err := json.Marshal(struct {
+		Name       string `json:"name"`
+		CNIVersion string `json:"cniVersion"`
+		Type       string `json:"type"`
+		*plugin.DefaultRouteConf
+	}{n.Name, n.CNIVersion, plugin.DefaultRouteType, c})
+	if err != nil {
+		return fmt.Errorf("network %s: %w", n.Name, err)
+	}
+	n.Plugins = append(n.Plugins, model.PluginConf{Type: plugin.DefaultRouteType, Raw: raw})
+	return nil
+}

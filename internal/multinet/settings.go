@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package multinet
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Settings are the runtime's configuration of the agent, or of Multus: the keys are the same.
+type Settings struct {
+	Name string `json:"name"`
+	// Socket is weft-cni's business, but it would take the default for one that it cannot read.
+	Socket    string            `json:"socket"`
+	Delegates []json.RawMessage `json:"delegates"`
+	// RuntimeConfig is what the runtime provides for the declared capabilities.
+	RuntimeConfig map[string]any `json:"runtimeConfig"`
+	Args          struct {
+		CNI map[string]any `json:"cni"`
+	} `json:"args"`
+
+	// ClusterNetwork and DefaultNetworks name networks: a NetworkAttachmentDefinition, a configuration in ConfDir, a directory
+	// or a file. They are asked where there are no delegates.
+	ClusterNetwork  string   `json:"clusterNetwork"`
+	DefaultNetworks []string `json:"defaultNetworks"`
+	ConfDir         string   `json:"confDir"`
+	CNIDir          string   `json:"cniDir"` // Multus' memory
+	BinDir          string   `json:"binDir"`
+	// ReadinessFile is a file that the cluster's network writes when it is ready.
+	ReadinessFile string `json:"readinessindicatorfile"`
+	// NamespaceIsolation keeps pods from networks of other namespaces than these.
+	NamespaceIsolation bool     `json:"namespaceIsolation"`
+	GlobalNamespaces   string   `json:"globalNamespaces"` // with commas between them
+	SystemNamespaces   []string `json:"systemNamespaces"` // their pods get no DefaultNetworks
+	MultusNamespace    string   `json:"multusNamespace"`
+	AuxiliaryChain     string   `json:"auxiliaryCNIChainName"`
+}
+
+// Multus' defaults.
+const (
+	defaultConfDir   = "/etc/cni/multus/net.d"
+	defaultCNIDir    = "/var/lib/cni/multus"
+	defaultNamespace = "kube-system"
+)
+
+const example = `"delegates": [{"type": "ptp", "ipam": {…}}]`
+
+// maxDelegates bounds the networks that a configuration gives to every pod.
+const maxDelegates = 64
+
+// ParseSettings reads the configuration of a call.
+func ParseSettings(call cni.Call) (Settings, error) {
+	s := Settings{
+		ConfDir: defaultConfDir, CNIDir: defaultCNIDir, MultusNamespace: defaultNamespace, GlobalNamespaces: "default",
+		SystemNamespaces: []string{"kube-system"},
+	}
+	if err := cni.Decode("network "+call.Request.Network, call.Conf, &s); err != nil {
+		return s, err
+	}
+	if len(s.Delegates) == 0 && s.ClusterNetwork == "" {
+		return s, model.Faultf(model.CodeInvalidConf, example, "network %s: delegates: missing or empty", s.Name)
+	}
+	if n := len(s.Delegates); n > maxDelegates {
+		return s, model.Faultf(model.CodeInvalidConf, "", "network %s: delegates: %d networks, at most %d", s.Name, n, maxDelegates)
+	}
+	if n := len(s.DefaultNetworks); n > maxDelegates {
+		return s, model.Faultf(model.CodeInvalidConf, "", "network %s: defaultNetworks: %d networks, at most %d", s.Name, n, maxDelegates)
+	}
+	return s, nil
+}
+
+// mayUse tells whether a pod of one namespace may use a network of another.
+func (s Settings) mayUse(pod, network string) bool {
+	if !s.NamespaceIsolation || pod == network {
+		return true
+	}
+	for name := range strings.SplitSeq(s.GlobalNamespaces, ",") {
+		if strings.TrimSpace(name) == network {
+			return true
+		}
+	}
+	return false
+}
+
+// system tells whether pods of the namespace are spared the default networks.
+func (s Settings) system(namespace string) bool {
+	return slices.Contains(s.SystemNamespaces, namespace)
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package multinet
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// wanted is what a selection adds to what the plugins of a network get.
+type wanted struct {
+	caps map[string]any // runtimeConfig
+	args map[string]any // args.cni
+}
+
+// want turns what the pod asks of a network into capabilities and arguments. A capability must be declared by a plugin:
+// otherwise nobody would give the pod what it asks for.
+func (a asked) want(n *model.Network, r *model.Request) (wanted, error) {
+	w := wanted{caps: map[string]any{}, args: map[string]any{}}
+	if a.device != "" {
+		if err := withDevice(n, a.device); err != nil {
+			return w, err
+		}
+		w.caps["deviceID"] = a.device
+	}
+	s := a.selection
+	if s == nil {
+		return w, nil
+	}
+	maps.Copy(w.args, s.CNIArgs)
+	if s.Claim != "" {
+		w.args["ipam-claim-reference"] = s.Claim
+	}
+	if len(s.IPs) > 0 {
+		r.Args = append(r.Args, [2]string{"IP", strings.Join(s.IPs, ",")})
+	}
+	if s.MAC != "" {
+		r.Args = append(r.Args, [2]string{"MAC", s.MAC})
+	}
+	for _, c := range s.capabilities() {
+		if !slices.ContainsFunc(n.Plugins, func(p model.PluginConf) bool { return p.Capabilities[c.name] }) {
+			return w, model.Faultf(model.CodeUnsupportedField, `add "capabilities": {"`+c.name+`": true} to the plugin that serves it`,
+				"%s: no plugin of network %s declares the capability %s", c.key, n.Name, c.name)
+		}
+		w.caps[c.name] = c.value
+	}
+	return w, nil
+}
+
+// capability is what a key of a selection is called in a plugin's configuration.
+type capability struct {
+	key, name string
+	value     any
+}
+
+// capabilities are those that the selection needs.
+func (s *Selection) capabilities() []capability {
+	var all []capability
+	add := func(yes bool, key, name string, value any) {
+		if yes {
+			all = append(all, capability{key, name, value})
+		}
+	}
+	add(len(s.IPs) > 0, "ips", "ips", s.IPs)
+	add(s.MAC != "", "mac", "mac", s.MAC)
+	add(s.InfinibandGUID != "", "infiniband-guid", "infinibandGUID", s.InfinibandGUID)
+	add(present(s.PortMappings), "portMappings", "portMappings", s.PortMappings)
+	add(present(s.Bandwidth), "bandwidth", "bandwidth", s.Bandwidth)
+	add(s.DeviceID != "", "deviceID", "deviceID", s.DeviceID)
+	return all
+}
+
+// present tells whether there is a value that says something.
+func present(raw json.RawMessage) bool {
+	text := strings.TrimSpace(string(raw))
+	return text != "" && text != "null" && text != "[]" && text != "{}"
+}
+
+// withDevice names the device in every plugin of a network, under both names that plugins know.
+func withDevice(n *model.Network, device string) error {
+	plugins := make([]model.PluginConf, 0, len(n.Plugins))
+	for _, p := range n.Plugins {
+		var keys map[string]json.RawMessage
+		if err := cni.Decode("plugin "+p.Type, p.Raw, &keys); err != nil {
+			return err
+		}
+		id, err := json.Marshal(device)
+		if err != nil {
+			return err
+		}
+		keys["deviceID"], keys["pciBusID"] = id, id
+		if p.Raw, err = json.Marshal(keys); err != nil {
+			return err
+		}
+		plugins = append(plugins, p)
+	}
+	n.Plugins = plugins
+	return nil
+}
+
+// merged is both maps in one; the second has the last word.
+func merged(a, b map[string]any) map[string]any {
+	if len(b) == 0 {
+		return a
+	}
+	out := map[string]any{}
+	maps.Copy(out, a)
+	maps.Copy(out, b)
+	return out
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package oci writes a container image as one file, from nothing but files: no Docker, no registry, no base image. What
+// comes out is an OCI image layout in a tar, as `ctr images import`, `podman load` and `skopeo copy oci-archive:` take it.
+//
+// The same files, names and time give the same bytes: entries are sorted, owners and times are set, and nothing of the
+// machine that it is written on gets in.
+package oci
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The media types of the parts.
+const (
+	typeIndex    = "application/vnd.oci.image.index.v1+json"
+	typeManifest = "application/vnd.oci.image.manifest.v1+json"
+	typeConfig   = "application/vnd.oci.image.config.v1+json"
+	typeLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
+)
+
+// File is a file of the image, or a symbolic link when Link is set.
+type File struct {
+	Path    string // absolute
+	Mode    int64
+	Content []byte
+	Link    string
+}
+
+// Image says what to write.
+type Image struct {
+	// Name is the image's name with its tag, as the runtime will know it.
+	Name       string
+	Arch       string // as GOARCH
+	Created    time.Time
+	Entrypoint []string
+	Cmd        []string // arguments where the container is given none
+	Env        []string
+	Labels     map[string]string
+	Files      []File
+}
+
+// descriptor points to a blob.
+type descriptor struct {
+	MediaType   string            `json:"mediaType"`
+	Digest      string            `json:"digest"`
+	Size        int               `json:"size"`
+	Platform    *platform         `json:"platform,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+type platform struct {
+	Architecture string `json:"architecture"`
+	OS           string `json:"os"`
+}
+
+type manifest struct {
+	SchemaVersion int          `json:"schemaVersion"`
+	MediaType     string       `json:"mediaType"`
+	Config        descriptor   `json:"config"`
+	Layers        []descriptor `json:"layers"`
+}
+
+type index struct {
+	SchemaVersion int          `json:"schemaVersion"`
+	MediaType     string       `json:"mediaType"`
+	Manifests     []descriptor `json:"manifests"`
+}
+
+type configuration struct {
+	Created time.Time `json:"created"`
+	platform
+	Config  execution `json:"config"`
+	RootFS  rootFS    `json:"rootfs"`
+	History []history `json:"history"`
+}
+
+type execution struct {
+	Env        []string          `json:"Env,omitempty"`
+	Entrypoint []string          `json:"Entrypoint,omitempty"`
+	Cmd        []string          `json:"Cmd,omitempty"`
+	Labels     map[string]string `json:"Labels,omitempty"`
+}
+
+type rootFS struct {
+	Type    string   `json:"type"`
+	DiffIDs []string `json:"diff_ids"`
+}
+
+type history struct {
+	Created   time.Time `json:"created"`
+	CreatedBy string    `json:"created_by"`
+}
+
+// Write writes the archive.
+func (i Image) Write(w io.Writer) error {
+	i.Created = i.Created.UTC().Truncate(time.Second)
+	plain, packed, err := i.layer()
+	if err != nil {
+		return err
+	}
+	on := platform{i.Arch, "linux"}
+	conf, err := json.Marshal(configuration{
+		Created: i.Created, platform: on,
+		Config:  execution{Env: i.Env, Entrypoint: i.Entrypoint, Cmd: i.Cmd, Labels: i.Labels},
+		RootFS:  rootFS{"layers", []string{digest(plain)}},
+		History: []history{{i.Created, "weft: make image"}},
+	})
+	if err != nil {
+		return err
+	}
+	man, err := json.Marshal(manifest{2, typeManifest, describe(typeConfig, conf), []descriptor{describe(typeLayer, packed)}})
+	if err != nil {
+		return err
+	}
+	top := describe(typeManifest, man)
+	top.Platform = &on
+	_, tag, _ := strings.Cut(path.Base(i.Name), ":")
+	// The first is the specification's, the second is where containerd looks for the whole name.
+	top.Annotations = map[string]string{"org.opencontainers.image.ref.name": tag, "io.containerd.image.name": i.Name}
+	idx, err := json.Marshal(index{2, typeIndex, []descriptor{top}})
+	if err != nil {
+		return err
+	}
+	files := []File{
+		{Path: "/oci-layout", Mode: 0o644, Content: []byte(`{"imageLayoutVersion":"1.0.0"}`)},
+		{Path: "/index.json", Mode: 0o644, Content: idx},
+	}
+	for _, blob := range [][]byte{conf, man, packed} {
+		files = append(files, File{Path: "/blobs/sha256/" + strings.TrimPrefix(digest(blob), "sha256:"), Mode: 0o644, Content: blob})
+	}
+	return archive(w, files, i.Created)
+}
+
+// layer is the one layer of the image, as a tar and packed.
+func (i Image) layer() (plain, packed []byte, err error) {
+	var tarred, zipped bytes.Buffer
+	if err := archive(&tarred, i.Files, i.Created); err != nil {
+		return nil, nil, err
+	}
+	z := gzip.NewWriter(&zipped) // its header holds no name and no time
+	if _, err := z.Write(tarred.Bytes()); err != nil {
+		return nil, nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, nil, err
+	}
+	return tarred.Bytes(), zipped.Bytes(), nil
+}
+
+// archive writes files, and the directories they stand in, as a tar.
+func archive(w io.Writer, files []File, at time.Time) error {
+	all := map[string]File{}
+	for _, f := range files {
+		name := path.Clean(f.Path)
+		if !path.IsAbs(f.Path) || name == "/" || name != f.Path {
+			return fmt.Errorf("image: %q is no clean absolute path of a file", f.Path)
+		}
+		if _, twice := all[name]; twice {
+			return fmt.Errorf("image: %s stands twice", name)
+		}
+		all[name] = f
+	}
+	dirs := map[string]bool{}
+	var names []string
+	for name := range all {
+		names = append(names, name)
+		for dir := path.Dir(name); dir != "/" && !dirs[dir]; dir = path.Dir(dir) {
+			if _, file := all[dir]; file {
+				return fmt.Errorf("image: %s is a file, and %s is below it", dir, name)
+			}
+			dirs[dir] = true
+			names = append(names, dir)
+		}
+	}
+	slices.Sort(names)
+	t := tar.NewWriter(w)
+	for _, name := range names {
+		h := &tar.Header{Name: name[1:], ModTime: at, Format: tar.FormatUSTAR}
+		f := all[name]
+		switch {
+		case dirs[name]:
+			h.Typeflag, h.Name, h.Mode = tar.TypeDir, h.Name+"/", 0o755
+		case f.Link != "":
+			h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, f.Link, 0o777
+		default:
+			h.Typeflag, h.Mode, h.Size = tar.TypeReg, f.Mode, int64(len(f.Content))
+		}
+		if err := t.WriteHeader(h); err != nil {
+			return fmt.Errorf("image: %s: %w", name, err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			if _, err := t.Write(f.Content); err != nil {
+				return fmt.Errorf("image: %s: %w", name, err)
+			}
+		}
+	}
+	return t.Close()
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+func describe(mediaType string, b []byte) descriptor {
+	return descriptor{MediaType: mediaType, Digest: digest(b), Size: len(b)}
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// DefaultRoute decides about the default routes of a pod with several networks. It stands last in a list, where multinet
+// puts it: no program of that name exists.
+type DefaultRoute struct{}
+
+// DefaultRouteType is DefaultRoute's type.
+const DefaultRouteType = "weft-default-route"
+
+// DefaultRouteConf is the configuration of DefaultRoute.
+type DefaultRouteConf struct {
+	// Drop takes the default routes of these families, "4" and "6", from the interface.
+	Drop []string `json:"drop,omitempty"`
+	// Yield drops those that the list plans in a family in which the pod has one already.
+	Yield bool `json:"yield,omitempty"`
+	// Via are the gateways of default routes over the interface; several of one family share the load.
+	Via []netip.Addr `json:"via,omitempty"`
+}
+
+// Type is "weft-default-route".
+func (DefaultRoute) Type() string { return DefaultRouteType }
+
+// Keys are those of its configuration.
+func (DefaultRoute) Keys() []string { return append(commonKeys(), "drop[]", "yield", "via[]") }
+
+// IPAM is nothing: it asks for no addresses.
+func (DefaultRoute) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
+
+// Validate reads the configuration.
+func (DefaultRoute) Validate(conf model.PluginConf) error {
+	var c DefaultRouteConf
+	return decode(conf, &c)
+}
+
+// Observe asks for the interface's routes unless the list makes the interface, and for other default routes where the list
+// plans one.
+func (DefaultRoute) Observe(in Input) ([]state.Query, error) {
+	var c DefaultRouteConf
+	if err := decode(in.Conf, &c); err != nil {
+		return nil, err
+	}
+	var queries []state.Query
+	if len(c.Drop) > 0 && !in.opens(in.Request.IfName) {
+		queries = append(queries, routesQuery(in.Request.IfName))
+	}
+	for _, family := range []string{"4", "6"} {
+		if c.Yield && in.plansDefault(family) {
+			queries = append(queries, defaultQuery(family))
+		}
+	}
+	return queries, nil
+}
+
+func defaultQuery(family string) state.Query {
+	return state.Query{Space: state.Pod, DefaultLink: family}
+}
+
+// plansDefault tells whether the list plans a default route of the family.
+func (in Input) plansDefault(family string) bool {
+	return slices.ContainsFunc(in.Chain.Open.Pod.Routes, func(r state.Route) bool { return moves(r) && isDefault(r.Dst, family) })
+}
+
+func isDefault(dst netip.Prefix, family string) bool {
+	return dst.Bits() == 0 && dst.Addr().Is4() == (family == "4")
+}
+
+// Plan takes default routes out of what is planned and what is there, and adds those that are asked for.
+func (DefaultRoute) Plan(in Input) (Step, error) {
+	var c DefaultRouteConf
+	if err := decode(in.Conf, &c); err != nil {
+		return Step{}, err
+	}
+	prev, err := in.prev()
+	if err != nil {
+		return Step{}, err
+	}
+	owner, name := Owner(in.Request.Key()), in.Request.IfName
+	drop := slices.Clone(c.Drop)
+	for _, family := range []string{"4", "6"} {
+		if a := in.Answers[defaultQuery(family)]; c.Yield && a.Found && a.Link.Name != name {
+			drop = append(drop, family)
+		}
+	}
+	dropped := func(dst netip.Prefix) bool {
+		return slices.ContainsFunc(drop, func(family string) bool { return isDefault(dst, family) })
+	}
+	open := in.Chain.Open
+	open.Pod.Routes = slices.DeleteFunc(slices.Clone(open.Pod.Routes), func(r state.Route) bool { return r.Link == name && moves(r) && dropped(r.Dst) })
+	step := Step{Fragment: state.Fragment{Owner: owner}, Restore: state.Fragment{Owner: owner}, Open: &open, Result: prev}
+	if len(c.Drop) > 0 {
+		for _, r := range in.Answers[routesQuery(name)].Routes {
+			if moves(r) && dropped(r.Dst) {
+				step.Restore.Pod.Routes = append(step.Restore.Pod.Routes, r)
+				r.Absent, r.Table, r.Scope, r.Protocol = true, 0, nil, 0
+				step.Fragment.Pod.Routes = append(step.Fragment.Pod.Routes, r)
+			}
+		}
+	}
+	step.Result.Routes = slices.DeleteFunc(slices.Clone(prev.Routes), func(r model.Route) bool { return r.Table == nil && dropped(r.Dst) })
+	return step, via(&step, c.Via, name)
+}
+
+// via adds the default routes that are asked for.
+func via(step *Step, gateways []netip.Addr, name string) error {
+	for _, is4 := range []bool{true, false} {
+		var own []netip.Addr
+		for _, gw := range gateways {
+			if gw = gw.Unmap(); gw.Is4() == is4 {
+				if !reached(step.Result, name, gw) {
+					return model.Faultf(model.CodeInvalidConf, "name a gateway in the subnet of an address of the network",
+						"default-route %s: no address of interface %s is in its subnet", gw, name)
+				}
+				own = append(own, gw)
+			}
+		}
+		if len(own) == 0 {
+			continue
+		}
+		all := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		if is4 {
+			all = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		}
+		step.Fragment.Pod.Routes = append(step.Fragment.Pod.Routes, state.Route{Dst: all, Gw: own[0], Beside: own[1:], Link: name})
+		for _, gw := range own {
+			step.Result.Routes = append(step.Result.Routes, model.Route{Dst: all, GW: gw})
+		}
+	}
+	return nil
+}
+
+// reached tells whether a gateway is a neighbour of the interface.
+func reached(r model.Result, name string, gw netip.Addr) bool {
+	return gw.IsLinkLocalUnicast() || slices.ContainsFunc(addressesOf(r, name), func(ip model.IP) bool { return ip.Address.Contains(gw) })
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/plan/mesh"
+)
+
+// TestMasquerade: whoever is outside of the cluster sees the node, pods see each other, and nothing stays when it is
+// switched off.
+func TestMasquerade(t *testing.T) {
+	c := newCluster(t)
+	n1, n2 := c.nodes[0], c.nodes[1]
+	outside := nettest.NS(t, "outside")
+	ip(t, n1.node, "link add out0 address "+mac(60)+" type veth peer name eth0 address "+mac(61)+" netns "+outside.Path(),
+		"link set out0 up", "addr add 10.1.0.1/24 dev out0", "addr add fd01::1/64 dev out0 nodad")
+	ip(t, outside, "link set eth0 up", "addr add 10.1.0.2/24 dev eth0", "addr add fd01::2/64 dev eth0 nodad")
+	neigh(t, n1.node, "out0", 61, "10.1.0.2", "fd01::2")
+	neigh(t, outside, "eth0", 60, "10.1.0.1", "fd01::1")
+	reach := func(from *netns.NS, to string) bool {
+		_, err := nettest.Try(from, "ping", "-c1", "-W1", to)
+		return err == nil
+	}
+	within(t, 3*time.Second, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
+	if reach(n1.pod, "10.1.0.2") {
+		t.Fatal("the outside has no way back to pods, and answers")
+	}
+	n1.stop()
+	n1.mesh = mesh.Config{Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")}}
+	n1.start(c)
+	for _, to := range []string{"10.1.0.2", "fd01::2"} {
+		within(t, 5*time.Second, "the outside answers at "+to, func() bool { return reach(n1.pod, to) })
+	}
+	nettest.Run(t, n2.pod, "nft", "add table inet look; add chain inet look in { type filter hook input priority 0; };"+
+		"add rule inet look in ip saddr 10.244.1.5 counter; add rule inet look in ip6 saddr fd00:244:1::5 counter")
+	for i, to := range n2.addrs {
+		if !reach(n1.pod, to) {
+			t.Errorf("no answer of %s", to)
+		}
+		if list := nettest.Run(t, n2.pod, "nft", "list", "table", "inet", "look"); strings.Count(list, "counter packets 0") != 1-i {
+			t.Errorf("%s does not see the pod's own address:\n%s", to, list)
+		}
+	}
+	n1.stop()
+	n1.mesh = mesh.Config{}
+	n1.start(c)
+	within(t, 5*time.Second, "the table is gone", func() bool {
+		return !strings.Contains(nettest.Run(t, n1.node, "nft", "list", "tables"), mesh.MasqueradeTable)
+	})
+}

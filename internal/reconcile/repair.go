@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"slices"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// count tells what others have changed since the last pass. Nothing is counted when the facts are new, or when the last
+// pass failed: then the kernel is behind the plan for another reason.
+func (l *loop) count(ctx context.Context, nodes []model.Node) {
+	if l.cfg.Repaired == nil || l.nodes == nil || !slices.EqualFunc(l.nodes, nodes, sameToMesh) {
+		return
+	}
+	all := state.Fragment{Owner: "mesh"}
+	for _, f := range l.Status().Topology.Fragments() {
+		all.Merge(f)
+	}
+	differences, err := kernel.Spaces{Host: l.cfg.Host}.Diff(ctx, all)
+	if err != nil || len(differences) == 0 {
+		return // the pass says what is wrong
+	}
+	things := make([]string, 0, len(differences))
+	for _, d := range differences {
+		things = append(things, d.Want)
+	}
+	l.cfg.Repaired(things)
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+const addressVersion = Group + "/v1alpha1"
+
+type poolSpec struct {
+	Regions         []regionSpec   `json:"regions,omitempty"`
+	CooldownSeconds int            `json:"cooldownSeconds,omitempty"`
+	Reserved        []reservedSpec `json:"reserved,omitempty"`
+	Wanted          []string       `json:"wanted,omitempty"`
+}
+
+type regionSpec struct {
+	CIDR      string `json:"cidr"`
+	BlockSize int    `json:"blockSize,omitempty"`
+}
+
+type reservedSpec struct {
+	Address     string `json:"address"`
+	For         string `json:"for,omitempty"`
+	ContainerID string `json:"containerID,omitempty"`
+	IfName      string `json:"ifName,omitempty"`
+	By          string `json:"by,omitempty"`
+}
+
+type blockSpec struct {
+	Pool  string            `json:"pool"`
+	CIDR  string            `json:"cidr"`
+	Node  string            `json:"node"`
+	Claim string            `json:"claim"`
+	Asked map[string]string `json:"asked,omitempty"`
+	Ceded map[string]string `json:"ceded,omitempty"`
+}
+
+// AddressPool is the object as the model's pool. A region without a block size gets the size for a pool of its size.
+func (o Object) AddressPool() (model.AddressPool, error) {
+	var p struct{ Spec poolSpec }
+	if err := o.decode(&p); err != nil {
+		return model.AddressPool{}, err
+	}
+	pool := model.AddressPool{Name: o.Key.Name, Cooldown: p.Spec.CooldownSeconds, Wanted: p.Spec.Wanted}
+	if pool.Cooldown < 0 {
+		return pool, o.fault("write a number of seconds", "spec.cooldownSeconds %d is negative", pool.Cooldown)
+	}
+	for i, r := range p.Spec.Regions {
+		region, err := o.region(fmt.Sprintf("spec.regions[%d]", i), r)
+		if err != nil {
+			return pool, err
+		}
+		for j, other := range pool.Regions {
+			if other.CIDR.Overlaps(region.CIDR) {
+				return pool, o.fault("take one of them out", "spec.regions[%d].cidr %s overlaps with spec.regions[%d].cidr %s", i, region.CIDR, j, other.CIDR)
+			}
+		}
+		pool.Regions = append(pool.Regions, region)
+	}
+	for i, r := range p.Spec.Reserved {
+		a, err := o.addr(fmt.Sprintf("spec.reserved[%d].address", i), r.Address)
+		if err != nil {
+			return pool, err
+		}
+		pool.Reserved = append(pool.Reserved, model.ReservedAddress{Addr: a, For: r.For, ContainerID: r.ContainerID, IfName: r.IfName, By: r.By})
+	}
+	return pool, nil
+}
+
+func (o Object) region(field string, r regionSpec) (model.AddressRegion, error) {
+	cidr, err := o.prefix(field+".cidr", r.CIDR)
+	if err != nil {
+		return model.AddressRegion{}, err
+	}
+	if r.BlockSize == 0 {
+		r.BlockSize = model.BlockSize(cidr, hosts(cidr))
+	}
+	if most := cidr.Addr().BitLen(); r.BlockSize < cidr.Bits() || r.BlockSize > most || most-r.BlockSize > model.MostBlockBits {
+		return model.AddressRegion{}, o.fault(fmt.Sprintf("a prefix length from %d to %d", max(cidr.Bits(), most-model.MostBlockBits), most),
+			"%s.blockSize %d cannot be used in %s", field, r.BlockSize, cidr)
+	}
+	return model.AddressRegion{CIDR: cidr, BlockSize: r.BlockSize}, nil
+}
+
+// hosts is how many addresses a prefix has, or a lot.
+func hosts(p netip.Prefix) int { return 1 << min(p.Addr().BitLen()-p.Bits(), 30) }
+
+// AddressPoolObject is o, or a new object, saying what the pool says. Fields that weft does not know stay.
+func AddressPoolObject(o Object, p model.AddressPool) (Object, error) {
+	spec := poolSpec{CooldownSeconds: p.Cooldown, Wanted: p.Wanted}
+	for _, r := range p.Regions {
+		spec.Regions = append(spec.Regions, regionSpec{r.CIDR.String(), r.BlockSize})
+	}
+	for _, r := range p.Reserved {
+		spec.Reserved = append(spec.Reserved, reservedSpec{r.Addr.String(), r.For, r.ContainerID, r.IfName, r.By})
+	}
+	return o.withSpec(AddressPools().Key("", p.Name), spec, "regions", "cooldownSeconds", "wanted", "reserved")
+}
+
+// AddressBlock is the object as the model's block.
+func (o Object) AddressBlock() (model.AddressBlock, error) {
+	var b struct{ Spec blockSpec }
+	if err := o.decode(&b); err != nil {
+		return model.AddressBlock{}, err
+	}
+	cidr, err := o.prefix("spec.cidr", b.Spec.CIDR)
+	if err != nil {
+		return model.AddressBlock{}, err
+	}
+	block := model.AddressBlock{Pool: b.Spec.Pool, CIDR: cidr, Node: b.Spec.Node, Claim: b.Spec.Claim}
+	if want := BlockName(block.Pool, cidr); o.Key.Name != want {
+		return block, o.fault("delete it; weft makes these objects itself", "spec: pool %q and cidr %s belong to the name %q", block.Pool, cidr, want)
+	}
+	if cidr.Addr().BitLen()-cidr.Bits() > model.MostBlockBits {
+		return block, o.fault("delete it; weft makes these objects itself", "spec.cidr %s is too large for a block", cidr)
+	}
+	if block.Asked, err = o.addrMap("spec.asked", cidr, b.Spec.Asked); err != nil {
+		return block, err
+	}
+	block.Ceded, err = o.addrMap("spec.ceded", cidr, b.Spec.Ceded)
+	return block, err
+}
+
+func (o Object) addrMap(field string, cidr netip.Prefix, in map[string]string) (map[netip.Addr]string, error) {
+	if len(in) == 0 {
+		return nil, nil
+	}
+	out := map[netip.Addr]string{}
+	for k, v := range in {
+		a, err := o.addr(field, k)
+		if err != nil {
+			return nil, err
+		}
+		if !cidr.Contains(a) {
+			return nil, o.fault("take it out", "%s: %s is not in %s", field, a, cidr)
+		}
+		out[a] = v
+	}
+	return out, nil
+}
+
+// AddressBlockObject is o, or a new object, saying what the block says.
+func AddressBlockObject(o Object, b model.AddressBlock) (Object, error) {
+	spec := blockSpec{Pool: b.Pool, CIDR: b.CIDR.String(), Node: b.Node, Claim: b.Claim, Asked: texts(b.Asked), Ceded: texts(b.Ceded)}
+	return o.withSpec(AddressBlocks().Key("", BlockName(b.Pool, b.CIDR)), spec, "pool", "cidr", "node", "claim", "asked", "ceded")
+}
+
+func texts(in map[netip.Addr]string) map[string]string {
+	if len(in) == 0 {
+		return nil
+	}
+	out := map[string]string{}
+	for k, v := range in {
+		out[k.String()] = v
+	}
+	return out
+}
+
+// BlockName is the name of a block's object. Two nodes that want one block make one name, and the second cannot.
+func BlockName(pool string, cidr netip.Prefix) string {
+	addr := strings.NewReplacer(".", "-", ":", "-").Replace(cidr.Addr().StringExpanded())
+	return pool + "-" + addr + "-" + strconv.Itoa(cidr.Bits())
+}
+
+// withSpec is the object with these fields of its spec replaced; without a version it is made.
+func (o Object) withSpec(key Key, spec any, owned ...string) (Object, error) {
+	if o.Key == (Key{}) {
+		o.Key = key
+		o.Raw, _ = json.Marshal(map[string]any{
+			"apiVersion": addressVersion, "kind": key.Kind, "metadata": map[string]any{"name": key.Name},
+		})
+	}
+	return o.Edited(func(fields map[string]any) error {
+		have, err := child(fields, "spec")
+		if err != nil {
+			return err
+		}
+		for _, k := range owned {
+			delete(have, k)
+		}
+		b, err := json.Marshal(spec)
+		if err != nil {
+			return err
+		}
+		more, err := decodeFields(b)
+		for k, v := range more {
+			have[k] = v
+		}
+		return err
+	})
+}

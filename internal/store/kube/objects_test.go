@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+func objectsAt(t *testing.T, w world) {
+	ctx := context.Background()
+	v := start(t, w.config(t, "n1"))
+	o, kind := v.Objects(), store.AddressPools()
+	pool, err := store.AddressPoolObject(store.Object{}, model.AddressPool{Name: "p1", Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.9.0.0/16"), BlockSize: 26}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made store.Object
+	eventually(t, "the kind of pools", func() bool { // a CRD is established after a moment
+		made, err = o.Create(ctx, kind, pool)
+		return err == nil
+	})
+	if _, err := o.Create(ctx, kind, pool); !errors.Is(err, store.ErrExists) {
+		t.Errorf("create twice: %v", err)
+	}
+	next, err := store.AddressPoolObject(made, model.AddressPool{Name: "p1", Cooldown: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	swapped, err := o.CompareAndSwap(ctx, kind, made.Version, next)
+	if err != nil || swapped.Version == made.Version {
+		t.Fatalf("swap: %v", err)
+	}
+	if _, err := o.CompareAndSwap(ctx, kind, made.Version, next); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("swap with an old version: %v", err)
+	}
+	got, err := o.Get(ctx, kind, made.Key)
+	if p, err2 := got.AddressPool(); err != nil || err2 != nil || p.Cooldown != 7 || got.Version != swapped.Version {
+		t.Errorf("get: %+v %v %v", p, err, err2)
+	}
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changes, err := o.Watch(watching, kind, store.WhereaboutsPools()) // the second is not installed
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"added p1", "synced "}, told(t, changes, 2)); d != "" {
+		t.Error(d)
+	}
+	if err := o.Delete(ctx, kind, made.Key, made.Version); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("delete an old version: %v", err)
+	}
+	if err := o.Delete(ctx, kind, made.Key, swapped.Version); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	if d := cmp.Diff([]string{"deleted p1"}, told(t, changes, 1)); d != "" {
+		t.Error(d)
+	}
+	if _, err := o.Get(ctx, kind, made.Key); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("get what is gone: %v", err)
+	}
+	if all, err := o.List(ctx, store.Nodes()); err != nil || len(all) != 2 || all[0].Key.Kind != "Node" {
+		t.Errorf("nodes: %v %v", all, err)
+	}
+	cancel()
+	for range changes { // it is closed
+	}
+}
+
+func told(t *testing.T, changes <-chan store.Event, n int) (out []string) {
+	t.Helper()
+	for range n {
+		select {
+		case e := <-changes:
+			out = append(out, fmt.Sprintf("%s %s", e.Type, e.Object.Key.Name))
+		case <-time.After(long):
+			t.Fatalf("told so far: %v", out)
+		}
+	}
+	return out
+}
+
+func resumption(t *testing.T, w world) {
+	v := start(t, w.config(t, "n1"))
+	w.pod(t, "resume-1", "n1", nil)
+	v.untilPod("resume-1")
+	w.Reset()
+	for i := range 3 {
+		time.Sleep(1500 * time.Millisecond) // the reflector takes a watch that ends within a second for one that is refused
+		w.Cut()
+		name := fmt.Sprintf("resumed-%d", i)
+		w.pod(t, name, "n1", nil)
+		v.untilPod(name)
+	}
+	watches := 0
+	for _, r := range w.Seen() {
+		switch {
+		case r.Query.Get("watch") == "" || r.Query.Get("sendInitialEvents") != "":
+			t.Errorf("everything was told again: %s %s?%s", r.Method, r.Path, r.Query.Encode())
+		case r.Query.Get("resourceVersion") == "" || r.Query.Get("resourceVersion") == "0":
+			t.Errorf("watch from nowhere: %s?%s", r.Path, r.Query.Encode())
+		default:
+			watches++
+		}
+	}
+	if watches < 3 {
+		t.Errorf("%d watches after 3 cuts", watches)
+	}
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// Config is a store's.
+type Config struct {
+	Access
+	// Node is the node whose pods are followed.
+	Node string
+	// Dir is where the snapshot is kept; empty keeps none.
+	Dir string
+	// Agent is how the client calls itself.
+	Agent string
+	Log   *slog.Logger
+	Now   func() time.Time
+	After func(time.Duration) <-chan time.Time
+}
+
+// Store is one node's view of an API server. Watch fills it, Run does what is done behind callers' backs.
+type Store struct {
+	cfg     Config
+	log     *slog.Logger
+	clients clients
+	events  *postbox
+	notes   *notes
+	outage  outage
+	saving  chan struct{}     // holds a token while the snapshot may be old
+	shelfs  map[string]*shelf // of facts, by resource
+}
+
+// Open makes a store that knows what the snapshot says. The server is not asked anything yet, and need not be there.
+func Open(cfg Config) (*Store, error) {
+	if err := model.CheckName("node", cfg.Node); err != nil {
+		return nil, err
+	}
+	s := &Store{cfg: cfg, log: cfg.Log.With("room", "kube"), saving: make(chan struct{}, 1), shelfs: map[string]*shelf{}}
+	s.outage.log = s.log
+	s.events, s.notes = newPostbox(s), newNotes(s)
+	var err error
+	if s.clients, err = cfg.dial(cfg.Agent); err != nil {
+		return nil, err
+	}
+	for _, kind := range factKinds() {
+		s.shelfs[kind.Resource] = newShelf(kind)
+		s.restore(s.shelfs[kind.Resource])
+	}
+	s.notes.restore()
+	return s, nil
+}
+
+// Run writes annotations, events and the snapshot until ctx ends.
+func (s *Store) Run(ctx context.Context) error {
+	parts, ctx := errgroup.WithContext(ctx)
+	parts.Go(func() error { return s.notes.run(ctx) })
+	parts.Go(func() error { return s.events.run(ctx) })
+	parts.Go(func() error { return s.save(ctx) })
+	return parts.Wait()
+}
+
+// factKinds are the kinds that facts are made of.
+func factKinds() []store.Kind {
+	return []store.Kind{store.Nodes(), pods(), namespaces(), store.NetworkAttachments()}
+}
+
+func pods() store.Kind {
+	return store.Kind{Version: "v1", Kind: "Pod", Resource: "pods", Namespaced: true}
+}
+func namespaces() store.Kind {
+	return store.Kind{Version: "v1", Kind: "Namespace", Resource: "namespaces"}
+}
+
+// shelf is that of a kind of facts.
+func (s *Store) shelf(kind store.Kind) *shelf { return s.shelfs[kind.Resource] }
+
+// outage says once that the server is away, and once that it is back.
+type outage struct {
+	log *slog.Logger
+	mu  sync.Mutex
+	bad map[string]string // by resource, what was said
+}
+
+func (o *outage) note(kind store.Kind, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.bad == nil {
+		o.bad = map[string]string{}
+	}
+	was, had := o.bad[kind.Resource]
+	switch {
+	case err == nil && had:
+		delete(o.bad, kind.Resource)
+		o.log.Info("followed again", "resource", kind.Resource)
+	case err != nil && was != err.Error():
+		o.bad[kind.Resource] = err.Error()
+		o.log.Warn("cannot be followed; what is known stays in force", "resource", kind.Resource, "err", err)
+	}
+}

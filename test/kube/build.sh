@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# build.sh [kube] [containerd] [coredns] [agnhost] [upstream] [images] [cached]: builds what the test cluster is made of, once, into
+# the cache by version: no image, registry or Docker is asked. Without arguments: all but upstream's tests. The first build of
+# Kubernetes takes 10 to 20 minutes on two processors; whoever comes meanwhile waits for it. "cached" builds nothing: it fails when the
+# others would.
+#
+# A program is built beside its place and renamed, with a sum of its sources, so that a build that was killed leaves nothing
+# that looks whole.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/lib/versions.sh"
+export CGO_ENABLED=0 GOFLAGS=-buildvcs=false
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# The sum of what a program is made from: sources here, and the flags.
+sum() { # sum WORD FILE...
+	{ echo "$1" "$(go version)"; shift; cat "$@"; } | sha256sum | cut -c1-32
+}
+
+# build NAME STAMP DIR COMMAND...: COMMAND puts files into $out; they are renamed into DIR, unless that is done already.
+build() {
+	local name=$1 stamp=$2 dir=$3; shift 3
+	[ "$(cat "$dir/.$name" 2>/dev/null)" != "$stamp" ] || return 0
+	[ $building = yes ] || { echo "kube: $name is not in $dir" >&2; exit 1; }
+	mkdir -p "$dir"
+	exec 9>"$dir/.lock"
+	flock -n 9 || { echo "kube: waiting for another build in $dir"; flock 9; }
+	if [ "$(cat "$dir/.$name" 2>/dev/null)" != "$stamp" ]; then
+		echo "kube: building $name into $dir (once)"
+		out=$(mktemp -d "$dir/.new.XXXXXX")
+		if ! "$@" || ! mv -f "$out"/* "$dir/"; then
+			rm -rf "$out"
+			echo "kube: $name was not built" >&2
+			exit 1
+		fi
+		rmdir "$out"
+		echo "$stamp" >"$dir/.$name"
+	fi
+	exec 9>&-
+}
+
+go_build() { (cd "$here/$1" && shift && ${WEFT_NICE:-nice} go build -trimpath "$@"); }
+
+kubeall() {
+	local v=k8s.io/component-base/version minor=${KUBE_VERSION#v1.}
+	go_build kubeall -ldflags "-s -w -X $v.gitVersion=$KUBE_VERSION -X $v.gitMajor=1 -X $v.gitMinor=${minor%%.*} -X $v.gitTreeState=clean -X $v.gitCommit=unknown" -o "$out/kubeall" . || return
+	local c
+	for c in etcd kubectl kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy; do ln -s kubeall "$out/$c"; done
+}
+
+containerd() {
+	local at=github.com/containerd/containerd/v2/cmd
+	go_build containerd -tags 'no_btrfs no_zfs no_devmapper' -ldflags "-s -w -X github.com/containerd/containerd/v2/version.Version=$CONTAINERD_VERSION" \
+		-o "$out/" $at/containerd $at/containerd-shim-runc-v2 $at/ctr
+}
+
+coredns() { go_build coredns -ldflags '-s -w' -o "$out/coredns" .; }
+agnhost() { go_build upstream -ldflags '-s -w' -o "$out/agnhost" k8s.io/kubernetes/test/images/agnhost; }
+upstream() { (cd "$here/upstream" && ${WEFT_NICE:-nice} go test -c -trimpath -ldflags '-s -w' -o "$out/network.test" .); }
+
+# image NAME [-flag...] SOURCE=PATH...
+image() { (cd "$here/../.." && go run ./test/kube/image "$@"); }
+
+images() {
+	(cd "$here/../.." && go build -trimpath -ldflags '-s -w' -o "$work/" ./test/kube/pause ./test/kube/traffic) || return
+	image -name "$IMAGE_PAUSE" -entrypoint /pause -o "$out/pause.tar" "$work/pause=/pause" || return
+	image -name "$IMAGE_TRAFFIC" -entrypoint /traffic -o "$out/traffic.tar" "$work/traffic=/traffic" || return
+	image -name "$IMAGE_COREDNS" -entrypoint /coredns -o "$out/coredns.tar" "$KUBE_BIN/coredns=/coredns" || return
+	# As upstream's: agnhost with a shell and the programs that the specs execute.
+	local files=("$KUBE_BIN/agnhost=/agnhost") p lib
+	local own=(/usr/bin/curl /usr/bin/dig /bin/nc.openbsd /bin/dash)
+	for lib in $(ldd "${own[@]}" | grep -oE '/[^ :]+\.so[^ :]*' | sort -u); do files+=("$lib=$lib"); done
+	files+=("$(readlink -f "$(command -v busybox)")=/bin/busybox" /usr/bin/curl=/usr/bin/curl /usr/bin/dig=/usr/bin/dig /bin/nc.openbsd=/bin/nc /bin/dash=/bin/sh)
+	for p in $(busybox --list); do case $p in busybox | nc | sh) ;; *) files+=("@/bin/busybox=/bin/$p") ;; esac; done
+	image -name "$IMAGE_AGNHOST" -entrypoint /agnhost -cmd pause -o "$out/agnhost.tar" "${files[@]}"
+}
+
+building=yes
+[ "${1-}" != cached ] || { building=no; shift; }
+[ $# -gt 0 ] || set -- kube containerd coredns agnhost images
+for what; do
+	case $what in
+	kube) build kubeall "$(sum "$KUBE_VERSION" "$here"/kubeall/*)" "$KUBE_BIN" kubeall ;;
+	containerd) build containerd "$(sum "$CONTAINERD_VERSION" "$here"/containerd/*)" "$KUBE_BIN" containerd ;;
+	coredns) build coredns "$(sum coredns "$here"/coredns/*)" "$KUBE_BIN" coredns ;;
+	agnhost) build agnhost "$(sum agnhost "$here"/upstream/go.*)" "$KUBE_BIN" agnhost ;;
+	upstream) build upstream "$(sum upstream "$here"/upstream/*)" "$KUBE_BIN" upstream ;;
+	images) build images "$(sum "$IMAGE_AGNHOST" "$here"/{lib/versions.sh,image/main.go,pause/main.go,traffic/*.go} "$KUBE_BIN"/{.agnhost,.coredns} 2>/dev/null)" "$KUBE_IMAGES" images ;;
+	*)
+		echo "build.sh: '$what' is nothing that it builds" >&2
+		exit 2
+		;;
+	esac
+done

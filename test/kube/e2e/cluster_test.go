@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// theCluster is the cluster that all tests share; empty when there is none.
+var theCluster Cluster
+
+// Cluster is one of test/kube/cluster.
+type Cluster struct {
+	name, cni string
+}
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if os.Getenv("WEFT_E2E") == "" {
+		return m.Run()
+	}
+	theCluster = Cluster{name: os.Getenv("WEFT_E2E_CLUSTER"), cni: os.Getenv("WEFT_E2E_CNI")}
+	if theCluster.cni == "" {
+		theCluster.cni = "weft"
+	}
+	if theCluster.name != "" {
+		return m.Run()
+	}
+	theCluster.name = "e2e"
+	up := []string{"up", "--name", "e2e", "--cni", theCluster.cni}
+	for _, args := range [][]string{{"down", "--name", "e2e"}, up} { // down: what a killed run has left
+		cmd := exec.Command("../cluster", args...)
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		if err := cmd.Run(); err != nil {
+			fmt.Fprintln(os.Stderr, "e2e:", strings.Join(args, " "), err)
+			return 1
+		}
+	}
+	code := m.Run()
+	if code != 0 {
+		if logs, err := theCluster.call(context.Background(), "", "logs", "--name", "e2e"); err == nil {
+			file := os.TempDir() + "/weft-e2e-logs"
+			if os.WriteFile(file, []byte(logs), 0o600) == nil {
+				fmt.Fprintln(os.Stderr, "e2e: the cluster's logs are in", file)
+			}
+		}
+	}
+	if out, err := theCluster.call(context.Background(), "", "down", "--name", "e2e"); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err, out)
+		return 1
+	}
+	return code
+}
+
+// kube gives the cluster, or skips.
+func kube(t *testing.T) Cluster {
+	t.Helper()
+	if theCluster.name == "" {
+		t.Skip("SKIP: needs a real cluster: make e2e")
+	}
+	return theCluster
+}
+
+// weft gives the cluster where weft is its network, or skips.
+func weft(t *testing.T) Cluster {
+	t.Helper()
+	c := kube(t)
+	if c.cni != "weft" {
+		t.Skip("SKIP: only weft does this, the cluster's network is " + c.cni)
+	}
+	return c
+}
+
+func (c Cluster) call(ctx context.Context, stdin string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "../cluster", args...)
+	var out, warn bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &warn
+	cmd.WaitDelay = 5 * time.Second
+	err := cmd.Run()
+	if err != nil {
+		err = fmt.Errorf("cluster %s: %w: %s%s", strings.Join(args, " "), err, &warn, &out)
+	}
+	return out.String(), err
+}
+
+// try calls the cluster's program: kubectl, exec, start, stop; and gives up after a while.
+func (c Cluster) try(verb string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	defer cancel()
+	return c.call(ctx, "", append([]string{verb, "--name", c.name}, args...)...)
+}
+
+func (c Cluster) must(t *testing.T, verb string, args ...string) string {
+	t.Helper()
+	out, err := c.try(verb, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func (c Cluster) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	return c.must(t, "kubectl", args...)
+}
+
+func (c Cluster) apply(t *testing.T, namespace, manifest string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if out, err := c.call(ctx, manifest, "kubectl", "--name", c.name, "-n", namespace, "apply", "-f", "-"); err != nil {
+		t.Fatalf("%v%s\n%s", err, out, manifest)
+	}
+}
+
+// get decodes what kubectl get gives.
+func (c Cluster) get(t *testing.T, into any, args ...string) {
+	t.Helper()
+	out := c.kubectl(t, append([]string{"get", "-o", "json"}, args...)...)
+	if err := json.Unmarshal([]byte(out), into); err != nil {
+		t.Fatalf("kubectl get %s: %v", strings.Join(args, " "), err)
+	}
+}
+
+// namespace makes one for the test. It goes with the test, pods and all.
+func (c Cluster) namespace(t *testing.T) string {
+	t.Helper()
+	name := strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
+	if _, err := c.try("kubectl", "delete", "namespace", name, "--ignore-not-found", "--timeout=120s"); err != nil {
+		t.Fatal(err)
+	}
+	c.kubectl(t, "create", "namespace", name)
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := c.try("kubectl", "-n", name, "get", "pods,events", "-o", "wide")
+			t.Log(out)
+		}
+		if _, err := c.try("kubectl", "delete", "namespace", name, "--timeout=120s"); err != nil {
+			t.Error(err)
+		}
+	})
+	return name
+}
+
+// within tries until what is asked holds, and says the last reason when it does not.
+func within(t *testing.T, limit time.Duration, ask func() error) {
+	t.Helper()
+	for end := time.Now().Add(limit); ; time.Sleep(200 * time.Millisecond) {
+		err := ask()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %v", limit, err)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Report is what a pod of test/kube/traffic received.
+type Report struct {
+	Sent, Refused, Received, Last, Lost, Twice uint64
+	GapMicro                                   int64 // the longest without a datagram
+	PauseMicro                                 int64 // the longest that the sender itself did not get to send
+}
+
+// upgrades is how often weft is replaced under traffic.
+const upgrades = 20
+
+// TestUpgrade: weft is replaced by another image and back, again and again, while two pods on different nodes send each
+// other a thousand numbered datagrams a second. None is lost.
+func TestUpgrade(t *testing.T) {
+	c := weft(t)
+	ns := c.namespace(t)
+	at := map[string]string{}
+	for _, node := range []string{"node1", "node2"} {
+		c.apply(t, ns, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  nodeName: %[1]s
+  terminationGracePeriodSeconds: 0
+  containers: [{name: c, image: "localhost/weft-traffic:test", readinessProbe: {httpGet: {path: /report, port: 8080}, periodSeconds: 1}}]
+`, node))
+	}
+	for _, p := range c.allReady(t, ns, 2, time.Minute) {
+		at[p.Spec.NodeName] = p.Status.PodIP
+	}
+	ask := func(method, node, path, body string) string {
+		t.Helper()
+		return c.must(t, "exec", "control", "curl", "-sS", "-f", "-m", "5", "-X", method, "-d", body, "http://"+at[node]+":8080/"+path)
+	}
+	for node, peer := range map[string]string{"node1": "node2", "node2": "node1"} {
+		ask("PUT", node, "peer", at[peer]+":7000")
+	}
+	time.Sleep(2 * time.Second)
+	for node := range at {
+		ask("DELETE", node, "report", "") // what was sent before the other listened
+	}
+	// The same programs under another name are another image for Kubernetes.
+	for _, node := range c.nodes(t) {
+		c.must(t, "exec", node, "ctr", "-n", "k8s.io", "images", "tag", "--force", "localhost/weft:dev", "localhost/weft:other")
+	}
+	t.Cleanup(func() { c.image(t, "dev"); c.weftReady(t) })
+	began := time.Now()
+	for i := range upgrades {
+		c.image(t, []string{"other", "dev"}[i%2])
+		c.weftReady(t)
+	}
+	took := time.Since(began).Round(time.Second)
+	for node, peer := range map[string]string{"node1": "node2", "node2": "node1"} {
+		t.Logf("%s after %d upgrades in %s: the longest silence was %d µs, its peer's own longest pause %d µs",
+			node, upgrades, took, c.report(t, at[node]).GapMicro, c.report(t, at[peer]).PauseMicro)
+	}
+	for node := range at {
+		ask("DELETE", node, "peer", "")
+	}
+	time.Sleep(time.Second)
+	one, two := c.report(t, at["node1"]), c.report(t, at["node2"])
+	t.Logf("node1: %+v", one)
+	t.Logf("node2: %+v", two)
+	for _, r := range []Report{one, two} {
+		if r.Lost > 0 || r.Refused > 0 || r.Received < 1000 {
+			t.Errorf("%d of %d datagrams were lost, and %d refused where they were sent", r.Lost, r.Received+r.Lost, r.Refused)
+		}
+	}
+	if one.Last != two.Sent || two.Last != one.Sent {
+		t.Errorf("the last that came were %d and %d, the last that were sent %d and %d", one.Last, two.Last, two.Sent, one.Sent)
+	}
+}
+
+func (c Cluster) report(t *testing.T, pod string) Report {
+	t.Helper()
+	var r Report
+	text := c.must(t, "exec", "control", "curl", "-sS", "-f", "-m", "5", "http://"+pod+":8080/report")
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatalf("report %q: %v", text, err)
+	}
+	return r
+}
+
+// image lets the DaemonSet have another image, all nodes at once: the order is not what is tested.
+func (c Cluster) image(t *testing.T, tag string) {
+	t.Helper()
+	c.kubectl(t, "-n", "kube-system", "set", "image", "daemonset/weft", "*=localhost/weft:"+tag)
+}

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Names, addresses and small helpers of one cluster. To be sourced, with $name set.
+#
+# All that a cluster makes on the machine carries its name: the network namespaces wk-NAME and wk-NAME-nodeN, the cgroups
+# wk-NAME… and the directory $dir. So the next `down` finds everything, however the last command ended. Addresses may be the same
+# in every cluster: each has a network of its own.
+prefix=wk-$name
+top=${WEFT_KUBE_STATE:-${TMPDIR:-/tmp}/weft-kube}
+dir=$top/$name
+pki=$dir/pki
+bin=$KUBE_BIN
+
+CONTROL_IP=10.90.0.1
+API=https://$CONTROL_IP:6443
+POD_CIDR=10.244.0.0/16
+SERVICE_CIDR=10.96.0.0/16
+API_SERVICE_IP=10.96.0.1
+DNS_IP=10.96.0.10
+
+node_ip() { echo 10.90.0.$((10 + ${1#node})); }
+node_names() { [ ! -f "$dir/nodes" ] || cat "$dir/nodes"; }
+say() { echo "kube: $*" >&2; }
+die() { say "$@"; exit 1; }
+
+# inside NETNS COMMAND...: not `ip netns exec`, which puts a /sys without cgroups over the machine's.
+inside() { local ns=$1; shift; nsenter --net="/run/netns/$ns" "$@"; }
+kc() { inside "$prefix" "$bin/kubectl" --kubeconfig "$pki/admin.kubeconfig" "$@"; }
+
+# until_true SECONDS COMMAND...
+until_true() {
+	local end=$((SECONDS + $1)); shift
+	until "$@" >/dev/null 2>&1; do [ $SECONDS -lt $end ] || return 1; sleep 0.1; done
+}
+
+# The mounted hierarchies of control groups: several of version 1, or the one of version 2.
+hierarchies() { awk '$3=="cgroup"{print $2} $3=="cgroup2" && $2=="/sys/fs/cgroup"{print $2}' /proc/mounts; }
+
+# The hierarchy in which processes are counted and found again.
+counting() { [ -d /sys/fs/cgroup/pids ] && echo /sys/fs/cgroup/pids || echo /sys/fs/cgroup; }
+
+# group PATH: makes a control group in every hierarchy.
+group() {
+	local h c
+	while read -r h; do
+		mkdir -p "$h/$1"
+		# In version 1 a new cpuset has no processors, and nothing can run in it.
+		if [ -e "$h/cpuset.mems" ]; then
+			local p=$h part
+			for part in ${1//\// }; do
+				for c in cpus mems; do [ -n "$(cat "$p/$part/cpuset.$c")" ] || cat "$p/cpuset.$c" >"$p/$part/cpuset.$c"; done
+				p=$p/$part
+			done
+		fi
+		# In version 2 controllers are handed down on request.
+		if [ -e "$h/cgroup.controllers" ]; then
+			for c in $(cat "$h/cgroup.controllers"); do echo "+$c" >"$h/cgroup.subtree_control" 2>/dev/null || true; done
+			[ "${1%/*}" = "$1" ] || for c in $(cat "$h/${1%/*}/cgroup.controllers"); do echo "+$c" >"$h/${1%/*}/cgroup.subtree_control" 2>/dev/null || true; done
+		fi
+	done < <(hierarchies)
+}
+
+# members GROUP: the processes in it and below.
+members() { find "$(counting)/$1" -name cgroup.procs -exec cat {} + 2>/dev/null || true; }
+
+# kill_group GROUP: ends all that is in it, by id, and waits until it is empty.
+kill_group() {
+	local i all
+	for i in $(seq 200); do
+		all=$(members "$1")
+		[ -n "$all" ] || return 0
+		# shellcheck disable=SC2086 # one word for each process
+		kill -9 $all 2>/dev/null || true
+		sleep 0.05
+	done
+	die "processes of $1 do not end: $all"
+}
+
+drop_group() {
+	local h
+	while read -r h; do [ ! -d "$h/$1" ] || find "$h/$1" -depth -type d -exec rmdir {} \; ; done < <(hierarchies; echo /sys/fs/cgroup/unified)
+}
+
+# start GROUP LOG NETNS COMMAND...: in the background, in a control group, and a session of its own.
+start() {
+	local g=$1 log=$2 ns=$3; shift 3
+	group "$g"
+	# shellcheck disable=SC2016 # for the inner shell
+	setsid bash -c 'h=$1; shift; echo $$ >"$h/cgroup.procs"; exec "$@"' start "$(counting)/$g" nsenter --net="/run/netns/$ns" "$@" >>"$log" 2>&1 </dev/null 8>&- &
+	until_true 10 grep -q . "$(counting)/$g/cgroup.procs" || die "$g did not start: see $log"
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command traffic sends numbered UDP datagrams to its peer a thousand times a second, receives the peer's, and says over
+// HTTP what was lost and how long the longest silence was. Two of them measure what an upgrade of the network does to pods
+// that run.
+//
+//	traffic [-listen :7000] [-report :8080] [-every 1ms]
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil && ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, "traffic:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	listen := flag.String("listen", ":7000", "`ADDRESS` that datagrams come to")
+	report := flag.String("report", ":8080", "`ADDRESS` of the report")
+	every := flag.Duration("every", time.Millisecond, "time between two datagrams")
+	flag.Parse()
+	conn, err := net.ListenPacket("udp", *listen)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	s := &sender{conn: conn, every: *every}
+	m := newMeter()
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /peer", s.setPeer) // from then on it sends
+	mux.HandleFunc("DELETE /peer", func(http.ResponseWriter, *http.Request) { s.peer.Store(nil) })
+	mux.HandleFunc("DELETE /report", func(http.ResponseWriter, *http.Request) { m.reset() })
+	mux.HandleFunc("GET /report", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(struct {
+			Sent       uint64 `json:"sent"`
+			Refused    uint64 `json:"refused"`
+			PauseMicro int64  `json:"pauseMicro"`
+			Report
+		}{s.sent.Load(), s.refused.Load(), s.pause.Load(), m.report(time.Now())})
+	})
+	server := &http.Server{Addr: *report, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	failed := make(chan error, 3)
+	go func() { failed <- server.ListenAndServe() }()
+	go func() { failed <- s.run(ctx) }()
+	go func() { failed <- m.receive(conn) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return errors.Join(server.Close(), ctx.Err())
+	}
+}
