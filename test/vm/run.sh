@@ -6,7 +6,7 @@
 #   make test-vm                 the tests named below, and those that the last "make test" skipped for want of a feature
 #   RUN='TestVlan' make test-vm  these tests only             PKGS='internal/kernel/link …'  of these packages only
 #   KERNEL=linux-image-cloud-amd64 make test-vm               another of Debian's kernels
-#   LIMIT=600 MEM=3072           seconds for the whole run of the machine; its memory, MiB      KEEP=1  leaves its files
+#   LIMIT=1200 MEM=3072           seconds for the whole run of the machine; its memory, MiB      KEEP=1  leaves its files
 #
 # It needs no root, but for installing what is missing. /dev/kvm is not used: the emulated machine behaves the same
 # everywhere. The kernel's package is unpacked below ~/.cache/weft, never installed. A test that is skipped inside for
@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 KERNEL=${KERNEL:-}
-LIMIT=${LIMIT:-600}
+LIMIT=${LIMIT:-1200}
 MEM=${MEM:-3072}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/weft
 # The drivers' tests are run whole; of the other packages those tests whose names tell of a link type or feature that small
