@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -115,4 +117,18 @@ func resumption(t *testing.T, w world) {
 	if watches < 3 {
 		t.Errorf("%d watches after 3 cuts", watches)
 	}
+	// The server has forgotten where the watches were: everything is told again, and what went meanwhile is gone.
+	w.Refuse(func(r *http.Request) int {
+		if r.URL.Query().Get("watch") != "" && r.URL.Query().Get("sendInitialEvents") == "" {
+			return http.StatusGone
+		}
+		return 0
+	})
+	w.Cut()
+	w.Do("DELETE", "/api/v1/namespaces/default/pods/resumed-0?gracePeriodSeconds=0", nil)
+	w.pod(t, "resumed-last", "n1", nil)
+	v.untilPod("resumed-last")
+	v.until("the pod that went", func(c *model.Cluster) bool {
+		return !slices.ContainsFunc(c.Pods, func(p model.Pod) bool { return p.Name == "resumed-0" })
+	})
 }

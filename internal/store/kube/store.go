@@ -56,6 +56,7 @@ func Open(cfg Config) (*Store, error) {
 		s.shelfs[kind.Resource] = newShelf(kind)
 		s.restore(s.shelfs[kind.Resource])
 	}
+	s.shelf(pods()).fields = "spec.nodeName=" + cfg.Node
 	s.notes.restore()
 	return s, nil
 }

@@ -97,10 +97,7 @@ func (f *feed) filled(kind store.Kind) {
 // reflect keeps a shelf as the server has it, until ctx ends.
 func (s *Store) reflect(ctx context.Context, sh *shelf, keep reduce) {
 	ctx = klog.NewContext(ctx, logr.Discard()) // outage says what is worth saying
-	from := &source{s: s, kind: sh.kind, keep: keep, absent: func() { _ = sh.Replace(nil, "") }}
-	if sh.kind == pods() {
-		from.fields = "spec.nodeName=" + s.cfg.Node
-	}
+	from := &source{s: s, kind: sh.kind, keep: keep, fields: sh.fields, absent: func() { _ = sh.Replace(nil, "") }}
 	silent := logr.Discard()
 	cache.NewReflectorWithOptions(&cache.ListWatch{ListWithContextFunc: from.list, WatchFuncWithContext: from.watch},
 		&item{}, sh, cache.ReflectorOptions{
