@@ -28,7 +28,7 @@ type shelf struct {
 }
 
 func newShelf(kind store.Kind) *shelf {
-	return &shelf{kind: kind, objects: map[store.Key]store.Object{}}
+	return &shelf{kind: kind, objects: map[store.Key]store.Object{}, faults: map[store.Key]string{}}
 }
 
 // get is the object and whether it is there.
