@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
@@ -60,6 +61,9 @@ func Open(cfg Config) (*Store, error) {
 	s.notes.restore()
 	return s, nil
 }
+
+// LogTo has client-go say what it has to say to log. That is for the whole process: client-go has one logger.
+func LogTo(log *slog.Logger) { klog.SetSlogLogger(log) }
 
 // Run writes annotations, events and the snapshot until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
