@@ -89,6 +89,7 @@ type pool struct {
 	resting  map[netip.Addr]time.Time // until when
 	wants    map[string]*demand
 	expected map[string]want
+	hungry   int                   // calls that wait for an address
 	asking   map[netip.Addr]bool   // certain addresses that another node was asked for
 	looked   time.Time             // when claims were last looked for
 	dropped  []model.AttachmentKey // deleted, and not recorded here: another program may have reserved for them
