@@ -13,9 +13,6 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-	netip.MustParsePrefix("::/0") = netip.MustParsePrefix("::/0")
-)
-
 // withDefaults is a list that plans net1 with an address and a default route of each family.
 func withDefaults(conf string) Input {
 	zero := 0
