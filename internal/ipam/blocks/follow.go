@@ -203,7 +203,7 @@ func (e *Engine) stock(ctx context.Context, p *pool) error {
 	var short []want
 	full := p.full || e.cfg.Now().Sub(p.scarce) < scarcity
 	for _, d := range p.wants {
-		if !full && p.object.Version != "" && p.spare(d.want, e.cfg.Now(), nil) < e.spareOf(p, d.want) {
+		if !full && p.object.Version != "" && !p.spare(d.want, e.cfg.Now(), nil, e.spareOf(p, d.want)) {
 			short = append(short, d.want)
 		}
 	}

@@ -67,7 +67,7 @@ func (b *block) asked() bool { return b.cidr.IsSingleIP() && len(b.spec.Asked) >
 // dispensable tells whether enough is free without a block; the caller holds the lock.
 func (e *Engine) dispensable(p *pool, b *block, now time.Time) bool {
 	for _, d := range p.wants {
-		if p.spare(d.want, now, b) < e.spareOf(p, d.want) {
+		if !p.spare(d.want, now, b, e.spareOf(p, d.want)) {
 			return false
 		}
 	}
@@ -160,7 +160,7 @@ func (e *Engine) refresh(ctx context.Context, p *pool, b *block) (bool, error) {
 		if b.object.Version != o.Version {
 			p.tell()
 		}
-		b.object, b.spec = o, spec
+		b.object, b.spec, b.dry = o, spec, false
 		for a := range spec.Ceded {
 			b.away[a] = !b.single()
 		}

@@ -134,7 +134,7 @@ func TestOnKubernetes(t *testing.T) {
 		b.engine.mu.Lock()
 		defer b.engine.mu.Unlock()
 		p := b.engine.pools["whereabouts"]
-		return !p.tight() && p.spare(want{spans: []span{usable(netip.MustParsePrefix("10.0.0.0/25"))}}, time.Now(), nil) > 1
+		return !p.tight() && p.spare(want{spans: []span{usable(netip.MustParsePrefix("10.0.0.0/25"))}}, time.Now(), nil, 2)
 	})
 	s.Stop()
 	proxies[1].Reset()

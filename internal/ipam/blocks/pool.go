@@ -71,6 +71,8 @@ type block struct {
 	idle, touched time.Time
 	// stale: the store says something else than what was seen.
 	stale bool
+	// dry: all of it was seen to be held, reserved or away, and nothing has become free since. It is not looked through.
+	dry bool
 }
 
 func (b *block) single() bool { return b.cidr != b.parent }
@@ -154,11 +156,12 @@ func (p *pool) free(b *block, a netip.Addr, now time.Time, rested bool) bool {
 func (p *pool) pick(w want, now time.Time, tired bool) (netip.Addr, bool) {
 	var best netip.Addr
 	for _, b := range p.order {
-		if b.stands != owned || w.addr.IsValid() && !b.cidr.Contains(w.addr) {
+		if b.stands != owned || b.dry || w.addr.IsValid() && !b.cidr.Contains(w.addr) {
 			continue
 		}
-		done := false
+		done, dry := false, true
 		each(b.cidr, func(a netip.Addr) bool {
+			dry = dry && !p.free(b, a, now, true)
 			switch {
 			case !w.allows(a) || !p.free(b, a, now, tired):
 			case !tired:
@@ -171,6 +174,7 @@ func (p *pool) pick(w want, now time.Time, tired bool) (netip.Addr, bool) {
 		if done {
 			break
 		}
+		b.dry = dry
 	}
 	return best, best.IsValid()
 }
@@ -186,6 +190,12 @@ func (p *pool) give(a netip.Addr, h holder, now time.Time) {
 
 // blockOf is the block of this node, or the single address, that has an address.
 func (p *pool) blockOf(a netip.Addr) *block {
+	if b := p.blocks[netip.PrefixFrom(a, a.BitLen())]; b != nil {
+		return b
+	}
+	if r, known := p.region(a); known {
+		return p.blocks[netip.PrefixFrom(a, r.BlockSize).Masked()]
+	}
 	var of *block
 	for _, b := range p.order {
 		if b.cidr.Contains(a) && (of == nil || b.single()) {
@@ -195,21 +205,23 @@ func (p *pool) blockOf(a netip.Addr) *block {
 	return of
 }
 
-// spare is how many addresses for a want are free now, those of one block left out.
-func (p *pool) spare(w want, now time.Time, but *block) int {
-	n := 0
-	for _, b := range p.order {
-		if b == but {
+// spare tells whether so many addresses for a want are free now, those of one block left out.
+func (p *pool) spare(w want, now time.Time, but *block, n int) bool {
+	for _, b := range slices.Backward(p.order) { // the last were claimed last, most often
+		if n <= 0 {
+			break
+		}
+		if b == but || b.dry {
 			continue
 		}
 		each(b.cidr, func(a netip.Addr) bool {
 			if w.allows(a) && p.free(b, a, now, false) {
-				n++
+				n--
 			}
-			return true
+			return n > 0
 		})
 	}
-	return n
+	return n <= 0
 }
 
 // empty tells whether nothing of a block is held, rests or is with another node.
@@ -249,6 +261,9 @@ func (p *pool) see(o store.Object, spec model.AddressPool, now time.Time) {
 	clear(p.reserved)
 	for _, r := range spec.Reserved {
 		p.reserved[r.Addr] = r
+	}
+	for _, b := range p.order {
+		b.dry = false
 	}
 	p.tell()
 }
