@@ -217,6 +217,8 @@ func (e *Engine) create(ctx context.Context, p *pool, cidr netip.Prefix) (bool, 
 	switch {
 	case errors.Is(err, store.ErrExists):
 		return false, e.meet(ctx, p, cidr)
+	case errors.Is(err, store.ErrNotFound):
+		return false, model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed?", "block %s cannot be claimed: %w", cidr, err)
 	case err != nil:
 		// It may be there or come yet. Then Run finds it, and it is taken into use with a new claim.
 		return false, unreachable("claim of block "+cidr.String(), err)

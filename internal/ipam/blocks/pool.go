@@ -94,6 +94,7 @@ type pool struct {
 	hungry   int                   // calls that wait for an address
 	asking   map[netip.Addr]bool   // certain addresses that another node was asked for
 	looked   time.Time             // when claims were last looked for
+	missed   map[netip.Addr]bool   // addresses whose claims were not found the last time
 	dropped  []model.AttachmentKey // deleted, and not recorded here: another program may have reserved for them
 	stale    bool                  // the store says something else of the pool than what was seen
 	scarce   time.Time             // when somebody last found the pool exhausted
@@ -112,7 +113,7 @@ func newPool(name string) *pool {
 		name: name, turn: make(chan struct{}, 1), spec: model.AddressPool{Name: name},
 		reserved: map[netip.Addr]model.ReservedAddress{}, blocks: map[netip.Prefix]*block{},
 		others: map[netip.Prefix]model.AddressBlock{}, held: map[netip.Addr]holder{}, resting: map[netip.Addr]time.Time{},
-		wants: map[string]*demand{}, expected: map[string]want{}, asking: map[netip.Addr]bool{}, changed: make(chan struct{}),
+		wants: map[string]*demand{}, expected: map[string]want{}, asking: map[netip.Addr]bool{}, missed: map[netip.Addr]bool{}, changed: make(chan struct{}),
 	}
 }
 
