@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net"
 
 	"golang.org/x/sync/errgroup"
@@ -27,7 +28,7 @@ type around struct {
 
 // prepare makes what is around the agent, as far as it was asked for.
 func (a *agent) prepare() error {
-	if err := writableSysctls(); err != nil {
+	if err := errors.Join(writableSysctls(), ownProcesses(a.cfg.Install.HostRoot)); err != nil {
 		a.cfg.Log.Warn("container", "err", err)
 	}
 	a.ready = make(chan struct{})

@@ -31,6 +31,7 @@ func (a *agent) openStore() error {
 	if !k.InCluster && k.Kubeconfig == "" {
 		return nil
 	}
+	kube.LogTo(cfg.Log.With("room", "client-go"))
 	s, err := kube.Open(kube.Config{
 		Access: kube.Access{InCluster: k.InCluster, Kubeconfig: k.Kubeconfig, Server: k.Server, Getenv: cfg.Getenv},
 		Node:   cfg.Node, Dir: filepath.Join(cfg.StateDir, "cluster"), Agent: "weft/" + cfg.Version,

@@ -12,7 +12,7 @@ import (
 func (a *agent) networks(c *cniserver.Config) {
 	switch {
 	case a.kube != nil:
-		c.Networks, c.Reporter = &multinet.Resolver{Cluster: a.kube}, a.kube
+		c.Networks, c.Reporter, c.Pods = &multinet.Resolver{Cluster: a.kube}, a.kube, a.facts
 	case a.dir != nil:
 		cluster := filed{facts: a.facts, store: a.dir, node: a.cfg.Node, now: a.cfg.Now}
 		c.Networks, c.Reporter, c.Pods = &multinet.Resolver{Cluster: cluster}, cluster, a.facts

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,26 @@ func writableSysctls() error {
 	}
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("%s is read-only and stays so: sysctls cannot be set: %w", dir, err)
+	}
+	return nil
+}
+
+// ownProcesses makes the processes of this container those that plugins see below the node's root: the node's /proc speaks
+// of the node's processes, and a plugin looks for itself there. Only this container's mounts are changed.
+func ownProcesses(root string) error {
+	if root == "" {
+		return nil
+	}
+	const dir = "/proc"
+	var own, theirs unix.Stat_t
+	if err := errors.Join(unix.Stat(dir, &own), unix.Stat(root+dir, &theirs)); err != nil {
+		return fmt.Errorf("install.hostRoot %q: %w", root, err)
+	}
+	if own.Dev == theirs.Dev {
+		return nil
+	}
+	if err := unix.Mount(dir, root+dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("%s%s cannot be this container's, other vendors' plugins will not find themselves: %w", root, dir, err)
 	}
 	return nil
 }

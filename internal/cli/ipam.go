@@ -5,10 +5,12 @@ package cli
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/dir"
+	"github.com/weft-net/weft/internal/store/kube"
 )
 
 func newIPAMCmd(env Env) *cobra.Command {
@@ -25,13 +28,14 @@ func newIPAMCmd(env Env) *cobra.Command {
 }
 
 func newIPAMShowCmd(env Env) *cobra.Command {
-	var storeDir, output string
+	from := ipamSource{env: env}
+	var output string
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show pools of addresses and which node has which block",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			picture, _, err := look(cmd, storeDir, output)
+			picture, _, err := from.look(cmd, output)
 			if err != nil {
 				return err
 			}
@@ -41,12 +45,13 @@ func newIPAMShowCmd(env Env) *cobra.Command {
 			return printPools(env.Stdout, picture)
 		},
 	}
-	ipamFlags(cmd, &storeDir, &output)
+	from.flags(cmd, &output)
 	return cmd
 }
 
 func newIPAMCheckCmd(env Env) *cobra.Command {
-	var storeDir, output string
+	from := ipamSource{env: env}
+	var output string
 	var fix bool
 	cmd := &cobra.Command{
 		Use:   "check",
@@ -56,7 +61,7 @@ func newIPAMCheckCmd(env Env) *cobra.Command {
 			"doubt. Exits with 1 when something is left.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			picture, objects, err := look(cmd, storeDir, output)
+			picture, objects, err := from.look(cmd, output)
 			if err != nil {
 				return err
 			}
@@ -78,30 +83,59 @@ func newIPAMCheckCmd(env Env) *cobra.Command {
 			return err
 		},
 	}
-	ipamFlags(cmd, &storeDir, &output)
+	from.flags(cmd, &output)
 	cmd.Flags().BoolVar(&fix, "fix", false, "free what can be freed without a doubt")
 	return cmd
 }
 
-func ipamFlags(cmd *cobra.Command, storeDir, output *string) {
-	cmd.Flags().StringVar(storeDir, "store-dir", "", "`DIR` of the cluster's manifests")
+// ipamSource says where the cluster's objects are.
+type ipamSource struct {
+	env                  Env
+	storeDir, kubeconfig string
+}
+
+func (f *ipamSource) flags(cmd *cobra.Command, output *string) {
+	cmd.Flags().StringVar(&f.storeDir, "store-dir", "", "`DIR` of the cluster's manifests")
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: $KUBECONFIG)")
 	cmd.Flags().StringVarP(output, "output", "o", "text", "text or json")
 }
 
-func look(cmd *cobra.Command, storeDir, output string) (blocks.Picture, store.Objects, error) {
+func (f *ipamSource) open() (store.Objects, error) {
+	if f.storeDir != "" {
+		s, err := dir.Open(f.storeDir)
+		if err != nil {
+			return nil, err
+		}
+		return s.Objects(), nil
+	}
+	path := f.kubeconfig
+	if path == "" {
+		path = f.env.Getenv("KUBECONFIG")
+	}
+	if path == "" {
+		return nil, usageError{model.Faultf(model.CodeInvalidConf, "give --store-dir or --kubeconfig", "nothing says where the cluster's objects are")}
+	}
+	s, err := kube.Open(kube.Config{
+		Access: kube.Access{Kubeconfig: path, Getenv: f.env.Getenv}, Node: "command-line", Agent: "weft/" + f.env.Version,
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.Objects(), nil
+}
+
+func (f *ipamSource) look(cmd *cobra.Command, output string) (blocks.Picture, store.Objects, error) {
 	var none blocks.Picture
 	if output != "text" && output != "json" {
 		return none, nil, usageError{fmt.Errorf("output %q is neither text nor json", output)}
 	}
-	if storeDir == "" {
-		return none, nil, usageError{model.Faultf(model.CodeInvalidConf, "give --store-dir", "nothing says where the cluster's objects are")}
-	}
-	s, err := dir.Open(storeDir)
+	objects, err := f.open()
 	if err != nil {
 		return none, nil, err
 	}
-	picture, err := blocks.Look(cmd.Context(), s.Objects())
-	return picture, s.Objects(), err
+	picture, err := blocks.Look(cmd.Context(), objects)
+	return picture, objects, err
 }
 
 func printPools(w io.Writer, p blocks.Picture) error {

@@ -103,6 +103,7 @@ func TestBadInput(t *testing.T) {
 		"network: {clusterCIDRs: [10.0.0.0/8, 10.1.0.0/16]}":              "network.clusterCIDRs[1] 10.1.0.0/16 overlaps 10.0.0.0/8",
 		"network: {podCIDRs: [10.2.0.0/24], clusterCIDRs: [10.1.0.0/16]}": "network.podCIDRs[0] 10.2.0.0/24 is in none of network.clusterCIDRs",
 		"multus: {namespaceIsolation: true}":                              `multus has no effect with network.mode "none" (set network.mode to multus, or leave multus out)`,
+		"{network: {mode: multus, mtu: 1400}, install: {confDir: /c}}":    `network.podCIDRs, mtu and masquerade have no effect with network.mode "multus" (leave it out: the other vendor's configuration says it)`,
 		"multus: {globalNamespaces: [1]}":                                 "multus.globalNamespaces[0] is a number, want string",
 		"policy: {mode: enforce}":                                         `policy.mode "enforce" is not supported yet (none)`,
 		"node: N_1":                                                       `node "N_1" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,

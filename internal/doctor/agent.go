@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/cri"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/reconcile"
@@ -147,6 +148,9 @@ func runtimeReady(ctx context.Context, n Node) []Finding {
 func meshInForce(_ context.Context, n Node) []Finding {
 	if n.Config.StoreDir == "" && !n.Config.Kubernetes.InCluster && n.Config.Kubernetes.Kubeconfig == "" {
 		return skip("there is none: the agent knows no cluster")
+	}
+	if n.Config.Network.Mode == config.ModeMultus {
+		return skip("there is none: the routes to other nodes are another vendor's")
 	}
 	status, err := reconcile.ReadStatus(n.Config.StateDir)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -71,15 +72,26 @@ func TestDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := os.ReadFile("../agent/measure.go")
-	if err != nil {
+	files, err := filepath.Glob("../agent/*.go")
+	if err != nil || len(files) == 0 {
 		t.Fatal(err)
+	}
+	agent := ""
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		agent += string(b)
 	}
 	have := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(weft_[a-z_]+)`").FindAllStringSubmatch(string(page), -1) {
 		have[m[1]] = true
 	}
-	for _, m := range regexp.MustCompile(`"(weft_[a-z_]+)"`).FindAllStringSubmatch(string(code)+string(agent), -1) {
+	for _, m := range regexp.MustCompile(`"(weft_[a-z_]+)"`).FindAllStringSubmatch(string(code)+agent, -1) {
 		if !have[m[1]] {
 			t.Errorf("%s is missing in docs/kubernetes.md", m[1])
 		}

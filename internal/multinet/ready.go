@@ -31,12 +31,20 @@ func (s Settings) Ready() error {
 // waitReady waits a while for the file.
 func (s Settings) waitReady(ctx context.Context) error {
 	err := s.Ready()
-	for end := time.Now().Add(readyLimit); err != nil && time.Now().Before(end); err = s.Ready() {
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	step := time.NewTicker(readyStep)
+	defer step.Stop()
+	for err != nil {
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(readyStep):
+		case <-step.C:
+			err = s.Ready()
 		}
 	}
-	return err
+	return nil
 }

@@ -199,7 +199,7 @@ func (e *Engine) takeBack(ctx context.Context, p *pool, w want) (bool, error) {
 func (e *Engine) ceded(b *block, o store.Object, spec model.AddressBlock) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	b.object, b.spec = o, spec
+	b.object, b.spec, b.dry = o, spec, false
 	clear(b.away)
 	for a := range spec.Ceded {
 		b.away[a] = true

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
@@ -14,6 +15,8 @@ import (
 
 // obtain gives an address that this node has not got yet: it claims a block, takes what others ceded, and at last asks them.
 func (e *Engine) obtain(ctx context.Context, w want, h holder) (netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.Patience+time.Second) // a store that is silent is no reason to wait longer
+	defer cancel()
 	p, release, err := e.alone(ctx, w)
 	if err != nil {
 		return netip.Addr{}, err
@@ -23,7 +26,7 @@ func (e *Engine) obtain(ctx context.Context, w want, h holder) (netip.Addr, erro
 	hungry := false
 	defer func() {
 		if hungry {
-			_ = e.say(ctx, p, false) // else it stays said until the next time
+			e.sated(p)
 		}
 	}()
 	for {
@@ -46,6 +49,9 @@ func (e *Engine) obtain(ctx context.Context, w want, h holder) (netip.Addr, erro
 		}
 		if !hungry && !w.addr.IsValid() {
 			hungry = true
+			e.mu.Lock()
+			p.hungry++
+			e.mu.Unlock()
 			if err := e.say(ctx, p, true); err != nil {
 				return netip.Addr{}, err
 			}
@@ -211,6 +217,8 @@ func (e *Engine) create(ctx context.Context, p *pool, cidr netip.Prefix) (bool, 
 	switch {
 	case errors.Is(err, store.ErrExists):
 		return false, e.meet(ctx, p, cidr)
+	case errors.Is(err, store.ErrNotFound):
+		return false, model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed?", "block %s cannot be claimed: %w", cidr, err)
 	case err != nil:
 		// It may be there or come yet. Then Run finds it, and it is taken into use with a new claim.
 		return false, unreachable("claim of block "+cidr.String(), err)

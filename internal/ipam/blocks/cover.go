@@ -30,7 +30,7 @@ func (e *Engine) cover(ctx context.Context, p *pool, w want) error {
 			return e.look(ctx, p) // what others have need not be tried
 		}
 	}
-	return model.Faultf(model.CodeTryAgain, "", "pool %q: others change it all the time", p.name)
+	return model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed?", "pool %q cannot be written", p.name)
 }
 
 // lacks are the parts of a want's network that the pool does not have.

@@ -150,7 +150,7 @@ func (e *Engine) fromMemory(w want, h holder, tired bool) (netip.Addr, bool, err
 		return a, false, nil
 	}
 	p.give(a, h, now)
-	if !w.addr.IsValid() && p.spare(w, now, nil) < e.spareOf(p, w) {
+	if !w.addr.IsValid() && !p.spare(w, now, nil, e.spareOf(p, w)) {
 		e.wake()
 	}
 	return a, true, nil
@@ -187,6 +187,9 @@ func (e *Engine) free(poolName string, a netip.Addr, key model.AttachmentKey) {
 // rest takes an address from its holder; the caller holds the lock.
 func (e *Engine) rest(p *pool, a netip.Addr) {
 	delete(p.held, a)
+	if b := p.blockOf(a); b != nil {
+		b.dry = false
+	}
 	now := e.cfg.Now()
 	for b, until := range p.resting {
 		if !now.Before(until) {

@@ -194,7 +194,7 @@ func (e *Engine) tendPool(ctx context.Context, p *pool, sync bool) error {
 	if err := e.freshen(ctx, p); err != nil {
 		return err
 	}
-	return errors.Join(e.coverExpected(ctx, p), e.unreserve(ctx, p), e.claims(ctx, p), e.answer(ctx, p), e.refuse(ctx, p), e.giveBack(ctx, p), e.stock(ctx, p))
+	return errors.Join(e.coverExpected(ctx, p), e.quiet(ctx, p), e.unreserve(ctx, p), e.claims(ctx, p), e.answer(ctx, p), e.refuse(ctx, p), e.giveBack(ctx, p), e.stock(ctx, p))
 }
 
 // stock claims spare blocks. The caller has the pool's turn.
@@ -203,7 +203,7 @@ func (e *Engine) stock(ctx context.Context, p *pool) error {
 	var short []want
 	full := p.full || e.cfg.Now().Sub(p.scarce) < scarcity
 	for _, d := range p.wants {
-		if !full && p.object.Version != "" && p.spare(d.want, e.cfg.Now(), nil) < e.spareOf(p, d.want) {
+		if !full && p.object.Version != "" && !p.spare(d.want, e.cfg.Now(), nil, e.spareOf(p, d.want)) {
 			short = append(short, d.want)
 		}
 	}

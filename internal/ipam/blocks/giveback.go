@@ -67,7 +67,7 @@ func (b *block) asked() bool { return b.cidr.IsSingleIP() && len(b.spec.Asked) >
 // dispensable tells whether enough is free without a block; the caller holds the lock.
 func (e *Engine) dispensable(p *pool, b *block, now time.Time) bool {
 	for _, d := range p.wants {
-		if p.spare(d.want, now, b) < e.spareOf(p, d.want) {
+		if !p.spare(d.want, now, b, e.spareOf(p, d.want)) {
 			return false
 		}
 	}
@@ -160,11 +160,15 @@ func (e *Engine) refresh(ctx context.Context, p *pool, b *block) (bool, error) {
 		if b.object.Version != o.Version {
 			p.tell()
 		}
-		b.object, b.spec = o, spec
+		b.object, b.spec, b.dry = o, spec, false
 		for a := range spec.Ceded {
 			b.away[a] = !b.single()
 		}
+		found := b.stands == lost
 		e.mu.Unlock()
+		if found { // a server that starts may have denied it; with a new claim it is ours for certain
+			return true, e.recover(ctx, p, b)
+		}
 		return true, nil
 	}
 	if b.stands == releasing {
@@ -182,6 +186,15 @@ func (e *Engine) refresh(ctx context.Context, p *pool, b *block) (bool, error) {
 		return false, e.save()
 	}
 	return false, nil
+}
+
+// recover takes a block, or a ceded address, into use that was thought to be lost.
+func (e *Engine) recover(ctx context.Context, p *pool, b *block) error {
+	if !b.single() {
+		return e.renew(ctx, p, b)
+	}
+	_, err := e.grab(ctx, p, b.cidr.Addr(), b.object, b.spec)
+	return err
 }
 
 // renew takes a block whose return has begun into use again. The new claim makes sure that the return never happens.

@@ -47,6 +47,25 @@ func (e *Engine) say(ctx context.Context, p *pool, hungry bool) error {
 	return nil // others are as hungry: the pool says so already
 }
 
+// sated notes that a call does not wait any more. That the node has enough is told behind the answer.
+func (e *Engine) sated(p *pool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p.hungry--
+	e.wake()
+}
+
+// quiet tells the other nodes that nobody waits here. The caller has the pool's turn.
+func (e *Engine) quiet(ctx context.Context, p *pool) error {
+	e.mu.Lock()
+	over := p.hungry == 0 && e.hungry(p)
+	e.mu.Unlock()
+	if !over {
+		return nil
+	}
+	return e.say(ctx, p, false)
+}
+
 // takeOver takes a block of a node that does not exist any more. That a node does not answer is no reason: its pods may
 // well be alive. Where this node itself has no object, missing objects say nothing.
 func (e *Engine) takeOver(ctx context.Context, p *pool, w want) (bool, error) {

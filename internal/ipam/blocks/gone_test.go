@@ -81,3 +81,49 @@ func TestNodesWithoutObjects(t *testing.T) {
 		t.Errorf("%d addresses, want the 23 that are not node a's", n)
 	}
 }
+
+// denier is a server that starts: it does not know weft's kinds yet.
+type denier struct {
+	store.Objects
+	denies bool
+}
+
+func (d *denier) Get(ctx context.Context, kind store.Kind, key store.Key) (store.Object, error) {
+	if d.denies {
+		return store.Object{}, store.ErrNotFound
+	}
+	return d.Objects.Get(ctx, kind, key)
+}
+
+// TestServerThatStarts: what it denies is not given any more, and is back when it is found again.
+func TestServerThatStarts(t *testing.T) {
+	s, path := cluster(t, map[string]string{"pool.yaml": poolOf30})
+	server := &denier{Objects: s.Objects()}
+	a := join(t, path, "a", func(c *Config) {
+		c.Objects = server
+		c.After = func(time.Duration) <-chan time.Time { ch := make(chan time.Time, 1); ch <- time.Now(); return ch }
+	})
+	conf := rangeConf1("10.0.0.0/27")
+	a.mustAdd(conf, "1")
+	tend := func() {
+		for _, p := range a.engine.pools {
+			for _, b := range p.order {
+				b.stale = true
+			}
+		}
+		if err := a.engine.tend(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tend()
+	server.denies = true
+	tend()
+	if _, err := a.add(conf, "2", [2]string{"IP", "10.0.0.5"}); err == nil {
+		t.Error("an address of a block that is denied was given")
+	}
+	server.denies = false
+	tend()
+	if _, err := a.add(conf, "2", [2]string{"IP", "10.0.0.5"}); err != nil {
+		t.Errorf("the block is not back: %v", err)
+	}
+}

@@ -100,6 +100,7 @@ func TestOnKubernetes(t *testing.T) {
 	}
 	both.Wait()
 	checkOnce(t, a, b)
+	uncut(t, a.config.Objects)
 
 	// What a has to spare, b gets: whole blocks, and single addresses of others.
 	for i, id := range ids("a", 40) {
@@ -133,7 +134,7 @@ func TestOnKubernetes(t *testing.T) {
 		b.engine.mu.Lock()
 		defer b.engine.mu.Unlock()
 		p := b.engine.pools["whereabouts"]
-		return !p.tight() && p.spare(want{spans: []span{usable(netip.MustParsePrefix("10.0.0.0/25"))}}, time.Now(), nil) > 1
+		return !p.tight() && p.spare(want{spans: []span{usable(netip.MustParsePrefix("10.0.0.0/25"))}}, time.Now(), nil, 2)
 	})
 	s.Stop()
 	proxies[1].Reset()
@@ -156,6 +157,30 @@ func TestOnKubernetes(t *testing.T) {
 	checkOnce(t, a, b)
 	s.Again()
 	b.run()
+	b.del("dark0") // it may have had all that node a left
 	again(b, "light")
 	checkOnce(t, a, b)
+}
+
+// uncut tries to cut a pool in another way: the server refuses.
+func uncut(t *testing.T, objects store.Objects) {
+	t.Helper()
+	kind := store.AddressPools()
+	o, err := objects.Get(context.Background(), kind, kind.Key("", "whereabouts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := o.AddressPool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool.Regions[0].BlockSize--
+	next, err := store.AddressPoolObject(o, pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := objects.CompareAndSwap(context.Background(), kind, o.Version, next); err == nil ||
+		!strings.Contains(err.Error(), "the blockSize of a region cannot be changed") {
+		t.Errorf("another block size: %v", err)
+	}
 }

@@ -71,6 +71,8 @@ type block struct {
 	idle, touched time.Time
 	// stale: the store says something else than what was seen.
 	stale bool
+	// dry: all of it was seen to be held, reserved or away, and nothing has become free since. It is not looked through.
+	dry bool
 }
 
 func (b *block) single() bool { return b.cidr != b.parent }
@@ -89,8 +91,10 @@ type pool struct {
 	resting  map[netip.Addr]time.Time // until when
 	wants    map[string]*demand
 	expected map[string]want
+	hungry   int                   // calls that wait for an address
 	asking   map[netip.Addr]bool   // certain addresses that another node was asked for
 	looked   time.Time             // when claims were last looked for
+	missed   map[netip.Addr]bool   // addresses whose claims were not found the last time
 	dropped  []model.AttachmentKey // deleted, and not recorded here: another program may have reserved for them
 	stale    bool                  // the store says something else of the pool than what was seen
 	scarce   time.Time             // when somebody last found the pool exhausted
@@ -109,7 +113,7 @@ func newPool(name string) *pool {
 		name: name, turn: make(chan struct{}, 1), spec: model.AddressPool{Name: name},
 		reserved: map[netip.Addr]model.ReservedAddress{}, blocks: map[netip.Prefix]*block{},
 		others: map[netip.Prefix]model.AddressBlock{}, held: map[netip.Addr]holder{}, resting: map[netip.Addr]time.Time{},
-		wants: map[string]*demand{}, expected: map[string]want{}, asking: map[netip.Addr]bool{}, changed: make(chan struct{}),
+		wants: map[string]*demand{}, expected: map[string]want{}, asking: map[netip.Addr]bool{}, missed: map[netip.Addr]bool{}, changed: make(chan struct{}),
 	}
 }
 
@@ -153,11 +157,12 @@ func (p *pool) free(b *block, a netip.Addr, now time.Time, rested bool) bool {
 func (p *pool) pick(w want, now time.Time, tired bool) (netip.Addr, bool) {
 	var best netip.Addr
 	for _, b := range p.order {
-		if b.stands != owned || w.addr.IsValid() && !b.cidr.Contains(w.addr) {
+		if b.stands != owned || b.dry || w.addr.IsValid() && !b.cidr.Contains(w.addr) {
 			continue
 		}
-		done := false
+		done, dry := false, true
 		each(b.cidr, func(a netip.Addr) bool {
+			dry = dry && !p.free(b, a, now, true)
 			switch {
 			case !w.allows(a) || !p.free(b, a, now, tired):
 			case !tired:
@@ -170,6 +175,7 @@ func (p *pool) pick(w want, now time.Time, tired bool) (netip.Addr, bool) {
 		if done {
 			break
 		}
+		b.dry = dry
 	}
 	return best, best.IsValid()
 }
@@ -185,6 +191,12 @@ func (p *pool) give(a netip.Addr, h holder, now time.Time) {
 
 // blockOf is the block of this node, or the single address, that has an address.
 func (p *pool) blockOf(a netip.Addr) *block {
+	if b := p.blocks[netip.PrefixFrom(a, a.BitLen())]; b != nil {
+		return b
+	}
+	if r, known := p.region(a); known {
+		return p.blocks[netip.PrefixFrom(a, r.BlockSize).Masked()]
+	}
 	var of *block
 	for _, b := range p.order {
 		if b.cidr.Contains(a) && (of == nil || b.single()) {
@@ -194,21 +206,23 @@ func (p *pool) blockOf(a netip.Addr) *block {
 	return of
 }
 
-// spare is how many addresses for a want are free now, those of one block left out.
-func (p *pool) spare(w want, now time.Time, but *block) int {
-	n := 0
-	for _, b := range p.order {
-		if b == but {
+// spare tells whether so many addresses for a want are free now, those of one block left out.
+func (p *pool) spare(w want, now time.Time, but *block, n int) bool {
+	for _, b := range slices.Backward(p.order) { // the last were claimed last, most often
+		if n <= 0 {
+			break
+		}
+		if b == but || b.dry {
 			continue
 		}
 		each(b.cidr, func(a netip.Addr) bool {
 			if w.allows(a) && p.free(b, a, now, false) {
-				n++
+				n--
 			}
-			return true
+			return n > 0
 		})
 	}
-	return n
+	return n <= 0
 }
 
 // empty tells whether nothing of a block is held, rests or is with another node.
@@ -248,6 +262,9 @@ func (p *pool) see(o store.Object, spec model.AddressPool, now time.Time) {
 	clear(p.reserved)
 	for _, r := range spec.Reserved {
 		p.reserved[r.Addr] = r
+	}
+	for _, b := range p.order {
+		b.dry = false
 	}
 	p.tell()
 }

@@ -19,7 +19,7 @@ func (e *Engine) status(ctx context.Context, s settings) error {
 	for _, w := range s.wants {
 		e.mu.Lock()
 		p := e.pools[w.pool]
-		free := p != nil && p.spare(w, now, nil) > 0
+		free := p != nil && p.spare(w, now, nil, 1)
 		e.mu.Unlock()
 		if free {
 			continue

@@ -146,8 +146,14 @@ func (e *Engine) claims(ctx context.Context, p *pool) error {
 			return unreachable("IPAMClaim "+claim, err)
 		}
 		if err == nil && says(o, a) {
+			delete(p.missed, a)
 			continue
 		}
+		if !p.missed[a] {
+			p.missed[a] = true // a server that starts does not know all: believed the second time
+			continue
+		}
+		delete(p.missed, a)
 		e.mu.Lock()
 		if p.held[a] == (holder{claim: claim}) {
 			e.rest(p, a)

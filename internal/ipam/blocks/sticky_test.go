@@ -98,7 +98,7 @@ func TestClaimKeepsItsAddress(t *testing.T) {
 	if err := os.Remove(filepath.Join(path, "claim.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	for range 4 {
+	for range 6 {
 		now = now.Add(2 * time.Minute)
 		tend(b)
 		tend(a)

@@ -107,7 +107,7 @@ func (e *Engine) freshen(ctx context.Context, p *pool) error {
 	e.mu.Lock()
 	stale := p.stale
 	p.stale = false
-	blocks := slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return !b.stale && len(b.away) <= len(b.spec.Ceded) })
+	blocks := slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return !b.stale && b.stands != lost && len(b.away) <= len(b.spec.Ceded) })
 	e.mu.Unlock()
 	if stale {
 		if err := e.readPool(ctx, p); err != nil {

@@ -121,10 +121,16 @@ func Builtin() map[string]Planner {
 		Tuning{},
 		SBR{},
 		VRF{},
-		DefaultRoute{},
 	}
 	for _, p := range planners {
 		table[p.Type()] = p
 	}
+	return table
+}
+
+// InAgent is Builtin with what only an agent plans: there is no program for it.
+func InAgent() map[string]Planner {
+	table := Builtin()
+	table[DefaultRouteType] = DefaultRoute{}
 	return table
 }

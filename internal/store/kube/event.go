@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -109,10 +110,7 @@ func (b *postbox) next() (*telling, telling) {
 	t.due = false
 	if t.name == "" {
 		b.seq++
-		t.name = fmt.Sprintf("%s.%x.%x", t.pod.Name, t.first.UnixNano(), b.seq)
-		if len(t.name) > 253 {
-			t.name = t.name[len(t.name)-40:]
-		}
+		t.name = fmt.Sprintf("%s.%x.%x", strings.TrimRight(t.pod.Name[:min(len(t.pod.Name), 200)], "-."), t.first.UnixNano(), b.seq)
 		as := *t
 		as.name = ""
 		return t, as
@@ -171,7 +169,7 @@ func (b *postbox) remember(t *telling) {
 
 // tell writes one event, trying for as long as it is worth telling.
 func (b *postbox) tell(ctx context.Context, name string, t telling) error {
-	ctx, cancel := context.WithTimeout(ctx, eventAge)
+	ctx, cancel := context.WithTimeout(ctx, max(eventAge-b.s.cfg.Now().Sub(t.last), patient))
 	defer cancel()
 	made := t.name != ""
 	for pause := againFirst; ; pause = min(2*pause, againLongest) {

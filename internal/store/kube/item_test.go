@@ -59,7 +59,7 @@ func TestFaultyObject(t *testing.T) {
 	var told []store.EventType
 	s := newShelf(pods())
 	s.tell, s.filled = func(e store.Event) { told = append(told, e.Type) }, func() {}
-	for _, ip := range []string{"10.0.0.1", "nonsense", "10.0.0.1"} {
+	for _, ip := range []string{"10.0.0.1", "nonsense", "nonsense", "10.0.0.1"} {
 		i, err := newItem(pods(), []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"d"},"status":{"podIP":"`+ip+`"}}`), reduceFact)
 		if err != nil {
 			t.Fatal(err)

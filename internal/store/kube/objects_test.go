@@ -6,7 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,4 +119,44 @@ func resumption(t *testing.T, w world) {
 	if watches < 3 {
 		t.Errorf("%d watches after 3 cuts", watches)
 	}
+	// The server has forgotten where the watches were: everything is told again, and what went meanwhile is gone.
+	w.Refuse(func(r *http.Request) int {
+		if r.URL.Query().Get("watch") != "" && r.URL.Query().Get("sendInitialEvents") == "" {
+			return http.StatusGone
+		}
+		return 0
+	})
+	w.Cut()
+	w.Do("DELETE", "/api/v1/namespaces/default/pods/resumed-0?gracePeriodSeconds=0", nil)
+	w.pod(t, "resumed-last", "n1", nil)
+	v.untilPod("resumed-last")
+	v.until("the pod that went", func(c *model.Cluster) bool {
+		return !slices.ContainsFunc(c.Pods, func(p model.Pod) bool { return p.Name == "resumed-0" })
+	})
+}
+
+// kindGone takes the definition of networks away and brings it back.
+func kindGone(t *testing.T, w world) {
+	v := start(t, w.config(t, "n1"))
+	v.until("the network", func(c *model.Cluster) bool { return len(c.Networks) == 1 })
+	var refused atomic.Int32
+	w.Refuse(func(r *http.Request) int {
+		if strings.Contains(r.URL.Path, "network-attachment-definitions") && refused.Add(1) < 3 { // a watch and a list
+			return http.StatusNotFound
+		}
+		return 0
+	})
+	w.Cut()
+	eventually(t, "attempts", func() bool { return refused.Load() > 2 })
+	if _, err := v.Network(context.Background(), "default", "facts-net"); err != nil || len(v.facts.Cluster().Networks) != 1 {
+		t.Errorf("a server that starts was believed: %v", err)
+	}
+	w.Refuse(func(r *http.Request) int {
+		if strings.Contains(r.URL.Path, "network-attachment-definitions") {
+			return http.StatusNotFound
+		}
+		return 0
+	})
+	w.Cut()
+	v.until("no networks", func(c *model.Cluster) bool { return len(c.Networks) == 0 })
 }

@@ -37,6 +37,10 @@ func TestServer(t *testing.T) {
 			part(t, w)
 		})
 	}
+	t.Run("kind", func(t *testing.T) { // goes by a network of facted
+		defer w.Refuse(nil)
+		kindGone(t, w)
+	})
 	t.Run("away", func(t *testing.T) { away(t, w) }) // the last: it stops the server
 }
 
@@ -185,7 +189,10 @@ func annotations(t *testing.T, w world) {
 	for _, gone := range []model.PodRef{{Namespace: "default", Name: "annotated-none", UID: "1"}, {Namespace: "default", Name: "annotated", UID: "1"}} {
 		_ = v.Annotate(ctx, gone, map[string]string{"wrong": "w"})
 	}
-	_ = v.Annotate(ctx, ref, map[string]string{"no such/name/": "x"}) // is refused, and holds up nothing
+	_ = v.Annotate(ctx, ref, map[string]string{"no such/name/": "x"})               // is refused, and holds up nothing
+	w.pod(t, "annotated-static", "n2", object{"kubernetes.io/config.hash": "4567"}) // not on the shelf
+	_ = v.Annotate(ctx, model.PodRef{Namespace: "default", Name: "annotated-static", UID: "4567"}, map[string]string{"s": "t"})
+	eventually(t, "annotation of a static pod", func() bool { return podAnnotations(t, w, "annotated-static")["s"] == "t" })
 	other := w.pod(t, "annotated-other", "n1", nil)
 	_ = v.Annotate(ctx, model.PodRef{Namespace: "default", Name: "annotated-other", UID: other}, map[string]string{"a": "b"})
 	eventually(t, "annotation behind others", func() bool { return podAnnotations(t, w, "annotated-other")["a"] == "b" })

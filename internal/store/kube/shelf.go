@@ -12,6 +12,8 @@ import (
 // shelf holds the objects of one kind. The reflector fills it; each change is told. It is client-go's ReflectorStore.
 type shelf struct {
 	kind store.Kind
+	// fields selects the objects; empty are all.
+	fields string
 	// tell tells a change; filled is called each time that everything was told.
 	tell   func(store.Event)
 	filled func()
@@ -20,12 +22,13 @@ type shelf struct {
 
 	mu      sync.Mutex
 	objects map[store.Key]store.Object
-	dirty   bool // differs from the snapshot
-	live    bool // the server has told everything at least once
+	faults  map[store.Key]string // that were told
+	dirty   bool                 // differs from the snapshot
+	live    bool                 // the server has told everything at least once
 }
 
 func newShelf(kind store.Kind) *shelf {
-	return &shelf{kind: kind, objects: map[store.Key]store.Object{}}
+	return &shelf{kind: kind, objects: map[store.Key]store.Object{}, faults: map[store.Key]string{}}
 }
 
 // get is the object and whether it is there.
@@ -38,11 +41,17 @@ func (s *shelf) get(key store.Key) (store.Object, bool) {
 
 // put keeps an object and tells of it if it is news.
 func (s *shelf) put(i *item) {
+	s.mu.Lock()
 	if i.err != nil {
-		s.tell(store.Event{Type: store.Faulty, Object: i.object, Err: i.err})
+		said := s.faults[i.object.Key]
+		s.faults[i.object.Key] = i.err.Error()
+		s.mu.Unlock()
+		if said != i.err.Error() {
+			s.tell(store.Event{Type: store.Faulty, Object: i.object, Err: i.err})
+		}
 		return
 	}
-	s.mu.Lock()
+	delete(s.faults, i.object.Key)
 	was, had := s.objects[i.object.Key]
 	news := !had || was.Version != i.object.Version
 	if news {
@@ -62,6 +71,7 @@ func (s *shelf) remove(key store.Key) {
 	s.mu.Lock()
 	was, had := s.objects[key]
 	delete(s.objects, key)
+	delete(s.faults, key)
 	s.dirty = s.dirty || had
 	s.mu.Unlock()
 	if had {

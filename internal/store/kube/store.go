@@ -5,10 +5,10 @@ package kube
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
@@ -56,9 +56,13 @@ func Open(cfg Config) (*Store, error) {
 		s.shelfs[kind.Resource] = newShelf(kind)
 		s.restore(s.shelfs[kind.Resource])
 	}
+	s.shelf(pods()).fields = "spec.nodeName=" + cfg.Node
 	s.notes.restore()
 	return s, nil
 }
+
+// LogTo has client-go say what it has to say to log. That is for the whole process: client-go has one logger.
+func LogTo(log *slog.Logger) { klog.SetSlogLogger(log) }
 
 // Run writes annotations, events and the snapshot until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
@@ -83,27 +87,3 @@ func namespaces() store.Kind {
 
 // shelf is that of a kind of facts.
 func (s *Store) shelf(kind store.Kind) *shelf { return s.shelfs[kind.Resource] }
-
-// outage says once that the server is away, and once that it is back.
-type outage struct {
-	log *slog.Logger
-	mu  sync.Mutex
-	bad map[string]string // by resource, what was said
-}
-
-func (o *outage) note(kind store.Kind, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.bad == nil {
-		o.bad = map[string]string{}
-	}
-	was, had := o.bad[kind.Resource]
-	switch {
-	case err == nil && had:
-		delete(o.bad, kind.Resource)
-		o.log.Info("followed again", "resource", kind.Resource)
-	case err != nil && was != err.Error():
-		o.bad[kind.Resource] = err.Error()
-		o.log.Warn("cannot be followed; what is known stays in force", "resource", kind.Resource, "err", err)
-	}
-}

@@ -97,10 +97,7 @@ func (f *feed) filled(kind store.Kind) {
 // reflect keeps a shelf as the server has it, until ctx ends.
 func (s *Store) reflect(ctx context.Context, sh *shelf, keep reduce) {
 	ctx = klog.NewContext(ctx, logr.Discard()) // outage says what is worth saying
-	from := &source{s: s, kind: sh.kind, keep: keep, absent: func() { _ = sh.Replace(nil, "") }}
-	if sh.kind == pods() {
-		from.fields = "spec.nodeName=" + s.cfg.Node
-	}
+	from := &source{s: s, shelf: sh, kind: sh.kind, keep: keep}
 	silent := logr.Discard()
 	cache.NewReflectorWithOptions(&cache.ListWatch{ListWithContextFunc: from.list, WatchFuncWithContext: from.watch},
 		&item{}, sh, cache.ReflectorOptions{
@@ -111,11 +108,12 @@ func (s *Store) reflect(ctx context.Context, sh *shelf, keep reduce) {
 
 // source lists and watches one kind.
 type source struct {
-	s      *Store
-	kind   store.Kind
-	keep   reduce
-	fields string
-	absent func() // the server does not know the kind
+	s     *Store
+	shelf *shelf
+	kind  store.Kind
+	keep  reduce
+	// denied is how often in a row the server did not know the kind.
+	denied int
 }
 
 func (f *source) request(o metav1.ListOptions) *rest.Request {
@@ -125,7 +123,7 @@ func (f *source) request(o metav1.ListOptions) *rest.Request {
 			r = r.Param(name, value)
 		}
 	}
-	set("fieldSelector", f.fields)
+	set("fieldSelector", f.shelf.fields)
 	set("resourceVersion", o.ResourceVersion)
 	set("resourceVersionMatch", string(o.ResourceVersionMatch))
 	set("continue", o.Continue)
@@ -148,16 +146,28 @@ func (f *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 	raw, err := ask(ctx, time.Minute, f.request(o))
 	f.s.outage.note(f.kind, err)
 	if err == nil {
+		f.denied = 0
 		return newItems(f.kind, raw, f.keep)
 	}
 	if apierrors.IsNotFound(err) {
-		f.absent()
-		select {
-		case <-f.s.cfg.After(missing):
-		case <-ctx.Done():
-		}
+		f.deny(ctx)
 	}
 	return nil, err
+}
+
+// deny believes a server that says that it does not have the kind, when it says so again: one that starts may not know
+// yet.
+func (f *source) deny(ctx context.Context) {
+	const believed = 3
+	f.denied++
+	if f.denied < believed && len(f.shelf.all()) > 0 {
+		return
+	}
+	_ = f.shelf.Replace(nil, "")
+	select {
+	case <-f.s.cfg.After(missing):
+	case <-ctx.Done():
+	}
 }
 
 func (f *source) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+)
+
+// ofPorts is the fault when another attachment has a port of the node, or when a condition for one is not understood: no
+// other words of a rule come from a configuration.
+func ofPorts(err error) error {
+	var rule *kernel.BadRule
+	if errors.As(err, &rule) {
+		return model.Faultf(model.CodeInvalidConf, "docs/plugins/portmap.md says which conditions are understood", "plugin portmap: conditions: %w", rule)
+	}
+	var taken *kernel.Taken
+	if !errors.As(err, &taken) {
+		return nil
+	}
+	port, ok := plugin.TakenPort(taken.Table, taken.Key)
+	if !ok {
+		return nil
+	}
+	beside := ""
+	if other, ok := plugin.TakenPort(taken.Table, taken.Beside); ok && other != port {
+		beside = ", as " + other
+	}
+	return model.Faultf(model.CodeTaken, "choose another hostPort, or stop that container", "hostPort %s is taken by attachment %s%s",
+		port, strings.TrimPrefix(taken.By, markPrefix), beside)
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// withDefaults is a list that plans net1 with an address and a default route of each family.
+func withDefaults(conf string) Input {
+	zero := 0
+	in := Input{
+		Conf:    model.PluginConf{Type: DefaultRouteType, Raw: []byte(conf)},
+		Request: model.Request{Network: "n", ContainerID: "c", IfName: "net1"}, Answers: state.Answers{},
+	}
+	in.Chain.Prev = &model.Result{
+		Interfaces: []model.Interface{{Name: "net1", Sandbox: "/ns"}},
+		IPs:        []model.IP{{Interface: &zero, Address: netip.MustParsePrefix("10.1.0.5/24")}, {Interface: &zero, Address: netip.MustParsePrefix("fd01::5/64")}},
+		Routes:     []model.Route{{Dst: netip.MustParsePrefix("0.0.0.0/0")}, {Dst: netip.MustParsePrefix("::/0")}, {Dst: netip.MustParsePrefix("10.9.0.0/16")}},
+	}
+	in.Chain.Open.Pod.Links = []state.Link{{Name: "net1", Kind: state.Macvlan}}
+	in.Chain.Open.Pod.Routes = []state.Route{
+		{Dst: netip.MustParsePrefix("0.0.0.0/0"), Gw: netip.MustParseAddr("10.1.0.1"), Link: "net1"}, {Dst: netip.MustParsePrefix("::/0"), Gw: netip.MustParseAddr("fd01::1"), Link: "net1"},
+		{Dst: netip.MustParsePrefix("0.0.0.0/0"), Link: "net1", Table: 100}, {Dst: netip.MustParsePrefix("10.9.0.0/16"), Link: "net1"},
+	}
+	return in
+}
+
+func TestDefaultRoute(t *testing.T) {
+	other := state.Answer{Found: true, Link: state.Link{Name: "eth0"}}
+	for _, tc := range []struct {
+		name, conf string
+		answers    state.Answers
+		open       []int // the planned routes that stay
+		more       []string
+		result     []string
+	}{
+		{"nothing", `{}`, nil, []int{0, 1, 2, 3}, nil, []string{"0.0.0.0/0", "::/0", "10.9.0.0/16"}},
+		{"drop one family", `{"drop":["4"]}`, nil, []int{1, 2, 3}, nil, []string{"::/0", "10.9.0.0/16"}},
+		{"drop both", `{"drop":["4","6"]}`, nil, []int{2, 3}, nil, []string{"10.9.0.0/16"}},
+		{"yield where there is one", `{"yield":true}`, state.Answers{defaultQuery("6"): other}, []int{0, 2, 3}, nil, []string{"0.0.0.0/0", "10.9.0.0/16"}},
+		{"via", `{"drop":["4"],"via":["10.1.0.7","10.1.0.8"]}`, nil, []int{1, 2, 3},
+			[]string{"route 0.0.0.0/0 via 10.1.0.7 and 10.1.0.8 dev net1"}, []string{"::/0", "10.9.0.0/16", "0.0.0.0/0", "0.0.0.0/0"}},
+	} {
+		in := withDefaults(tc.conf)
+		if tc.answers != nil {
+			in.Answers = tc.answers
+		}
+		step, err := DefaultRoute{}.Plan(in)
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
+		}
+		var open []state.Route
+		for _, i := range tc.open {
+			open = append(open, in.Chain.Open.Pod.Routes[i])
+		}
+		if d := cmp.Diff(open, step.Open.Pod.Routes, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})); d != "" {
+			t.Errorf("%s: %s", tc.name, d)
+		}
+		var more, result []string
+		for _, r := range step.Fragment.Pod.Routes {
+			more = append(more, r.String())
+		}
+		for _, r := range step.Result.Routes {
+			result = append(result, r.Dst.String())
+		}
+		if d := cmp.Diff(tc.more, more) + cmp.Diff(tc.result, result); d != "" {
+			t.Errorf("%s: %s", tc.name, d)
+		}
+	}
+}
+
+// What a foreign plugin has routed is taken out of the kernel, and given back when the attachment is undone.
+func TestDefaultRouteOfAForeignPlugin(t *testing.T) {
+	in := withDefaults(`{"drop":["4"]}`)
+	in.Chain.Open = state.Fragment{}
+	found := state.Route{Dst: netip.MustParsePrefix("0.0.0.0/0"), Gw: netip.MustParseAddr("10.1.0.1"), Link: "net1", Protocol: 3}
+	queries, err := DefaultRoute{}.Observe(in)
+	if err != nil || len(queries) != 1 {
+		t.Fatalf("%v %v", queries, err)
+	}
+	in.Answers[queries[0]] = state.Answer{Found: true, Routes: []state.Route{found}}
+	step, err := DefaultRoute{}.Plan(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(step.Restore.Pod.Routes) != 1 || len(step.Fragment.Pod.Routes) != 1 || !step.Fragment.Pod.Routes[0].Absent {
+		t.Errorf("%+v", step)
+	}
+}
+
+func TestDefaultRouteOutOfReach(t *testing.T) {
+	_, err := DefaultRoute{}.Plan(withDefaults(`{"via":["10.2.0.1"]}`))
+	const want = "default-route 10.2.0.1: no address of interface net1 is in its subnet (name a gateway in the subnet of an address of the network)"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+}
