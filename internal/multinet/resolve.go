@@ -17,6 +17,8 @@ type Resolver struct {
 	Cluster Cluster
 	// Devices is nil where there are no devices to hand out.
 	Devices Devices
+	// Root is where the agent sees the node's files; empty: where they are.
+	Root string
 }
 
 // Devices are those that the kubelet gave to pods.
@@ -47,7 +49,7 @@ type resolving struct {
 
 // Resolve finds the networks of an ADD.
 func (r *Resolver) Resolve(ctx context.Context, call cni.Call) (Plan, error) {
-	s, err := ParseSettings(call)
+	s, err := ParseSettings(call, r.Root)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -196,7 +198,7 @@ func (w *resolving) given(ctx context.Context) ([]source, error) {
 
 // Given are the networks that the node's configuration gives to every pod, for calls that are about no pod.
 func (r *Resolver) Given(ctx context.Context, call cni.Call) ([]Attachment, error) {
-	s, err := ParseSettings(call)
+	s, err := ParseSettings(call, r.Root)
 	if err != nil {
 		return nil, err
 	}
