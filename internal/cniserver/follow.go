@@ -157,8 +157,12 @@ func (s *Server) attachFurther(ctx context.Context, p *podState, pod model.Pod, 
 		if id, err := ns.ID(); err != nil || id != first.NetnsID {
 			return model.Result{}, a, errors.Join(err, model.Faultf(model.CodeInvalidNetns, "", "namespace %s is another one by now", first.Request.Netns))
 		}
+		if err := a.KeepDeviceInfo(); err != nil {
+			return model.Result{}, a, err
+		}
 		result, err := s.cfg.Attacher.Add(ctx, job(a, ns))
 		if err != nil {
+			dropDevices([]multinet.Attachment{a})
 			err = fmt.Errorf("network %s: %w", a.Label, err)
 		}
 		return result, a, err

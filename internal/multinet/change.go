@@ -105,7 +105,7 @@ func (r *Resolver) Further(ctx context.Context, call cni.Call, pod model.Pod, wa
 	if err != nil {
 		return a, w.place(err, len(s.Delegates), src)
 	}
-	a.Request.Origin, err = w.origin(further, src, a.Label)
+	a.Request.Origin, err = w.origin(further, src, a)
 	return a, err
 }
 
