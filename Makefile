@@ -46,7 +46,7 @@ build:
 	$(GO) build $(GOFLAGS_) -o bin/bench-empty ./test/empty
 	@mkdir -p bin/cni
 	@for p in $(PLUGINS); do ln -sfn ../weft-plugin bin/cni/$$p; done
-	@ln -sfn ../weft-cni bin/cni/weft-cni
+	@for p in weft-cni multus multus-shim; do ln -sfn ../weft-cni bin/cni/$$p; done
 
 image:
 	@mkdir -p bin/image/$(IMAGE_ARCH)
