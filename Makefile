@@ -91,13 +91,13 @@ demo:
 
 # RUN=… chooses scenarios. Without weft: WEFT_E2E_CNI=reference.
 RUN ?= .
-e2e: image peers
+e2e: image $(if $(filter reference,$(WEFT_E2E_CNI)),peers)
 	@test/deps.sh kube
 	@test/kube/build.sh
 	WEFT_E2E=1 $(GO) test -count=1 -v -timeout 60m -run '$(RUN)' ./test/kube/e2e
 
 FOCUS ?= Granular.Checks|Services.should|DNS.should|HostPort
-e2e-upstream: image peers
+e2e-upstream: image $(if $(filter reference,$(WEFT_E2E_CNI)),peers)
 	@test/kube/upstream.sh '$(FOCUS)'
 
 bench: build peers
