@@ -46,7 +46,7 @@ build:
 	$(GO) build $(GOFLAGS_) -o bin/bench-empty ./test/empty
 	@mkdir -p bin/cni
 	@for p in $(PLUGINS); do ln -sfn ../weft-plugin bin/cni/$$p; done
-	@ln -sfn ../weft-cni bin/cni/weft-cni
+	@for p in weft-cni multus multus-shim; do ln -sfn ../weft-cni bin/cni/$$p; done
 
 image:
 	@mkdir -p bin/image/$(IMAGE_ARCH)
@@ -91,13 +91,13 @@ demo:
 
 # RUN=… chooses scenarios. Without weft: WEFT_E2E_CNI=reference.
 RUN ?= .
-e2e: image peers
+e2e: image $(if $(filter reference,$(WEFT_E2E_CNI)),peers)
 	@test/deps.sh kube
 	@test/kube/build.sh
 	WEFT_E2E=1 $(GO) test -count=1 -v -timeout 60m -run '$(RUN)' ./test/kube/e2e
 
 FOCUS ?= Granular.Checks|Services.should|DNS.should|HostPort
-e2e-upstream: image peers
+e2e-upstream: image $(if $(filter reference,$(WEFT_E2E_CNI)),peers)
 	@test/kube/upstream.sh '$(FOCUS)'
 
 bench: build peers

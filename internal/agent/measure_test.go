@@ -41,9 +41,6 @@ func (w *world) web(request string) string {
 // that it is ready, and follows the log's level; what it put in place stays when it ends.
 func TestAround(t *testing.T) {
 	w := newWorld(t)
-	if err := os.MkdirAll(w.path("net.d"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	conf := fmt.Sprintf("metrics: {address: '127.0.0.1:9119'}\ninstall: {confDir: %q}\nnetwork: {mode: cluster, name: pods, podCIDRs: [10.7.0.0/16]}\n", w.path("net.d"))
 	if err := os.WriteFile(w.path("weft.yaml"), []byte(conf), 0o600); err != nil {
 		t.Fatal(err)

@@ -3,18 +3,24 @@
 package agent
 
 import (
+	"path/filepath"
+
 	"github.com/weft-net/weft/internal/cniserver"
+	"github.com/weft-net/weft/internal/cri/podresources"
 	"github.com/weft-net/weft/internal/multinet"
 )
 
 // networks lets the server find the networks that pods ask for, and tell what became of them, where there is a cluster
 // that knows of pods.
 func (a *agent) networks(c *cniserver.Config) {
+	root := a.cfg.Install.HostRoot
+	devices := podresources.Kubelet{Socket: filepath.Join(root, podresources.Socket), Checkpoint: filepath.Join(root, podresources.Checkpoint)}
+	c.Networks = &multinet.Resolver{Devices: devices, Root: root}
 	switch {
 	case a.kube != nil:
-		c.Networks, c.Reporter, c.Pods = &multinet.Resolver{Cluster: a.kube}, a.kube, a.facts
+		c.Networks.Cluster, c.Reporter, c.Pods = a.kube, a.kube, a.facts
 	case a.dir != nil:
 		cluster := filed{facts: a.facts, store: a.dir, node: a.cfg.Node, now: a.cfg.Now}
-		c.Networks, c.Reporter, c.Pods = &multinet.Resolver{Cluster: cluster}, cluster, a.facts
+		c.Networks.Cluster, c.Reporter, c.Pods = cluster, cluster, a.facts
 	}
 }

@@ -4,7 +4,9 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 
@@ -28,6 +30,9 @@ const partConf = "network configuration"
 // without a configuration, or with the next vendor's, pods would start without their network while the agent is away.
 func (a *agent) place(ctx context.Context) error {
 	c := install.Config{ConfDir: a.cfg.Install.ConfDir}
+	if err := os.MkdirAll(c.ConfDir, 0o755); err != nil { // a runtime that was just installed has none
+		a.placed(nil, fmt.Errorf("install.confDir: %w", err))
+	}
 	if a.cfg.Socket != wire.DefaultSocket {
 		c.Socket = a.cfg.Socket
 	}

@@ -11,7 +11,7 @@ import (
 
 // parseDelegates reads the networks that a call's configuration spells out.
 func parseDelegates(call cni.Call) ([]multinet.Attachment, error) {
-	s, err := multinet.ParseSettings(call)
+	s, err := multinet.ParseSettings(call, "")
 	if err != nil {
 		return nil, err
 	}

@@ -64,9 +64,9 @@ func (s *Server) compare(ctx context.Context, c *model.Cluster, retry bool) {
 			if p.known && p.asked == asked && (!p.failed || !retry) {
 				continue
 			}
-			again := p.known && p.asked == asked
+			again, first := p.known && p.asked == asked, !p.known
 			p.asked, p.known = asked, true
-			err := s.change(ctx, p, pod)
+			err := s.change(ctx, p, pod, first)
 			p.failed = err != nil
 			if err != nil && ctx.Err() == nil && !again {
 				s.log.Warn("networks of a running pod", "pod", p.ref.String(), "err", err)
@@ -81,8 +81,9 @@ func static(pod model.Pod) bool {
 	return source != "" && source != "api"
 }
 
-// change attaches and detaches what is other than the pod asks for. It goes on after an error.
-func (s *Server) change(ctx context.Context, p *podState, pod model.Pod) error {
+// change attaches and detaches what is other than the pod asks for. It goes on after an error. On the first look at a pod
+// that an agent before has attached, a status that was not written any more is written.
+func (s *Server) change(ctx context.Context, p *podState, pod model.Pod, first bool) error {
 	p.turn.Lock()
 	defer p.turn.Unlock()
 	if p.gone.Err() != nil {
@@ -116,13 +117,20 @@ func (s *Server) change(ctx context.Context, p *podState, pod model.Pod) error {
 	for _, w := range add {
 		errs = append(errs, s.attachFurther(ctx, p, pod, records[0], w, devices))
 	}
-	if len(remove)+len(add) > 0 {
+	stale := first && !saysStatus(pod, records)
+	if len(remove)+len(add) > 0 || stale {
 		if records, err = recorded(s.cfg.Memory, p.containerID); err == nil {
 			s.news.status(p.ref, gotOf(records))
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// saysStatus tells whether the pod's annotation says what the records say.
+func saysStatus(pod model.Pod, records []attach.Record) bool {
+	text, err := multinet.Status(gotOf(records))
+	return err != nil || pod.Annotations[multinet.StatusKey] == text
 }
 
 func (s *Server) detach(ctx context.Context, p *podState, r attach.Record) error {
@@ -157,8 +165,12 @@ func (s *Server) attachFurther(ctx context.Context, p *podState, pod model.Pod, 
 		if id, err := ns.ID(); err != nil || id != first.NetnsID {
 			return model.Result{}, a, errors.Join(err, model.Faultf(model.CodeInvalidNetns, "", "namespace %s is another one by now", first.Request.Netns))
 		}
+		if err := a.KeepDeviceInfo(); err != nil {
+			return model.Result{}, a, err
+		}
 		result, err := s.cfg.Attacher.Add(ctx, job(a, ns))
 		if err != nil {
+			dropDevices([]multinet.Attachment{a})
 			err = fmt.Errorf("network %s: %w", a.Label, err)
 		}
 		return result, a, err

@@ -132,3 +132,22 @@ func deviceOf(a multinet.Attachment) *multinet.DeviceInfo {
 	}
 	return multinet.ReadDeviceInfo(a.Request.Origin.DeviceFile)
 }
+
+// keepDevices puts what is told of devices where plugins look for it.
+func keepDevices(all []multinet.Attachment) error {
+	for _, a := range all {
+		if err := a.KeepDeviceInfo(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropDevices takes it away again.
+func dropDevices(all []multinet.Attachment) {
+	for _, a := range all {
+		if o := a.Request.Origin; o != nil {
+			multinet.DropDeviceInfo(o.DeviceFile)
+		}
+	}
+}

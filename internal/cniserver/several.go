@@ -87,7 +87,7 @@ func (s *Server) without(all []multinet.Attachment, call cni.Call) ([]multinet.A
 // ownOrMultus are the delegates that a DEL is about. Where nothing is recorded of the sandbox and Multus remembers it, all
 // is done by that, and done.
 func (s *Server) ownOrMultus(ctx context.Context, call cni.Call, ns *netns.NS) (all []multinet.Attachment, done bool, err error) {
-	settings, err := multinet.ParseSettings(call)
+	settings, err := multinet.ParseSettings(call, s.networks.Root)
 	if err != nil {
 		return nil, false, err
 	}
@@ -116,7 +116,7 @@ func (s *Server) ownOrMultus(ctx context.Context, call cni.Call, ns *netns.NS) (
 
 // status asks every network that pods are given; one that is not ready is enough.
 func (s *Server) status(ctx context.Context, call cni.Call) error {
-	settings, err := multinet.ParseSettings(call)
+	settings, err := multinet.ParseSettings(call, s.networks.Root)
 	if err == nil {
 		err = settings.Ready()
 	}

@@ -107,8 +107,12 @@ func (s *Server) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
 		s.news.failed(plan, err)
 		return nil, err
 	}
-	results, err := s.attachAll(c.ctx, plan.Attachments, ns)
+	var results []model.Result
+	if err = keepDevices(plan.Attachments); err == nil {
+		results, err = s.attachAll(c.ctx, plan.Attachments, ns)
+	}
 	if err != nil {
+		dropDevices(plan.Attachments)
 		s.news.failed(plan, err)
 		return nil, err
 	}

@@ -128,9 +128,10 @@ type Runtime struct {
 
 // Install says where the runtime's directories are, as the agent sees them.
 type Install struct {
-	// ConfDir is the runtime's configuration directory. It is needed by the modes `cluster` and `multus`.
+	// ConfDir is the runtime's configuration directory. It is needed by the modes `cluster` and `multus`, and made when it is
+	// missing.
 	ConfDir string `json:"confDir"`
-	// BinDir is the runtime's plugin directory; it is only looked at, by `weft doctor` and for readiness.
+	// BinDir is the runtime's plugin directory; `weft doctor` looks there for what the runtime will execute.
 	BinDir string `json:"binDir"`
 	// HostRoot is where the agent sees the node's file system, when it runs in a container: other vendors' plugins are executed
 	// there, with the node's own programs.

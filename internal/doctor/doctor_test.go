@@ -172,7 +172,7 @@ func TestTrouble(t *testing.T) {
 			func(w *world) { w.remove("net.d/00-weft.conflist"); w.remove("net.d/10-a.conflist") },
 			[]string{"bad configuration: DIR/net.d has no configuration"},
 		},
-		"no forwarding": {func(w *world) { w.write("root/proc/sys/net/ipv4/ip_forward", "0\n", 0o644) }, []string{"bad kernel: net.ipv4.ip_forward is 0"}},
+		"no forwarding": {func(w *world) { w.write("root/proc/sys/net/ipv4/ip_forward", "0\n", 0o644) }, []string{"warn kernel: net.ipv4.ip_forward is 0"}},
 		"strict": {
 			func(w *world) { w.write("root/proc/sys/net/ipv4/conf/all/rp_filter", "1\n", 0o644) },
 			[]string{"warn kernel: net.ipv4.conf.all.rp_filter is 1"},

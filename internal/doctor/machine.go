@@ -172,7 +172,7 @@ type setting struct {
 func kernelSettings(_ context.Context, n Node) []Finding {
 	var out []Finding
 	for _, s := range []setting{
-		{"net/ipv4/ip_forward", "1", "sysctl -w net.ipv4.ip_forward=1; somebody sets it back, see /etc/sysctl.d", Bad},
+		{"net/ipv4/ip_forward", "1", "the first pod's network sets it; where pods run, somebody sets it back: see /etc/sysctl.d", Warn},
 		{"net/ipv4/conf/all/rp_filter", "0 2", "sysctl -w net.ipv4.conf.all.rp_filter=2: strict filtering drops what comes back by another interface", Warn},
 	} {
 		b, err := os.ReadFile(filepath.Join(n.Root, "/proc/sys", s.path))

@@ -43,7 +43,7 @@ type result struct {
 
 // Left reads Multus' memory of the sandbox of a call. Nothing remembered is no error.
 func Left(call cni.Call, s Settings) (Leftover, error) {
-	path := filepath.Join(seen(s.CNIDir), call.Request.ContainerID)
+	path := filepath.Join(s.seen(s.CNIDir), call.Request.ContainerID)
 	raw, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Leftover{}, nil
@@ -88,7 +88,7 @@ func (c cached) attachment(call cni.Call, s Settings, i int) (Attachment, string
 	}
 	r.Network, r.Part = n.Name, Part(call.Request)
 	r.CNIPath = withBin(s, r.CNIPath)
-	file := filepath.Join(seen(s.CNIDir), "results", n.Name+"-"+r.ContainerID+"-"+r.IfName)
+	file := filepath.Join(s.seen(s.CNIDir), "results", n.Name+"-"+r.ContainerID+"-"+r.IfName)
 	var had result
 	var prev *model.Result
 	if text, err := readFile(file); err == nil && json.Unmarshal(text, &had) == nil && len(had.Result) > 0 {
@@ -116,7 +116,7 @@ func withBin(s Settings, path []string) []string {
 	if s.BinDir == "" {
 		return path
 	}
-	dir := seen(s.BinDir)
+	dir := onNode(s.BinDir)
 	if slices.Contains(path, dir) {
 		return path
 	}

@@ -86,7 +86,7 @@ func firstOf(n int, ok func(int) bool) int {
 
 // Further is one more network of a running pod. The call is that of its first one.
 func (r *Resolver) Further(ctx context.Context, call cni.Call, pod model.Pod, want Wanted, devicesUsed []string) (Attachment, error) {
-	s, err := ParseSettings(call)
+	s, err := ParseSettings(call, r.Root)
 	if err != nil {
 		return Attachment{}, err
 	}
@@ -105,7 +105,7 @@ func (r *Resolver) Further(ctx context.Context, call cni.Call, pod model.Pod, wa
 	if err != nil {
 		return a, w.place(err, len(s.Delegates), src)
 	}
-	a.Request.Origin, err = w.origin(further, src, a.Label)
+	a.Request.Origin, err = w.origin(further, src, a)
 	return a, err
 }
 

@@ -24,6 +24,9 @@ type Attachment struct {
 	Request model.Request
 	// Prev is what the runtime's other plugins made before this one, for the first network only.
 	Prev *model.Result
+
+	// deviceInfo is where the device's own program told of it.
+	deviceInfo string
 }
 
 // source is a network before it is made ready for its plugins.
@@ -117,6 +120,9 @@ func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error
 	if err != nil {
 		return Attachment{}, err
 	}
+	if device := src.id(); device != "" {
+		wanted.caps["CNIDeviceInfoFile"] = deviceFile(src.label, r)
+	}
 	if n, err = cni.Derive(n, merged(caps, wanted.caps), merged(args, wanted.args)); err != nil {
 		return Attachment{}, err
 	}
@@ -127,7 +133,7 @@ func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error
 	if label == "" {
 		label = n.Name
 	}
-	return Attachment{Label: label, Network: n, Request: r}, nil
+	return Attachment{Label: label, Network: n, Request: r, deviceInfo: src.info(s)}, nil
 }
 
 // ifName is what network i of a call calls its interface; a call about no attachment has no name.

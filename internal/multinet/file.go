@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
@@ -19,13 +18,9 @@ import (
 // maxFile bounds a configuration's file.
 const maxFile = 4 << 20 // bytes
 
-// hostPrefix is where Multus' daemon sees the node's files: its configurations name them so.
-const hostPrefix = "/host"
-
 // namedFile is the configuration of that name in a directory: of the files .conf, .conflist and .json, sorted, the first that has the
 // name; any that is the first when name is empty.
 func namedFile(dir, name string) (json.RawMessage, error) {
-	dir = seen(dir)
 	files, err := confFiles(dir, ".conf", ".conflist", ".json")
 	if err != nil {
 		return nil, model.Faultf(model.CodeInvalidConf, "write it there, or put it into the object's spec.config", "directory %s: %w", dir, plain(err))
@@ -58,7 +53,6 @@ func namedFile(dir, name string) (json.RawMessage, error) {
 
 // pathFile is the configuration at a path: a file, or the first of a directory.
 func pathFile(path string) (json.RawMessage, error) {
-	path = seen(path)
 	st, err := os.Stat(path)
 	if err != nil {
 		return nil, model.Faultf(model.CodeInvalidConf, "", "file %s: %w", path, plain(err))
@@ -71,16 +65,6 @@ func pathFile(path string) (json.RawMessage, error) {
 		return nil, err
 	}
 	return chained(path, raw)
-}
-
-// seen is the path as the agent sees it.
-func seen(path string) string {
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		if rest, ok := strings.CutPrefix(path, hostPrefix+"/"); ok {
-			return "/" + rest
-		}
-	}
-	return path
 }
 
 // chained adds to a list the plugins that stand in files of their own, in the directory of the list's name beside it.

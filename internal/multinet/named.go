@@ -18,7 +18,7 @@ import (
 // named finds a network that the node's configuration names.
 func (w *resolving) named(ctx context.Context, name string) (source, error) {
 	if strings.Contains(name, "/") {
-		raw, err := pathFile(name)
+		raw, err := pathFile(w.s.seen(name))
 		return source{raw: raw, label: labelOf(raw)}, err
 	}
 	if w.r.Cluster != nil {
@@ -28,7 +28,7 @@ func (w *resolving) named(ctx context.Context, name string) (source, error) {
 			return src, err
 		}
 	}
-	raw, err := namedFile(w.s.ConfDir, name)
+	raw, err := namedFile(w.s.seen(w.s.ConfDir), name)
 	return source{raw: raw, label: labelOf(raw)}, err
 }
 
@@ -85,7 +85,7 @@ func (w *resolving) defined(ctx context.Context, s *Selection) (source, error) {
 		return src, model.Faultf(model.CodeTryAgain, "", "network %s is not known yet: %w", s.Network(), err)
 	}
 	if src.raw = json.RawMessage(n.Config); strings.TrimSpace(n.Config) == "" {
-		if src.raw, err = namedFile(w.s.ConfDir, s.Name); err != nil {
+		if src.raw, err = namedFile(w.s.seen(w.s.ConfDir), s.Name); err != nil {
 			return src, within(err, "network "+s.Network()+" has no spec.config")
 		}
 	}
@@ -128,7 +128,7 @@ func (w *resolving) auxiliary() (*source, error) {
 		return nil, model.Faultf(model.CodeInvalidConf, "name clusterNetwork by its path", "network %s: auxiliaryCNIChainName %q needs a clusterNetwork that is a path, which %q is not",
 			w.s.Name, name, w.s.ClusterNetwork)
 	}
-	plugins, err := chain(filepath.Dir(seen(w.s.ClusterNetwork)), name)
+	plugins, err := chain(filepath.Dir(w.s.seen(w.s.ClusterNetwork)), name)
 	if err != nil || len(plugins) == 0 {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func (s Settings) Ready() error {
 	if s.ReadinessFile == "" {
 		return nil
 	}
-	if _, err := os.Stat(seen(s.ReadinessFile)); err != nil {
+	if _, err := os.Stat(s.seen(s.ReadinessFile)); err != nil {
 		return model.Faultf(model.CodeTryAgain, "the file comes when the cluster's network is ready",
 			"network %s: readinessindicatorfile %q: %w", s.Name, s.ReadinessFile, plain(err))
 	}

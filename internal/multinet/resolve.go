@@ -17,6 +17,8 @@ type Resolver struct {
 	Cluster Cluster
 	// Devices is nil where there are no devices to hand out.
 	Devices Devices
+	// Root is where the agent sees the node's files; empty: where they are.
+	Root string
 }
 
 // Devices are those that the kubelet gave to pods.
@@ -47,7 +49,7 @@ type resolving struct {
 
 // Resolve finds the networks of an ADD.
 func (r *Resolver) Resolve(ctx context.Context, call cni.Call) (Plan, error) {
-	s, err := ParseSettings(call)
+	s, err := ParseSettings(call, r.Root)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -88,7 +90,7 @@ func (w *resolving) attachments(sources []source) ([]Attachment, error) {
 		if src.bare {
 			a.Prev = &model.Result{}
 		}
-		if a.Request.Origin, err = w.origin(i, src, a.Label); err != nil {
+		if a.Request.Origin, err = w.origin(i, src, a); err != nil {
 			return nil, err
 		}
 		all = append(all, a)
@@ -113,11 +115,14 @@ func (w *resolving) place(err error, i int, src source) error {
 }
 
 // origin is what is remembered of an attachment beside what was done.
-func (w *resolving) origin(i int, src source, label string) (*model.Origin, error) {
+func (w *resolving) origin(i int, src source, a Attachment) (*model.Origin, error) {
 	if w.pod == nil {
 		return nil, nil
 	}
-	o := &model.Origin{Pod: ref(*w.pod), Network: label, Primary: i == 0, Device: src.device}
+	o := &model.Origin{Pod: ref(*w.pod), Network: a.Label, Primary: i == 0, Device: src.id()}
+	if o.Device != "" {
+		o.DeviceFile = w.s.seen(deviceFile(src.label, a.Request))
+	}
 	if i == 0 {
 		o.Call = w.call.Conf
 		return o, nil
@@ -127,7 +132,7 @@ func (w *resolving) origin(i int, src source, label string) (*model.Origin, erro
 	}
 	var err error
 	if o.Asked, err = json.Marshal(src.selection); err != nil {
-		return nil, fmt.Errorf("network %s: %w", label, err)
+		return nil, fmt.Errorf("network %s: %w", a.Label, err)
 	}
 	return o, nil
 }
@@ -196,7 +201,7 @@ func (w *resolving) given(ctx context.Context) ([]source, error) {
 
 // Given are the networks that the node's configuration gives to every pod, for calls that are about no pod.
 func (r *Resolver) Given(ctx context.Context, call cni.Call) ([]Attachment, error) {
-	s, err := ParseSettings(call)
+	s, err := ParseSettings(call, r.Root)
 	if err != nil {
 		return nil, err
 	}

@@ -231,6 +231,34 @@ func TestBadNetworks(t *testing.T) {
 	}
 }
 
+// What was told of a device stands where the plugin looks for it, and in the network status.
+func TestDeviceInfo(t *testing.T) {
+	b, root := world(map[string]string{NetworksKey: "vf"}), t.TempDir()
+	write(t, filepath.Join(root, handedOut, "example.com-vf-0000:01:00.1-device.json"), `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:01:00.1"}}`)
+	vf := b.networks["app/vf"]
+	vf.Config = `{"type":"sriov","capabilities":{"CNIDeviceInfoFile":true,"deviceID":true}}`
+	b.networks["app/vf"] = vf
+	got, err := (&Resolver{Cluster: b, Devices: b, Root: root}).Resolve(t.Context(), callOf(t, fmt.Sprintf(delegates, "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := got.Attachments[1]
+	const path = attached + "/app-vf-c1_net1"
+	if want := `"runtimeConfig":{"CNIDeviceInfoFile":"` + path + `","deviceID":"0000:01:00.1"}`; !strings.Contains(string(a.Network.Plugins[0].Raw), want) {
+		t.Errorf("%s", a.Network.Plugins[0].Raw)
+	}
+	if err := a.KeepDeviceInfo(); err != nil {
+		t.Fatal(err)
+	}
+	if d := ReadDeviceInfo(a.Request.Origin.DeviceFile); a.Request.Origin.DeviceFile != root+path || d == nil || d.PCI.PCIAddress != "0000:01:00.1" {
+		t.Errorf("%s: %+v", a.Request.Origin.DeviceFile, d)
+	}
+	DropDeviceInfo(a.Request.Origin.DeviceFile)
+	if ReadDeviceInfo(a.Request.Origin.DeviceFile) != nil {
+		t.Error("it is left")
+	}
+}
+
 // A pod that the cluster does not have gets what every pod gets; one that cannot be looked up is tried again.
 func TestUnknownPod(t *testing.T) {
 	b := world(nil)

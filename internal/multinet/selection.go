@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
@@ -47,6 +48,9 @@ const maxSelections = 63
 // annotation's, for errors; namespace is that of networks that name none. doubts are keys that nobody knows.
 func ParseSelections(key, text, namespace string) (list []Selection, doubts []string, err error) {
 	noun := "annotation " + key
+	if !utf8.ValidString(text) {
+		return nil, nil, model.Faultf(model.CodeDecode, "", "%s is no UTF-8", noun)
+	}
 	if strings.ContainsAny(text, `[{"`) {
 		list, doubts, err = parseJSON(noun, text)
 	} else {

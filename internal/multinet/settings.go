@@ -4,6 +4,10 @@ package multinet
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -38,6 +42,29 @@ type Settings struct {
 	SystemNamespaces   []string `json:"systemNamespaces"` // their pods get no DefaultNetworks
 	MultusNamespace    string   `json:"multusNamespace"`
 	AuxiliaryChain     string   `json:"auxiliaryCNIChainName"`
+
+	// Root is where the agent sees the node's files.
+	Root string `json:"-"`
+}
+
+// hostPrefix is where Multus' daemon sees the node's files: its configurations name them so.
+const hostPrefix = "/host"
+
+// seen is a path of the configuration as the agent sees it.
+func (s Settings) seen(path string) string {
+	at := filepath.Join(s.Root, path)
+	if _, err := os.Stat(at); errors.Is(err, fs.ErrNotExist) && onNode(path) != path {
+		return filepath.Join(s.Root, onNode(path))
+	}
+	return at
+}
+
+// onNode is a path as the node has it.
+func onNode(path string) string {
+	if rest, ok := strings.CutPrefix(path, hostPrefix+"/"); ok {
+		return "/" + rest
+	}
+	return path
 }
 
 // Multus' defaults.
@@ -52,9 +79,10 @@ const example = `"delegates": [{"type": "ptp", "ipam": {…}}]`
 // maxDelegates bounds the networks that a configuration gives to every pod.
 const maxDelegates = 64
 
-// ParseSettings reads the configuration of a call.
-func ParseSettings(call cni.Call) (Settings, error) {
+// ParseSettings reads the configuration of a call. root is where the node's files are.
+func ParseSettings(call cni.Call, root string) (Settings, error) {
 	s := Settings{
+		Root:    root,
 		ConfDir: defaultConfDir, CNIDir: defaultCNIDir, MultusNamespace: defaultNamespace, GlobalNamespaces: "default",
 		SystemNamespaces: []string{"kube-system"},
 	}

@@ -3,7 +3,7 @@
 #
 # upstream.sh FOCUS [SKIP]: Kubernetes' own specs of [sig-network] whose names match FOCUS, and not SKIP, in a cluster of weft;
 # writes a table of what passed and failed to bin/e2e-upstream.md. WEFT_E2E_CLUSTER=N takes a cluster that is there,
-# WEFT_E2E_CNI=reference another network.
+# WEFT_E2E_CNI=reference another network, WEFT_E2E_TIMEOUT=9m ends it then.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../.." && pwd)
@@ -28,7 +28,7 @@ out=$(mktemp -d)
 code=0
 # It makes up files where it stands.
 (cd "$out" && "$here/cluster" exec --name "$name" control "$bin/network.test" -test.timeout=55m -kubeconfig="$pki/admin.kubeconfig" -provider=skeleton \
-	-ginkgo.focus="sig-network.*($focus)" -ginkgo.skip="$skip" -ginkgo.no-color -ginkgo.silence-skips -ginkgo.timeout=50m \
+	-ginkgo.focus="sig-network.*($focus)" -ginkgo.skip="$skip" -ginkgo.no-color -ginkgo.silence-skips -ginkgo.timeout="${WEFT_E2E_TIMEOUT:-50m}" \
 	-ginkgo.junit-report="$out/report.xml" -delete-namespace-on-failure=true >"$out/log" 2>&1) || code=$?
 mkdir -p "$repo/bin"
 cp "$out/log" "$repo/bin/e2e-upstream.log"

@@ -102,38 +102,37 @@ func (e *Engine) more(ctx context.Context, p *pool, w want) (bool, error) {
 	if w.addr.IsValid() {
 		return e.certain(ctx, p, w)
 	}
+	if got, err := e.wholeBlock(ctx, p, w); got || err != nil {
+		return got, err
+	}
+	if got, err := e.takeCeded(ctx, p, w); got || err != nil {
+		return got, err
+	}
+	return e.takeOver(ctx, p, w)
+}
+
+// wholeBlock claims a block for a want; false when nobody has left one.
+func (e *Engine) wholeBlock(ctx context.Context, p *pool, w want) (bool, error) {
 	const tries = 32
 	for try := range tries {
 		cidr, ok, err := e.candidate(p, w, try > 1)
 		if err != nil {
 			return false, err
 		}
-		if !ok && try == 0 {
-			// Nothing by what is known; ask before it is believed.
-			if err := e.lookUnlessLive(ctx, p); err != nil {
-				return false, err
+		if ok {
+			if got, err := e.create(ctx, p, cidr); got || err != nil {
+				return got, err
 			}
-			if cidr, ok, err = e.candidate(p, w, false); err != nil {
-				return false, err
-			}
+		} else if try > 0 {
+			return false, nil
 		}
-		if !ok {
-			break
-		}
-		got, err := e.create(ctx, p, cidr)
-		if got || err != nil {
-			return got, err
-		}
-		if try == 0 {
+		if try == 0 { // what is known is not up to date, or it is not to be believed before somebody was asked
 			if err := e.lookUnlessLive(ctx, p); err != nil {
 				return false, err
 			}
 		}
 	}
-	if got, err := e.takeCeded(ctx, p, w); got || err != nil {
-		return got, err
-	}
-	return e.takeOver(ctx, p, w)
+	return false, nil
 }
 
 // candidate is a block that nobody has: the first, or where somebody was faster, one of the next few.
@@ -154,20 +153,15 @@ func (e *Engine) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, err
 			if !s.overlaps(r.CIDR) {
 				continue
 			}
-			from, to := r.CIDR.Addr(), last(r.CIDR)
-			if from.Less(s.from) {
-				from = s.from
-			}
-			if s.to.Less(to) {
-				to = s.to
-			}
-			for a := from; a.IsValid() && !to.Less(a); {
+			part := keep([]span{s}, whole(r.CIDR))[0]
+			for a := part.from; a.IsValid() && !part.to.Less(a); {
 				cidr := netip.PrefixFrom(a, r.BlockSize).Masked()
 				if p.unclaimed(cidr) && p.useful(cidr, w) {
 					found = cidr
-					if pick--; pick < 0 {
-						return found, true, nil
-					}
+					pick--
+				}
+				if pick < 0 {
+					return found, true, nil
 				}
 				a = last(cidr).Next()
 			}

@@ -179,18 +179,24 @@ func (s *settings) readRanges(in inner) error {
 		if w.pool, w.grow = in.Pool, false; in.Pool == "" || in.Type == TypeWhereabouts {
 			w.pool, w.grow = poolName(in, w), true
 		}
-		if s.gateway.IsValid() && s.gateway.BitLen() == w.network.Addr().BitLen() {
-			w.spans = without(w.spans, span{s.gateway, s.gateway})
-		}
-		for _, ip := range s.static {
-			w.spans = without(w.spans, span{ip.Address.Addr(), ip.Address.Addr()})
-		}
+		w.spans = s.withoutOwn(w.spans)
 		if len(w.spans) == 0 {
 			return ipam.Invalid("widen the range, or exclude less", "%s.range %q has no address that can be given", w.field, r.Range)
 		}
 		s.wants = append(s.wants, w)
 	}
 	return nil
+}
+
+// withoutOwn are the spans without the gateway and the static addresses.
+func (s *settings) withoutOwn(spans []span) []span {
+	if s.gateway.IsValid() {
+		spans = without(spans, span{s.gateway, s.gateway})
+	}
+	for _, ip := range s.static {
+		spans = without(spans, span{ip.Address.Addr(), ip.Address.Addr()})
+	}
+	return spans
 }
 
 // poolName is the pool of a range that names none. Ranges of one pool share their addresses, so that none is given twice

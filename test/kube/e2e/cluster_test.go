@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // theCluster is the cluster that all tests share; empty when there is none.
@@ -67,7 +69,7 @@ func run(m *testing.M) int {
 func kube(t *testing.T) Cluster {
 	t.Helper()
 	if theCluster.name == "" {
-		t.Skip("SKIP: needs a real cluster: make e2e")
+		nettest.Without(t, "needs a real Kubernetes: make e2e")
 	}
 	return theCluster
 }
@@ -77,7 +79,7 @@ func weft(t *testing.T) Cluster {
 	t.Helper()
 	c := kube(t)
 	if c.cni != "weft" {
-		t.Skip("SKIP: only weft does this, the cluster's network is " + c.cni)
+		nettest.Without(t, "only weft does this, and the cluster's network is "+c.cni)
 	}
 	return c
 }

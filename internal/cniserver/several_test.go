@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/multinet"
+)
+
+// held is a record of a pod's network.
+func held(network, id, ifName string, primary bool) attach.Record {
+	return attach.Record{
+		Stage: attach.Done, Network: model.Network{Name: network, Plugins: []model.PluginConf{{Type: "x"}}}, Result: &model.Result{},
+		Request: model.Request{Network: network, ContainerID: id, IfName: ifName, Part: "outer/eth0", Origin: &model.Origin{Network: "ns/" + network, Primary: primary}},
+	}
+}
+
+func serverOf(t *testing.T, rec *recorder) *Server {
+	t.Helper()
+	log := logTo(t)
+	return &Server{cfg: Config{Attacher: rec, Memory: rec}, log: log, networks: &multinet.Resolver{}, news: newNews(nil, log)}
+}
+
+func callFor(verb, id string, valid ...model.AttachmentKey) cni.Call {
+	r := model.Request{Network: "outer", CNIVersion: "1.1.0", ContainerID: id, IfName: "eth0"}
+	if verb == cni.GC {
+		r.IfName = ""
+	}
+	return cni.Call{Command: verb, Request: r, Valid: valid, Conf: []byte(`{"name":"outer","cniVersion":"1.1.0","type":"multus","cniDir":"/nonsuch",
+	  "delegates":[{"name":"pods","type":"ptp"}]}`)}
+}
+
+// CHECK and DEL look at all that a pod has; the delegate in whose place it asked for another network is none of it.
+func TestAllNetworks(t *testing.T) {
+	rec := &recorder{records: []attach.Record{held("pods", "a", "eth0", true), held("wire", "a", "net1", false), held("other", "b", "eth0", true)}}
+	s := serverOf(t, rec)
+	for _, tc := range []struct {
+		verb, id string
+		want     []string
+	}{
+		{"CHECK", "a", []string{"CHECK pods eth0", "CHECK wire net1"}},
+		{"CHECK", "b", []string{"CHECK other eth0"}},
+		{"DEL", "a", []string{"DEL pods eth0", "DEL wire net1"}},
+		{"DEL", "b", []string{"DEL other eth0"}},
+		{"DEL", "unknown", []string{"DEL pods eth0"}},
+	} {
+		call := callFor(tc.verb, tc.id)
+		err := s.check(t.Context(), call, nil)
+		if tc.verb == "DEL" {
+			rec.seen()
+			err = s.del(t.Context(), call, nil, nil)
+		}
+		if d := cmp.Diff(tc.want, rec.seen()); d != "" || err != nil {
+			t.Errorf("%s %s: %v %s", tc.verb, tc.id, err, d)
+		}
+	}
+}
+
+// GC cleans the networks that pods asked for as well, and keeps what valid calls have there.
+func TestGCOfAllNetworks(t *testing.T) {
+	stranger := held("wire", "d", "net1", false)
+	stranger.Request.Part = "elsewhere/eth0"
+	rec := &recorder{records: []attach.Record{
+		held("pods", "a", "eth0", true), held("wire", "a", "net1", false), held("pods", "b", "eth0", true), held("wire", "b", "net1", false), stranger,
+	}}
+	s := serverOf(t, rec)
+	if err := s.gc(t.Context(), callFor("GC", "", model.AttachmentKey{ContainerID: "a", IfName: "eth0"})); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"GC pods", "GC wire"}
+	if d := cmp.Diff(want, rec.seen()); d != "" {
+		t.Error(d)
+	}
+	valid := map[model.AttachmentKey]bool{}
+	for _, k := range rec.valid {
+		valid[k] = true
+	}
+	keys := map[model.AttachmentKey]bool{
+		{Network: "pods", ContainerID: "a", IfName: "eth0"}: true, {Network: "wire", ContainerID: "a", IfName: "net1"}: true,
+		{Network: "wire", ContainerID: "d", IfName: "net1"}: true,
+	}
+	if d := cmp.Diff(keys, valid); d != "" {
+		t.Error(d)
+	}
+}
+
+// A network of a list that fails: those before it are undone, in reverse.
+func TestUndoOfSeveral(t *testing.T) {
+	rec := &recorder{do: func(_ context.Context, verb string, job attach.Job) error {
+		if verb == "ADD" && job.Request.IfName == "net2" {
+			return errors.New("no")
+		}
+		return nil
+	}}
+	s := serverOf(t, rec)
+	all := make([]multinet.Attachment, 0, 3)
+	for _, name := range []string{"eth0", "net1", "net2"} {
+		all = append(all, multinet.Attachment{Network: model.Network{Name: "n"}, Request: model.Request{IfName: name}})
+	}
+	_, err := s.attachAll(t.Context(), all, nil)
+	want := []string{"ADD n eth0", "ADD n net1", "ADD n net2", "DEL n net1", "DEL n eth0"}
+	if d := cmp.Diff(want, rec.seen()); d != "" || err == nil {
+		t.Errorf("%v %s", err, d)
+	}
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podresources asks the kubelet which devices it gave to a pod: over its pod-resources socket or, where that is
+// not there, from the device manager's checkpoint.
+package podresources
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Where the kubelet keeps them.
+const (
+	Socket     = "/var/lib/kubelet/pod-resources/kubelet.sock"
+	Checkpoint = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+)
+
+const (
+	askLimit = 10 * time.Second
+	// mostAnswer is the size of an answer about some thousand containers.
+	mostAnswer = 16 << 20 // bytes
+)
+
+// Kubelet is where a node's kubelet is asked; paths as the agent sees them.
+type Kubelet struct {
+	Socket     string
+	Checkpoint string
+}
+
+// Of are the devices of a pod by the name of their resource, or of their claim, sorted.
+func (k Kubelet) Of(ctx context.Context, pod model.PodRef) (map[string][]string, error) {
+	if _, err := os.Stat(k.Socket); errors.Is(err, fs.ErrNotExist) {
+		return k.stored(pod)
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	conn, err := grpc.NewClient("unix://"+k.Socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket of the node that only root may connect to
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostAnswer)), grpc.WithDisableServiceConfig())
+	if err != nil {
+		return nil, fmt.Errorf("pod-resources socket %s: %w", k.Socket, err)
+	}
+	defer func() { _ = conn.Close() }()
+	answer, err := podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("pod-resources socket %s: %w", k.Socket, err)
+	}
+	return ofAnswer(answer, pod), nil
+}
+
+func ofAnswer(answer *podresources.ListPodResourcesResponse, pod model.PodRef) map[string][]string {
+	devices := map[string][]string{}
+	for _, p := range answer.GetPodResources() {
+		if p.GetNamespace() != pod.Namespace || p.GetName() != pod.Name {
+			continue
+		}
+		for _, c := range p.GetContainers() {
+			for _, d := range c.GetDevices() {
+				devices[d.GetResourceName()] = append(devices[d.GetResourceName()], d.GetDeviceIds()...)
+			}
+			for _, claim := range c.GetDynamicResources() {
+				for _, r := range claim.GetClaimResources() {
+					devices[claim.GetClaimName()] = append(devices[claim.GetClaimName()], idsOf(r)...)
+				}
+			}
+		}
+	}
+	return sorted(devices)
+}
+
+// idsOf are the devices of a claim: what stands behind "vendor/class=" in their CDI names.
+func idsOf(r *podresources.ClaimResource) []string {
+	var ids []string
+	for _, d := range r.GetCdiDevices() {
+		if _, id, ok := strings.Cut(d.GetName(), "="); ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// sorted gives each resource's devices an order that is always the same, each once.
+func sorted(devices map[string][]string) map[string][]string {
+	for name, ids := range devices {
+		slices.Sort(ids)
+		devices[name] = slices.Compact(ids)
+	}
+	return devices
+}
+
+// checkpoint is what matters of the device manager's file.
+type checkpoint struct {
+	Data struct {
+		PodDeviceEntries []struct {
+			PodUID       string
+			ResourceName string
+			DeviceIDs    json.RawMessage // a list, or lists by NUMA node
+		}
+	}
+}
+
+// stored are the devices of a pod by the checkpoint.
+func (k Kubelet) stored(pod model.PodRef) (map[string][]string, error) {
+	b, err := os.ReadFile(k.Checkpoint)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("device checkpoint: %w", err)
+	}
+	return parse(k.Checkpoint, b, pod.UID)
+}
+
+func parse(path string, b []byte, uid string) (map[string][]string, error) {
+	var c checkpoint
+	if err := json.Unmarshal(b, &c); err != nil {
+		return nil, fmt.Errorf("device checkpoint %s: %w", path, err)
+	}
+	devices := map[string][]string{}
+	for _, e := range c.Data.PodDeviceEntries {
+		if e.PodUID != uid || uid == "" {
+			continue
+		}
+		var flat []string
+		var byNode map[string][]string
+		if json.Unmarshal(e.DeviceIDs, &flat) != nil {
+			if err := json.Unmarshal(e.DeviceIDs, &byNode); err != nil {
+				return nil, fmt.Errorf("device checkpoint %s: resource %s: DeviceIDs: %w", path, e.ResourceName, err)
+			}
+		}
+		for _, ids := range byNode {
+			flat = append(flat, ids...)
+		}
+		devices[e.ResourceName] = append(devices[e.ResourceName], flat...)
+	}
+	return sorted(devices), nil
+}

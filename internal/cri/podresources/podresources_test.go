@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podresources
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// kubelet answers what the test says, over a real socket.
+type kubelet struct {
+	podresources.UnimplementedPodResourcesListerServer
+	answer *podresources.ListPodResourcesResponse
+}
+
+func (k *kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	return k.answer, nil
+}
+
+func TestSocket(t *testing.T) {
+	dir, err := os.MkdirTemp("", "podres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := func(resource string, ids ...string) *podresources.ContainerDevices {
+		return &podresources.ContainerDevices{ResourceName: resource, DeviceIds: ids}
+	}
+	claim := &podresources.DynamicResource{ClaimName: "nic", ClaimNamespace: "app", ClaimResources: []*podresources.ClaimResource{
+		{CdiDevices: []*podresources.CDIDevice{{Name: "example.com/net=eth7"}, {Name: "nonsense"}}},
+	}}
+	s := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(s, &kubelet{answer: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
+		{Namespace: "app", Name: "web", Containers: []*podresources.ContainerResources{
+			{Devices: []*podresources.ContainerDevices{device("example.com/vf", "b"), device("example.com/vf", "a", "c")}},
+			{Devices: []*podresources.ContainerDevices{device("other", "x")}, DynamicResources: []*podresources.DynamicResource{claim}},
+		}},
+		{Namespace: "app", Name: "db", Containers: []*podresources.ContainerResources{{Devices: []*podresources.ContainerDevices{device("other", "y")}}}},
+	}}})
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }()
+	t.Cleanup(func() { s.Stop(); <-done })
+	got, err := Kubelet{Socket: path}.Of(t.Context(), model.PodRef{Namespace: "app", Name: "web"})
+	want := map[string][]string{"example.com/vf": {"a", "b", "c"}, "other": {"x"}, "nic": {"eth7"}}
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Errorf("%v %s", err, d)
+	}
+}
+
+const stored = `{"Data":{"PodDeviceEntries":[
+  {"PodUID":"u1","ContainerName":"c","ResourceName":"example.com/vf","DeviceIDs":{"0":["b"],"-1":["a"]},"AllocResp":""},
+  {"PodUID":"u1","ContainerName":"d","ResourceName":"example.com/vf","DeviceIDs":["c"]},
+  {"PodUID":"u2","ContainerName":"d","ResourceName":"example.com/vf","DeviceIDs":["z"]}],"RegisteredDevices":{}},"Checksum":1}`
+
+func TestCheckpoint(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "checkpoint")
+	if err := os.WriteFile(path, []byte(stored), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k := Kubelet{Socket: "/nonsuch", Checkpoint: path}
+	got, err := k.Of(t.Context(), model.PodRef{Namespace: "app", Name: "web", UID: "u1"})
+	if d := cmp.Diff(map[string][]string{"example.com/vf": {"a", "b", "c"}}, got); d != "" || err != nil {
+		t.Errorf("%v %s", err, d)
+	}
+	k.Checkpoint = "/nonsuch"
+	if got, err := k.Of(t.Context(), model.PodRef{UID: "u1"}); len(got) > 0 || err != nil {
+		t.Errorf("%v %v", got, err)
+	}
+}
+
+func FuzzCheckpoint(f *testing.F) {
+	f.Add([]byte(stored))
+	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = parse("file", b, "u1") })
+}
