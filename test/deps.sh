@@ -48,6 +48,7 @@ kube)
 	need ps procps
 	# What the images of the test cluster are put together from.
 	need curl curl
+	need wget wget
 	need busybox busybox-static
 	need dig bind9-dnsutils
 	need dash dash

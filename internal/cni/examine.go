@@ -83,7 +83,7 @@ func (r *Report) validate(prefix string, n model.Network, planners map[string]pl
 	}
 	for i, p := range derived.Plugins {
 		where := fmt.Sprintf("%splugins[%d] %s", prefix, i, p.Type)
-		if p.Type == ShimType {
+		if IsShim(p.Type) {
 			if prefix != "" {
 				r.problem(where, NestedShim())
 				continue
@@ -108,14 +108,15 @@ func (r *Report) validate(prefix string, n model.Network, planners map[string]pl
 
 func (r *Report) delegates(where string, p model.PluginConf, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) {
 	var c struct {
-		Socket    string            `json:"socket"`
-		Delegates []json.RawMessage `json:"delegates"`
+		Socket         string            `json:"socket"`
+		Delegates      []json.RawMessage `json:"delegates"`
+		ClusterNetwork string            `json:"clusterNetwork"`
 	}
 	if err := Decode("plugin", p.Raw, &c); err != nil {
 		r.problem(where, err)
 		return
 	}
-	if len(c.Delegates) == 0 {
+	if len(c.Delegates) == 0 && c.ClusterNetwork == "" {
 		r.problem(where, model.Faultf(model.CodeInvalidConf, "give it the lists that the agent attaches", "delegates is empty"))
 	}
 	for i, raw := range c.Delegates {

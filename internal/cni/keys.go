@@ -19,7 +19,13 @@ func listSchema() schema {
 }
 
 func shimSchema() schema {
-	return schema{"cniVersion", "name", "type", "socket", "delegates[].*", "capabilities.*", "args.*", "runtimeConfig.*", "prevResult.*"}
+	own := schema{"cniVersion", "name", "type", "socket", "weft.derivedFrom", "delegates[].*", "capabilities.*", "args.*", "runtimeConfig.*", "prevResult.*"}
+	multus := schema{
+		"clusterNetwork", "defaultNetworks[]", "confDir", "cniDir", "binDir", "readinessindicatorfile", "namespaceIsolation", "globalNamespaces",
+		"systemNamespaces[]", "multusNamespace", "auxiliaryCNIChainName", "kubeconfig", "logFile", "logLevel", "logToStderr", "logOptions.*",
+		"retryDeleteOnError", "daemonSocketDir",
+	}
+	return append(own, multus...)
 }
 
 // knows tells whether a path, or something below it, is in the schema.

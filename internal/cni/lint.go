@@ -94,7 +94,7 @@ func makesInterface(p model.PluginConf) bool {
 
 func (l *linter) plugin(where string, p model.PluginConf) {
 	l.reserved(where, p)
-	if p.Type == ShimType {
+	if IsShim(p.Type) {
 		l.unknown(where, shimSchema(), p.Raw)
 		l.delegates(where, p)
 		return

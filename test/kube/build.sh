@@ -69,12 +69,12 @@ images() {
 	image -name "$IMAGE_PAUSE" -entrypoint /pause -o "$out/pause.tar" "$work/pause=/pause" || return
 	image -name "$IMAGE_TRAFFIC" -entrypoint /traffic -o "$out/traffic.tar" "$work/traffic=/traffic" || return
 	image -name "$IMAGE_COREDNS" -entrypoint /coredns -o "$out/coredns.tar" "$KUBE_BIN/coredns=/coredns" || return
-	# As upstream's: agnhost with a shell and the programs that the specs execute.
+	# Busybox' static wget dies where names are looked up. As upstream's: agnhost with a shell and the programs that the specs execute.
 	local files=("$KUBE_BIN/agnhost=/agnhost") p lib
-	local own=(/usr/bin/curl /usr/bin/dig /usr/bin/getent /bin/nc.openbsd /bin/dash)
+	local own=(/usr/bin/curl /usr/bin/wget /usr/bin/dig /usr/bin/getent /bin/nc.openbsd /bin/dash)
 	for lib in $(ldd "${own[@]}" | grep -oE '/[^ :]+\.so[^ :]*' | sort -u); do files+=("$lib=$lib"); done
-	files+=("$(readlink -f "$(command -v busybox)")=/bin/busybox" /usr/bin/curl=/usr/bin/curl /usr/bin/dig=/usr/bin/dig /usr/bin/getent=/usr/bin/getent /bin/nc.openbsd=/bin/nc /bin/dash=/bin/sh)
-	for p in $(busybox --list); do case $p in busybox | nc | sh) ;; *) files+=("@/bin/busybox=/bin/$p") ;; esac; done
+	files+=("$(readlink -f "$(command -v busybox)")=/bin/busybox" /usr/bin/curl=/usr/bin/curl /usr/bin/dig=/usr/bin/dig /usr/bin/getent=/usr/bin/getent /usr/bin/wget=/usr/bin/wget /bin/nc.openbsd=/bin/nc /bin/dash=/bin/sh)
+	for p in $(busybox --list); do case $p in busybox | nc | sh | wget) ;; *) files+=("@/bin/busybox=/bin/$p") ;; esac; done
 	image -name "$IMAGE_AGNHOST" -entrypoint /agnhost -cmd pause -o "$out/agnhost.tar" "${files[@]}" || return
 	image -name "$IMAGE_DNS" -entrypoint /bin/sh -o "$out/dns.tar" "${files[@]}" # the specs of DNS ask also a glibc
 }
@@ -89,7 +89,7 @@ for what; do
 	coredns) build coredns "$(sum coredns "$here"/coredns/*)" "$KUBE_BIN" coredns ;;
 	agnhost) build agnhost "$(sum agnhost "$here"/upstream/go.*)" "$KUBE_BIN" agnhost ;;
 	upstream) build upstream "$(sum upstream "$here"/upstream/*)" "$KUBE_BIN" upstream ;;
-	images) build images "$(sum "$IMAGE_AGNHOST $IMAGE_DNS getent" "$here"/{lib/versions.sh,image/main.go,pause/main.go,traffic/*.go} "$KUBE_BIN"/{.agnhost,.coredns} 2>/dev/null)" "$KUBE_IMAGES" images ;;
+	images) build images "$(sum "$IMAGE_AGNHOST $IMAGE_DNS getent wget" "$here"/{lib/versions.sh,image/main.go,pause/main.go,traffic/*.go} "$KUBE_BIN"/{.agnhost,.coredns} 2>/dev/null)" "$KUBE_IMAGES" images ;;
 	*)
 		echo "build.sh: '$what' is nothing that it builds" >&2
 		exit 2
