@@ -44,7 +44,7 @@ func (c Config) checkNode() error {
 		}
 	}
 	if !filepath.IsAbs(c.Socket) || len(c.Socket) > wire.MaxSocket {
-		return invalid("", "socket %q is no absolute path of at most %d bytes", c.Socket, wire.MaxSocket)
+		return invalid("choose another one, for example /run/weft/agent.sock", "socket %q is no absolute path of at most %d bytes", c.Socket, wire.MaxSocket)
 	}
 	for _, p := range []struct {
 		key, value string
