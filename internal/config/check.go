@@ -61,7 +61,7 @@ func (c Config) checkNode() error {
 		case p.value == "" && p.needed && p.key == "install.confDir":
 			return invalid("often /etc/cni/net.d", "install.confDir is missing, and network.mode %q writes there", c.Network.Mode)
 		case p.value == "" && p.needed:
-			return invalid("", "%s is empty", p.key)
+			return invalid("leave it out, and the default counts", "%s is empty", p.key)
 		}
 	}
 	return nil
@@ -116,7 +116,7 @@ func (c Config) checkNetwork() error {
 		least = leastMTU6
 	}
 	if n.MTU != 0 && (n.MTU < least || n.MTU > mostMTU) {
-		return invalid("", "network.mtu %d is not between %d and %d", n.MTU, least, mostMTU)
+		return invalid("leave it out, and it is that of the node's interface", "network.mtu %d is not between %d and %d", n.MTU, least, mostMTU)
 	}
 	if n.Masquerade && len(n.ClusterCIDRs) == 0 {
 		return invalid("name the prefixes that all nodes' pods are in", "network.masquerade needs network.clusterCIDRs, which is empty")
@@ -137,7 +137,7 @@ func (c Config) checkCIDRs() error {
 			for _, q := range list.all[:i] {
 				switch {
 				case p.Overlaps(q):
-					return invalid("", "%s[%d] %s overlaps %s", list.key, i, p, q)
+					return invalid("give each range once", "%s[%d] %s overlaps %s", list.key, i, p, q)
 				case list.oneEach && p.Addr().Is4() == q.Addr().Is4():
 					return invalid("at most one a family", "%s[%d] %s: there is %s already", list.key, i, p, q)
 				}
@@ -148,7 +148,7 @@ func (c Config) checkCIDRs() error {
 	for i, p := range c.Network.PodCIDRs {
 		inside := slices.ContainsFunc(all, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
 		if len(all) > 0 && !inside {
-			return invalid("", "network.podCIDRs[%d] %s is in none of network.clusterCIDRs", i, p)
+			return invalid("add the range to network.clusterCIDRs", "network.podCIDRs[%d] %s is in none of network.clusterCIDRs", i, p)
 		}
 	}
 	return nil
@@ -160,7 +160,7 @@ func (c Config) checkRest() error {
 		return invalid("as unix:///run/containerd/containerd.sock, or auto", "runtime.endpoint %q is no socket", r.Endpoint)
 	}
 	if time.Duration(r.GCInterval) < leastGC {
-		return invalid("", "runtime.gcInterval %s is less than %s", time.Duration(r.GCInterval), leastGC)
+		return invalid("a minute or more leaves the runtime in peace", "runtime.gcInterval %s is less than %s", time.Duration(r.GCInterval), leastGC)
 	}
 	if a := c.Metrics.Address; a != "" {
 		host, port, err := net.SplitHostPort(a)

@@ -85,8 +85,8 @@ func TestBadInput(t *testing.T) {
 		"network: {mtu: large}":               "network.mtu is a string, want number",
 		"network: {mtu: 1.5}":                 `network.mtu "1.5" is not a whole number`,
 		"network: {mtu: 9999999999999999999}": `network.mtu "9999999999999999999" is not a whole number`,
-		"network: {mtu: 67}":                  "network.mtu 67 is not between 68 and 65535",
-		`network: {mtu: 1279, podCIDRs: ["fd00::/64"]}`: "network.mtu 1279 is not between 1280 and 65535",
+		"network: {mtu: 67}":                  "network.mtu 67 is not between 68 and 65535 (leave it out, and it is that of the node's interface)",
+		`network: {mtu: 1279, podCIDRs: ["fd00::/64"]}`: "network.mtu 1279 is not between 1280 and 65535 (leave it out, and it is that of the node's interface)",
 		"network: 7":                                                      "network is a number, want object",
 		"network: {mode: overlay}":                                        `network.mode "overlay" is not known (none, cluster or multus)`,
 		"network: {mode: cluster}":                                        `install.confDir is missing, and network.mode "cluster" writes there (often /etc/cni/net.d)`,
@@ -100,16 +100,16 @@ func TestBadInput(t *testing.T) {
 		"network: {podCIDRs: [null]}":                                     "network.podCIDRs[0] is null, want string",
 		"network: {podCIDRs: [10.0.0.1/24]}":                              "network.podCIDRs[0] 10.0.0.1/24 has bits beyond its length (did you mean 10.0.0.0/24?)",
 		"network: {podCIDRs: [10.0.0.0/24, 10.1.0.0/24]}":                 "network.podCIDRs[1] 10.1.0.0/24: there is 10.0.0.0/24 already (at most one a family)",
-		"network: {clusterCIDRs: [10.0.0.0/8, 10.1.0.0/16]}":              "network.clusterCIDRs[1] 10.1.0.0/16 overlaps 10.0.0.0/8",
-		"network: {podCIDRs: [10.2.0.0/24], clusterCIDRs: [10.1.0.0/16]}": "network.podCIDRs[0] 10.2.0.0/24 is in none of network.clusterCIDRs",
+		"network: {clusterCIDRs: [10.0.0.0/8, 10.1.0.0/16]}":              "network.clusterCIDRs[1] 10.1.0.0/16 overlaps 10.0.0.0/8 (give each range once)",
+		"network: {podCIDRs: [10.2.0.0/24], clusterCIDRs: [10.1.0.0/16]}": "network.podCIDRs[0] 10.2.0.0/24 is in none of network.clusterCIDRs (add the range to network.clusterCIDRs)",
 		"multus: {namespaceIsolation: true}":                              `multus has no effect with network.mode "none" (set network.mode to multus, or leave multus out)`,
 		"{network: {mode: multus, mtu: 1400}, install: {confDir: /c}}":    `network.podCIDRs, mtu and masquerade have no effect with network.mode "multus" (leave it out: the other vendor's configuration says it)`,
 		"multus: {globalNamespaces: [1]}":                                 "multus.globalNamespaces[0] is a number, want string",
 		"policy: {mode: enforce}":                                         `policy.mode "enforce" is not supported yet (none)`,
 		"node: N_1":                                                       `node "N_1" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,
 		"node: 7":                                                         "node is a number, want string",
-		"socket: a.sock":                                                  `socket "a.sock" is no absolute path of at most 102 bytes`,
-		`stateDir: ""`:                                                    "stateDir is empty",
+		"socket: a.sock":                                                  `socket "a.sock" is no absolute path of at most 102 bytes (choose another one, for example /run/weft/agent.sock)`,
+		`stateDir: ""`:                                                    "stateDir is empty (leave it out, and the default counts)",
 		"logLevel: loud":                                                  `logLevel "loud" is not one of DEBUG, INFO, WARN, ERROR`,
 		"kubernetes: {inCluster: true, kubeconfig: /k}":                   `kubernetes.inCluster and kubernetes.kubeconfig "/k" contradict each other (leave one out)`,
 		"{storeDir: /s, kubernetes: {inCluster: true}}":                   `storeDir "/s" and kubernetes contradict each other (the cluster's objects are in one place: leave one out)`,
@@ -117,7 +117,7 @@ func TestBadInput(t *testing.T) {
 		"kubernetes: {server: https://10.0.0.1}":                          `kubernetes.server "https://10.0.0.1": there is no credential to go there with (set kubernetes.inCluster or kubernetes.kubeconfig)`,
 		"runtime: {endpoint: /run/x.sock}":                                `runtime.endpoint "/run/x.sock" is no socket (as unix:///run/containerd/containerd.sock, or auto)`,
 		"runtime: {gcInterval: soon}":                                     `runtime.gcInterval "soon" is not a time, as 5m`,
-		"runtime: {gcInterval: 1s}":                                       "runtime.gcInterval 1s is less than 10s",
+		"runtime: {gcInterval: 1s}":                                       "runtime.gcInterval 1s is less than 10s (a minute or more leaves the runtime in peace)",
 		"runtime: {gcInterval: 60}":                                       "runtime.gcInterval is a number, want string",
 		"metrics: {address: 9119}":                                        "metrics.address is a number, want string",
 		`metrics: {address: "localhost:1"}`:                               `metrics.address "localhost:1": "localhost" is no address (as 127.0.0.1:9119 or :9119)`,
@@ -149,7 +149,7 @@ func TestLoad(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	write("network: {mtu: 1}")
-	if _, err := Load(path); err == nil || err.Error() != "configuration "+path+": network.mtu 1 is not between 68 and 65535" {
+	if _, err := Load(path); err == nil || err.Error() != "configuration "+path+": network.mtu 1 is not between 68 and 65535 (leave it out, and it is that of the node's interface)" {
 		t.Errorf("%v", err)
 	}
 	write(strings.Repeat("#", most+1))
