@@ -74,7 +74,7 @@ func TestAddAll(t *testing.T) {
 	if err := n.Del(t.Context(), jobs[2]); err != nil {
 		t.Error(err)
 	}
-	gone(t, ns, "net2")
+	n.gone(ns, "net2")
 	for _, i := range []int{0, 1, 3} {
 		if err := n.Check(t.Context(), jobs[i]); err != nil {
 			t.Error(err)
@@ -83,7 +83,7 @@ func TestAddAll(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	gone(t, ns, "eth0", "net1", "net3")
+	n.gone(ns, "eth0", "net1", "net3")
 	n.unplug()
 }
 
@@ -130,7 +130,7 @@ func TestAddAllFailsAnywhere(t *testing.T) {
 		if list, err := n.ledger.List(); err != nil || len(list) > 0 {
 			t.Errorf("%s: records left: %d %v", at, len(list), err)
 		}
-		gone(t, ns, "eth0", "net1", "net2")
+		n.gone(ns, "eth0", "net1", "net2")
 		if after := links(); after != before {
 			t.Errorf("%s: links\n%s, before\n%s", at, after, before)
 		}
@@ -150,7 +150,7 @@ func TestAddAllOneIsWrong(t *testing.T) {
 		t.Errorf("network %d failed", failed)
 	}
 	wantCode(t, "AddAll", err, model.CodeExists, "net2")
-	gone(t, ns, "eth0", "net1", "net3")
+	n.gone(ns, "eth0", "net1", "net3")
 	n.unplug()
 }
 

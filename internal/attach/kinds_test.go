@@ -40,11 +40,13 @@ func (n *node) unplug() {
 	n.clean("all verbs")
 }
 
-func gone(t *testing.T, ns *netns.NS, links ...string) {
-	t.Helper()
+// gone wants that links are no more, once those that DEL left to die are dead.
+func (n *node) gone(ns *netns.NS, links ...string) {
+	n.t.Helper()
+	n.drain()
 	for _, l := range links {
 		if out, err := nettest.Try(ns, "ip", "link", "show", l); err == nil {
-			t.Errorf("%s is left: %s", l, out)
+			n.t.Errorf("%s is left: %s", l, out)
 		}
 	}
 }
@@ -80,12 +82,12 @@ func TestKindsInLists(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			gone(t, ns, "eth0")
+			n.gone(ns, "eth0")
 			n.add(job)
 			if err := n.GC(t.Context(), n.job(n.list(tc.first, tuned), "", nil), nil); err != nil {
 				t.Error(err)
 			}
-			gone(t, ns, "eth0")
+			n.gone(ns, "eth0")
 			n.unplug()
 		})
 	}
@@ -143,7 +145,7 @@ func TestKindsRecover(t *testing.T) {
 				t.Errorf("%+v %v", report, err)
 			}
 			for _, ns := range pods {
-				gone(t, ns, "eth0")
+				n.gone(ns, "eth0")
 			}
 			n.unplug()
 		})
@@ -172,7 +174,7 @@ func TestMacvlanLate(t *testing.T) {
 	if got := n.verbs("lease"); got != "ADD CHECK DEL" {
 		t.Errorf("verbs: %s", got)
 	}
-	gone(t, ns, "eth0")
+	n.gone(ns, "eth0")
 	n.unplug()
 }
 
@@ -213,8 +215,7 @@ func TestVRFInLists(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			gone(t, ns, "eth0", "blue")
-			n.drain()
+			n.gone(ns, "eth0", "blue")
 			_, _ = nettest.Try(nil, "ip", "link", "del", "abr0")
 			n.unplug()
 		})
