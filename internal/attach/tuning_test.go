@@ -158,8 +158,10 @@ func TestLentAndCut(t *testing.T) {
 	n := newNode(t)
 	nettest.Run(t, nil, "ip", "link", "add", "card", "address", "02:00:00:00:00:05", "mtu", "1450", "type", "veth", "peer", "name", "wire")
 	defer func() { nettest.Run(t, nil, "ip", "link", "del", "card"); n.clean("the end") }()
-	for _, argv := range []string{"ip link set wire up", "ip link set card up alias uplink", "ip addr add 192.0.2.5/24 dev card",
-		"ip route add 198.51.100.0/24 via 192.0.2.1 dev card"} {
+	for _, argv := range []string{
+		"ip link set wire up", "ip link set card up alias uplink", "ip addr add 192.0.2.5/24 dev card",
+		"ip route add 198.51.100.0/24 via 192.0.2.1 dev card",
+	} {
 		nettest.Run(t, nil, strings.Fields(argv)...)
 	}
 	looks := func() string {

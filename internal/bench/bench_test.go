@@ -109,8 +109,10 @@ func TestChainForms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{`"type":"weft-cni"`, `"socket":"/d/s"`, `"delegates":[{`, `"dataDir":"/d/networks"`,
-		`"capabilities":{"portMappings":true},"delegates"`} {
+	for _, part := range []string{
+		`"type":"weft-cni"`, `"socket":"/d/s"`, `"delegates":[{`, `"dataDir":"/d/networks"`,
+		`"capabilities":{"portMappings":true},"delegates"`,
+	} {
 		if !strings.Contains(string(agent), part) {
 			t.Errorf("agent form lacks %s: %s", part, agent)
 		}

@@ -79,11 +79,12 @@ func unusableName(w *world) verdict {
 		return broken(err)
 	}
 	r := w.request(add, p)
-	if w.sub.role == maker {
+	switch {
+	case w.sub.role == maker:
 		r.env["CNI_IFNAME"] = "lo"
-	} else if slices.Contains([]string{"tuning", "vrf", "sbr", "bandwidth"}, w.sub.typ) {
+	case slices.Contains([]string{"tuning", "vrf", "sbr", "bandwidth"}, w.sub.typ):
 		r.env["CNI_IFNAME"] = "nosuch0"
-	} else {
+	default:
 		return notApplied("it works on the addresses of prevResult, whatever the interface is called")
 	}
 	if a := w.do(r); !a.refused() {

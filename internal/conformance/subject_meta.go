@@ -189,28 +189,30 @@ func shaped(w *world, p *pod) error {
 
 func unshape(w *world, p *pod) error {
 	for _, ns := range []*netns.NS{w.host, p.ns} {
-		err := ns.Do(func() error {
-			list, err := netlink.LinkList()
-			if err != nil {
-				return err
-			}
-			for _, l := range list {
-				found, err := netlink.QdiscList(l)
-				if err != nil {
-					return err
-				}
-				for _, q := range found {
-					if q.Type() == shaper {
-						if err := netlink.QdiscDel(q); err != nil {
-							return fmt.Errorf("qdisc of %s: %w", l.Attrs().Name, err)
-						}
-					}
-				}
-			}
-			return nil
-		})
+		if err := ns.Do(unshapeHere); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unshapeHere() error {
+	list, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	for _, l := range list {
+		found, err := netlink.QdiscList(l)
 		if err != nil {
 			return err
+		}
+		for _, q := range found {
+			if q.Type() != shaper {
+				continue
+			}
+			if err := netlink.QdiscDel(q); err != nil {
+				return fmt.Errorf("qdisc of %s: %w", l.Attrs().Name, err)
+			}
 		}
 	}
 	return nil

@@ -153,8 +153,11 @@ func checkNumbers(i int, r model.Route) error {
 		key         string
 		value, most int
 	}{
-		{"mtu", r.MTU, math.MaxUint16}, {"advmss", r.AdvMSS, math.MaxUint16}, {"priority", r.Priority, math.MaxUint32},
-		{"table", value(r.Table), math.MaxUint32}, {"scope", value(r.Scope), math.MaxUint8},
+		{"mtu", r.MTU, math.MaxUint16},
+		{"advmss", r.AdvMSS, math.MaxUint16},
+		{"priority", r.Priority, math.MaxUint32},
+		{"table", value(r.Table), math.MaxUint32},
+		{"scope", value(r.Scope), math.MaxUint8},
 	} {
 		if n.value < 0 || n.value > n.most {
 			return Invalid("leave it out for the kernel's own", "ipam.routes[%d].%s %d is not between 0 and %d", i, n.key, n.value, n.most)

@@ -8,10 +8,10 @@ import (
 	"github.com/weft-net/weft/internal/kernel/nft"
 )
 
-// Taken is the error about an element of an nft table that another owner has, BadRule the one about a rule whose words
-// are not understood.
 type (
-	Taken   = nft.Taken
+	// Taken is the error about an element of an nft table that another owner has.
+	Taken = nft.Taken
+	// BadRule is the error about a rule whose words are not understood.
 	BadRule = nft.BadRule
 )
 

@@ -131,23 +131,41 @@ func TestResolve(t *testing.T) {
 		{"nothing", "", nil, []string{pods}},
 		{"plain", "", map[string]string{NetworksKey: "plain, default/common@lan"}, []string{pods, "app/plain plain 1.0.0 net1 macvlan", "default/common common 1.0.0 lan ipvlan"}},
 		{"twice", "", map[string]string{NetworksKey: "plain,plain"}, []string{pods, "app/plain plain 1.0.0 net1 macvlan", "app/plain plain 1.0.0 net2 macvlan"}},
-		{"capabilities", "", map[string]string{NetworksKey: `[{"name":"rich","ips":["10.1.2.3/24"],"mac":"02:00:00:00:00:01","portMappings":[{"hostPort":1}],"bandwidth":{"ingressRate":5},"cni-args":{"k":1},"ipam-claim-reference":""}]`},
+		{
+			"capabilities", "",
+			map[string]string{NetworksKey: `[{"name":"rich","ips":["10.1.2.3/24"],"mac":"02:00:00:00:00:01","portMappings":[{"hostPort":1}],"bandwidth":{"ingressRate":5},"cni-args":{"k":1},"ipam-claim-reference":""}]`},
 			[]string{pods, `app/rich real 0.4.0 net1 IP=10.1.2.3/24 MAC=02:00:00:00:00:01 macvlan runtimeConfig{"ips":["10.1.2.3/24"],"mac":"02:00:00:00:00:01"} args{"cni":{"k":1}}` +
-				` portmap runtimeConfig{"portMappings":[{"hostPort":1}]} args{"cni":{"k":1}} bandwidth runtimeConfig{"bandwidth":{"ingressRate":5}} args{"cni":{"k":1}}`}},
-		{"claim", "", map[string]string{NetworksKey: `[{"name":"plain","ipam-claim-reference":"c"}]`},
-			[]string{pods, `app/plain plain 1.0.0 net1 macvlan args{"cni":{"ipam-claim-reference":"c"}}`}},
+				` portmap runtimeConfig{"portMappings":[{"hostPort":1}]} args{"cni":{"k":1}} bandwidth runtimeConfig{"bandwidth":{"ingressRate":5}} args{"cni":{"k":1}}`},
+		},
+		{
+			"claim", "",
+			map[string]string{NetworksKey: `[{"name":"plain","ipam-claim-reference":"c"}]`},
+			[]string{pods, `app/plain plain 1.0.0 net1 macvlan args{"cni":{"ipam-claim-reference":"c"}}`},
+		},
 		{"other first", "", map[string]string{DefaultKey: "first"}, []string{"kube-system/first first 1.0.0 eth0 IP=10.9.9.9 bridge"}},
 		{"file", `,"confDir":"` + dir + `"`, map[string]string{NetworksKey: "file"}, []string{pods, "app/file file 1.0.0 net1 vlan"}},
-		{"default networks", `,"defaultNetworks":["first"]`, map[string]string{NetworksKey: "plain"},
-			[]string{pods, "kube-system/first first 1.0.0 net1 bridge", "app/plain plain 1.0.0 net2 macvlan"}},
+		{
+			"default networks", `,"defaultNetworks":["first"]`,
+			map[string]string{NetworksKey: "plain"},
+			[]string{pods, "kube-system/first first 1.0.0 net1 bridge", "app/plain plain 1.0.0 net2 macvlan"},
+		},
 		{"system namespace", `,"defaultNetworks":["first"],"systemNamespaces":["app"]`, nil, []string{pods}},
-		{"devices", "", map[string]string{NetworksKey: "vf,vf"},
-			[]string{pods, `app/vf vf 1.0.0 net1 sriov deviceID"0000:01:00.1"`, `app/vf vf 1.0.0 net2 sriov deviceID"0000:01:00.2"`}},
+		{
+			"devices", "",
+			map[string]string{NetworksKey: "vf,vf"},
+			[]string{pods, `app/vf vf 1.0.0 net1 sriov deviceID"0000:01:00.1"`, `app/vf vf 1.0.0 net2 sriov deviceID"0000:01:00.2"`},
+		},
 		{"default route", "", map[string]string{NetworksKey: `[{"name":"plain","default-route":["10.1.2.1"]},{"name":"default/common"}]`}, nil},
-		{"route", "", map[string]string{NetworksKey: `[{"name":"plain","default-route":["10.1.2.1"]}]`},
-			[]string{pods + ` weft-default-route drop["4"]`, `app/plain plain 1.0.0 net1 macvlan weft-default-route drop["4"] via["10.1.2.1"]`}},
-		{"empty route", "", map[string]string{NetworksKey: `[{"name":"plain","default-route":[]}]`},
-			[]string{pods + ` weft-default-route drop["4","6"]`, `app/plain plain 1.0.0 net1 macvlan`}},
+		{
+			"route", "",
+			map[string]string{NetworksKey: `[{"name":"plain","default-route":["10.1.2.1"]}]`},
+			[]string{pods + ` weft-default-route drop["4"]`, `app/plain plain 1.0.0 net1 macvlan weft-default-route drop["4"] via["10.1.2.1"]`},
+		},
+		{
+			"empty route", "",
+			map[string]string{NetworksKey: `[{"name":"plain","default-route":[]}]`},
+			[]string{pods + ` weft-default-route drop["4","6"]`, `app/plain plain 1.0.0 net1 macvlan`},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := world(tc.annotations)

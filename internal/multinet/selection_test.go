@@ -25,7 +25,8 @@ func TestSelections(t *testing.T) {
 		{" other/a@lan , b", []Selection{{Name: "a", Namespace: "other", Interface: "lan"}, {Name: "b", Namespace: "pods"}}},
 		{`[{"name":"a"},{"name":"a","namespace":"n","interface":"lan0"}]`, []Selection{{Name: "a", Namespace: "pods"}, {Name: "a", Namespace: "n", Interface: "lan0"}}},
 		{`[{"name":"a","interfaceRequest":"old"}]`, []Selection{{Name: "a", Namespace: "pods", Interface: "old"}}},
-		{`[{"name":"a","ips":["10.1.2.3/24","fd00::5"],"mac":"02:00:00:00:00:01","infiniband-guid":"c2:11:22:33:44:55:66:77",
+		{
+			`[{"name":"a","ips":["10.1.2.3/24","fd00::5"],"mac":"02:00:00:00:00:01","infiniband-guid":"c2:11:22:33:44:55:66:77",
 		   "portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}],"bandwidth":{"ingressRate":1000,"ingressBurst":8},
 		   "deviceID":"0000:03:02.3","cni-args":{"k":{"l":1}},"default-route":["10.1.2.1","fd00::1"]}]`,
 			[]Selection{{
@@ -33,7 +34,8 @@ func TestSelections(t *testing.T) {
 				PortMappings: json.RawMessage(`[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]`),
 				Bandwidth:    json.RawMessage(`{"ingressRate":1000,"ingressBurst":8}`), DeviceID: "0000:03:02.3",
 				CNIArgs: map[string]any{"k": map[string]any{"l": 1.0}}, DefaultRoute: []netip.Addr{addr("10.1.2.1"), addr("fd00::1")},
-			}}},
+			}},
+		},
 		{`[{"name":"a","ipam-claim-reference":"claim"}]`, []Selection{{Name: "a", Namespace: "pods", Claim: "claim"}}},
 	} {
 		got, doubts, err := ParseSelections(NetworksKey, tc.text, "pods")

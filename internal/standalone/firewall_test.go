@@ -43,9 +43,12 @@ func guard(t *testing.T, h *host, plugin func(name, verb, conf string, g *guarde
 // world is pods on three bridges with a policy each, two of each kind, and a bridge without a policy.
 func world() []*guarded {
 	return []*guarded{
-		{name: "same-a", bridge: "fwbr1", policy: "same-bridge"}, {name: "same-b", bridge: "fwbr1", policy: "same-bridge"},
-		{name: "isolated-a", bridge: "fwbr2", policy: "isolated"}, {name: "isolated-b", bridge: "fwbr2", policy: "isolated"},
-		{name: "open-a", bridge: "fwbr3", policy: "open"}, {name: "open-b", bridge: "fwbr3"},
+		{name: "same-a", bridge: "fwbr1", policy: "same-bridge"},
+		{name: "same-b", bridge: "fwbr1", policy: "same-bridge"},
+		{name: "isolated-a", bridge: "fwbr2", policy: "isolated"},
+		{name: "isolated-b", bridge: "fwbr2", policy: "isolated"},
+		{name: "open-a", bridge: "fwbr3", policy: "open"},
+		{name: "open-b", bridge: "fwbr3"},
 	}
 }
 

@@ -29,8 +29,10 @@ const (
 func looks(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	out := ""
-	for _, argv := range []string{"ip -o -d link", "ip -o addr", "ip route show table all", "ip -6 route show table all", "ip rule", "ip -6 rule",
-		"cat /proc/sys/net/core/somaxconn /proc/sys/net/ipv4/ip_local_port_range /proc/sys/net/ipv4/conf/all/arp_filter"} {
+	for _, argv := range []string{
+		"ip -o -d link", "ip -o addr", "ip route show table all", "ip -6 route show table all", "ip rule", "ip -6 rule",
+		"cat /proc/sys/net/core/somaxconn /proc/sys/net/ipv4/ip_local_port_range /proc/sys/net/ipv4/conf/all/arp_filter",
+	} {
 		part, _ := nettest.Try(ns, strings.Fields(argv)...)
 		out += part
 	}
@@ -214,8 +216,8 @@ func TestTuningExchanged(t *testing.T) {
 	h := newHost(t)
 	ns := nettest.NS(t, "c1")
 	nettest.Run(t, ns, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "wire")
-	options := tunedOptions[:strings.Index(tunedOptions, `,
-		"sysctl"`)]
+	options, _, _ := strings.Cut(tunedOptions, `,
+		"sysctl"`)
 	prev := `{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"` + ns.Path() + `"}]}`
 	c := withPrev(conf("1.0.0", "tuning", options), prev)
 	before := looks(t, ns)

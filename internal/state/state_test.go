@@ -128,7 +128,8 @@ func TestMergeChanges(t *testing.T) {
 	want := Space{
 		Links: []Link{
 			{Name: "e", Kind: Veth, MAC: MAC{2}, MTU: 1500, Up: On(), Alias: "m", Peer: &Peer{Host, "p"}, Promisc: On(), TxQLen: &ten, Master: "vrf"},
-			{Name: "o"}, {Name: "n", MTU: 9},
+			{Name: "o"},
+			{Name: "n", MTU: 9},
 		},
 		Sysctls: []Sysctl{{Name: "a", Value: "0", Shared: true}, {Name: "b", Value: "1"}, {Name: "c", Value: "2"}},
 	}

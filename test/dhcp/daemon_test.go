@@ -3,6 +3,7 @@
 package dhcp_test
 
 import (
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -60,8 +61,8 @@ func TestBadFlags(t *testing.T) {
 	} {
 		full := append([]string{"dhcp", "daemon", "-statedir", n.path("state")}, strings.Fields(args)...)
 		out, err := exec.Command(weft, full...).CombinedOutput()
-		exit, ok := err.(*exec.ExitError)
-		if !ok || exit.ExitCode() != want.code || !strings.Contains(string(out), want.text) {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != want.code || !strings.Contains(string(out), want.text) {
 			t.Errorf("%s: %v\n%s", args, err, out)
 		}
 	}

@@ -94,7 +94,9 @@ func TestRefusals(t *testing.T) {
 		{object(`,"provide":[{"option":"55","value":"x"}]`), nil, 7, `ipam.provide[0].option "55" is what request is for (remove it)`},
 		{object(`,"provide":[{"option":"12","value":"` + long + `"}]`), nil, 7, `ipam.provide[0].value of option "12" has 256 bytes (an option holds 255 bytes)`},
 		{
-			object(`,"provide":[{"option":"12","fromArg":"A"}]`), [][2]string{{"A", long}}, 4,
+			object(`,"provide":[{"option":"12","fromArg":"A"}]`),
+			[][2]string{{"A", long}},
+			4,
 			`environment: CNI_ARGS A for ipam.provide[0].option "12" has 256 bytes (an option holds 255 bytes)`,
 		},
 		{object(`,"request":"routers"`), nil, 6, "configuration: ipam.request is string, want list"},

@@ -182,29 +182,37 @@ func (t tracker) ask(msgs []byte, last uint32, f func(kind uint16, body []byte, 
 		if err != nil {
 			return fmt.Errorf("conntrack: receive: %w", err)
 		}
-		for b := buf[:n]; len(b) >= unix.NLMSG_HDRLEN; {
-			size := int(binary.NativeEndian.Uint32(b))
-			if size < unix.NLMSG_HDRLEN || size > len(b) {
-				break
-			}
-			kind, seq, body := binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint32(b[8:]), b[unix.NLMSG_HDRLEN:size]
-			b = b[min((size+3)&^3, len(b)):]
-			if kind != unix.NLMSG_ERROR && kind != unix.NLMSG_DONE {
-				if len(body) > 4 {
-					f(kind, body[4:], 0) // behind the nfgenmsg
-				}
-				continue
-			}
-			if len(body) >= 4 {
-				if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(body))); errno != 0 {
-					f(kind, nil, errno)
-				}
-			}
-			if seq == last {
-				return nil
-			}
+		if answers(buf[:n], last, f) {
+			return nil
 		}
 	}
+}
+
+// answers hands on what is in a datagram, and tells whether the answer to the message numbered last is complete.
+func answers(b []byte, last uint32, f func(kind uint16, body []byte, errno unix.Errno)) bool {
+	for len(b) >= unix.NLMSG_HDRLEN {
+		size := int(binary.NativeEndian.Uint32(b))
+		if size < unix.NLMSG_HDRLEN || size > len(b) {
+			return false
+		}
+		kind, seq, body := binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint32(b[8:]), b[unix.NLMSG_HDRLEN:size]
+		b = b[min((size+3)&^3, len(b)):]
+		if kind != unix.NLMSG_ERROR && kind != unix.NLMSG_DONE {
+			if len(body) > 4 {
+				f(kind, body[4:], 0) // behind the nfgenmsg
+			}
+			continue
+		}
+		if len(body) >= 4 {
+			if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(body))); errno != 0 {
+				f(kind, nil, errno)
+			}
+		}
+		if seq == last {
+			return true
+		}
+	}
+	return false
 }
 
 func familyOf(f state.Flow) byte {

@@ -27,8 +27,10 @@ func withDefaults(conf string) Input {
 	}
 	in.Chain.Open.Pod.Links = []state.Link{{Name: "net1", Kind: state.Macvlan}}
 	in.Chain.Open.Pod.Routes = []state.Route{
-		{Dst: netip.MustParsePrefix("0.0.0.0/0"), Gw: netip.MustParseAddr("10.1.0.1"), Link: "net1"}, {Dst: netip.MustParsePrefix("::/0"), Gw: netip.MustParseAddr("fd01::1"), Link: "net1"},
-		{Dst: netip.MustParsePrefix("0.0.0.0/0"), Link: "net1", Table: 100}, {Dst: netip.MustParsePrefix("10.9.0.0/16"), Link: "net1"},
+		{Dst: netip.MustParsePrefix("0.0.0.0/0"), Gw: netip.MustParseAddr("10.1.0.1"), Link: "net1"},
+		{Dst: netip.MustParsePrefix("::/0"), Gw: netip.MustParseAddr("fd01::1"), Link: "net1"},
+		{Dst: netip.MustParsePrefix("0.0.0.0/0"), Link: "net1", Table: 100},
+		{Dst: netip.MustParsePrefix("10.9.0.0/16"), Link: "net1"},
 	}
 	return in
 }
@@ -46,8 +48,12 @@ func TestDefaultRoute(t *testing.T) {
 		{"drop one family", `{"drop":["4"]}`, nil, []int{1, 2, 3}, nil, []string{"::/0", "10.9.0.0/16"}},
 		{"drop both", `{"drop":["4","6"]}`, nil, []int{2, 3}, nil, []string{"10.9.0.0/16"}},
 		{"yield where there is one", `{"yield":true}`, state.Answers{defaultQuery("6"): other}, []int{0, 2, 3}, nil, []string{"0.0.0.0/0", "10.9.0.0/16"}},
-		{"via", `{"drop":["4"],"via":["10.1.0.7","10.1.0.8"]}`, nil, []int{1, 2, 3},
-			[]string{"route 0.0.0.0/0 via 10.1.0.7 and 10.1.0.8 dev net1"}, []string{"::/0", "10.9.0.0/16", "0.0.0.0/0", "0.0.0.0/0"}},
+		{
+			"via", `{"drop":["4"],"via":["10.1.0.7","10.1.0.8"]}`, nil,
+			[]int{1, 2, 3},
+			[]string{"route 0.0.0.0/0 via 10.1.0.7 and 10.1.0.8 dev net1"},
+			[]string{"::/0", "10.9.0.0/16", "0.0.0.0/0", "0.0.0.0/0"},
+		},
 	} {
 		in := withDefaults(tc.conf)
 		if tc.answers != nil {

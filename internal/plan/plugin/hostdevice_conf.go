@@ -41,7 +41,10 @@ func readHostDevice(conf model.PluginConf) (hostDeviceConf, error) {
 	}
 	var given []string
 	for _, o := range [][2]string{
-		{"device", c.Device}, {"hwaddr", c.HWAddr}, {"kernelpath", c.KernelPath}, {"pciBusID", c.PCIBusID},
+		{"device", c.Device},
+		{"hwaddr", c.HWAddr},
+		{"kernelpath", c.KernelPath},
+		{"pciBusID", c.PCIBusID},
 		{"runtimeConfig.deviceID", c.RuntimeConfig.DeviceID},
 	} {
 		if o[1] != "" {

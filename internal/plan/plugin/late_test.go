@@ -81,8 +81,10 @@ func TestRouteOnTheWire(t *testing.T) {
 	link := int(state.ScopeLink)
 	dst := netip.MustParsePrefix("192.168.9.0/24")
 	a := addressed{gw4: netip.MustParseAddr("10.1.0.1"), routes: []model.Route{
-		{Dst: dst, GW: netip.IPv4Unspecified(), Scope: &link, Priority: 1}, {Dst: dst, Scope: &link, Priority: 2},
-		{Dst: dst, GW: netip.IPv4Unspecified(), Priority: 3}, {Dst: dst, Priority: 4},
+		{Dst: dst, GW: netip.IPv4Unspecified(), Scope: &link, Priority: 1},
+		{Dst: dst, Scope: &link, Priority: 2},
+		{Dst: dst, GW: netip.IPv4Unspecified(), Priority: 3},
+		{Dst: dst, Priority: 4},
 	}}
 	var gateways []string
 	for _, r := range a.podRoutes("eth0") {

@@ -30,8 +30,10 @@ func TestAccess(t *testing.T) {
 		"no file": {kube.Access{Kubeconfig: dir + "/none"}, `kubernetes.kubeconfig "` + dir + `/none": stat ` + dir + "/none: no such file or directory"},
 		"no yaml": {kube.Access{Kubeconfig: broken}, `kubernetes.kubeconfig "` + broken + `": error loading config file`},
 		"no pod":  {kube.Access{InCluster: true}, `kubernetes.inCluster true: KUBERNETES_SERVICE_HOST "" and KUBERNETES_SERVICE_PORT "" are not what a pod has`},
-		"no authority": {kube.Access{InCluster: true, Server: "https://10.0.0.1:6443", Secrets: dir},
-			"API server https://10.0.0.1:6443: open " + dir + "/ca.crt: no such file or directory"},
+		"no authority": {
+			kube.Access{InCluster: true, Server: "https://10.0.0.1:6443", Secrets: dir},
+			"API server https://10.0.0.1:6443: open " + dir + "/ca.crt: no such file or directory",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.access.Getenv = none

@@ -81,6 +81,7 @@ func factKinds() []store.Kind {
 func pods() store.Kind {
 	return store.Kind{Version: "v1", Kind: "Pod", Resource: "pods", Namespaced: true}
 }
+
 func namespaces() store.Kind {
 	return store.Kind{Version: "v1", Kind: "Namespace", Resource: "namespaces"}
 }

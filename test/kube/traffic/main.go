@@ -39,7 +39,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	s := &sender{conn: conn, every: *every}
 	m := newMeter()
 	mux := http.NewServeMux()

@@ -110,8 +110,13 @@ func encodeCall(method string, seq uint64, a Args) []byte {
 	q.number(1, seq)
 	b = appendMessage(b, append(q.b, 0))
 	b = appendStruct(b, gobArgs, "CmdArgs", []gobField{
-		{"ContainerID", gobString}, {"Netns", gobString}, {"IfName", gobString}, {"Args", gobString}, {"Path", gobString},
-		{"NetnsOverride", gobString}, {"StdinData", gobBytes},
+		{"ContainerID", gobString},
+		{"Netns", gobString},
+		{"IfName", gobString},
+		{"Args", gobString},
+		{"Path", gobString},
+		{"NetnsOverride", gobString},
+		{"StdinData", gobBytes},
 	})
 	v := newStructure(gobArgs)
 	for i, s := range []string{a.ContainerID, a.Netns, a.IfName, a.Args, a.Path, a.NetnsOverride, string(a.StdinData)} {
