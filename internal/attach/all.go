@@ -84,17 +84,13 @@ func (w *several) beside(ctx context.Context) (int, error) {
 func (w *several) attach(ctx context.Context, i, n int) (failed int, err error) {
 	var fresh []*run
 	for k := i; k < i+n; k++ {
-		same, before, err := w.a.settle(ctx, w.jobs[k], w.id, w.spaces)
+		r, err := w.begin(ctx, k)
 		if err != nil {
 			return k, err
 		}
-		if same != nil {
-			w.results[k] = *same
-			continue
+		if r != nil {
+			fresh = append(fresh, r)
 		}
-		r := &run{a: w.a, job: w.jobs[k], spaces: w.spaces, rec: w.a.newRecord(w.jobs[k], w.id), index: k}
-		r.rec.Acts = before
-		fresh = append(fresh, r)
 	}
 	if len(fresh) > 1 {
 		failed, err = w.together(ctx, fresh)
@@ -109,32 +105,48 @@ func (w *several) attach(ctx context.Context, i, n int) (failed int, err error) 
 		return w.attachAgain(ctx, i, n)
 	}
 	for _, r := range fresh {
-		w.runs = append(w.runs, r)
-		if err := r.beside(ctx); err != nil {
+		if err := w.alone(ctx, r); err != nil {
 			return r.index, err
 		}
-		w.results[r.index] = *r.rec.Result
 	}
 	return 0, nil
+}
+
+// begin is the run of job k, nil when an earlier call has done it already.
+func (w *several) begin(ctx context.Context, k int) (*run, error) {
+	same, before, err := w.a.settle(ctx, w.jobs[k], w.id, w.spaces)
+	if err != nil {
+		return nil, err
+	}
+	if same != nil {
+		w.results[k] = *same
+		return nil, nil
+	}
+	r := &run{a: w.a, job: w.jobs[k], spaces: w.spaces, rec: w.a.newRecord(w.jobs[k], w.id), index: k}
+	r.rec.Acts = before
+	return r, nil
+}
+
+// alone does a run that shares nothing with others.
+func (w *several) alone(ctx context.Context, r *run) error {
+	w.runs = append(w.runs, r)
+	if err := r.beside(ctx); err != nil {
+		return err
+	}
+	w.results[r.index] = *r.rec.Result
+	return nil
 }
 
 // attachAgain attaches everything up to i+n one by one, after all of it was undone.
 func (w *several) attachAgain(ctx context.Context, i, n int) (int, error) {
 	for k := range i + n {
-		same, _, err := w.a.settle(ctx, w.jobs[k], w.id, w.spaces)
+		r, err := w.begin(ctx, k)
+		if err == nil && r != nil {
+			err = w.alone(ctx, r)
+		}
 		if err != nil {
 			return k, err
 		}
-		if same != nil {
-			w.results[k] = *same
-			continue
-		}
-		r := &run{a: w.a, job: w.jobs[k], spaces: w.spaces, rec: w.a.newRecord(w.jobs[k], w.id), index: k}
-		w.runs = append(w.runs, r)
-		if err := r.beside(ctx); err != nil {
-			return k, err
-		}
-		w.results[k] = *r.rec.Result
 	}
 	return 0, nil
 }
