@@ -201,6 +201,7 @@ func (v *view) lastBatch(ctx context.Context, batch []*rtnl.Message) error {
 			batch = append(batch, link.AddNeigh(want, v.links[want.Link].Index))
 		}
 	}
+	batch = append(batch, v.fdbBatch()...)
 	routes, err := v.routeBatch()
 	if err != nil {
 		return in(v.name, err)

@@ -91,6 +91,7 @@ func (v *view) diff(ctx context.Context) ([]state.Difference, error) {
 			out.add(v.name, want, have)
 		}
 	}
+	v.diffFDBs(&out)
 	v.diffSettings(&out)
 	tables, err := v.diffTables(ctx)
 	if err != nil {

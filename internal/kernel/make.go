@@ -27,7 +27,7 @@ func (a *apply) makeLinks(ctx context.Context) error {
 	if err := a.host.look(ctx); err != nil {
 		return err
 	}
-	if err := a.host.exhume(ctx); err != nil {
+	if err := a.host.clear(ctx); err != nil {
 		return err
 	}
 	if err := a.moveLinks(ctx, a.host); err != nil {
@@ -44,7 +44,7 @@ func (a *apply) makeLinks(ctx context.Context) error {
 	if err := a.pod.look(ctx); err != nil {
 		return err
 	}
-	if err := a.pod.exhume(ctx); err != nil {
+	if err := a.pod.clear(ctx); err != nil {
 		return err
 	}
 	if err := a.moveLinks(ctx, a.pod); err != nil {
@@ -65,7 +65,7 @@ func (a *apply) taken(ctx context.Context, err error) error {
 		return errors.Join(err, lookErr)
 	}
 	before := len(a.pod.links)
-	if buryErr := a.pod.exhume(ctx); buryErr != nil {
+	if buryErr := a.pod.clear(ctx); buryErr != nil {
 		return errors.Join(err, buryErr)
 	}
 	if len(a.pod.links) < before {
@@ -260,7 +260,7 @@ func (v *view) put(l state.Link, master int) int {
 	f.Name, f.Kind, f.MAC, f.MTU, f.Up = l.Name, l.Kind, l.MAC, l.MTU, state.Off()
 	f.TxQLen = l.TxQLen
 	f.Promisc, f.AllMulti, f.Bridge = state.Off(), state.Off(), l.Bridge
-	f.Macvlan, f.Ipvlan, f.Vlan, f.VRF = l.Macvlan, l.Ipvlan, l.Vlan, l.VRF
+	f.Macvlan, f.Ipvlan, f.Vlan, f.VRF, f.Vxlan = l.Macvlan, l.Ipvlan, l.Vlan, l.VRF, l.Vxlan
 	if l.Kind == state.Bridge {
 		f.MTU = 0 // one that was given when the bridge was made does not keep it from following its ports
 	}

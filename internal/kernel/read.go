@@ -81,6 +81,7 @@ func (v *view) readRest(out *state.Space) {
 			out.Neighs = append(out.Neighs, found.Neigh)
 		}
 	}
+	v.readFoundFDBs(out)
 	for _, r := range v.want.Rules {
 		if v.hasRule(r) {
 			out.Rules = append(out.Rules, r)
@@ -141,6 +142,9 @@ func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 				out.Neighs = append(out.Neighs, n.Neigh)
 			}
 		}
+	}
+	if err := c.readAllFDBs(ctx, &out, links); err != nil {
+		return out, err
 	}
 	slices.SortFunc(out.Neighs, func(a, b state.Neigh) int { return cmp.Compare(a.String(), b.String()) })
 	rules, err := c.rules(ctx)

@@ -78,11 +78,11 @@ func bury(have link.Found, up *bool) *rtnl.Message {
 // dead tells whether a link waits for the reaper, or for its other end's death.
 func dead(f link.Found) bool { return f.Group == Group }
 
-// exhume deletes dead links that stand where the space wants links.
-func (v *view) exhume(ctx context.Context) error {
+// clear deletes links that stand where the space wants links: dead ones, and the owner's own that must be made anew.
+func (v *view) clear(ctx context.Context) error {
 	var gone []link.Found
 	for _, l := range v.want.Links {
-		if have, ok := v.links[l.Name]; ok && l.Kind != "" && dead(have) {
+		if have, ok := v.links[l.Name]; ok && l.Kind != "" && (dead(have) || l.Remade && foreign(l, have) == nil && fixed(l, have)) {
 			gone = append(gone, have)
 			delete(v.links, l.Name)
 		}
@@ -184,6 +184,11 @@ func (r *removal) removeRest(ctx context.Context, v *view, then []*rtnl.Message)
 	for _, n := range v.want.Neighs {
 		if index, ok := stays(n.Link); ok && !n.Shared {
 			batch = append(batch, link.DelNeigh(n, index))
+		}
+	}
+	for _, e := range v.want.FDBs {
+		if index, ok := stays(e.Link); ok {
+			batch = append(batch, link.DelFDB(e, index))
 		}
 	}
 	for _, a := range v.want.Addrs {

@@ -72,6 +72,7 @@ func existing(s state.Space, there func(link string) bool) state.Space {
 	s.Addrs = slices.DeleteFunc(slices.Clone(s.Addrs), func(a state.Addr) bool { return gone(a.Link) })
 	s.Routes = slices.DeleteFunc(slices.Clone(s.Routes), func(r state.Route) bool { return gone(r.Link) })
 	s.Neighs = slices.DeleteFunc(slices.Clone(s.Neighs), func(n state.Neigh) bool { return gone(n.Link) })
+	s.FDBs = slices.DeleteFunc(slices.Clone(s.FDBs), func(e state.FDB) bool { return gone(e.Link) })
 	s.Sysctls = slices.DeleteFunc(slices.Clone(s.Sysctls), func(s state.Sysctl) bool {
 		c, ok := sysctl.Of(s.Name)
 		return ok && gone(c.Link)

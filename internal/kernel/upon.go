@@ -143,11 +143,18 @@ func fixed(want state.Link, have link.Found) bool {
 		return have.Vlan == nil || *want.Vlan != *have.Vlan
 	case want.VRF != nil:
 		return have.VRF == nil || *want.VRF != *have.VRF
+	case want.Vxlan != nil:
+		return have.Vxlan == nil || !sameVxlan(*want.Vxlan, *have.Vxlan)
 	case want.Tun != nil:
 		w, h := want.Tun, have.Tun
 		return h == nil || w.MultiQueue != h.MultiQueue || id(w.Owner, h.Owner) || id(w.Group, h.Group)
 	}
 	return false
+}
+
+func sameVxlan(want, have state.VxlanAttrs) bool {
+	return want.VNI == have.VNI && want.UDPPort() == have.UDPPort() && want.Local == have.Local && want.GBP == have.GBP &&
+		!differs(want.Learning, have.Learning)
 }
 
 // attrsBatch is what must be set of the attributes of a link's kind.

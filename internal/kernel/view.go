@@ -33,6 +33,7 @@ type view struct {
 	addrs  map[string][]link.FoundAddr
 	routes []link.FoundRoute
 	neighs []link.FoundNeigh
+	fdbs   map[string]map[state.MAC]link.FoundFDB // by link
 	rules  []link.FoundRule
 	queues map[string]queues
 	values map[string]sysctl.Value
@@ -93,6 +94,9 @@ func linkNames(s state.Space) []string {
 	for _, n := range s.Neighs {
 		add(n.Link)
 	}
+	for _, e := range s.FDBs {
+		add(e.Link)
+	}
 	for _, q := range s.Qdiscs {
 		add(q.Link)
 		add(q.Redirect)
@@ -110,7 +114,7 @@ func (v *view) readAll(ctx context.Context) error {
 	if v.conn == nil {
 		return nil
 	}
-	for _, read := range []func(context.Context) error{v.readAddrs, v.readRoutes, v.readNeighs, v.readRules, v.readSysctls, v.readQdiscs, v.readVlans} {
+	for _, read := range []func(context.Context) error{v.readAddrs, v.readRoutes, v.readNeighs, v.readFDBs, v.readRules, v.readSysctls, v.readQdiscs, v.readVlans} {
 		if err := read(ctx); err != nil {
 			return in(v.name, err)
 		}

@@ -32,6 +32,7 @@ type Space struct {
 	Routes  []Route  `json:"routes,omitempty"`
 	Rules   []Rule   `json:"rules,omitempty"`
 	Neighs  []Neigh  `json:"neighs,omitempty"`
+	FDBs    []FDB    `json:"fdbs,omitempty"`
 	Sysctls []Sysctl `json:"sysctls,omitempty"`
 	Tables  []Table  `json:"tables,omitempty"`
 	Qdiscs  []Qdisc  `json:"qdiscs,omitempty"`
@@ -67,7 +68,7 @@ func (f *Fragment) Merge(g Fragment) {
 
 // Empty tells whether the space names nothing.
 func (s Space) Empty() bool {
-	return len(s.Links)+len(s.Addrs)+len(s.Routes)+len(s.Rules)+len(s.Neighs)+len(s.Sysctls)+len(s.Tables)+len(s.Qdiscs)+len(s.Sources)+len(s.IPTables) == 0
+	return len(s.Links)+len(s.Addrs)+len(s.Routes)+len(s.Rules)+len(s.Neighs)+len(s.FDBs)+len(s.Sysctls)+len(s.Tables)+len(s.Qdiscs)+len(s.Sources)+len(s.IPTables) == 0
 }
 
 func (s *Space) merge(t Space) {
@@ -80,6 +81,7 @@ func (s *Space) merge(t Space) {
 	}
 	s.Rules = append(s.Rules, t.Rules...)
 	s.Neighs = append(s.Neighs, t.Neighs...)
+	s.FDBs = append(s.FDBs, t.FDBs...)
 	for _, v := range t.Sysctls {
 		s.Sysctls = withSysctl(s.Sysctls, v)
 	}

@@ -4,6 +4,7 @@ package state
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -37,6 +38,32 @@ type VRFAttrs struct {
 	Table uint32 `json:"table"`
 }
 
+// VxlanAttrs are the attributes of a VXLAN device (IFLA_VXLAN_*). All are given when it is made and never change; Learning
+// is not compared when it is unset.
+type VxlanAttrs struct {
+	// VNI is the network's number, 24 bits.
+	VNI uint32 `json:"vni"`
+	// Port is the UDP port; 0 is the kernel's, 8472.
+	Port uint16 `json:"port,omitempty"`
+	// Local is the node's own end of the tunnels.
+	Local netip.Addr `json:"local"`
+	// Learning has the device note who sent what from where.
+	Learning *bool `json:"learning,omitempty"`
+	// GBP carries the sender's mark as a group policy tag.
+	GBP bool `json:"gbp,omitempty"`
+}
+
+// UDPPort is the port that counts.
+func (a VxlanAttrs) UDPPort() uint16 {
+	if a.Port == 0 {
+		return DefaultVxlanPort
+	}
+	return a.Port
+}
+
+// DefaultVxlanPort is what the kernel takes when none is given, and flannel with it.
+const DefaultVxlanPort = 8472
+
 // TunAttrs are the attributes of a persistent tap device. They are given when it is made and never change.
 type TunAttrs struct {
 	MultiQueue bool `json:"multiQueue,omitempty"`
@@ -64,6 +91,13 @@ func (l Link) attrs(b *strings.Builder) {
 	}
 	if l.VRF != nil {
 		fmt.Fprintf(b, " table %d", l.VRF.Table)
+	}
+	if l.Vxlan != nil {
+		fmt.Fprintf(b, " id %d local %s port %d", l.Vxlan.VNI, l.Vxlan.Local, l.Vxlan.UDPPort())
+		flag(b, "learning", l.Vxlan.Learning)
+		if l.Vxlan.GBP {
+			b.WriteString(" gbp")
+		}
 	}
 	if l.Tun == nil {
 		return

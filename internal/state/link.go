@@ -22,6 +22,8 @@ const (
 	Ipvlan  Kind = "ipvlan"
 	Vlan    Kind = "vlan"
 	VRF     Kind = "vrf"
+	// Vxlan carries Ethernet over UDP.
+	Vxlan Kind = "vxlan"
 	// Tap is a persistent tap device; the kernel calls tun and tap devices by one name.
 	Tap Kind = "tun"
 )
@@ -55,6 +57,7 @@ type Link struct {
 	Ipvlan  *IpvlanAttrs  `json:"ipvlan,omitempty"`
 	Vlan    *VlanAttrs    `json:"vlan,omitempty"`
 	VRF     *VRFAttrs     `json:"vrf,omitempty"`
+	Vxlan   *VxlanAttrs   `json:"vxlan,omitempty"`
 	Tun     *TunAttrs     `json:"tun,omitempty"`
 	// Bridge holds the attributes of a bridge device.
 	Bridge *BridgeAttrs `json:"bridge,omitempty"`
@@ -64,6 +67,8 @@ type Link struct {
 	Vlans *PortVlans `json:"vlans,omitempty"`
 	// Shared marks a link with several owners: Remove leaves it.
 	Shared bool `json:"shared,omitempty"`
+	// Remade lets Apply delete a link of the owner's and make it anew where it has attributes that cannot be changed.
+	Remade bool `json:"remade,omitempty"`
 }
 
 // Peer names the other end of a veth pair.

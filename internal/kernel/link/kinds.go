@@ -44,6 +44,8 @@ func attrs(m *rtnl.Message, l state.Link) {
 		fill = func() { vlan(m, *l.Vlan) }
 	case l.Kind == state.VRF && l.VRF != nil:
 		fill = func() { vrf(m, *l.VRF) }
+	case l.Kind == state.Vxlan && l.Vxlan != nil:
+		fill = func() { vxlan(m, *l.Vxlan) }
 	default:
 		return
 	}
@@ -63,6 +65,8 @@ func (f *Found) decodeAttrs(data []byte) {
 		f.Vlan = decodeVlan(data)
 	case state.VRF:
 		f.VRF = decodeVRF(data)
+	case state.Vxlan:
+		f.Vxlan = decodeVxlan(data)
 	case state.Tap:
 		f.Tun = decodeTun(data)
 	}

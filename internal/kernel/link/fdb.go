@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// FoundFDB is an entry of a forwarding table as the kernel holds it.
+type FoundFDB struct {
+	state.FDB
+	Index int
+	// Permanent tells that somebody set it; the others the kernel learned.
+	Permanent bool
+}
+
+// AddFDB asks for a permanent entry. It takes the place of one for the same MAC address.
+func AddFDB(e state.FDB, index int) *rtnl.Message {
+	m := rtnl.New(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add", e,
+		ndmsg(unix.AF_BRIDGE, index, unix.NUD_PERMANENT|unix.NUD_NOARP, unix.NTF_SELF))
+	m.Attr(unix.NDA_LLADDR, e.MAC[:])
+	m.Attr(unix.NDA_DST, e.Dst.AsSlice())
+	return m
+}
+
+// DelFDB asks for an entry's end.
+func DelFDB(e state.FDB, index int) *rtnl.Message {
+	m := rtnl.New(unix.RTM_DELNEIGH, 0, "delete", e, ndmsg(unix.AF_BRIDGE, index, unix.NUD_PERMANENT, unix.NTF_SELF))
+	m.Attr(unix.NDA_LLADDR, e.MAC[:])
+	m.Attr(unix.NDA_DST, e.Dst.AsSlice())
+	return m.Forgiving(unix.ENOENT, unix.ENODEV)
+}
+
+// ListFDBs asks for the entries of one device. An older kernel answers with those of all.
+func ListFDBs(index int) *rtnl.Message {
+	return rtnl.New(unix.RTM_GETNEIGH, 0, "read", rtnl.Name("forwarding table"), ndmsg(unix.AF_BRIDGE, index, 0, 0))
+}
+
+// DecodeFDB reads RTM_NEWNEIGH of the bridge family; only entries with a tunnel behind them count.
+func DecodeFDB(body []byte) (FoundFDB, bool) {
+	if len(body) < unix.SizeofNdMsg || body[0] != unix.AF_BRIDGE {
+		return FoundFDB{}, false
+	}
+	f := FoundFDB{Index: int(int32(binary.NativeEndian.Uint32(body[4:])))}
+	f.Permanent = binary.NativeEndian.Uint16(body[8:])&unix.NUD_PERMANENT != 0
+	rtnl.Attrs(body[unix.SizeofNdMsg:], func(kind uint16, data []byte) {
+		switch kind {
+		case unix.NDA_DST:
+			f.Dst, _ = netip.AddrFromSlice(data)
+		case unix.NDA_LLADDR:
+			if len(data) == len(f.MAC) {
+				f.MAC = state.MAC(data)
+			}
+		}
+	})
+	return f, f.Dst.IsValid()
+}
