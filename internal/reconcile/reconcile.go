@@ -107,9 +107,16 @@ func (r *Reconciler) concerns(s watch.Sign) bool {
 	switch s.Kind {
 	case watch.Route:
 		return mesh.Owns(state.Route{Protocol: mesh.Protocol, Table: s.Table, Metric: s.Metric}) // whoever put it there
+	case watch.Neigh:
+		return s.Link != "" && slices.ContainsFunc(r.Status().Topology.Node.Host.Links, func(l state.Link) bool { return l.Name == s.Link })
 	case watch.Link:
-		return slices.ContainsFunc(r.Status().Topology.Underlay, func(u mesh.Underlay) bool { return u.Link == s.Link })
+		t := r.Status().Topology
+		return slices.ContainsFunc(t.Underlay, func(u mesh.Underlay) bool { return u.Link == s.Link }) ||
+			slices.ContainsFunc(t.Node.Host.Links, func(l state.Link) bool { return l.Name == s.Link })
 	case watch.Addr:
+		if slices.ContainsFunc(r.Status().Topology.Node.Host.Addrs, func(a state.Addr) bool { return a.Prefix.Addr() == s.Addr }) {
+			return true
+		}
 		c := r.cfg.Facts.Cluster()
 		return c != nil && slices.ContainsFunc(c.Nodes, func(n model.Node) bool { return n.Name == c.Self && slices.Contains(n.Addrs, s.Addr) })
 	}

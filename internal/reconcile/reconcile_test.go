@@ -51,6 +51,11 @@ type machine struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
+	return newMesh(t, mesh.Config{})
+}
+
+func newMesh(t *testing.T, how mesh.Config) *cluster {
+	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	s, err := dir.Open(t.TempDir())
 	if err != nil {
@@ -63,6 +68,7 @@ func newCluster(t *testing.T) *cluster {
 		c.nodes = append(c.nodes, c.machine(hub, i))
 	}
 	for _, m := range c.nodes {
+		m.mesh = how
 		m.start(c)
 	}
 	t.Cleanup(func() {

@@ -35,7 +35,7 @@ func (r *Reconciler) sweepTable(ctx context.Context, spaces kernel.Spaces) error
 	return nil
 }
 
-// sweep takes away the mesh's routes that no plan wants: those of peers that left, also while no agent ran.
+// sweep takes away what is of the mesh and in no plan: routes and tunnels of peers that left, also while no agent ran.
 func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, t mesh.Topology) error {
 	have, err := r.cfg.Host.ReadAll(ctx)
 	if err != nil {
@@ -53,12 +53,49 @@ func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, t mesh.Top
 			stale.Host.Routes = append(stale.Host.Routes, route)
 		}
 	}
+	stale.Host.Links, stale.Host.Neighs, stale.Host.FDBs = strayTunnels(have, t)
 	if stale.Host.Empty() {
 		return nil
 	}
 	if err := spaces.Remove(ctx, stale); err != nil {
-		return fmt.Errorf("stale routes: %w", err)
+		return fmt.Errorf("what peers left behind: %w", err)
 	}
-	r.cfg.Log.Info("took away stale routes", "routes", len(stale.Host.Routes))
+	r.cfg.Log.Info("took away what is of no peer", "routes", len(stale.Host.Routes), "tunnels", len(stale.Host.FDBs), "links", len(stale.Host.Links))
 	return nil
+}
+
+// strayTunnels are the mesh's own links that no plan wants, and on those that one wants the entries of no peer.
+func strayTunnels(have state.Space, t mesh.Topology) (links []state.Link, neighs []state.Neigh, fdbs []state.FDB) {
+	wanted := map[any]bool{}
+	for _, f := range t.Fragments() {
+		for _, l := range f.Host.Links {
+			wanted[l.Name] = true
+		}
+		for _, n := range f.Host.Neighs {
+			wanted[state.Neigh{Link: n.Link, IP: n.IP}] = true
+		}
+		for _, e := range f.Host.FDBs {
+			wanted[state.FDB{Link: e.Link, MAC: e.MAC}] = true
+		}
+	}
+	own := map[string]bool{}
+	for _, l := range have.Links {
+		if l.Alias != mesh.Mark {
+			continue
+		}
+		if own[l.Name] = wanted[l.Name]; !wanted[l.Name] {
+			links = append(links, state.Link{Name: l.Name, Kind: l.Kind, Alias: l.Alias})
+		}
+	}
+	for _, n := range have.Neighs {
+		if own[n.Link] && !wanted[state.Neigh{Link: n.Link, IP: n.IP}] {
+			neighs = append(neighs, n)
+		}
+	}
+	for _, e := range have.FDBs {
+		if own[e.Link] && !wanted[state.FDB{Link: e.Link, MAC: e.MAC}] {
+			fdbs = append(fdbs, e)
+		}
+	}
+	return links, neighs, fdbs
 }

@@ -28,13 +28,15 @@ const (
 	Link
 	Addr
 	Route
+	// Neigh is an entry of a neighbour table, or of the forwarding table of a device.
+	Neigh
 )
 
 // Sign is one change.
 type Sign struct {
 	Kind Kind
 	Gone bool
-	// Link is the link's name, for links.
+	// Link is the link's name, for links and neighbours; empty for a neighbour on a link that is gone.
 	Link string
 	// Addr is the address, for addresses.
 	Addr netip.Addr
@@ -56,7 +58,7 @@ func Signs(ctx context.Context, ns *netns.NS, keep func(Sign) bool) (<-chan stru
 		return nil, fmt.Errorf("watch: netlink socket: %w", err)
 	}
 	const groups = 1<<(unix.RTNLGRP_LINK-1) | 1<<(unix.RTNLGRP_IPV4_IFADDR-1) | 1<<(unix.RTNLGRP_IPV6_IFADDR-1) |
-		1<<(unix.RTNLGRP_IPV4_ROUTE-1) | 1<<(unix.RTNLGRP_IPV6_ROUTE-1)
+		1<<(unix.RTNLGRP_IPV4_ROUTE-1) | 1<<(unix.RTNLGRP_IPV6_ROUTE-1) | 1<<(unix.RTNLGRP_NEIGH-1)
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("watch: netlink groups: %w", err)
@@ -79,6 +81,7 @@ func Signs(ctx context.Context, ns *netns.NS, keep func(Sign) bool) (<-chan stru
 
 func listen(ctx context.Context, f *os.File, keep func(Sign) bool, out chan<- struct{}) {
 	buf := make([]byte, 64<<10)
+	name := func(index int) string { return nameOf(f, index) }
 	for ctx.Err() == nil {
 		n, err := f.Read(buf)
 		wanted := false
@@ -92,7 +95,7 @@ func listen(ctx context.Context, f *os.File, keep func(Sign) bool, out chan<- st
 			wanted = keep(Sign{Kind: Lost})
 		}
 		for _, m := range messages {
-			if s, ok := parse(m); ok && !wanted {
+			if s, ok := parse(m, name); ok && !wanted {
 				wanted = keep(s)
 			}
 		}
@@ -105,8 +108,26 @@ func listen(ctx context.Context, f *os.File, keep func(Sign) bool, out chan<- st
 	}
 }
 
-// parse reads one message; false for one that is of no kind that is known here.
-func parse(m syscall.NetlinkMessage) (Sign, bool) {
+// nameOf is the name of a link of the namespace that a socket is in.
+func nameOf(f *os.File, index int) string {
+	request, err := unix.NewIfreq("")
+	if err != nil {
+		return ""
+	}
+	request.SetUint32(uint32(index))
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return ""
+	}
+	var answer error
+	if err := raw.Control(func(fd uintptr) { answer = unix.IoctlIfreq(int(fd), unix.SIOCGIFNAME, request) }); err != nil || answer != nil {
+		return ""
+	}
+	return request.Name()
+}
+
+// parse reads one message; false for one that is of no kind that is known here. name is that of a link.
+func parse(m syscall.NetlinkMessage, name func(index int) string) (Sign, bool) {
 	var s Sign
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -119,6 +140,13 @@ func parse(m syscall.NetlinkMessage) (Sign, bool) {
 			return s, false
 		}
 		s.Table, s.Protocol = uint32(m.Data[4]), m.Data[5] // struct rtmsg
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		s.Kind, s.Gone = Neigh, m.Header.Type == unix.RTM_DELNEIGH
+		if len(m.Data) < unix.SizeofNdMsg {
+			return s, false
+		}
+		s.Link = name(int(int32(binary.NativeEndian.Uint32(m.Data[4:])))) // struct ndmsg
+		return s, true
 	default:
 		return s, false
 	}

@@ -16,6 +16,7 @@ import (
 type Config struct {
 	// Backend is how packets get from node to node; empty is host-gw.
 	Backend string
+	Vxlan   Vxlan
 	// Masquerade are the prefixes of all nodes' pods: what a pod sends to anywhere else has its node's address. None: it
 	// keeps its own.
 	Masquerade []netip.Prefix
@@ -39,11 +40,13 @@ type backend struct {
 func backends() []backend {
 	return []backend{
 		{name: "host-gw", node: forwarding, peer: gateway},
+		{name: "vxlan", node: vxlanNode, peer: vxlanPeer},
 	}
 }
 
 // planner is what a plan is made of.
 type planner struct {
+	cfg      Config
 	self     model.Node
 	underlay map[int]Underlay // by family
 	metrics  map[netip.Prefix]uint32
@@ -79,7 +82,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	nodes := slices.Clone(c.Nodes)
 	slices.SortFunc(nodes, func(a, b model.Node) int { return strings.Compare(a.Name, b.Name) })
 	t := Topology{Self: self.Name, Backend: b.name, PodCIDRs: first(self.PodCIDRs), Underlay: []Underlay{}, Peers: []Peer{}, Problems: []Problem{}}
-	p := &planner{self: self, underlay: map[int]Underlay{}}
+	p := &planner{cfg: cfg, self: self, underlay: map[int]Underlay{}}
 	t.Problems = append(t.Problems, p.observe(answers)...)
 	for _, family := range families() {
 		if u, ok := p.underlay[family]; ok {
@@ -140,7 +143,7 @@ func (p *planner) observe(answers state.Answers) []Problem {
 			})
 			continue
 		}
-		u := Underlay{Link: a.Link.Name, Address: addr, OnLink: []netip.Prefix{}}
+		u := Underlay{Link: a.Link.Name, Address: addr, OnLink: []netip.Prefix{}, MTU: a.Link.MTU}
 		for _, have := range a.Addrs {
 			prefix := have.Prefix
 			if have.Peer.IsValid() {

@@ -5,6 +5,7 @@ package mesh
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/state"
@@ -29,6 +30,12 @@ type Underlay struct {
 	Address netip.Addr `json:"address"` // self's own
 	// OnLink are the prefixes whose addresses are neighbours.
 	OnLink []netip.Prefix `json:"onLink"`
+	// MTU is the link's, in bytes.
+	MTU int `json:"mtu"`
+}
+
+func (u Underlay) reaches(a netip.Addr) bool {
+	return slices.ContainsFunc(u.OnLink, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // Peer is another node.
@@ -72,7 +79,7 @@ func (t Topology) Text() string {
 		fmt.Fprintf(&b, "  pods      %s\n", c)
 	}
 	for _, u := range t.Underlay {
-		fmt.Fprintf(&b, "  underlay  %s on %s\n", u.Address, u.Link)
+		fmt.Fprintf(&b, "  underlay  %s on %s, MTU %d\n", u.Address, u.Link, u.MTU)
 	}
 	for _, line := range Lines(t.Node.Host) {
 		fmt.Fprintf(&b, "  %s\n", line)
@@ -103,6 +110,9 @@ func Lines(s state.Space) []string {
 		out = append(out, v.String())
 	}
 	for _, v := range s.Neighs {
+		out = append(out, v.String())
+	}
+	for _, v := range s.FDBs {
 		out = append(out, v.String())
 	}
 	for _, v := range s.Routes {

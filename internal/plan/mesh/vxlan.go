@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Mark is the ifalias of the mesh's own links.
+const Mark = "weft:mesh"
+
+// Vxlan is how the back end vxlan works. Its keys are those of flannel's net-conf.json.
+type Vxlan struct {
+	// VNI is the number of the network; 0 is 1, as with flannel.
+	VNI uint32
+	// Port is the UDP port; 0 is the kernel's, 8472.
+	Port uint16
+	// DirectRouting has peers on the same network reached without encapsulation.
+	DirectRouting bool
+}
+
+func (v Vxlan) vni() uint32 {
+	if v.VNI == 0 {
+		return 1
+	}
+	return v.VNI
+}
+
+// What VXLAN adds to a packet: Ethernet, VXLAN, UDP and IP headers, in bytes.
+const (
+	vxlanOverhead4 = 14 + 8 + 8 + 20
+	vxlanOverhead6 = 14 + 8 + 8 + 40
+)
+
+// vxlanLink is the name of the device of a family, as flannel names it, so that its node is taken over without a new one.
+func (p *planner) vxlanLink(family int) string {
+	name := "flannel."
+	if family == 6 {
+		name = "flannel-v6."
+	}
+	return name + strconv.FormatUint(uint64(p.cfg.Vxlan.vni()), 10)
+}
+
+// vtepMAC is the address of a node's end of the tunnels. It comes from the node's name, so that nobody has to tell it.
+func vtepMAC(node string, family int) state.MAC {
+	return state.SeedMAC("vtep/" + strconv.Itoa(family) + "/" + node)
+}
+
+// vxlanNode plans the devices, one a family.
+func vxlanNode(p *planner) state.Space {
+	s := forwarding(p)
+	for _, family := range families() {
+		u, ok := p.underlay[family]
+		if !ok {
+			continue
+		}
+		name, overhead := p.vxlanLink(family), vxlanOverhead4
+		if family == 6 {
+			overhead = vxlanOverhead6
+		}
+		l := state.Link{
+			Name: name, Kind: state.Vxlan, MAC: vtepMAC(p.self.Name, family), Up: state.On(), Alias: Mark, Remade: true,
+			Vxlan: &state.VxlanAttrs{VNI: p.cfg.Vxlan.vni(), Port: p.cfg.Vxlan.Port, Local: u.Address, Learning: state.Off()},
+		}
+		if u.MTU > overhead {
+			l.MTU = u.MTU - overhead
+		}
+		s.Links = append(s.Links, l)
+		// What the node itself sends to pods comes from here, and answers find back.
+		i := slices.IndexFunc(p.self.PodCIDRs, func(c netip.Prefix) bool { return familyOf(c.Addr()) == family })
+		if i >= 0 {
+			own := p.self.PodCIDRs[i].Masked().Addr()
+			s.Addrs = append(s.Addrs, state.Addr{Link: name, Prefix: netip.PrefixFrom(own, own.BitLen()), NoDAD: true})
+		}
+		s.Sysctls = append(s.Sysctls, state.Sysctl{Name: "net/ipv6/conf/" + name + "/accept_ra", Value: "0", IfPresent: true})
+	}
+	return s
+}
+
+// vxlanPeer leads a peer's prefix into the tunnel to it: the prefix' first address is the peer's end.
+func vxlanPeer(p *planner, peer model.Node, cidr netip.Prefix) (state.Space, *Problem) {
+	family := familyOf(cidr.Addr())
+	far, u, problem := p.ends(peer, cidr)
+	if problem != nil {
+		return state.Space{}, problem
+	}
+	if p.cfg.Vxlan.DirectRouting && u.reaches(far) {
+		return gateway(p, peer, cidr)
+	}
+	name, mac, end := p.vxlanLink(family), vtepMAC(peer.Name, family), cidr.Masked().Addr()
+	return state.Space{
+		Neighs: []state.Neigh{{Link: name, IP: end, MAC: mac}},
+		FDBs:   []state.FDB{{Link: name, MAC: mac, Dst: far}},
+		Routes: []state.Route{{Dst: cidr, Gw: end, Link: name, OnLink: true, Metric: p.metrics[cidr], Protocol: Protocol}},
+	}, nil
+}
+
+// ends are the peer's address for a prefix and the underlay to it.
+func (p *planner) ends(peer model.Node, cidr netip.Prefix) (far netip.Addr, u Underlay, problem *Problem) {
+	family := familyOf(cidr.Addr())
+	far, ok := addrOf(peer, family)
+	if !ok {
+		return far, u, &Problem{
+			[]string{peer.Name},
+			fmt.Sprintf("node %s has the podCIDR %s but no IPv%d InternalIP", peer.Name, cidr, family),
+			"give the Node an address of that family in status.addresses, or take the podCIDR away",
+		}
+	}
+	if u, ok = p.underlay[family]; !ok {
+		return far, u, &Problem{
+			[]string{p.self.Name, peer.Name},
+			fmt.Sprintf("node %s has no IPv%d underlay, so no peer's IPv%d pods are reached", p.self.Name, family, family),
+			fmt.Sprintf("give node %s an InternalIP of that family that one of its links holds", p.self.Name),
+		}
+	}
+	return far, u, nil
+}
