@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/reconcile"
 )
@@ -29,11 +30,26 @@ func (a *agent) mesh(ctx context.Context) error {
 	return parts.Wait()
 }
 
+// podMTU is what fits into the mesh, 0 where that is any.
+func (a *agent) podMTU(ctx context.Context) (int, error) {
+	if a.facts == nil || a.facts.Cluster() == nil {
+		return 0, nil
+	}
+	c := a.facts.Cluster()
+	answers, err := kernel.Spaces{Host: a.host}.Observe(ctx, mesh.Observe(c))
+	if err != nil {
+		return 0, err
+	}
+	t, err := mesh.Plan(c, a.meshConfig(), answers)
+	return t.PodMTU(), err
+}
+
 // meshConfig is what the configuration says of the mesh.
 func (a *agent) meshConfig() mesh.Config {
-	cfg := mesh.Config{Backend: a.cfg.Network.Encapsulation}
-	if a.cfg.Network.Masquerade {
-		cfg.Masquerade = a.cfg.Network.ClusterCIDRs
+	n := a.cfg.Network
+	cfg := mesh.Config{Backend: n.Encapsulation, Vxlan: mesh.Vxlan{VNI: uint32(n.VNI), Port: uint16(n.VxlanPort), DirectRouting: n.DirectRouting}}
+	if n.Masquerade {
+		cfg.Masquerade = n.ClusterCIDRs
 	}
 	return cfg
 }

@@ -59,7 +59,7 @@ func (a *agent) place(ctx context.Context) error {
 	for {
 		wait := placePeriod
 		var changes []install.Change
-		own, err := a.network()
+		own, err := a.network(ctx)
 		if err == nil {
 			changes, err = install.Cluster(ctx, c, own)
 		}
@@ -89,9 +89,15 @@ func (a *agent) placed(changes []install.Change, err error) {
 }
 
 // network is weft's own network on this node, by the configuration and the cluster's facts.
-func (a *agent) network() (install.Own, error) {
+func (a *agent) network(ctx context.Context) (install.Own, error) {
 	n := a.cfg.Network
 	own := install.Own{Name: n.Name, Node: a.cfg.Node, MTU: n.MTU, CIDRs: n.PodCIDRs}
+	if own.MTU == 0 {
+		var err error
+		if own.MTU, err = a.podMTU(ctx); err != nil {
+			return own, err
+		}
+	}
 	if len(own.CIDRs) > 0 {
 		return own, nil
 	}

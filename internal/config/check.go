@@ -22,6 +22,8 @@ const (
 	leastMTU4 = 68
 	leastMTU6 = 1280
 	mostMTU   = 65535
+	mostVNI   = 1<<24 - 1
+	mostPort  = 65535
 )
 
 // leastGC keeps the comparison with the runtime from becoming work in itself.
@@ -99,8 +101,8 @@ func (c Config) checkNetwork() error {
 	if n.Interface != "auto" {
 		return unsupported("auto", "network.interface %q is not supported yet", n.Interface)
 	}
-	if n.Encapsulation != "host-gw" {
-		return unsupported("host-gw", "network.encapsulation %q is not supported yet", n.Encapsulation)
+	if err := n.checkEncapsulation(); err != nil {
+		return err
 	}
 	if c.Policy.Mode != "none" {
 		return unsupported("none", "policy.mode %q is not supported yet", c.Policy.Mode)
@@ -181,4 +183,24 @@ func invalid(hint, format string, args ...any) error {
 
 func unsupported(hint, format string, args ...any) error {
 	return model.Faultf(model.CodeUnsupportedField, hint, format, args...)
+}
+
+func (n Network) checkEncapsulation() error {
+	switch n.Encapsulation {
+	case "host-gw":
+		if n.DirectRouting {
+			return invalid("leave it out: host-gw is direct", "network.directRouting has no effect with network.encapsulation %q", n.Encapsulation)
+		}
+		return nil
+	case "vxlan":
+	default:
+		return unsupported("host-gw or vxlan", "network.encapsulation %q is not supported yet", n.Encapsulation)
+	}
+	if n.VNI < 1 || n.VNI > mostVNI {
+		return invalid("flannel's is 1", "network.vni %d is not between 1 and %d", n.VNI, mostVNI)
+	}
+	if n.VxlanPort < 1 || n.VxlanPort > mostPort {
+		return invalid("the kernel's and flannel's is 8472, the registered one 4789", "network.vxlanPort %d is not between 1 and %d", n.VxlanPort, mostPort)
+	}
+	return nil
 }

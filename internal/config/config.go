@@ -75,10 +75,18 @@ type Network struct {
 	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"`
 	// Interface is the interface to the other nodes. Only `auto`, the one that has the node's InternalIP, is supported yet.
 	Interface string `json:"interface"`
-	// MTU of the pods' interfaces, in bytes; 0 is that of a new link, 1500.
+	// MTU of the pods' interfaces, in bytes; 0 is what fits: with `vxlan` that of the interface to the other nodes less 50 bytes, 70
+	// where pods have IPv6; else that of a new link, 1500.
 	MTU int `json:"mtu"`
-	// Encapsulation is how packets get from node to node. Only `host-gw`, routes without encapsulation, is supported yet.
+	// Encapsulation is how packets get from node to node: `host-gw`, routes without encapsulation, for nodes on one network; or
+	// `vxlan`.
 	Encapsulation string `json:"encapsulation"`
+	// VNI is the number of the VXLAN, 1 to 16777215.
+	VNI int `json:"vni"`
+	// VxlanPort is the UDP port of the VXLAN.
+	VxlanPort int `json:"vxlanPort"`
+	// DirectRouting has nodes on one network reach each other without the VXLAN.
+	DirectRouting bool `json:"directRouting"`
 	// Masquerade hides the pods behind the node's address on their way out of ClusterCIDRs.
 	Masquerade bool `json:"masquerade"`
 }
@@ -162,7 +170,7 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 func Default() Config {
 	return Config{
 		Socket: "/run/weft/agent.sock", StateDir: "/run/weft/agent", AddressDir: "/var/lib/cni/networks",
-		Network: Network{Mode: ModeNone, Name: "weft", Interface: "auto", Encapsulation: "host-gw"},
+		Network: Network{Mode: ModeNone, Name: "weft", Interface: "auto", Encapsulation: "host-gw", VNI: 1, VxlanPort: 8472},
 		Policy:  Policy{Mode: "none"},
 		Runtime: Runtime{GCInterval: Duration(5 * time.Minute)},
 	}

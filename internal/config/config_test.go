@@ -34,7 +34,10 @@ network:
   clusterCIDRs: [10.244.0.0/16, "fd00::/16"]
   interface: auto
   mtu: 1400
-  encapsulation: host-gw
+  encapsulation: vxlan
+  vni: 7
+  vxlanPort: 4789
+  directRouting: true
   masquerade: true
 policy: {mode: none}
 runtime: {endpoint: auto, gcInterval: 1m}
@@ -47,7 +50,7 @@ func TestParse(t *testing.T) {
 		Node: "n1", Socket: "/run/weft/a.sock", StateDir: "/var/lib/weft", AddressDir: "/var/lib/cni/networks", ReadyFile: "/run/weft/ready", LogLevel: slog.LevelDebug,
 		Kubernetes: Kubernetes{InCluster: true, Server: "https://10.0.0.1:6443"},
 		Network: Network{
-			Mode: ModeCluster, Name: "pods", Interface: "auto", MTU: 1400, Encapsulation: "host-gw", Masquerade: true,
+			Mode: ModeCluster, Name: "pods", Interface: "auto", MTU: 1400, Encapsulation: "vxlan", VNI: 7, VxlanPort: 4789, DirectRouting: true, Masquerade: true,
 			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
 			ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/16")},
 		},
@@ -81,7 +84,7 @@ func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"[]":                                  "the file is a list, want object",
 		"nodes: x":                            "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, network, multus, policy, runtime, install, metrics)",
-		"network: {MTU: 1400}":                "network.MTU: unknown key (the keys here are mode, name, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, masquerade)",
+		"network: {MTU: 1400}":                "network.MTU: unknown key (the keys here are mode, name, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, vni, vxlanPort, directRouting, masquerade)",
 		"network: {mtu: large}":               "network.mtu is a string, want number",
 		"network: {mtu: 1.5}":                 `network.mtu "1.5" is not a whole number`,
 		"network: {mtu: 9999999999999999999}": `network.mtu "9999999999999999999" is not a whole number`,
@@ -92,7 +95,11 @@ func TestBadInput(t *testing.T) {
 		"network: {mode: cluster}":                                        `install.confDir is missing, and network.mode "cluster" writes there (often /etc/cni/net.d)`,
 		"network: {name: a/b}":                                            `network.name "a/b" cannot be used (letters, digits, '_', '.' and '-')`,
 		"network: {interface: eth0}":                                      `network.interface "eth0" is not supported yet (auto)`,
-		"network: {encapsulation: vxlan}":                                 `network.encapsulation "vxlan" is not supported yet (host-gw)`,
+		"network: {encapsulation: geneve}":                                `network.encapsulation "geneve" is not supported yet (host-gw or vxlan)`,
+		"network: {encapsulation: vxlan, vni: 0}":                         "network.vni 0 is not between 1 and 16777215 (flannel's is 1)",
+		"network: {encapsulation: vxlan, vni: 16777216}":                  "network.vni 16777216 is not between 1 and 16777215 (flannel's is 1)",
+		"network: {encapsulation: vxlan, vxlanPort: 0}":                   "network.vxlanPort 0 is not between 1 and 65535 (the kernel's and flannel's is 8472, the registered one 4789)",
+		"network: {directRouting: true}":                                  `network.directRouting has no effect with network.encapsulation "host-gw" (leave it out: host-gw is direct)`,
 		"network: {masquerade: true}":                                     "network.masquerade needs network.clusterCIDRs, which is empty (name the prefixes that all nodes' pods are in)",
 		"network: {masquerade: maybe}":                                    "network.masquerade is a string, want true or false",
 		"network: {podCIDRs: 10.0.0.0/8}":                                 "network.podCIDRs is a string, want list",

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,7 +64,7 @@ func (u Up) linkPlugins() error {
 }
 
 // conflist is a node's network configuration: ptp with host-local, and portmap, in the agent's form.
-func (d Dir) conflist(n Node) ([]byte, error) {
+func (d Dir) conflist(n Node, mtu int) ([]byte, error) {
 	type object = map[string]any
 	var ranges []any
 	var routes []any
@@ -75,10 +76,14 @@ func (d Dir) conflist(n Node) ([]byte, error) {
 		}
 		routes = append(routes, object{"dst": all})
 	}
+	link := object{"type": "ptp", "ipam": object{
+		"type": "host-local", "dataDir": d.Node(n.Name, "ipam"), "ranges": ranges, "routes": routes,
+	}}
+	if mtu != 0 {
+		link["mtu"] = mtu
+	}
 	plugins := []any{
-		object{"type": "ptp", "ipam": object{
-			"type": "host-local", "dataDir": d.Node(n.Name, "ipam"), "ranges": ranges, "routes": routes,
-		}},
+		link,
 		object{"type": "portmap", "capabilities": object{"portMappings": true}},
 	}
 	capabilities := object{"io.kubernetes.cri.pod-annotations": true, "portMappings": true}
@@ -102,7 +107,7 @@ func (u Up) startNode(ctx context.Context, n Node, died func(error)) error {
 			return u.Dir.unwritable(err)
 		}
 	}
-	conf, err := u.Dir.conflist(n)
+	conf, err := u.Dir.conflist(n, u.Spec.podMTU())
 	if err != nil {
 		return err
 	}
@@ -131,7 +136,7 @@ func (u Up) command(n Node, role string) []string {
 		return []string{
 			u.Self, "agent", "--node", n.Name, "--socket", u.Dir.AgentSocket(n.Name),
 			"--state-dir", at("agent"), "--store-dir", u.Dir.Store(),
-			"--address-dir", at("ipam"),
+			"--address-dir", at("ipam"), "--encapsulation", cmp.Or(u.Spec.Encapsulation, "host-gw"),
 		}
 	}
 	argv := []string{

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -182,6 +183,32 @@ func TestTwoLabsBesideEachOther(t *testing.T) {
 	allReach(t, b, 4*3*6)
 	must(t, "lab", "down", "--dir", b)
 	before.same(t, b)
+}
+
+// Through a VXLAN everything reaches everything, with packets that just fit.
+func TestVxlan(t *testing.T) {
+	nettest.Need(t, "vxlan")
+	dir := labDir(t)
+	before := look(t, dir)
+	must(t, "lab", "up", "--nodes", "2", "--from", examples2(t), "--dir", dir, "--encapsulation", "vxlan")
+	allReach(t, dir, 4*3*6)
+	if out := must(t, "lab", "exec", "--dir", dir, "node1", "--", "ip", "route").stdout; !strings.Contains(out, "dev flannel.1") {
+		t.Errorf("routes of node1: %s", out)
+	}
+	for _, p := range status(t, dir).Pods {
+		if p.Node == "node1" {
+			continue
+		}
+		for _, ip := range p.IPs {
+			head := 28
+			if ip.Is6() {
+				head = 48
+			}
+			must(t, "lab", "exec", "--dir", dir, "default/one", "--", "ping", "-c1", "-W2", "-M", "do", "-s", strconv.Itoa(1430-head), ip.String())
+		}
+	}
+	must(t, "lab", "down", "--dir", dir)
+	before.same(t, dir)
 }
 
 // A hostPort leads from any node to the pod when the reference portmap is there to serve it.

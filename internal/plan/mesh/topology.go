@@ -71,6 +71,17 @@ func (t Topology) Fragments() []state.Fragment {
 	return out
 }
 
+// PodMTU is the largest packet of a pod that fits through every tunnel, in bytes; 0 where there are none.
+func (t Topology) PodMTU() int {
+	least := 0
+	for _, l := range t.Node.Host.Links {
+		if l.Kind == state.Vxlan && l.MTU > 0 && (least == 0 || l.MTU < least) {
+			least = l.MTU
+		}
+	}
+	return least
+}
+
 // Text prints the topology for people.
 func (t Topology) Text() string {
 	var b strings.Builder

@@ -32,11 +32,14 @@ func (v Vxlan) vni() uint32 {
 	return v.VNI
 }
 
-// What VXLAN adds to a packet: Ethernet, VXLAN, UDP and IP headers, in bytes.
-const (
-	vxlanOverhead4 = 14 + 8 + 8 + 20
-	vxlanOverhead6 = 14 + 8 + 8 + 40
-)
+// VxlanOverhead is what VXLAN over a family adds to a packet: Ethernet, VXLAN, UDP and IP headers, in bytes.
+func VxlanOverhead(family int) int {
+	const before = 14 + 8 + 8
+	if family == 6 {
+		return before + 40
+	}
+	return before + 20
+}
 
 // vxlanLink is the name of the device of a family, as flannel names it, so that its node is taken over without a new one.
 func (p *planner) vxlanLink(family int) string {
@@ -60,10 +63,7 @@ func vxlanNode(p *planner) state.Space {
 		if !ok {
 			continue
 		}
-		name, overhead := p.vxlanLink(family), vxlanOverhead4
-		if family == 6 {
-			overhead = vxlanOverhead6
-		}
+		name, overhead := p.vxlanLink(family), VxlanOverhead(family)
 		l := state.Link{
 			Name: name, Kind: state.Vxlan, MAC: vtepMAC(p.self.Name, family), Up: state.On(), Alias: Mark, Remade: true,
 			Vxlan: &state.VxlanAttrs{VNI: p.cfg.Vxlan.vni(), Port: p.cfg.Vxlan.Port, Local: u.Address, Learning: state.Off()},
