@@ -36,7 +36,7 @@ cni_weft() {
 	local n
 	for n in $(node_names); do node_load "$n" "$repo/bin/weft-image.tar"; done
 	kc create -f "$repo/deploy/nad-crd.yaml" >&2
-	kc apply -f "$repo/deploy/weft.yaml" >&2
+	kc apply -f "$repo/deploy/crds.yaml" -f "$repo/deploy/weft.yaml" >&2
 }
 
 # Nodes route to pods; this lets the control plane, and tests in its namespace, reach them too.
