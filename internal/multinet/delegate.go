@@ -121,7 +121,7 @@ func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error
 		return Attachment{}, err
 	}
 	if device := src.id(); device != "" {
-		wanted.caps["CNIDeviceInfoFile"] = deviceFile(src.label, r)
+		wanted.caps[deviceFileCap] = deviceFile(src.label, r)
 	}
 	if n, err = cni.Derive(n, merged(caps, wanted.caps), merged(args, wanted.args)); err != nil {
 		return Attachment{}, err

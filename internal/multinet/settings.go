@@ -28,7 +28,7 @@ type Settings struct {
 	} `json:"args"`
 
 	// ClusterNetwork and DefaultNetworks name networks: a NetworkAttachmentDefinition, a configuration in ConfDir, a directory
-	// or a file. They are asked where there are no delegates.
+	// or a file. Where there is a ClusterNetwork, Delegates do not count, as with Multus; DefaultNetworks may stand beside both.
 	ClusterNetwork  string   `json:"clusterNetwork"`
 	DefaultNetworks []string `json:"defaultNetworks"`
 	ConfDir         string   `json:"confDir"`
@@ -88,6 +88,9 @@ func ParseSettings(call cni.Call, root string) (Settings, error) {
 	}
 	if err := cni.Decode("network "+call.Request.Network, call.Conf, &s); err != nil {
 		return s, err
+	}
+	if s.ClusterNetwork != "" {
+		s.Delegates = nil
 	}
 	if len(s.Delegates) == 0 && s.ClusterNetwork == "" {
 		return s, model.Faultf(model.CodeInvalidConf, example, "network %s: delegates: missing or empty", s.Name)
