@@ -34,6 +34,7 @@ TESTFLAGS   ?= -count=1 -p 1 -timeout 20m
 IMAGE       ?= localhost/weft:dev
 IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
 IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+IMAGE_DIR   ?= bin
 IMAGE_EARLY := $(if $(filter amd64 arm64,$(IMAGE_ARCH)),-E=_weft_early)
 
 .PHONY: all build image test test-vm lint lint-lite demo e2e e2e-upstream bench clean deps peers
@@ -48,12 +49,13 @@ build:
 	@for p in $(PLUGINS); do ln -sfn ../weft-plugin bin/cni/$$p; done
 	@for p in weft-cni multus multus-shim; do ln -sfn ../weft-cni bin/cni/$$p; done
 
+# weft-cni has no version to say, but two versions of it are never the same bytes.
 image:
-	@mkdir -p bin/image/$(IMAGE_ARCH)
-	GOARCH=$(IMAGE_ARCH) $(GO) build -buildvcs=false $(GOFLAGS_) -o bin/image/$(IMAGE_ARCH)/ ./cmd/weft ./cmd/weft-plugin
-	GOARCH=$(IMAGE_ARCH) $(GO) build -buildvcs=false -trimpath -ldflags '-s -w $(IMAGE_EARLY)' -o bin/image/$(IMAGE_ARCH)/ ./cmd/weft-cni
-	$(GO) run ./deploy/image -name $(IMAGE) -arch $(IMAGE_ARCH) -created $(IMAGE_TIME) -programs bin/image/$(IMAGE_ARCH) -o bin/weft-image.tar
-	@echo "make: $(IMAGE) is in bin/weft-image.tar; ctr -n k8s.io images import bin/weft-image.tar"
+	@mkdir -p $(IMAGE_DIR)/image/$(IMAGE_ARCH)
+	GOARCH=$(IMAGE_ARCH) $(GO) build -buildvcs=false $(GOFLAGS_) -o $(IMAGE_DIR)/image/$(IMAGE_ARCH)/ ./cmd/weft ./cmd/weft-plugin
+	GOARCH=$(IMAGE_ARCH) $(GO) build -buildvcs=false -trimpath -ldflags '-s -w $(IMAGE_EARLY) -buildid=$(VERSION)' -o $(IMAGE_DIR)/image/$(IMAGE_ARCH)/ ./cmd/weft-cni
+	$(GO) run ./deploy/image -name $(IMAGE) -arch $(IMAGE_ARCH) -created $(IMAGE_TIME) -programs $(IMAGE_DIR)/image/$(IMAGE_ARCH) -o $(IMAGE_DIR)/weft-image.tar
+	@echo "make: $(IMAGE) is in $(IMAGE_DIR)/weft-image.tar; ctr -n k8s.io images import $(IMAGE_DIR)/weft-image.tar"
 
 deps:
 	@test/deps.sh test
