@@ -7,7 +7,7 @@
 # make lint    what the linter knows; the laws are tests (internal/house), and lint-lite needs nothing but Go
 # make image   weft's container image, bin/weft-image.tar, without Docker and the same bytes every time
 # make e2e     weft in a real Kubernetes of two nodes, which is built once, 10 to 20 minutes (root)
-# make e2e-upstream   Kubernetes' own specs of [sig-network] there, and a table of what passes; FOCUS=… chooses (root)
+# make e2e-upstream   Kubernetes' own specs of [sig-network] there, and a table of what passes; FOCUS='… …' chooses (root)
 # make bench   weft beside the reference plugins (root)
 
 SHELL       := /bin/bash
@@ -98,9 +98,9 @@ e2e: image $(if $(filter reference,$(WEFT_E2E_CNI)),peers)
 	@test/kube/build.sh
 	WEFT_E2E=1 $(GO) test -count=1 -v -timeout 60m -run '$(RUN)' ./test/kube/e2e
 
-FOCUS ?= Granular.Checks|Services.should|DNS.should|HostPort
+FOCUS ?= Granular.Checks network\].Services.should network\].DNS.should network\].HostPort
 e2e-upstream: image $(if $(filter reference,$(WEFT_E2E_CNI)),peers)
-	@test/kube/upstream.sh '$(FOCUS)'
+	@test/kube/upstream.sh $(foreach f,$(FOCUS),'$(f)')
 
 bench: build peers
 	@test/deps.sh bench
