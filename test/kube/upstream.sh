@@ -54,5 +54,5 @@ done
 wait
 mkdir -p "$repo/bin"
 cat "$out"/*/log >"$repo/bin/e2e-upstream.log"
-(cd "$repo" && go run ./test/kube/table -network "$cni" -reasons "$here/upstream/reasons" "$out"/*/report.xml) | tee "$repo/bin/e2e-upstream.md"
+(cd "$repo" && go run ./test/kube/table -network "$cni" -reasons "$here/table/reasons" "$out"/*/report.xml) | tee "$repo/bin/e2e-upstream.md"
 [ "$(cat "$out"/*/code | sort -u)" = 0 ]
