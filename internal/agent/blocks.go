@@ -18,7 +18,6 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ledger"
-	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -97,7 +96,7 @@ func (a *agent) share(ctx context.Context) error {
 			case <-changed:
 			}
 			c := a.facts.Cluster()
-			confs := shared(c.Networks)
+			confs := blocks.Shared(c.Networks)
 			same := slices.EqualFunc(confs, before, func(x, y json.RawMessage) bool { return bytes.Equal(x, y) })
 			if same && (len(confs) == 0 || nodes == len(c.Nodes)) {
 				continue
@@ -107,29 +106,6 @@ func (a *agent) share(ctx context.Context) error {
 		}
 	})
 	return parts.Wait()
-}
-
-// shared are the plugin objects of networks whose addresses come from pools.
-func shared(networks []model.NetworkAttachment) []json.RawMessage {
-	var out []json.RawMessage
-	for _, n := range networks {
-		var list struct {
-			Plugins []json.RawMessage `json:"plugins"`
-		}
-		if json.Unmarshal([]byte(n.Config), &list) != nil {
-			continue // who asks for it is told
-		}
-		if len(list.Plugins) == 0 {
-			list.Plugins = []json.RawMessage{json.RawMessage(n.Config)}
-		}
-		for _, p := range list.Plugins {
-			var conf struct{ IPAM struct{ Type string } }
-			if json.Unmarshal(p, &conf) == nil && (conf.IPAM.Type == blocks.TypeWeft || conf.IPAM.Type == blocks.TypeWhereabouts) {
-				out = append(out, p)
-			}
-		}
-	}
-	return out
 }
 
 // objects is where the cluster's objects are, nil when there is no such place.

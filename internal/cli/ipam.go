@@ -22,8 +22,8 @@ import (
 )
 
 func newIPAMCmd(env Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "ipam", Short: "Show and check the cluster's pools of addresses", Args: cobra.NoArgs}
-	cmd.AddCommand(newIPAMShowCmd(env), newIPAMCheckCmd(env))
+	cmd := &cobra.Command{Use: "ipam", Short: "Show, check and fill the cluster's pools of addresses", Args: cobra.NoArgs}
+	cmd.AddCommand(newIPAMShowCmd(env), newIPAMCheckCmd(env), newIPAMImportCmd(env))
 	return cmd
 }
 
