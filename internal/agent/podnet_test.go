@@ -37,14 +37,20 @@ func newPodnets(t *testing.T) *podnets {
 	}
 	p.args = []string{"--store-dir", p.store}
 	p.env = []string{"WEFT_PLUGIN_TIME=1s"}
+	p.uplink()
+	return p
+}
+
+// uplink gives the node what macvlan links are made upon.
+func (w *world) uplink() {
+	w.t.Helper()
 	for _, argv := range [][]string{
 		{"ip", "link", "add", "up0", "type", "veth", "peer", "name", "up1"},
 		{"ip", "link", "set", "up0", "addrgenmode", "none", "up"},
 		{"ip", "link", "set", "up1", "addrgenmode", "none", "up"},
 	} {
-		nettest.Run(t, p.node, argv...)
+		nettest.Run(w.t, w.node, argv...)
 	}
-	return p
 }
 
 // network writes a NetworkAttachmentDefinition.
