@@ -165,3 +165,47 @@ func TestHangsForGood(t *testing.T) {
 		})
 	}
 }
+
+// TestParallelNetworks: where the node's configuration asks for it, the foreign plugins of a pod's networks are executed at
+// the same time: each of these waits for the other. When one fails, all are undone.
+func TestParallelNetworks(t *testing.T) {
+	p := newPodnets(t)
+	p.usual()
+	p.env = nil
+	waits := func(i, other int, more string) string {
+		return fmt.Sprintf(`{"cniVersion":"1.0.0","plugins":[%s,{"type":"foreign","mark":%q,"meets":"net%d"%s}]}`, p.wire(4+i, ""), p.path("marks"), other, more)
+	}
+	p.network("default", "a", waits(1, 2, ""))
+	p.network("default", "b", waits(2, 1, ""))
+	p.network("default", "bad", waits(2, 1, `,"garbage":"<html>"`))
+	p.start()
+	before, ns := p.host(), nettest.NS(t, "pod")
+	empty := inside(t, ns)
+	p.pod("pod", "a,b,wire1")
+	p.pod("bad", "a,bad,wire1")
+	p.conf = `,"parallelNetworks":true`
+	if err := p.addPod("pod", ns); err != nil {
+		t.Fatalf("%v\n%s", err, p.log())
+	}
+	for link, prefix := range map[string]string{"eth0": "10.7.", "net1": "10.65.", "net2": "10.66.", "net3": "10.61."} {
+		if out := nettest.Run(t, ns, "ip", "-4", "-o", "addr", "show", "dev", link); !strings.Contains(out, prefix) {
+			t.Errorf("%s: %s", link, out)
+		}
+	}
+	if err := p.delPod("pod", ns); err != nil {
+		t.Error(err)
+	}
+	if diff := p.settled(before); diff != "" {
+		t.Errorf("left behind: %s", diff)
+	}
+	code, msg := said(p.addPod("bad", ns))
+	if code != 6 || !strings.HasPrefix(msg, "network default/bad: plugin foreign ADD: result: line 1") {
+		t.Errorf("code %d: %s", code, msg)
+	}
+	if diff := p.settled(before); diff != "" {
+		t.Errorf("left behind: %s", diff)
+	}
+	if now := inside(t, ns); now != empty {
+		t.Errorf("the pod has\n%s, had\n%s", now, empty)
+	}
+}

@@ -98,6 +98,8 @@ type Job struct {
 	Netns *netns.NS
 	// OwnNetns permits that Netns is the node's own (CNI_NETNS_OVERRIDE).
 	OwnNetns bool
+	// Parallel permits AddAll to execute foreign plugins beside those of its neighbours that permit it, too.
+	Parallel bool
 }
 
 func (a *Attacher) step(name string) error {

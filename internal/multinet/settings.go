@@ -42,6 +42,9 @@ type Settings struct {
 	SystemNamespaces   []string `json:"systemNamespaces"` // their pods get no DefaultNetworks
 	MultusNamespace    string   `json:"multusNamespace"`
 	AuxiliaryChain     string   `json:"auxiliaryCNIChainName"`
+	// Parallel lets the foreign plugins of several networks of a pod be executed at the same time. The standard forbids it, so
+	// it is asked for. The first network is attached before the others all the same.
+	Parallel bool `json:"parallelNetworks"`
 
 	// Root is where the agent sees the node's files.
 	Root string `json:"-"`

@@ -20,6 +20,7 @@ type conf struct {
 	Fail       string // the verb that fails
 	Hang       string // the verb that never ends; "any" until the file Awake is there
 	Awake      string
+	Meets      string // the interface of the same container whose ADD an ADD waits for
 	Garbage    string // what an ADD prints in place of a result
 	PrevResult map[string]any
 	IPAM       map[string]any
@@ -60,6 +61,9 @@ func run(verb string, c conf) error {
 	case "ADD":
 		if err := os.WriteFile(mark, nil, 0o600); err != nil {
 			return err
+		}
+		for met := filepath.Join(c.Mark, os.Getenv("CNI_CONTAINERID")+"_"+c.Meets); c.Meets != "" && !there(met); {
+			time.Sleep(5 * time.Millisecond)
 		}
 		if c.Garbage != "" {
 			_, err := fmt.Print(c.Garbage)
