@@ -108,6 +108,8 @@ bench: build peers
 	  debian=$$(test -x /usr/lib/cni/bridge && echo --peer-bin-dir debian=/usr/lib/cni); \
 	  bin/weft bench cni --chain test/chains/$$chain.conflist --peer-bin-dir plugins-v1.9.1=$(PEER) $$debian -n $(BENCH_N) $(BENCH_FLAGS) || exit 1; \
 	done
+	@bin/weft bench networks --chain test/chains/bridge4.conflist --peer-bin-dir plugins-v1.9.1=$(PEER) -n $(BENCH_N)
+	@bin/weft bench networks --chain test/chains/pod.conflist --networks 0 --peer-bin-dir plugins-v1.9.1=$(PEER) -n $(BENCH_N)
 	@bin/weft bench shim
 
 $(PEER)/.all:
