@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"net/netip"
 	"os"
@@ -28,7 +30,7 @@ func (a *agent) engine(boot string, objects store.Objects) (*blocks.Engine, erro
 		return nil, nil
 	}
 	e, err := blocks.Open(blocks.Config{
-		Objects: objects, Node: a.cfg.Node, Dir: filepath.Join(a.cfg.StateDir, "blocks"), Log: a.cfg.Log,
+		Objects: objects, Node: a.cfg.Node, Machine: machine(a.cfg.Install.HostRoot), Dir: filepath.Join(a.cfg.StateDir, "blocks"), Log: a.cfg.Log,
 		Now: a.cfg.Now, After: a.cfg.After, Random: rand.Reader, ReadFile: os.ReadFile,
 		Nodes: a.nodes,
 	})
@@ -63,6 +65,19 @@ func restore(e *blocks.Engine, l *ledger.Ledger, boot string) error {
 	}
 	e.Restore(asks)
 	return nil
+}
+
+// machine tells this machine from another one that runs under the same name, over boots; empty where nothing does. What is
+// told to others is not the machine's id itself, which is nobody's business.
+func machine(root string) string {
+	for _, file := range []string{filepath.Join(root, "/etc/machine-id"), "/sys/class/dmi/id/product_uuid"} {
+		b, err := os.ReadFile(file)
+		if id := bytes.TrimSpace(b); err == nil && len(id) >= 32 { // "uninitialized" is shorter
+			sum := sha256.Sum256(append([]byte("weft "), id...))
+			return hex.EncodeToString(sum[:8])
+		}
+	}
+	return ""
 }
 
 // nodes are the nodes that have objects, nil before that is known.

@@ -143,6 +143,12 @@ func (p *Picture) examineBlock(f facts, i int, b model.AddressBlock, o store.Obj
 		p.found(o, nil, "", "block %s is none of pool %q as it is cut now", b.CIDR, b.Pool)
 	}
 	for _, other := range p.Blocks[:i] {
+		if other.Node == b.Node && other.Machine != b.Machine && other.Machine != "" && b.Machine != "" {
+			p.found(o, nil, "", "node %q is two machines: block %s is of machine %s, block %s of machine %s", b.Node, b.CIDR, b.Machine, other.CIDR, other.Machine)
+			break
+		}
+	}
+	for _, other := range p.Blocks[:i] {
 		if other.Pool == b.Pool && other.CIDR.Overlaps(b.CIDR) {
 			p.found(o, nil, "", "block %s of node %q overlaps with block %s of node %q", b.CIDR, b.Node, other.CIDR, other.Node)
 		}
