@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -22,6 +23,12 @@ const placeAgain, placePeriod = time.Second, 30 * time.Second
 
 // placeWait is how long the first news of the cluster may take before it is trouble.
 const placeWait = 3 * time.Second
+
+// prefixWait is how long a node may be without a prefix before that is a warning: the controller manager gives one within seconds.
+const prefixWait = time.Minute
+
+// errNoPrefix tells of a node to which the cluster gave no prefix.
+var errNoPrefix = errors.New("has no prefix for pods")
 
 // partConf is the runtime's configuration in health.
 const partConf = "network configuration"
@@ -83,9 +90,30 @@ func (a *agent) placed(changes []install.Change, err error) {
 			a.cfg.Log.Info("network configuration", "path", c.Path, "action", c.Action, "detail", c.Detail)
 		}
 	}
-	if a.health.set(partConf, err) && err != nil {
-		a.cfg.Log.Error("network configuration", "err", err)
+	news := a.health.set(partConf, err)
+	switch {
+	case !errors.Is(err, errNoPrefix):
+		a.waiting = time.Time{}
+		if news && err != nil {
+			a.cfg.Log.Error("network configuration", "err", err)
+		}
+	case a.waiting.IsZero(): // most often the controller manager is not there yet
+		a.waiting = a.cfg.Now()
+		a.cfg.Log.Info("waiting for the node's prefix", "err", err)
+	case !a.warned && a.cfg.Now().Sub(a.waiting) >= prefixWait:
+		a.warned = true
+		a.cfg.Log.Warn("the node still has no prefix: no pod gets a network", "since", a.waiting.Format(time.RFC3339), "err", err)
 	}
+	a.warned = a.warned && !a.waiting.IsZero()
+}
+
+// fit tells whether this node's own network can take new pods, as STATUS asks: nil where it is another vendor's, or none.
+func (a *agent) fit() error {
+	if a.cfg.Network.Mode != config.ModeCluster || a.facts == nil || a.facts.Cluster() == nil {
+		return nil
+	}
+	_, err := a.network()
+	return err
 }
 
 // network is weft's own network on this node, by the configuration and the cluster's facts.
@@ -102,7 +130,7 @@ func (a *agent) network() (install.Own, error) {
 	if len(own.CIDRs) == 0 {
 		return own, model.Faultf(model.CodeNotAvailable,
 			"give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs), or set network.podCIDRs",
-			"node %q has no prefix for pods", a.cfg.Node)
+			"node %q %w", a.cfg.Node, errNoPrefix)
 	}
 	return own, nil
 }
