@@ -24,7 +24,7 @@ spec: {regions: [{cidr: 10.0.0.0/24, blockSize: 28}], wanted: [a]}
 apiVersion: weft.dev/v1alpha1
 kind: AddressBlock
 metadata: {name: p-10-0-0-0-28}
-spec: {pool: p, cidr: 10.0.0.0/28, node: a, claim: "1", ceded: {10.0.0.8: b/2, 10.0.0.9: ""}, asked: {10.0.0.7: b}}
+spec: {pool: p, cidr: 10.0.0.0/28, node: a, claim: "1", ceded: {10.0.0.8: b/2, 10.0.0.9: ""}, asked: {10.0.0.7: a}}
 ---
 apiVersion: weft.dev/v1alpha1
 kind: AddressBlock
@@ -46,7 +46,7 @@ func TestIPAM(t *testing.T) {
 			"POOL  REGIONS             BLOCKS  RESERVED  WANTED BY\n" +
 			"p     10.0.0.0/24 in /28  2       0         a\n\n" +
 			"BLOCK         POOL  NODE  CEDED                   ASKED FOR\n" +
-			"10.0.0.0/28   p     a     10.0.0.8 b, 10.0.0.9 -  10.0.0.7 b\n" +
+			"10.0.0.0/28   p     a     10.0.0.8 b, 10.0.0.9 -  10.0.0.7 a\n" +
 			"10.0.0.16/28  p     b     -                       -\n"},
 		{[]string{"check"}, 1, "" +
 			"AddressBlock p-10-0-0-0-28: address 10.0.0.8 was ceded to node \"b\", and there is no such node (--fix: the address is free)\n" +

@@ -4,6 +4,7 @@ package blocks
 
 import (
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -54,6 +55,19 @@ func (p people) note(o store.Object) {
 func (p people) gone(ref string) bool {
 	_, there := p[ref]
 	return len(p) > 0 && !there && strings.Count(ref, "/") == 1 && !strings.Contains(ref, " ")
+}
+
+// names are those of all pods, in order.
+func (p people) names() []string { return slices.Sorted(maps.Keys(p)) }
+
+// on are the pods that are on a node and not over.
+func (p people) on(node string) (n int) {
+	for _, one := range p {
+		if one.node == node && !one.over {
+			n++
+		}
+	}
+	return n
 }
 
 // having are the pods that say that they have an address.
