@@ -123,18 +123,20 @@ func (c *cluster) pod(namespace, name, node, account string) string {
 // is there stays as it is.
 func TestApply(t *testing.T) {
 	c := newCluster(t)
-	for _, file := range []string{"nad-crd.yaml", "weft.yaml", "weft-multus.yaml"} {
+	for _, file := range []string{"nad-crd.yaml", "crds.yaml", "weft.yaml", "weft-multus.yaml"} {
 		if out := c.must("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", file); strings.Contains(strings.ToLower(out), "warning") {
 			t.Errorf("%s: %s", file, out)
 		}
 	}
 	c.must("create", "-f", "nad-crd.yaml")
+	c.must("label", "-f", "nad-crd.yaml", "brought-by=somebody")
 	if out, err := c.run("create", "-f", "nad-crd.yaml"); err == nil || !strings.Contains(out, "AlreadyExists") {
 		t.Errorf("a second CRD: %s", out)
 	}
+	c.must("apply", "-f", "crds.yaml")
 	c.must("apply", "-f", "weft.yaml")
 	c.must("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
-	if out := c.must("apply", "-f", "weft.yaml"); strings.Contains(out, "configured") || strings.Contains(out, "created") {
+	if out := c.must("apply", "-f", "crds.yaml", "-f", "weft.yaml"); strings.Contains(out, "configured") || strings.Contains(out, "created") {
 		t.Errorf("applied again: %s", out)
 	}
 	if out := c.must("apply", "-f", "weft-multus.yaml"); strings.Count(out, "configured") != 1 {
@@ -144,7 +146,21 @@ func TestApply(t *testing.T) {
 		t.Errorf("applied with -k: %s", out)
 	}
 	c.rights()
+	c.deleted()
+}
+
+// deleted: whoever deletes weft by the file that it came with keeps the networks, pools and blocks of the cluster.
+func (c *cluster) deleted() {
+	c.t.Helper()
+	c.Do(http.MethodPost, "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions",
+		`{"apiVersion":"k8s.cni.cncf.io/v1","kind":"NetworkAttachmentDefinition","metadata":{"name":"theirs"},"spec":{}}`)
 	c.must("delete", "-f", "weft.yaml")
+	for _, object := range []string{"network-attachment-definition/theirs", "addresspool/p", "addressblock/b2"} {
+		c.must("get", object)
+	}
+	if out := c.must("get", "crd", "-l", "brought-by=somebody", "-o", "name"); !strings.Contains(out, "network-attachment-definitions") {
+		c.t.Errorf("the CRD that was there: %q", out)
+	}
 }
 
 // try is one request of an agent and how it ends.

@@ -53,7 +53,7 @@ func TestConfigMap(t *testing.T) {
 
 // TestDaemonSet: the pod is what docs/kubernetes.md says that it is.
 func TestDaemonSet(t *testing.T) {
-	for file := range rendered() {
+	for file := range agents() {
 		pod := find[appsv1.DaemonSet](t, file, "DaemonSet")[0].Spec.Template.Spec
 		if pod.PriorityClassName != "system-node-critical" || !pod.HostNetwork || pod.Tolerations[0].Operator != corev1.TolerationOpExists {
 			t.Errorf("%s: %+v", file, pod)

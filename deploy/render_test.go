@@ -66,15 +66,20 @@ func parse(t *testing.T, text string) object {
 	return o
 }
 
-// render gives the objects of a kustomization as texts, in order. A patch here is always a whole object.
-func render(t *testing.T, dir string) []string {
-	t.Helper()
+// recipe is a directory's kustomization.
+func recipe(dir string) string {
 	file := filepath.Join(dir, "kustomization.yaml")
 	if _, err := os.Stat(file); err != nil {
 		file = filepath.Join(dir, "kustomization.yml") // beside files that others take for objects by their ending
 	}
+	return file
+}
+
+// render gives the objects of a kustomization as texts, in order. A patch here is always a whole object.
+func render(t *testing.T, dir string) []string {
+	t.Helper()
 	var k kustomization
-	if err := yaml.Unmarshal(read(t, file), &k); err != nil {
+	if err := yaml.Unmarshal(read(t, recipe(dir)), &k); err != nil {
 		t.Fatal(err)
 	}
 	var all []string
@@ -100,13 +105,20 @@ func render(t *testing.T, dir string) []string {
 
 // rendered are the manifests and the kustomizations that they are made of.
 func rendered() map[string]string {
+	all := agents()
+	all["crds.yaml"] = "crds"
+	return all
+}
+
+// agents are those of them with an agent.
+func agents() map[string]string {
 	return map[string]string{"weft.yaml": ".", "weft-multus.yaml": "multus"}
 }
 
 // TestRendered: the manifests are the kustomizations.
 func TestRendered(t *testing.T) {
 	for file, dir := range rendered() {
-		want := "# Rendered from " + filepath.Join("deploy", dir, "kustomization.yaml") + ": go test ./deploy -update\n" +
+		want := "# Rendered from " + filepath.Join("deploy", recipe(dir)) + ": go test ./deploy -update\n" +
 			strings.ReplaceAll(strings.Join(render(t, dir), "---\n"), "# SPDX-License-Identifier: Apache-2.0\n", "")
 		if *update {
 			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {

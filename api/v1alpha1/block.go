@@ -21,6 +21,8 @@ type AddressBlockSpec struct {
 	CIDR string `json:"cidr"`
 	// Node is the node that has the block.
 	Node string `json:"node"`
+	// Machine tells that node's machine from another one that runs under the same name.
+	Machine string `json:"machine,omitempty"`
 	// Claim is a number that is new each time the block is taken into use.
 	Claim string `json:"claim"`
 	// Asked are addresses that other nodes ask for, with the node and perhaps the IPAMClaim that each is for.

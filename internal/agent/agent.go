@@ -81,6 +81,8 @@ type Config struct {
 	After  func(time.Duration) <-chan time.Time
 	// Ready, which may be nil, is called once callers are answered.
 	Ready func()
+	// PluginTime is how long one execution of a foreign plugin may take; 0 is foreign's default.
+	PluginTime time.Duration
 	// Step, which may be nil, is attach's hook for fault tests.
 	Step func(name string) error
 }
@@ -145,7 +147,7 @@ func (a *agent) build() error {
 	a.reaper = kernel.NewReaper(a.host, cfg.Log)
 	a.attacher = attach.New(attach.Config{
 		Memory: a.ledger, Host: a.host, Planners: plugin.InAgent(), Allocators: allocators(cfg.AddressDir, a.leases, a.blocks),
-		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot}, Reaper: a.reaper,
+		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime}, Reaper: a.reaper,
 		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step, Repaired: a.repaired(),
 	})
 	server := cniserver.Config{

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -24,6 +25,9 @@ type around struct {
 	web     net.Listener
 	facts   *facts.Facts // nil without a store
 	ready   chan struct{}
+	// waiting is since when the node has no prefix, as place found out; warned, that it was said.
+	waiting time.Time
+	warned  bool
 }
 
 // prepare makes what is around the agent, as far as it was asked for.

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"net/netip"
 	"os"
@@ -18,7 +20,6 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ledger"
-	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -29,7 +30,7 @@ func (a *agent) engine(boot string, objects store.Objects) (*blocks.Engine, erro
 		return nil, nil
 	}
 	e, err := blocks.Open(blocks.Config{
-		Objects: objects, Node: a.cfg.Node, Dir: filepath.Join(a.cfg.StateDir, "blocks"), Log: a.cfg.Log,
+		Objects: objects, Node: a.cfg.Node, Machine: machine(a.cfg.Install.HostRoot), Dir: filepath.Join(a.cfg.StateDir, "blocks"), Log: a.cfg.Log,
 		Now: a.cfg.Now, After: a.cfg.After, Random: rand.Reader, ReadFile: os.ReadFile,
 		Nodes: a.nodes,
 	})
@@ -66,6 +67,19 @@ func restore(e *blocks.Engine, l *ledger.Ledger, boot string) error {
 	return nil
 }
 
+// machine tells this machine from another one that runs under the same name, over boots; empty where nothing does. What is
+// told to others is not the machine's id itself, which is nobody's business.
+func machine(root string) string {
+	for _, file := range []string{filepath.Join(root, "/etc/machine-id"), "/sys/class/dmi/id/product_uuid"} {
+		b, err := os.ReadFile(file)
+		if id := bytes.TrimSpace(b); err == nil && len(id) >= 32 { // "uninitialized" is shorter
+			sum := sha256.Sum256(append([]byte("weft "), id...))
+			return hex.EncodeToString(sum[:8])
+		}
+	}
+	return ""
+}
+
 // nodes are the nodes that have objects, nil before that is known.
 func (a *agent) nodes() map[string]bool {
 	if a.facts == nil || a.facts.Cluster() == nil {
@@ -97,7 +111,7 @@ func (a *agent) share(ctx context.Context) error {
 			case <-changed:
 			}
 			c := a.facts.Cluster()
-			confs := shared(c.Networks)
+			confs := blocks.Shared(c.Networks)
 			same := slices.EqualFunc(confs, before, func(x, y json.RawMessage) bool { return bytes.Equal(x, y) })
 			if same && (len(confs) == 0 || nodes == len(c.Nodes)) {
 				continue
@@ -107,29 +121,6 @@ func (a *agent) share(ctx context.Context) error {
 		}
 	})
 	return parts.Wait()
-}
-
-// shared are the plugin objects of networks whose addresses come from pools.
-func shared(networks []model.NetworkAttachment) []json.RawMessage {
-	var out []json.RawMessage
-	for _, n := range networks {
-		var list struct {
-			Plugins []json.RawMessage `json:"plugins"`
-		}
-		if json.Unmarshal([]byte(n.Config), &list) != nil {
-			continue // who asks for it is told
-		}
-		if len(list.Plugins) == 0 {
-			list.Plugins = []json.RawMessage{json.RawMessage(n.Config)}
-		}
-		for _, p := range list.Plugins {
-			var conf struct{ IPAM struct{ Type string } }
-			if json.Unmarshal(p, &conf) == nil && (conf.IPAM.Type == blocks.TypeWeft || conf.IPAM.Type == blocks.TypeWhereabouts) {
-				out = append(out, p)
-			}
-		}
-	}
-	return out
 }
 
 // objects is where the cluster's objects are, nil when there is no such place.

@@ -50,6 +50,9 @@ func (a *agent) tell(ctx context.Context) error {
 	server := &metrics.Server{
 		Metrics: a.metrics, Ready: a.health.ready, Level: a.cfg.Level, Attachments: a.attachments, Log: a.cfg.Log.With("room", "metrics"),
 	}
+	if a.blocks != nil {
+		server.Addresses = func() (any, error) { return a.blocks.Giving(), nil }
+	}
 	return server.Run(ctx, a.web)
 }
 

@@ -17,16 +17,18 @@ import (
 // mesh follows the store and keeps the node's routes to its peers, until ctx ends. Over another vendor's network that
 // vendor keeps them.
 func (a *agent) mesh(ctx context.Context) error {
-	if a.cfg.Network.Mode == config.ModeMultus {
-		return a.facts.Run(ctx)
-	}
-	keeper := reconcile.New(reconcile.Config{
+	cfg := reconcile.Config{
 		Facts: a.facts, Host: a.host, StatusFile: filepath.Join(a.cfg.StateDir, reconcile.StatusFile),
 		Mesh: a.meshConfig(), Repaired: a.repaired(), Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
-	})
+	}
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return ended(ctx, a.facts.Run(ctx)) })
-	parts.Go(func() error { return ended(ctx, keeper.Run(ctx)) })
+	parts.Go(func() error {
+		if a.cfg.Network.Mode == config.ModeMultus {
+			return ended(ctx, a.unmesh(ctx, cfg))
+		}
+		return ended(ctx, reconcile.New(cfg).Run(ctx))
+	})
 	return parts.Wait()
 }
 
@@ -42,6 +44,22 @@ func (a *agent) podMTU(ctx context.Context) (int, error) {
 	}
 	t, err := mesh.Plan(c, a.meshConfig(), answers)
 	return t.PodMTU(), err
+}
+
+// unmesh takes away what an agent before has left that kept the mesh itself: its routes would compete with the other vendor's.
+func (a *agent) unmesh(ctx context.Context, cfg reconcile.Config) error {
+	for {
+		err := reconcile.Clear(ctx, cfg)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		a.cfg.Log.Warn("routes of weft's own network are still there", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.cfg.After(placePeriod):
+		}
+	}
 }
 
 // meshConfig is what the configuration says of the mesh.

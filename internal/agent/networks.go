@@ -15,12 +15,15 @@ import (
 func (a *agent) networks(c *cniserver.Config) {
 	root := a.cfg.Install.HostRoot
 	devices := podresources.Kubelet{Socket: filepath.Join(root, podresources.Socket), Checkpoint: filepath.Join(root, podresources.Checkpoint)}
-	c.Networks = &multinet.Resolver{Devices: devices, Root: root}
+	c.Fit = a.fit
+	c.Networks = &multinet.Resolver{Root: root}
 	switch {
 	case a.kube != nil:
+		devices.Devices = a.kube.Devices
 		c.Networks.Cluster, c.Reporter, c.Pods = a.kube, a.kube, a.facts
 	case a.dir != nil:
 		cluster := filed{facts: a.facts, store: a.dir, node: a.cfg.Node, now: a.cfg.Now}
 		c.Networks.Cluster, c.Reporter, c.Pods = cluster, cluster, a.facts
 	}
+	c.Networks.Devices = devices
 }

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -22,6 +23,12 @@ const placeAgain, placePeriod = time.Second, 30 * time.Second
 
 // placeWait is how long the first news of the cluster may take before it is trouble.
 const placeWait = 3 * time.Second
+
+// prefixWait is how long a node may be without a prefix before that is a warning: the controller manager gives one within seconds.
+const prefixWait = time.Minute
+
+// errNoPrefix tells of a node to which the cluster gave no prefix.
+var errNoPrefix = errors.New("has no prefix for pods")
 
 // partConf is the runtime's configuration in health.
 const partConf = "network configuration"
@@ -59,7 +66,10 @@ func (a *agent) place(ctx context.Context) error {
 	for {
 		wait := placePeriod
 		var changes []install.Change
-		own, err := a.network(ctx)
+		own, err := a.network()
+		if err == nil && own.MTU == 0 {
+			own.MTU, err = a.podMTU(ctx)
+		}
 		if err == nil {
 			changes, err = install.Cluster(ctx, c, own)
 		}
@@ -83,21 +93,36 @@ func (a *agent) placed(changes []install.Change, err error) {
 			a.cfg.Log.Info("network configuration", "path", c.Path, "action", c.Action, "detail", c.Detail)
 		}
 	}
-	if a.health.set(partConf, err) && err != nil {
-		a.cfg.Log.Error("network configuration", "err", err)
+	news := a.health.set(partConf, err)
+	switch {
+	case !errors.Is(err, errNoPrefix):
+		a.waiting = time.Time{}
+		if news && err != nil {
+			a.cfg.Log.Error("network configuration", "err", err)
+		}
+	case a.waiting.IsZero(): // most often the controller manager is not there yet
+		a.waiting = a.cfg.Now()
+		a.cfg.Log.Info("waiting for the node's prefix", "err", err)
+	case !a.warned && a.cfg.Now().Sub(a.waiting) >= prefixWait:
+		a.warned = true
+		a.cfg.Log.Warn("the node still has no prefix: no pod gets a network", "since", a.waiting.Format(time.RFC3339), "err", err)
 	}
+	a.warned = a.warned && !a.waiting.IsZero()
+}
+
+// fit tells whether this node's own network can take new pods, as STATUS asks: nil where it is another vendor's, or none.
+func (a *agent) fit() error {
+	if a.cfg.Network.Mode != config.ModeCluster || a.facts == nil || a.facts.Cluster() == nil {
+		return nil
+	}
+	_, err := a.network()
+	return err
 }
 
 // network is weft's own network on this node, by the configuration and the cluster's facts.
-func (a *agent) network(ctx context.Context) (install.Own, error) {
+func (a *agent) network() (install.Own, error) {
 	n := a.cfg.Network
 	own := install.Own{Name: n.Name, Node: a.cfg.Node, MTU: n.MTU, CIDRs: n.PodCIDRs}
-	if own.MTU == 0 {
-		var err error
-		if own.MTU, err = a.podMTU(ctx); err != nil {
-			return own, err
-		}
-	}
 	if len(own.CIDRs) > 0 {
 		return own, nil
 	}
@@ -108,7 +133,7 @@ func (a *agent) network(ctx context.Context) (install.Own, error) {
 	if len(own.CIDRs) == 0 {
 		return own, model.Faultf(model.CodeNotAvailable,
 			"give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs), or set network.podCIDRs",
-			"node %q has no prefix for pods", a.cfg.Node)
+			"node %q %w", a.cfg.Node, errNoPrefix)
 	}
 	return own, nil
 }

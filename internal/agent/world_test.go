@@ -35,6 +35,7 @@ type world struct {
 	agent *exec.Cmd
 	done  chan error // the agent's end
 	args  []string   // further flags
+	env   []string   // further variables
 }
 
 func newWorld(t *testing.T) *world {
@@ -61,7 +62,7 @@ func (w *world) start() {
 	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"), append([]string{
 		"agent", "--node", "n1", "--socket", w.socket(), "--state-dir", w.path("state"), "--log-level", "warn",
 	}, w.args...)...)
-	cmd.Env = append(os.Environ(), "WEFT_STEP_FILE="+w.path("step"))
+	cmd.Env = append(append(os.Environ(), "WEFT_STEP_FILE="+w.path("step")), w.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	log, err := os.OpenFile(w.path("agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

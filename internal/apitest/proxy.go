@@ -86,6 +86,9 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handl
 	p.mu.Unlock()
 	if refuse != nil {
 		if code := refuse(r); code != 0 {
+			if code == http.StatusGatewayTimeout { // as the server does when its storage is late
+				w.Header().Set("Retry-After", "1")
+			}
 			w.WriteHeader(code)
 			return
 		}

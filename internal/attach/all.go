@@ -70,6 +70,13 @@ type several struct {
 // beside attaches beside the calls for other containers.
 func (w *several) beside(ctx context.Context) (int, error) {
 	for i := 0; i < len(w.jobs); {
+		if n := w.abreast(i); n > 1 {
+			if failed, err := w.parallel(ctx, i, n); err != nil {
+				return failed, err
+			}
+			i += n
+			continue
+		}
 		n := w.group(i)
 		failed, err := w.attach(ctx, i, n)
 		if err != nil {

@@ -4,6 +4,7 @@ package attach
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -20,6 +21,9 @@ import (
 const (
 	// undoTime is how long the undo of a failed or given up ADD may take, whatever is left of the caller's patience.
 	undoTime = 30 * time.Second
+	// lateUndoTime is that of an ADD whose own time is over: its caller waits but a few seconds more to be told why. What is
+	// not undone then, because a plugin hangs, is undone at the DEL that follows.
+	lateUndoTime = 3 * time.Second
 	// recoverTime is how long the undo of one record may take when an agent starts.
 	recoverTime = 15 * time.Second
 	// linger is how long an agent keeps a bridge or a table without owners, because the next ADD will want it.
@@ -94,6 +98,8 @@ type Job struct {
 	Netns *netns.NS
 	// OwnNetns permits that Netns is the node's own (CNI_NETNS_OVERRIDE).
 	OwnNetns bool
+	// Parallel permits AddAll to execute foreign plugins beside those of its neighbours that permit it, too.
+	Parallel bool
 }
 
 func (a *Attacher) step(name string) error {
@@ -169,5 +175,9 @@ func (a *Attacher) forget(k model.AttachmentKey) error {
 
 // patient is ctx for work that must be finished when the caller has given up.
 func patient(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	limit := undoTime
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		limit = lateUndoTime
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }

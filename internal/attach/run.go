@@ -180,6 +180,9 @@ func (r *run) perform(ctx context.Context, f state.Fragment, files []plugin.File
 	if fault := ofPorts(err); fault != nil {
 		return fault
 	}
+	if fault := ofMAC(err, r.job.Network.Name, f); fault != nil {
+		return fault
+	}
 	if errors.Is(err, kernel.ErrFull) {
 		return model.Faultf(model.CodeTryAgain, "a bridge holds 1,023 ports: use several bridges on this node, or ptp",
 			"network %q: %w", r.job.Network.Name, err)

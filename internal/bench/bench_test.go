@@ -38,7 +38,7 @@ func TestRatiosCompareOnlyTheSameCell(t *testing.T) {
 		s.add("weft", one, "add", "ms", v/10)
 	}
 	s.add("weft", eight, "add", "ms", 7) // the peer was not measured at eight: no ratio
-	rows := s.rows("ptp", []string{"peer", "weft"})
+	rows := s.rows(Chain{Name: "ptp"}, []string{"peer", "weft"})
 	want := []Row{
 		{Impl: "peer", Chain: "ptp", Concurrency: 1, Pods: 10, N: 3, Metric: "add", P50: 20, P95: 30, P99: 30, Unit: "ms"},
 		{Impl: "weft", Chain: "ptp", Concurrency: 1, Pods: 10, N: 3, Metric: "add", P50: 2, P95: 3, P99: 3, Unit: "ms"},

@@ -16,6 +16,10 @@ import (
 type Chain struct {
 	Name string // the file's name without its ending
 	list map[string]any
+
+	// several is whether the pods have further networks, of which weft takes care under the name of Multus; further is how many.
+	several bool
+	further int
 }
 
 // ParseChain reads a configuration list; file is named in errors and gives the chain its name.
@@ -57,13 +61,16 @@ func (c Chain) direct(dir string) ([]byte, error) {
 	return b, nil
 }
 
-// throughAgent is the list in the agent's form: one weft-cni object whose delegate is the chain.
+// throughAgent is the list in the agent's form: one weft-cni object whose delegates are the chain and the further networks.
 func (c Chain) throughAgent(dir, socket string) ([]byte, error) {
-	direct, err := c.direct(dir)
+	delegates, err := c.delegates(dir)
 	if err != nil {
 		return nil, err
 	}
-	shim := map[string]any{"type": "weft-cni", "socket": socket, "delegates": []any{json.RawMessage(direct)}}
+	shim := map[string]any{"type": "weft-cni", "socket": socket, "delegates": delegates}
+	if c.several {
+		shim["type"] = "multus"
+	}
 	if caps := c.capabilities(); len(caps) > 0 {
 		shim["capabilities"] = caps
 	}

@@ -42,7 +42,7 @@ func (b *bench) cell(ctx context.Context, worlds []*world, cell Cell) error {
 	batches := max(b.cfg.N/cell.Concurrency, 1)
 	for range batches {
 		for _, i := range b.shuffle(len(worlds)) {
-			if err := b.batch(ctx, worlds[i], cell); err != nil {
+			if err := b.batch(ctx, worlds[i], worlds[i].at(cell)); err != nil {
 				return fmt.Errorf("%s: %w", worlds[i].impl.Name, err)
 			}
 		}
@@ -155,7 +155,7 @@ func (b *bench) cycles(ctx context.Context, worlds []*world, cell Cell) error {
 			if err := g.Wait(); err != nil {
 				return fmt.Errorf("%s: cycle: %w", w.impl.Name, err)
 			}
-			b.samples.add(w.impl.Name, cell, "cycles", "1/s", float64(n)/time.Since(start).Seconds())
+			b.samples.add(w.impl.Name, w.at(cell), "cycles", "1/s", float64(n)/time.Since(start).Seconds())
 		}
 	}
 	return nil

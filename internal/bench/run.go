@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +32,7 @@ type Config struct {
 type Cell struct {
 	Pods        int
 	Concurrency int
+	Networks    int // of a pod, beside its first
 }
 
 // Run measures every implementation in every cell.
@@ -40,16 +40,11 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	if cfg.N < 1 || len(cfg.Impls) == 0 {
 		return Report{}, model.Faultf(model.CodeInvalidConf, "give -n 1 or more and at least one implementation", "bench: -n %d, %d implementations", cfg.N, len(cfg.Impls))
 	}
-	dir, err := os.MkdirTemp("", "weft-bench-")
+	dir, volatile, remove, err := places()
 	if err != nil {
-		return Report{}, fmt.Errorf("bench: %w", err)
+		return Report{}, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	volatile, err := os.MkdirTemp(memoryDir(), "weft-bench-")
-	if err != nil {
-		return Report{}, fmt.Errorf("bench: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(volatile) }()
+	defer remove()
 	b := &bench{cfg: cfg, dir: dir, volatile: volatile, samples: newSamples()}
 	for _, pods := range slices.Sorted(slices.Values(cfg.Pods)) {
 		if err := b.level(ctx, pods); err != nil {
@@ -147,7 +142,7 @@ func (b *bench) report() Report {
 	for _, impl := range b.cfg.Impls {
 		order = append(order, impl.Name)
 	}
-	rows := b.samples.rows(b.cfg.Chain.Name, order)
+	rows := b.samples.rows(b.cfg.Chain, order)
 	peer := func(name string) bool {
 		return slices.ContainsFunc(b.cfg.Impls, func(i Impl) bool { return i.Name == name && i.Peer })
 	}

@@ -76,7 +76,7 @@ func runShim(ctx context.Context, cfg ShimConfig, socket string) (Report, error)
 			s.add(turns[i].name, cell, "run", "ms", float64(time.Since(start))/millis)
 		}
 	}
-	rows := s.rows("shim", []string{"empty", "weft-cni"})
+	rows := s.rows(Chain{Name: "shim"}, []string{"empty", "weft-cni"})
 	return Report{Rows: rows, Ratios: ratios(rows, func(impl string) bool { return impl == "empty" })}, nil
 }
 

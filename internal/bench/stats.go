@@ -39,14 +39,14 @@ func percentile(sorted []float64, p float64) float64 {
 }
 
 // rows turns the samples into report rows, sorted by cell, metric and implementation.
-func (s *samples) rows(chain string, order []string) []Row {
+func (s *samples) rows(chain Chain, order []string) []Row {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rows := make([]Row, 0, len(s.values))
 	for k, v := range s.values {
 		sorted := slices.Sorted(slices.Values(v))
 		rows = append(rows, Row{
-			Impl: k.impl, Chain: chain, Concurrency: k.cell.Concurrency, Pods: k.cell.Pods, N: len(v), Metric: k.metric,
+			Impl: k.impl, Chain: chain.and(k.cell.Networks).called(), Concurrency: k.cell.Concurrency, Pods: k.cell.Pods, N: len(v), Metric: k.metric,
 			P50: percentile(sorted, 50), P95: percentile(sorted, 95), P99: percentile(sorted, 99), Unit: k.unit,
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -35,11 +36,12 @@ type world struct {
 	node  *netns.NS
 	exec  *runner
 	cni   *libcni.CNIConfig
-	list  *libcni.NetworkConfigList
+	lists []*libcni.NetworkConfigList // one for each time that a runtime calls for a pod
 	agent *exec.Cmd
 	log   *bytes.Buffer
 
-	kept *parking // the namespaces of the pods that stay until the world is closed
+	further int      // networks of a pod beside the first
+	kept    *parking // the namespaces of the pods that stay until the world is closed
 
 	mu     sync.Mutex
 	serial int // of container ids
@@ -62,21 +64,45 @@ func newWorld(ctx context.Context, impl Impl, chain Chain, dir, volatile string)
 	}
 	w := &world{impl: impl, node: node, exec: &runner{node: node, volatile: filepath.Join(volatile, "journal")}, log: &bytes.Buffer{}, kept: kept}
 	w.cni = libcni.NewCNIConfigWithCacheDir([]string{impl.BinDir}, filepath.Join(dir, "cache"), w.exec)
-	conf, err := chain.direct(dir)
-	if impl.Agent != "" {
-		socket := filepath.Join(volatile, "agent.sock")
-		if conf, err = chain.throughAgent(dir, socket); err == nil {
-			err = w.startAgent(ctx, volatile, socket)
-		}
-	}
-	if err == nil {
-		w.list, err = libcni.NetworkConfFromBytes(conf)
-	}
-	if err != nil {
+	if err = w.prepare(ctx, chain, dir, volatile); err != nil {
 		w.close()
 		return nil, fmt.Errorf("world %s: %w", impl.Name, err)
 	}
 	return w, nil
+}
+
+// prepare gives the world its networks and, where it has one, its agent.
+func (w *world) prepare(ctx context.Context, chain Chain, dir, volatile string) error {
+	w.further = chain.further
+	if w.further > 0 {
+		if err := w.plug(); err != nil {
+			return err
+		}
+	}
+	texts, err := chain.lists(dir)
+	if w.impl.Agent != "" {
+		socket := filepath.Join(volatile, "agent.sock")
+		var text []byte
+		if text, err = chain.throughAgent(dir, socket); err == nil {
+			err = w.startAgent(ctx, volatile, socket)
+		}
+		texts = [][]byte{text}
+	}
+	for _, text := range texts {
+		if err != nil {
+			return err
+		}
+		var list *libcni.NetworkConfigList
+		list, err = libcni.NetworkConfFromBytes(text)
+		w.lists = append(w.lists, list)
+	}
+	return err
+}
+
+// at is the world's own kind of a cell.
+func (w *world) at(cell Cell) Cell {
+	cell.Networks = w.further
+	return cell
 }
 
 func (w *world) startAgent(ctx context.Context, volatile, socket string) error {
@@ -166,18 +192,40 @@ func (w *world) newPod() (*pod, error) {
 func (w *world) add(ctx context.Context, p *pod, id string) (time.Duration, error) {
 	p.rt.ContainerID = id
 	start := time.Now()
-	_, err := w.cni.AddNetworkList(ctx, w.list, p.rt)
-	return time.Since(start), err
+	for i, list := range w.lists {
+		if _, err := w.cni.AddNetworkList(ctx, list, p.call(i)); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(start), nil
 }
 
 func (w *world) check(ctx context.Context, p *pod) (time.Duration, error) {
 	start := time.Now()
-	err := w.cni.CheckNetworkList(ctx, w.list, p.rt)
-	return time.Since(start), err
+	for i, list := range w.lists {
+		if err := w.cni.CheckNetworkList(ctx, list, p.call(i)); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(start), nil
 }
 
 func (w *world) del(ctx context.Context, p *pod) (time.Duration, error) {
 	start := time.Now()
-	err := w.cni.DelNetworkList(ctx, w.list, p.rt)
-	return time.Since(start), err
+	for i, list := range slices.Backward(w.lists) {
+		if err := w.cni.DelNetworkList(ctx, list, p.call(i)); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(start), nil
+}
+
+// call is what the runtime says of the pod's network i.
+func (p *pod) call(i int) *libcni.RuntimeConf {
+	if i == 0 {
+		return p.rt
+	}
+	rt := *p.rt
+	rt.IfName = fmt.Sprint("net", i)
+	return &rt
 }

@@ -105,7 +105,7 @@ func runAgent(ctx context.Context, env Env, c config.Config, file string) error 
 		Kubernetes: c.Kubernetes, Network: c.Network, Multus: c.Multus, Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
 		File: file, Level: level, Log: log, PodUID: env.Getenv("POD_UID"), Getenv: env.Getenv, Version: env.Version,
 		Env: []string{"PATH=" + env.Getenv("PATH")}, Stderr: env.Stderr,
-		Now: time.Now, After: time.After, Step: agentStep(env),
+		Now: time.Now, After: time.After, Step: agentStep(env), PluginTime: pluginTime(env),
 		Ready: func() {
 			fmt.Fprintln(env.Stdout, "ready")
 			if c.ReadyFile == "" {

@@ -11,7 +11,14 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
+
+// pluginTime lets a test wait less long for a plugin that hangs.
+func pluginTime(env Env) time.Duration {
+	d, _ := time.ParseDuration(env.Getenv("WEFT_PLUGIN_TIME")) // without one, the default
+	return d
+}
 
 // agentStep is the agent's fault hook for tests: the file WEFT_STEP_FILE holds a number that is counted down at every
 // step; at zero the file goes, and the process with it.

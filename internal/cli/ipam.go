@@ -22,8 +22,8 @@ import (
 )
 
 func newIPAMCmd(env Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "ipam", Short: "Show and check the cluster's pools of addresses", Args: cobra.NoArgs}
-	cmd.AddCommand(newIPAMShowCmd(env), newIPAMCheckCmd(env))
+	cmd := &cobra.Command{Use: "ipam", Short: "Show, check and fill the cluster's pools of addresses", Args: cobra.NoArgs}
+	cmd.AddCommand(newIPAMShowCmd(env), newIPAMCheckCmd(env), newIPAMImportCmd(env))
 	return cmd
 }
 
@@ -51,19 +51,27 @@ func newIPAMShowCmd(env Env) *cobra.Command {
 
 func newIPAMCheckCmd(env Env) *cobra.Command {
 	from := ipamSource{env: env}
-	var output string
+	var output, agent string
 	var fix bool
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Look for blocks and addresses that nobody can use any more",
 		Long: "Compares pools and blocks with the nodes and pods that there are: blocks that overlap or belong to no pool or to a node\n" +
-			"that is gone, addresses that are reserved for pods that are gone. With --fix it frees what can be freed without a\n" +
-			"doubt. Exits with 1 when something is left.",
+			"that is gone, addresses that are reserved for pods that are gone, pods that have one address or that of another node.\n" +
+			"With --agent, on a node as root, also what its agent has given with its ledger and with the addresses in the kernel.\n" +
+			"With --fix it frees what can be freed without a doubt. Exits with 1 when something is left.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			picture, objects, err := from.look(cmd, output)
 			if err != nil {
 				return err
+			}
+			if agent != "" {
+				local, err := here(cmd.Context(), agent)
+				if err != nil {
+					return err
+				}
+				picture.Compare(local)
 			}
 			left, fixed := len(picture.Findings), 0
 			if fix {
@@ -85,6 +93,8 @@ func newIPAMCheckCmd(env Env) *cobra.Command {
 	}
 	from.flags(cmd, &output)
 	cmd.Flags().BoolVar(&fix, "fix", false, "free what can be freed without a doubt")
+	cmd.Flags().StringVar(&agent, "agent", "", "`URL` of this node's agent: compare its memory, its ledger and the kernel, too (alone: "+agentURL+")")
+	cmd.Flags().Lookup("agent").NoOptDefVal = agentURL
 	return cmd
 }
 
@@ -96,7 +106,7 @@ type ipamSource struct {
 
 func (f *ipamSource) flags(cmd *cobra.Command, output *string) {
 	cmd.Flags().StringVar(&f.storeDir, "store-dir", "", "`DIR` of the cluster's manifests")
-	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: $KUBECONFIG)")
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: $KUBECONFIG; in a pod its service account)")
 	cmd.Flags().StringVarP(output, "output", "o", "text", "text or json")
 }
 
@@ -112,11 +122,12 @@ func (f *ipamSource) open() (store.Objects, error) {
 	if path == "" {
 		path = f.env.Getenv("KUBECONFIG")
 	}
-	if path == "" {
+	inCluster := path == "" && f.env.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	if path == "" && !inCluster {
 		return nil, usageError{model.Faultf(model.CodeInvalidConf, "give --store-dir or --kubeconfig", "nothing says where the cluster's objects are")}
 	}
 	s, err := kube.Open(kube.Config{
-		Access: kube.Access{Kubeconfig: path, Getenv: f.env.Getenv}, Node: "command-line", Agent: "weft/" + f.env.Version,
+		Access: kube.Access{InCluster: inCluster, Kubeconfig: path, Getenv: f.env.Getenv}, Node: "command-line", Agent: "weft/" + f.env.Version,
 		Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
 	})
 	if err != nil {

@@ -24,7 +24,7 @@ spec: {regions: [{cidr: 10.0.0.0/24, blockSize: 28}], wanted: [a]}
 apiVersion: weft.dev/v1alpha1
 kind: AddressBlock
 metadata: {name: p-10-0-0-0-28}
-spec: {pool: p, cidr: 10.0.0.0/28, node: a, claim: "1", ceded: {10.0.0.8: b/2, 10.0.0.9: ""}, asked: {10.0.0.7: b}}
+spec: {pool: p, cidr: 10.0.0.0/28, node: a, claim: "1", ceded: {10.0.0.8: b/2, 10.0.0.9: ""}, asked: {10.0.0.7: a}}
 ---
 apiVersion: weft.dev/v1alpha1
 kind: AddressBlock
@@ -46,7 +46,7 @@ func TestIPAM(t *testing.T) {
 			"POOL  REGIONS             BLOCKS  RESERVED  WANTED BY\n" +
 			"p     10.0.0.0/24 in /28  2       0         a\n\n" +
 			"BLOCK         POOL  NODE  CEDED                   ASKED FOR\n" +
-			"10.0.0.0/28   p     a     10.0.0.8 b, 10.0.0.9 -  10.0.0.7 b\n" +
+			"10.0.0.0/28   p     a     10.0.0.8 b, 10.0.0.9 -  10.0.0.7 a\n" +
 			"10.0.0.16/28  p     b     -                       -\n"},
 		{[]string{"check"}, 1, "" +
 			"AddressBlock p-10-0-0-0-28: address 10.0.0.8 was ceded to node \"b\", and there is no such node (--fix: the address is free)\n" +
@@ -72,6 +72,42 @@ func TestIPAM(t *testing.T) {
 		args := append(append([]string{"ipam"}, c.args...), "--store-dir", dir)
 		exit := Run(context.Background(), Env{Args: args, Getenv: os.Getenv, Stdout: &out, Stderr: &errs})
 		if exit != c.exit || c.exit != 2 && cmp.Diff(c.want, out.String()) != "" {
+			t.Errorf("%v: exit %d, %s\n%s", c.args, exit, errs.String(), cmp.Diff(c.want, out.String()))
+		}
+	}
+}
+
+const whereaboutsPool = `apiVersion: whereabouts.cni.cncf.io/v1alpha1
+kind: IPPool
+metadata: {name: 10.0.0.0-24, namespace: kube-system}
+spec: {range: 10.0.0.0/24, allocations: {"5": {id: c1, podref: shop/web-0, ifname: net1}, "6": {id: c2, podref: shop/gone}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-0, namespace: shop}
+`
+
+func TestIPAMImport(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "x.yaml"), []byte(whereaboutsPool), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const plan = "whereabouts  10.0.0.0/24  region in blocks of /30\n" +
+		"whereabouts  10.0.0.5     shop/web-0  net1\n"
+	const left = "left out: IPPool kube-system/10.0.0.0-24: address 10.0.0.6 of shop/gone: there is no such pod\n"
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"import", "--dry-run"}, plan + left + "1 addresses to reserve (nothing was written), 0 were there, 1 left out\n"},
+		{[]string{"import"}, plan + left + "1 addresses reserved, 0 were there, 1 left out\n"},
+		{[]string{"import"}, left + "0 addresses reserved, 1 were there, 1 left out\n"},
+		{[]string{"show"}, "POOL         REGIONS             BLOCKS  RESERVED  WANTED BY\nwhereabouts  10.0.0.0/24 in /30  0       1         -\n"},
+	} {
+		var out, errs bytes.Buffer
+		args := append(append([]string{"ipam"}, c.args...), "--store-dir", dir)
+		exit := Run(context.Background(), Env{Args: args, Getenv: os.Getenv, Stdout: &out, Stderr: &errs})
+		if exit != 0 || cmp.Diff(c.want, out.String()) != "" {
 			t.Errorf("%v: exit %d, %s\n%s", c.args, exit, errs.String(), cmp.Diff(c.want, out.String()))
 		}
 	}

@@ -23,7 +23,7 @@ func shimSchema() schema {
 	multus := schema{
 		"clusterNetwork", "defaultNetworks[]", "confDir", "cniDir", "binDir", "readinessindicatorfile", "namespaceIsolation", "globalNamespaces",
 		"systemNamespaces[]", "multusNamespace", "auxiliaryCNIChainName", "kubeconfig", "logFile", "logLevel", "logToStderr", "logOptions.*",
-		"retryDeleteOnError", "daemonSocketDir",
+		"retryDeleteOnError", "daemonSocketDir", "parallelNetworks",
 	}
 	return append(own, multus...)
 }

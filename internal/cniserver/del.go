@@ -41,16 +41,23 @@ func (s *Server) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr e
 		}
 	}
 	named := map[model.AttachmentKey]bool{}
-	for i, d := range slices.Backward(all) {
+	var jobs []attach.Job
+	for _, d := range slices.Backward(all) {
 		named[d.Request.Key()] = true
-		if err := s.cfg.Attacher.Del(ctx, job(d, ns)); err != nil {
-			errs = append(errs, place(err, all, i))
-		}
+		jobs = append(jobs, job(d, ns))
 	}
 	rest, err := s.remembered(call, named)
+	for _, r := range rest {
+		jobs = append(jobs, attach.Job{Network: r.Network, Request: r.Request, Netns: ns})
+	}
+	for i, err := range s.delAll(ctx, jobs) {
+		if err != nil && i < len(all) {
+			err = place(err, all, len(all)-1-i)
+		}
+		errs = append(errs, err)
+	}
 	errs = append(errs, err)
 	for _, r := range rest {
-		errs = append(errs, s.cfg.Attacher.Del(ctx, attach.Job{Network: r.Network, Request: r.Request, Netns: ns}))
 		if r.Request.Origin != nil {
 			multinet.DropDeviceInfo(r.Request.Origin.DeviceFile)
 		}
@@ -60,6 +67,23 @@ func (s *Server) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr e
 		errs = append(errs, confErr)
 	}
 	return errors.Join(errs...)
+}
+
+// apart is an Attacher that detaches several networks of one container at once; the errors are those of the jobs.
+type apart interface {
+	DelAll(ctx context.Context, jobs []attach.Job) []error
+}
+
+// delAll detaches all of them, whatever happens with the others.
+func (s *Server) delAll(ctx context.Context, jobs []attach.Job) []error {
+	if a, ok := s.cfg.Attacher.(apart); ok && len(jobs) > 1 {
+		return a.DelAll(ctx, jobs)
+	}
+	errs := make([]error, 0, len(jobs))
+	for _, j := range jobs {
+		errs = append(errs, s.cfg.Attacher.Del(ctx, j))
+	}
+	return errs
 }
 
 // remembered are the records of the call that its configuration does not name.

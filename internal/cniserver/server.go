@@ -46,6 +46,8 @@ type Config struct {
 	Own []*netns.NS
 	// Ready is called once callers are answered; may be nil.
 	Ready func()
+	// Fit says why the node can take no new pods whatever their networks, for STATUS; may be nil.
+	Fit func() error
 	// Called is told of every call that is over, and its error; may be nil.
 	Called func(verb string, err error, took time.Duration)
 }

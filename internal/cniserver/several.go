@@ -116,6 +116,11 @@ func (s *Server) ownOrMultus(ctx context.Context, call cni.Call, ns *netns.NS) (
 
 // status asks every network that pods are given; one that is not ready is enough.
 func (s *Server) status(ctx context.Context, call cni.Call) error {
+	if s.cfg.Fit != nil {
+		if err := s.cfg.Fit(); err != nil {
+			return err
+		}
+	}
 	settings, err := multinet.ParseSettings(call, s.networks.Root)
 	if err == nil {
 		err = settings.Ready()

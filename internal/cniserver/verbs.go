@@ -174,5 +174,8 @@ func place(err error, all []multinet.Attachment, i int) error {
 	if len(all) == 1 {
 		return err
 	}
+	if o := all[i].Request.Origin; o != nil && len(o.Asked) > 0 {
+		return fmt.Errorf("network %s: %w", all[i].Label, err) // by the name that the pod asked for it
+	}
 	return fmt.Errorf("delegates[%d] (network %s): %w", i, all[i].Network.Name, err)
 }

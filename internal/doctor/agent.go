@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/cri"
+	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/reconcile"
 	"github.com/weft-net/weft/internal/wire"
@@ -164,6 +165,19 @@ func meshInForce(_ context.Context, n Node) []Finding {
 		out = append(out, warn(p.Hint, "%s", p.Message)...)
 	}
 	return out
+}
+
+// nameTaken reads what the agent has written down about other machines of its name.
+func nameTaken(_ context.Context, n Node) []Finding {
+	machines, err := blocks.Strangers(n.Config.StateDir)
+	if err != nil {
+		return warn("", "journal of address blocks: %v", err)
+	}
+	if len(machines) == 0 {
+		return nil
+	}
+	return bad("give each agent its own --node; where this machine was installed anew, the blocks of the old one are its own after ten minutes",
+		"another machine has claimed addresses as this node: %s", strings.Join(machines, ", "))
 }
 
 // hintOf and bare are the two halves of an error for people.

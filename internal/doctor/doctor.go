@@ -58,6 +58,7 @@ func looks() []look {
 		{"runtime", "it finds the network ready", runtimeReady},
 		{"kernel", "it forwards, and filters what weft needs", kernelSettings},
 		{"mesh", "the plan for the other nodes is in force", meshInForce},
+		{"name", "no other machine claims addresses as this node", nameTaken},
 		{"disk", "there is room for state and addresses", roomLeft},
 	}
 }

@@ -192,6 +192,12 @@ func TestTrouble(t *testing.T) {
 			},
 			[]string{"bad mesh: it broke", "warn mesh: n2 has no address"},
 		},
+		"name": {
+			func(w *world) {
+				w.write("blocks/blocks.json", `{"version":1,"node":"n1","blocks":[],"strangers":["0123456789abcdef"]}`, 0o600)
+			},
+			[]string{"bad name: another machine has claimed addresses as this node: 0123456789abcdef"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

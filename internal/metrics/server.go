@@ -38,7 +38,9 @@ type Server struct {
 	Level *slog.LevelVar
 	// Attachments is what /attachments tells, as JSON; nil has none.
 	Attachments func() (any, error)
-	Log         *slog.Logger
+	// Addresses is what /addresses tells, as JSON; nil has none.
+	Addresses func() (any, error)
+	Log       *slog.Logger
 }
 
 // Listen takes an address.
@@ -87,7 +89,10 @@ func (s *Server) Handler() http.Handler {
 		mux.HandleFunc("PUT /loglevel", s.setLevel)
 	}
 	if s.Attachments != nil {
-		mux.HandleFunc("GET /attachments", s.attachments)
+		mux.HandleFunc("GET /attachments", s.private(s.Attachments))
+	}
+	if s.Addresses != nil {
+		mux.HandleFunc("GET /addresses", s.private(s.Addresses))
 	}
 	return mux
 }
@@ -102,18 +107,20 @@ func local(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// attachments says who has which address: not everybody's business.
-func (s *Server) attachments(w http.ResponseWriter, r *http.Request) {
-	if !local(w, r) {
-		return
+// private says who has which address: not everybody's business.
+func (s *Server) private(tell func() (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !local(w, r) {
+			return
+		}
+		all, err := tell()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(all)
 	}
-	all, err := s.Attachments()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(all)
 }
 
 // setLevel changes the log's level: it says more about pods to whoever reads the log, so that only the node itself may.

@@ -41,6 +41,8 @@ type AddressBlock struct {
 	Pool string       `json:"pool"`
 	CIDR netip.Prefix `json:"cidr"`
 	Node string       `json:"node"`
+	// Machine tells the machine that has the block from another one that runs under the same name; empty where it did not say.
+	Machine string `json:"machine,omitempty"`
 	// Claim is a number that is new each time a node takes the block into use. It tells a late word of an earlier claim from
 	// one of this claim.
 	Claim string `json:"claim"`

@@ -27,7 +27,7 @@ const (
 	CodeExhausted Code = 101 // no address is free
 	CodeDiffers   Code = 102 // CHECK found the kernel different from the plan
 	CodeForeign   Code = 103 // a foreign plugin failed without a code
-	CodeTaken     Code = 104 // another attachment has a port of the node
+	CodeTaken     Code = 104 // another attachment has a port of the node, or the MAC upon a master
 )
 
 // Fault is an error a caller can act on: a CNI code, what is wrong (with field and value) and the way out.

@@ -30,10 +30,19 @@ type cached struct {
 	ConfList struct {
 		Name string `json:"name"`
 	}
+	// Whole is the list as it was executed. Multus to 4.3 makes Bytes of a list that it read from a file out of the few keys
+	// that it knows: without Whole the plugins' own keys would be lost.
+	Whole struct {
+		Bytes   []byte
+		Plugins []struct{ Bytes []byte }
+	} `json:"CNINetworkConfigList"`
 	Name      string
 	Interface string `json:"ifnameRequest"`
 	Bytes     []byte
 }
+
+// passthru is the plugin that Multus puts before an auxiliary chain. It does nothing.
+const passthru = "passthru"
 
 // result is what the reference library remembers of one attachment.
 type result struct {
@@ -57,19 +66,19 @@ func Left(call cni.Call, s Settings) (Leftover, error) {
 	}
 	left := Leftover{}
 	for i, c := range list {
-		a, file, err := c.attachment(call, s, i)
+		a, files, err := c.attachment(call, s, i)
 		if err != nil {
 			return Leftover{}, within(err, fmt.Sprintf("%s: element %d", path, i+1))
 		}
 		left.Attachments = append(left.Attachments, a)
-		left.files = append(left.files, file)
+		left.files = append(left.files, files...)
 	}
 	left.files = append(left.files, path) // last: as long as it is there, DEL is done again
 	return left, nil
 }
 
-// attachment is one network as Multus attached it, and the file of its result.
-func (c cached) attachment(call cni.Call, s Settings, i int) (Attachment, string, error) {
+// attachment is one network as Multus attached it, and the files that are about it alone.
+func (c cached) attachment(call cni.Call, s Settings, i int) (Attachment, []string, error) {
 	name := c.Conf.Name
 	if name == "" {
 		name = c.ConfList.Name
@@ -78,26 +87,53 @@ func (c cached) attachment(call cni.Call, s Settings, i int) (Attachment, string
 	if r.IfName = c.Interface; r.IfName == "" {
 		r.IfName = ifName(i, call.Request.IfName, source{})
 	}
-	raw, err := complete(c.Bytes, name, call.Request.CNIVersion)
+	raw, err := c.configuration()
+	if err == nil {
+		raw, err = complete(raw, name, call.Request.CNIVersion)
+	}
 	if err != nil {
-		return Attachment{}, "", err
+		return Attachment{}, nil, err
 	}
 	n, err := cni.ParseNetwork(raw)
 	if err != nil {
-		return Attachment{}, "", err
+		return Attachment{}, nil, err
 	}
+	n.Plugins = slices.DeleteFunc(n.Plugins, func(p model.PluginConf) bool { return p.Type == passthru })
 	r.Network, r.Part = n.Name, Part(call.Request)
 	r.CNIPath = withBin(s, r.CNIPath)
-	file := filepath.Join(s.seen(s.CNIDir), "results", n.Name+"-"+r.ContainerID+"-"+r.IfName)
+	files := []string{filepath.Join(s.seen(s.CNIDir), "results", n.Name+"-"+r.ContainerID+"-"+r.IfName)}
 	var had result
 	var prev *model.Result
-	if text, err := readFile(file); err == nil && json.Unmarshal(text, &had) == nil && len(had.Result) > 0 {
+	if text, err := readFile(files[0]); err == nil && json.Unmarshal(text, &had) == nil && len(had.Result) > 0 {
 		if p, err := cni.ParseResult(had.Result); err == nil {
 			prev = &p // a DEL goes on without
 		}
 	}
+	if told, _ := had.CapabilityArgs[deviceFileCap].(string); filepath.Dir(told) == attached {
+		files = append(files, s.seen(told))
+	}
 	n, err = cni.Derive(n, had.CapabilityArgs, nil)
-	return Attachment{Label: c.Name, Network: n, Request: r, Prev: prev}, file, err
+	return Attachment{Label: c.Name, Network: n, Request: r, Prev: prev}, files, err
+}
+
+// configuration is what the network's plugins got.
+func (c cached) configuration() (json.RawMessage, error) {
+	if len(c.Whole.Bytes) == 0 || len(c.Whole.Plugins) == 0 {
+		return c.Bytes, nil
+	}
+	var keys map[string]json.RawMessage
+	if err := cni.Decode("CNINetworkConfigList", c.Whole.Bytes, &keys); err != nil {
+		return nil, err
+	}
+	plugins := make([]json.RawMessage, 0, len(c.Whole.Plugins))
+	for _, p := range c.Whole.Plugins {
+		plugins = append(plugins, p.Bytes)
+	}
+	var err error
+	if keys["plugins"], err = json.Marshal(plugins); err != nil {
+		return nil, model.Faultf(model.CodeDecode, "", "CNINetworkConfigList: plugins: %w", err)
+	}
+	return json.Marshal(keys)
 }
 
 // Forget takes Multus' memory away, once all of it is undone.

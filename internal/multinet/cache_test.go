@@ -55,6 +55,41 @@ func TestLeft(t *testing.T) {
 	}
 }
 
+// What Multus read from a file it remembers whole in one place and in part in the other; the plugin that does nothing is
+// left out; what told of a device goes.
+func TestLeftOfFiles(t *testing.T) {
+	dir, root := t.TempDir(), t.TempDir()
+	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	plugin := func(s string) string { return fmt.Sprintf(`{"Network":{"type":"x"},"Bytes":%q}`, encode(s)) }
+	inPart := encode(`{"cniVersion":"0.3.1","name":"cluster","plugins":[{"type":"passthru"},{"type":"calico"}]}`)
+	write(t, filepath.Join(root, dir, "c1"), fmt.Sprintf(`[{"Conf":{},"ConfList":{"name":"cluster"},"Name":"cluster","Bytes":%q,
+	  "CNINetworkConfigList":{"Name":"cluster","Plugins":[%s,%s,%s],"Bytes":%q}}]`, inPart,
+		plugin(`{"type":"passthru"}`), plugin(`{"type":"calico","datastore":"kubernetes"}`), plugin(`{"type":"tuning","mtu":1400}`),
+		encode(`{"cniVersion":"0.3.1","name":"cluster","plugins":[{"type":"passthru"},{"type":"calico","datastore":"kubernetes"}]}`)))
+	const told = attached + "/app-vf-c1_eth0"
+	write(t, filepath.Join(root, dir, "results", "cluster-c1-eth0"), `{"capabilityArgs":{"CNIDeviceInfoFile":"`+told+`"}}`)
+	write(t, filepath.Join(root, told), `{}`)
+	left, err := Left(callOf(t, fmt.Sprintf(delegates, "")), Settings{CNIDir: dir, Root: root})
+	if err != nil || len(left.Attachments) != 1 {
+		t.Fatalf("%+v %v", left, err)
+	}
+	var got []string
+	for _, p := range left.Attachments[0].Network.Plugins {
+		got = append(got, string(p.Raw))
+	}
+	if len(got) != 2 || !strings.Contains(got[0], `"datastore":"kubernetes"`) || !strings.Contains(got[1], `"mtu":1400`) {
+		t.Errorf("%q", got)
+	}
+	if err := left.Forget(); err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{told, dir + "/c1", dir + "/results/cluster-c1-eth0"} {
+		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
+			t.Errorf("%s is left", path)
+		}
+	}
+}
+
 func FuzzLeft(f *testing.F) {
 	f.Add(remembered())
 	f.Fuzz(func(t *testing.T, text string) {

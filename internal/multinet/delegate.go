@@ -24,6 +24,8 @@ type Attachment struct {
 	Request model.Request
 	// Prev is what the runtime's other plugins made before this one, for the first network only.
 	Prev *model.Result
+	// Parallel permits that it is attached at the same time as its neighbours.
+	Parallel bool
 
 	// deviceInfo is where the device's own program told of it.
 	deviceInfo string
@@ -121,7 +123,7 @@ func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error
 		return Attachment{}, err
 	}
 	if device := src.id(); device != "" {
-		wanted.caps["CNIDeviceInfoFile"] = deviceFile(src.label, r)
+		wanted.caps[deviceFileCap] = deviceFile(src.label, r)
 	}
 	if n, err = cni.Derive(n, merged(caps, wanted.caps), merged(args, wanted.args)); err != nil {
 		return Attachment{}, err
@@ -133,7 +135,7 @@ func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error
 	if label == "" {
 		label = n.Name
 	}
-	return Attachment{Label: label, Network: n, Request: r, deviceInfo: src.info(s)}, nil
+	return Attachment{Label: label, Network: n, Request: r, Parallel: s.Parallel && i > 0 && !src.bare, deviceInfo: src.info(s)}, nil
 }
 
 // ifName is what network i of a call calls its interface; a call about no attachment has no name.

@@ -18,6 +18,9 @@ const (
 	attached  = "/var/run/k8s.cni.cncf.io/devinfo/cni"
 )
 
+// deviceFileCap is the capability by which a plugin is told where it finds the device, or tells of it.
+const deviceFileCap = "CNIDeviceInfoFile"
+
 // id is the device that an interface is to be made of.
 func (a asked) id() string {
 	if a.device == "" && a.selection != nil {

@@ -184,6 +184,16 @@ func TestResolve(t *testing.T) {
 			}
 		})
 	}
+	t.Run("cluster network beside delegates", func(t *testing.T) {
+		conf := fmt.Sprintf(delegates, `,"clusterNetwork":"`+dir+`/10-file.conf"`)
+		got, err := (&Resolver{Cluster: world(nil)}).Resolve(t.Context(), callOf(t, conf))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]string{"file file 1.0.0 eth0 IP=10.9.9.9 vlan"}, lines(t, got)); d != "" {
+			t.Error(d)
+		}
+	})
 	t.Run("cluster network", func(t *testing.T) {
 		conf := `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus-shim","logToStderr":true,"clusterNetwork":"` + dir +
 			`/net/20-cluster.conflist","auxiliaryCNIChainName":"aux"}`

@@ -243,7 +243,7 @@ func parseIP(text string) (netip.Addr, error) {
 func apart(noun string, list []Selection) error {
 	seen := map[string]int{}
 	for i, s := range list {
-		for _, own := range [][2]string{{"interface", s.Interface}, {"mac", strings.ToLower(s.MAC)}} {
+		for _, own := range [][2]string{{"interface", s.Interface}, {"mac", macOf(s.MAC)}} {
 			what, value := own[0], own[1]
 			if value == "" {
 				continue
@@ -280,6 +280,15 @@ func oneRoute(noun string, list []Selection) error {
 		}
 	}
 	return nil
+}
+
+// macOf is a MAC address in one of its several forms; none stays none.
+func macOf(text string) string {
+	mac, err := net.ParseMAC(text)
+	if err != nil {
+		return text
+	}
+	return mac.String()
 }
 
 // within puts a place before an error's words.

@@ -88,6 +88,7 @@ func TestBadSelections(t *testing.T) {
 		`[{"name":"a","portMappings":[{"hostPort":"x"}]}]`:                                      `element 1: portMappings: hostPort is string, want int`,
 		`[{"name":"a","bandwidth":[]}]`:                                                         `element 1: bandwidth: it is array, want object`,
 		`[{"name":"a","ips":["10.0.0.1"],"ipam-claim-reference":"c"}]`:                          `element 1: ips and ipam-claim-reference exclude each other (leave one of them out)`,
+		`[{"name":"a","mac":"02:00:00:00:00:0A"},{"name":"b","mac":"0200.0000.000a"}]`:          `elements 1 and 2 ask for one mac, "02:00:00:00:00:0a" (give each its own)`,
 		`[{"name":"a","mac":"02:00:00:00:00:01"},{"name":"b","mac":"02:00:00:00:00:01"}]`:       `elements 1 and 2 ask for one mac, "02:00:00:00:00:01" (give each its own)`,
 		`[{"name":"a","ips":["10.0.0.1"]},{"name":"a","ips":["10.0.0.1/24"]}]`:                  `elements 1 and 2 ask for one address, 10.0.0.1 of network pods/a (give each its own)`,
 		`[{"name":"a","default-route":["10.0.0.1"]},{"name":"b","default-route":["10.0.1.1"]}]`: `elements 1 and 2 both have a default-route of one family (keep one of them; several gateways of one network share the load)`,

@@ -28,7 +28,7 @@ type Settings struct {
 	} `json:"args"`
 
 	// ClusterNetwork and DefaultNetworks name networks: a NetworkAttachmentDefinition, a configuration in ConfDir, a directory
-	// or a file. They are asked where there are no delegates.
+	// or a file. Where there is a ClusterNetwork, Delegates do not count, as with Multus; DefaultNetworks may stand beside both.
 	ClusterNetwork  string   `json:"clusterNetwork"`
 	DefaultNetworks []string `json:"defaultNetworks"`
 	ConfDir         string   `json:"confDir"`
@@ -42,6 +42,9 @@ type Settings struct {
 	SystemNamespaces   []string `json:"systemNamespaces"` // their pods get no DefaultNetworks
 	MultusNamespace    string   `json:"multusNamespace"`
 	AuxiliaryChain     string   `json:"auxiliaryCNIChainName"`
+	// Parallel lets the foreign plugins of several networks of a pod be executed at the same time. The standard forbids it, so
+	// it is asked for. The first network is attached before the others all the same.
+	Parallel bool `json:"parallelNetworks"`
 
 	// Root is where the agent sees the node's files.
 	Root string `json:"-"`
@@ -88,6 +91,9 @@ func ParseSettings(call cni.Call, root string) (Settings, error) {
 	}
 	if err := cni.Decode("network "+call.Request.Network, call.Conf, &s); err != nil {
 		return s, err
+	}
+	if s.ClusterNetwork != "" {
+		s.Delegates = nil
 	}
 	if len(s.Delegates) == 0 && s.ClusterNetwork == "" {
 		return s, model.Faultf(model.CodeInvalidConf, example, "network %s: delegates: missing or empty", s.Name)

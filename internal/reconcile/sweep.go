@@ -4,8 +4,11 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/plan/mesh"
@@ -33,6 +36,20 @@ func (r *Reconciler) sweepTable(ctx context.Context, spaces kernel.Spaces) error
 	}
 	r.swept = true
 	return nil
+}
+
+// Clear takes away everything that an agent which kept a mesh has left in the node's namespace: for one that keeps none. What
+// is not of the mesh stays.
+func Clear(ctx context.Context, cfg Config) error {
+	cfg.Mesh.Masquerade = nil
+	r, spaces := New(cfg), kernel.Spaces{Host: cfg.Host}
+	err := errors.Join(r.sweep(ctx, spaces, mesh.Topology{}), r.sweepTable(ctx, spaces))
+	if err == nil && cfg.StatusFile != "" {
+		if err = os.Remove(cfg.StatusFile); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	return err
 }
 
 // sweep takes away what is of the mesh and in no plan: routes and tunnels of peers that left, also while no agent ran.

@@ -35,12 +35,13 @@ type reservedSpec struct {
 }
 
 type blockSpec struct {
-	Pool  string            `json:"pool"`
-	CIDR  string            `json:"cidr"`
-	Node  string            `json:"node"`
-	Claim string            `json:"claim"`
-	Asked map[string]string `json:"asked,omitempty"`
-	Ceded map[string]string `json:"ceded,omitempty"`
+	Pool    string            `json:"pool"`
+	CIDR    string            `json:"cidr"`
+	Node    string            `json:"node"`
+	Machine string            `json:"machine,omitempty"`
+	Claim   string            `json:"claim"`
+	Asked   map[string]string `json:"asked,omitempty"`
+	Ceded   map[string]string `json:"ceded,omitempty"`
 }
 
 // AddressPool is the object as the model's pool. A region without a block size gets the size for a pool of its size.
@@ -115,7 +116,7 @@ func (o Object) AddressBlock() (model.AddressBlock, error) {
 	if err != nil {
 		return model.AddressBlock{}, err
 	}
-	block := model.AddressBlock{Pool: b.Spec.Pool, CIDR: cidr, Node: b.Spec.Node, Claim: b.Spec.Claim}
+	block := model.AddressBlock{Pool: b.Spec.Pool, CIDR: cidr, Node: b.Spec.Node, Machine: b.Spec.Machine, Claim: b.Spec.Claim}
 	if want := BlockName(block.Pool, cidr); o.Key.Name != want {
 		return block, o.fault("delete it; weft makes these objects itself", "spec: pool %q and cidr %s belong to the name %q", block.Pool, cidr, want)
 	}
@@ -149,8 +150,8 @@ func (o Object) addrMap(field string, cidr netip.Prefix, in map[string]string) (
 
 // AddressBlockObject is o, or a new object, saying what the block says.
 func AddressBlockObject(o Object, b model.AddressBlock) (Object, error) {
-	spec := blockSpec{Pool: b.Pool, CIDR: b.CIDR.String(), Node: b.Node, Claim: b.Claim, Asked: texts(b.Asked), Ceded: texts(b.Ceded)}
-	return o.withSpec(AddressBlocks().Key("", BlockName(b.Pool, b.CIDR)), spec, "pool", "cidr", "node", "claim", "asked", "ceded")
+	spec := blockSpec{Pool: b.Pool, CIDR: b.CIDR.String(), Node: b.Node, Machine: b.Machine, Claim: b.Claim, Asked: texts(b.Asked), Ceded: texts(b.Ceded)}
+	return o.withSpec(AddressBlocks().Key("", BlockName(b.Pool, b.CIDR)), spec, "pool", "cidr", "node", "machine", "claim", "asked", "ceded")
 }
 
 func texts(in map[netip.Addr]string) map[string]string {

@@ -26,6 +26,16 @@ func WhereaboutsPools() Kind {
 	return Kind{"whereabouts.cni.cncf.io", "v1alpha1", "IPPool", "ippools", true}
 }
 
+// WhereaboutsReservations are addresses that whereabouts has given whatever the range: each object's name is one.
+func WhereaboutsReservations() Kind {
+	return Kind{"whereabouts.cni.cncf.io", "v1alpha1", "OverlappingRangeIPReservation", "overlappingrangeipreservations", true}
+}
+
+// WhereaboutsSlices are ranges of which whereabouts gives each node a slice.
+func WhereaboutsSlices() Kind {
+	return Kind{"whereabouts.cni.cncf.io", "v1alpha1", "NodeSlicePool", "nodeslicepools", true}
+}
+
 // NetworkAttachments are the networks that pods ask for beside the cluster's (k8snetworkplumbingwg).
 func NetworkAttachments() Kind {
 	return Kind{"k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition", "network-attachment-definitions", true}

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# build.sh [kube] [containerd] [coredns] [agnhost] [upstream] [images] [cached]: builds what the test cluster is made of, once, into
-# the cache by version: no image, registry or Docker is asked. Without arguments: all but upstream's tests. The first build of
+# build.sh [kube] [containerd] [coredns] [agnhost] [upstream] [flannel] [images] [cached]: builds what the test cluster is made of, once, into
+# the cache by version: no image, registry or Docker is asked. Without arguments: all but upstream's tests and flannel. The first build of
 # Kubernetes takes 10 to 20 minutes on two processors; whoever comes meanwhile waits for it. "cached" builds nothing: it fails when the
 # others would.
 #
@@ -61,6 +61,9 @@ coredns() { go_build coredns -ldflags '-s -w' -o "$out/coredns" .; }
 agnhost() { go_build upstream -ldflags '-s -w' -o "$out/agnhost" k8s.io/kubernetes/test/images/agnhost; }
 upstream() { (cd "$here/upstream" && ${WEFT_NICE:-nice} go test -c -trimpath -ldflags '-s -w' -o "$out/network.test" .); }
 
+# The last of the reference plugins that had it; flannel's own module, which it became, cannot be had from the proxy.
+flannel() { GOBIN=$out go install -trimpath -ldflags '-s -w' github.com/containernetworking/plugins/plugins/meta/flannel@v0.9.1; }
+
 # image NAME [-flag...] SOURCE=PATH...
 image() { (cd "$here/../.." && go run ./test/kube/image "$@"); }
 
@@ -89,6 +92,7 @@ for what; do
 	coredns) build coredns "$(sum coredns "$here"/coredns/*)" "$KUBE_BIN" coredns ;;
 	agnhost) build agnhost "$(sum agnhost "$here"/upstream/go.*)" "$KUBE_BIN" agnhost ;;
 	upstream) build upstream "$(sum upstream "$here"/upstream/*)" "$KUBE_BIN" upstream ;;
+	flannel) build flannel "$(sum flannel-v0.9.1 /dev/null)" "$KUBE_BIN" flannel ;;
 	images) build images "$(sum "$IMAGE_AGNHOST $IMAGE_DNS getent wget" "$here"/{lib/versions.sh,image/main.go,pause/main.go,traffic/*.go} "$KUBE_BIN"/{.agnhost,.coredns} 2>/dev/null)" "$KUBE_IMAGES" images ;;
 	*)
 		echo "build.sh: '$what' is nothing that it builds" >&2

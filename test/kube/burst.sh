@@ -1,34 +1,62 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# burst.sh [PODS] [ROUNDS] [CNI...]: how long one node takes until so many pods, all asked for at once, are ready: with each network, in
-# turns. By default 250 pods, 3 rounds, weft and reference. Prints a line for each: network, round, seconds to start all, to end all.
+# burst.sh [PODS] [ROUNDS] [CNI...]: how long a node takes until so many pods, all asked for at once, are ready: with each network, in
+# turns. By default 250 pods, 3 rounds, and constant, weft and reference. All nodes are of one cluster, each with its own network, so that
+# the control plane is the same one. Prints a line for each: network, round, seconds until all are ready, seconds until all have gone, the
+# machine's load before; and the medians, with their ratio to the first network's.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 pods=${1:-250} rounds=${2:-3}
 shift $(($# < 2 ? $# : 2))
-[ $# -gt 0 ] || set -- weft reference
+[ $# -gt 0 ] || set -- constant weft reference
 [ "$pods" -le 250 ] || { echo "burst: a node's prefix has addresses for 250 pods and the cluster's own" >&2; exit 2; }
 
-take_down() { for cni; do "$here/cluster" down --name "b${cni:0:4}"; done; }
-take_down "$@"
-trap 'take_down "$@"' EXIT
-for cni; do "$here/cluster" up --name "b${cni:0:4}" --cni "$cni" --nodes 1 --max-pods 270; done
+cluster() { local verb=$1; shift; "$here/cluster" "$verb" --name burst "$@"; }
+lines=$(mktemp)
+cluster down
+trap 'cluster down; rm -f "$lines"' EXIT
+cluster up --cni "$(IFS=,; echo "$*")" --nodes $# --max-pods 270 --no-dns
 
 now() { date +%s.%N; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN{printf "%.1f", b-a}'; }
+# burst NODE PODS: prints the two times.
+burst() {
+	local began up
+	cluster kubectl apply -f - >/dev/null <<-E
+		apiVersion: apps/v1
+		kind: Deployment
+		metadata: {name: burst}
+		spec:
+		  replicas: 0
+		  selector: {matchLabels: {app: burst}}
+		  template:
+		    metadata: {labels: {app: burst}}
+		    spec:
+		      terminationGracePeriodSeconds: 0
+		      nodeSelector: {kubernetes.io/hostname: $1}
+		      containers: [{name: c, image: "registry.k8s.io/pause:3.10.2"}]
+	E
+	began=$(now)
+	cluster kubectl scale deployment burst --replicas="$2" >/dev/null
+	cluster kubectl rollout status deployment/burst --timeout=900s >/dev/null
+	up=$(since "$began")
+	began=$(now)
+	cluster kubectl delete deployment burst --cascade=foreground --timeout=900s >/dev/null
+	cluster kubectl wait --for=delete pod -l app=burst --timeout=900s >/dev/null 2>&1 || true
+	printf '%s\t%s\n' "$up" "$(since "$began")"
+}
+
+for i in $(seq $#); do burst "node$i" 10 >/dev/null; done # what is slow the first time only
 for round in $(seq "$rounds"); do
-	for cni; do
-		k() { "$here/cluster" kubectl --name "b${cni:0:4}" "$@"; }
-		k create deployment burst --image=registry.k8s.io/pause:3.10.2 --replicas=0 >/dev/null
-		k patch deployment burst -p '{"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 0}}}}' >/dev/null
-		began=$(now)
-		k scale deployment burst --replicas="$pods" >/dev/null
-		k rollout status deployment/burst --timeout=900s >/dev/null
-		up=$(since "$began")
-		began=$(now)
-		k delete deployment burst --cascade=foreground --timeout=900s >/dev/null
-		k wait --for=delete pod -l app=burst --timeout=900s >/dev/null 2>&1 || true
-		printf '%s\t%s\t%s\t%s\n' "$cni" "$round" "$up" "$(since "$began")"
+	for i in $(seq $#); do
+		at=$(((i + round - 2) % $# + 1)) # each is once the first
+		sleep 15
+		printf '%s\t%s\t%s\t%s\n' "${!at}" "$round" "$(cut -d' ' -f1 /proc/loadavg)" "$(burst "node$at" "$pods")" |
+			awk -F'\t' -v OFS='\t' '{print $1, $2, $4, $5, $3}' | tee -a "$lines"
 	done
 done
+echo
+for cni; do
+	printf '%s\t%s\n' "$cni" "$(awk -F'\t' -v c="$cni" '$1==c{print $3}' "$lines" | sort -n | awk '{v[NR]=$1} END{print NR%2 ? v[(NR+1)/2] : (v[NR/2]+v[NR/2+1])/2}')"
+done | awk -F'\t' 'NR==1{base=$2} {printf "%s: median %.1f s, %.2f of the first\n", $1, $2, $2/base}'

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"slices"
 	"strings"
@@ -38,9 +39,13 @@ const (
 type Kubelet struct {
 	Socket     string
 	Checkpoint string
+	// Devices are those that a driver of dynamic resources has published for networks; nil where nobody can be asked.
+	Devices func(ctx context.Context, driver string) ([]model.PublishedDevice, error)
 }
 
-// Of are the devices of a pod by the name of their resource, or of their claim, sorted.
+// Of are the devices of a pod by the name of their resource, sorted: those of device plugins, and those of its claims under
+// the name that their driver has published. A claim's devices are there under the claim's own name, too, as Multus to 4.3
+// has them.
 func (k Kubelet) Of(ctx context.Context, pod model.PodRef) (map[string][]string, error) {
 	if _, err := os.Stat(k.Socket); errors.Is(err, fs.ErrNotExist) {
 		return k.stored(pod)
@@ -58,7 +63,11 @@ func (k Kubelet) Of(ctx context.Context, pod model.PodRef) (map[string][]string,
 	if err != nil {
 		return nil, fmt.Errorf("pod-resources socket %s: %w", k.Socket, err)
 	}
-	return ofAnswer(answer, pod), nil
+	devices := ofAnswer(answer, pod)
+	if err := k.claimed(ctx, answer, pod, devices); err != nil {
+		return nil, err
+	}
+	return sorted(devices), nil
 }
 
 func ofAnswer(answer *podresources.ListPodResourcesResponse, pod model.PodRef) map[string][]string {
@@ -78,7 +87,50 @@ func ofAnswer(answer *podresources.ListPodResourcesResponse, pod model.PodRef) m
 			}
 		}
 	}
-	return sorted(devices)
+	return devices
+}
+
+// claimed adds the devices of the pod's claims by the resources that their drivers have published.
+func (k Kubelet) claimed(ctx context.Context, answer *podresources.ListPodResourcesResponse, pod model.PodRef, devices map[string][]string) error {
+	drivers := map[string][]model.PublishedDevice{}
+	for r := range claims(answer, pod) {
+		driver := r.GetDriverName()
+		if driver == "" || k.Devices == nil {
+			continue // a kubelet before 1.34, or no cluster
+		}
+		if _, asked := drivers[driver]; !asked {
+			var err error
+			if drivers[driver], err = k.Devices(ctx, driver); err != nil {
+				return err
+			}
+		}
+		for _, d := range drivers[driver] {
+			if d.Pool == r.GetPoolName() && d.Name == r.GetDeviceName() {
+				devices[d.Resource] = append(devices[d.Resource], d.ID)
+			}
+		}
+	}
+	return nil
+}
+
+// claims are the devices that a pod has claimed, once for each of its containers.
+func claims(answer *podresources.ListPodResourcesResponse, pod model.PodRef) iter.Seq[*podresources.ClaimResource] {
+	return func(yield func(*podresources.ClaimResource) bool) {
+		for _, p := range answer.GetPodResources() {
+			if p.GetNamespace() != pod.Namespace || p.GetName() != pod.Name {
+				continue
+			}
+			for _, c := range p.GetContainers() {
+				for _, claim := range c.GetDynamicResources() {
+					for _, r := range claim.GetClaimResources() {
+						if !yield(r) {
+							return
+						}
+					}
+				}
+			}
+		}
+	}
 }
 
 // idsOf are the devices of a claim: what stands behind "vendor/class=" in their CDI names.

@@ -4,6 +4,7 @@ package podresources
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -42,6 +43,10 @@ func TestSocket(t *testing.T) {
 	}
 	claim := &podresources.DynamicResource{ClaimName: "nic", ClaimNamespace: "app", ClaimResources: []*podresources.ClaimResource{
 		{CdiDevices: []*podresources.CDIDevice{{Name: "example.com/net=eth7"}, {Name: "nonsense"}}},
+		{DriverName: "sriov.example.com", PoolName: "n1", DeviceName: "vf-3"},
+		{DriverName: "sriov.example.com", PoolName: "n1", DeviceName: "vf-1"},
+		{DriverName: "sriov.example.com", PoolName: "other", DeviceName: "vf-9"},
+		{DriverName: "gpu.example.com", PoolName: "n1", DeviceName: "gpu-0"},
 	}}
 	s := grpc.NewServer()
 	podresources.RegisterPodResourcesListerServer(s, &kubelet{answer: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
@@ -54,10 +59,34 @@ func TestSocket(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
 	t.Cleanup(func() { s.Stop(); <-done })
-	got, err := Kubelet{Socket: path}.Of(t.Context(), model.PodRef{Namespace: "app", Name: "web"})
+	web := model.PodRef{Namespace: "app", Name: "web"}
+	got, err := Kubelet{Socket: path}.Of(t.Context(), web)
 	want := map[string][]string{"example.com/vf": {"a", "b", "c"}, "other": {"x"}, "nic": {"eth7"}}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
+	}
+	// What the drivers have published says of a claim's devices what networks call them, beside those of device plugins.
+	var asked []string
+	publishing := Kubelet{Socket: path, Devices: func(_ context.Context, driver string) ([]model.PublishedDevice, error) {
+		if asked = append(asked, driver); driver != "sriov.example.com" {
+			return nil, nil
+		}
+		return []model.PublishedDevice{
+			{Pool: "n1", Name: "vf-1", ID: "0000:01:00.1", Resource: "example.com/vf"}, {Pool: "n1", Name: "vf-2", ID: "0000:01:00.2", Resource: "example.com/vf"},
+			{Pool: "n1", Name: "vf-3", ID: "0000:01:00.3", Resource: "example.com/rdma"}, {Pool: "n1", Name: "vf-9", ID: "0000:01:00.9", Resource: "example.com/rdma"},
+		}, nil
+	}}
+	got, err = publishing.Of(t.Context(), web)
+	want["example.com/vf"], want["example.com/rdma"] = []string{"0000:01:00.1", "a", "b", "c"}, []string{"0000:01:00.3"}
+	if d := cmp.Diff(want, got); d != "" || err != nil || len(asked) != 2 {
+		t.Errorf("%v %v %s", asked, err, d)
+	}
+	publishing.Devices = func(context.Context, string) ([]model.PublishedDevice, error) { return nil, errors.New("away") }
+	if got, err := publishing.Of(t.Context(), web); err == nil || got != nil {
+		t.Errorf("%v %v", got, err)
+	}
+	if _, err := publishing.Of(t.Context(), model.PodRef{Namespace: "app", Name: "db"}); err != nil { // it has claimed nothing
+		t.Error(err)
 	}
 }
 

@@ -19,6 +19,9 @@ func (e *Engine) swap(ctx context.Context, o store.Object, spec model.AddressBlo
 		return o, spec, err
 	}
 	change(&spec, claim)
+	if spec.Node == e.cfg.Node {
+		spec.Machine = e.cfg.Machine
+	}
 	next, err := store.AddressBlockObject(o, spec)
 	if err != nil {
 		return o, spec, err
@@ -65,7 +68,7 @@ func (e *Engine) look(ctx context.Context, p *pool) error {
 		if err != nil || spec.Pool != p.name {
 			continue
 		}
-		if spec.Node != e.cfg.Node {
+		if spec.Node != e.cfg.Node || !e.has(p, spec.CIDR) && !e.ours(spec) {
 			others[spec.CIDR] = spec
 		}
 	}
@@ -73,6 +76,13 @@ func (e *Engine) look(ctx context.Context, p *pool) error {
 	defer e.mu.Unlock()
 	p.others = others
 	return nil
+}
+
+// has tells whether this node has a block.
+func (e *Engine) has(p *pool, cidr netip.Prefix) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return p.blocks[cidr] != nil
 }
 
 // lookUnlessLive learns of all blocks where no watch tells of them.

@@ -29,7 +29,7 @@ func (e *Engine) certain(ctx context.Context, p *pool, w want) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if spec.Node == e.cfg.Node {
+	if e.ours(spec) || e.has(p, cidr) && spec.Node == e.cfg.Node {
 		return e.certainOurs(ctx, p, w, o, spec)
 	}
 	e.mu.Lock()
@@ -102,8 +102,8 @@ func (e *Engine) certainOurs(ctx context.Context, p *pool, w want, o store.Objec
 func (e *Engine) grab(ctx context.Context, p *pool, a netip.Addr, o store.Object, spec model.AddressBlock) (bool, error) {
 	mine := ""
 	got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) {
-		mine = claim
-		s.Ceded = having(s.Ceded, a, e.cfg.Node+"/"+claim)
+		mine = e.signed(claim)
+		s.Ceded = having(s.Ceded, a, e.cfg.Node+"/"+mine)
 	})
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
 		return true, e.meet(ctx, p, spec.CIDR) // look again

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,6 +21,9 @@ type Picture struct {
 	Blocks []model.AddressBlock `json:"blocks"`
 	// Findings are what is wrong, or left over.
 	Findings []Finding `json:"findings"`
+
+	nodes  map[string]bool // empty: nobody writes Node objects here
+	people people
 }
 
 // Finding is one thing that is wrong, or left over.
@@ -32,16 +36,9 @@ type Finding struct {
 	fix func(context.Context, store.Objects) error
 }
 
-// facts are what findings depend on beside pools and blocks.
-type facts struct {
-	nodes map[string]bool // empty: nobody writes Node objects here
-	pods  map[string]bool // by "namespace/name"; nil: they are not known
-}
-
 // Look reads everything and examines it.
 func Look(ctx context.Context, objects store.Objects) (Picture, error) {
-	var p Picture
-	f := facts{nodes: map[string]bool{}}
+	p := Picture{nodes: map[string]bool{}, people: people{}}
 	raw := map[string]store.Object{}
 	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks(), store.Nodes(), store.Pods()} {
 		all, err := objects.List(ctx, kind)
@@ -56,12 +53,9 @@ func Look(ctx context.Context, objects store.Objects) (Picture, error) {
 			case store.AddressBlocks():
 				err = note(&p.Blocks, o.AddressBlock)
 			case store.Nodes():
-				f.nodes[o.Key.Name] = true
+				p.nodes[o.Key.Name] = true
 			default:
-				if f.pods == nil {
-					f.pods = map[string]bool{}
-				}
-				f.pods[o.Key.Namespace+"/"+o.Key.Name] = true
+				p.people.note(o)
 			}
 			if err != nil {
 				p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: err.Error()})
@@ -76,11 +70,12 @@ func Look(ctx context.Context, objects store.Objects) (Picture, error) {
 		return a.CIDR.Addr().Compare(b.CIDR.Addr())
 	})
 	for _, pool := range p.Pools {
-		p.examinePool(f, pool, raw[store.AddressPools().Key("", pool.Name).String()])
+		p.examinePool(pool, raw[store.AddressPools().Key("", pool.Name).String()])
 	}
 	for i, b := range p.Blocks {
-		p.examineBlock(f, i, b, raw[store.AddressBlocks().Key("", store.BlockName(b.Pool, b.CIDR)).String()])
+		p.examineBlock(i, b, raw[store.AddressBlocks().Key("", store.BlockName(b.Pool, b.CIDR)).String()])
 	}
+	p.examinePods()
 	return p, nil
 }
 
@@ -96,7 +91,7 @@ func (p *Picture) found(o store.Object, fix func(context.Context, store.Objects)
 	p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: fmt.Sprintf(format, args...), Fix: how, fix: fix})
 }
 
-func (p *Picture) examinePool(f facts, pool model.AddressPool, o store.Object) {
+func (p *Picture) examinePool(pool model.AddressPool, o store.Object) {
 	edit := func(change func(*model.AddressPool)) func(context.Context, store.Objects) error {
 		return func(ctx context.Context, objects store.Objects) error {
 			now, err := objects.Get(ctx, store.AddressPools(), o.Key)
@@ -116,7 +111,10 @@ func (p *Picture) examinePool(f facts, pool model.AddressPool, o store.Object) {
 		}
 	}
 	for _, r := range pool.Reserved {
-		if f.pods == nil || r.By == "" || f.pods[r.For] || !strings.Contains(r.For, "/") {
+		if r.By != "" && p.people.denies(r.For, r.Addr) {
+			p.found(o, nil, "", "address %s is reserved for pod %s by %s, and the pod does not say that it has it: take it out of spec.reserved if that is so", r.Addr, r.For, r.By)
+		}
+		if r.By == "" || !p.people.gone(r.For) {
 			continue
 		}
 		p.found(o, edit(func(s *model.AddressPool) {
@@ -124,7 +122,7 @@ func (p *Picture) examinePool(f facts, pool model.AddressPool, o store.Object) {
 		}), "the reservation goes", "address %s is reserved for pod %s by %s, and there is no such pod", r.Addr, r.For, r.By)
 	}
 	for _, n := range pool.Wanted {
-		if len(f.nodes) > 0 && !f.nodes[n] {
+		if p.gone(n) {
 			p.found(o, edit(func(s *model.AddressPool) {
 				s.Wanted = slices.DeleteFunc(slices.Clone(s.Wanted), func(x string) bool { return x == n })
 			}), "it is taken out", "node %q waits for addresses, and there is no such node", n)
@@ -132,7 +130,7 @@ func (p *Picture) examinePool(f facts, pool model.AddressPool, o store.Object) {
 	}
 }
 
-func (p *Picture) examineBlock(f facts, i int, b model.AddressBlock, o store.Object) {
+func (p *Picture) examineBlock(i int, b model.AddressBlock, o store.Object) {
 	k := slices.IndexFunc(p.Pools, func(pool model.AddressPool) bool { return pool.Name == b.Pool })
 	switch {
 	case k < 0:
@@ -143,45 +141,72 @@ func (p *Picture) examineBlock(f facts, i int, b model.AddressBlock, o store.Obj
 		p.found(o, nil, "", "block %s is none of pool %q as it is cut now", b.CIDR, b.Pool)
 	}
 	for _, other := range p.Blocks[:i] {
+		if other.Node == b.Node && other.Machine != b.Machine && other.Machine != "" && b.Machine != "" {
+			p.found(o, nil, "", "node %q is two machines: block %s is of machine %s, block %s of machine %s", b.Node, b.CIDR, b.Machine, other.CIDR, other.Machine)
+			break
+		}
+	}
+	for _, other := range p.Blocks[:i] {
 		if other.Pool == b.Pool && other.CIDR.Overlaps(b.CIDR) {
 			p.found(o, nil, "", "block %s of node %q overlaps with block %s of node %q", b.CIDR, b.Node, other.CIDR, other.Node)
 		}
 	}
-	if len(f.nodes) == 0 {
+	if n := p.people.on(b.Node); p.gone(b.Node) && n > 0 {
+		p.found(o, nil, "", "block %s belongs to node %q, and there is no such node, but %d pods are on it: delete them first", b.CIDR, b.Node, n)
 		return
 	}
-	if !f.nodes[b.Node] {
+	if p.gone(b.Node) {
 		p.found(o, func(ctx context.Context, objects store.Objects) error {
 			return objects.Delete(ctx, store.AddressBlocks(), o.Key, o.Version)
 		}, "the block is free", "block %s belongs to node %q, and there is no such node", b.CIDR, b.Node)
 		return
 	}
-	var gone []netip.Addr
-	for a, with := range b.Ceded {
-		if node, _, is := strings.Cut(with, "/"); is && !f.nodes[node] {
-			gone = append(gone, a)
+	p.examineCeded(b, o)
+}
+
+// gone tells whether there is no such node, as far as nodes are known.
+func (p *Picture) gone(node string) bool { return len(p.nodes) > 0 && !p.nodes[node] }
+
+// examineCeded looks at the addresses that nodes which are gone have of a block, or ask for.
+func (p *Picture) examineCeded(b model.AddressBlock, o store.Object) {
+	for _, a := range slices.SortedFunc(maps.Keys(b.Asked), netip.Addr.Compare) {
+		node, _, _ := strings.Cut(b.Asked[a], forClaim)
+		if p.gone(node) {
+			p.found(o, func(ctx context.Context, objects store.Objects) error {
+				return editBlock(ctx, objects, o.Key, func(s *model.AddressBlock) bool {
+					was := s.Asked[a] == b.Asked[a]
+					s.Asked = lacking(s.Asked, a)
+					return was
+				})
+			}, "nobody asks for it", "node %q asks for address %s, and there is no such node", node, a)
 		}
 	}
-	slices.SortFunc(gone, netip.Addr.Compare)
-	for _, a := range gone {
+	for _, a := range slices.SortedFunc(maps.Keys(b.Ceded), netip.Addr.Compare) {
+		if node, _, is := strings.Cut(b.Ceded[a], "/"); !is || !p.gone(node) {
+			continue
+		}
 		node, _, _ := strings.Cut(b.Ceded[a], "/")
 		p.found(o, func(ctx context.Context, objects store.Objects) error {
-			return giveUpCeded(ctx, objects, o.Key, a, b.Ceded[a])
+			return editBlock(ctx, objects, o.Key, func(s *model.AddressBlock) bool {
+				was := s.Ceded[a] == b.Ceded[a]
+				s.Ceded = having(s.Ceded, a, "")
+				return was
+			})
 		},
 			"the address is free", "address %s was ceded to node %q, and there is no such node", a, node)
 	}
 }
 
-func giveUpCeded(ctx context.Context, objects store.Objects, key store.Key, a netip.Addr, was string) error {
+// editBlock changes a block as it is now; change tells whether it is still to be done.
+func editBlock(ctx context.Context, objects store.Objects, key store.Key, change func(*model.AddressBlock) bool) error {
 	now, err := objects.Get(ctx, store.AddressBlocks(), key)
 	if err != nil {
 		return err
 	}
 	spec, err := now.AddressBlock()
-	if err != nil || spec.Ceded[a] != was {
+	if err != nil || !change(&spec) {
 		return err
 	}
-	spec.Ceded = having(spec.Ceded, a, "")
 	next, err := store.AddressBlockObject(now, spec)
 	if err == nil {
 		_, err = objects.CompareAndSwap(ctx, store.AddressBlocks(), now.Version, next)

@@ -197,7 +197,7 @@ func (e *Engine) create(ctx context.Context, p *pool, cidr netip.Prefix) (bool, 
 	if err != nil {
 		return false, err
 	}
-	spec := model.AddressBlock{Pool: p.name, CIDR: cidr, Node: e.cfg.Node, Claim: claim}
+	spec := model.AddressBlock{Pool: p.name, CIDR: cidr, Node: e.cfg.Node, Machine: e.cfg.Machine, Claim: claim}
 	o, err := store.AddressBlockObject(store.Object{}, spec)
 	if err != nil {
 		return false, err
@@ -246,13 +246,14 @@ func (e *Engine) meet(ctx context.Context, p *pool, cidr netip.Prefix) error {
 	if err != nil {
 		return err
 	}
+	ours := e.ours(spec)
 	e.mu.Lock()
-	ours := spec.Node == e.cfg.Node && p.blocks[cidr] == nil
-	if spec.Node != e.cfg.Node {
+	unknown := p.blocks[cidr] == nil
+	if !ours {
 		p.others[cidr] = spec
 	}
 	e.mu.Unlock()
-	if ours {
+	if ours && unknown {
 		return e.adopt(ctx, p, o, spec)
 	}
 	return nil

@@ -31,6 +31,8 @@ type Config struct {
 	Objects store.Objects
 	// Node is this node's name: no other engine may use it.
 	Node string
+	// Machine tells this machine from another one that runs under the same name; empty where nothing does.
+	Machine string
 	// Dir holds the journal, for this engine alone.
 	Dir    string
 	Log    *slog.Logger
@@ -60,9 +62,14 @@ type Engine struct {
 	mu      sync.Mutex
 	pools   map[string]*pool
 	missing map[string]time.Time // nodes that have no object, since when
-	used    bool                 // there is something to follow
-	live    bool                 // a watch tells what other nodes have
-	synced  bool
+	sent    map[string]bool      // claims that this engine made
+	usurps  map[string]int       // how often a thing of ours had a claim that it did not make
+	// strangers are other machines that run as this node; told are those that the journal names.
+	strangers map[string]*stranger
+	told      []string
+	used      bool // there is something to follow
+	live      bool // a watch tells what other nodes have
+	synced    bool
 }
 
 // Open makes an engine of what the journal of an earlier one says.
@@ -80,7 +87,10 @@ func Open(cfg Config) (*Engine, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Log = cfg.Log.With("room", "blocks")
-	e := &Engine{cfg: cfg, kick: make(chan struct{}, 1), pools: map[string]*pool{}, missing: map[string]time.Time{}}
+	e := &Engine{
+		cfg: cfg, kick: make(chan struct{}, 1), pools: map[string]*pool{}, missing: map[string]time.Time{},
+		sent: map[string]bool{}, usurps: map[string]int{}, strangers: map[string]*stranger{},
+	}
 	return e, e.load()
 }
 
@@ -225,7 +235,9 @@ func (e *Engine) number() (string, error) {
 	if _, err := io.ReadFull(e.cfg.Random, b[:]); err != nil {
 		return "", fmt.Errorf("number for a claim: %w", err)
 	}
-	return hex.EncodeToString(b[:]), nil
+	claim := hex.EncodeToString(b[:])
+	e.sends(claim)
+	return claim, nil
 }
 
 // String names the holder.

@@ -66,3 +66,26 @@ func (e *Engine) coverExpected(ctx context.Context, p *pool) error {
 	}
 	return nil
 }
+
+// Shared are the plugin objects of networks whose addresses come from pools.
+func Shared(networks []model.NetworkAttachment) []json.RawMessage {
+	var out []json.RawMessage
+	for _, n := range networks {
+		var list struct {
+			Plugins []json.RawMessage `json:"plugins"`
+		}
+		if json.Unmarshal([]byte(n.Config), &list) != nil {
+			continue // who asks for it is told
+		}
+		if len(list.Plugins) == 0 {
+			list.Plugins = []json.RawMessage{json.RawMessage(n.Config)}
+		}
+		for _, p := range list.Plugins {
+			var conf struct{ IPAM struct{ Type string } }
+			if json.Unmarshal(p, &conf) == nil && (conf.IPAM.Type == TypeWeft || conf.IPAM.Type == TypeWhereabouts) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}

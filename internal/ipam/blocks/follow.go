@@ -110,6 +110,9 @@ func (e *Engine) pause() time.Duration {
 			}
 		}
 	}
+	if len(e.strangers) > 0 {
+		return min(seldom, e.cfg.Idle, e.cfg.Gone/8)
+	}
 	return min(seldom, e.cfg.Idle)
 }
 
@@ -168,6 +171,7 @@ func (e *Engine) tend(ctx context.Context) error {
 	synced := e.synced
 	e.synced = true
 	e.mu.Unlock()
+	synced = !e.greetings() && synced
 	for _, p := range pools {
 		if err := e.tendPool(ctx, p, !synced); err != nil {
 			errs = append(errs, err)
@@ -175,6 +179,9 @@ func (e *Engine) tend(ctx context.Context) error {
 			e.synced = e.synced && synced
 			e.mu.Unlock()
 		}
+	}
+	if len(errs) == 0 {
+		errs = append(errs, e.greeted())
 	}
 	return errors.Join(errs...)
 }
@@ -194,7 +201,7 @@ func (e *Engine) tendPool(ctx context.Context, p *pool, sync bool) error {
 	if err := e.freshen(ctx, p); err != nil {
 		return err
 	}
-	return errors.Join(e.coverExpected(ctx, p), e.quiet(ctx, p), e.unreserve(ctx, p), e.claims(ctx, p), e.answer(ctx, p), e.refuse(ctx, p), e.giveBack(ctx, p), e.stock(ctx, p))
+	return errors.Join(e.coverExpected(ctx, p), e.greet(ctx, p), e.quiet(ctx, p), e.unreserve(ctx, p), e.claims(ctx, p), e.answer(ctx, p), e.refuse(ctx, p), e.giveBack(ctx, p), e.stock(ctx, p))
 }
 
 // stock claims spare blocks. The caller has the pool's turn.

@@ -174,7 +174,7 @@ func (e *Engine) refresh(ctx context.Context, p *pool, b *block) (bool, error) {
 	if b.stands == releasing {
 		return false, e.forget(p, b)
 	}
-	if err == nil && !b.single() && spec.Node == e.cfg.Node {
+	if err == nil && !b.single() && spec.Node == e.cfg.Node && !e.usurped(b, spec) {
 		return true, e.adopt(ctx, p, o, spec) // ours, by an answer that was lost
 	}
 	e.mu.Lock()

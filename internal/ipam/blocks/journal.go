@@ -28,6 +28,8 @@ type journal struct {
 	Blocks  []journalBlock `json:"blocks"`
 	// Sticky are the addresses of IPAMClaims.
 	Sticky []journalSticky `json:"sticky,omitempty"`
+	// Strangers are other machines that run as this node: for people.
+	Strangers []string `json:"strangers,omitempty"`
 }
 
 type journalBlock struct {
@@ -106,7 +108,7 @@ func (e *Engine) save() error {
 func (e *Engine) snapshot() journal {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	j := journal{Version: journalVersion, Node: e.cfg.Node, Blocks: []journalBlock{}}
+	j := journal{Version: journalVersion, Node: e.cfg.Node, Blocks: []journalBlock{}, Strangers: e.told}
 	for _, p := range e.pools {
 		for _, b := range p.order {
 			if b.stands == lost {

@@ -24,6 +24,8 @@ type want struct {
 	addr netip.Addr
 	// claim is the IPAMClaim that addr belongs to.
 	claim string
+	// alias is the network_name of the configuration.
+	alias string
 	// field names the place in the configuration, for messages.
 	field string
 }

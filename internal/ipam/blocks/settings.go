@@ -179,7 +179,7 @@ func (s *settings) readRanges(in inner) error {
 		if w.pool, w.grow = in.Pool, false; in.Pool == "" || in.Type == TypeWhereabouts {
 			w.pool, w.grow = poolName(in, w), true
 		}
-		w.spans = s.withoutOwn(w.spans)
+		w.alias, w.spans = in.NetworkName, s.withoutOwn(w.spans)
 		if len(w.spans) == 0 {
 			return ipam.Invalid("widen the range, or exclude less", "%s.range %q has no address that can be given", w.field, r.Range)
 		}

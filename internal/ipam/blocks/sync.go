@@ -35,11 +35,14 @@ func (e *Engine) sync(ctx context.Context, p *pool) error {
 		}
 		e.mu.Lock()
 		known := p.blocks[spec.CIDR] != nil
-		if spec.Node != e.cfg.Node {
-			p.others[spec.CIDR] = spec
-		}
 		e.mu.Unlock()
-		if spec.Node == e.cfg.Node && !known {
+		ours := known && spec.Node == e.cfg.Node || e.ours(spec) // of what is known, refresh finds out
+		if !ours {
+			e.mu.Lock()
+			p.others[spec.CIDR] = spec
+			e.mu.Unlock()
+		}
+		if ours && !known {
 			if err := ignoreConflict(e.adopt(ctx, p, o, spec)); err != nil {
 				return err
 			}
@@ -67,7 +70,7 @@ func (e *Engine) adoptSingles(ctx context.Context, p *pool, o store.Object) erro
 		e.mu.Lock()
 		known := p.blocks[netip.PrefixFrom(a, a.BitLen())] != nil
 		e.mu.Unlock()
-		if !mine || known || with == e.cfg.Node+"/" && !e.isHeld(p, a) {
+		if !mine || known || with == e.cfg.Node+"/" && !e.isHeld(p, a) || e.strange(machineOf(with), thing(p.name, netip.PrefixFrom(a, a.BitLen())), with) {
 			continue
 		}
 		if _, err := e.grab(ctx, p, a, o, spec); err != nil {

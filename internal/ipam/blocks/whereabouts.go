@@ -6,10 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
-	"math/big"
-	"net/netip"
 	"slices"
 
 	"github.com/weft-net/weft/internal/ipam"
@@ -64,77 +61,6 @@ func (e *Engine) merged(section json.RawMessage) (json.RawMessage, error) {
 		return json.Marshal(fields)
 	}
 	return section, nil
-}
-
-// ipPool is what matters of whereabouts' IPPool.
-type ipPool struct {
-	Spec struct {
-		Range       string `json:"range"`
-		Allocations map[string]struct {
-			ID     string `json:"id"`
-			PodRef string `json:"podref"`
-			IfName string `json:"ifname"`
-		} `json:"allocations"`
-	} `json:"spec"`
-}
-
-// foreign are the addresses of some networks that whereabouts has given by now.
-func (e *Engine) foreign(ctx context.Context, w want, networks []netip.Prefix) ([]model.ReservedAddress, error) {
-	all, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) {
-		return e.cfg.Objects.List(ctx, store.WhereaboutsPools())
-	})
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil // whereabouts was never here
-	}
-	if err != nil {
-		return nil, unreachable("whereabouts' IPPools", err)
-	}
-	var out []model.ReservedAddress
-	seen := map[netip.Addr]bool{}
-	for _, o := range all {
-		given, err := readIPPool(o)
-		if err != nil {
-			return nil, fmt.Errorf("%s: import: %w", w.field, err)
-		}
-		for _, r := range given {
-			if !seen[r.Addr] && slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(r.Addr) }) {
-				seen[r.Addr] = true
-				out = append(out, r)
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b model.ReservedAddress) int { return a.Addr.Compare(b.Addr) })
-	return out, nil
-}
-
-// readIPPool reads the allocations of an IPPool: their names are offsets from the beginning of the range.
-func readIPPool(o store.Object) ([]model.ReservedAddress, error) {
-	var p ipPool
-	if err := json.Unmarshal(o.Raw, &p); err != nil {
-		return nil, model.Faultf(model.CodeDecode, "put the object right, or delete it if whereabouts is not used any more", "%s: %w", o.Key, err)
-	}
-	network, err := netip.ParsePrefix(p.Spec.Range)
-	if err != nil {
-		return nil, model.Faultf(model.CodeDecode, "put the object right, or delete it if whereabouts is not used any more", "%s: spec.range %q is no prefix", o.Key, p.Spec.Range)
-	}
-	network = network.Masked()
-	var out []model.ReservedAddress
-	for offset, a := range p.Spec.Allocations {
-		n, ok := new(big.Int).SetString(offset, 10)
-		address := netip.Addr{}
-		if ok {
-			sum := n.Add(n, new(big.Int).SetBytes(network.Addr().AsSlice()))
-			if b := sum.Bytes(); n.Sign() >= 0 && len(b) <= network.Addr().BitLen()/8 {
-				address, _ = netip.AddrFromSlice(append(make([]byte, network.Addr().BitLen()/8-len(b)), b...))
-			}
-		}
-		if !address.IsValid() || !network.Contains(address) {
-			return nil, model.Faultf(model.CodeDecode, "put the object right, or delete it if whereabouts is not used any more",
-				"%s: spec.allocations: %q is no offset in %s", o.Key, offset, network)
-		}
-		out = append(out, model.ReservedAddress{Addr: address, For: a.PodRef, ContainerID: a.ID, IfName: a.IfName, By: TypeWhereabouts})
-	}
-	return out, nil
 }
 
 // dropForeign has the reservation of an attachment forgotten that another program made: one that no record tells of. It is

@@ -6,8 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 
 	"github.com/weft-net/weft/internal/store"
 )
@@ -61,8 +63,9 @@ func (o objects) Create(ctx context.Context, kind store.Kind, x store.Object) (s
 	if err != nil {
 		return x, err
 	}
-	return answer(x.Key)(ask(ctx, patient, asJSON(o.s.clients.work.Post().AbsPath(path(kind, x.Key.Namespace, "")).
-		Param("fieldManager", manager), b)))
+	return answer(x.Key)(o.write(ctx, func(work *rest.RESTClient) *rest.Request {
+		return asJSON(work.Post().AbsPath(path(kind, x.Key.Namespace, "")).Param("fieldManager", manager), b)
+	}))
 }
 
 // CompareAndSwap replaces the object if it has the version.
@@ -83,8 +86,9 @@ func (o objects) swap(ctx context.Context, kind store.Kind, version string, next
 	if err != nil {
 		return next, err
 	}
-	return answer(next.Key)(ask(ctx, patient, asJSON(o.s.clients.work.Put().AbsPath(path(kind, next.Key.Namespace, next.Key.Name, sub...)).
-		Param("fieldManager", manager), b)))
+	return answer(next.Key)(o.write(ctx, func(work *rest.RESTClient) *rest.Request {
+		return asJSON(work.Put().AbsPath(path(kind, next.Key.Namespace, next.Key.Name, sub...)).Param("fieldManager", manager), b)
+	}))
 }
 
 // Delete takes the object away if it has the version; with an empty one whatever it is by now.
@@ -97,8 +101,33 @@ func (o objects) Delete(ctx context.Context, kind store.Kind, key store.Key, ver
 	if err != nil {
 		return err
 	}
-	_, err = ask(ctx, patient, asJSON(o.s.clients.work.Delete().AbsPath(path(kind, key.Namespace, key.Name)), b))
+	_, err = o.write(ctx, func(work *rest.RESTClient) *rest.Request {
+		return asJSON(work.Delete().AbsPath(path(kind, key.Namespace, key.Name)), b)
+	})
 	return understood(key, err)
+}
+
+// write makes a request that writes. It is repeated only where the server says that it did not look at it: one whose storage
+// is late says that it failed, and may have done it all the same. To a repetition it answers that the object was changed, and
+// the caller takes that for "not done".
+func (o objects) write(ctx context.Context, request func(*rest.RESTClient) *rest.Request) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, patient)
+	defer cancel()
+	for {
+		raw, err := ask(ctx, patient, request(o.s.clients.work).MaxRetries(0))
+		if !apierrors.IsTooManyRequests(err) {
+			return raw, err
+		}
+		pause := againFirst
+		if seconds, told := apierrors.SuggestsClientDelay(err); told {
+			pause = max(pause, time.Duration(seconds)*time.Second)
+		}
+		select {
+		case <-o.s.cfg.After(pause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 // answer reads the object in an answer.

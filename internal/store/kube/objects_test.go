@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -51,6 +52,7 @@ func objectsAt(t *testing.T, w world) {
 	if p, err2 := got.AddressPool(); err != nil || err2 != nil || p.Cooldown != 7 || got.Version != swapped.Version {
 		t.Errorf("get: %+v %v %v", p, err, err2)
 	}
+	swapped = late(t, w, o, swapped)
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changes, err := o.Watch(watching, kind, store.WhereaboutsPools()) // the second is not installed
@@ -78,6 +80,41 @@ func objectsAt(t *testing.T, w world) {
 	cancel()
 	for range changes { // it is closed
 	}
+}
+
+// late: a server that does what it is asked, and says that its storage was late. That is not "somebody else changed it".
+func late(t *testing.T, w world, o store.Objects, have store.Object) store.Object {
+	t.Helper()
+	ctx := context.Background()
+	next, err := store.AddressPoolObject(have, model.AddressPool{Name: "p1", Cooldown: 7, Wanted: []string{"n1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes := 0
+	w.Refuse(func(r *http.Request) int {
+		if r.Method != http.MethodPut {
+			return 0
+		}
+		if writes++; writes > 1 {
+			return 0
+		}
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			return http.StatusTeapot
+		}
+		w.Do(r.Method, r.URL.RequestURI(), string(b))
+		return http.StatusGatewayTimeout
+	})
+	_, err = o.CompareAndSwap(ctx, store.AddressPools(), have.Version, next)
+	w.Refuse(nil)
+	if err == nil || errors.Is(err, store.ErrConflict) || writes != 1 {
+		t.Errorf("%d writes, error %v: nobody else changed it", writes, err)
+	}
+	got, err := o.Get(ctx, store.AddressPools(), have.Key)
+	if p, err2 := got.AddressPool(); err != nil || err2 != nil || len(p.Wanted) != 1 {
+		t.Errorf("it was done: %+v %v %v", p, err, err2)
+	}
+	return got
 }
 
 func told(t *testing.T, changes <-chan store.Event, n int) (out []string) {

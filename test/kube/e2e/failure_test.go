@@ -159,6 +159,9 @@ func (c Cluster) sandboxes(t *testing.T, p Pod) []string {
 func TestAPIServerStopped(t *testing.T) {
 	c := weft(t)
 	ns := c.namespace(t)
+	// New pods, for which the kubelet has no time of waiting left over from the kills before.
+	c.kubectl(t, "-n", "kube-system", "rollout", "restart", "daemonset/weft")
+	c.weftReady(t)
 	pods := c.rollOut(t, ns, "web", 2)
 	back := once(func() { c.must(t, "start", "apiserver"); c.weftReady(t) })
 	t.Cleanup(back)

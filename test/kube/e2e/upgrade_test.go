@@ -3,8 +3,11 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 )
@@ -50,15 +53,21 @@ spec:
 	for node := range at {
 		ask("DELETE", node, "report", "") // what was sent before the other listened
 	}
-	// The same programs under another name are another image for Kubernetes.
-	for _, node := range c.nodes(t) {
-		c.must(t, "exec", node, "ctr", "-n", "k8s.io", "images", "tag", "--force", "localhost/weft:dev", "localhost/weft:other")
-	}
+	c.otherImage(t)
 	t.Cleanup(func() { c.image(t, "dev"); c.weftReady(t) })
+	has := map[string]string{"dev": c.programs(t)}
 	began := time.Now()
 	for i := range upgrades {
-		c.image(t, []string{"other", "dev"}[i%2])
+		tag := []string{"other", "dev"}[i%2]
+		c.image(t, tag)
 		c.weftReady(t)
+		now := c.programs(t)
+		if i == 0 {
+			has[tag] = now
+		}
+		if now != has[tag] || has["other"] == has["dev"] {
+			t.Fatalf("after upgrade %d to %s the nodes have\n%s\nwant\n%s\nand not\n%s", i+1, tag, now, has["other"], has["dev"])
+		}
 	}
 	took := time.Since(began).Round(time.Second)
 	for node, peer := range map[string]string{"node1": "node2", "node2": "node1"} {
@@ -70,9 +79,8 @@ spec:
 	}
 	time.Sleep(time.Second)
 	one, two := c.report(t, at["node1"]), c.report(t, at["node2"])
-	t.Logf("node1: %+v", one)
-	t.Logf("node2: %+v", two)
 	for _, r := range []Report{one, two} {
+		t.Logf("%d datagrams came, %d were lost, %d came twice, %d were refused where they were sent", r.Received, r.Lost, r.Twice, r.Refused)
 		if r.Lost > 0 || r.Refused > 0 || r.Received < 1000 {
 			t.Errorf("%d of %d datagrams were lost, and %d refused where they were sent", r.Lost, r.Received+r.Lost, r.Refused)
 		}
@@ -80,6 +88,27 @@ spec:
 	if one.Last != two.Sent || two.Last != one.Sent {
 		t.Errorf("the last that came were %d and %d, the last that were sent %d and %d", one.Last, two.Last, two.Sent, one.Sent)
 	}
+}
+
+// otherImage makes an image of another version of the same sources, and gives it to the nodes. Its programs are other bytes.
+func (c Cluster) otherImage(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "make", "-C", "../../..", "image", "IMAGE=localhost/weft:other", "VERSION=other", "IMAGE_DIR=bin/other").CombinedOutput(); err != nil {
+		t.Fatalf("make image: %v\n%s", err, out)
+	}
+	c.must(t, "load", "../../../bin/other/weft-image.tar")
+}
+
+// programs says which weft-cni each node has, and which version its agent says that it is.
+func (c Cluster) programs(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	for _, node := range c.nodes(t) {
+		all.WriteString(c.must(t, "exec", node, "sh", "-c", "sha256sum /opt/cni/bin/weft-cni; curl -sS -m 5 http://127.0.0.1:9119/metrics | grep ^weft_build_info"))
+	}
+	return all.String()
 }
 
 func (c Cluster) report(t *testing.T, pod string) Report {

@@ -12,31 +12,94 @@ pod_cidr() {
 	die "$1 got no podCIDR"
 }
 
-# cni_reference: the reference plugins' bridge chain, and routes from node to node.
-cni_reference() {
-	local n o cidr
-	[ -e "$REFERENCE/.all" ] || die "the reference plugins are not in $REFERENCE: make peers"
+# networks_up: each node's network, and weft where it belongs.
+networks_up() {
+	local n what weft=()
 	for n in $(node_names); do
-		cidr=$(pod_cidr "$n")
-		cp "$REFERENCE"/* "$dir/$n/opt-cni/bin/"
-		cat >"$dir/$n/etc-cni/net.d/.new" <<-E
-			{"cniVersion": "1.0.0", "name": "reference", "plugins": [
-			  {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
-			   "ipam": {"type": "host-local", "ranges": [[{"subnet": "$cidr"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
-			  {"type": "portmap", "capabilities": {"portMappings": true}}]}
-		E
-		mv "$dir/$n/etc-cni/net.d/.new" "$dir/$n/etc-cni/net.d/10-reference.conflist"
-		for o in $(node_names); do [ "$o" = "$n" ] || inside "$prefix-$o" ip route replace "$cidr" via "$(node_ip "$n")"; done
+		what=$(cni_of "$n")
+		case $what in
+		reference) chain_bridge "$n" "$REFERENCE" ;;
+		debian) chain_bridge "$n" /usr/lib/cni ;;
+		flannel) chain_flannel "$n" ;;
+		constant) chain_constant "$n" ;;
+		weft) weft+=("$n") ;;
+		esac
+		[ "$multus" = no ] || weft+=("$n")
 	done
+	[ ${#weft[@]} -eq 0 ] || weft_up "${weft[@]}"
 }
 
-# cni_weft: as a user installs weft, once the image is in the nodes' runtimes.
-cni_weft() {
+# cni_of NODE: the name of the node's network: that of all nodes, or the one in its place of a list.
+cni_of() {
+	local all
+	IFS=, read -ra all <<<"$cni"
+	echo "${all[$(((${1#node} - 1) % ${#all[@]}))]}"
+}
+
+# put_conf NODE NAME: what is on standard input, under that name, whole.
+put_conf() { cat >"$dir/$1/etc-cni/net.d/.new" && mv "$dir/$1/etc-cni/net.d/.new" "$dir/$1/etc-cni/net.d/$2"; }
+
+# routes_to NODE: to its pods, from all the others.
+routes_to() {
+	local o cidr
+	cidr=$(pod_cidr "$1")
+	for o in $(node_names); do [ "$o" = "$1" ] || inside "$prefix-$o" ip route replace "$cidr" via "$(node_ip "$1")"; done
+}
+
+# chain_bridge NODE DIR: the bridge chain of the plugins in DIR, and routes from node to node.
+chain_bridge() {
+	[ -x "$2/bridge" ] || die "there are no plugins in $2: make peers, or apt-get install containernetworking-plugins"
+	local cidr
+	cidr=$(pod_cidr "$1")
+	cp "$2"/* "$dir/$1/opt-cni/bin/"
+	put_conf "$1" 10-reference.conflist <<-E
+		{"cniVersion": "1.0.0", "name": "reference", "plugins": [
+		  {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+		   "ipam": {"type": "host-local", "ranges": [[{"subnet": "$cidr"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+		  {"type": "portmap", "capabilities": {"portMappings": true}}]}
+	E
+	routes_to "$1"
+}
+
+# chain_flannel NODE: flannel's plugin, with the file and the routes that its daemon makes where nodes are neighbours.
+chain_flannel() {
+	[ -x "$REFERENCE/bridge" ] || die "the reference plugins are not in $REFERENCE: make peers"
+	"$here/build.sh" flannel
+	local cidr
+	cidr=$(pod_cidr "$1")
+	cp "$REFERENCE"/* "$bin/flannel" "$dir/$1/opt-cni/bin/"
+	printf '%s\n' "FLANNEL_NETWORK=$POD_CIDR" "FLANNEL_SUBNET=${cidr%.*}.1/24" FLANNEL_MTU=1450 FLANNEL_IPMASQ=true >"$dir/$1/subnet.env"
+	node_enter "$1" install -D "$dir/$1/subnet.env" /run/flannel/subnet.env
+	put_conf "$1" 10-flannel.conflist <<-E
+		{"cniVersion": "0.3.1", "name": "cbr0", "plugins": [
+		  {"type": "flannel", "delegate": {"hairpinMode": true, "isDefaultGateway": true}},
+		  {"type": "portmap", "capabilities": {"portMappings": true}}]}
+	E
+	routes_to "$1"
+}
+
+# chain_constant NODE: a plugin that does nothing, also as loopback.
+chain_constant() {
+	(cd "$repo" && go build -trimpath -ldflags '-s -w' -o "$dir/$1/opt-cni/bin/constant" ./test/kube/constant) || die "the plugin that does nothing was not built"
+	ln "$dir/$1/opt-cni/bin/constant" "$dir/$1/opt-cni/bin/loopback"
+	put_conf "$1" 10-constant.conflist <<<'{"cniVersion": "1.0.0", "name": "constant", "plugins": [{"type": "constant"}]}'
+}
+
+# weft_up NODE...: as a user installs weft, once the image is in these nodes' runtimes.
+weft_up() {
 	[ -f "$repo/bin/weft-image.tar" ] || die "weft's image is not there: make image"
-	local n
-	for n in $(node_names); do node_load "$n" "$repo/bin/weft-image.tar"; done
+	local n file=weft.yaml
+	[ "$multus" = no ] || file=weft-multus.yaml
+	for n; do node_load "$n" "$repo/bin/weft-image.tar"; done
 	kc create -f "$repo/deploy/nad-crd.yaml" >&2
-	kc apply -f "$repo/deploy/weft.yaml" >&2
+	kc apply -f "$repo/deploy/crds.yaml" >&2
+	if [ $# = "$(node_names | wc -l)" ]; then
+		kc apply -f "$repo/deploy/$file" >&2
+	else
+		kc label node "$@" weft=here >&2
+		sed 's#^\( *\)kubernetes.io/os: linux$#&\n\1weft: here#' "$repo/deploy/$file" | kc apply -f - >&2
+	fi
+	kc -n kube-system rollout status daemonset/weft --timeout=180s >&2
 }
 
 # Nodes route to pods; this lets the control plane, and tests in its namespace, reach them too.

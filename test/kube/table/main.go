@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command table writes what Kubernetes' specs found as a table: their report as JUnit's XML on standard input.
+// Command table writes what Kubernetes' specs found as a table, out of their reports as JUnit's XML.
+//
+//	table [-network NAME] [-reasons FILE] REPORT...
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/xml"
 	"flag"
@@ -17,8 +20,9 @@ import (
 
 func main() {
 	network := flag.String("network", "weft", "the `NAME` of the network that was tested")
+	file := flag.String("reasons", "", "the `FILE` that explains failures: a part of a spec's name, a tab, the reason")
 	flag.Parse()
-	if err := table(os.Stdout, os.Stdin, *network); err != nil {
+	if err := run(os.Stdout, *network, *file, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "table:", err)
 		os.Exit(1)
 	}
@@ -35,22 +39,78 @@ type spec struct {
 	Failure *failure `xml:"failure"`
 }
 
+// first sorts what did not pass before what did.
+func (s spec) first() string {
+	if s.Status == "passed" {
+		return "z"
+	}
+	return ""
+}
+
 type failure struct {
 	Message string `xml:"message,attr"`
+}
+
+// reason is what people found out about a failure.
+type reason struct{ part, text string }
+
+func run(w io.Writer, network, file string, reports []string) error {
+	var reasons []reason
+	if file != "" {
+		var err error
+		if reasons, err = read(file); err != nil {
+			return err
+		}
+	}
+	var all []spec
+	for _, path := range reports {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		var r report
+		if err := xml.Unmarshal(b, &r); err != nil {
+			return fmt.Errorf("report %s: %w", path, err)
+		}
+		all = append(all, r.Cases...)
+	}
+	return table(w, all, network, reasons)
+}
+
+// read reads the reasons. Lines that begin with # are for people.
+func read(file string) ([]reason, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var all []reason
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		part, text, ok := strings.Cut(lines.Text(), "\t")
+		if strings.HasPrefix(part, "#") || part == "" {
+			continue
+		}
+		if !ok {
+			return nil, fmt.Errorf("reasons %s: no tab in %q", file, part)
+		}
+		all = append(all, reason{part, text})
+	}
+	return all, nil
 }
 
 // notSpec is what stands around the specs.
 var notSpec = regexp.MustCompile(`^\[(SynchronizedBeforeSuite|SynchronizedAfterSuite|BeforeSuite|AfterSuite|ReportAfterSuite|ReportBeforeSuite|DeferCleanup.*)\]`)
 
-func table(w io.Writer, r io.Reader, network string) error {
-	var all report
-	if err := xml.NewDecoder(r).Decode(&all); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	ran := slices.DeleteFunc(all.Cases, func(s spec) bool {
+// labels are repeated behind a spec's name.
+var labels = regexp.MustCompile(` \[sig-network[^]]*\]$`)
+
+func table(w io.Writer, all []spec, network string, reasons []reason) error {
+	ran := slices.DeleteFunc(all, func(s spec) bool {
 		return s.Status == "skipped" || s.Failure == nil && notSpec.MatchString(s.Name)
 	})
-	slices.SortStableFunc(ran, func(a, b spec) int { return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Name, b.Name)) })
+	slices.SortStableFunc(ran, func(a, b spec) int {
+		return cmp.Or(strings.Compare(a.first(), b.first()), cmp.Compare(a.Name, b.Name))
+	})
 	passed := 0
 	for _, s := range ran {
 		if s.Status == "passed" {
@@ -59,15 +119,26 @@ func table(w io.Writer, r io.Reader, network string) error {
 	}
 	fmt.Fprintf(w, "%s: %d specs of Kubernetes' [sig-network] passed, %d failed.\n\n| spec | | s | why |\n|---|---|---|---|\n", network, passed, len(ran)-passed)
 	for _, s := range ran {
-		why := ""
-		if s.Failure != nil {
-			why, _, _ = strings.Cut(s.Failure.Message, "\n")
-		}
-		if _, err := fmt.Fprintf(w, "| %s | %s | %.0f | %s |\n", cell(strings.TrimPrefix(s.Name, "[It] ")), s.Status, s.Seconds, cell(why)); err != nil {
+		name := strings.TrimPrefix(labels.ReplaceAllString(strings.TrimPrefix(s.Name, "[It] "), ""), "[sig-network] ")
+		if _, err := fmt.Fprintf(w, "| %s | %s | %.0f | %s |\n", cell(name), s.Status, s.Seconds, cell(why(s, reasons))); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// why is what people know of a failure, or else what the spec said.
+func why(s spec, reasons []reason) string {
+	if s.Failure == nil {
+		return ""
+	}
+	for _, r := range reasons {
+		if strings.Contains(s.Name, r.part) {
+			return r.text
+		}
+	}
+	first, _, _ := strings.Cut(s.Failure.Message, "\n")
+	return first
 }
 
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }

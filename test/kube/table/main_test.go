@@ -3,6 +3,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,24 +12,42 @@ import (
 )
 
 func TestTable(t *testing.T) {
-	const in = `<testsuites><testsuite>
-<testcase name="[It] [sig-network] b | c" status="passed" time="1.6"></testcase>
+	one := `<testsuites><testsuite>
+<testcase name="[It] [sig-network] b | c [Conformance] [sig-network, Conformance]" status="passed" time="1.6"></testcase>
 <testcase name="[SynchronizedBeforeSuite]" status="passed" time="1"></testcase>
 <testcase name="[It] [sig-network] skipped" status="skipped" time="0"><skipped message="x"></skipped></testcase>
+<testcase name="[It] [sig-network] z is slow [sig-network]" status="timedout" time="2"><failure message="no answer&#xA;more"></failure></testcase>
+</testsuite></testsuites>`
+	two := `<testsuites><testsuite>
 <testcase name="[It] [sig-network] a" status="failed" time="2"><failure message="no answer&#xA;more"></failure></testcase>
 </testsuite></testsuites>`
-	const want = `weft: 1 specs of Kubernetes' [sig-network] passed, 1 failed.
+	const want = `weft: 1 specs of Kubernetes' [sig-network] passed, 2 failed.
 
 | spec | | s | why |
 |---|---|---|---|
-| [sig-network] a | failed | 2 | no answer |
-| [sig-network] b \| c | passed | 2 |  |
+| a | failed | 2 | no answer |
+| z is slow | timedout | 2 | it waits |
+| b \| c [Conformance] | passed | 2 |  |
 `
+	dir := t.TempDir()
+	var files []string
+	for name, text := range map[string]string{"1": one, "2": two, "reasons": "# for people\nis slow\tit waits\n", "bad": "no tab\n"} {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if len(name) == 1 {
+			files = append(files, file)
+		}
+	}
 	var out strings.Builder
-	if err := table(&out, strings.NewReader(in), "weft"); err != nil {
+	if err := run(&out, "weft", filepath.Join(dir, "reasons"), files); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+	if err := run(&out, "weft", filepath.Join(dir, "bad"), files); err == nil || !strings.Contains(err.Error(), `no tab in "no tab"`) {
+		t.Errorf("bad reasons: %v", err)
 	}
 }

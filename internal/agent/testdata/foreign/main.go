@@ -11,12 +11,17 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 )
 
 type conf struct {
 	CNIVersion string
 	Mark       string // directory of marks: a file for each attachment that was added and not deleted
 	Fail       string // the verb that fails
+	Hang       string // the verb that never ends; "any" until the file Awake is there
+	Awake      string
+	Meets      string // the interface of the same container whose ADD an ADD waits for
+	Garbage    string // what an ADD prints in place of a result
 	PrevResult map[string]any
 	IPAM       map[string]any
 	Valid      []struct{ ContainerID, IfName string } `json:"cni.dev/valid-attachments"`
@@ -32,6 +37,9 @@ func main() {
 	b, err := io.ReadAll(os.Stdin)
 	if err == nil {
 		err = json.Unmarshal(b, &c)
+	}
+	if err == nil && (c.Hang == verb || c.Hang == "any" && !there(c.Awake)) {
+		time.Sleep(time.Hour)
 	}
 	if err == nil && c.Fail == verb {
 		err = fmt.Errorf("told to fail at %s", verb)
@@ -52,6 +60,13 @@ func run(verb string, c conf) error {
 	switch verb {
 	case "ADD":
 		if err := os.WriteFile(mark, nil, 0o600); err != nil {
+			return err
+		}
+		for met := filepath.Join(c.Mark, os.Getenv("CNI_CONTAINERID")+"_"+c.Meets); c.Meets != "" && !there(met); {
+			time.Sleep(5 * time.Millisecond)
+		}
+		if c.Garbage != "" {
+			_, err := fmt.Print(c.Garbage)
 			return err
 		}
 		result := c.PrevResult
@@ -75,6 +90,11 @@ func run(verb string, c conf) error {
 		return collect(c)
 	}
 	return nil
+}
+
+func there(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func collect(c conf) error {

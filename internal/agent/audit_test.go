@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// audit is what `weft ipam check --agent` says on a world's node.
+func (w *world) audit(store string) string {
+	w.t.Helper()
+	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"), "ipam", "check", "--store-dir", store, "--agent")
+	var out []byte
+	if err := w.node.Do(func() (err error) { out, _ = cmd.CombinedOutput(); return nil }); err != nil {
+		w.t.Fatal(err)
+	}
+	return string(out)
+}
+
+// TestAudit plants leaks of an agent's node: memory, ledger and kernel are compared as they are.
+func TestAudit(t *testing.T) {
+	w := newWorld(t)
+	store := w.path("store")
+	if err := os.Mkdir(store, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.configured("metrics: {address: '127.0.0.1:9119'}\n")
+	w.args = []string{"--config", w.path("weft.yaml"), "--store-dir", store}
+	w.start()
+	ns := nettest.NS(t, "pod")
+	r, err := w.add(w.list("1.0.0", shared), "c1", ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := r.IPs[0].Address.IP.String()
+	if got := w.audit(store); !strings.Contains(got, ", 0 findings\n") {
+		t.Errorf("all is well, and it says: %s", got)
+	}
+	free := strings.TrimSuffix(addr, "4") + "5" // the second of the node's first block
+	nettest.Run(t, ns, "ip", "addr", "add", free+"/32", "dev", "lo")
+	nettest.Run(t, ns, "ip", "addr", "flush", "dev", "eth0")
+	got := w.audit(store)
+	for _, want := range []string{
+		"address " + free + " is on lo in " + ns.Path() + ", and this node may give it to somebody else",
+		"address " + addr + " is held for interface eth0 of container c1, which does not have it",
+		"2 findings are left",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("missing: %s in %s", want, got)
+		}
+	}
+	w.stop()
+	if got := w.audit(store); !strings.Contains(got, "does the agent run, with metrics.address set?") {
+		t.Errorf("without an agent: %s", got)
+	}
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// severalNetworks are pods with several networks: some that are applied at once, and some with a foreign plugin between them.
+func (w *world) severalNetworks() map[string][]string {
+	named := func(name, network string) string {
+		return strings.Replace(network, "{", fmt.Sprintf(`{"name":%q,`, name), 1)
+	}
+	wire := func(i int) string {
+		return fmt.Sprintf(`{"name":"wire%d","type":"macvlan","master":"up0","ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.6%d.0.0/24"}]]}}`, i, w.path("addresses"), i)
+	}
+	return map[string][]string{
+		"apart":  {named("pods", w.networks()["bridge"]), wire(1), wire(2), wire(3)},
+		"mixed":  {named("pods", w.networks()["ptp"]), wire(1), named("mixed", w.networks()["chain"]), wire(2), wire(3)},
+		"guards": {named("pods", w.networks()["guarded"]), named("more", w.networks()["ptp"]), wire(1), wire(2)},
+	}
+}
+
+// newNetCrasher kills the agent of a node whose pods have several networks.
+func newNetCrasher(t *testing.T, shape string) *crasher {
+	t.Helper()
+	nettest.Need(t, "macvlan")
+	w := newWorld(t)
+	w.uplink()
+	w.start()
+	return &crasher{world: w, list: w.list("1.0.0", w.severalNetworks()[shape]...), before: w.host()}
+}
+
+// TestKilledInAddAll kills the agent at every step of an ADD and of a DEL of several networks: when it has started again
+// and the runtime has done its DEL, nothing is left of any of them.
+func TestKilledInAddAll(t *testing.T) {
+	for _, shape := range []string{"apart", "mixed", "guards"} {
+		t.Run(shape, func(t *testing.T) {
+			c := newNetCrasher(t, shape)
+			disarm := c.disarm()
+			adds, dels := 0, 0
+			for c.cycle(c.arm(adds), disarm) {
+				adds++
+			}
+			for c.cycle(disarm, c.arm(dels)) {
+				dels++
+			}
+			c.stop()
+			if n := c.records(); n != 0 || adds < 6 || dels < 8 {
+				t.Errorf("%d records left, %d steps of ADD and %d of DEL", n, adds, dels)
+			}
+			t.Logf("%s: killed at %d steps of ADD and %d of DEL, %d before the answer; the host was as before each time", shape, adds, dels, c.live)
+		})
+	}
+}
+
+func TestKilledInAddAllAtRandomMoments(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIP: -short")
+	}
+	for _, shape := range []string{"apart", "mixed"} {
+		t.Run(shape, func(t *testing.T) {
+			newNetCrasher(t, shape).atRandom(40, 10*time.Millisecond, rand.New(rand.NewPCG(3, 4)))
+		})
+	}
+}
+
+// TestDelOfSeveralWhileAway: the runtime's DEL of a pod with several networks is answered while there is no agent, and
+// done by the next one, also when the pod's namespace is gone by then.
+func TestDelOfSeveralWhileAway(t *testing.T) {
+	for _, shape := range []string{"apart", "mixed"} {
+		t.Run(shape, func(t *testing.T) {
+			c := newNetCrasher(t, shape)
+			for _, id := range []string{"c1", "c2", "c3"} {
+				if _, err := c.add(c.list, id, nettest.NS(t, "pod-"+id)); err != nil {
+					t.Fatalf("%v\n%s", err, c.log())
+				}
+			}
+			c.kill()
+			for _, id := range []string{"c1", "c2", "c3"} {
+				conf := runtimeConf(id, c.node)
+				conf.NetNS = "/gone"
+				if err := c.cni.DelNetworkList(c.ctx(), c.list, conf); err != nil {
+					t.Errorf("%s: %v", id, err)
+				}
+			}
+			if n := c.queued(); n != 3 {
+				t.Errorf("%d DELs queued", n)
+			}
+			c.start()
+			if diff := c.settled(c.before); diff != "" {
+				t.Errorf("left behind: %s", diff)
+			}
+			c.stop()
+			if n := c.records(); n != 0 {
+				t.Errorf("%d records left", n)
+			}
+		})
+	}
+}

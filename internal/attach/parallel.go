@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"sync"
+)
+
+// abreast is how many jobs from i on are executed at the same time: neighbours that may be and that have foreign plugins,
+// whose time is spent in waiting for programs.
+func (w *several) abreast(i int) int {
+	n := 0
+	for _, job := range w.jobs[i:] {
+		if !job.Parallel {
+			break
+		}
+		if _, plain := w.a.plain(job); plain {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// parallel attaches the n jobs from i on at the same time. When one fails, the others are ended.
+func (w *several) parallel(ctx context.Context, i, n int) (failed int, err error) {
+	var fresh []*run
+	for k := i; k < i+n; k++ {
+		same, before, err := w.a.settle(ctx, w.jobs[k], w.id, w.spaces)
+		if err != nil {
+			return k, err
+		}
+		if same != nil {
+			w.results[k] = *same
+			continue
+		}
+		r := &run{a: w.a, job: w.jobs[k], spaces: w.spaces, rec: w.a.newRecord(w.jobs[k], w.id), index: k}
+		r.rec.Acts = before
+		fresh = append(fresh, r)
+	}
+	w.runs = append(w.runs, fresh...)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var all sync.WaitGroup
+	var first sync.Once
+	for _, r := range fresh {
+		all.Go(func() {
+			if bad := r.beside(ctx); bad != nil {
+				first.Do(func() { failed, err = r.index, bad }) // those that it ends fail after it
+				cancel()
+				return
+			}
+			w.results[r.index] = *r.rec.Result
+		})
+	}
+	all.Wait()
+	return failed, err
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+)
+
+const (
+	// agentURL is where the manifests have the agent answer; agentLimit is how long it may take.
+	agentURL   = "http://127.0.0.1:9119"
+	agentLimit = 5 * time.Second
+	// oldEnough is how old an attachment must be for its pod to be known.
+	oldEnough = 5 * time.Minute
+	// namedNamespaces is where runtimes keep the namespaces of their pods.
+	namedNamespaces = "/run/netns"
+)
+
+// here gathers what this node knows: the agent's memory and ledger, and the addresses in the kernel.
+func here(ctx context.Context, url string) (blocks.Local, error) {
+	var l blocks.Local
+	var before, after blocks.Giving
+	if err := askAgent(ctx, url+"/addresses", &before); err != nil {
+		return l, err
+	}
+	var records []struct {
+		model.AttachmentKey
+		Stage  string
+		Since  time.Time
+		Pod    string
+		Netns  string
+		Result *model.Result
+	}
+	if err := askAgent(ctx, url+"/attachments", &records); err != nil {
+		return l, err
+	}
+	paths := map[string]bool{}
+	for _, r := range records {
+		one := blocks.Recorded{AttachmentKey: r.AttachmentKey, Done: r.Stage == "done", Old: time.Since(r.Since) > oldEnough, Pod: r.Pod, Netns: r.Netns}
+		if r.Result != nil {
+			for _, ip := range r.Result.IPs {
+				one.Addrs = append(one.Addrs, ip.Address.Addr())
+			}
+		}
+		l.Ledger = append(l.Ledger, one)
+		paths[r.Netns] = r.Netns != ""
+	}
+	entries, err := os.ReadDir(namedNamespaces)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return l, fmt.Errorf("namespaces of pods: %w", err)
+	}
+	for _, e := range entries {
+		paths[filepath.Join(namedNamespaces, e.Name())] = true
+	}
+	for path, is := range paths {
+		if !is {
+			continue
+		}
+		seen, err := addressesIn(path)
+		if errors.Is(err, netns.ErrGone) || errors.Is(err, fs.ErrNotExist) {
+			l.Gone = append(l.Gone, path)
+			continue
+		}
+		if err != nil {
+			return l, fmt.Errorf("namespace %s: %w", path, err)
+		}
+		l.Kernel = append(l.Kernel, seen...)
+	}
+	// What came or went meanwhile is no finding: both times it must be so.
+	if err := askAgent(ctx, url+"/addresses", &after); err != nil {
+		return l, err
+	}
+	l.Giving = before
+	l.Held = slices.DeleteFunc(before.Held, func(h blocks.HeldAddress) bool { return !slices.Contains(after.Held, h) })
+	return l, nil
+}
+
+// addressesIn are the addresses of the interfaces in a namespace.
+func addressesIn(path string) ([]blocks.Seen, error) {
+	ns, err := netns.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = ns.Close() }()
+	var seen []blocks.Seen
+	err = ns.Do(func() error {
+		links, err := net.Interfaces()
+		if err != nil {
+			return err
+		}
+		for _, link := range links {
+			addrs, err := link.Addrs()
+			if err != nil {
+				return err
+			}
+			for _, a := range addrs {
+				if p, err := netip.ParsePrefix(a.String()); err == nil {
+					seen = append(seen, blocks.Seen{Netns: path, IfName: link.Name, Addr: p.Addr().Unmap()})
+				}
+			}
+		}
+		return nil
+	})
+	return seen, err
+}
+
+func askAgent(ctx context.Context, url string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, agentLimit)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return usageError{fmt.Errorf("agent %q: %w", url, err)}
+	}
+	direct := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // never by a proxy
+	answer, err := direct.Do(r)
+	if err != nil {
+		return model.Faultf(model.CodeNotAvailable, "does the agent run, with metrics.address set?", "%w", err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	b, err := io.ReadAll(io.LimitReader(answer.Body, 64<<20))
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", answer.Status, b[:min(len(b), 200)])
+	}
+	if err == nil {
+		err = json.Unmarshal(b, into)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", url, err)
+	}
+	return nil
+}

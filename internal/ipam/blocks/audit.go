@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Giving is what an engine may give, and has given.
+type Giving struct {
+	Node   string         `json:"node"`
+	Blocks []netip.Prefix `json:"blocks"` // of all pools, and single addresses that others ceded
+	Held   []HeldAddress  `json:"held"`
+}
+
+// HeldAddress is an address with its holder: an attachment, an IPAMClaim, or a claim by its attachment.
+type HeldAddress struct {
+	Pool string     `json:"pool"`
+	Addr netip.Addr `json:"address"`
+	model.AttachmentKey
+	Claim string `json:"claim,omitempty"`
+}
+
+// Giving is what the engine may give, and has given, now.
+func (e *Engine) Giving() Giving {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g := Giving{Node: e.cfg.Node, Blocks: []netip.Prefix{}, Held: []HeldAddress{}}
+	for _, p := range e.pools {
+		for _, b := range p.order {
+			if b.stands == owned {
+				g.Blocks = append(g.Blocks, b.cidr)
+			}
+		}
+		for a, h := range p.held {
+			g.Held = append(g.Held, HeldAddress{p.name, a, h.key, h.claim})
+		}
+	}
+	slices.SortFunc(g.Blocks, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	slices.SortFunc(g.Held, func(a, b HeldAddress) int { return a.Addr.Compare(b.Addr) })
+	return g
+}
+
+// Recorded is an attachment as the ledger has it.
+type Recorded struct {
+	model.AttachmentKey
+	// Done: it was answered for; before and after, its addresses come and go.
+	Done bool
+	// Old: it has been there for so long that its pod's object must be known.
+	Old   bool
+	Pod   string // "namespace/name"
+	Netns string
+	Addrs []netip.Addr
+}
+
+// Seen is an address that the kernel has in a namespace.
+type Seen struct {
+	Netns, IfName string
+	Addr          netip.Addr
+}
+
+// Local is what a node itself knows.
+type Local struct {
+	Giving
+	Ledger []Recorded
+	Kernel []Seen
+	// Gone are the namespaces of the ledger that are not there any more.
+	Gone []string
+}
+
+// Compare adds to the findings what does not agree between this node's memory, its ledger, the kernel, and the pods that there
+// are. None of it is repaired from here: the agent does that, or a pod has to be made anew.
+func (p *Picture) Compare(l Local) {
+	ledger := map[model.AttachmentKey]bool{}
+	for _, r := range l.Ledger {
+		ledger[r.AttachmentKey] = true
+	}
+	held := map[netip.Addr]bool{}
+	for _, h := range l.Held {
+		held[h.Addr] = true
+		if h.AttachmentKey != (model.AttachmentKey{}) && !ledger[h.AttachmentKey] {
+			p.local("address %s of pool %q is held for %s, and the ledger has no such attachment: restart the agent, pods stay", h.Addr, h.Pool, name(h.AttachmentKey))
+		}
+	}
+	owner := map[netip.Addr]string{}
+	for _, r := range l.Ledger {
+		p.compareRecord(l, r, held, owner)
+	}
+	known := map[Seen]bool{}
+	for _, r := range l.Ledger {
+		for _, a := range r.Addrs {
+			known[Seen{r.Netns, r.IfName, a}] = true
+		}
+	}
+	for _, s := range l.Kernel {
+		if l.gives(s.Addr) && !held[s.Addr] && !known[s] {
+			p.local("address %s is on %s in %s, and this node may give it to somebody else: end what lives there, or reserve it in the pool", s.Addr, s.IfName, s.Netns)
+		}
+	}
+}
+
+// compareRecord looks at one attachment; owner tells whose an address is by those before.
+func (p *Picture) compareRecord(l Local, r Recorded, held map[netip.Addr]bool, owner map[netip.Addr]string) {
+	if !r.Done {
+		return
+	}
+	if r.Old && p.people.gone(r.Pod) {
+		p.local("%s is of pod %s, and there is no such pod: the agent takes it away when the runtime does not list its sandbox", name(r.AttachmentKey), r.Pod)
+	}
+	gone := slices.Contains(l.Gone, r.Netns)
+	for _, a := range r.Addrs {
+		if !l.gives(a) {
+			continue // of another IPAM
+		}
+		switch {
+		case owner[a] != "":
+			p.local("address %s is in the ledger for %s and for %s: delete one of the pods", a, owner[a], name(r.AttachmentKey))
+		case !held[a]:
+			p.local("address %s is in the ledger for %s, and may be given to somebody else: restart the agent, pods stay", a, name(r.AttachmentKey))
+		}
+		owner[a] = name(r.AttachmentKey)
+		switch {
+		case gone:
+			p.local("address %s is held for %s, whose namespace %s is gone: the agent takes it away when the runtime does not list its sandbox", a, name(r.AttachmentKey), r.Netns)
+		case r.Netns != "" && !slices.Contains(l.Kernel, Seen{r.Netns, r.IfName, a}):
+			p.local("address %s is held for %s, which does not have it: delete the pod", a, name(r.AttachmentKey))
+		}
+	}
+}
+
+// gives tells whether an address is in a block of this node.
+func (g Giving) gives(a netip.Addr) bool {
+	return slices.ContainsFunc(g.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })
+}
+
+func (p *Picture) local(format string, args ...any) {
+	p.Findings = append(p.Findings, Finding{Object: "this node", Msg: fmt.Sprintf(format, args...)})
+}
+
+func name(k model.AttachmentKey) string {
+	return "interface " + k.IfName + " of container " + k.ContainerID
+}
+
+// examinePods compares the addresses that pods say they have with pools and blocks. An address that is in two pools may belong
+// to either, and says nothing.
+func (p *Picture) examinePods() {
+	type place struct{ pod, node string }
+	first := map[netip.Addr]place{}
+	for _, pod := range p.people.names() {
+		one := p.people[pod]
+		for _, a := range one.addrs {
+			pool := p.onlyPool(a)
+			if pool == nil || one.over {
+				continue
+			}
+			object := "Pod " + pod
+			if was, taken := first[a]; taken {
+				p.Findings = append(p.Findings, Finding{Object: object, Msg: fmt.Sprintf("address %s of pool %q: pod %s says that it has it, too: delete one of them", a, pool.Name, was.pod)})
+			}
+			first[a] = place{pod, one.node}
+			reserved := slices.ContainsFunc(pool.Reserved, func(r model.ReservedAddress) bool { return r.Addr == a })
+			i := slices.IndexFunc(p.Blocks, func(b model.AddressBlock) bool { return b.Pool == pool.Name && b.CIDR.Contains(a) })
+			switch {
+			case reserved || one.node == "":
+			case i < 0:
+				p.Findings = append(p.Findings, Finding{Object: object, Msg: fmt.Sprintf("it says that it has address %s of pool %q, which is in no node's block: make the pod anew", a, pool.Name)})
+			case p.Blocks[i].Node != one.node && !strings.HasPrefix(p.Blocks[i].Ceded[a], one.node+"/"):
+				p.Findings = append(p.Findings, Finding{Object: object, Msg: fmt.Sprintf("it is on node %q and says that it has address %s, which is in block %s of node %q: make the pod anew", one.node, a, p.Blocks[i].CIDR, p.Blocks[i].Node)})
+			}
+		}
+	}
+}
+
+// onlyPool is the pool that an address is in, nil where it is in none or in several.
+func (p *Picture) onlyPool(a netip.Addr) *model.AddressPool {
+	var found *model.AddressPool
+	for i, pool := range p.Pools {
+		if !slices.ContainsFunc(pool.Regions, func(r model.AddressRegion) bool { return r.CIDR.Contains(a) }) {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = &p.Pools[i]
+	}
+	return found
+}

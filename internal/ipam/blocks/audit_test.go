@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// leaks are what the store can tell, one of each kind that only pods show.
+const leaks = `apiVersion: v1
+kind: Node
+metadata: {name: a}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: b}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: fine, namespace: shop, annotations: {k8s.v1.cni.cncf.io/network-status: '[{"ips":["10.0.0.1","172.16.0.9"]}]'}}
+spec: {nodeName: a}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: ceded, namespace: shop, annotations: {k8s.v1.cni.cncf.io/network-status: '[{"ips":["10.0.0.8"]}]'}}
+spec: {nodeName: b}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: over, namespace: shop, annotations: {k8s.v1.cni.cncf.io/network-status: '[{"ips":["10.0.0.1"]}]'}}
+spec: {nodeName: a}
+status: {phase: Succeeded}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: twice, namespace: shop, annotations: {k8s.v1.cni.cncf.io/network-status: '[{"ips":["10.0.0.1"]}]'}}
+spec: {nodeName: a}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: unclaimed, namespace: shop, annotations: {k8s.v1.cni.cncf.io/network-status: '[{"ips":["10.0.0.200"]}]'}}
+spec: {nodeName: a}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: wrong, namespace: shop, annotations: {k8s.v1.cni.cncf.io/network-status: '[{"ips":["10.0.0.2"]}]'}}
+spec: {nodeName: b}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: orphan, namespace: shop}
+spec: {nodeName: gone}
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressPool
+metadata: {name: p}
+spec:
+  regions: [{cidr: 10.0.0.0/24, blockSize: 28}]
+  reserved: [{address: 10.0.0.5, for: shop/fine, by: whereabouts}]
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressBlock
+metadata: {name: p-10-0-0-0-28}
+spec: {pool: p, cidr: 10.0.0.0/28, node: a, claim: "1", ceded: {10.0.0.8: b/2}, asked: {10.0.0.9: lost, 10.0.0.10: b}}
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressBlock
+metadata: {name: p-10-0-0-16-28}
+spec: {pool: p, cidr: 10.0.0.16/28, node: gone, claim: "2"}
+`
+
+func TestLeaksOfTheCluster(t *testing.T) {
+	s, _ := cluster(t, map[string]string{"all.yaml": leaks})
+	want := []string{
+		`AddressPool p: address 10.0.0.5 is reserved for pod shop/fine by whereabouts, and the pod does not say that it has it: take it out of spec.reserved if that is so; `,
+		`AddressBlock p-10-0-0-0-28: node "lost" asks for address 10.0.0.9, and there is no such node; nobody asks for it`,
+		`AddressBlock p-10-0-0-16-28: block 10.0.0.16/28 belongs to node "gone", and there is no such node, but 1 pods are on it: delete them first; `,
+		`Pod shop/twice: address 10.0.0.1 of pool "p": pod shop/fine says that it has it, too: delete one of them; `,
+		`Pod shop/unclaimed: it says that it has address 10.0.0.200 of pool "p", which is in no node's block: make the pod anew; `,
+		`Pod shop/wrong: it is on node "b" and says that it has address 10.0.0.2, which is in block 10.0.0.0/28 of node "a": make the pod anew; `,
+	}
+	look := func() Picture {
+		t.Helper()
+		p, err := Look(context.Background(), s.Objects())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := look()
+	if d := cmp.Diff(want, said(p)); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if n, err := p.Fix(context.Background(), s.Objects()); err != nil || n != 1 {
+		t.Errorf("fixed %d, error %v", n, err)
+	}
+	if left := said(look()); len(left) != len(want)-1 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+func said(p Picture) []string {
+	var words []string
+	for _, f := range p.Findings {
+		words = append(words, f.Object+": "+f.Msg+"; "+f.Fix)
+	}
+	return words
+}
+
+// TestLeaksOfANode plants each kind of leak between memory, ledger, kernel and pods.
+func TestLeaksOfANode(t *testing.T) {
+	a := netip.MustParseAddr
+	recorded := func(id, pod string, addrs ...netip.Addr) Recorded {
+		return Recorded{AttachmentKey: key(id), Done: true, Old: true, Pod: pod, Netns: "/run/netns/" + id, Addrs: addrs}
+	}
+	good := func() Local {
+		return Local{
+			Giving: Giving{
+				Node: "a", Blocks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/28")},
+				Held: []HeldAddress{{Pool: "p", Addr: a("10.0.0.1"), AttachmentKey: key("one")}, {Pool: "p", Addr: a("10.0.0.2"), Claim: "shop/db"}},
+			},
+			Ledger: []Recorded{
+				recorded("one", "shop/web-0", a("10.0.0.1")), recorded("theirs", "shop/web-0", a("192.168.0.1")), {AttachmentKey: key("begun"), Netns: "/run/netns/begun"},
+			},
+			Kernel: []Seen{{"/run/netns/one", "net1", a("10.0.0.1")}, {"/run/netns/one", "lo", a("127.0.0.1")}},
+		}
+	}
+	const one = "interface net1 of container one"
+	for name, c := range map[string]struct {
+		plant func(*Local)
+		want  []string
+	}{
+		"nothing":                {func(*Local) {}, nil},
+		"held, and not recorded": {func(l *Local) { l.Held = append(l.Held, HeldAddress{"p", a("10.0.0.3"), key("lost"), ""}) }, []string{`this node: address 10.0.0.3 of pool "p" is held for interface net1 of container lost, and the ledger has no such attachment: restart the agent, pods stay; `}},
+		"recorded, and not held": {func(l *Local) { l.Held = nil }, []string{`this node: address 10.0.0.1 is in the ledger for ` + one + `, and may be given to somebody else: restart the agent, pods stay; `}},
+		"recorded twice": {func(l *Local) {
+			l.Ledger = append(l.Ledger, recorded("two", "shop/web-0", a("10.0.0.1")))
+			l.Kernel = append(l.Kernel, Seen{"/run/netns/two", "net1", a("10.0.0.1")})
+		}, []string{`this node: address 10.0.0.1 is in the ledger for ` + one + ` and for interface net1 of container two: delete one of the pods; `}},
+		"no such pod":         {func(l *Local) { l.Ledger[0].Pod = "shop/gone" }, []string{`this node: ` + one + ` is of pod shop/gone, and there is no such pod: the agent takes it away when the runtime does not list its sandbox; `}},
+		"a pod not yet known": {func(l *Local) { l.Ledger[0].Pod, l.Ledger[0].Old = "shop/new", false }, nil},
+		"namespace gone":      {func(l *Local) { l.Gone, l.Kernel = []string{"/run/netns/one"}, nil }, []string{`this node: address 10.0.0.1 is held for ` + one + `, whose namespace /run/netns/one is gone: the agent takes it away when the runtime does not list its sandbox; `}},
+		"address taken away":  {func(l *Local) { l.Kernel = nil }, []string{`this node: address 10.0.0.1 is held for ` + one + `, which does not have it: delete the pod; `}},
+		"nobody's address":    {func(l *Local) { l.Kernel = append(l.Kernel, Seen{"/run/netns/x", "eth9", a("10.0.0.7")}) }, []string{`this node: address 10.0.0.7 is on eth9 in /run/netns/x, and this node may give it to somebody else: end what lives there, or reserve it in the pool; `}},
+	} {
+		p := Picture{people: people{"shop/web-0": person{}}}
+		l := good()
+		c.plant(&l)
+		p.Compare(l)
+		if d := cmp.Diff(c.want, said(p)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+}

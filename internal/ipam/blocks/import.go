@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// Import is what of another program's addresses is to be reserved in which pools.
+type Import struct {
+	Pools []PoolImport `json:"pools"`
+	// LeftOut are addresses that are not taken over, each with its reason.
+	LeftOut []string `json:"leftOut"`
+	// Doubts are what people should look at: what is imported may not be the whole truth.
+	Doubts []string `json:"doubts"`
+}
+
+// PoolImport is what one pool gets, in one write.
+type PoolImport struct {
+	Pool string `json:"pool"`
+	// Regions and Reserved are new; Had is how many of the addresses the pool knew.
+	Regions  []model.AddressRegion   `json:"regions,omitempty"`
+	Reserved []model.ReservedAddress `json:"reserved,omitempty"`
+	Had      int                     `json:"had"`
+
+	object store.Object
+	spec   model.AddressPool
+}
+
+// importer gathers what an import depends on.
+type importer struct {
+	given  whereabouts
+	wants  []want
+	pools  map[string]*PoolImport
+	blocks []model.AddressBlock
+	people people
+	sizes  map[target]int // how many addresses of a target are for use
+	placed map[netip.Addr]bool
+	// housed are the objects of which an address belongs somewhere, homeless the addresses that belong nowhere.
+	housed   map[store.Key]bool
+	homeless []given
+	out      Import
+}
+
+// target is a network of a pool.
+type target struct {
+	pool    string
+	network netip.Prefix
+}
+
+// largest orders targets by the size of their networks.
+func largest(a, b target) int {
+	return cmp.Or(a.network.Bits()-b.network.Bits(), a.network.Addr().Compare(b.network.Addr()), strings.Compare(a.pool, b.pool))
+}
+
+// PlanImport says what there is to import from whereabouts. Everything is read before; an object that cannot be understood
+// stops it. readFile reads whereabouts' flat file, where that is on this machine; nil means that there is none.
+func PlanImport(ctx context.Context, objects store.Objects, readFile func(string) ([]byte, error)) (Import, error) {
+	im := importer{
+		pools: map[string]*PoolImport{}, people: people{}, sizes: map[target]int{}, placed: map[netip.Addr]bool{},
+		housed: map[store.Key]bool{},
+		out:    Import{Pools: []PoolImport{}, LeftOut: []string{}, Doubts: []string{}},
+	}
+	var err error
+	if im.given, err = readWhereabouts(ctx, objects); err != nil {
+		return im.out, err
+	}
+	if err := im.read(ctx, objects, readFile); err != nil {
+		return im.out, err
+	}
+	for _, g := range im.given.addrs {
+		im.place(g)
+	}
+	im.homelessLeft()
+	for _, t := range slices.SortedFunc(maps.Keys(im.sizes), largest) {
+		im.pools[t.pool].enlarge(t.network, im.sizes[t])
+	}
+	for _, name := range slices.Sorted(maps.Keys(im.pools)) {
+		if p := im.pools[name]; p.Had+len(p.Reserved) > 0 {
+			slices.SortFunc(p.Reserved, func(a, b model.ReservedAddress) int { return a.Addr.Compare(b.Addr) })
+			im.out.Pools = append(im.out.Pools, *p)
+		}
+	}
+	return im.out, nil
+}
+
+// read learns of pools, blocks, networks and pods.
+func (im *importer) read(ctx context.Context, objects store.Objects, readFile func(string) ([]byte, error)) error {
+	e := &Engine{cfg: Config{ReadFile: readFile}, pools: map[string]*pool{}, kick: make(chan struct{}, 1)}
+	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks(), store.NetworkAttachments(), store.Pods()} {
+		all, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) { return objects.List(ctx, kind) })
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return unreachable("list of "+kind.Resource, err)
+		}
+		for _, o := range all {
+			switch kind {
+			case store.AddressPools():
+				spec, err := o.AddressPool()
+				if err != nil {
+					return err
+				}
+				im.pools[spec.Name] = &PoolImport{Pool: spec.Name, object: o, spec: spec}
+			case store.AddressBlocks():
+				if b, err := o.AddressBlock(); err == nil {
+					im.blocks = append(im.blocks, b)
+				}
+			case store.NetworkAttachments():
+				im.network(e, o)
+			default:
+				im.people.note(o)
+			}
+		}
+	}
+	return nil
+}
+
+// network notes the ranges of a network. What is wrong with it is told to who asks for it; here it may be that its range is in a
+// file that this machine does not have.
+func (im *importer) network(e *Engine, o store.Object) {
+	n, err := o.NetworkAttachment()
+	if err != nil {
+		return
+	}
+	for _, conf := range Shared([]model.NetworkAttachment{n}) {
+		s, err := e.settings(ipam.Ask{Conf: conf})
+		if err != nil {
+			im.out.Doubts = append(im.out.Doubts, fmt.Sprintf("%s: its ranges are not known here: %s", o.Key, err))
+		}
+		im.wants = append(im.wants, slices.DeleteFunc(s.wants, func(w want) bool { return !w.grow })...)
+	}
+}
+
+// place reserves an address in each pool that may give it.
+func (im *importer) place(g given) {
+	if !g.claimed && im.people.gone(g.For) {
+		im.leaveOut(g, "there is no such pod")
+		return
+	}
+	targets := im.targets(g)
+	if len(targets) == 0 && !im.placed[g.Addr] {
+		im.homeless = append(im.homeless, g)
+		return
+	}
+	im.housed[g.from] = true
+	for t, size := range targets {
+		if have := im.sizes[t]; have == 0 || size < have {
+			im.sizes[t] = size
+		}
+		if im.pools[t.pool] == nil {
+			im.pools[t.pool] = &PoolImport{Pool: t.pool, spec: model.AddressPool{Name: t.pool}}
+		}
+		im.reserve(im.pools[t.pool], g)
+	}
+}
+
+// homelessLeft tells which objects have no reading that belongs anywhere.
+func (im *importer) homelessLeft() {
+	for _, g := range im.homeless {
+		if !im.housed[g.from] {
+			im.housed[g.from] = true
+			im.leaveOut(g, "no IPPool and no network has that address")
+		}
+	}
+}
+
+// targets are the networks that an address belongs to, with how many of their addresses are for use: those of the networks
+// that there are, or else what whereabouts itself says.
+func (im *importer) targets(g given) map[target]int {
+	out := map[target]int{}
+	for _, w := range im.wants {
+		if t := (target{w.pool, w.network}); w.network.Contains(g.Addr) && g.maybeOf(w.alias) && (out[t] == 0 || count(w.spans) < out[t]) {
+			out[t] = count(w.spans)
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	for _, r := range im.given.ranges {
+		if r.network.Contains(g.Addr) && (!r.known || g.maybeOf(r.name)) {
+			name := poolName(inner{Type: TypeWhereabouts, NetworkName: g.network}, want{})
+			return map[target]int{{name, r.network}: count([]span{usable(r.network)})}
+		}
+	}
+	return nil
+}
+
+func (im *importer) leaveOut(g given, why string) {
+	im.out.LeftOut = append(im.out.LeftOut, fmt.Sprintf("%s: address %s of %s: %s", g.from, g.Addr, dashed(g.For), why))
+}
+
+func (im *importer) doubt(format string, args ...any) {
+	im.out.Doubts = append(im.out.Doubts, fmt.Sprintf(format, args...))
+}
+
+// reserve takes an address over, and says what does not go together.
+func (im *importer) reserve(p *PoolImport, g given) {
+	same := func(r model.ReservedAddress) bool { return r.Addr == g.Addr }
+	if slices.ContainsFunc(p.Reserved, same) {
+		return
+	}
+	first := !im.placed[g.Addr]
+	im.placed[g.Addr] = true
+	if first && !g.claimed {
+		for _, other := range im.people.having(g.Addr) {
+			if other != g.For {
+				im.doubt("%s: address %s is given to %s, and pod %s says that it has it", g.from, g.Addr, dashed(g.For), other)
+			}
+		}
+		if im.people.denies(g.For, g.Addr) {
+			im.doubt("%s: address %s is given to pod %s, which does not say that it has it", g.from, g.Addr, g.For)
+		}
+	}
+	if slices.ContainsFunc(p.spec.Reserved, same) {
+		p.Had++
+		return
+	}
+	for _, b := range im.blocks {
+		if b.Pool == p.Pool && b.CIDR.Contains(g.Addr) {
+			im.doubt("%s: address %s is in block %s, which node %s claimed before: weft may have given it", g.from, g.Addr, b.CIDR, b.Node)
+		}
+	}
+	p.Reserved = append(p.Reserved, g.ReservedAddress)
+}
+
+func dashed(s string) string {
+	if s == "" {
+		return "nobody"
+	}
+	return s
+}
+
+// enlarge adds what the pool does not have of a network, cut for so many addresses.
+func (p *PoolImport) enlarge(network netip.Prefix, size int) {
+	var have []netip.Prefix
+	for _, r := range append(slices.Clone(p.spec.Regions), p.Regions...) {
+		have = append(have, r.CIDR)
+	}
+	for _, cidr := range minus(network, have) {
+		p.Regions = append(p.Regions, model.AddressRegion{CIDR: cidr, BlockSize: model.BlockSize(cidr, size)})
+	}
+}
+
+// Apply writes each pool, complete, in one request. Who runs it again after an error goes on where it stopped.
+func (im Import) Apply(ctx context.Context, objects store.Objects) error {
+	for _, p := range im.Pools {
+		if len(p.Regions)+len(p.Reserved) == 0 {
+			continue
+		}
+		spec := p.spec
+		spec.Regions = append(slices.Clone(spec.Regions), p.Regions...)
+		spec.Reserved = append(slices.Clone(spec.Reserved), p.Reserved...)
+		next, err := store.AddressPoolObject(p.object, spec)
+		if err != nil {
+			return err
+		}
+		_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+			if p.object.Version == "" {
+				return objects.Create(ctx, store.AddressPools(), next)
+			}
+			return objects.CompareAndSwap(ctx, store.AddressPools(), p.object.Version, next)
+		})
+		switch {
+		case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrConflict):
+			return model.Faultf(model.CodeTryAgain, "run it again: it goes on where it stopped", "pool %q was changed meanwhile: %w", p.Pool, err)
+		case errors.Is(err, store.ErrNotFound):
+			return model.Faultf(model.CodeNotAvailable, "install the definitions of deploy/crds first", "pool %q cannot be written: %w", p.Pool, err)
+		case err != nil:
+			return fmt.Errorf("pool %q: %w", p.Pool, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/store"
+)
+
+// networkStatus is the annotation that says which addresses a pod has.
+const networkStatus = "k8s.v1.cni.cncf.io/network-status"
+
+// people are the pods that there are; none at all means that pods are not known here.
+type people map[string]person // by "namespace/name"
+
+// person is what a pod says of itself.
+type person struct {
+	node string
+	// over: its containers have ended for good, and its network is gone or about to be.
+	over bool
+	// told: its annotation says which addresses it has.
+	told  bool
+	addrs []netip.Addr
+}
+
+// note takes a pod in. One that cannot be read has everything and says nothing.
+func (p people) note(o store.Object) {
+	name := o.Key.Namespace + "/" + o.Key.Name
+	pod, err := o.Pod()
+	if err != nil {
+		p[name] = person{}
+		return
+	}
+	one := person{node: pod.Node, over: pod.Phase == "Succeeded" || pod.Phase == "Failed"}
+	var networks []struct{ IPs []string }
+	if text := pod.Annotations[networkStatus]; text != "" && json.Unmarshal([]byte(text), &networks) == nil {
+		one.told = true
+		for _, n := range networks {
+			for _, ip := range n.IPs {
+				if a, err := netip.ParseAddr(ip); err == nil {
+					one.addrs = append(one.addrs, a.Unmap())
+				}
+			}
+		}
+	}
+	p[name] = one
+}
+
+// gone tells whether there is no pod of that name, as far as pods are known. Other words than a name are nobody's.
+func (p people) gone(ref string) bool {
+	_, there := p[ref]
+	return len(p) > 0 && !there && strings.Count(ref, "/") == 1 && !strings.Contains(ref, " ")
+}
+
+// names are those of all pods, in order.
+func (p people) names() []string { return slices.Sorted(maps.Keys(p)) }
+
+// on are the pods that are on a node and not over.
+func (p people) on(node string) (n int) {
+	for _, one := range p {
+		if one.node == node && !one.over {
+			n++
+		}
+	}
+	return n
+}
+
+// having are the pods that say that they have an address.
+func (p people) having(a netip.Addr) []string {
+	var out []string
+	for name, one := range p {
+		if !one.over && slices.Contains(one.addrs, a) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// denies tells whether a pod says which addresses it has, and not this one.
+func (p people) denies(ref string, a netip.Addr) bool {
+	one := p[ref]
+	return one.told && !slices.Contains(one.addrs, a)
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// told is a log for looking through.
+type told struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (l *told) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(b)
+}
+
+func (l *told) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.all.String(), text)
+}
+
+// twins are two machines that run as one node.
+func twins(t *testing.T, path string, gone time.Duration, machines ...string) (nodes []*node, logs []*told) {
+	for i, machine := range machines {
+		log := &told{}
+		nodes = append(nodes, join(t, path, "a", func(c *Config) {
+			c.Random = rand.New(rand.NewSource(int64(i)))
+			c.Machine, c.Gone, c.Log = machine, gone, slog.New(slog.NewTextHandler(log, nil))
+		}))
+		logs = append(logs, log)
+	}
+	return nodes, logs
+}
+
+const twoMachines = "two machines run as this node"
+
+// TestTwoMachinesOfOneName: they share no block, and say what is wrong.
+func TestTwoMachinesOfOneName(t *testing.T) {
+	_, path := cluster(t, nil)
+	nodes, logs := twins(t, path, 4*time.Second, "m1", "m2")
+	a, b := nodes[0], nodes[1]
+	conf := rangeConf1("10.0.0.0/22")
+	a.run()
+	for i := range 20 {
+		a.mustAdd(conf, fmt.Sprint("a", i))
+	}
+	b.run()
+	for i := range 20 {
+		b.mustAdd(conf, fmt.Sprint("b", i))
+	}
+	checkOnce(t, a, b)
+	for i, log := range logs {
+		eventually(t, fmt.Sprint("machine ", i, " says it"), func() bool { return log.has(twoMachines) })
+	}
+	for _, n := range nodes {
+		eventually(t, "it is written down for weft doctor", func() bool {
+			n.engine.mu.Lock()
+			defer n.engine.mu.Unlock()
+			return len(n.engine.told) == 1
+		})
+	}
+	time.Sleep(6 * time.Second) // both live: however long, nothing is taken over
+	for i := range 40 {
+		a.mustAdd(conf, fmt.Sprint("more a", i))
+		b.mustAdd(conf, fmt.Sprint("more b", i))
+	}
+	checkOnce(t, a, b)
+	p, err := Look(context.Background(), a.config.Objects)
+	if err != nil || len(p.Findings) == 0 || !strings.Contains(p.Findings[0].Msg, `node "a" is two machines`) {
+		t.Errorf("weft ipam check: %+v %v", p.Findings, err)
+	}
+}
+
+// TestInstalledAnew: what a machine had that is gone is that of the one in its place, after a while.
+func TestInstalledAnew(t *testing.T) {
+	_, path := cluster(t, nil)
+	nodes, logs := twins(t, path, 4*time.Second, "old", "new")
+	before, after := nodes[0], nodes[1]
+	conf := rangeConf1("10.0.0.0/29", `"exclude":["10.0.0.3","10.0.0.4","10.0.0.5","10.0.0.6"]`)
+	before.mustAdd(conf, "1")
+	after.run()
+	after.mustAdd(conf, "1")
+	if _, err := after.add(conf, "2"); err == nil {
+		t.Error("an address of a machine that may be alive was given")
+	}
+	eventually(t, "the address of the machine that is gone", func() bool {
+		after.engine.mu.Lock()
+		defer after.engine.mu.Unlock()
+		return len(after.engine.pools["whereabouts"].blocks) == 2
+	})
+	after.mustAdd(conf, "2")
+	if logs[1].has(twoMachines) {
+		t.Error("a machine that was silent was taken for alive")
+	}
+	eventually(t, "nothing is left of it", func() bool {
+		after.engine.mu.Lock()
+		defer after.engine.mu.Unlock()
+		return len(after.engine.strangers) == 0 && len(after.engine.told) == 0
+	})
+}
+
+// TestClones: two machines that cannot be told apart are noticed by their claims.
+func TestClones(t *testing.T) {
+	_, path := cluster(t, nil)
+	nodes, logs := twins(t, path, time.Minute, "m", "m")
+	conf := rangeConf1("10.0.0.0/24")
+	nodes[0].run()
+	nodes[0].mustAdd(conf, "1")
+	nodes[1].run()
+	if _, err := nodes[1].add(conf, "1"); err != nil {
+		t.Log(err)
+	}
+	eventually(t, "one of them says it", func() bool { return logs[0].has(twoMachines) || logs[1].has(twoMachines) })
+}
