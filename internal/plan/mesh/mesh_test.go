@@ -39,16 +39,21 @@ func node(name string, words ...string) model.Node {
 // plan plans with a kernel whose links hold the given addresses ("eth0 192.168.0.1/24").
 func plan(t testing.TB, c *model.Cluster, links ...string) mesh.Topology {
 	t.Helper()
+	return planAs(t, mesh.Config{}, c, links...)
+}
+
+func planAs(t testing.TB, how mesh.Config, c *model.Cluster, links ...string) mesh.Topology {
+	t.Helper()
 	answers := state.Answers{}
 	for _, q := range mesh.Observe(c) {
 		for _, l := range links {
 			link, prefix, _ := strings.Cut(l, " ")
 			if p := netip.MustParsePrefix(prefix); p.Addr() == q.LinkOf {
-				answers[q] = state.Answer{Found: true, Link: state.Link{Name: link}, Addrs: []state.Addr{{Link: link, Prefix: p}}}
+				answers[q] = state.Answer{Found: true, Link: state.Link{Name: link, MTU: 1500}, Addrs: []state.Addr{{Link: link, Prefix: p}}}
 			}
 		}
 	}
-	topo, err := mesh.Plan(c, mesh.Config{}, answers)
+	topo, err := mesh.Plan(c, how, answers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,24 +65,28 @@ func TestGolden(t *testing.T) {
 	b := node("b", "192.168.0.2", "fd00::2", "10.244.2.0/24", "fd00:244:2::/64")
 	c := node("c", "192.168.0.3", "fd00::3", "10.244.3.0/24", "fd00:244:3::/64")
 	links := []string{"eth0 192.168.0.1/24", "eth1 fd00::1/64"}
+	vxlan := mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 7, DirectRouting: true}}
 	for _, g := range []struct {
 		name  string
 		nodes []model.Node
 		links []string
+		how   mesh.Config
 	}{
-		{"three-nodes", []model.Node{c, a, b}, links},
-		{"alone", []model.Node{a}, links},
-		{"one-family", []model.Node{a, node("b", "192.168.0.2", "10.244.2.0/24"), node("c", "fd00::3", "10.244.3.0/24", "fd00:244:3::/64")}, links},
-		{"not-on-link", []model.Node{a, node("far", "192.168.9.2", "10.244.2.0/24")}, links},
-		{"no-podcidr", []model.Node{node("a", "192.168.0.1"), node("b", "192.168.0.2")}, links},
-		{"overlap", []model.Node{a, b, node("c", "192.168.0.3", "10.244.2.128/25"), node("d", "192.168.0.4", "10.244.1.0/25"), node("e", "192.168.0.5", "10.244.5.0/24")}, links},
-		{"swallowed", []model.Node{a, node("b", "192.168.0.2", "192.168.0.0/16"), node("c", "192.168.0.3", "10.244.3.0/24", "127.1.0.0/24")}, links},
-		{"same-address", []model.Node{a, b, node("c", "192.168.0.2", "fd00::3", "10.244.3.0/24", "fd00:244:3::/64")}, links},
-		{"no-underlay", []model.Node{a, b}, []string{"eth0 192.168.0.1/24"}},
-		{"several-cidrs", []model.Node{a, node("b", "192.168.0.2", "10.244.2.0/24", "10.244.3.0/24")}, links},
+		{"three-nodes", []model.Node{c, a, b}, links, mesh.Config{}},
+		{"alone", []model.Node{a}, links, mesh.Config{}},
+		{"one-family", []model.Node{a, node("b", "192.168.0.2", "10.244.2.0/24"), node("c", "fd00::3", "10.244.3.0/24", "fd00:244:3::/64")}, links, mesh.Config{}},
+		{"not-on-link", []model.Node{a, node("far", "192.168.9.2", "10.244.2.0/24")}, links, mesh.Config{}},
+		{"no-podcidr", []model.Node{node("a", "192.168.0.1"), node("b", "192.168.0.2")}, links, mesh.Config{}},
+		{"overlap", []model.Node{a, b, node("c", "192.168.0.3", "10.244.2.128/25"), node("d", "192.168.0.4", "10.244.1.0/25"), node("e", "192.168.0.5", "10.244.5.0/24")}, links, mesh.Config{}},
+		{"swallowed", []model.Node{a, node("b", "192.168.0.2", "192.168.0.0/16"), node("c", "192.168.0.3", "10.244.3.0/24", "127.1.0.0/24")}, links, mesh.Config{}},
+		{"same-address", []model.Node{a, b, node("c", "192.168.0.2", "fd00::3", "10.244.3.0/24", "fd00:244:3::/64")}, links, mesh.Config{}},
+		{"no-underlay", []model.Node{a, b}, []string{"eth0 192.168.0.1/24"}, mesh.Config{}},
+		{"several-cidrs", []model.Node{a, node("b", "192.168.0.2", "10.244.2.0/24", "10.244.3.0/24")}, links, mesh.Config{}},
+		{"vxlan", []model.Node{a, b, c, node("4", "192.168.9.2", "10.244.4.0/24")}, links, mesh.Config{Backend: "vxlan"}},
+		{"vxlan-direct", []model.Node{a, b, node("far", "192.168.9.2", "fd09::2", "10.244.9.0/24", "fd00:244:9::/64")}, links, vxlan},
 	} {
 		t.Run(g.name, func(t *testing.T) {
-			topo := plan(t, &model.Cluster{Self: "a", Nodes: g.nodes}, g.links...)
+			topo := planAs(t, g.how, &model.Cluster{Self: "a", Nodes: g.nodes}, g.links...)
 			js, err := json.MarshalIndent(topo, "", "  ")
 			if err != nil {
 				t.Fatal(err)
