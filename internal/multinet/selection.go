@@ -150,7 +150,16 @@ func decodeSelection(where string, raw json.RawMessage, s *Selection) error {
 		return cni.Decode(where, raw, s)
 	}
 	// netip says which text is wrong, and not in which field.
-	return model.Faultf(model.CodeDecode, `gateways are addresses, as ["10.1.0.1"]`, "%s: default-route: %w", where, err)
+	var routes struct {
+		Gateways []string `json:"default-route"`
+	}
+	_ = json.Unmarshal(raw, &routes) // is a list of texts, or the error were another
+	for _, text := range routes.Gateways {
+		if _, bad := netip.ParseAddr(text); bad != nil {
+			return model.Faultf(model.CodeDecode, `gateways are addresses, as ["10.1.0.1"]`, "%s: default-route: %q is no address", where, text)
+		}
+	}
+	return model.Faultf(model.CodeDecode, "", "%s: %w", where, err)
 }
 
 func selectionKeys() []string {
