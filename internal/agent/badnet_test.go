@@ -15,7 +15,7 @@ import (
 // badNetwork is something that a pod cannot get.
 type badNetwork struct {
 	name, config string // a network, where one is needed
-	asked        string // behind two networks that can be had
+	asked        string // behind two networks that can be had, but for a whole list of its own
 	code         uint
 	msg          string
 	reason       string // of the event, FailedNetwork when empty
@@ -35,6 +35,11 @@ func (p *podnets) badNetworks() []badNetwork {
 		{asked: "wire3@eth0", code: 7, msg: "network default/wire3: interface eth0: the name is taken by the first network"},
 		{name: "broken", config: "{\n  \"type\": \"macvlan\",\n  \"master\": }", asked: "broken", code: 6,
 			msg: "network default/broken: its configuration: line 3 column 13: invalid character '}' looking for beginning of value"},
+		{asked: "[{\"name\":\"wire1\"},\n {\"name\": }]", code: 6,
+			msg: "annotation k8s.v1.cni.cncf.io/networks: line 2 column 11: invalid character '}' looking for beginning of value"},
+		{asked: `[{"name":"wire1","ips":"10.61.0.9"}]`, code: 6, msg: "annotation k8s.v1.cni.cncf.io/networks: element 1: ips is string, want list"},
+		{asked: `[{"name":"wire1","default-route":["here"]}]`, code: 6, msg: `annotation k8s.v1.cni.cncf.io/networks: element 1: default-route: "here" is no address`},
+		{asked: "wire1@a/b/c", code: 7, msg: `annotation k8s.v1.cni.cncf.io/networks: "wire1@a/b/c" cannot be read`},
 		{asked: `{"name":"wire3","ips":["10.9.9.9"]}`, code: 7,
 			msg: "network default/wire3: ips: 10.9.9.9: in no range set that is still free for this attachment"},
 		{asked: `{"name":"wire3","ips":["10.63.0.2"]}`, code: uint(model.CodeExhausted),
@@ -86,6 +91,9 @@ func TestBadNetworks(t *testing.T) {
 		asked := "wire1,other," + b.asked
 		if strings.HasPrefix(b.asked, "{") {
 			asked = `[{"name":"wire1"},{"name":"other"},` + b.asked + "]"
+		}
+		if strings.HasPrefix(b.asked, "[") {
+			asked = b.asked
 		}
 		p.pod(pod, asked)
 		empty := inside(t, ns)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/cni/libcni"
+
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -21,9 +23,9 @@ func (w *world) severalNetworks() map[string][]string {
 		return fmt.Sprintf(`{"name":"wire%d","type":"macvlan","master":"up0","ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.6%d.0.0/24"}]]}}`, i, w.path("addresses"), i)
 	}
 	return map[string][]string{
-		"apart":  {named("pods", w.networks()["bridge"]), wire(1), wire(2), wire(3)},
-		"mixed":  {named("pods", w.networks()["ptp"]), wire(1), named("mixed", w.networks()["chain"]), wire(2), wire(3)},
-		"guards": {named("pods", w.networks()["guarded"]), named("more", w.networks()["ptp"]), wire(1), wire(2)},
+		"apart":    {named("pods", w.networks()["bridge"]), wire(1), wire(2), wire(3)},
+		"mixed":    {named("pods", w.networks()["ptp"]), wire(1), named("mixed", w.networks()["chain"]), wire(2), wire(3)},
+		"parallel": {named("pods", w.networks()["guarded"]), named("one", w.networks()["chain"]), named("two", w.networks()["chain"]), wire(1)},
 	}
 }
 
@@ -34,13 +36,21 @@ func newNetCrasher(t *testing.T, shape string) *crasher {
 	w := newWorld(t)
 	w.uplink()
 	w.start()
-	return &crasher{world: w, list: w.list("1.0.0", w.severalNetworks()[shape]...), before: w.host()}
+	list := w.list("1.0.0", w.severalNetworks()[shape]...)
+	if shape == "parallel" {
+		var err error
+		text := strings.Replace(string(list.Bytes), `"delegates"`, `"parallelNetworks":true,"delegates"`, 1)
+		if list, err = libcni.NetworkConfFromBytes([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &crasher{world: w, list: list, before: w.host()}
 }
 
 // TestKilledInAddAll kills the agent at every step of an ADD and of a DEL of several networks: when it has started again
 // and the runtime has done its DEL, nothing is left of any of them.
 func TestKilledInAddAll(t *testing.T) {
-	for _, shape := range []string{"apart", "mixed", "guards"} {
+	for _, shape := range []string{"apart", "mixed", "parallel"} {
 		t.Run(shape, func(t *testing.T) {
 			c := newNetCrasher(t, shape)
 			disarm := c.disarm()

@@ -83,7 +83,7 @@ func (w *world) start() {
 	case err := <-done:
 		w.agent = nil
 		w.t.Fatalf("agent does not start: %v: %s", err, w.log())
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute): // on a machine that starts hundreds of pods beside this
 		w.t.Fatalf("agent is not ready: %s", w.log())
 	}
 }

@@ -152,13 +152,17 @@ func (s *Server) gc(ctx context.Context, call cni.Call) error {
 		return err
 	}
 	errs := []error{err, bad}
+	theirs, err := s.ofMultus(call)
+	if err != nil {
+		return err // it would take away what a pod has
+	}
 	cleaned := map[string]bool{}
 	for i, d := range all {
 		if d.Network.DisableGC || cleaned[d.Network.Name] {
 			continue
 		}
 		cleaned[d.Network.Name] = true
-		valid := append(validIn(d.Network.Name, all, call.Valid), validOf(records, d.Network.Name, call)...)
+		valid := slices.Concat(validIn(d.Network.Name, all, call.Valid), validOf(records, d.Network.Name, call), theirs[d.Network.Name])
 		if err := s.cfg.Attacher.GC(ctx, job(d, nil), valid); err != nil {
 			errs = append(errs, place(err, all, i))
 		}
@@ -171,11 +175,34 @@ func (s *Server) gc(ctx context.Context, call cni.Call) error {
 		cleaned[name] = true
 		request := call.Request
 		request.Network = name
-		if err := s.cfg.Attacher.GC(ctx, attach.Job{Network: r.Network, Request: request}, validOf(records, name, call)); err != nil {
+		valid := append(validOf(records, name, call), theirs[name]...)
+		if err := s.cfg.Attacher.GC(ctx, attach.Job{Network: r.Network, Request: request}, valid); err != nil {
 			errs = append(errs, fmt.Errorf("network %s: %w", r.Request.Origin.Network, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// ofMultus are, by their networks, the attachments of valid calls that Multus has made: their pods asked for networks of
+// which nothing is recorded here.
+func (s *Server) ofMultus(call cni.Call) (map[string][]model.AttachmentKey, error) {
+	settings, err := multinet.ParseSettings(call, s.networks.Root)
+	if err != nil {
+		return nil, nil // whoever asks for the networks is told
+	}
+	all := map[string][]model.AttachmentKey{}
+	for _, v := range call.Valid {
+		of := call
+		of.Request.ContainerID, of.Request.IfName = v.ContainerID, v.IfName
+		left, err := multinet.Left(of, settings)
+		if err != nil {
+			return nil, fmt.Errorf("what Multus remembers of sandbox %s: %w", v.ContainerID, err)
+		}
+		for _, a := range left.Attachments {
+			all[a.Request.Network] = append(all[a.Request.Network], a.Request.Key())
+		}
+	}
+	return all, nil
 }
 
 // outer is the runtime's network that a record came from.

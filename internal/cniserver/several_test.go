@@ -4,7 +4,13 @@ package cniserver
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -89,6 +95,35 @@ func TestGCOfAllNetworks(t *testing.T) {
 	}
 	if d := cmp.Diff(keys, valid); d != "" {
 		t.Error(d)
+	}
+}
+
+// GC keeps what pods have that Multus made, on networks that pods of weft have, too.
+func TestGCBesidePodsOfMultus(t *testing.T) {
+	dir := t.TempDir()
+	remember := func(id, text string) {
+		if err := os.WriteFile(filepath.Join(dir, id), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	remember("m", fmt.Sprintf(`[{"Conf":{"name":"pods"},"Bytes":%q},{"Conf":{"name":"wire"},"ifnameRequest":"lan","Bytes":%q}]`,
+		encode(`{"name":"pods","type":"ptp"}`), encode(`{"name":"wire","type":"macvlan"}`)))
+	rec := &recorder{records: []attach.Record{held("pods", "a", "eth0", true), held("wire", "a", "net1", false)}}
+	s := serverOf(t, rec)
+	call := callFor("GC", "", model.AttachmentKey{ContainerID: "a", IfName: "eth0"}, model.AttachmentKey{ContainerID: "m", IfName: "eth0"})
+	call.Conf = []byte(strings.Replace(string(call.Conf), "/nonsuch", dir, 1))
+	if err := s.gc(t.Context(), call); err != nil {
+		t.Fatal(err)
+	}
+	want := model.AttachmentKey{Network: "wire", ContainerID: "m", IfName: "lan"}
+	if !slices.Contains(rec.valid, want) {
+		t.Errorf("%v is not among %v", want, rec.valid)
+	}
+	rec.seen()
+	remember("m", "nonsense")
+	if err := s.gc(t.Context(), call); err == nil || len(rec.seen()) > 0 {
+		t.Errorf("cleaned without knowing what a pod has: %v", err)
 	}
 }
 

@@ -64,7 +64,8 @@ type Kubernetes struct {
 // Network is the pods' network.
 type Network struct {
 	// Mode is what the agent puts into the runtime's configuration directory: `none`; `cluster`, weft's own network as the
-	// pods' first; or `multus`, the first network of another vendor with weft in front of it, as Multus does.
+	// pods' first; or `multus`, the first network of another vendor with weft in front of it, as Multus does. An agent that
+	// starts in mode `multus` takes the routes away that one in another mode has left.
 	Mode Mode `json:"mode"`
 	// Name is the name of the network in mode `cluster`.
 	Name string `json:"name"`
@@ -149,7 +150,7 @@ type Install struct {
 // Metrics are for Prometheus.
 type Metrics struct {
 	// Address is where `/metrics`, `/healthz`, `/readyz` and `/loglevel` are served, as `127.0.0.1:9119` or `:9119`; empty is
-	// nowhere. The log level is changed from the node itself alone.
+	// nowhere. The log level is changed, and `/attachments` and `/addresses` are told, on the node itself alone.
 	Address string `json:"address"`
 }
 

@@ -9,6 +9,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -27,6 +28,13 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := reference(t, comments(file))
+	taken := filepath.Join(t.TempDir(), "weft.yaml")
+	if err := os.WriteFile(taken, []byte(example), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := Load(taken); err != nil || c.Network.Mode != ModeCluster || c.Install.BinDir == "" {
+		t.Errorf("the example: %+v %v", c, err)
+	}
 	if *update {
 		if err := os.WriteFile(page, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
@@ -68,6 +76,19 @@ const intro = `<!-- Made of internal/config/config.go by go test ./internal/conf
 Every key may be left out. Flags of the command line are set over the file. A key that is not known, a value that cannot be used and one that is
 not supported yet are errors that name the key, and the agent does not start.
 
+` + "```yaml" + `
+` + example + "```" + `
+
+That is a node's own network in a cluster, for an agent that is no pod. ` + "`weft doctor --config FILE`" + ` looks at the node that such a file describes.
+
+`
+
+// example is a file that the agent takes; TestReference reads it.
+const example = `kubernetes: {kubeconfig: /etc/kubernetes/weft.conf}
+network: {mode: cluster}
+runtime: {endpoint: auto}
+install: {confDir: /etc/cni/net.d, binDir: /opt/cni/bin}
+metrics: {address: "127.0.0.1:9119"}
 `
 
 // reference is the page.

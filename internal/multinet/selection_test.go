@@ -83,7 +83,7 @@ func TestBadSelections(t *testing.T) {
 		`[{"name":"a","ips":["10.0.0.300"]}]`:   `element 1: ips: "10.0.0.300" is no address (write for example "10.1.2.3/24" or "10.1.2.3")`,
 		`[{"name":"a","mac":"02:00"}]`:          `element 1: mac "02:00" is no MAC address (write for example "02:00:00:00:00:01")`,
 		`[{"name":"a","infiniband-guid":"x"}]`:  `element 1: infiniband-guid "x" is no GUID (eight bytes with colons between them)`,
-		`[{"name":"a","default-route":["x"]}]`:  `element 1: default-route: ParseAddr("x"): unable to parse IP (gateways are addresses, as ["10.1.0.1"])`,
+		`[{"name":"a","default-route":["x"]}]`:  `element 1: default-route: "x" is no address (gateways are addresses, as ["10.1.0.1"])`,
 		`[{"name":"a","default-route":["::"]}]`: `element 1: default-route: "::" cannot be a gateway`,
 		`[{"name":"a","portMappings":[{"hostPort":"x"}]}]`:                                      `element 1: portMappings: hostPort is string, want int`,
 		`[{"name":"a","bandwidth":[]}]`:                                                         `element 1: bandwidth: it is array, want object`,

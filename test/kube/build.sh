@@ -3,8 +3,8 @@
 #
 # build.sh [kube] [containerd] [coredns] [agnhost] [upstream] [flannel] [images] [cached]: builds what the test cluster is made of, once, into
 # the cache by version: no image, registry or Docker is asked. Without arguments: all but upstream's tests and flannel. The first build of
-# Kubernetes takes 10 to 20 minutes on two processors; whoever comes meanwhile waits for it. "cached" builds nothing: it fails when the
-# others would.
+# Kubernetes takes 10 to 20 minutes on two processors; whoever comes meanwhile waits for it. "cached" builds nothing that takes
+# long, so but for the images: it fails when the others would build.
 #
 # A program is built beside its place and renamed, with a sum of its sources, so that a build that was killed leaves nothing
 # that looks whole.
@@ -78,7 +78,7 @@ images() {
 	for lib in $(ldd "${own[@]}" | grep -oE '/[^ :]+\.so[^ :]*' | sort -u); do files+=("$lib=$lib"); done
 	files+=("$(readlink -f "$(command -v busybox)")=/bin/busybox" /usr/bin/curl=/usr/bin/curl /usr/bin/dig=/usr/bin/dig /usr/bin/getent=/usr/bin/getent /usr/bin/wget=/usr/bin/wget /bin/nc.openbsd=/bin/nc /bin/dash=/bin/sh)
 	for p in $(busybox --list); do case $p in busybox | nc | sh | wget) ;; *) files+=("@/bin/busybox=/bin/$p") ;; esac; done
-	image -name "$IMAGE_AGNHOST" -entrypoint /agnhost -cmd pause -o "$out/agnhost.tar" "${files[@]}" || return
+	image -name "$IMAGE_AGNHOST" -entrypoint /agnhost -cmd pause -o "$out/agnhost.tar" "$KUBE_BIN/coredns=/coredns" "${files[@]}" || return
 	image -name "$IMAGE_DNS" -entrypoint /bin/sh -o "$out/dns.tar" "${files[@]}" # the specs of DNS ask also a glibc
 }
 
@@ -93,7 +93,7 @@ for what; do
 	agnhost) build agnhost "$(sum agnhost "$here"/upstream/go.*)" "$KUBE_BIN" agnhost ;;
 	upstream) build upstream "$(sum upstream "$here"/upstream/*)" "$KUBE_BIN" upstream ;;
 	flannel) build flannel "$(sum flannel-v0.9.1 /dev/null)" "$KUBE_BIN" flannel ;;
-	images) build images "$(sum "$IMAGE_AGNHOST $IMAGE_DNS getent wget" "$here"/{lib/versions.sh,image/main.go,pause/main.go,traffic/*.go} "$KUBE_BIN"/{.agnhost,.coredns} 2>/dev/null)" "$KUBE_IMAGES" images ;;
+	images) building=yes && build images "$(sum "$IMAGE_AGNHOST $IMAGE_DNS getent wget coredns" "$here"/{lib/versions.sh,image/main.go,pause/main.go,traffic/*.go} "$KUBE_BIN"/{.agnhost,.coredns} 2>/dev/null)" "$KUBE_IMAGES" images ;;
 	*)
 		echo "build.sh: '$what' is nothing that it builds" >&2
 		exit 2

@@ -3,8 +3,9 @@
 #
 # burst.sh [PODS] [ROUNDS] [CNI...]: how long a node takes until so many pods, all asked for at once, are ready: with each network, in
 # turns. By default 250 pods, 3 rounds, and constant, weft and reference. All nodes are of one cluster, each with its own network, so that
-# the control plane is the same one. Prints a line for each: network, round, seconds until all are ready, seconds until all have gone, the
-# machine's load before; and the medians, with their ratio to the first network's.
+# the control plane is the same one. Prints a line for each: network, round, seconds until all are ready, seconds until all have gone, seconds
+# of processor time of all that is on the node for both, and the machine's load before, which is mostly that of the round before; and the
+# medians, with their ratio to the first network's. On a machine that others use too, the processor time says more.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 pods=${1:-250} rounds=${2:-3}
@@ -20,9 +21,15 @@ cluster up --cni "$(IFS=,; echo "$*")" --nodes $# --max-pods 270 --no-dns
 
 now() { date +%s.%N; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN{printf "%.1f", b-a}'; }
-# burst NODE PODS: prints the two times.
+# cpu NODE: nanoseconds of processor time of its control group.
+cpu() {
+	cat "/sys/fs/cgroup/cpuacct/wk-burst-$1/cpuacct.usage" 2>/dev/null || awk '$1=="usage_usec"{print $2 "000"}' "/sys/fs/cgroup/wk-burst-$1/cpu.stat"
+}
+
+# burst NODE PODS: prints the three times.
 burst() {
-	local began up
+	local began up down used
+	used=$(cpu "$1")
 	cluster kubectl apply -f - >/dev/null <<-E
 		apiVersion: apps/v1
 		kind: Deployment
@@ -44,7 +51,9 @@ burst() {
 	began=$(now)
 	cluster kubectl delete deployment burst --cascade=foreground --timeout=900s >/dev/null
 	cluster kubectl wait --for=delete pod -l app=burst --timeout=900s >/dev/null 2>&1 || true
-	printf '%s\t%s\n' "$up" "$(since "$began")"
+	down=$(since "$began")
+	sleep 5 # what the runtime does after the pods have gone
+	printf '%s\t%s\t%s\n' "$up" "$down" "$(awk -v a="$used" -v b="$(cpu "$1")" 'BEGIN{printf "%.1f", (b-a)/1e9}')"
 }
 
 for i in $(seq $#); do burst "node$i" 10 >/dev/null; done # what is slow the first time only
@@ -53,10 +62,12 @@ for round in $(seq "$rounds"); do
 		at=$(((i + round - 2) % $# + 1)) # each is once the first
 		sleep 15
 		printf '%s\t%s\t%s\t%s\n' "${!at}" "$round" "$(cut -d' ' -f1 /proc/loadavg)" "$(burst "node$at" "$pods")" |
-			awk -F'\t' -v OFS='\t' '{print $1, $2, $4, $5, $3}' | tee -a "$lines"
+			awk -F'\t' -v OFS='\t' '{print $1, $2, $4, $5, $6, $3}' | tee -a "$lines"
 	done
 done
+
+# median NETWORK COLUMN
+median() { awk -F'\t' -v c="$1" -v n="$2" '$1==c{print $n}' "$lines" | sort -n | awk '{v[NR]=$1} END{print NR%2 ? v[(NR+1)/2] : (v[NR/2]+v[NR/2+1])/2}'; }
 echo
-for cni; do
-	printf '%s\t%s\n' "$cni" "$(awk -F'\t' -v c="$cni" '$1==c{print $3}' "$lines" | sort -n | awk '{v[NR]=$1} END{print NR%2 ? v[(NR+1)/2] : (v[NR/2]+v[NR/2+1])/2}')"
-done | awk -F'\t' 'NR==1{base=$2} {printf "%s: median %.1f s, %.2f of the first\n", $1, $2, $2/base}'
+for cni; do printf '%s\t%s\t%s\n' "$cni" "$(median "$cni" 3)" "$(median "$cni" 5)"; done |
+	awk -F'\t' 'NR==1{up=$2; cpu=$3} {printf "%s: median %.1f s, %.2f of the first; processor %.1f s, %.2f of the first\n", $1, $2, $2/up, $3, $3/cpu}'

@@ -129,6 +129,10 @@ func (e *Engine) take(ctx context.Context, w want, h holder) (netip.Addr, error)
 	}
 	a, err := e.obtain(ctx, w, h)
 	if errors.Is(err, errSilent) {
+		// Better an address that rests than none.
+		if rested, ok, tooErr := e.fromMemory(w, h, true); ok || tooErr != nil {
+			return rested, tooErr
+		}
 		err = model.Faultf(model.CodeTryAgain, "", "%s: no address of this node's own blocks is free; %w", w.field, err)
 	}
 	return a, err

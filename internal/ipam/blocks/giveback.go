@@ -5,6 +5,7 @@ package blocks
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"strings"
 	"time"
@@ -22,6 +23,8 @@ func (e *Engine) surplus(p *pool) []*block {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := e.cfg.Now()
+	// Pause goes by what rests; a block that became empty by it is looked at once more before that is forgotten.
+	maps.DeleteFunc(p.resting, func(_ netip.Addr, until time.Time) bool { return now.Sub(until) >= 4*hurry })
 	for id, d := range p.wants {
 		if _, expected := p.expected[id]; !expected && now.Sub(d.last) > asleep && len(p.held) == 0 {
 			delete(p.wants, id)
