@@ -27,17 +27,13 @@ func (w *several) abreast(i int) int {
 func (w *several) parallel(ctx context.Context, i, n int) (failed int, err error) {
 	var fresh []*run
 	for k := i; k < i+n; k++ {
-		same, before, err := w.a.settle(ctx, w.jobs[k], w.id, w.spaces)
+		r, err := w.begin(ctx, k)
 		if err != nil {
 			return k, err
 		}
-		if same != nil {
-			w.results[k] = *same
-			continue
+		if r != nil {
+			fresh = append(fresh, r)
 		}
-		r := &run{a: w.a, job: w.jobs[k], spaces: w.spaces, rec: w.a.newRecord(w.jobs[k], w.id), index: k}
-		r.rec.Acts = before
-		fresh = append(fresh, r)
 	}
 	w.runs = append(w.runs, fresh...)
 	ctx, cancel := context.WithCancel(ctx)
