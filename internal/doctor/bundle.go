@@ -69,7 +69,7 @@ func (n Node) parts(version string, now time.Time) []part {
 		{"mesh.json", file(filepath.Join(n.Config.StateDir, "mesh.json"))},
 		{"os-release", file(filepath.Join(n.NodeRoot, "/etc/os-release"))},
 	}
-	for _, path := range []string{"metrics", "attachments"} {
+	for _, path := range []string{"metrics", "attachments", "addresses"} {
 		if url, ok := localURL(n.Config.Metrics.Address, "/"+path); ok {
 			parts = append(parts, part{path + ".txt", func(ctx context.Context) ([]byte, error) {
 				b, status, err := fetch(ctx, url)

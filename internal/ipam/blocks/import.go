@@ -36,6 +36,7 @@ type PoolImport struct {
 
 	object store.Object
 	spec   model.AddressPool
+	seen   map[netip.Addr]bool // two objects may tell of one address
 }
 
 // importer gathers what an import depends on.
@@ -205,10 +206,13 @@ func (im *importer) doubt(format string, args ...any) {
 
 // reserve takes an address over, and says what does not go together.
 func (im *importer) reserve(p *PoolImport, g given) {
-	same := func(r model.ReservedAddress) bool { return r.Addr == g.Addr }
-	if slices.ContainsFunc(p.Reserved, same) {
+	if p.seen[g.Addr] {
 		return
 	}
+	if p.seen == nil {
+		p.seen = map[netip.Addr]bool{}
+	}
+	p.seen[g.Addr] = true
 	first := !im.placed[g.Addr]
 	im.placed[g.Addr] = true
 	if first && !g.claimed {
@@ -221,7 +225,7 @@ func (im *importer) reserve(p *PoolImport, g given) {
 			im.doubt("%s: address %s is given to pod %s, which does not say that it has it", g.from, g.Addr, g.For)
 		}
 	}
-	if slices.ContainsFunc(p.spec.Reserved, same) {
+	if slices.ContainsFunc(p.spec.Reserved, func(r model.ReservedAddress) bool { return r.Addr == g.Addr }) {
 		p.Had++
 		return
 	}
