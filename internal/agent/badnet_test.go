@@ -27,41 +27,71 @@ func (p *podnets) badNetworks() []badNetwork {
 		return fmt.Sprintf(`{"cniVersion":"1.0.0","plugins":[%s,{"type":"foreign","mark":%q,%s}]}`, p.wire(5, ""), p.path("marks"), more)
 	}
 	return []badNetwork{
-		{asked: "nonsuch", code: 7, reason: "NoNetworkFound",
-			msg: element + "network default/nonsuch: there is no NetworkAttachmentDefinition nonsuch in namespace default"},
-		{asked: "far/wire", code: 7,
-			msg: element + "network far/wire: the node keeps namespaces apart (namespaceIsolation), and the pod is in namespace default"},
+		{
+			asked: "nonsuch", code: 7, reason: "NoNetworkFound",
+			msg: element + "network default/nonsuch: there is no NetworkAttachmentDefinition nonsuch in namespace default",
+		},
+		{
+			asked: "far/wire", code: 7,
+			msg: element + "network far/wire: the node keeps namespaces apart (namespaceIsolation), and the pod is in namespace default",
+		},
 		{asked: "wire3@net1", code: 7, msg: "interface net1: both network default/wire1 and network default/wire3 are to have it"},
 		{asked: "wire3@eth0", code: 7, msg: "network default/wire3: interface eth0: the name is taken by the first network"},
-		{name: "broken", config: "{\n  \"type\": \"macvlan\",\n  \"master\": }", asked: "broken", code: 6,
-			msg: "network default/broken: its configuration: line 3 column 13: invalid character '}' looking for beginning of value"},
-		{asked: "[{\"name\":\"wire1\"},\n {\"name\": }]", code: 6,
-			msg: "annotation k8s.v1.cni.cncf.io/networks: line 2 column 11: invalid character '}' looking for beginning of value"},
+		{
+			name: "broken", config: "{\n  \"type\": \"macvlan\",\n  \"master\": }", asked: "broken", code: 6,
+			msg: "network default/broken: its configuration: line 3 column 13: invalid character '}' looking for beginning of value",
+		},
+		{
+			asked: "[{\"name\":\"wire1\"},\n {\"name\": }]", code: 6,
+			msg: "annotation k8s.v1.cni.cncf.io/networks: line 2 column 11: invalid character '}' looking for beginning of value",
+		},
 		{asked: `[{"name":"wire1","ips":"10.61.0.9"}]`, code: 6, msg: "annotation k8s.v1.cni.cncf.io/networks: element 1: ips is string, want list"},
 		{asked: `[{"name":"wire1","default-route":["here"]}]`, code: 6, msg: `annotation k8s.v1.cni.cncf.io/networks: element 1: default-route: "here" is no address`},
 		{asked: "wire1@a/b/c", code: 7, msg: `annotation k8s.v1.cni.cncf.io/networks: "wire1@a/b/c" cannot be read`},
-		{asked: `{"name":"wire3","ips":["10.9.9.9"]}`, code: 7,
-			msg: "network default/wire3: ips: 10.9.9.9: in no range set that is still free for this attachment"},
-		{asked: `{"name":"wire3","ips":["10.63.0.2"]}`, code: uint(model.CodeExhausted),
-			msg: "network default/wire3: requested address 10.63.0.2 is not available in ipam.ranges[0] 10.63.0.1-10.63.0.254"},
-		{asked: `{"name":"wire3","mac":"02:00:00:00:00:77"}`, code: uint(model.CodeTaken),
-			msg: `network default/wire3: network "wire3": mac 02:00:00:00:00:77 is taken by another interface upon master "up0"`},
-		{asked: `{"name":"wire3","mac":"02:00:00:00:00:01"},{"name":"wire3","mac":"02:00:00:00:00:01"}`, code: 7,
-			msg: `annotation k8s.v1.cni.cncf.io/networks: elements 3 and 4 ask for one mac, "02:00:00:00:00:01"`},
-		{asked: `{"name":"wire3","bandwidth":{"ingressRate":1}}`, code: 2,
-			msg: "network default/wire3: bandwidth: no plugin of network wire3 declares the capability bandwidth"},
-		{name: "absent", config: `{"cniVersion":"1.0.0","type":"nobody"}`, asked: "absent", code: 7,
-			msg: fmt.Sprintf(`network default/absent: plugin "nobody": no such program in %q`, os.Getenv(binVar))},
-		{name: "absent-ipam", config: `{"cniVersion":"1.0.0","type":"macvlan","master":"up0","ipam":{"type":"nobody"}}`, asked: "absent-ipam", code: 7,
-			msg: fmt.Sprintf(`network default/absent-ipam: ipam.type plugin "nobody": no such program in %q`, os.Getenv(binVar))},
-		{name: "hang", config: foreign(`"hang":"ADD"`), asked: "hang", code: 11,
-			msg: "network default/hang: plugin foreign ADD: no answer in time: context deadline exceeded"},
-		{name: "garbage", config: foreign(`"garbage":"<html>"`), asked: "garbage", code: 6,
-			msg: "network default/garbage: plugin foreign ADD: result: line 1 column 1: invalid character '<' looking for beginning of value"},
-		{name: "empty", config: foreign(`"garbage":" "`), asked: "empty", code: 6,
-			msg: "network default/empty: plugin foreign ADD: result: empty"},
-		{name: "fails", config: foreign(`"fail":"ADD"`), asked: "fails", code: 120,
-			msg: "network default/fails: plugin foreign ADD: told to fail at ADD"},
+		{
+			asked: `{"name":"wire3","ips":["10.9.9.9"]}`, code: 7,
+			msg: "network default/wire3: ips: 10.9.9.9: in no range set that is still free for this attachment",
+		},
+		{
+			asked: `{"name":"wire3","ips":["10.63.0.2"]}`, code: uint(model.CodeExhausted),
+			msg: "network default/wire3: requested address 10.63.0.2 is not available in ipam.ranges[0] 10.63.0.1-10.63.0.254",
+		},
+		{
+			asked: `{"name":"wire3","mac":"02:00:00:00:00:77"}`, code: uint(model.CodeTaken),
+			msg: `network default/wire3: network "wire3": mac 02:00:00:00:00:77 is taken by another interface upon master "up0"`,
+		},
+		{
+			asked: `{"name":"wire3","mac":"02:00:00:00:00:01"},{"name":"wire3","mac":"02:00:00:00:00:01"}`, code: 7,
+			msg: `annotation k8s.v1.cni.cncf.io/networks: elements 3 and 4 ask for one mac, "02:00:00:00:00:01"`,
+		},
+		{
+			asked: `{"name":"wire3","bandwidth":{"ingressRate":1}}`, code: 2,
+			msg: "network default/wire3: bandwidth: no plugin of network wire3 declares the capability bandwidth",
+		},
+		{
+			name: "absent", config: `{"cniVersion":"1.0.0","type":"nobody"}`, asked: "absent", code: 7,
+			msg: fmt.Sprintf(`network default/absent: plugin "nobody": no such program in %q`, os.Getenv(binVar)),
+		},
+		{
+			name: "absent-ipam", config: `{"cniVersion":"1.0.0","type":"macvlan","master":"up0","ipam":{"type":"nobody"}}`, asked: "absent-ipam", code: 7,
+			msg: fmt.Sprintf(`network default/absent-ipam: ipam.type plugin "nobody": no such program in %q`, os.Getenv(binVar)),
+		},
+		{
+			name: "hang", config: foreign(`"hang":"ADD"`), asked: "hang", code: 11,
+			msg: "network default/hang: plugin foreign ADD: no answer in time: context deadline exceeded",
+		},
+		{
+			name: "garbage", config: foreign(`"garbage":"<html>"`), asked: "garbage", code: 6,
+			msg: "network default/garbage: plugin foreign ADD: result: line 1 column 1: invalid character '<' looking for beginning of value",
+		},
+		{
+			name: "empty", config: foreign(`"garbage":" "`), asked: "empty", code: 6,
+			msg: "network default/empty: plugin foreign ADD: result: empty",
+		},
+		{
+			name: "fails", config: foreign(`"fail":"ADD"`), asked: "fails", code: 120,
+			msg: "network default/fails: plugin foreign ADD: told to fail at ADD",
+		},
 	}
 }
 

@@ -72,8 +72,10 @@ func TestSocket(t *testing.T) {
 			return nil, nil
 		}
 		return []model.PublishedDevice{
-			{Pool: "n1", Name: "vf-1", ID: "0000:01:00.1", Resource: "example.com/vf"}, {Pool: "n1", Name: "vf-2", ID: "0000:01:00.2", Resource: "example.com/vf"},
-			{Pool: "n1", Name: "vf-3", ID: "0000:01:00.3", Resource: "example.com/rdma"}, {Pool: "n1", Name: "vf-9", ID: "0000:01:00.9", Resource: "example.com/rdma"},
+			{Pool: "n1", Name: "vf-1", ID: "0000:01:00.1", Resource: "example.com/vf"},
+			{Pool: "n1", Name: "vf-2", ID: "0000:01:00.2", Resource: "example.com/vf"},
+			{Pool: "n1", Name: "vf-3", ID: "0000:01:00.3", Resource: "example.com/rdma"},
+			{Pool: "n1", Name: "vf-9", ID: "0000:01:00.9", Resource: "example.com/rdma"},
 		}, nil
 	}}
 	got, err = publishing.Of(t.Context(), web)

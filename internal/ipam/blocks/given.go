@@ -74,7 +74,8 @@ func readWhereabouts(ctx context.Context, objects store.Objects) (whereabouts, e
 		store.Kind
 		read func(*whereabouts, store.Object) error
 	}{
-		{store.WhereaboutsPools(), (*whereabouts).readPool}, {store.WhereaboutsReservations(), (*whereabouts).readOverlap},
+		{store.WhereaboutsPools(), (*whereabouts).readPool},
+		{store.WhereaboutsReservations(), (*whereabouts).readOverlap},
 		{store.WhereaboutsSlices(), (*whereabouts).readSlices},
 	} {
 		found, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) { return objects.List(ctx, kind.Kind) })
