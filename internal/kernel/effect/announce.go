@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -34,20 +35,43 @@ func Announce(ns *netns.NS, effects []state.Effect) error {
 }
 
 func announce(fd int, name string, addrs []netip.Addr) error {
-	ifi, err := net.InterfaceByName(name)
+	index, mac, err := linkOf(fd, name)
 	if err != nil {
-		return fmt.Errorf("announce: %w", err)
+		return fmt.Errorf("announce: link %s: %w", name, err)
 	}
 	for _, a := range addrs {
-		frame := arp(ifi.HardwareAddr, a)
+		frame := arp(mac, a)
 		if a.Is6() {
-			frame = advertisement(ifi.HardwareAddr, a)
+			frame = advertisement(mac, a)
 		}
-		if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index, Halen: 6}); err != nil {
+		if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: index, Halen: 6}); err != nil {
 			return fmt.Errorf("announce %s: %w", a, err)
 		}
 	}
 	return nil
+}
+
+// linkOf asks for one link's index and hardware address. The net package would read all links for it.
+func linkOf(fd int, name string) (index int, mac net.HardwareAddr, err error) {
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, request); err != nil {
+		return 0, nil, err
+	}
+	index = int(int32(request.Uint32()))
+	var answer struct {
+		_      [unix.IFNAMSIZ]byte
+		family uint16
+		mac    [6]byte
+		_      [16]byte // what is left of a struct ifreq
+	}
+	copy((*[unix.IFNAMSIZ]byte)(unsafe.Pointer(&answer))[:], name)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCGIFHWADDR, uintptr(unsafe.Pointer(&answer))); errno != 0 {
+		return 0, nil, errno
+	}
+	return index, answer.mac[:], nil
 }
 
 func arp(mac net.HardwareAddr, a netip.Addr) []byte {
