@@ -134,8 +134,10 @@ func (p pair) check() error { return p.w.cni.CheckNetworkList(p.w.ctx(), p.list,
 func (p pair) del() error   { return p.w.cni.DelNetworkList(p.w.ctx(), p.list, p.conf) }
 
 // waited are the requests that are neither watches nor written behind an answer.
-func (k *kubeWorld) waited() (out []string) {
-	for _, r := range k.Seen() {
+func (k *kubeWorld) waited() []string { return waited(k.Seen()) }
+
+func waited(seen []apitest.Request) (out []string) {
+	for _, r := range seen {
 		if r.Query.Get("watch") == "" && r.Method == "GET" {
 			out = append(out, r.Method+" "+r.Path)
 		}

@@ -10,8 +10,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-net/weft/internal/apitest"
 )
 
 // account makes a service account that may do everything, and gives a token of it that is bound to a secret.
@@ -81,7 +85,13 @@ func TestUnknownPods(t *testing.T) {
 			t.Errorf("%s: %v\n%s", c.name, err, w.log())
 		}
 		t.Logf("ADD, pod %s: %v", c.name, time.Since(start).Round(time.Millisecond))
-		if got := fmt.Sprint(k.waited()); got != fmt.Sprint(c.asked) {
+		// What is told of a pod behind its ADD's back may ask for that pod once more, when it is refused.
+		seen := k.Seen()
+		if i := slices.IndexFunc(seen, func(r apitest.Request) bool { return r.Method == "PATCH" && strings.Contains(r.Path, "/pods/"+c.pod+"/") }); i >= 0 {
+			seen = seen[:i]
+		}
+		asked := slices.DeleteFunc(waited(seen), func(r string) bool { return strings.HasPrefix(r, lookup) && !strings.HasSuffix(r, "/"+c.pod) })
+		if got := fmt.Sprint(asked); got != fmt.Sprint(c.asked) {
 			t.Errorf("%s: asked for %s, want %s", c.name, got, c.asked)
 		}
 	}

@@ -23,7 +23,8 @@ func (w *several) abreast(i int) int {
 	return n
 }
 
-// parallel attaches the n jobs from i on at the same time. When one fails, the others are ended.
+// parallel attaches the n jobs from i on at the same time: their foreign plugins are executed beside each other, their
+// built-in ones take turns. When one fails, the others are ended.
 func (w *several) parallel(ctx context.Context, i, n int) (failed int, err error) {
 	var fresh []*run
 	for k := i; k < i+n; k++ {
@@ -34,6 +35,10 @@ func (w *several) parallel(ctx context.Context, i, n int) (failed int, err error
 		if r != nil {
 			fresh = append(fresh, r)
 		}
+	}
+	var turn sync.Mutex
+	for _, r := range fresh {
+		r.turn = &turn
 	}
 	w.runs = append(w.runs, fresh...)
 	ctx, cancel := context.WithCancel(ctx)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/foreign"
@@ -34,6 +35,10 @@ type run struct {
 	types map[int]string
 	given map[int]*model.Result
 	known state.Answers
+
+	// turn is held while built-in plugins are planned and applied, where other networks of the pod are attached at the same
+	// time: what one planner sees of the pod must still be true when its plan is applied.
+	turn sync.Locker
 }
 
 // beside runs the list beside the calls for other containers.
@@ -132,6 +137,10 @@ func (r *run) write(name string, put func() error) error {
 // builtins gets the addresses of the plugins from i to j, plans them, and applies the plan. Where the addresses need the
 // interface, that is made before.
 func (r *run) builtins(ctx context.Context, i, j int) error {
+	if r.turn != nil {
+		r.turn.Lock()
+		defer r.turn.Unlock()
+	}
 	r.chain.Open = state.Fragment{}
 	first, err := r.link(ctx, i)
 	if err != nil {
