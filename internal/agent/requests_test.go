@@ -87,7 +87,9 @@ func TestUnknownPods(t *testing.T) {
 		t.Logf("ADD, pod %s: %v", c.name, time.Since(start).Round(time.Millisecond))
 		// What is told of a pod behind its ADD's back may ask for that pod once more, when it is refused.
 		seen := k.Seen()
-		if i := slices.IndexFunc(seen, func(r apitest.Request) bool { return r.Method == "PATCH" && strings.Contains(r.Path, "/pods/"+c.pod+"/") }); i >= 0 {
+		if i := slices.IndexFunc(seen, func(r apitest.Request) bool {
+			return r.Method == "PATCH" && strings.Contains(r.Path, "/pods/"+c.pod+"/")
+		}); i >= 0 {
 			seen = seen[:i]
 		}
 		asked := slices.DeleteFunc(waited(seen), func(r string) bool { return strings.HasPrefix(r, lookup) && !strings.HasSuffix(r, "/"+c.pod) })
