@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
-	"sigs.k8s.io/yaml"
 
 	"github.com/weft-net/weft/internal/apitest"
 	"github.com/weft-net/weft/internal/netns"
@@ -159,17 +158,8 @@ func (k *kubeWorld) status(pod string) string {
 // TestRequests counts what ADD asks the API server for a pod with three networks.
 func TestRequests(t *testing.T) {
 	k := newKubeWorld(t, 1)
-	crd, err := os.ReadFile("../../deploy/nad-crd.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := yaml.YAMLToJSON(crd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	k.Do("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", string(raw))
+	k.defined("../../deploy/nad-crd.yaml")
 	const nads = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions"
-	k.until("the kind of networks", func() bool { return strings.Contains(string(k.Do("GET", "/apis", nil)), "k8s.cni.cncf.io") })
 	w := k.nodes[0]
 	for i := 1; i <= 2; i++ {
 		k.Do("POST", nads, fields{

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
-	"sigs.k8s.io/yaml"
 
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -26,15 +25,8 @@ func (k *kubeWorld) defined(pattern string) {
 		if err != nil {
 			k.t.Fatal(err)
 		}
-		raw, err := yaml.YAMLToJSON(text)
-		if err != nil {
-			k.t.Fatal(err)
-		}
-		k.Do("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", string(raw))
+		k.Define(text)
 	}
-	k.until("weft's kinds", func() bool {
-		return strings.Count(string(k.Do("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", nil)), `"type":"Established","status":"True"`) >= len(files)
-	})
 }
 
 // TestPartition: two agents give addresses of one range over a real API server, which is killed for a while; before and behind

@@ -5,7 +5,6 @@ package blocks
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -196,7 +195,7 @@ func define(s *apitest.Server, group, version, kind, plural, properties string, 
 	if len(required) > 0 {
 		spec += `,"required":["` + strings.Join(required, `","`) + `"]`
 	}
-	s.Do(http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1",
+	s.Define(fmt.Appendf(nil, `{"apiVersion":"apiextensions.k8s.io/v1",
 		"kind":"CustomResourceDefinition","metadata":{"name":"%[4]s.%[1]s"},"spec":{"group":%[1]q,"scope":"Namespaced",
 		"names":{"kind":%[3]q,"plural":%[4]q,"singular":%[5]q,"listKind":"%[3]sList"},
 		"versions":[{"name":%[2]q,"served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":%[6]s}}}}]}}`,

@@ -4,7 +4,6 @@ package blocks
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,8 +15,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"sigs.k8s.io/yaml"
 
 	"github.com/weft-net/weft/internal/apitest"
 	"github.com/weft-net/weft/internal/model"
@@ -33,22 +30,7 @@ func kubernetes(t *testing.T) *apitest.Server {
 		if err != nil {
 			t.Fatal(err)
 		}
-		raw, err := yaml.YAMLToJSON(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Do(http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", string(raw))
-	}
-	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks()} {
-		o := over(t, s, s.URL, "waiting").Objects()
-		eventually(t, kind.Resource+" are served", func() bool {
-			_, err := o.Get(context.Background(), kind, kind.Key("", "x"))
-			if !errors.Is(err, store.ErrNotFound) {
-				return false
-			}
-			_, err = o.Create(context.Background(), kind, store.Object{Key: kind.Key("", "x"), Raw: json.RawMessage("{}")})
-			return err != nil && !errors.Is(err, store.ErrNotFound)
-		})
+		s.Define(text)
 	}
 	return s
 }

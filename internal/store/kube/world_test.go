@@ -60,8 +60,7 @@ func (w world) apply(t *testing.T, file string) {
 	}
 	collections := map[string]string{
 		"ServiceAccount": "/api/v1/namespaces/kube-system/serviceaccounts", "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-		"ClusterRoleBinding":       "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-		"CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		"ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 	}
 	for doc := range strings.SplitSeq(string(b), "\n---\n") {
 		var o struct{ Kind string }
@@ -72,7 +71,9 @@ func (w world) apply(t *testing.T, file string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if collections[o.Kind] != "" {
+		if o.Kind == "CustomResourceDefinition" {
+			w.Define([]byte(doc))
+		} else if collections[o.Kind] != "" {
 			w.Do("POST", collections[o.Kind], string(raw))
 		}
 	}
