@@ -168,6 +168,11 @@ func (w *several) together(ctx context.Context, runs []*run) (failed int, err er
 		return runs[0].index, err
 	}
 	defer release()
+	defer func() {
+		for _, r := range runs {
+			r.drop()
+		}
+	}()
 	if failed, err := w.addresses(ctx, runs); err != nil {
 		return failed, err
 	}
@@ -190,6 +195,7 @@ func (w *several) together(ctx context.Context, runs []*run) (failed int, err er
 	if err := w.write(runs, "promise plan", Pending); err != nil {
 		return runs[0].index, err
 	}
+	runs[0].hold = gather(runs)
 	if err := runs[0].perform(ctx, all, files); err != nil {
 		return runs[0].index, fmt.Errorf("%w: %w", errTogether, err)
 	}
@@ -197,30 +203,6 @@ func (w *several) together(ctx context.Context, runs []*run) (failed int, err er
 		w.results[r.index] = *r.rec.Result
 	}
 	return runs[0].index, w.write(runs, "done", Done)
-}
-
-// addresses promises the addresses of all runs and gets them.
-func (w *several) addresses(ctx context.Context, runs []*run) (failed int, err error) {
-	any := false
-	for _, r := range runs {
-		r.first = len(r.rec.Acts)
-		if r.types, err = r.ipamActs(0, len(r.job.Network.Plugins)); err != nil {
-			return r.index, err
-		}
-		any = any || len(r.types) > 0
-	}
-	if !any {
-		return 0, nil
-	}
-	if err := w.write(runs, "promise addresses", Pending); err != nil {
-		return runs[0].index, err
-	}
-	for _, r := range runs {
-		if r.given, err = r.allocateAll(ctx, r.first, r.types); err != nil {
-			return r.index, err
-		}
-	}
-	return 0, nil
 }
 
 // look asks the kernel at once what the first planners of the runs must know.

@@ -3,11 +3,16 @@
 package attach_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/model"
@@ -35,11 +40,14 @@ func TestAddAll(t *testing.T) {
 	nettest.Need(t, "macvlan")
 	n := newNode(t)
 	n.uplink()
-	passes := 0
+	passes, promises := 0, 0
 	cfg := n.cfg
 	cfg.Step = func(name string) error {
 		if name == "after apply" {
 			passes++
+		}
+		if strings.HasPrefix(name, "after promise") {
+			promises++
 		}
 		return nil
 	}
@@ -50,8 +58,8 @@ func TestAddAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if passes != 1 {
-		t.Errorf("%d passes for four networks", passes)
+	if passes != 1 || promises != 1 {
+		t.Errorf("%d passes and %d promises for four networks", passes, promises)
 	}
 	for i, job := range jobs {
 		if r := results[i]; len(r.IPs) != 1 {
@@ -155,6 +163,48 @@ func TestAddAllOneIsWrong(t *testing.T) {
 }
 
 // BenchmarkNetworks is the ADD of a pod with 1, 3 and 8 macvlan networks beside its first one.
+// Pods that name the same networks in another order do not wait for each other for ever, nor does one that names a network
+// twice for itself.
+func TestAddAllInAnyOrder(t *testing.T) {
+	nettest.Need(t, "macvlan")
+	n := newNode(t)
+	n.uplink()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var calls errgroup.Group
+	var mu sync.Mutex
+	given := map[string]string{}
+	for i := range 12 {
+		id, ns := n.pod()
+		jobs := n.many(id, ns, 3)
+		switch i % 3 {
+		case 1:
+			slices.Reverse(jobs[1:])
+		case 2:
+			jobs[3].Network, jobs[3].Request.Network = jobs[1].Network, jobs[1].Request.Network
+		}
+		calls.Go(func() error {
+			results, _, err := n.AddAll(ctx, jobs)
+			mu.Lock()
+			defer mu.Unlock()
+			for i, r := range results {
+				at := jobs[i].Request.Network + " " + r.IPs[0].Address.String()
+				if other := given[at]; other != "" {
+					err = errors.Join(err, fmt.Errorf("%s was given to %s and %s", at, other, id))
+				}
+				given[at] = id
+			}
+			return err
+		})
+	}
+	if err := calls.Wait(); err != nil {
+		t.Error(err)
+	}
+	if len(given) != 48 {
+		t.Errorf("%d addresses for 48 networks", len(given))
+	}
+}
+
 func BenchmarkNetworks(b *testing.B) {
 	for _, further := range []int{1, 3, 8} {
 		b.Run(fmt.Sprint(further), func(b *testing.B) {
