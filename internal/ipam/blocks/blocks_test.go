@@ -172,7 +172,7 @@ func TestEmptyBlocksGoBack(t *testing.T) {
 // TestCertainAddress: of this node's block, of nobody's, of another node's; taken, and outside.
 func TestCertainAddress(t *testing.T) {
 	_, path := cluster(t, nil)
-	quick := func(c *Config) { c.Cooldown, c.Patience = 50*time.Millisecond, time.Second }
+	quick := func(c *Config) { c.Cooldown, c.Patience = 50*time.Millisecond, 5*time.Second }
 	a, b := join(t, path, "a", quick), join(t, path, "b", quick)
 	a.run()
 	b.run()
