@@ -57,15 +57,18 @@ func TestKilled(t *testing.T) {
 				h.must(typ, "DEL", c, ns)
 			}
 			const rounds = 24
-			hits := 0
+			hits, aim := 0, usual
 			for i := range rounds {
 				verb := "ADD"
 				if i%2 == 1 {
 					verb = "DEL"
 					h.killed(typ, "ADD", c, ns, time.Hour)
 				}
-				if h.killed(typ, verb, c, ns, time.Duration(rand.Int64N(int64(usual)))) {
+				if h.killed(typ, verb, c, ns, time.Duration(rand.Int64N(int64(aim)))) {
 					hits++
+					aim = min(usual, aim*5/4)
+				} else {
+					aim = aim * 3 / 4 // a machine that was busy while usual was measured is not any more
 				}
 				h.must(typ, "DEL", c, ns)
 				if got := look(); got != before {

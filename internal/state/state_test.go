@@ -107,6 +107,7 @@ func full(mark string) Space {
 		Links: []Link{{Name: mark, Up: On(), Peer: &Peer{Pod, "p"}}}, Addrs: []Addr{{Link: mark, Prefix: prefix("10.0.0.1/8")}},
 		Routes: []Route{{Dst: prefix("::/0"), Link: mark}}, Rules: []Rule{{Table: 7, IIf: mark}},
 		Neighs: []Neigh{{Link: mark, IP: addr("::1"), MAC: MAC{1}}}, Sysctls: []Sysctl{{Name: mark, Value: "1"}},
+		FDBs:     []FDB{{Link: mark, MAC: MAC{1}, Dst: addr("10.0.0.1")}},
 		Tables:   []Table{{Name: mark, Sets: []Set{{Name: "s", Elements: []Element{{Key: []string{"a"}}}}}}},
 		Qdiscs:   []Qdisc{{Link: mark, Kind: TBF, Rate: 1}},
 		Sources:  []ZoneSource{{Zone: mark, Source: prefix("10.0.0.0/8")}},
