@@ -5,7 +5,6 @@ package install
 import (
 	"errors"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,13 +42,14 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	maps.Copy(allowed, either(bin, look(t, c.BinDir))) // --plugins are more than c.Plugins
-	live := 0
+	live, aim := 0, nettest.NewAim(whole-start*3/4)
 	for i := range kills {
 		args := in
 		if i%2 == 0 {
 			args = out
 		}
-		if kill(t, start*3/4+rand.N(whole-start*3/4), args...) {
+		hit := kill(t, start*3/4+aim.Moment(), args...)
+		if aim.Told(hit); hit {
 			live++
 		}
 		within(t, "programs", allowed, bin, look(t, c.BinDir))

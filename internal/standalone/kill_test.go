@@ -3,7 +3,6 @@
 package standalone_test
 
 import (
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/standalone"
 )
 
@@ -57,18 +57,16 @@ func TestKilled(t *testing.T) {
 				h.must(typ, "DEL", c, ns)
 			}
 			const rounds = 24
-			hits, aim := 0, usual
+			hits, aim := 0, nettest.NewAim(usual)
 			for i := range rounds {
 				verb := "ADD"
 				if i%2 == 1 {
 					verb = "DEL"
 					h.killed(typ, "ADD", c, ns, time.Hour)
 				}
-				if h.killed(typ, verb, c, ns, time.Duration(rand.Int64N(int64(aim)))) {
+				hit := h.killed(typ, verb, c, ns, aim.Moment())
+				if aim.Told(hit); hit {
 					hits++
-					aim = min(usual, aim*5/4)
-				} else {
-					aim = aim * 3 / 4 // a machine that was busy while usual was measured is not any more
 				}
 				h.must(typ, "DEL", c, ns)
 				if got := look(); got != before {

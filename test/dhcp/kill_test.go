@@ -4,7 +4,6 @@ package dhcp_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -48,7 +47,7 @@ func TestDaemonKilledAtAnyMoment(t *testing.T) {
 	bin := filepath.Join(nettest.Programs(t), "cni")
 	conf := n.conf("1.0.0", "dhcp", "")
 	const kills = 20
-	hit := 0
+	hit, aim := 0, nettest.NewAim(40*time.Millisecond)
 	for i := range kills {
 		daemon := n.daemon("weft")
 		ns := n.pod(true)
@@ -58,9 +57,10 @@ func TestDaemonKilledAtAnyMoment(t *testing.T) {
 			_, err := n.call(bin, "dhcp", "ADD", conf, id, ns)
 			done <- err
 		}()
-		time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond)
+		time.Sleep(aim.Moment())
 		daemon.kill()
-		if err := <-done; err != nil {
+		err := <-done
+		if aim.Told(err != nil); err != nil {
 			hit++
 		}
 		daemon = n.daemon("weft")

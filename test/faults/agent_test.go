@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/ledger"
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // agent is an agent's process.
@@ -223,11 +223,11 @@ func TestAgentKilledAtRandom(t *testing.T) {
 	dir := t.TempDir()
 	p := w.pod()
 	a := w.start(dir)
-	took := map[string]time.Duration{}
+	took := map[string]*nettest.Aim{}
 	for _, verb := range []string{"ADD", "DEL"} {
 		start := time.Now()
 		a.must(order{Verb: verb, ID: p.id, Netns: p.netns, Conf: conf})
-		took[verb] = time.Since(start)
+		took[verb] = nettest.NewAim(time.Since(start))
 	}
 	hits := 0
 	for i := range kills {
@@ -238,8 +238,10 @@ func TestAgentKilledAtRandom(t *testing.T) {
 			o.Verb = "DEL"
 		}
 		process := a.cmd.Process
-		time.AfterFunc(rand.N(took[o.Verb]), func() { _ = process.Kill() })
-		if _, answered := a.ask(o); !answered {
+		aim := took[o.Verb]
+		time.AfterFunc(aim.Moment(), func() { _ = process.Kill() })
+		_, answered := a.ask(o)
+		if aim.Told(!answered); !answered {
 			hits++
 		}
 		waitDeath(t, a)

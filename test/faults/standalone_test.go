@@ -4,12 +4,13 @@ package faults_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // recoveries are the three ways by which what a killed plugin left is undone.
@@ -132,17 +133,18 @@ func TestPluginKilledAtRandom(t *testing.T) {
 		w.must(verb, conf, p)
 		return time.Since(start)
 	}
-	add, del := took("ADD"), took("DEL")
+	add, del := nettest.NewAim(took("ADD")), nettest.NewAim(took("DEL"))
 	before := look(t, w.dirs()...)
 	hits := 0
 	for i := range kills {
 		p := w.pod()
-		verb, limit := "ADD", add
+		verb, aim := "ADD", add
 		if i%2 == 1 {
 			w.must("ADD", conf, p)
-			verb, limit = "DEL", del
+			verb, aim = "DEL", del
 		}
-		if o := w.call(verb, conf, p, fault{after: 1 + rand.N(limit)}); o.killed {
+		o := w.call(verb, conf, p, fault{after: 1 + aim.Moment()})
+		if aim.Told(o.killed); o.killed {
 			hits++
 		}
 		if i%4 >= 2 {

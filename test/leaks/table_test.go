@@ -4,13 +4,14 @@ package leaks_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // ending is what happens to a pod whose ADD, or DEL, was killed. It gives false when a second ADD of the same ID failed.
@@ -92,7 +93,7 @@ func TestLeaks(t *testing.T) {
 func (n *node) suffer(e ending, killAgent bool, calls int) row {
 	n.t.Helper()
 	before := n.look() // first: links of pods that have gone may live for a moment
-	limit := n.duration(e.del)
+	aim := nettest.NewAim(n.duration(e.del))
 	r := row{ending: e.name, calls: calls, killed: map[string]int{}}
 	for range calls {
 		p := n.pod()
@@ -103,8 +104,8 @@ func (n *node) suffer(e ending, killAgent bool, calls int) row {
 			}
 			call = n.del
 		}
-		who := n.strike(func() error { return call(p) }, rand.N(limit), killAgent)
-		if who != "" {
+		who := n.strike(func() error { return call(p) }, aim.Moment(), killAgent)
+		if aim.Told(who != ""); who != "" {
 			r.hits++
 			r.killed[who]++
 		}
