@@ -164,7 +164,7 @@ func (l *loop) next(ctx context.Context) bool {
 
 // sameToMesh tells whether nothing that the mesh plans by has changed.
 func sameToMesh(a, b model.Node) bool {
-	return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.PodCIDRs, b.PodCIDRs)
+	return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.PodCIDRs, b.PodCIDRs) && a.Published.Equal(b.Published)
 }
 
 // pass plans and applies.
