@@ -38,7 +38,7 @@ func (a *agent) podMTU(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	c := a.facts.Cluster()
-	answers, err := kernel.Spaces{Host: a.host}.Observe(ctx, mesh.Observe(c))
+	answers, err := kernel.Spaces{Host: a.host}.Observe(ctx, mesh.Observe(c, a.meshConfig()))
 	if err != nil {
 		return 0, err
 	}

@@ -12,6 +12,9 @@ type Node struct {
 	Name string `json:"name"`
 	// Addrs are the node's own addresses (InternalIP), at most one a family is used.
 	Addrs []netip.Addr `json:"addrs,omitempty"`
+	// Public are the addresses that the node is to publish instead of those of its underlay (flannel's public-ip and
+	// public-ip-overwrite: a node behind address translation), at most one a family is used.
+	Public []netip.Addr `json:"public,omitempty"`
 	// PodCIDRs are the prefixes that the node's pods are numbered from, at most one a family is used.
 	PodCIDRs    []netip.Prefix    `json:"podCIDRs,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`

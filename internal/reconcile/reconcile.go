@@ -47,6 +47,8 @@ type Config struct {
 	Mesh mesh.Config
 	// StatusFile is where the topology in force is written for `weft mesh`; empty is nowhere.
 	StatusFile string
+	// Runner keeps the tunnels that need a process in user space; nil where there are none.
+	Runner Runner
 	// Full is how often everything is compared without a reason; 0 is DefaultFull.
 	Full time.Duration
 	// Repaired, which may be nil, is told what others had changed and is about to be brought back.
@@ -96,6 +98,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	changed, unsubscribe := r.cfg.Facts.Subscribe()
 	defer unsubscribe()
 	l := loop{Reconciler: r, signs: signs, changed: changed, wait: firstRetry}
+	if r.cfg.Runner != nil {
+		l.broken = r.cfg.Runner.Changed()
+	}
 	for l.next(ctx) {
 		l.pass(ctx)
 	}
@@ -118,7 +123,7 @@ func (r *Reconciler) concerns(s watch.Sign) bool {
 			return true
 		}
 		c := r.cfg.Facts.Cluster()
-		return c != nil && slices.ContainsFunc(c.Nodes, func(n model.Node) bool { return n.Name == c.Self && slices.Contains(n.Addrs, s.Addr) })
+		return c != nil && slices.ContainsFunc(c.Nodes, func(n model.Node) bool { return n.Name == c.Self && mesh.Has(n, s.Addr) })
 	}
 	return true
 }
@@ -129,6 +134,7 @@ type loop struct {
 	changed <-chan struct{}
 	signs   <-chan struct{}
 	due     <-chan time.Time // after a sign
+	broken  <-chan struct{}  // what user space found out has changed
 	retry   <-chan time.Time // after a failure
 	full    <-chan time.Time
 	wait    time.Duration
@@ -146,6 +152,7 @@ func (l *loop) next(ctx context.Context) bool {
 			if l.nodes != nil && slices.EqualFunc(l.nodes, l.cfg.Facts.Cluster().Nodes, sameToMesh) {
 				continue // pods come and go much more often than nodes
 			}
+		case <-l.broken:
 		case <-l.due:
 		case <-l.retry:
 		case <-l.full:
@@ -164,7 +171,7 @@ func (l *loop) next(ctx context.Context) bool {
 
 // sameToMesh tells whether nothing that the mesh plans by has changed.
 func sameToMesh(a, b model.Node) bool {
-	return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.PodCIDRs, b.PodCIDRs) && a.Published.Equal(b.Published)
+	return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Public, b.Public) && slices.Equal(a.PodCIDRs, b.PodCIDRs) && a.Published.Equal(b.Published)
 }
 
 // pass plans and applies.
@@ -194,15 +201,22 @@ func (l *loop) pass(ctx context.Context) {
 func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster) (Status, error) {
 	spaces := kernel.Spaces{Host: r.cfg.Host}
 	status := Status{Self: c.Self}
-	answers, err := spaces.Observe(ctx, mesh.Observe(c))
+	cfg, err := r.learn(ctx)
+	if err != nil {
+		return status, err
+	}
+	answers, err := spaces.Observe(ctx, mesh.Observe(c, cfg))
 	if err != nil {
 		return status, fmt.Errorf("observe: %w", err)
 	}
-	status.Topology, err = mesh.Plan(c, r.cfg.Mesh, answers)
+	status.Topology, err = mesh.Plan(c, cfg, answers)
 	if err != nil {
 		return status, err
 	}
 	errs := apply(ctx, spaces, &status)
+	if err := r.keep(ctx, status.Topology.Tunnels); err != nil {
+		errs = append(errs, err)
+	}
 	if err := errors.Join(r.sweep(ctx, spaces, status.Topology), r.sweepTable(ctx, spaces)); err != nil {
 		errs = append(errs, err)
 	}

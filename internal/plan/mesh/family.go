@@ -60,9 +60,28 @@ func familyOf(a netip.Addr) int {
 	return 6
 }
 
-// addrOf is the node's address of a family: its first.
-func addrOf(n model.Node, family int) (netip.Addr, bool) {
+// addrsOf are where a node is found, the address that counts first: what it publishes comes before what it has.
+func addrsOf(n model.Node) []netip.Addr {
+	out := []netip.Addr{}
+	if n.Published != nil {
+		out = append(out, n.Published.Addrs...)
+	}
 	for _, a := range n.Addrs {
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Has tells whether an address is one that a node has or publishes.
+func Has(n model.Node, a netip.Addr) bool { return slices.Contains(addrsOf(n), a) }
+
+// addrOf is where a node is found over a family.
+func addrOf(n model.Node, family int) (netip.Addr, bool) { return addrIn(addrsOf(n), family) }
+
+func addrIn(addrs []netip.Addr, family int) (netip.Addr, bool) {
+	for _, a := range addrs {
 		if familyOf(a) == family {
 			return a, true
 		}

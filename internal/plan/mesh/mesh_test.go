@@ -45,7 +45,7 @@ func plan(t testing.TB, c *model.Cluster, links ...string) mesh.Topology {
 func planAs(t testing.TB, how mesh.Config, c *model.Cluster, links ...string) mesh.Topology {
 	t.Helper()
 	answers := state.Answers{}
-	for _, q := range mesh.Observe(c) {
+	for _, q := range mesh.Observe(c, how) {
 		for _, l := range links {
 			link, prefix, _ := strings.Cut(l, " ")
 			if p := netip.MustParsePrefix(prefix); p.Addr() == q.LinkOf {

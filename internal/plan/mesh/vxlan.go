@@ -3,9 +3,7 @@
 package mesh
 
 import (
-	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 
 	"github.com/weft-net/weft/internal/model"
@@ -42,7 +40,7 @@ func VxlanOverhead(family int) int {
 }
 
 // vxlanLink is the name of the device of a family, as flannel names it, so that its node is taken over without a new one.
-func (p *planner) vxlanLink(family int) string {
+func (p *Planner) vxlanLink(family int) string {
 	name := "flannel."
 	if family == 6 {
 		name = "flannel-v6."
@@ -56,8 +54,9 @@ func vtepMAC(node string, family int) state.MAC {
 }
 
 // vxlanNode plans the devices, one a family.
-func vxlanNode(p *planner) state.Space {
-	s := forwarding(p)
+func vxlanNode(p *Planner) Part {
+	part := forwarding(p)
+	s := &part.Host
 	for _, family := range families() {
 		u, ok := p.underlay[family]
 		if !ok {
@@ -70,54 +69,37 @@ func vxlanNode(p *planner) state.Space {
 		}
 		if u.MTU > overhead {
 			l.MTU = u.MTU - overhead
+			if part.MTU == 0 || l.MTU < part.MTU {
+				part.MTU = l.MTU
+			}
 		}
 		s.Links = append(s.Links, l)
 		// What the node itself sends to pods comes from here, and answers find back.
-		i := slices.IndexFunc(p.self.PodCIDRs, func(c netip.Prefix) bool { return familyOf(c.Addr()) == family })
-		if i >= 0 {
-			own := p.self.PodCIDRs[i].Masked().Addr()
+		if cidr, ok := p.PodCIDR(family); ok {
+			own := cidr.Addr()
 			s.Addrs = append(s.Addrs, state.Addr{Link: name, Prefix: netip.PrefixFrom(own, own.BitLen()), NoDAD: true})
 		}
 		s.Sysctls = append(s.Sysctls, state.Sysctl{Name: "net/ipv6/conf/" + name + "/accept_ra", Value: "0", IfPresent: true})
 	}
-	return s
+	return part
 }
 
 // vxlanPeer leads a peer's prefix into the tunnel to it: the prefix' first address is the peer's end.
-func vxlanPeer(p *planner, peer model.Node, cidr netip.Prefix) (state.Space, *Problem) {
+func vxlanPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
 	family := familyOf(cidr.Addr())
-	far, u, problem := p.ends(peer, cidr)
+	far, u, problem := p.Ends(peer, cidr)
 	if problem != nil {
-		return state.Space{}, problem
+		return Part{}, problem
 	}
-	if p.cfg.Vxlan.DirectRouting && u.reaches(far) {
+	if p.cfg.Vxlan.DirectRouting && u.Reaches(far) {
 		return gateway(p, peer, cidr)
 	}
 	name, mac, end := p.vxlanLink(family), vtepMAC(peer.Name, family), cidr.Masked().Addr()
-	return state.Space{
+	r := p.Route(cidr)
+	r.Gw, r.Link, r.OnLink = end, name, true
+	return Part{Host: state.Space{
 		Neighs: []state.Neigh{{Link: name, IP: end, MAC: mac}},
 		FDBs:   []state.FDB{{Link: name, MAC: mac, Dst: far}},
-		Routes: []state.Route{{Dst: cidr, Gw: end, Link: name, OnLink: true, Metric: p.metrics[cidr], Protocol: Protocol}},
-	}, nil
-}
-
-// ends are the peer's address for a prefix and the underlay to it.
-func (p *planner) ends(peer model.Node, cidr netip.Prefix) (far netip.Addr, u Underlay, problem *Problem) {
-	family := familyOf(cidr.Addr())
-	far, ok := addrOf(peer, family)
-	if !ok {
-		return far, u, &Problem{
-			[]string{peer.Name},
-			fmt.Sprintf("node %s has the podCIDR %s but no IPv%d InternalIP", peer.Name, cidr, family),
-			"give the Node an address of that family in status.addresses, or take the podCIDR away",
-		}
-	}
-	if u, ok = p.underlay[family]; !ok {
-		return far, u, &Problem{
-			[]string{p.self.Name, peer.Name},
-			fmt.Sprintf("node %s has no IPv%d underlay, so no peer's IPv%d pods are reached", p.self.Name, family, family),
-			fmt.Sprintf("give node %s an InternalIP of that family that one of its links holds", p.self.Name),
-		}
-	}
-	return far, u, nil
+		Routes: []state.Route{r},
+	}}, nil
 }
