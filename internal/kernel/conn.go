@@ -72,6 +72,9 @@ func (c *Conn) Close() error {
 // Writes counts the rtnetlink requests that changed or tried to change something.
 func (c *Conn) Writes() int { return c.rtnl.Writes() }
 
+// Messages counts the rtnetlink messages in both directions.
+func (c *Conn) Messages() int { return c.rtnl.Messages() }
+
 // tables is the nft socket, opened when it is first needed: most namespaces never do.
 func (c *Conn) tables() (*nft.Conn, error) {
 	c.mu.Lock()
