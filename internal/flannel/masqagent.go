@@ -8,13 +8,11 @@ import (
 	"net/netip"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/weft-net/weft/internal/model"
 )
 
 // MasqAgent is ip-masq-agent's configuration: the destinations whose packets keep the pod's own address, beside the
-// network itself. It is YAML or JSON.
+// network itself.
 type MasqAgent struct {
 	// NonMasquerade are the destinations.
 	NonMasquerade []netip.Prefix
@@ -30,20 +28,16 @@ var (
 	linkLocal6 = netip.MustParsePrefix("fe80::/10")
 )
 
-// ParseMasqAgent reads the configuration. An empty file is the default: nothing but link-local destinations keeps the
+// ParseMasqAgent reads the configuration, which is YAML that somebody has made JSON of. An empty file is the default: nothing but link-local destinations keeps the
 // pod's address.
 func ParseMasqAgent(text []byte) (MasqAgent, []model.Doubt, error) {
 	m := MasqAgent{Resync: time.Minute}
 	if len(bytes.TrimSpace(text)) == 0 {
 		return m, nil, nil
 	}
-	raw, err := yaml.YAMLToJSON(text)
-	if err != nil {
-		return m, nil, model.Faultf(model.CodeDecode, "it is YAML or JSON with the keys nonMasqueradeCIDRs, masqLinkLocal and resyncInterval", "ip-masq-agent configuration: %w", err)
-	}
 	var resync string
 	var cidrs json.RawMessage
-	doubts, err := decode("ip-masq-agent.", raw, []field{
+	doubts, err := decode("ip-masq-agent.", text, []field{
 		{"nonMasqueradeCIDRs", &cidrs}, {"masqLinkLocal", &m.MasqLinkLocal}, {"masqLinkLocalIPv6", &m.MasqLinkLocalV6}, {"resyncInterval", &resync},
 	})
 	if err != nil {

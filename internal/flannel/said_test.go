@@ -143,17 +143,17 @@ func TestFree(t *testing.T) {
 }
 
 func TestMasqAgent(t *testing.T) {
-	m, doubts, err := flannel.ParseMasqAgent([]byte("nonMasqueradeCIDRs:\n- 10.0.0.0/8\n- fd00::/8\nmasqLinkLocal: true\nresyncInterval: 5s\n"))
+	m, doubts, err := flannel.ParseMasqAgent([]byte(`{"nonMasqueradeCIDRs": ["10.0.0.0/8", "fd00::/8"], "masqLinkLocal": true, "resyncInterval": "5s"}`))
 	if err != nil || len(doubts) > 0 || m.Resync.Seconds() != 5 || !slices.Equal(m.Except(), []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("fe80::/10"),
 	}) {
 		t.Error(m, doubts, err)
 	}
 	for text, want := range map[string]string{
-		"nonMasqueradeCIDRs: [10.0.0.1/8]": `ip-masq-agent.nonMasqueradeCIDRs "10.0.0.1/8" is no prefix (write for example "10.0.0.0/8")`,
-		"nonMasqueradeCIDRs: 10":           `ip-masq-agent.nonMasqueradeCIDRs 10 is no list of prefixes (write for example ["10.0.0.0/8"])`,
-		"masqLinkLocal: maybe":             `ip-masq-agent.masqLinkLocal "maybe" is no boolean (write true or false, without quotes)`,
-		"resyncInterval: never":            `ip-masq-agent.resyncInterval "never" is no duration of a second or more (write for example "60s")`,
+		`{"nonMasqueradeCIDRs": ["10.0.0.1/8"]}`: `ip-masq-agent.nonMasqueradeCIDRs "10.0.0.1/8" is no prefix (write for example "10.0.0.0/8")`,
+		`{"nonMasqueradeCIDRs": 10}`:             `ip-masq-agent.nonMasqueradeCIDRs 10 is no list of prefixes (write for example ["10.0.0.0/8"])`,
+		`{"masqLinkLocal": "maybe"}`:             `ip-masq-agent.masqLinkLocal "maybe" is no boolean (write true or false, without quotes)`,
+		`{"resyncInterval": "never"}`:            `ip-masq-agent.resyncInterval "never" is no duration of a second or more (write for example "60s")`,
 	} {
 		if _, _, err := flannel.ParseMasqAgent([]byte(text)); err == nil || err.Error() != want {
 			t.Errorf("%s: %v", text, err)
@@ -190,7 +190,7 @@ func FuzzAnnotations(f *testing.F) {
 }
 
 func FuzzMasqAgent(f *testing.F) {
-	f.Add([]byte("nonMasqueradeCIDRs: [10.0.0.0/8]"))
+	f.Add([]byte(`{"nonMasqueradeCIDRs": ["10.0.0.0/8"]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if m, _, err := flannel.ParseMasqAgent(text); err == nil && m.Resync < 1e9 {
 			t.Error(m)
