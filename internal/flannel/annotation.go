@@ -45,17 +45,18 @@ func KeysOf(prefix string) (Keys, error) {
 	if !annotationPrefix.MatchString(p) {
 		return Keys{}, model.Faultf(model.CodeInvalidConf, "write a domain in lower case, or domain/beginning: flannel.alpha.coreos.com", "kube-annotation-prefix %q begins no annotation", prefix)
 	}
+	return keysUnder(p), nil
+}
+
+// DefaultKeys are those under Prefix.
+func DefaultKeys() Keys { return keysUnder(Prefix + "/") }
+
+func keysUnder(p string) Keys {
 	return Keys{
 		Managed: p + "kube-subnet-manager", Type: p + "backend-type", Data: p + "backend-data", DataV6: p + "backend-v6-data",
 		PublicIP: p + "public-ip", PublicIPv6: p + "public-ipv6", Overwrite: p + "public-ip-overwrite", OverwriteV6: p + "public-ipv6-overwrite",
 		NodeIP: p + "node-public-ip", NodeIPv6: p + "node-public-ipv6",
-	}, nil
-}
-
-// DefaultKeys are those under Prefix.
-func DefaultKeys() Keys {
-	k, _ := KeysOf(Prefix)
-	return k
+	}
 }
 
 // Read is what a node has published; nil when it takes no part in flannel's network.
@@ -115,6 +116,27 @@ func (k Keys) Write(p model.Published, have map[string]string) map[string]string
 		}
 	}
 	return out
+}
+
+// Public is what a node is to publish instead of its underlay's addresses, by its annotations: one that overwrites comes
+// before one that the node has for others.
+func (k Keys) Public(annotations map[string]string) ([]netip.Addr, error) {
+	var out []netip.Addr
+	for _, keys := range [][2]string{{k.Overwrite, k.NodeIP}, {k.OverwriteV6, k.NodeIPv6}} {
+		for _, key := range keys {
+			text := annotations[key]
+			if text == "" {
+				continue
+			}
+			a, err := netip.ParseAddr(text)
+			if err != nil || a.Zone() != "" || a.Unmap().Is4() != (keys[0] == k.Overwrite) {
+				return nil, model.Faultf(model.CodeInvalidConf, "correct the annotation, or take it away", "annotation %s %q is no address of its family", key, text)
+			}
+			out = append(out, a.Unmap())
+			break
+		}
+	}
+	return out, nil
 }
 
 // External is what the node's annotations say its addresses are for others, before any flag.
