@@ -69,6 +69,11 @@ type Link struct {
 	Shared bool `json:"shared,omitempty"`
 	// Remade lets Apply delete a link of the owner's and make it anew where it has attributes that cannot be changed.
 	Remade bool `json:"remade,omitempty"`
+	// Adopted lets Apply take a link of the wanted kind for the owner's that has no mark, whoever made it.
+	Adopted bool `json:"adopted,omitempty"`
+	// TxChecksum has the link's device compute the checksums of what is sent through it (ethtool's tx-checksumming); off: the
+	// kernel does.
+	TxChecksum *bool `json:"txChecksum,omitempty"`
 }
 
 // Peer names the other end of a veth pair.
@@ -127,6 +132,7 @@ func (l Link) String() string {
 	l.attrs(&b)
 	flag(&b, "promisc", l.Promisc)
 	flag(&b, "allmulti", l.AllMulti)
+	flag(&b, "tx_checksum", l.TxChecksum)
 	if l.Bridge != nil {
 		flag(&b, "vlan_filtering", l.Bridge.VlanFiltering)
 		flag(&b, "mcast_snooping", l.Bridge.McastSnooping)

@@ -25,6 +25,10 @@ func SetAttrs(index int, l state.Link) *rtnl.Message {
 	m := rtnl.New(unix.RTM_NEWLINK, 0, "set", l, ifinfo(index, 0, 0))
 	m.Nest(unix.IFLA_LINKINFO, func() {
 		m.Attr(unix.IFLA_INFO_KIND, []byte(l.Kind))
+		if l.Kind == state.Vxlan && l.Vxlan != nil {
+			m.Nest(unix.IFLA_INFO_DATA, func() { vxlanChange(m, *l.Vxlan) })
+			return
+		}
 		attrs(m, l)
 	})
 	return m

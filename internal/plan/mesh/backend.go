@@ -33,6 +33,8 @@ type Backend struct {
 type Part struct {
 	// Host is what the node's own namespace should hold.
 	Host state.Space
+	// Untracked are UDP ports whose packets connection tracking need not see: the outer ones of a tunnel.
+	Untracked []uint16
 	// Effects are done after Host was brought to the plan.
 	Effects []state.Effect
 	// Tunnels are what a process in user space must keep. A peer's part names the tunnel by its link and adds to its peers.
@@ -47,7 +49,7 @@ type Part struct {
 func Backends() []Backend {
 	return []Backend{
 		{Name: "host-gw", Node: forwarding, Peer: gateway},
-		{Name: "vxlan", Node: vxlanNode, Peer: vxlanPeer},
+		vxlanRow(),
 	}
 }
 

@@ -22,10 +22,15 @@ type Config struct {
 	Vxlan    Vxlan
 	// Learned is what back ends in user space have found out (Runner.Learn), by their names.
 	Learned map[string]string
+	// BadChecksums are devices through which packets arrive broken unless the kernel computes their checksums itself: the
+	// reconciler has seen it.
+	BadChecksums []string
 	// Masquerade are the prefixes of all nodes' pods: what a pod sends to anywhere else has its node's address. None: it
 	// keeps its own.
 	Masquerade []netip.Prefix
 }
+
+func (c Config) badChecksums(link string) bool { return slices.Contains(c.BadChecksums, link) }
 
 // Owners of the fragments.
 const (
@@ -99,6 +104,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 // must fit through them later.
 func (p *Planner) node(t *Topology, used []Backend, alone bool) {
 	f := state.Fragment{Owner: OwnerNode}
+	var untracked []uint16
 	for _, b := range used {
 		if b.Node == nil {
 			continue
@@ -115,6 +121,10 @@ func (p *Planner) node(t *Topology, used []Backend, alone bool) {
 		}
 		f.Merge(state.Fragment{Host: part.Host, Effects: part.Effects})
 		t.Tunnels = withTunnels(t.Tunnels, part.Tunnels)
+		untracked = append(untracked, part.Untracked...)
+	}
+	if len(untracked) > 0 {
+		f.Host.Tables = append(f.Host.Tables, notrack(untracked))
 	}
 	if len(p.cfg.Masquerade) > 0 {
 		f.Host.Tables = append(f.Host.Tables, masquerade(p.cfg.Masquerade))
