@@ -153,7 +153,7 @@ func (c *Conn) routes(ctx context.Context, family uint8, index int, table uint32
 
 func (c *Conn) neighs(ctx context.Context, proxy bool) ([]link.FoundNeigh, error) {
 	var out []link.FoundNeigh
-	err := c.rtnl.Dump(ctx, whole(link.ListNeighs(proxy), 0), func(body []byte) {
+	err := c.rtnl.Dump(ctx, whole(link.ListNeighs(0, proxy), 0), func(body []byte) {
 		if f, ok := link.DecodeNeigh(body); ok {
 			out = append(out, f)
 		}
