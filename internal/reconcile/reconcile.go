@@ -3,9 +3,10 @@
 // Package reconcile keeps the node's own namespace as the facts want it: when facts change, when somebody meddles with
 // the kernel, and every few minutes anyway, it plans anew and brings the kernel to the plan.
 //
-// A pass is always whole: all fragments are applied, which writes nothing where the kernel agrees, and then what is of
-// the mesh and in no plan any more is taken away. So it makes no difference whether a peer left a moment ago or while
-// the agent was dead. What is not of the mesh is never touched.
+// A whole pass applies all fragments, which writes nothing where the kernel agrees, and takes away what was of the mesh
+// before it and is in no plan any more: it makes no difference whether a peer left a moment ago or while the agent was
+// dead. When the last pass succeeded and facts change, a pass is over what has changed in the plan alone. What is not of
+// the mesh is never touched.
 package reconcile
 
 import (
@@ -61,8 +62,8 @@ type Config struct {
 // Reconciler keeps the mesh. Run does the work.
 type Reconciler struct {
 	cfg Config
-	// swept tells that an earlier agent's masquerade is gone; the pass' own.
-	swept bool
+	// swept are the tables of earlier agents that are known to be gone; the pass' own.
+	swept map[string]bool
 
 	mu     sync.Mutex
 	status Status
@@ -74,7 +75,7 @@ func New(cfg Config) *Reconciler {
 		cfg.Full = DefaultFull
 	}
 	cfg.Log = cfg.Log.With("room", "reconcile")
-	return &Reconciler{cfg: cfg}
+	return &Reconciler{cfg: cfg, swept: map[string]bool{}}
 }
 
 // Status is what is in force.
@@ -103,6 +104,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 	for l.next(ctx) {
 		l.pass(ctx)
+		if err := l.listen(ctx); err != nil {
+			return fmt.Errorf("reconcile: %w", err)
+		}
 	}
 	return nil
 }
@@ -111,9 +115,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 func (r *Reconciler) concerns(s watch.Sign) bool {
 	switch s.Kind {
 	case watch.Route:
-		return mesh.Owns(state.Route{Protocol: mesh.Protocol, Table: s.Table, Metric: s.Metric}) // whoever put it there
+		return mesh.Owns(state.Route{Protocol: mesh.Protocol, Table: s.Table, Metric: s.Metric}) && r.expect.route(s) // whoever put it there
 	case watch.Neigh:
-		return s.Link != "" && slices.ContainsFunc(r.Status().Topology.Node.Host.Links, func(l state.Link) bool { return l.Name == s.Link })
+		return s.Link != "" && r.expect.entry(s) && slices.ContainsFunc(r.Status().Topology.Node.Host.Links, func(l state.Link) bool { return l.Name == s.Link })
 	case watch.Link:
 		t := r.Status().Topology
 		return slices.ContainsFunc(t.Underlay, func(u mesh.Underlay) bool { return u.Link == s.Link }) ||
@@ -134,17 +138,20 @@ type loop struct {
 	changed <-chan struct{}
 	signs   <-chan struct{}
 	due     <-chan time.Time // after a sign
+	tables  <-chan struct{}  // something of nft was deleted; nil as long as the plan has no tables
 	broken  <-chan struct{}  // what user space found out has changed
 	retry   <-chan time.Time // after a failure
 	full    <-chan time.Time
 	wait    time.Duration
 	last    time.Time
 	nodes   []model.Node // of the last pass; nil when it failed
+	whole   bool         // the next pass looks at everything
 }
 
 // next waits for a reason to make a pass; false when ctx has ended.
 func (l *loop) next(ctx context.Context) bool {
 	for {
+		l.whole = true
 		select {
 		case <-ctx.Done():
 			return false
@@ -152,21 +159,43 @@ func (l *loop) next(ctx context.Context) bool {
 			if l.nodes != nil && slices.EqualFunc(l.nodes, l.cfg.Facts.Cluster().Nodes, sameToMesh) {
 				continue // pods come and go much more often than nodes
 			}
+			l.whole = false
+			return true // what is due remains so
 		case <-l.broken:
 		case <-l.due:
 		case <-l.retry:
 		case <-l.full:
+		case _, ok := <-l.tables:
+			if !ok {
+				l.tables = nil // ctx ends
+			}
+			l.soon()
+			continue
 		case _, ok := <-l.signs:
 			if !ok {
 				l.signs = nil // ctx ends
-			} else if l.due == nil {
-				l.due = l.cfg.After(max(settle, pace-l.cfg.Now().Sub(l.last)))
 			}
+			l.soon()
 			continue
 		}
 		l.due = nil
 		return true
 	}
+}
+
+// soon has the next pass be due in a moment.
+func (l *loop) soon() {
+	if l.due == nil {
+		l.due = l.cfg.After(max(settle, pace-l.cfg.Now().Sub(l.last)))
+	}
+}
+
+// listen begins to hear of tables when there is one to lose.
+func (l *loop) listen(ctx context.Context) (err error) {
+	if l.tables == nil && ctx.Err() == nil && len(l.Status().Topology.Node.Host.Tables) > 0 {
+		l.tables, err = watch.TablesGone(ctx, l.cfg.NS)
+	}
+	return err
 }
 
 // sameToMesh tells whether nothing that the mesh plans by has changed.
@@ -181,9 +210,11 @@ func (l *loop) pass(ctx context.Context) {
 		return
 	}
 	l.count(ctx, cluster.Nodes)
-	status, err := l.reconcile(ctx, cluster)
+	status, err := l.reconcile(ctx, cluster, l.whole)
 	l.last = l.cfg.Now()
-	l.full = l.cfg.After(l.cfg.Full)
+	if l.whole || l.full == nil {
+		l.full = l.cfg.After(l.cfg.Full)
+	}
 	if ctx.Err() != nil {
 		return
 	}
@@ -197,10 +228,12 @@ func (l *loop) pass(ctx context.Context) {
 	l.wait = min(2*l.wait, longestRetry)
 }
 
-// reconcile makes one pass. The status says how it went for each fragment; the error is all that failed.
-func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster) (Status, error) {
+// reconcile makes one pass, a whole one or one over what has changed. The status says how it went for each fragment; the
+// error is all that failed.
+func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool) (status Status, err error) {
 	spaces := kernel.Spaces{Host: r.cfg.Host}
-	status := Status{Self: c.Self}
+	status = Status{Self: c.Self}
+	defer func() { r.settled = err == nil && ctx.Err() == nil }()
 	cfg, err := r.learn(ctx)
 	if err != nil {
 		return status, err
@@ -213,11 +246,21 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster) (Status, e
 	if err != nil {
 		return status, err
 	}
+	if !whole {
+		if done, err := r.step(ctx, spaces, r.Status().Topology, &status); done || err != nil {
+			return status, err
+		}
+	}
+	r.expect.set(status.Topology)
+	before, err := r.cfg.Host.ReadMarked(ctx, mesh.Protocol, mesh.Mark)
+	if err != nil {
+		return status, fmt.Errorf("what is of the mesh: %w", err)
+	}
 	errs := apply(ctx, spaces, &status)
 	if err := r.keep(ctx, status.Topology.Tunnels); err != nil {
 		errs = append(errs, err)
 	}
-	if err := errors.Join(r.sweep(ctx, spaces, status.Topology), r.sweepTable(ctx, spaces)); err != nil {
+	if err := errors.Join(r.sweep(ctx, spaces, before), r.sweepTable(ctx, spaces)); err != nil {
 		errs = append(errs, err)
 	}
 	return status, errors.Join(errs...)

@@ -9,7 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
+	"slices"
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
@@ -66,12 +66,12 @@ func (r *Reconciler) tell(s Status, err error) {
 			r.cfg.Log.Warn("mesh: left out", "problem", p.Message, "hint", p.Hint)
 		}
 	}
-	if old.Self == "" || !reflect.DeepEqual(old.Topology, s.Topology) {
+	same := old.Self != "" && sameTopology(old.Topology, s.Topology)
+	if !same {
 		r.cfg.Log.Info("mesh", "peers", len(s.Topology.Peers), "problems", len(s.Topology.Problems))
 	}
-	same := old
-	same.Time = s.Time
-	if reflect.DeepEqual(same, s) && s.Time.Sub(old.Time) < refresh {
+	same = same && old.Self == s.Self && old.Error == s.Error && slices.Equal(old.Fragments, s.Fragments)
+	if same && s.Time.Sub(old.Time) < refresh {
 		return
 	}
 	r.mu.Lock()
