@@ -134,6 +134,9 @@ func changeable(want state.Link, have link.Found) bool {
 	if w := want.Vxlan; w != nil {
 		return have.Vxlan == nil || w.Local != have.Vxlan.Local || differs(w.Learning, have.Vxlan.Learning)
 	}
+	if w := want.IPIP; w != nil {
+		return have.IPIP == nil || *w != *have.IPIP
+	}
 	w := want.Ipvlan
 	return w != nil && (have.Ipvlan == nil || w.Mode != "" && w.Mode != have.Ipvlan.Mode)
 }
@@ -150,7 +153,7 @@ func fixed(want state.Link, have link.Found) bool {
 		return have.Vxlan == nil || !sameVxlan(*want.Vxlan, *have.Vxlan)
 	case want.Tun != nil:
 		w, h := want.Tun, have.Tun
-		return h == nil || w.MultiQueue != h.MultiQueue || id(w.Owner, h.Owner) || id(w.Group, h.Group)
+		return h == nil || w.IP != h.IP || w.MultiQueue != h.MultiQueue || id(w.Owner, h.Owner) || id(w.Group, h.Group)
 	}
 	return false
 }

@@ -64,8 +64,16 @@ func (a VxlanAttrs) UDPPort() uint16 {
 // DefaultVxlanPort is what the kernel takes when none is given, and flannel with it.
 const DefaultVxlanPort = 8472
 
+// IPIPAttrs are the attributes of an ipip device: it has any number of far ends, each the gateway of a route.
+type IPIPAttrs struct {
+	// Local is the node's own end of the tunnels.
+	Local netip.Addr `json:"local"`
+}
+
 // TunAttrs are the attributes of a persistent tap device. They are given when it is made and never change.
 type TunAttrs struct {
+	// IP has the device carry IP packets instead of Ethernet: a tun device, which has no MAC.
+	IP         bool `json:"ip,omitempty"`
 	MultiQueue bool `json:"multiQueue,omitempty"`
 	// Owner and Group are who may open the device beside root, by number.
 	Owner *uint32 `json:"owner,omitempty"`
@@ -99,8 +107,14 @@ func (l Link) attrs(b *strings.Builder) {
 			b.WriteString(" gbp")
 		}
 	}
+	if l.IPIP != nil {
+		fmt.Fprintf(b, " local %s", l.IPIP.Local)
+	}
 	if l.Tun == nil {
 		return
+	}
+	if l.Tun.IP {
+		b.WriteString(" mode tun")
 	}
 	if l.Tun.MultiQueue {
 		b.WriteString(" multi_queue")

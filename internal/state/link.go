@@ -24,8 +24,12 @@ const (
 	VRF     Kind = "vrf"
 	// Vxlan carries Ethernet over UDP.
 	Vxlan Kind = "vxlan"
-	// Tap is a persistent tap device; the kernel calls tun and tap devices by one name.
+	// Tap is a persistent tap or tun device; the kernel calls both by one name.
 	Tap Kind = "tun"
+	// IPIP carries IPv4 in IPv4.
+	IPIP Kind = "ipip"
+	// Wireguard encrypts. Its keys and peers are no part of the link: they are secret, and another driver's.
+	Wireguard Kind = "wireguard"
 )
 
 // Link is a network interface. Unset fields are not compared.
@@ -59,6 +63,7 @@ type Link struct {
 	VRF     *VRFAttrs     `json:"vrf,omitempty"`
 	Vxlan   *VxlanAttrs   `json:"vxlan,omitempty"`
 	Tun     *TunAttrs     `json:"tun,omitempty"`
+	IPIP    *IPIPAttrs    `json:"ipip,omitempty"`
 	// Bridge holds the attributes of a bridge device.
 	Bridge *BridgeAttrs `json:"bridge,omitempty"`
 	// Port holds the attributes of the link as a bridge's port.

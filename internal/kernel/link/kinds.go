@@ -48,6 +48,8 @@ func attrs(m *rtnl.Message, l state.Link) {
 		fill = func() { vlan(m, *l.Vlan) }
 	case l.Kind == state.VRF && l.VRF != nil:
 		fill = func() { vrf(m, *l.VRF) }
+	case l.Kind == state.IPIP && l.IPIP != nil:
+		fill = func() { ipip(m, *l.IPIP) }
 	case l.Kind == state.Vxlan && l.Vxlan != nil:
 		fill = func() { vxlan(m, *l.Vxlan) }
 	default:
@@ -71,6 +73,8 @@ func (f *Found) decodeAttrs(data []byte) {
 		f.VRF = decodeVRF(data)
 	case state.Vxlan:
 		f.Vxlan = decodeVxlan(data)
+	case state.IPIP:
+		f.IPIP = decodeIPIP(data)
 	case state.Tap:
 		f.Tun = decodeTun(data)
 	}
