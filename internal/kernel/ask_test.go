@@ -79,7 +79,7 @@ func TestFewAmongMany(t *testing.T) {
 			t.Errorf("%s: not as planned:\n%s", name, d)
 		}
 	}
-	marked, err := conn.ReadMarked(ctx, kernel.Protocol, "mark")
+	marked, err := conn.ReadMarked(ctx, kernel.Marks{Alias: "mark", Protocols: []uint8{kernel.Protocol}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,11 @@
 package reconcile
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
 
+	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -21,6 +24,7 @@ type flannels struct {
 const (
 	bootProtocol = 3
 	usualMetric6 = 1024
+	mainTable    = 254
 )
 
 // made tells whether a route is such a one: over a link of the mesh with the peer's end as its gateway, or over the
@@ -38,15 +42,55 @@ func (f flannels) made(r state.Route) bool {
 	return f.underlay[r.Link] && f.planned[r.Dst]
 }
 
-const mainTable = 254
-
-// ownLinks are the links that bear the mesh's mark.
-func ownLinks(have state.Space) map[string]bool {
-	out := map[string]bool{}
-	for _, l := range have.Links {
-		if l.Alias == mesh.Mark {
-			out[l.Name] = true
+// takeOver does so, once after a start: no flannel can come later.
+func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, t mesh.Topology) error {
+	if r.tookOver {
+		return nil
+	}
+	f := flannels{own: map[string]bool{}, underlay: map[string]bool{}, planned: map[netip.Prefix]bool{}}
+	var questions []state.Query
+	for _, l := range t.Node.Host.Links {
+		if l.Adopted {
+			f.own[l.Name] = true
+			questions = append(questions, state.Query{Space: state.Host, Routes: l.Name})
 		}
 	}
-	return out
+	for _, u := range t.Underlay {
+		if !f.underlay[u.Link] {
+			f.underlay[u.Link] = true
+			questions = append(questions, state.Query{Space: state.Host, Routes: u.Link})
+		}
+	}
+	for _, p := range t.Peers {
+		for _, route := range p.Fragment.Host.Routes {
+			f.planned[route.Dst] = true
+		}
+	}
+	answers, err := spaces.Observe(ctx, questions)
+	if err != nil {
+		return fmt.Errorf("routes of flannel: %w", err)
+	}
+	stale := state.Fragment{Owner: "mesh/flannel"}
+	for _, q := range questions {
+		for _, route := range answers[q].Routes {
+			if f.made(route) {
+				stale.Host.Routes = append(stale.Host.Routes, route)
+			}
+		}
+	}
+	if len(stale.Host.Routes) > 0 {
+		if err := spaces.Remove(ctx, stale); err != nil {
+			return fmt.Errorf("routes of flannel: %w", err)
+		}
+		r.cfg.Log.Info("took flannel's routes away: weft's own are there", "routes", len(stale.Host.Routes))
+		now, err := r.cfg.Host.ReadMarked(ctx, mesh.Mark, mesh.Protocol) // its links bear the mark since a moment ago
+		if err == nil {
+			err = r.sweep(ctx, spaces, now)
+		}
+		if err != nil {
+			return fmt.Errorf("tunnels of flannel: %w", err)
+		}
+	}
+	r.tookOver = true
+	return nil
 }

@@ -64,6 +64,11 @@ type Reconciler struct {
 	cfg Config
 	// swept are the tables of earlier agents that are known to be gone; the pass' own.
 	swept map[string]bool
+	// settled tells that the last pass succeeded: the kernel held what the status says.
+	settled bool
+	// tookOver tells that no route of flannel is left.
+	tookOver bool
+	expect   *expected
 
 	mu     sync.Mutex
 	status Status
@@ -75,7 +80,7 @@ func New(cfg Config) *Reconciler {
 		cfg.Full = DefaultFull
 	}
 	cfg.Log = cfg.Log.With("room", "reconcile")
-	return &Reconciler{cfg: cfg, swept: map[string]bool{}}
+	return &Reconciler{cfg: cfg, swept: map[string]bool{}, expect: newExpected()}
 }
 
 // Status is what is in force.
@@ -252,7 +257,7 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool
 		}
 	}
 	r.expect.set(status.Topology)
-	before, err := r.cfg.Host.ReadMarked(ctx, mesh.Protocol, mesh.Mark)
+	before, err := r.cfg.Host.ReadMarked(ctx, marks(status.Topology))
 	if err != nil {
 		return status, fmt.Errorf("what is of the mesh: %w", err)
 	}
@@ -260,8 +265,11 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool
 	if err := r.keep(ctx, status.Topology.Tunnels); err != nil {
 		errs = append(errs, err)
 	}
-	if err := errors.Join(r.sweep(ctx, spaces, before), r.sweepTable(ctx, spaces)); err != nil {
+	if err := errors.Join(r.sweep(ctx, spaces, before), r.sweepTables(ctx, spaces, status.Topology)); err != nil {
 		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		errs = append(errs, r.takeOver(ctx, spaces, status.Topology))
 	}
 	return status, errors.Join(errs...)
 }

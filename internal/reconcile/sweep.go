@@ -52,13 +52,25 @@ func (r *Reconciler) sweepTables(ctx context.Context, spaces kernel.Spaces, t me
 // is not of the mesh stays.
 func Clear(ctx context.Context, cfg Config) error {
 	r, spaces := New(cfg), kernel.Spaces{Host: cfg.Host}
-	err := errors.Join(r.sweep(ctx, spaces, mesh.Topology{}), r.sweepTables(ctx, spaces, mesh.Topology{}))
+	before, err := cfg.Host.ReadMarked(ctx, marks(mesh.Topology{}))
+	if err == nil {
+		err = errors.Join(r.sweep(ctx, spaces, before), r.sweepTables(ctx, spaces, mesh.Topology{}))
+	}
 	if err == nil && cfg.StatusFile != "" {
 		if err = os.Remove(cfg.StatusFile); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 	}
 	return err
+}
+
+// marks are what tells that something is of the mesh. A device that the plan adopts bears none before the first pass.
+func marks(t mesh.Topology) kernel.Marks {
+	m := kernel.Marks{Alias: mesh.Mark, Protocols: []uint8{mesh.Protocol}}
+	for _, l := range t.Node.Host.Links {
+		m.Links = append(m.Links, l.Name)
+	}
+	return m
 }
 
 // sweep takes away what was of the mesh before the pass and is not expected: routes and tunnels of peers that left, also
@@ -71,7 +83,7 @@ func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, before sta
 		}
 	}
 	for _, l := range before.Links {
-		if !r.expect.links[l.Name] {
+		if l.Alias == mesh.Mark && !r.expect.links[l.Name] {
 			stale.Host.Links = append(stale.Host.Links, state.Link{Name: l.Name, Kind: l.Kind, Alias: l.Alias})
 		}
 	}
