@@ -42,40 +42,27 @@ func (f flannels) made(r state.Route) bool {
 	return f.underlay[r.Link] && f.planned[r.Dst]
 }
 
-// takeOver does so, once after a start: no flannel can come later.
-func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, t mesh.Topology) error {
+// takeOver does so, once after a start: no flannel can come later. Its neighbours and forwarding entries went with sweep.
+func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, before state.Space, t mesh.Topology) error {
 	if r.tookOver {
 		return nil
 	}
 	f := flannels{own: map[string]bool{}, underlay: map[string]bool{}, planned: map[netip.Prefix]bool{}}
-	var questions []state.Query
 	for _, l := range t.Node.Host.Links {
-		if l.Adopted {
-			f.own[l.Name] = true
-			questions = append(questions, state.Query{Space: state.Host, Routes: l.Name})
-		}
+		f.own[l.Name] = l.Adopted
 	}
 	for _, u := range t.Underlay {
-		if !f.underlay[u.Link] {
-			f.underlay[u.Link] = true
-			questions = append(questions, state.Query{Space: state.Host, Routes: u.Link})
-		}
+		f.underlay[u.Link] = true
 	}
 	for _, p := range t.Peers {
 		for _, route := range p.Fragment.Host.Routes {
 			f.planned[route.Dst] = true
 		}
 	}
-	answers, err := spaces.Observe(ctx, questions)
-	if err != nil {
-		return fmt.Errorf("routes of flannel: %w", err)
-	}
 	stale := state.Fragment{Owner: "mesh/flannel"}
-	for _, q := range questions {
-		for _, route := range answers[q].Routes {
-			if f.made(route) {
-				stale.Host.Routes = append(stale.Host.Routes, route)
-			}
+	for _, route := range before.Routes {
+		if f.made(route) {
+			stale.Host.Routes = append(stale.Host.Routes, route)
 		}
 	}
 	if len(stale.Host.Routes) > 0 {
@@ -83,13 +70,6 @@ func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, t mesh.
 			return fmt.Errorf("routes of flannel: %w", err)
 		}
 		r.cfg.Log.Info("took flannel's routes away: weft's own are there", "routes", len(stale.Host.Routes))
-		now, err := r.cfg.Host.ReadMarked(ctx, mesh.Mark, mesh.Protocol) // its links bear the mark since a moment ago
-		if err == nil {
-			err = r.sweep(ctx, spaces, now)
-		}
-		if err != nil {
-			return fmt.Errorf("tunnels of flannel: %w", err)
-		}
 	}
 	r.tookOver = true
 	return nil

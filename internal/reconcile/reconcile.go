@@ -69,6 +69,7 @@ type Reconciler struct {
 	// tookOver tells that no route of flannel is left.
 	tookOver bool
 	expect   *expected
+	file     file
 
 	mu     sync.Mutex
 	status Status
@@ -113,6 +114,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			return fmt.Errorf("reconcile: %w", err)
 		}
 	}
+	if _, unsaved := l.unsaved(); unsaved {
+		l.write()
+	}
 	return nil
 }
 
@@ -147,6 +151,7 @@ type loop struct {
 	broken  <-chan struct{}  // what user space found out has changed
 	retry   <-chan time.Time // after a failure
 	full    <-chan time.Time
+	late    <-chan time.Time // the status file may be written again
 	wait    time.Duration
 	last    time.Time
 	nodes   []model.Node // of the last pass; nil when it failed
@@ -170,6 +175,10 @@ func (l *loop) next(ctx context.Context) bool {
 		case <-l.due:
 		case <-l.retry:
 		case <-l.full:
+		case <-l.late:
+			l.late = nil
+			l.write()
+			continue
 		case _, ok := <-l.tables:
 			if !ok {
 				l.tables = nil // ctx ends
@@ -224,6 +233,9 @@ func (l *loop) pass(ctx context.Context) {
 		return
 	}
 	l.tell(status, err)
+	if wait, unsaved := l.unsaved(); unsaved && l.late == nil {
+		l.late = l.cfg.After(wait)
+	}
 	l.retry, l.nodes = nil, nil
 	if err == nil {
 		l.wait, l.nodes = firstRetry, cluster.Nodes
@@ -269,7 +281,7 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool
 		errs = append(errs, err)
 	}
 	if len(errs) == 0 {
-		errs = append(errs, r.takeOver(ctx, spaces, status.Topology))
+		errs = append(errs, r.takeOver(ctx, spaces, before, status.Topology))
 	}
 	return status, errors.Join(errs...)
 }

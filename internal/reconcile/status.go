@@ -77,12 +77,8 @@ func (r *Reconciler) tell(s Status, err error) {
 	r.mu.Lock()
 	r.status = s
 	r.mu.Unlock()
-	if r.cfg.StatusFile == "" {
-		return
-	}
-	if err := s.write(r.cfg.StatusFile); err != nil {
-		r.cfg.Log.Error("status file", "error", err)
-	}
+	r.file.changed = r.file.changed || !same
+	r.save(s.Time)
 }
 
 // checkStatusFile finds out before anything is changed whether the status can be written.
@@ -104,24 +100,14 @@ func (r *Reconciler) checkStatusFile() error {
 	return nil
 }
 
-// write replaces the file.
-func (s Status) write(path string) error {
-	b, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return err
-	}
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, append(b, '\n'), 0o644); err != nil {
-		_ = os.Remove(tmp)
-		return err
-	}
-	return os.Rename(tmp, path)
-}
-
 // ReadStatus reads what an agent wrote into its state directory.
 func ReadStatus(stateDir string) (Status, error) {
 	path := filepath.Join(stateDir, StatusFile)
-	b, err := os.ReadFile(path)
+	info, err := os.Stat(path)
+	var b []byte
+	if err == nil {
+		b, err = os.ReadFile(path)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return Status{}, model.Faultf(model.CodeNotAvailable, "give the --state-dir of an agent that runs with --store-dir",
 			"%s: no agent has written down a mesh there: %w", path, err)
@@ -132,6 +118,9 @@ func ReadStatus(stateDir string) (Status, error) {
 	var s Status
 	if err := json.Unmarshal(b, &s); err != nil {
 		return s, fmt.Errorf("%s: %w", path, err)
+	}
+	if info.ModTime().After(s.Time) { // nothing but the time was new
+		s.Time = info.ModTime()
 	}
 	return s, nil
 }

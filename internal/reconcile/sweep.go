@@ -66,7 +66,7 @@ func Clear(ctx context.Context, cfg Config) error {
 
 // marks are what tells that something is of the mesh. A device that the plan adopts bears none before the first pass.
 func marks(t mesh.Topology) kernel.Marks {
-	m := kernel.Marks{Alias: mesh.Mark, Protocols: []uint8{mesh.Protocol}}
+	m := kernel.Marks{Alias: mesh.Mark, Protocols: []uint8{mesh.Protocol, bootProtocol}}
 	for _, l := range t.Node.Host.Links {
 		m.Links = append(m.Links, l.Name)
 	}
