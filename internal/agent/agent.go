@@ -28,6 +28,7 @@ import (
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cniserver"
 	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/foreign"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
@@ -61,6 +62,7 @@ type Config struct {
 	// The parts of the configuration file that are about what lies around the agent; the zero values are "nothing of it".
 	Kubernetes config.Kubernetes
 	Network    config.Network
+	Flannel    config.Flannel
 	Multus     config.Multus
 	Runtime    config.Runtime
 	Install    config.Install
@@ -98,10 +100,11 @@ type agent struct {
 	own      []*netns.NS
 	server   *cniserver.Server
 	leases   *lease.Keeper
-	blocks   *blocks.Engine // nil without a place for the cluster's objects
-	store    objectStore    // nil when there is no mesh
-	dir      *dir.Store     // the store, when it is a directory
-	kube     *kube.Store    // the store, when it is Kubernetes
+	blocks   *blocks.Engine  // nil without a place for the cluster's objects
+	store    objectStore     // nil when there is no mesh
+	dir      *dir.Store      // the store, when it is a directory
+	kube     *kube.Store     // the store, when it is Kubernetes
+	netConf  flannel.NetConf // in mode flannel
 	around
 }
 
@@ -120,6 +123,9 @@ func (a *agent) build() error {
 	cfg := a.cfg
 	var err error
 	if err = a.openStore(); err != nil {
+		return err
+	}
+	if err = a.readNetConf(); err != nil {
 		return err
 	}
 	if err = errors.Join(a.claim(), a.prepare()); err != nil {

@@ -65,6 +65,9 @@ func (a *agent) unmesh(ctx context.Context, cfg reconcile.Config) error {
 // meshConfig is what the configuration says of the mesh.
 func (a *agent) meshConfig() mesh.Config {
 	n := a.cfg.Network
+	if n.Mode == config.ModeFlannel {
+		return a.flannelMesh()
+	}
 	cfg := mesh.Config{Backend: n.Encapsulation, Vxlan: mesh.Vxlan{VNI: uint32(n.VNI), Port: uint16(n.VxlanPort), DirectRouting: n.DirectRouting}}
 	if n.Masquerade {
 		cfg.Masquerade = n.ClusterCIDRs

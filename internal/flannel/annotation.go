@@ -48,6 +48,12 @@ func KeysOf(prefix string) (Keys, error) {
 	return keysUnder(p), nil
 }
 
+// Begin is what all names under a prefix begin with.
+func Begin(prefix string) (string, error) {
+	k, err := KeysOf(prefix)
+	return strings.TrimSuffix(k.Managed, "kube-subnet-manager"), err
+}
+
 // DefaultKeys are those under Prefix.
 func DefaultKeys() Keys { return keysUnder(Prefix + "/") }
 
