@@ -54,6 +54,8 @@ type Config struct {
 	Full time.Duration
 	// Repaired, which may be nil, is told what others had changed and is about to be brought back.
 	Repaired func(things []string)
+	// Passed, which may be nil, is told what is in force after each pass. The next one waits for it.
+	Passed func(Status)
 	Log      *slog.Logger
 	Now      func() time.Time
 	After    facts.Clock
@@ -233,6 +235,9 @@ func (l *loop) pass(ctx context.Context) {
 		return
 	}
 	l.tell(status, err)
+	if l.cfg.Passed != nil {
+		l.cfg.Passed(l.Status())
+	}
 	if wait, unsaved := l.unsaved(); unsaved && l.late == nil {
 		l.late = l.cfg.After(wait)
 	}
@@ -291,17 +296,19 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool
 func apply(ctx context.Context, spaces kernel.Spaces, status *Status) []error {
 	all := state.Fragment{Owner: "mesh"}
 	fragments := status.Topology.Fragments()
-	for _, f := range fragments {
-		all.Merge(f)
+	all.Host.Routes = make([]state.Route, 0, len(fragments))
+	for i := range fragments {
+		all.Merge(fragments[i])
 	}
 	together := spaces.Apply(ctx, all)
 	var errs []error
-	for _, f := range fragments {
-		s := FragmentStatus{Owner: f.Owner, OK: true}
+	status.Fragments = make([]FragmentStatus, 0, len(fragments))
+	for i := range fragments {
+		s := FragmentStatus{Owner: fragments[i].Owner, OK: true}
 		if together != nil {
-			if err := spaces.Apply(ctx, f); err != nil {
+			if err := spaces.Apply(ctx, fragments[i]); err != nil {
 				s.OK, s.Error = false, err.Error()
-				errs = append(errs, fmt.Errorf("%s: %w", f.Owner, err))
+				errs = append(errs, fmt.Errorf("%s: %w", s.Owner, err))
 			}
 		}
 		status.Fragments = append(status.Fragments, s)

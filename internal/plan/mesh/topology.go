@@ -69,13 +69,13 @@ func (p Problem) String() string { return p.Message + " (" + p.Hint + ")" }
 
 // Fragments is everything that should exist, one fragment an owner.
 func (t Topology) Fragments() []state.Fragment {
-	var out []state.Fragment
+	out := make([]state.Fragment, 0, 1+len(t.Peers))
 	if !t.Node.Host.Empty() {
 		out = append(out, t.Node)
 	}
-	for _, p := range t.Peers {
-		if !p.Fragment.Host.Empty() {
-			out = append(out, p.Fragment)
+	for i := range t.Peers { // a peer is large, and there may be thousands
+		if f := &t.Peers[i].Fragment; !f.Host.Empty() {
+			out = append(out, *f)
 		}
 	}
 	return out
