@@ -86,7 +86,9 @@ func TestIPIP(t *testing.T) {
 		mustApply(t, a, near)
 		ping()
 	}
-	index := func() string { return strings.Fields(nettest.Run(t, ns, "ip", "-o", "link", "show", "flannel.ipip"))[0] }
+	index := func() string {
+		return strings.Fields(nettest.Run(t, ns, "ip", "-o", "link", "show", "flannel.ipip"))[0]
+	}
 	was := index()
 	lines(t, ns, "addr add 10.7.0.253/24 dev ens5")
 	near.Host.Links[0].IPIP = &state.IPIPAttrs{Local: addr("10.7.0.253")}

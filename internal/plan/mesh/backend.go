@@ -49,7 +49,7 @@ type Part struct {
 func Backends() []Backend {
 	return []Backend{
 		{Name: "host-gw", Node: forwarding, Peer: gateway},
-		vxlanRow(),
+		vxlanRow(), udpRow(), ipipRow(), wireguardRow(), allocRow(), extensionRow(),
 	}
 }
 
@@ -67,11 +67,11 @@ func (c Config) backend(name string) (Backend, error) {
 	if name == "" {
 		return table[0], nil
 	}
+	if i := slices.IndexFunc(table, func(b Backend) bool { return b.Name == name }); i >= 0 {
+		return table[i], nil
+	}
 	known := make([]string, 0, len(table))
 	for _, b := range table {
-		if b.Name == name {
-			return b, nil
-		}
 		known = append(known, b.Name)
 	}
 	return Backend{}, model.Faultf(model.CodeInvalidConf, "known: "+strings.Join(known, ", "), "mesh: back end %q is not known", name)

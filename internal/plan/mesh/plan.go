@@ -20,6 +20,11 @@ type Config struct {
 	// Backends is the table of those that may be used; empty is Backends(). Each peer is reached by the one that it publishes.
 	Backends []Backend
 	Vxlan    Vxlan
+	// These are the keys of the other back ends.
+	UDP       UDP
+	IPIP      IPIP
+	Wireguard Wireguard
+	Extension Extension
 	// Learned is what back ends in user space have found out (Runner.Learn), by their names.
 	Learned map[string]string
 	// BadChecksums are devices through which packets arrive broken unless the kernel computes their checksums itself: the
@@ -28,6 +33,12 @@ type Config struct {
 	// Masquerade are the prefixes of all nodes' pods: what a pod sends to anywhere else has its node's address. None: it
 	// keeps its own.
 	Masquerade []netip.Prefix
+	// Keep are further prefixes where the receiver sees the pod's own address.
+	Keep []netip.Prefix
+	// PortsInOrder has masquerading take the pod's own port where it is free, instead of a random one.
+	PortsInOrder bool
+	// Blackhole refuses what is sent to an address of self's own prefixes that no pod has, instead of sending it elsewhere.
+	Blackhole bool
 }
 
 func (c Config) badChecksums(link string) bool { return slices.Contains(c.BadChecksums, link) }
@@ -63,6 +74,7 @@ func Observe(c *model.Cluster, cfg Config) []state.Query {
 // Plan plans the mesh of c.Self. It errs when the cluster has no such node, or when a back end does not exist or refuses
 // the configuration; all else that is wrong with the facts is in the topology's problems.
 func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error) {
+	cfg.Backends = cfg.table() // once, not for each peer
 	used, err := cfg.used(c.Nodes, c.Self)
 	if err != nil {
 		return Topology{}, err
@@ -74,7 +86,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	}
 	nodes := slices.Clone(c.Nodes)
 	slices.SortFunc(nodes, func(a, b model.Node) int { return strings.Compare(a.Name, b.Name) })
-	t := Topology{Self: self.Name, Backend: used[0].Name, PodCIDRs: first(self.PodCIDRs), Underlay: []Underlay{}, Peers: []Peer{}, Problems: []Problem{}}
+	t := Topology{Self: self.Name, Backend: used[0].Name, PodCIDRs: first(self.PodCIDRs), Underlay: []Underlay{}, Peers: make([]Peer, 0, len(nodes)), Problems: []Problem{}}
 	p := &Planner{cfg: cfg, self: self, answers: answers, underlay: map[int]Underlay{}}
 	t.Problems = append(t.Problems, p.observe()...)
 	for _, family := range families() {
@@ -126,8 +138,9 @@ func (p *Planner) node(t *Topology, used []Backend, alone bool) {
 	if len(untracked) > 0 {
 		f.Host.Tables = append(f.Host.Tables, notrack(untracked))
 	}
+	f.Host.Routes = append(f.Host.Routes, p.blackholes()...)
 	if len(p.cfg.Masquerade) > 0 {
-		f.Host.Tables = append(f.Host.Tables, masquerade(p.cfg.Masquerade))
+		f.Host.Tables = append(f.Host.Tables, masquerade(p.cfg))
 	}
 	if !f.Host.Empty() {
 		t.Node = f
