@@ -56,9 +56,9 @@ type Config struct {
 	Repaired func(things []string)
 	// Passed, which may be nil, is told what is in force after each pass. The next one waits for it.
 	Passed func(Status)
-	Log      *slog.Logger
-	Now      func() time.Time
-	After    facts.Clock
+	Log    *slog.Logger
+	Now    func() time.Time
+	After  facts.Clock
 }
 
 // Reconciler keeps the mesh. Run does the work.

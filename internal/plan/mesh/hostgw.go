@@ -39,3 +39,21 @@ func gateway(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
 	r.Gw, r.Link = via, u.Link
 	return Part{Host: state.Space{Routes: []state.Route{r}}}, nil
 }
+
+// blackholes refuse what is for self's own pods and finds none: a default route would send it back where it came from.
+func (p *Planner) blackholes() []state.Route {
+	if !p.cfg.Blackhole {
+		return nil
+	}
+	const blackhole = 6 // RTN_BLACKHOLE
+	var out []state.Route
+	for _, cidr := range first(p.self.PodCIDRs) {
+		r := p.Route(cidr)
+		r.Type = blackhole
+		if familyOf(cidr.Addr()) == 6 {
+			r.Link = "lo" // where the kernel puts it
+		}
+		out = append(out, r)
+	}
+	return out
+}
