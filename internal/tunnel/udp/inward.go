@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/tunnel/tun"
 )
 
 const (
@@ -140,7 +142,7 @@ func (w *inward) flush() error {
 		case errno == 0:
 		case gone(errno):
 			w.join.n = 0
-			return fmt.Errorf("write: %w (%w)", ErrMissing, errno)
+			return fmt.Errorf("write: %w (%w)", tun.ErrMissing, errno)
 		default: // the device is down (EIO), or the packet is none to the kernel
 			w.stats.Unwritten.Add(uint64(w.join.groups[i].n))
 		}

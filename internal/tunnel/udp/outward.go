@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/tunnel/tun"
 )
 
 func ptr[T any](p *T) unsafe.Pointer { return unsafe.Pointer(p) }
@@ -74,7 +76,7 @@ func (o *outward) batch() (int, error) {
 		if errno != 0 {
 			o.mail.flush()
 			if gone(errno) {
-				return n, fmt.Errorf("read: %w (%w)", ErrMissing, errno)
+				return n, fmt.Errorf("read: %w (%w)", tun.ErrMissing, errno)
 			}
 			return n, fmt.Errorf("read: %w", errno)
 		}

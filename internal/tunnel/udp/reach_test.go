@@ -19,6 +19,7 @@ import (
 
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/tunnel/tun"
 	"github.com/weft-net/weft/internal/tunnel/udp"
 )
 
@@ -282,7 +283,7 @@ func TestDeviceDeleted(t *testing.T) {
 	ip(t, a.ns, "link del flannel0")
 	select {
 	case err := <-a.done:
-		if !errors.Is(err, udp.ErrMissing) {
+		if !errors.Is(err, tun.ErrMissing) {
 			t.Errorf("the path ended with %v", err)
 		}
 	case <-time.After(10 * time.Second):
@@ -290,7 +291,7 @@ func TestDeviceDeleted(t *testing.T) {
 	}
 	a.done <- nil
 	_, err := udp.Open(udp.Config{NS: a.ns, Link: "flannel0", Listen: netip.AddrPortFrom(a.underlay(4), port), Now: time.Now})
-	if !errors.Is(err, udp.ErrMissing) {
+	if !errors.Is(err, tun.ErrMissing) {
 		t.Errorf("opened a device that is not there: %v", err)
 	}
 	if out, err := nettest.Try(a.ns, "ip", "link", "show", "flannel0"); err == nil {

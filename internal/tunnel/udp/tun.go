@@ -4,18 +4,15 @@ package udp
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/tunnel/tun"
 )
 
-// ErrMissing tells that the device is not there (any more).
-var ErrMissing = errors.New("tun device is missing")
-
 const (
-	tunDevice = "/dev/net/tun"
 	// What a program that reads a TUN device can do for the kernel (linux/if_tun.h); x/sys has no words for them.
 	offloadCsum = 0x01
 	offloadTSO4 = 0x02
@@ -31,7 +28,7 @@ type vnet struct {
 }
 
 const (
-	vnetLen = 10
+	vnetLen = tun.HeaderLen
 	// Flags and kinds.
 	needsCsum = 1
 	gsoNone   = 0
@@ -64,36 +61,15 @@ type device struct {
 	joinsUDP bool
 }
 
-// attach opens the queue of a persistent device of the calling thread's namespace.
+// attach opens the device's queue in the calling thread's namespace.
 func attach(link string) (d device, err error) {
-	d.fd, err = unix.Open(tunDevice, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return d, fmt.Errorf("%s: %w", tunDevice, err)
+	if d.fd, err = tun.Attach(link); err != nil {
+		return d, err
 	}
-	defer func() {
-		if err != nil {
-			_ = unix.Close(d.fd)
-		}
-	}()
-	ifr, err := unix.NewIfreq(link)
-	if err != nil {
-		return d, fmt.Errorf("link %s: %w", link, err)
+	if err = d.offload(link); err != nil {
+		_ = unix.Close(d.fd)
 	}
-	ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-	if err := unix.IoctlIfreq(d.fd, unix.TUNSETIFF, ifr); err != nil {
-		return d, fmt.Errorf("link %s: %w", link, err)
-	}
-	// Where there was none, one was just made that goes with the descriptor.
-	if err := unix.IoctlIfreq(d.fd, unix.TUNGETIFF, ifr); err != nil {
-		return d, fmt.Errorf("link %s: %w", link, err)
-	}
-	if ifr.Uint16()&unix.IFF_PERSIST == 0 {
-		return d, fmt.Errorf("link %s: %w", link, ErrMissing)
-	}
-	if err := unix.IoctlSetPointerInt(d.fd, unix.TUNSETVNETHDRSZ, vnetLen); err != nil { // another reader may have set another one
-		return d, fmt.Errorf("link %s: %w", link, err)
-	}
-	return d, d.offload(link)
+	return d, err
 }
 
 // offload has the kernel hand over large packets and sums that are not computed yet.
