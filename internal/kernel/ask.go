@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
@@ -139,22 +141,31 @@ func (v *view) readRoutes(ctx context.Context) error {
 		index  int
 		table  uint32
 	}
-	wants := map[question][]state.Route{}
+	count, single := map[question]int{}, map[question]bool{}
 	var order []question
-	for _, r := range v.want.Routes {
+	ask := func(r state.Route) (q question, ok bool) {
 		f, ok := v.old(r.Link)
-		if r.Link != "" && !ok {
+		table := r.Table
+		if table == 0 {
+			table = unix.RT_TABLE_MAIN
+		}
+		return question{family: familyOf(r), index: f.Index, table: table}, ok || r.Link == ""
+	}
+	for i := range v.want.Routes { // there may be thousands
+		q, ok := ask(v.want.Routes[i])
+		if !ok {
 			continue
 		}
-		q := question{family: familyOf(r), index: f.Index, table: link.Normal(r).Table}
-		if wants[q] == nil {
-			order = append(order, q)
+		if count[q] == 0 {
+			order, single[q] = append(order, q), true
 		}
-		wants[q] = append(wants[q], r)
+		count[q]++
+		single[q] = single[q] && askable(v.want.Routes[i]) && count[q] <= few
 	}
 	for _, q := range order {
-		if len(wants[q]) <= few && !slices.ContainsFunc(wants[q], func(r state.Route) bool { return !askable(r) }) {
-			found, sure, err := v.askRoutes(ctx, wants[q], q.table)
+		if single[q] {
+			wants := slices.DeleteFunc(slices.Clone(v.want.Routes), func(r state.Route) bool { at, ok := ask(r); return !ok || at != q })
+			found, sure, err := v.askRoutes(ctx, wants, q.table)
 			if err != nil {
 				return err
 			}

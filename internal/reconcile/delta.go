@@ -35,10 +35,7 @@ func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.To
 	if err != nil {
 		return false, errors.Join(ctx.Err())
 	}
-	status.Fragments = make([]FragmentStatus, 0, 1+len(t.Peers))
-	for _, f := range t.Fragments() {
-		status.Fragments = append(status.Fragments, FragmentStatus{Owner: f.Owner, OK: true})
-	}
+	status.inForce()
 	return true, nil
 }
 

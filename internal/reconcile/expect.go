@@ -39,8 +39,12 @@ func newExpected() *expected {
 func (e *expected) set(t mesh.Topology) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	n := len(t.Peers)
-	e.links, e.routes, e.neighs, e.fdbs = map[string]bool{}, make(map[routeID]bool, n), map[neighAt]state.MAC{}, map[fdbAt]netip.Addr{}
+	routes, neighs := 0, 0
+	for i := range t.Peers {
+		routes, neighs = routes+len(t.Peers[i].Fragment.Host.Routes), neighs+len(t.Peers[i].Fragment.Host.Neighs)
+	}
+	e.links, e.routes = map[string]bool{}, make(map[routeID]bool, routes)
+	e.neighs, e.fdbs = make(map[neighAt]state.MAC, neighs), make(map[fdbAt]netip.Addr, neighs)
 	e.add(t.Node.Host)
 	for i := range t.Peers {
 		e.add(t.Peers[i].Fragment.Host)

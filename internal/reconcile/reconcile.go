@@ -72,6 +72,8 @@ type Reconciler struct {
 	tookOver bool
 	expect   *expected
 	file     file
+	// checksums are the loop's own.
+	checksums *checksums
 
 	mu     sync.Mutex
 	status Status
@@ -83,7 +85,7 @@ func New(cfg Config) *Reconciler {
 		cfg.Full = DefaultFull
 	}
 	cfg.Log = cfg.Log.With("room", "reconcile")
-	return &Reconciler{cfg: cfg, swept: map[string]bool{}, expect: newExpected()}
+	return &Reconciler{cfg: cfg, swept: map[string]bool{}, expect: newExpected(), checksums: newChecksums()}
 }
 
 // Status is what is in force.
@@ -99,7 +101,10 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	defer func() {
+		cancel()
+		r.checksums.asking.Wait()
+	}()
 	signs, err := watch.Signs(ctx, r.cfg.NS, r.concerns)
 	if err != nil {
 		return fmt.Errorf("reconcile: %w", err)
@@ -112,6 +117,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 	for l.next(ctx) {
 		l.pass(ctx)
+		l.probe(ctx)
 		if err := l.listen(ctx); err != nil {
 			return fmt.Errorf("reconcile: %w", err)
 		}
@@ -174,6 +180,10 @@ func (l *loop) next(ctx context.Context) bool {
 			l.whole = false
 			return true // what is due remains so
 		case <-l.broken:
+		case found := <-l.checksums.verdicts:
+			if !l.judge(found) {
+				continue
+			}
 		case <-l.due:
 		case <-l.retry:
 		case <-l.full:
@@ -294,24 +304,23 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool
 // apply brings the kernel to all fragments at once; when that fails, to one after the other, so that one peer's trouble
 // is not another's and the status can name it.
 func apply(ctx context.Context, spaces kernel.Spaces, status *Status) []error {
+	t := &status.Topology
 	all := state.Fragment{Owner: "mesh"}
-	fragments := status.Topology.Fragments()
-	all.Host.Routes = make([]state.Route, 0, len(fragments))
-	for i := range fragments {
-		all.Merge(fragments[i])
+	all.Host.Routes = make([]state.Route, 0, len(t.Peers))
+	all.Merge(t.Node)
+	for i := range t.Peers {
+		all.Merge(t.Peers[i].Fragment)
 	}
 	together := spaces.Apply(ctx, all)
+	if status.inForce(); together == nil {
+		return nil
+	}
 	var errs []error
-	status.Fragments = make([]FragmentStatus, 0, len(fragments))
-	for i := range fragments {
-		s := FragmentStatus{Owner: fragments[i].Owner, OK: true}
-		if together != nil {
-			if err := spaces.Apply(ctx, fragments[i]); err != nil {
-				s.OK, s.Error = false, err.Error()
-				errs = append(errs, fmt.Errorf("%s: %w", s.Owner, err))
-			}
+	for i, f := range t.Fragments() {
+		if err := spaces.Apply(ctx, f); err != nil {
+			status.Fragments[i].OK, status.Fragments[i].Error = false, err.Error()
+			errs = append(errs, fmt.Errorf("%s: %w", f.Owner, err))
 		}
-		status.Fragments = append(status.Fragments, s)
 	}
 	return errs
 }

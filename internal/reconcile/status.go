@@ -41,6 +41,20 @@ type FragmentStatus struct {
 	Error string `json:"error,omitempty"`
 }
 
+// inForce says that the kernel agrees with every fragment.
+func (s *Status) inForce() {
+	t := &s.Topology
+	s.Fragments = make([]FragmentStatus, 0, 1+len(t.Peers))
+	if !t.Node.Host.Empty() {
+		s.Fragments = append(s.Fragments, FragmentStatus{Owner: t.Node.Owner, OK: true})
+	}
+	for i := range t.Peers { // a peer is large, and there may be thousands
+		if f := &t.Peers[i].Fragment; !f.Host.Empty() {
+			s.Fragments = append(s.Fragments, FragmentStatus{Owner: f.Owner, OK: true})
+		}
+	}
+}
+
 // tell logs what is new about a status and writes it down.
 func (r *Reconciler) tell(s Status, err error) {
 	s.Time = r.cfg.Now()

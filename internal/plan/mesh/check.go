@@ -21,7 +21,7 @@ func (c claim) String() string { return fmt.Sprintf("%s of node %s", c.cidr, c.n
 // check finds the claims that contradict another node's facts. Nodes are sorted by name.
 func check(nodes []model.Node, self string) (unusable map[claim]bool, problems []Problem) {
 	unusable = map[claim]bool{}
-	var claims []claim
+	claims := make([]claim, 0, len(nodes))
 	for _, n := range nodes {
 		used := first(n.PodCIDRs)
 		if len(used) < len(n.PodCIDRs) {
@@ -64,18 +64,19 @@ func odd(a netip.Addr) string {
 // sharedAddrs finds nodes that say they have the same address.
 func sharedAddrs(nodes []model.Node, unusable map[claim]bool) []Problem {
 	var problems []Problem
-	holder := map[netip.Addr]model.Node{}
-	for _, n := range nodes {
+	holder := make(map[netip.Addr]int, len(nodes))
+	for i, n := range nodes {
 		for _, family := range families() {
 			a, ok := addrOf(n, family)
 			if !ok {
 				continue
 			}
-			other, taken := holder[a]
+			at, taken := holder[a]
 			if !taken {
-				holder[a] = n
+				holder[a] = i
 				continue
 			}
+			other := nodes[at]
 			problems = append(problems, Problem{
 				[]string{other.Name, n.Name},
 				fmt.Sprintf("nodes %s and %s both have the address %s", other.Name, n.Name, a),
@@ -124,7 +125,7 @@ func swallowed(nodes []model.Node, claims []claim, unusable map[claim]bool) []Pr
 		addr netip.Addr
 		node string
 	}
-	var addrs []held
+	addrs := make([]held, 0, len(nodes))
 	for _, n := range nodes {
 		for _, a := range n.Addrs {
 			addrs = append(addrs, held{a, n.Name})

@@ -30,15 +30,18 @@ func Owns(r state.Route) bool {
 // metrics gives each prefix of a cluster a metric of its own. It comes from the prefix alone unless two meet, so that a
 // node that joins or leaves does not renumber the others.
 func metrics(nodes []model.Node) map[netip.Prefix]uint32 {
-	out := map[netip.Prefix]uint32{}
-	taken := map[uint32]bool{}
+	out := make(map[netip.Prefix]uint32, len(nodes))
+	taken := make(map[uint32]bool, len(nodes))
+	var text []byte
+	h := fnv.New32a()
 	for _, n := range nodes {
 		for _, p := range first(n.PodCIDRs) {
 			if _, ok := out[p]; ok {
 				continue
 			}
-			h := fnv.New32a()
-			_, _ = h.Write([]byte(p.String()))
+			text = p.AppendTo(text[:0])
+			h.Reset()
+			_, _ = h.Write(text)
 			m := MetricMin + h.Sum32()%(MetricMax-MetricMin)
 			for taken[m] {
 				if m++; m == MetricMax {

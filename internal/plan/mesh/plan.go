@@ -84,10 +84,12 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 		return Topology{}, model.Faultf(model.CodeInvalidConf, "add a Node object of that name, or start the agent with the right --node",
 			"node %q is not in the cluster", c.Self)
 	}
-	nodes := slices.Clone(c.Nodes)
-	slices.SortFunc(nodes, func(a, b model.Node) int { return strings.Compare(a.Name, b.Name) })
+	nodes, byName := c.Nodes, func(a, b model.Node) int { return strings.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(nodes, byName) {
+		nodes = slices.SortedFunc(slices.Values(nodes), byName)
+	}
 	t := Topology{Self: self.Name, Backend: used[0].Name, PodCIDRs: first(self.PodCIDRs), Underlay: []Underlay{}, Peers: make([]Peer, 0, len(nodes)), Problems: []Problem{}}
-	p := &Planner{cfg: cfg, self: self, answers: answers, underlay: map[int]Underlay{}}
+	p := &Planner{cfg: cfg, self: self, answers: answers, underlay: map[int]Underlay{}, vteps: map[int]state.MAC{}}
 	t.Problems = append(t.Problems, p.observe()...)
 	for _, family := range families() {
 		if u, ok := p.underlay[family]; ok {
@@ -226,7 +228,11 @@ func (p *Planner) peer(t *Topology, n model.Node, unusable map[claim]bool) (Peer
 			continue
 		}
 		problems = append(problems, part.Problems...)
-		peer.Fragment.Merge(state.Fragment{Host: part.Host, Effects: part.Effects})
+		if f := (state.Fragment{Host: part.Host, Effects: part.Effects}); peer.Fragment.Host.Empty() {
+			peer.Fragment.Host, peer.Fragment.Effects = f.Host, f.Effects // most have one prefix, and there are thousands
+		} else {
+			peer.Fragment.Merge(f)
+		}
 		t.Tunnels = withTunnels(t.Tunnels, part.Tunnels)
 	}
 	return peer, problems

@@ -18,6 +18,7 @@ type Planner struct {
 	answers  state.Answers
 	underlay map[int]Underlay // by family
 	metrics  map[netip.Prefix]uint32
+	vteps    map[int]state.MAC // self's own of a family, once it was looked for
 }
 
 // Config is how the mesh is built.
