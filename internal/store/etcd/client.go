@@ -27,6 +27,9 @@ const patience = 10 * time.Second
 // TTL is how long a lease lasts that nobody renews.
 const TTL = 24 * time.Hour
 
+// Probe is how often an etcd that says nothing is asked whether it is the same one.
+const Probe = 30 * time.Second
+
 // Access says how etcd is reached.
 type Access struct {
 	Endpoints []string
@@ -42,8 +45,10 @@ type Config struct {
 	Access
 	// TTL is how long a lease lasts; 0 is TTL.
 	TTL time.Duration
-	Log *slog.Logger
-	Now func() time.Time
+	// Probe is how often an etcd that says nothing is asked whether it is the same one; 0 is Probe.
+	Probe time.Duration
+	Log   *slog.Logger
+	Now   func() time.Time
 	// After fires after a while.
 	After func(time.Duration) <-chan time.Time
 	// Random is a number below n.
@@ -64,6 +69,9 @@ type Registry struct {
 func Open(cfg Config) (*Registry, error) {
 	if cfg.TTL == 0 {
 		cfg.TTL = TTL
+	}
+	if cfg.Probe == 0 {
+		cfg.Probe = Probe
 	}
 	r := &Registry{cfg: cfg, log: cfg.Log.With("room", "etcd")}
 	r.cfg.Prefix = "/" + strings.Trim(cfg.Prefix, "/")

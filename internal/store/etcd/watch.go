@@ -102,25 +102,58 @@ func (f *follower) follow(ctx context.Context, from int64) error {
 	if err != nil {
 		return err
 	}
-	for answer := range c.Watch(clientv3.WithRequireLeader(ctx), f.r.subnetsKey(), clientv3.WithPrefix(), clientv3.WithRev(from)) {
-		if err := answer.Err(); err != nil {
-			return err
-		}
-		for _, e := range answer.Events {
-			key := strings.TrimPrefix(string(e.Kv.Key), f.r.subnetsKey())
-			if e.Type == mvccpb.Event_DELETE {
-				f.drop(ctx, key)
-				continue
+	answers := c.Watch(clientv3.WithRequireLeader(ctx), f.r.subnetsKey(), clientv3.WithPrefix(), clientv3.WithRev(from))
+	for {
+		select {
+		case answer, ok := <-answers:
+			if !ok {
+				return errors.New("the watch has ended")
 			}
-			entry, err := f.r.understand(e.Kv)
-			if err != nil {
-				f.r.log.Warn("left out, or kept as it was before", "err", err)
-				continue
+			if err := answer.Err(); err != nil {
+				return err
 			}
-			f.put(ctx, entry)
+			for _, e := range answer.Events {
+				f.take(ctx, e)
+			}
+			from = max(from, answer.Header.Revision+1)
+		case <-f.r.cfg.After(f.r.cfg.Probe):
+			if err := f.probe(ctx, from-1); err != nil {
+				return err
+			}
 		}
 	}
-	return errors.New("the watch has ended")
+}
+
+// probe finds out whether etcd still counts on from where the watch is. One that was made anew counts from one, and the
+// watch would wait for a number that does not come for years. While it is away nothing is known of it.
+func (f *follower) probe(ctx context.Context, seen int64) error {
+	var revision int64
+	err := f.r.ask(ctx, "key "+f.r.configKey(), func(ctx context.Context, c *clientv3.Client) error {
+		answer, err := c.Get(ctx, f.r.configKey(), clientv3.WithCountOnly())
+		if err == nil {
+			revision = answer.Header.Revision
+		}
+		return err
+	})
+	if err == nil && revision < seen {
+		return fmt.Errorf("it was at revision %d and is at %d", seen, revision)
+	}
+	return nil
+}
+
+// take takes one change.
+func (f *follower) take(ctx context.Context, e *clientv3.Event) {
+	key := strings.TrimPrefix(string(e.Kv.Key), f.r.subnetsKey())
+	if e.Type == mvccpb.Event_DELETE {
+		f.drop(ctx, key)
+		return
+	}
+	entry, err := f.r.understand(e.Kv)
+	if err != nil {
+		f.r.log.Warn("left out, or kept as it was before", "err", err)
+		return
+	}
+	f.put(ctx, entry)
 }
 
 func (f *follower) put(ctx context.Context, e entry) {
