@@ -18,12 +18,36 @@ import (
 // kept, and given the beginning that they have in this house. It is called once.
 func (s *Store) WatchNodes(ctx context.Context, begin, house string) (<-chan store.Event, error) {
 	sh := newShelf(store.Nodes())
-	keep := func(raw []byte) (store.Object, error) { return reduceNode(raw, begin, house) }
+	keep := func(raw []byte) (store.Object, error) { return s.reduceNode(raw, begin, house) }
 	return s.follow(ctx, keep, func() {}, sh), nil
 }
 
-// reduceNode keeps what routes to a node's pods need.
-func reduceNode(raw []byte, begin, house string) (store.Object, error) {
+// Node asks the server for one node, in the same form.
+func (s *Store) Node(ctx context.Context, name, begin, house string) (store.Object, error) {
+	key := store.NodeKey(name)
+	raw, err := ask(ctx, patient, s.clients.work.Get().AbsPath(path(store.Nodes(), "", name)))
+	if err != nil {
+		return store.Object{}, understood(key, err)
+	}
+	return s.reduceNode(raw, begin, house)
+}
+
+// NodeOf asks the server on which node a pod runs; empty while it runs on none.
+func (s *Store) NodeOf(ctx context.Context, namespace, pod string) (string, error) {
+	key := store.PodKey(namespace, pod)
+	raw, err := ask(ctx, patient, s.clients.work.Get().AbsPath(path(pods(), namespace, pod)))
+	if err != nil {
+		return "", understood(key, err)
+	}
+	var p struct{ Spec struct{ NodeName string } }
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return "", fmt.Errorf("%s: %w", key, err)
+	}
+	return p.Spec.NodeName, nil
+}
+
+// reduceNode keeps what routes to a node's pods need. Nonsense in the node's own annotations is as nothing: it writes them.
+func (s *Store) reduceNode(raw []byte, begin, house string) (store.Object, error) {
 	var f fact
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return store.Object{}, fmt.Errorf("node %s of the API server: %w", f.Metadata.Name, err)
@@ -36,11 +60,17 @@ func reduceNode(raw []byte, begin, house string) (store.Object, error) {
 	}
 	f.APIVersion, f.Kind = "v1", store.Nodes().Kind
 	f.Metadata.Annotations, f.Metadata.Labels = kept, nil
-	small, err := json.Marshal(f)
-	if err != nil {
-		return store.Object{}, err
+	for {
+		small, err := json.Marshal(f)
+		if err != nil {
+			return store.Object{}, err
+		}
+		o, err := store.NewObject(small)
+		if err == nil || f.Metadata.Name != s.cfg.Node || f.Metadata.Annotations == nil {
+			return o, err
+		}
+		f.Metadata.Annotations = nil
 	}
-	return store.NewObject(small)
 }
 
 // NodeStatus is what a network's daemon writes to its node.
