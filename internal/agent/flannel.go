@@ -25,6 +25,10 @@ func (a *agent) readNetConf() error {
 	if a.cfg.Network.Mode != config.ModeFlannel {
 		return nil
 	}
+	if a.store == nil {
+		return model.Faultf(model.CodeInvalidConf, "set kubernetes.inCluster or kubernetes.kubeconfig",
+			"network.mode %q needs a cluster that says the nodes' prefixes", config.ModeFlannel)
+	}
 	path := a.cfg.Flannel.NetConf
 	text, err := os.ReadFile(path)
 	if err != nil {

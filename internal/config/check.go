@@ -99,9 +99,6 @@ func (c Config) checkFlannel() error {
 	if c.Network.Mode != ModeFlannel {
 		return nil
 	}
-	if c.StoreDir == "" && !c.Kubernetes.InCluster && c.Kubernetes.Kubeconfig == "" {
-		return invalid("set kubernetes.inCluster or kubernetes.kubeconfig", "network.mode %q needs a cluster that says the nodes' prefixes", c.Network.Mode)
-	}
 	for _, p := range [][2]string{{"flannel.netConf", f.NetConf}, {"flannel.cniConf", f.CNIConf}, {"flannel.subnetFile", f.SubnetFile}} {
 		if !filepath.IsAbs(p[1]) {
 			return invalid("leave it out, and the default counts", "%s %q is no absolute path", p[0], p[1])

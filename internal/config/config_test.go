@@ -115,7 +115,6 @@ func TestBadInput(t *testing.T) {
 		"{network: {mode: multus, mtu: 1400}, install: {confDir: /c}}":    `network.podCIDRs, mtu and masquerade have no effect with network.mode "multus" (leave it out: the other vendor's configuration says it)`,
 		"multus: {globalNamespaces: [1]}":                                 "multus.globalNamespaces[0] is a number, want string",
 		"flannel: {annotationPrefix: flannel}":                            `flannel.annotationPrefix "flannel" begins no annotation (as flannel.alpha.coreos.com)`,
-		"{network: {mode: flannel}, install: {confDir: /c}}":              `network.mode "flannel" needs a cluster that says the nodes' prefixes (set kubernetes.inCluster or kubernetes.kubeconfig)`,
 		"{network: {mode: flannel}, install: {confDir: /c}, storeDir: /s, flannel: {netConf: n.json}}": `flannel.netConf "n.json" is no absolute path (leave it out, and the default counts)`,
 		"{network: {mode: flannel, clusterCIDRs: [10.0.0.0/8]}, install: {confDir: /c}, storeDir: /s}": `network.clusterCIDRs has no effect with network.mode "flannel" (leave it out: flannel.netConf says it)`,
 		"policy: {mode: enforce}": `policy.mode "enforce" is not supported yet (none)`,
