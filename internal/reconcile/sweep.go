@@ -39,7 +39,11 @@ func (r *Reconciler) sweepTables(ctx context.Context, spaces kernel.Spaces, t me
 	if stale.Host.Empty() {
 		return nil
 	}
-	if err := spaces.Remove(ctx, stale); err != nil {
+	have, err := r.cfg.Host.Read(ctx, stale.Host) // a transaction takes milliseconds, and mostly nothing is there
+	if err == nil && len(have.Tables) > 0 {
+		err = spaces.Remove(ctx, stale)
+	}
+	if err != nil {
 		return fmt.Errorf("stale tables: %w", err)
 	}
 	for _, table := range stale.Host.Tables {
