@@ -5,6 +5,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"
@@ -24,9 +25,10 @@ type Runner interface {
 	Changed() <-chan struct{}
 }
 
-// learn completes the mesh's configuration with what user space knows.
+// learn completes the mesh's configuration with what was found out.
 func (r *Reconciler) learn(ctx context.Context) (mesh.Config, error) {
 	cfg := r.cfg.Mesh
+	cfg.BadChecksums = slices.Concat(cfg.BadChecksums, r.checksums.bad)
 	if r.cfg.Runner == nil {
 		return cfg, nil
 	}

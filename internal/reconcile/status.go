@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,9 @@ type Status struct {
 	Topology mesh.Topology `json:"topology"`
 	// Fragments says of each fragment whether the kernel agrees with it.
 	Fragments []FragmentStatus `json:"fragments"`
+	// Checksums says of each VXLAN device whether packets arrive whole (whole) or only those whose checksums the kernel has computed
+	// (broken); without an entry nobody has answered yet.
+	Checksums map[string]string `json:"checksums,omitempty"`
 	// Error is why the last pass did not succeed; then what was in force before may still be.
 	Error string `json:"error,omitempty"`
 }
@@ -84,7 +88,7 @@ func (r *Reconciler) tell(s Status, err error) {
 	if !same {
 		r.cfg.Log.Info("mesh", "peers", len(s.Topology.Peers), "problems", len(s.Topology.Problems))
 	}
-	same = same && old.Self == s.Self && old.Error == s.Error && slices.Equal(old.Fragments, s.Fragments)
+	same = same && old.Self == s.Self && old.Error == s.Error && maps.Equal(old.Checksums, s.Checksums) && slices.Equal(old.Fragments, s.Fragments)
 	if same && s.Time.Sub(old.Time) < refresh {
 		return
 	}
