@@ -52,7 +52,7 @@ func (a *agent) readNetConf() error {
 // flannelMesh is what flannel's configuration says of the mesh.
 func (a *agent) flannelMesh() mesh.Config {
 	b := a.netConf.Backend
-	cfg := mesh.Config{Backend: b.Type}
+	cfg := mesh.Config{Backend: b.Type, Networks: a.netConf.Networks()}
 	if b.Type == "vxlan" {
 		cfg.Vxlan = mesh.Vxlan{VNI: uint32(b.VNI), Port: uint16(b.Port), GBP: b.GBP, Learning: b.Learning, DirectRouting: b.DirectRouting, MTU: b.MTU}
 	}

@@ -15,7 +15,7 @@ const wireguardKey = "/run/flannel/wgkey"
 // meshConfig is how the mesh is built, by the network's configuration and the flags.
 func (d *daemon) meshConfig() (mesh.Config, error) {
 	b := d.conf.Backend
-	cfg := mesh.Config{Backend: b.Type, Blackhole: d.cfg.Blackhole}
+	cfg := mesh.Config{Backend: b.Type, Networks: d.conf.Networks(), Blackhole: d.cfg.Blackhole}
 	switch b.Type {
 	case "vxlan":
 		cfg.Vxlan = mesh.Vxlan{

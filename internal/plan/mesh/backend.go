@@ -53,6 +53,9 @@ func Backends() []Backend {
 	}
 }
 
+// unsupported are back ends that flannel has or had, and weft has not: they need programs or clouds of others.
+func unsupported() []string { return []string{"ipsec", "aws-vpc", "gce", "ali-vpc", "tencent-vpc"} }
+
 // table is the table in use: that of the configuration, else weft's own.
 func (c Config) table() []Backend {
 	if len(c.Backends) > 0 {
@@ -69,6 +72,9 @@ func (c Config) backend(name string) (Backend, error) {
 	}
 	if i := slices.IndexFunc(table, func(b Backend) bool { return b.Name == name }); i >= 0 {
 		return table[i], nil
+	}
+	if slices.Contains(unsupported(), name) {
+		return Backend{}, model.Faultf(model.CodeUnsupportedField, "use wireguard", "mesh: back end %q is not supported", name)
 	}
 	known := make([]string, 0, len(table))
 	for _, b := range table {

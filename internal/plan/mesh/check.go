@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -19,7 +20,7 @@ type claim struct {
 func (c claim) String() string { return fmt.Sprintf("%s of node %s", c.cidr, c.node) }
 
 // check finds the claims that contradict another node's facts. Nodes are sorted by name.
-func check(nodes []model.Node, self string) (unusable map[claim]bool, problems []Problem) {
+func check(nodes []model.Node, self string, networks []netip.Prefix) (unusable map[claim]bool, problems []Problem) {
 	unusable = map[claim]bool{}
 	claims := make([]claim, 0, len(nodes))
 	for _, n := range nodes {
@@ -37,6 +38,14 @@ func check(nodes []model.Node, self string) (unusable map[claim]bool, problems [
 				problems = append(problems, Problem{[]string{n.Name}, fmt.Sprintf("node %s: podCIDR %s is %s", n.Name, c, why), "choose a unicast prefix"})
 				continue
 			}
+			if len(networks) > 0 && !inside(c, networks) {
+				unusable[claim{n.Name, c}] = true
+				problems = append(problems, Problem{
+					[]string{n.Name}, fmt.Sprintf("node %s: podCIDR %s is outside of the network %s", n.Name, c, list(networks)),
+					"give the node a podCIDR of the network, or correct the network that the configuration names",
+				})
+				continue
+			}
 			claims = append(claims, claim{n.Name, c})
 		}
 		if n.Name == self && len(used) == 0 {
@@ -47,6 +56,18 @@ func check(nodes []model.Node, self string) (unusable map[claim]bool, problems [
 	problems = append(problems, overlaps(claims, unusable)...)
 	problems = append(problems, swallowed(nodes, claims, unusable)...)
 	return unusable, problems
+}
+
+func inside(p netip.Prefix, networks []netip.Prefix) bool {
+	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Bits() <= p.Bits() && n.Contains(p.Addr()) })
+}
+
+func list(networks []netip.Prefix) string {
+	var out []string
+	for _, n := range networks {
+		out = append(out, n.String())
+	}
+	return strings.Join(out, " and ")
 }
 
 func odd(a netip.Addr) string {
@@ -127,7 +148,7 @@ func swallowed(nodes []model.Node, claims []claim, unusable map[claim]bool) []Pr
 	}
 	addrs := make([]held, 0, len(nodes))
 	for _, n := range nodes {
-		for _, a := range n.Addrs {
+		for _, a := range addrsOf(n) {
 			addrs = append(addrs, held{a, n.Name})
 		}
 	}

@@ -104,6 +104,28 @@ func first(cidrs []netip.Prefix) []netip.Prefix {
 	return out
 }
 
+// on leaves of nodes what is of families that are on.
+func (c Config) on(nodes []model.Node) []model.Node {
+	off := func(family int) bool {
+		return len(c.Networks) > 0 && !slices.ContainsFunc(c.Networks, func(n netip.Prefix) bool { return familyOf(n.Addr()) == family })
+	}
+	if !off(4) && !off(6) {
+		return nodes
+	}
+	out := make([]model.Node, 0, len(nodes))
+	for _, n := range nodes {
+		n.PodCIDRs = slices.DeleteFunc(slices.Clone(n.PodCIDRs), func(p netip.Prefix) bool { return off(familyOf(p.Addr())) })
+		n.Addrs = slices.DeleteFunc(slices.Clone(n.Addrs), func(a netip.Addr) bool { return off(familyOf(a)) })
+		if n.Published != nil {
+			published := *n.Published
+			published.Addrs = slices.DeleteFunc(slices.Clone(published.Addrs), func(a netip.Addr) bool { return off(familyOf(a)) })
+			n.Published = &published
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
 // comparePrefix sorts a prefix before those inside it.
 func comparePrefix(a, b netip.Prefix) int {
 	if c := a.Addr().Compare(b.Addr()); c != 0 {

@@ -25,6 +25,9 @@ type Config struct {
 	IPIP      IPIP
 	Wireguard Wireguard
 	Extension Extension
+	// Networks are the prefixes that all nodes' pods are in. Where there are any, a family without one is off, and a podCIDR
+	// outside of them is not routed.
+	Networks []netip.Prefix
 	// Learned is what back ends in user space have found out (Runner.Learn), by their names.
 	Learned map[string]string
 	// BadChecksums are devices through which packets arrive broken unless the kernel computes their checksums itself: the
@@ -88,6 +91,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	if !slices.IsSortedFunc(nodes, byName) {
 		nodes = slices.SortedFunc(slices.Values(nodes), byName)
 	}
+	nodes, self = cfg.on(nodes), cfg.on([]model.Node{self})[0]
 	t := Topology{Self: self.Name, Backend: used[0].Name, PodCIDRs: first(self.PodCIDRs), Underlay: []Underlay{}, Peers: make([]Peer, 0, len(nodes)), Problems: []Problem{}}
 	p := &Planner{cfg: cfg, self: self, answers: answers, underlay: map[int]Underlay{}, vteps: map[int]state.MAC{}}
 	t.Problems = append(t.Problems, p.observe()...)
@@ -96,7 +100,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 			t.Underlay = append(t.Underlay, u)
 		}
 	}
-	unusable, problems := check(nodes, self.Name)
+	unusable, problems := check(nodes, self.Name, cfg.Networks)
 	t.Problems = append(t.Problems, problems...)
 	p.metrics = metrics(nodes)
 	p.node(&t, used, len(nodes) == 1)
@@ -110,6 +114,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 			t.add(problem)
 		}
 	}
+	t.sameVteps()
 	t.Publish = p.publish(used[0])
 	return t, nil
 }
