@@ -23,7 +23,13 @@ import (
 	"github.com/weft-net/weft/internal/tunnel/udp"
 )
 
-func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+func TestMain(m *testing.M) {
+	if words := os.Getenv(child); words != "" {
+		fmt.Fprintln(os.Stderr, node(strings.Fields(words)))
+		os.Exit(1)
+	}
+	os.Exit(nettest.Main(m))
+}
 
 // end is a node at one end of a wire, with its tunnels.
 type end struct {
