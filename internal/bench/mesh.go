@@ -23,8 +23,10 @@ type MeshConfig struct {
 	// Listed is up to how many peers host-gw is also measured as flannel makes it, with lists before each route: their
 	// time grows with the square.
 	Listed int
-	Seed   uint64
-	Log    *slog.Logger
+	// OnlyWeft leaves the others out.
+	OnlyWeft bool
+	Seed     uint64
+	Log      *slog.Logger
 }
 
 // The ways in which a mesh is brought up.
@@ -92,6 +94,9 @@ func (m *meshBench) add(k meshKey, metric, unit string, v float64) {
 
 // ways are the ways in which a back end is brought up.
 func (m *meshBench) ways(backend string, peers int) []string {
+	if m.cfg.OnlyWeft {
+		return []string{wayWeft}
+	}
 	ways := []string{wayWeft, waySingle}
 	if backend == backendHostGW && peers <= m.cfg.Listed {
 		ways = append(ways, wayListed)
@@ -147,7 +152,7 @@ func memoryNow() runtime.MemStats {
 
 // changes lets one more peer join and leave, and where the back end has MAC addresses change its own.
 func (m *meshBench) changes(ctx context.Context, backend string, peers int) error {
-	ways := []string{wayWeft, waySingle}
+	ways := m.ways(backend, max(peers, m.cfg.Listed+1))
 	nodes := map[string]*meshNode{}
 	defer func() {
 		for _, w := range nodes {
