@@ -51,8 +51,8 @@ func TestRun(t *testing.T) {
 
 func TestRunRefusesNonsense(t *testing.T) {
 	for want, cfg := range map[string]path.Config{
-		"bench: -n 0, --span 1s (give -n 1 or more, and --span between 1ms and 1m)":                {Span: time.Second},
-		"bench: -n 1, --span 2h0m0s (give -n 1 or more, and --span between 1ms and 1m)":            {N: 1, Span: 2 * time.Hour},
+		"bench: -n 0, --span 1s (give -n 1 or more, and --span between 1ms and 10s)":               {Span: time.Second},
+		"bench: -n 1, --span 2h0m0s (give -n 1 or more, and --span between 1ms and 10s)":           {N: 1, Span: 2 * time.Hour},
 		`bench: back end "ipip" is not measured (known: host-gw, vxlan, udp)`:                      {N: 1, Span: time.Second, Backends: []string{"ipip"}},
 		`bench: there is no test "sctp" (known: ["tcp rr" "udp rr" "connect" "packets" "stream"])`: {N: 1, Span: time.Second, Tests: []string{"sctp"}},
 	} {

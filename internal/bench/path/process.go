@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -23,9 +24,13 @@ import (
 type process struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
+	pipe   *os.File
 	out    *bufio.Reader
 	stderr *bytes.Buffer
 }
+
+// deaf is how long the bench waits for a line that nothing was promised about.
+const deaf = 30 * time.Second
 
 // start starts a process in a namespace, and on a processor unless that is negative.
 func start(ns *netns.NS, cpu int, argv ...string) (*process, error) {
@@ -36,11 +41,14 @@ func start(ns *netns.NS, cpu int, argv ...string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := p.cmd.StdoutPipe()
+	pipe, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	p.in, p.out = in, bufio.NewReader(out)
+	defer func() { _ = theirs.Close() }()
+	p.in, p.pipe, p.out, p.cmd.Stdout = in, pipe, bufio.NewReader(pipe), theirs
+	// An end waits in raw system calls, which the runtime's signals must not end.
+	p.cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
 	err = ns.Do(func() error {
 		if cpu < 0 {
 			return p.cmd.Start()
@@ -56,6 +64,7 @@ func start(ns *netns.NS, cpu int, argv ...string) (*process, error) {
 		return errors.Join(p.cmd.Start(), unix.SchedSetaffinity(0, &before)) // a child has its starter's
 	})
 	if err != nil {
+		_ = pipe.Close()
 		return nil, fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
 	}
 	return p, nil
@@ -67,6 +76,9 @@ func (p *process) tell(v any) error {
 
 // hear reads one line.
 func (p *process) hear(v any) error {
+	if err := p.pipe.SetReadDeadline(time.Now().Add(deaf)); err != nil {
+		return err
+	}
 	line, err := p.out.ReadBytes('\n')
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", strings.Join(p.cmd.Args, " "), err, p.stderr)
@@ -78,7 +90,8 @@ func (p *process) hear(v any) error {
 func (p *process) stop() {
 	_ = p.in.Close()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	kill := time.AfterFunc(5*time.Second, func() { _ = p.cmd.Process.Kill() })
+	kill := time.AfterFunc(2*time.Second, func() { _ = p.cmd.Process.Kill() })
 	_ = p.cmd.Wait()
 	kill.Stop()
+	_ = p.pipe.Close()
 }

@@ -32,8 +32,8 @@ type Config struct {
 }
 
 func (cfg Config) check() error {
-	if cfg.N < 1 || cfg.Span < time.Millisecond || cfg.Span > time.Minute {
-		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, and --span between 1ms and 1m", "bench: -n %d, --span %s", cfg.N, cfg.Span)
+	if cfg.N < 1 || cfg.Span < time.Millisecond || cfg.Span > 10*time.Second {
+		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, and --span between 1ms and 10s", "bench: -n %d, --span %s", cfg.N, cfg.Span)
 	}
 	for _, b := range cfg.Backends {
 		if !slices.Contains([]string{"host-gw", "vxlan", "udp"}, b) {
@@ -114,6 +114,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 
 func (b *bench) close() {
 	for _, w := range b.ways {
+		_, _ = w.client.cmd.Process.Kill(), w.server.cmd.Process.Kill() // they hold nothing, and may wait for each other
 		w.client.stop()
 		w.server.stop()
 	}
