@@ -123,7 +123,7 @@ func (c *cluster) pod(namespace, name, node, account string) string {
 // is there stays as it is.
 func TestApply(t *testing.T) {
 	c := newCluster(t)
-	for _, file := range []string{"nad-crd.yaml", "crds.yaml", "weft.yaml", "weft-multus.yaml"} {
+	for _, file := range []string{"nad-crd.yaml", "crds.yaml", "weft.yaml", "weft-multus.yaml", "weft-flannel.yaml"} {
 		if out := c.must("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", file); strings.Contains(strings.ToLower(out), "warning") {
 			t.Errorf("%s: %s", file, out)
 		}
@@ -171,9 +171,11 @@ type try struct {
 }
 
 const (
-	statusOf  = "/api/v1/namespaces/default/pods/%s/status"
-	blocksURL = "/apis/weft.dev/v1alpha1/addressblocks"
-	network   = `{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/network-status":"[]"}}}`
+	statusOf   = "/api/v1/namespaces/default/pods/%s/status"
+	nodeStatus = "/api/v1/nodes/"
+	flannels   = `{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip":"10.0.0.1"}}}`
+	blocksURL  = "/apis/weft.dev/v1alpha1/addressblocks"
+	network    = `{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/network-status":"[]"}}}`
 )
 
 func block(name, node, claim, more string) string {
@@ -195,6 +197,13 @@ func tries() []try {
 		{"a pod deleted", "DELETE", "/api/v1/namespaces/default/pods/p1", "", 403, "cannot delete"},
 		{"secrets", "GET", "/api/v1/secrets", "", 403, "cannot list"},
 		{"a node", "PATCH", "/api/v1/nodes/n1", `{}`, 403, "cannot patch"},
+		{"its own node's annotation", "PATCH", nodeStatus + "n1/status", flannels, 200, ""},
+		{"another node's annotation", "PATCH", nodeStatus + "n2/status", flannels, 422, "this one is n2, the token is of n1"},
+		{"another annotation of the node", "PATCH", nodeStatus + "n1/status", `{"metadata":{"annotations":{"theirs":"1"}}}`, 422, "and no other"},
+		{"a label of the node", "PATCH", nodeStatus + "n1/status", `{"metadata":{"labels":{"app":"y"}}}`, 422, "no labels"},
+		{"the network is available", "PATCH", nodeStatus + "n1/status", `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False"}]}}`, 200, ""},
+		{"the node is ready", "PATCH", nodeStatus + "n1/status", `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, 422, "NetworkUnavailable of its node and no other"},
+		{"an address of the node", "PATCH", nodeStatus + "n1/status", `{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}`, 422, "not the rest"},
 		{"nodes read", "GET", "/api/v1/nodes", "", 200, ""},
 		{"pods read", "GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1", "", 200, ""},
 		{"networks read", "GET", "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions", "", 200, ""},
@@ -231,11 +240,12 @@ func (c *cluster) rights() {
 		pod, _ := c.ask(token, "PATCH", fmt.Sprintf(statusOf, "p2"), network)
 		other, _ := c.ask(token, swap, blocksURL+"/b2", `{"spec":{"claim":"1"}}`)
 		probe, _ := c.ask(token, "DELETE", blocksURL+"/none", "")
-		if pod == 422 && other == 200 && probe == 404 {
+		node, _ := c.ask(token, "PATCH", nodeStatus+"n2/status", flannels)
+		if pod == 422 && other == 200 && probe == 404 && node == 422 {
 			break
 		}
 		if time.Now().After(until) {
-			t.Fatalf("the policies are not in force: %d %d %d", pod, other, probe)
+			t.Fatalf("the policies are not in force: %d %d %d %d", pod, other, probe, node)
 		}
 		time.Sleep(200 * time.Millisecond)
 	}

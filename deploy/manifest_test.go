@@ -3,6 +3,7 @@
 package deploy
 
 import (
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -37,13 +38,13 @@ func find[T any](t *testing.T, file, kind string) []T {
 
 // TestConfigMap: what the manifests configure is a configuration, and finds what it names among the pod's mounts.
 func TestConfigMap(t *testing.T) {
-	for file, mode := range map[string]config.Mode{"weft.yaml": config.ModeCluster, "weft-multus.yaml": config.ModeMultus} {
+	for file, mode := range map[string]config.Mode{"weft.yaml": config.ModeCluster, "weft-multus.yaml": config.ModeMultus, "weft-flannel.yaml": config.ModeFlannel} {
 		c, err := config.Parse([]byte(find[corev1.ConfigMap](t, file, "ConfigMap")[0].Data["weft.yaml"]))
 		if err != nil || c.Network.Mode != mode || !c.Kubernetes.InCluster {
 			t.Errorf("%s: %+v, %v", file, c, err)
 		}
 		agent := find[appsv1.DaemonSet](t, file, "DaemonSet")[0].Spec.Template.Spec.Containers[0]
-		for _, path := range []string{"/etc/cni", c.Install.BinDir, c.Install.HostRoot, "/run", "/var/lib/cni", "/var/run/netns"} {
+		for _, path := range []string{"/etc/cni", c.Install.BinDir, c.Install.HostRoot, "/run", "/var/lib/cni", "/var/run/netns", filepath.Dir(c.Flannel.NetConf)} {
 			if !slices.ContainsFunc(agent.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == path }) {
 				t.Errorf("%s: %s is not mounted", file, path)
 			}
@@ -98,7 +99,7 @@ func TestRights(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"pods/status", "events", "ipamclaims/status", "addresspools", "addressblocks"}; !slices.Equal(want, writes) {
+	if want := []string{"pods/status", "nodes/status", "events", "ipamclaims/status", "addresspools", "addressblocks"}; !slices.Equal(want, writes) {
 		t.Errorf("an agent writes %q, want %q", writes, want)
 	}
 }

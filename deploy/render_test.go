@@ -112,7 +112,7 @@ func rendered() map[string]string {
 
 // agents are those of them with an agent.
 func agents() map[string]string {
-	return map[string]string{"weft.yaml": ".", "weft-multus.yaml": "multus"}
+	return map[string]string{"weft.yaml": ".", "weft-multus.yaml": "multus", "weft-flannel.yaml": "flannel"}
 }
 
 // TestRendered: the manifests are the kustomizations.

@@ -24,6 +24,7 @@ test)
 	need firewalld firewalld
 	need dbus-daemon dbus-daemon
 	need dnsmasq dnsmasq-base # a real DHCP server
+	need etcd etcd-server # where flannel keeps its subnets
 	;;
 bench)
 	need strace strace

@@ -20,7 +20,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,6 +27,7 @@ import (
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cniserver"
 	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/foreign"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
@@ -61,6 +61,7 @@ type Config struct {
 	// The parts of the configuration file that are about what lies around the agent; the zero values are "nothing of it".
 	Kubernetes config.Kubernetes
 	Network    config.Network
+	Flannel    config.Flannel
 	Multus     config.Multus
 	Runtime    config.Runtime
 	Install    config.Install
@@ -98,10 +99,11 @@ type agent struct {
 	own      []*netns.NS
 	server   *cniserver.Server
 	leases   *lease.Keeper
-	blocks   *blocks.Engine // nil without a place for the cluster's objects
-	store    objectStore    // nil when there is no mesh
-	dir      *dir.Store     // the store, when it is a directory
-	kube     *kube.Store    // the store, when it is Kubernetes
+	blocks   *blocks.Engine  // nil without a place for the cluster's objects
+	store    objectStore     // nil when there is no mesh
+	dir      *dir.Store      // the store, when it is a directory
+	kube     *kube.Store     // the store, when it is Kubernetes
+	netConf  flannel.NetConf // in mode flannel
 	around
 }
 
@@ -120,6 +122,9 @@ func (a *agent) build() error {
 	cfg := a.cfg
 	var err error
 	if err = a.openStore(); err != nil {
+		return err
+	}
+	if err = a.readNetConf(); err != nil {
 		return err
 	}
 	if err = errors.Join(a.claim(), a.prepare()); err != nil {
@@ -272,26 +277,4 @@ func allocators(dir string, leases *lease.Keeper, shared *blocks.Engine) map[str
 		table[a.Type()] = a
 	}
 	return table
-}
-
-// bootID names this boot of the machine.
-func bootID() (string, error) {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", fmt.Errorf("boot id: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
-}
-
-// ownNamespaces are the node's namespace and, where it can be seen, the machine's.
-func ownNamespaces() ([]*netns.NS, error) {
-	own, err := netns.Current()
-	if err != nil {
-		return nil, fmt.Errorf("network namespace of the node: %w", err)
-	}
-	all := []*netns.NS{own}
-	if machine, err := netns.Open("/proc/1/ns/net"); err == nil {
-		all = append(all, machine)
-	}
-	return all, nil
 }

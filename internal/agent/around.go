@@ -47,7 +47,7 @@ func (a *agent) prepare() error {
 }
 
 func (a *agent) placing() bool {
-	return a.cfg.Network.Mode == config.ModeCluster || a.cfg.Network.Mode == config.ModeMultus
+	return a.cfg.Network.Mode != "" && a.cfg.Network.Mode != config.ModeNone
 }
 
 // answering is called once calls are answered.
@@ -79,5 +79,8 @@ func (a *agent) surround(ctx context.Context, parts *errgroup.Group) {
 			}
 			return ended(ctx, a.place(ctx))
 		})
+	}
+	if a.telling() {
+		parts.Go(func() error { return ended(ctx, a.tellNode(ctx)) })
 	}
 }

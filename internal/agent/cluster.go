@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/weft-net/weft/internal/facts"
+	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/dir"
 	"github.com/weft-net/weft/internal/store/kube"
@@ -31,10 +32,14 @@ func (a *agent) openStore() error {
 	if !k.InCluster && k.Kubeconfig == "" {
 		return nil
 	}
+	begin, err := flannel.Begin(cfg.Flannel.AnnotationPrefix)
+	if err != nil {
+		return err
+	}
 	kube.LogTo(cfg.Log.With("room", "client-go"))
 	s, err := kube.Open(kube.Config{
 		Access: kube.Access{InCluster: k.InCluster, Kubeconfig: k.Kubeconfig, Server: k.Server, Getenv: cfg.Getenv},
-		Node:   cfg.Node, Dir: filepath.Join(cfg.StateDir, "cluster"), Agent: "weft/" + cfg.Version,
+		Node:   cfg.Node, Dir: filepath.Join(cfg.StateDir, "cluster"), Agent: "weft/" + cfg.Version, Flannel: begin,
 		Log: cfg.Log, Now: cfg.Now, After: cfg.After,
 	})
 	if err == nil {

@@ -40,7 +40,7 @@ func run(m *testing.M) int {
 
 func build(dir string) error {
 	for name, pkg := range map[string]string{
-		"weft": "../../cmd/weft", "weft-cni": "../../cmd/weft-cni", "foreign": "./testdata/foreign",
+		"weft": "../../cmd/weft", "weft-cni": "../../cmd/weft-cni", "foreign": "./testdata/foreign", "weft-plugin": "../../cmd/weft-plugin",
 	} {
 		flags := ""
 		if name == "weft-cni" && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64") {
@@ -52,5 +52,5 @@ func build(dir string) error {
 			return fmt.Errorf("build %s: %w\n%s", name, err, out)
 		}
 	}
-	return nil
+	return os.Symlink("weft-plugin", filepath.Join(dir, "flannel"))
 }

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
@@ -12,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/reconcile"
+	"github.com/weft-net/weft/internal/tunnel"
 )
 
 // mesh follows the store and keeps the node's routes to its peers, until ctx ends. Over another vendor's network that
@@ -21,6 +23,9 @@ func (a *agent) mesh(ctx context.Context) error {
 		Facts: a.facts, Host: a.host, StatusFile: filepath.Join(a.cfg.StateDir, reconcile.StatusFile),
 		Mesh: a.meshConfig(), Repaired: a.repaired(), Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 	}
+	tunnels := tunnel.New(tunnel.Config{Env: a.cfg.Env, Random: rand.Reader, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After})
+	defer tunnels.Close()
+	cfg.Runner = tunnels
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return ended(ctx, a.facts.Run(ctx)) })
 	parts.Go(func() error {
@@ -38,7 +43,7 @@ func (a *agent) podMTU(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	c := a.facts.Cluster()
-	answers, err := kernel.Spaces{Host: a.host}.Observe(ctx, mesh.Observe(c))
+	answers, err := kernel.Spaces{Host: a.host}.Observe(ctx, mesh.Observe(c, a.meshConfig()))
 	if err != nil {
 		return 0, err
 	}
@@ -65,6 +70,9 @@ func (a *agent) unmesh(ctx context.Context, cfg reconcile.Config) error {
 // meshConfig is what the configuration says of the mesh.
 func (a *agent) meshConfig() mesh.Config {
 	n := a.cfg.Network
+	if n.Mode == config.ModeFlannel {
+		return a.flannelMesh()
+	}
 	cfg := mesh.Config{Backend: n.Encapsulation, Vxlan: mesh.Vxlan{VNI: uint32(n.VNI), Port: uint16(n.VxlanPort), DirectRouting: n.DirectRouting}}
 	if n.Masquerade {
 		cfg.Masquerade = n.ClusterCIDRs

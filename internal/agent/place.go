@@ -52,6 +52,9 @@ func (a *agent) place(ctx context.Context) error {
 		}
 		return install.Follow(ctx, c, a.placed)
 	}
+	if a.cfg.Network.Mode == config.ModeFlannel {
+		return a.placeFlannel(ctx, c)
+	}
 	var changed <-chan struct{}
 	if a.facts != nil {
 		var unsubscribe func()

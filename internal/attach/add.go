@@ -24,6 +24,9 @@ func (a *Attacher) Add(ctx context.Context, job Job) (model.Result, error) {
 	if err != nil {
 		return none, err
 	}
+	if job, err = a.unfold(job); err != nil {
+		return none, err
+	}
 	if err := a.validate(job); err != nil {
 		return none, err
 	}

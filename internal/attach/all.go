@@ -20,6 +20,7 @@ func (a *Attacher) AddAll(ctx context.Context, jobs []Job) (results []model.Resu
 	if len(jobs) == 0 {
 		return nil, 0, nil
 	}
+	jobs = slices.Clone(jobs)
 	id, failed, err := a.admit(jobs)
 	if err != nil {
 		return nil, failed, err
@@ -41,14 +42,17 @@ func (a *Attacher) AddAll(ctx context.Context, jobs []Job) (results []model.Resu
 	return w.results, 0, nil
 }
 
-// admit refuses, before anything is touched, what cannot be attached.
+// admit refuses, before anything is touched, what cannot be attached. Of jobs that stand for others it makes those.
 func (a *Attacher) admit(jobs []Job) (id uint64, failed int, err error) {
 	for i, job := range jobs {
 		if job.Netns == nil {
 			return 0, i, model.Faultf(model.CodeInvalidNetns, "", "CNI_NETNS %q is no network namespace", job.Request.Netns)
 		}
 		if id, err = a.netnsID(job); err == nil {
-			err = a.validate(job)
+			jobs[i], err = a.unfold(job)
+		}
+		if err == nil {
+			err = a.validate(jobs[i])
 		}
 		if err != nil {
 			return 0, i, err

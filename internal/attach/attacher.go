@@ -100,6 +100,9 @@ type Job struct {
 	OwnNetns bool
 	// Parallel permits AddAll to execute foreign plugins beside those of its neighbours that permit it, too.
 	Parallel bool
+
+	// saves are the delegates to be remembered; see unfold.
+	saves []save
 }
 
 func (a *Attacher) step(name string) error {

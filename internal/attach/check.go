@@ -26,6 +26,10 @@ func (a *Attacher) Check(ctx context.Context, job Job) error {
 	if job.Netns == nil {
 		return model.Faultf(model.CodeInvalidNetns, "", "CNI_NETNS %q is no network namespace", job.Request.Netns)
 	}
+	job, err := a.unfoldKnown(job)
+	if err != nil {
+		return err
+	}
 	if err := a.validate(job); err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (a *Attacher) Del(ctx context.Context, job Job) error {
 		return err
 	}
 	if !found {
-		err := a.derive(ctx, job)
+		err := a.deriveUnfolded(ctx, job)
 		gate()
 		a.tidyTables(ctx, plugin.SharedTables())
 		return err

@@ -101,6 +101,7 @@ func plainActs(rec Record) bool {
 			if applied || act.Plugin >= len(rec.Network.Plugins) {
 				return false
 			}
+		case ActSave:
 		default:
 			return false
 		}

@@ -37,7 +37,8 @@ func (a *Attacher) GC(ctx context.Context, job Job, valid []model.AttachmentKey)
 		keep[valid[i]] = true
 		marks = append(marks, plugin.Mark(valid[i]))
 	}
-	errs := []error{a.gcRecords(ctx, job.Network.Name, keep)}
+	errs := []error{a.gcRecords(ctx, job.Network.Name, keep), a.gcSaved(job, keep)}
+	job = a.unfoldAnyhow(job)
 	for _, conf := range job.Network.Plugins {
 		errs = append(errs, a.gcPlugin(ctx, job, conf, valid))
 	}

@@ -31,6 +31,9 @@ func (w *several) group(i int) int {
 // is one that has nothing of the node in common with others: no bridge, no table.
 func (a *Attacher) plain(job Job) (apart, plain bool) {
 	apart = true
+	if len(job.saves) > 0 {
+		return false, false
+	}
 	for _, conf := range job.Network.Plugins {
 		switch conf.Type {
 		case "macvlan", "ipvlan", "dummy":

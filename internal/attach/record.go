@@ -56,6 +56,7 @@ const (
 	ActIPAM  ActKind = "ipam"  // the plugin's IPAM section was asked for addresses
 	ActApply ActKind = "apply" // a fragment was applied
 	ActExec  ActKind = "exec"  // a foreign plugin was executed
+	ActSave  ActKind = "save"  // a delegate was written down
 )
 
 // Act is one step of an ADD. It is promised before it is done.

@@ -55,6 +55,9 @@ func (r *run) beside(ctx context.Context) error {
 // list goes through the plugins: the built-in ones up to the next cut are planned and applied in one.
 func (r *run) list(ctx context.Context) error {
 	r.chain.Prev = r.job.Prev
+	if err := r.save(); err != nil {
+		return err
+	}
 	plugins := r.job.Network.Plugins
 	for i := 0; i < len(plugins); {
 		next := i + 1

@@ -17,7 +17,11 @@ import (
 
 // Status tells whether an ADD to the network could succeed. It changes nothing.
 func (a *Attacher) Status(ctx context.Context, job Job) error {
-	if err := a.validate(job); err != nil {
+	job, err := a.unfold(job)
+	if err == nil {
+		err = a.validate(job)
+	}
+	if err != nil {
 		return notAvailable(err)
 	}
 	for _, conf := range job.Network.Plugins {

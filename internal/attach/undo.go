@@ -105,6 +105,9 @@ func (a *Attacher) undoAct(ctx context.Context, rec Record, act Act, spaces kern
 		}
 		return a.takeBack(ctx, rec, act, spaces, take)
 	}
+	if act.Kind == ActSave {
+		return removeFiles(act.Files)
+	}
 	if act.Plugin >= len(rec.Network.Plugins) {
 		return fmt.Errorf("record %s: act of plugin %d of %d", rec.Key(), act.Plugin, len(rec.Network.Plugins))
 	}

@@ -84,7 +84,7 @@ func (l *linter) list(n model.Network) {
 // makesInterface tells whether a plugin makes the container's interface. An ipvlan without ipam is one that is chained.
 func makesInterface(p model.PluginConf) bool {
 	switch p.Type {
-	case "bridge", "ptp", "macvlan", "vlan", "host-device", "dummy", "tap":
+	case "bridge", "ptp", "macvlan", "vlan", "host-device", "dummy", "tap", plugin.FlannelType:
 		return true
 	case "ipvlan":
 		return hasIPAM(p)
@@ -104,7 +104,7 @@ func (l *linter) plugin(where string, p model.PluginConf) {
 	if known {
 		l.unknown(where, complete(planner.Keys(), allocator), p.Raw)
 		l.doubts(where, planner, p)
-		if !addresses && hasIPAM(p) && planner.Validate(p) == nil {
+		if !addresses && hasIPAM(p) && p.Type != plugin.FlannelType && planner.Validate(p) == nil {
 			l.add(where, "ipam.type", `add "type", for example "host-local"`, "ipam has no type: it has no effect")
 		}
 	}

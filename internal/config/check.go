@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/wire"
 )
@@ -31,7 +32,7 @@ const leastGC = 10 * time.Second
 
 // Check refuses what cannot work.
 func (c Config) Check() error {
-	for _, check := range []func() error{c.checkNetwork, c.checkNode, c.checkKubernetes, c.checkCIDRs, c.checkRest} {
+	for _, check := range []func() error{c.checkNetwork, c.checkNode, c.checkKubernetes, c.checkFlannel, c.checkCIDRs, c.checkRest} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -90,10 +91,26 @@ func (c Config) checkKubernetes() error {
 	return nil
 }
 
+func (c Config) checkFlannel() error {
+	f := c.Flannel
+	if _, err := flannel.KeysOf(f.AnnotationPrefix); err != nil {
+		return invalid("as flannel.alpha.coreos.com", "flannel.annotationPrefix %q begins no annotation", f.AnnotationPrefix)
+	}
+	if c.Network.Mode != ModeFlannel {
+		return nil
+	}
+	for _, p := range [][2]string{{"flannel.netConf", f.NetConf}, {"flannel.cniConf", f.CNIConf}, {"flannel.subnetFile", f.SubnetFile}} {
+		if !filepath.IsAbs(p[1]) {
+			return invalid("leave it out, and the default counts", "%s %q is no absolute path", p[0], p[1])
+		}
+	}
+	return nil
+}
+
 func (c Config) checkNetwork() error {
 	n := c.Network
-	if !slices.Contains([]Mode{ModeNone, ModeCluster, ModeMultus}, n.Mode) {
-		return invalid("none, cluster or multus", "network.mode %q is not known", n.Mode)
+	if !slices.Contains([]Mode{ModeNone, ModeCluster, ModeFlannel, ModeMultus}, n.Mode) {
+		return invalid("none, cluster, flannel or multus", "network.mode %q is not known", n.Mode)
 	}
 	if n.Name == "" || strings.ContainsAny(n.Name, "/ \t\n") || len(n.Name) > 253 {
 		return invalid("letters, digits, '_', '.' and '-'", "network.name %q cannot be used", n.Name)
@@ -120,7 +137,10 @@ func (c Config) checkNetwork() error {
 	if n.MTU != 0 && (n.MTU < least || n.MTU > mostMTU) {
 		return invalid("leave it out, and it is that of the node's interface", "network.mtu %d is not between %d and %d", n.MTU, least, mostMTU)
 	}
-	if n.Masquerade && len(n.ClusterCIDRs) == 0 {
+	if n.Mode == ModeFlannel && len(n.ClusterCIDRs) > 0 {
+		return invalid("leave it out: flannel.netConf says it", "network.clusterCIDRs has no effect with network.mode %q", n.Mode)
+	}
+	if n.Masquerade && len(n.ClusterCIDRs) == 0 && n.Mode != ModeFlannel {
 		return invalid("name the prefixes that all nodes' pods are in", "network.masquerade needs network.clusterCIDRs, which is empty")
 	}
 	return nil

@@ -38,6 +38,8 @@ type Config struct {
 	Kubernetes Kubernetes `json:"kubernetes"`
 	// Network is the pods' network.
 	Network Network `json:"network"`
+	// Flannel is what weft has in common with the nodes of a flannel cluster.
+	Flannel Flannel `json:"flannel"`
 	// Multus holds Multus' keys for the mode `multus`.
 	Multus Multus `json:"multus"`
 	// Policy is about NetworkPolicy.
@@ -64,8 +66,9 @@ type Kubernetes struct {
 // Network is the pods' network.
 type Network struct {
 	// Mode is what the agent puts into the runtime's configuration directory: `none`; `cluster`, weft's own network as the
-	// pods' first; or `multus`, the first network of another vendor with weft in front of it, as Multus does. An agent that
-	// starts in mode `multus` takes the routes away that one in another mode has left.
+	// pods' first; `flannel`, that of a kube-flannel ConfigMap, in flannel's place; or `multus`, the first network of another
+	// vendor with weft in front of it, as Multus does. An agent that starts in mode `multus` takes the routes away that one in
+	// another mode has left.
 	Mode Mode `json:"mode"`
 	// Name is the name of the network in mode `cluster`.
 	Name string `json:"name"`
@@ -99,8 +102,27 @@ type Mode string
 const (
 	ModeNone    Mode = "none"
 	ModeCluster Mode = "cluster"
+	ModeFlannel Mode = "flannel"
 	ModeMultus  Mode = "multus"
 )
+
+// Flannel is what weft has in common with the nodes of a flannel cluster. NetConf, CNIConf and SubnetFile are for network.mode
+// `flannel` alone.
+type Flannel struct {
+	// Publish has an agent in Kubernetes say in its Node's annotations how the node is reached, as flannel does, and that its
+	// network is available; nodes of flannel and of weft reach each other by that. What other nodes say is read in any case.
+	Publish bool `json:"publish"`
+	// AnnotationPrefix is what these annotations begin with: flannel's `--kube-annotation-prefix`.
+	AnnotationPrefix string `json:"annotationPrefix"`
+	// NetConf is flannel's own configuration of the network, the key `net-conf.json` of the ConfigMap: it says the prefix that
+	// all nodes' pods are in, and the back end with its keys, in the place of Network's.
+	NetConf string `json:"netConf"`
+	// CNIConf is the key `cni-conf.json` of the ConfigMap. It is put into install.confDir as `10-flannel.conflist`, as flannel
+	// does it, and the agent's form of it before that; where the file is missing, that is made of what lies there.
+	CNIConf string `json:"cniConf"`
+	// SubnetFile is written for the plugin `flannel`.
+	SubnetFile string `json:"subnetFile"`
+}
 
 // Multus holds Multus' keys for network.mode `multus`. They are written into 00-multus.conf; an empty key is as Multus has it.
 type Multus struct {
@@ -172,6 +194,10 @@ func Default() Config {
 	return Config{
 		Socket: "/run/weft/agent.sock", StateDir: "/run/weft/agent", AddressDir: "/var/lib/cni/networks",
 		Network: Network{Mode: ModeNone, Name: "weft", Interface: "auto", Encapsulation: "host-gw", VNI: 1, VxlanPort: 8472},
+		Flannel: Flannel{
+			Publish: true, AnnotationPrefix: "flannel.alpha.coreos.com", NetConf: "/etc/kube-flannel/net-conf.json",
+			CNIConf: "/etc/kube-flannel/cni-conf.json", SubnetFile: "/run/flannel/subnet.env",
+		},
 		Policy:  Policy{Mode: "none"},
 		Runtime: Runtime{GCInterval: Duration(5 * time.Minute)},
 	}

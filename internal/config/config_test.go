@@ -39,6 +39,7 @@ network:
   vxlanPort: 4789
   directRouting: true
   masquerade: true
+flannel: {publish: false, annotationPrefix: example.org/net, netConf: /a/n.json, cniConf: /a/c.json, subnetFile: /a/s.env}
 policy: {mode: none}
 runtime: {endpoint: auto, gcInterval: 1m}
 install: {confDir: /etc/cni/net.d, binDir: /opt/cni/bin}
@@ -54,7 +55,8 @@ func TestParse(t *testing.T) {
 			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
 			ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/16")},
 		},
-		Policy: Policy{Mode: "none"}, Runtime: Runtime{Endpoint: "auto", GCInterval: Duration(time.Minute)},
+		Flannel: Flannel{AnnotationPrefix: "example.org/net", NetConf: "/a/n.json", CNIConf: "/a/c.json", SubnetFile: "/a/s.env"},
+		Policy:  Policy{Mode: "none"}, Runtime: Runtime{Endpoint: "auto", GCInterval: Duration(time.Minute)},
 		Install: Install{ConfDir: "/etc/cni/net.d", BinDir: "/opt/cni/bin"}, Metrics: Metrics{Address: ":9119"},
 	}
 	prefixes := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
@@ -83,7 +85,7 @@ func TestParse(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"[]":                                  "the file is a list, want object",
-		"nodes: x":                            "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, network, multus, policy, runtime, install, metrics)",
+		"nodes: x":                            "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, network, flannel, multus, policy, runtime, install, metrics)",
 		"network: {MTU: 1400}":                "network.MTU: unknown key (the keys here are mode, name, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, vni, vxlanPort, directRouting, masquerade)",
 		"network: {mtu: large}":               "network.mtu is a string, want number",
 		"network: {mtu: 1.5}":                 `network.mtu "1.5" is not a whole number`,
@@ -91,7 +93,7 @@ func TestBadInput(t *testing.T) {
 		"network: {mtu: 67}":                  "network.mtu 67 is not between 68 and 65535 (leave it out, and it is that of the node's interface)",
 		`network: {mtu: 1279, podCIDRs: ["fd00::/64"]}`: "network.mtu 1279 is not between 1280 and 65535 (leave it out, and it is that of the node's interface)",
 		"network: 7":                                                      "network is a number, want object",
-		"network: {mode: overlay}":                                        `network.mode "overlay" is not known (none, cluster or multus)`,
+		"network: {mode: overlay}":                                        `network.mode "overlay" is not known (none, cluster, flannel or multus)`,
 		"network: {mode: cluster}":                                        `install.confDir is missing, and network.mode "cluster" writes there (often /etc/cni/net.d)`,
 		"network: {name: a/b}":                                            `network.name "a/b" cannot be used (letters, digits, '_', '.' and '-')`,
 		"network: {interface: eth0}":                                      `network.interface "eth0" is not supported yet (auto)`,
@@ -112,25 +114,28 @@ func TestBadInput(t *testing.T) {
 		"multus: {namespaceIsolation: true}":                              `multus has no effect with network.mode "none" (set network.mode to multus, or leave multus out)`,
 		"{network: {mode: multus, mtu: 1400}, install: {confDir: /c}}":    `network.podCIDRs, mtu and masquerade have no effect with network.mode "multus" (leave it out: the other vendor's configuration says it)`,
 		"multus: {globalNamespaces: [1]}":                                 "multus.globalNamespaces[0] is a number, want string",
-		"policy: {mode: enforce}":                                         `policy.mode "enforce" is not supported yet (none)`,
-		"node: N_1":                                                       `node "N_1" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,
-		"node: 7":                                                         "node is a number, want string",
-		"socket: a.sock":                                                  `socket "a.sock" is no absolute path of at most 102 bytes (choose another one, for example /run/weft/agent.sock)`,
-		`stateDir: ""`:                                                    "stateDir is empty (leave it out, and the default counts)",
-		"logLevel: loud":                                                  `logLevel "loud" is not one of DEBUG, INFO, WARN, ERROR`,
-		"kubernetes: {inCluster: true, kubeconfig: /k}":                   `kubernetes.inCluster and kubernetes.kubeconfig "/k" contradict each other (leave one out)`,
-		"{storeDir: /s, kubernetes: {inCluster: true}}":                   `storeDir "/s" and kubernetes contradict each other (the cluster's objects are in one place: leave one out)`,
-		"kubernetes: {inCluster: true, server: 10.0.0.1}":                 `kubernetes.server "10.0.0.1" is no URL of a server (as https://10.0.0.1:6443)`,
-		"kubernetes: {server: https://10.0.0.1}":                          `kubernetes.server "https://10.0.0.1": there is no credential to go there with (set kubernetes.inCluster or kubernetes.kubeconfig)`,
-		"runtime: {endpoint: /run/x.sock}":                                `runtime.endpoint "/run/x.sock" is no socket (as unix:///run/containerd/containerd.sock, or auto)`,
-		"runtime: {gcInterval: soon}":                                     `runtime.gcInterval "soon" is not a time, as 5m`,
-		"runtime: {gcInterval: 1s}":                                       "runtime.gcInterval 1s is less than 10s (a minute or more leaves the runtime in peace)",
-		"runtime: {gcInterval: 60}":                                       "runtime.gcInterval is a number, want string",
-		"metrics: {address: 9119}":                                        "metrics.address is a number, want string",
-		`metrics: {address: "localhost:1"}`:                               `metrics.address "localhost:1": "localhost" is no address (as 127.0.0.1:9119 or :9119)`,
-		`metrics: {address: ":0"}`:                                        `metrics.address ":0" is no address with a port (as 127.0.0.1:9119 or :9119)`,
-		"node: a\nnode: b":                                                "it cannot be read: unmarshal errors:\n  line 2: key \"node\" already set in map (write it as YAML or JSON, each key once)",
-		"node: [":                                                         "it cannot be read: line 1: did not find expected node content (write it as YAML or JSON, each key once)",
+		"flannel: {annotationPrefix: flannel}":                            `flannel.annotationPrefix "flannel" begins no annotation (as flannel.alpha.coreos.com)`,
+		"{network: {mode: flannel}, install: {confDir: /c}, storeDir: /s, flannel: {netConf: n.json}}": `flannel.netConf "n.json" is no absolute path (leave it out, and the default counts)`,
+		"{network: {mode: flannel, clusterCIDRs: [10.0.0.0/8]}, install: {confDir: /c}, storeDir: /s}": `network.clusterCIDRs has no effect with network.mode "flannel" (leave it out: flannel.netConf says it)`,
+		"policy: {mode: enforce}": `policy.mode "enforce" is not supported yet (none)`,
+		"node: N_1":               `node "N_1" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,
+		"node: 7":                 "node is a number, want string",
+		"socket: a.sock":          `socket "a.sock" is no absolute path of at most 102 bytes (choose another one, for example /run/weft/agent.sock)`,
+		`stateDir: ""`:            "stateDir is empty (leave it out, and the default counts)",
+		"logLevel: loud":          `logLevel "loud" is not one of DEBUG, INFO, WARN, ERROR`,
+		"kubernetes: {inCluster: true, kubeconfig: /k}":   `kubernetes.inCluster and kubernetes.kubeconfig "/k" contradict each other (leave one out)`,
+		"{storeDir: /s, kubernetes: {inCluster: true}}":   `storeDir "/s" and kubernetes contradict each other (the cluster's objects are in one place: leave one out)`,
+		"kubernetes: {inCluster: true, server: 10.0.0.1}": `kubernetes.server "10.0.0.1" is no URL of a server (as https://10.0.0.1:6443)`,
+		"kubernetes: {server: https://10.0.0.1}":          `kubernetes.server "https://10.0.0.1": there is no credential to go there with (set kubernetes.inCluster or kubernetes.kubeconfig)`,
+		"runtime: {endpoint: /run/x.sock}":                `runtime.endpoint "/run/x.sock" is no socket (as unix:///run/containerd/containerd.sock, or auto)`,
+		"runtime: {gcInterval: soon}":                     `runtime.gcInterval "soon" is not a time, as 5m`,
+		"runtime: {gcInterval: 1s}":                       "runtime.gcInterval 1s is less than 10s (a minute or more leaves the runtime in peace)",
+		"runtime: {gcInterval: 60}":                       "runtime.gcInterval is a number, want string",
+		"metrics: {address: 9119}":                        "metrics.address is a number, want string",
+		`metrics: {address: "localhost:1"}`:               `metrics.address "localhost:1": "localhost" is no address (as 127.0.0.1:9119 or :9119)`,
+		`metrics: {address: ":0"}`:                        `metrics.address ":0" is no address with a port (as 127.0.0.1:9119 or :9119)`,
+		"node: a\nnode: b":                                "it cannot be read: unmarshal errors:\n  line 2: key \"node\" already set in map (write it as YAML or JSON, each key once)",
+		"node: [":                                         "it cannot be read: line 1: did not find expected node content (write it as YAML or JSON, each key once)",
 	} {
 		_, err := Parse([]byte(text))
 		if err == nil || err.Error() != want {

@@ -131,6 +131,9 @@ func sameInput(w *world) verdict {
 		return broken(err)
 	}
 	want := record{stdin: b}.conf()
+	if w.sub.typ == flannelType { // its delegate is what it says, and the IPAM plugin's caller is that
+		return pass()
+	}
 	if d := cmp.Diff(want, given[0].conf()); d != "" {
 		return fail("the delegate gets another configuration: %s", short(d))
 	}

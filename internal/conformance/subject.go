@@ -105,6 +105,7 @@ func makers() []*subject {
 	for _, s := range list {
 		s.role, s.delegates, s.exhaust = maker, true, exhaustRange
 	}
+	list = append(list, flannelSubject())
 	return append(list, &subject{
 		typ: "loopback", role: maker, ifName: "lo", conf: func(*world, *pod) map[string]any { return nil },
 	})

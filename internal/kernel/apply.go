@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -72,7 +73,7 @@ func (a *apply) hostSettings(ctx context.Context) error {
 	if err := a.host.conn.rtnl.Send(ctx, batch); err != nil {
 		return in(state.Host, err)
 	}
-	return a.host.writeSysctls(aboutLink)
+	return errors.Join(a.host.writeSysctls(aboutLink), in(state.Host, a.host.writeChecksums()))
 }
 
 // rules commits nft: before anything can pass.
@@ -104,7 +105,7 @@ func (a *apply) podBatch(ctx context.Context) error {
 	if a.pod.conn == nil {
 		return nil
 	}
-	if err := a.pod.writeSysctls(aboutLink); err != nil {
+	if err := errors.Join(a.pod.writeSysctls(aboutLink), in(state.Pod, a.pod.writeChecksums())); err != nil {
 		return err
 	}
 	batch, err := a.pod.settingsBatch()
@@ -136,6 +137,9 @@ func (v *view) settingsBatch() ([]*rtnl.Message, error) {
 		have := v.links[l.Name]
 		if c, ok := v.change(l, have); ok {
 			const leastIPv6 = 1280
+			if !c.MAC.IsZero() { // the kernel forgets all neighbours of a link that gets another address
+				maps.DeleteFunc(v.neighs, func(_ neighPlace, n link.FoundNeigh) bool { return n.Index == have.Index })
+			}
 			v.reborn = v.reborn || c.MTU >= leastIPv6 && have.MTU > 0 && have.MTU < leastIPv6
 			batch = append(batch, link.Set(have.Index, l.Name, c))
 		}

@@ -72,7 +72,7 @@ func (a *apply) settle(ctx context.Context) error {
 // true in time is no error: packets will pass a little later.
 func (v *view) joined(ctx context.Context, name string) error {
 	groups := map[netip.Addr]bool{}
-	if l := v.links[name]; l.Kind == "" || !v.isUp(name) { // lo has no groups, and a link that is down hears nothing
+	if l := v.links[name]; l.Kind == "" || !v.isUp(name) || unasked(l.Link) { // lo has no groups, and a link that is down hears nothing
 		return nil
 	}
 	for _, a := range v.want.Addrs {
@@ -96,6 +96,12 @@ func (v *view) joined(ctx context.Context, name string) error {
 		time.Sleep(wait)
 	}
 	return nil
+}
+
+// unasked tells whether nobody asks for neighbours on a link: it carries IP itself. A tun device also joins nothing before a
+// program reads it.
+func unasked(l state.Link) bool {
+	return l.Kind == state.IPIP || l.Kind == state.Wireguard || l.Tun != nil && l.Tun.IP
 }
 
 // isUp tells whether a link is up after this Apply.

@@ -30,7 +30,7 @@ func foreign(want state.Link, have link.Found) error {
 		return fmt.Errorf("link %s: a link of kind %s %w", want.Name, kind, ErrForeign)
 	}
 	switch {
-	case want.Alias == "" || want.Alias == have.Alias:
+	case want.Alias == "" || want.Alias == have.Alias || want.Adopted && have.Alias == "":
 		return nil
 	case have.Alias != "" && want.Shared:
 		return nil // it was adopted, or has its mark from another plan
@@ -120,12 +120,12 @@ func (v *view) hasAddr(want state.Addr) (found *link.FoundAddr, equal bool) {
 func (v *view) hasRoute(want state.Route) (found *link.FoundRoute, equal bool) {
 	n := link.Normal(want)
 	index := v.links[want.Link].Index
-	for i, have := range v.routes {
-		same := have.Dst == n.Dst && have.Metric == n.Metric && have.Table == n.Table
-		if !same || want.Link != "" && have.Index != index {
+	there := v.routes[routePlace{n.Dst, n.Metric, n.Table}]
+	for i, have := range there {
+		if want.Link != "" && have.Index != index {
 			continue
 		}
-		f := &v.routes[i]
+		f := &there[i]
 		if want.Absent {
 			if have.Gw == n.Gw {
 				return f, false
@@ -157,14 +157,11 @@ func sameGateways(n state.Route, have link.FoundRoute) bool {
 }
 
 func (v *view) hasNeigh(want state.Neigh) (found *link.FoundNeigh, equal bool) {
-	index := v.links[want.Link].Index
-	for i, have := range v.neighs {
-		if have.IP != want.IP || have.Proxy != want.Proxy || have.Index != index {
-			continue
-		}
-		return &v.neighs[i], want.Proxy || have.Permanent && have.MAC == want.MAC
+	have, ok := v.neighs[neighPlace{v.links[want.Link].Index, want.IP, want.Proxy}]
+	if !ok {
+		return nil, false
 	}
-	return nil, false
+	return &have, want.Proxy || have.Permanent && have.MAC == want.MAC
 }
 
 func (v *view) hasRule(want state.Rule) bool {

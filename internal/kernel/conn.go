@@ -72,6 +72,9 @@ func (c *Conn) Close() error {
 // Writes counts the rtnetlink requests that changed or tried to change something.
 func (c *Conn) Writes() int { return c.rtnl.Writes() }
 
+// Messages counts the rtnetlink messages in both directions.
+func (c *Conn) Messages() int { return c.rtnl.Messages() }
+
 // tables is the nft socket, opened when it is first needed: most namespaces never do.
 func (c *Conn) tables() (*nft.Conn, error) {
 	c.mu.Lock()
@@ -150,7 +153,7 @@ func (c *Conn) routes(ctx context.Context, family uint8, index int, table uint32
 
 func (c *Conn) neighs(ctx context.Context, proxy bool) ([]link.FoundNeigh, error) {
 	var out []link.FoundNeigh
-	err := c.rtnl.Dump(ctx, whole(link.ListNeighs(proxy), 0), func(body []byte) {
+	err := c.rtnl.Dump(ctx, whole(link.ListNeighs(0, proxy), 0), func(body []byte) {
 		if f, ok := link.DecodeNeigh(body); ok {
 			out = append(out, f)
 		}

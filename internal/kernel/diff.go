@@ -131,7 +131,7 @@ func (v *view) diffLink(out *list, want state.Link) {
 		return
 	}
 	_, changed := v.change(want, have)
-	if changed || foreign(want, have) != nil || differs(want.Up, have.Up) || attrsDiffer(want, have) || v.parentDiffers(want, have) ||
+	if changed || foreign(want, have) != nil || differs(want.Up, have.Up) || differs(want.TxChecksum, have.TxChecksum) || attrsDiffer(want, have) || v.parentDiffers(want, have) ||
 		v.portDiffers(want, have) || want.Kind != "" && want.Kind != have.Kind {
 		out.add(v.name, want, v.named(have).String())
 		return

@@ -12,24 +12,32 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// readFDBs reads the forwarding tables that are spoken of, each whole: they may have thousands of entries.
+// readFDBs looks at the forwarding tables that are spoken of.
 func (v *view) readFDBs(ctx context.Context) error {
-	v.fdbs = nil
+	v.fdbs = map[string]map[state.MAC]link.FoundFDB{}
+	wants := map[string][]state.FDB{}
 	for _, e := range v.want.FDBs {
-		f, ok := v.old(e.Link)
-		if _, done := v.fdbs[e.Link]; done || !ok {
-			continue
+		if _, ok := v.old(e.Link); ok {
+			wants[e.Link] = append(wants[e.Link], e)
 		}
-		found, err := v.conn.fdbs(ctx, f.Index)
+	}
+	for name, entries := range wants {
+		index := v.links[name].Index
+		var found []link.FoundFDB
+		var sure bool
+		var err error
+		if len(entries) <= few {
+			found, sure, err = v.askFDBs(ctx, entries, index)
+		}
+		if err == nil && !sure {
+			found, err = v.conn.fdbs(ctx, index)
+		}
 		if err != nil {
 			return err
 		}
-		if v.fdbs == nil {
-			v.fdbs = map[string]map[state.MAC]link.FoundFDB{}
-		}
-		v.fdbs[e.Link] = map[state.MAC]link.FoundFDB{}
+		v.fdbs[name] = make(map[state.MAC]link.FoundFDB, len(found))
 		for _, have := range found {
-			v.fdbs[e.Link][have.MAC] = have
+			v.fdbs[name][have.MAC] = have
 		}
 	}
 	return nil

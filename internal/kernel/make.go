@@ -261,6 +261,7 @@ func (v *view) put(l state.Link, master int) int {
 	f.TxQLen = l.TxQLen
 	f.Promisc, f.AllMulti, f.Bridge = state.Off(), state.Off(), l.Bridge
 	f.Macvlan, f.Ipvlan, f.Vlan, f.VRF, f.Vxlan = l.Macvlan, l.Ipvlan, l.Vlan, l.VRF, l.Vxlan
+	f.IPIP = l.IPIP
 	if l.Kind == state.Bridge {
 		f.MTU = 0 // one that was given when the bridge was made does not keep it from following its ports
 	}

@@ -72,6 +72,10 @@ func (v *view) place(ctx context.Context, refused error) error {
 	}
 	var batch []*rtnl.Message
 	var errs []error
+	all, err := v.elsewhere(ctx)
+	if err != nil {
+		return err
+	}
 	for _, want := range v.want.Routes {
 		if _, equal := v.hasRoute(want); equal || want.Absent {
 			continue
@@ -81,15 +85,8 @@ func (v *view) place(ctx context.Context, refused error) error {
 		if err != nil {
 			return err
 		}
-		all, err := v.conn.routes(ctx, familyOf(want), 0, n.Table)
-		if err != nil {
-			return err
-		}
 		settled := false
-		for _, have := range all {
-			if have.Dst != n.Dst || have.Metric != n.Metric {
-				continue
-			}
+		for _, have := range all[routePlace{n.Dst, n.Metric, n.Table}] {
 			if (want.Link == "" || have.Index == index) && routeEqual(n, have) {
 				settled = true
 				break
@@ -107,6 +104,34 @@ func (v *view) place(ctx context.Context, refused error) error {
 	}
 	errs = append(errs, notAboutRoutes(refused), v.conn.rtnl.Send(ctx, batch))
 	return errors.Join(errs...)
+}
+
+// elsewhere is all routes of the tables and families in which something is missing.
+func (v *view) elsewhere(ctx context.Context) (map[routePlace][]link.FoundRoute, error) {
+	type question struct {
+		family uint8
+		table  uint32
+	}
+	asked, all := map[question]bool{}, map[routePlace][]link.FoundRoute{}
+	for _, want := range v.want.Routes {
+		q := question{familyOf(want), link.Normal(want).Table}
+		if asked[q] {
+			continue
+		}
+		if _, equal := v.hasRoute(want); equal || want.Absent {
+			continue
+		}
+		asked[q] = true
+		found, err := v.conn.routes(ctx, q.family, 0, q.table)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range found {
+			at := routePlace{f.Dst, f.Metric, f.Table}
+			all[at] = append(all[at], f)
+		}
+	}
+	return all, nil
 }
 
 func familyOf(r state.Route) uint8 {

@@ -131,6 +131,12 @@ func changeable(want state.Link, have link.Found) bool {
 		h := have.Macvlan
 		return h == nil || w.Mode != "" && w.Mode != h.Mode || numberDiffers(w.BcQueueLen, h.BcQueueLen)
 	}
+	if w := want.Vxlan; w != nil {
+		return have.Vxlan == nil || w.Local != have.Vxlan.Local || differs(w.Learning, have.Vxlan.Learning)
+	}
+	if w := want.IPIP; w != nil {
+		return have.IPIP == nil || *w != *have.IPIP
+	}
 	w := want.Ipvlan
 	return w != nil && (have.Ipvlan == nil || w.Mode != "" && w.Mode != have.Ipvlan.Mode)
 }
@@ -147,14 +153,13 @@ func fixed(want state.Link, have link.Found) bool {
 		return have.Vxlan == nil || !sameVxlan(*want.Vxlan, *have.Vxlan)
 	case want.Tun != nil:
 		w, h := want.Tun, have.Tun
-		return h == nil || w.MultiQueue != h.MultiQueue || id(w.Owner, h.Owner) || id(w.Group, h.Group)
+		return h == nil || w.IP != h.IP || w.MultiQueue != h.MultiQueue || id(w.Owner, h.Owner) || id(w.Group, h.Group)
 	}
 	return false
 }
 
 func sameVxlan(want, have state.VxlanAttrs) bool {
-	return want.VNI == have.VNI && want.UDPPort() == have.UDPPort() && want.Local == have.Local && want.GBP == have.GBP &&
-		!differs(want.Learning, have.Learning)
+	return want.VNI == have.VNI && want.UDPPort() == have.UDPPort() && want.Local.Is4() == have.Local.Is4() && want.GBP == have.GBP
 }
 
 // attrsBatch is what must be set of the attributes of a link's kind.

@@ -6,10 +6,7 @@ import (
 	"context"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weft-net/weft/internal/kernel/link"
-	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/kernel/sysctl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -31,8 +28,8 @@ type view struct {
 	// fresh6 are the links that this Apply has given an IPv6 address.
 	fresh6 []string
 	addrs  map[string][]link.FoundAddr
-	routes []link.FoundRoute
-	neighs []link.FoundNeigh
+	routes map[routePlace][]link.FoundRoute
+	neighs map[neighPlace]link.FoundNeigh
 	fdbs   map[string]map[state.MAC]link.FoundFDB // by link
 	rules  []link.FoundRule
 	queues map[string]queues
@@ -70,7 +67,7 @@ func (v *view) look(ctx context.Context) error {
 		return in(v.name, err)
 	}
 	v.links = links
-	return nil
+	return in(v.name, v.readChecksums())
 }
 
 // linkNames are all links that a space speaks of, in the order in which it does.
@@ -142,53 +139,6 @@ func (v *view) readAddrs(ctx context.Context) error {
 		v.addrs[a.Link] = found
 	}
 	return nil
-}
-
-// readRoutes asks for the routes of each link, family and table that is named; the whole table, where a route names no
-// link.
-func (v *view) readRoutes(ctx context.Context) error {
-	v.routes = nil
-	type question struct {
-		family uint8
-		index  int
-		table  uint32
-	}
-	var asked []question
-	for _, r := range v.want.Routes {
-		f, ok := v.old(r.Link)
-		if r.Link != "" && !ok {
-			continue
-		}
-		q := question{family: unix.AF_INET, index: f.Index, table: link.Normal(r).Table}
-		if r.Dst.Addr().Is6() {
-			q.family = unix.AF_INET6
-		}
-		if slices.Contains(asked, q) {
-			continue
-		}
-		asked = append(asked, q)
-		found, err := v.conn.routes(ctx, q.family, q.index, q.table)
-		if err != nil {
-			return err
-		}
-		v.routes = append(v.routes, found...)
-	}
-	return nil
-}
-
-func (v *view) readNeighs(ctx context.Context) error {
-	v.neighs = nil
-	var batch []*rtnl.Message
-	for _, n := range v.want.Neighs {
-		if f, ok := v.old(n.Link); ok {
-			batch = append(batch, link.GetNeigh(n, f.Index))
-		}
-	}
-	return v.conn.rtnl.Ask(ctx, batch, func(_ int, body []byte) {
-		if f, ok := link.DecodeNeigh(body); ok {
-			v.neighs = append(v.neighs, f)
-		}
-	})
 }
 
 func (v *view) readRules(ctx context.Context) error {

@@ -3,9 +3,11 @@
 package kernel
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
@@ -38,6 +40,12 @@ func TestVxlan(t *testing.T) {
 			a := pair(t)
 			lan := lower(t, a)
 			lines(t, a.Host.ns, "addr add fd00:7::254/64 dev ens5 nodad")
+			for range 200 { // the kernel routes to the address a moment after the link has a carrier
+				if strings.Contains(nettest.Run(t, a.Host.ns, "ip", "-6", "route", "show", "table", "local"), "fd00:7::254") {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
 			b := Spaces{Host: dial(t, lan)}
 			near, remote := addr(ends[0]), addr(ends[1])
 			before := everything(t, a)
@@ -75,5 +83,50 @@ func TestVxlan(t *testing.T) {
 				t.Errorf("after Remove\n%s\nbefore\n%s", after, before)
 			}
 		})
+	}
+}
+
+// What can be changed is changed on the device that is there; only what cannot makes another one. One without a mark is
+// taken for ours where the plan allows it.
+func TestVxlanIsKept(t *testing.T) {
+	nettest.Need(t, "vxlan")
+	a := pair(t)
+	lower(t, a)
+	ns := a.Host.ns
+	index := func() string {
+		t.Helper()
+		return strings.Fields(nettest.Run(t, ns, "ip", "-o", "link", "show", "weft.7"))[0]
+	}
+	lines(t, ns, "link add weft.7 type vxlan id 7 dstport 8472 local 10.7.0.254 learning")
+	theirs := index()
+	f := tunnel(addr("10.7.0.254"), addr("10.7.0.1"), "10.42.1.0", "10.42.2.0")
+	if err := a.Apply(t.Context(), f); !errors.Is(err, ErrForeign) {
+		t.Errorf("another one's device: %v", err)
+	}
+	l := &f.Host.Links[0]
+	l.Adopted, l.TxChecksum = true, state.Off()
+	lines(t, ns, "addr add 10.7.0.253/24 dev ens5")
+	for i, change := range []func(){
+		func() {}, func() { l.Vxlan.Local = addr("10.7.0.253") }, func() { l.Vxlan.Learning = state.On() }, func() { l.TxChecksum = state.On() },
+		func() { l.MAC = state.SeedMAC("another") }, func() { l.MTU = 1350 },
+	} {
+		change()
+		if d, err := a.Diff(t.Context(), f); err != nil || len(d) == 0 {
+			t.Errorf("change %d is not seen: %v", i, err)
+		}
+		mustApply(t, a, f)
+		wantSame(t, a, f)
+		if now := index(); now != theirs {
+			t.Errorf("change %d made the device anew", i)
+		}
+	}
+	for i, change := range []func(){func() { l.Vxlan.GBP = true }, func() { l.Vxlan.Port = 4790 }} {
+		before := index()
+		change()
+		mustApply(t, a, f)
+		wantSame(t, a, f)
+		if now := index(); now == before {
+			t.Errorf("change %d left the device", i)
+		}
 	}
 }

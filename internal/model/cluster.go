@@ -2,17 +2,46 @@
 
 package model
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Node is a machine of the cluster.
 type Node struct {
 	Name string `json:"name"`
 	// Addrs are the node's own addresses (InternalIP), at most one a family is used.
 	Addrs []netip.Addr `json:"addrs,omitempty"`
+	// Public are the addresses that the node is to publish instead of those of its underlay (flannel's public-ip and
+	// public-ip-overwrite: a node behind address translation), at most one a family is used.
+	Public []netip.Addr `json:"public,omitempty"`
 	// PodCIDRs are the prefixes that the node's pods are numbered from, at most one a family is used.
 	PodCIDRs    []netip.Prefix    `json:"podCIDRs,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
+	// Published is what the node says of how its pods are reached; nil when it says nothing.
+	Published *Published `json:"published,omitempty"`
+}
+
+// Published is what a node says of how its pods are reached, as flannel's node annotations and subnet leases do, whoever
+// wrote them.
+type Published struct {
+	// Backend is the back end's type: vxlan, host-gw, wireguard …
+	Backend string `json:"backend"`
+	// Data and DataV6 are the back end's own words in JSON, for its IPv4 and its IPv6 side; empty where it has none.
+	Data   string `json:"data,omitempty"`
+	DataV6 string `json:"dataV6,omitempty"`
+	// Addrs are where the node's end of a tunnel is found (PublicIP, PublicIPv6), at most one a family. They come before
+	// Node.Addrs.
+	Addrs []netip.Addr `json:"addrs,omitempty"`
+}
+
+// Equal tells whether two nodes say the same; nil is a node that says nothing.
+func (p *Published) Equal(o *Published) bool {
+	if p == nil || o == nil {
+		return p == o
+	}
+	return p.Backend == o.Backend && p.Data == o.Data && p.DataV6 == o.DataV6 && slices.Equal(p.Addrs, o.Addrs)
 }
 
 // Pod is a pod as the network sees it.

@@ -48,6 +48,19 @@ func TestMasquerade(t *testing.T) {
 			t.Errorf("%s does not see the pod's own address:\n%s", to, list)
 		}
 	}
+	if list := nettest.Run(t, n1.node, "nft", "list", "table", "inet", mesh.MasqueradeTable); strings.Count(list, "masquerade fully-random") != 2 {
+		t.Errorf("ports are not random:\n%s", list)
+	}
+	ip(t, outside, "route add 10.244.1.0/24 via 10.1.0.1", "route add fd00:244:1::/64 via fd01::1")
+	nettest.Run(t, outside, "nft", "add table inet look; add chain inet look in { type filter hook input priority 0; };"+
+		"add rule inet look in ip saddr 10.244.1.5 counter; add rule inet look in ip6 saddr fd00:244:1::5 counter")
+	n1.stop()
+	n1.mesh.Keep = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd01::/64")}
+	n1.start(c)
+	within(t, soon, "an exception sees the pod's own addresses", func() bool {
+		return reach(n1.pod, "10.1.0.2") && reach(n1.pod, "fd01::2") &&
+			!strings.Contains(nettest.Run(t, outside, "nft", "list", "table", "inet", "look"), "counter packets 0")
+	})
 	n1.stop()
 	n1.mesh = mesh.Config{}
 	n1.start(c)

@@ -3,9 +3,10 @@
 // Package reconcile keeps the node's own namespace as the facts want it: when facts change, when somebody meddles with
 // the kernel, and every few minutes anyway, it plans anew and brings the kernel to the plan.
 //
-// A pass is always whole: all fragments are applied, which writes nothing where the kernel agrees, and then what is of
-// the mesh and in no plan any more is taken away. So it makes no difference whether a peer left a moment ago or while
-// the agent was dead. What is not of the mesh is never touched.
+// A whole pass applies all fragments, which writes nothing where the kernel agrees, and takes away what was of the mesh
+// before it and is in no plan any more: it makes no difference whether a peer left a moment ago or while the agent was
+// dead. When the last pass succeeded and facts change, a pass is over what has changed in the plan alone. What is not of
+// the mesh is never touched.
 package reconcile
 
 import (
@@ -13,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -47,20 +49,32 @@ type Config struct {
 	Mesh mesh.Config
 	// StatusFile is where the topology in force is written for `weft mesh`; empty is nowhere.
 	StatusFile string
+	// Runner keeps the tunnels that need a process in user space; nil where there are none.
+	Runner Runner
 	// Full is how often everything is compared without a reason; 0 is DefaultFull.
 	Full time.Duration
 	// Repaired, which may be nil, is told what others had changed and is about to be brought back.
 	Repaired func(things []string)
-	Log      *slog.Logger
-	Now      func() time.Time
-	After    facts.Clock
+	// Passed, which may be nil, is told what is in force after each pass. The next one waits for it.
+	Passed func(Status)
+	Log    *slog.Logger
+	Now    func() time.Time
+	After  facts.Clock
 }
 
 // Reconciler keeps the mesh. Run does the work.
 type Reconciler struct {
 	cfg Config
-	// swept tells that an earlier agent's masquerade is gone; the pass' own.
-	swept bool
+	// swept are the tables of earlier agents that are known to be gone; the pass' own.
+	swept map[string]bool
+	// settled tells that the last pass succeeded: the kernel held what the status says.
+	settled bool
+	// tookOver tells that no route of flannel is left.
+	tookOver bool
+	expect   *expected
+	file     file
+	// checksums are the loop's own.
+	checksums *checksums
 
 	mu     sync.Mutex
 	status Status
@@ -72,7 +86,7 @@ func New(cfg Config) *Reconciler {
 		cfg.Full = DefaultFull
 	}
 	cfg.Log = cfg.Log.With("room", "reconcile")
-	return &Reconciler{cfg: cfg}
+	return &Reconciler{cfg: cfg, swept: map[string]bool{}, expect: newExpected(), checksums: newChecksums()}
 }
 
 // Status is what is in force.
@@ -88,7 +102,10 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	defer func() {
+		cancel()
+		r.checksums.asking.Wait()
+	}()
 	signs, err := watch.Signs(ctx, r.cfg.NS, r.concerns)
 	if err != nil {
 		return fmt.Errorf("reconcile: %w", err)
@@ -96,8 +113,18 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	changed, unsubscribe := r.cfg.Facts.Subscribe()
 	defer unsubscribe()
 	l := loop{Reconciler: r, signs: signs, changed: changed, wait: firstRetry}
+	if r.cfg.Runner != nil {
+		l.broken = r.cfg.Runner.Changed()
+	}
 	for l.next(ctx) {
 		l.pass(ctx)
+		l.probe(ctx)
+		if err := l.listen(ctx); err != nil {
+			return fmt.Errorf("reconcile: %w", err)
+		}
+	}
+	if _, unsaved := l.unsaved(); unsaved {
+		l.write()
 	}
 	return nil
 }
@@ -106,9 +133,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 func (r *Reconciler) concerns(s watch.Sign) bool {
 	switch s.Kind {
 	case watch.Route:
-		return mesh.Owns(state.Route{Protocol: mesh.Protocol, Table: s.Table, Metric: s.Metric}) // whoever put it there
+		return mesh.Owns(state.Route{Protocol: mesh.Protocol, Table: s.Table, Metric: s.Metric}) && r.expect.route(s) // whoever put it there
 	case watch.Neigh:
-		return s.Link != "" && slices.ContainsFunc(r.Status().Topology.Node.Host.Links, func(l state.Link) bool { return l.Name == s.Link })
+		return s.Link != "" && r.expect.entry(s) && slices.ContainsFunc(r.Status().Topology.Node.Host.Links, func(l state.Link) bool { return l.Name == s.Link })
 	case watch.Link:
 		t := r.Status().Topology
 		return slices.ContainsFunc(t.Underlay, func(u mesh.Underlay) bool { return u.Link == s.Link }) ||
@@ -118,93 +145,48 @@ func (r *Reconciler) concerns(s watch.Sign) bool {
 			return true
 		}
 		c := r.cfg.Facts.Cluster()
-		return c != nil && slices.ContainsFunc(c.Nodes, func(n model.Node) bool { return n.Name == c.Self && slices.Contains(n.Addrs, s.Addr) })
+		return c != nil && slices.ContainsFunc(c.Nodes, func(n model.Node) bool { return n.Name == c.Self && mesh.Has(n, s.Addr) })
 	}
 	return true
 }
 
-// loop is what decides when the next pass is due.
-type loop struct {
-	*Reconciler
-	changed <-chan struct{}
-	signs   <-chan struct{}
-	due     <-chan time.Time // after a sign
-	retry   <-chan time.Time // after a failure
-	full    <-chan time.Time
-	wait    time.Duration
-	last    time.Time
-	nodes   []model.Node // of the last pass; nil when it failed
-}
-
-// next waits for a reason to make a pass; false when ctx has ended.
-func (l *loop) next(ctx context.Context) bool {
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-l.changed:
-			if l.nodes != nil && slices.EqualFunc(l.nodes, l.cfg.Facts.Cluster().Nodes, sameToMesh) {
-				continue // pods come and go much more often than nodes
-			}
-		case <-l.due:
-		case <-l.retry:
-		case <-l.full:
-		case _, ok := <-l.signs:
-			if !ok {
-				l.signs = nil // ctx ends
-			} else if l.due == nil {
-				l.due = l.cfg.After(max(settle, pace-l.cfg.Now().Sub(l.last)))
-			}
-			continue
-		}
-		l.due = nil
-		return true
-	}
-}
-
-// sameToMesh tells whether nothing that the mesh plans by has changed.
-func sameToMesh(a, b model.Node) bool {
-	return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.PodCIDRs, b.PodCIDRs)
-}
-
-// pass plans and applies.
-func (l *loop) pass(ctx context.Context) {
-	cluster := l.cfg.Facts.Cluster()
-	if cluster == nil {
-		return
-	}
-	l.count(ctx, cluster.Nodes)
-	status, err := l.reconcile(ctx, cluster)
-	l.last = l.cfg.Now()
-	l.full = l.cfg.After(l.cfg.Full)
-	if ctx.Err() != nil {
-		return
-	}
-	l.tell(status, err)
-	l.retry, l.nodes = nil, nil
-	if err == nil {
-		l.wait, l.nodes = firstRetry, cluster.Nodes
-		return
-	}
-	l.retry = l.cfg.After(l.wait)
-	l.wait = min(2*l.wait, longestRetry)
-}
-
-// reconcile makes one pass. The status says how it went for each fragment; the error is all that failed.
-func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster) (Status, error) {
+// reconcile makes one pass, a whole one or one over what has changed. The status says how it went for each fragment; the
+// error is all that failed.
+func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool) (status Status, err error) {
 	spaces := kernel.Spaces{Host: r.cfg.Host}
-	status := Status{Self: c.Self}
-	answers, err := spaces.Observe(ctx, mesh.Observe(c))
-	if err != nil {
-		return status, fmt.Errorf("observe: %w", err)
-	}
-	status.Topology, err = mesh.Plan(c, r.cfg.Mesh, answers)
+	status = Status{Self: c.Self, Checksums: maps.Clone(r.checksums.told)}
+	defer func() { r.settled = err == nil && ctx.Err() == nil }()
+	cfg, err := r.learn(ctx)
 	if err != nil {
 		return status, err
 	}
+	answers, err := spaces.Observe(ctx, mesh.Observe(c, cfg))
+	if err != nil {
+		return status, fmt.Errorf("observe: %w", err)
+	}
+	status.Topology, err = mesh.Plan(c, cfg, answers)
+	if err != nil {
+		return status, err
+	}
+	if !whole {
+		if done, err := r.step(ctx, spaces, r.Status().Topology, &status); done || err != nil {
+			return status, err
+		}
+	}
+	r.expect.set(status.Topology)
+	before, err := r.cfg.Host.ReadMarked(ctx, marks(status.Topology))
+	if err != nil {
+		return status, fmt.Errorf("what is of the mesh: %w", err)
+	}
 	errs := apply(ctx, spaces, &status)
-	if err := errors.Join(r.sweep(ctx, spaces, status.Topology), r.sweepTable(ctx, spaces)); err != nil {
+	if err := r.keep(ctx, status.Topology.Tunnels); err != nil {
 		errs = append(errs, err)
+	}
+	if err := errors.Join(r.sweep(ctx, spaces, before), r.sweepTables(ctx, spaces, status.Topology)); err != nil {
+		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		errs = append(errs, r.takeOver(ctx, spaces, before, status.Topology))
 	}
 	return status, errors.Join(errs...)
 }
@@ -212,22 +194,23 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster) (Status, e
 // apply brings the kernel to all fragments at once; when that fails, to one after the other, so that one peer's trouble
 // is not another's and the status can name it.
 func apply(ctx context.Context, spaces kernel.Spaces, status *Status) []error {
+	t := &status.Topology
 	all := state.Fragment{Owner: "mesh"}
-	fragments := status.Topology.Fragments()
-	for _, f := range fragments {
-		all.Merge(f)
+	all.Host.Routes = make([]state.Route, 0, len(t.Peers))
+	all.Merge(t.Node)
+	for i := range t.Peers {
+		all.Merge(t.Peers[i].Fragment)
 	}
 	together := spaces.Apply(ctx, all)
+	if status.inForce(); together == nil {
+		return nil
+	}
 	var errs []error
-	for _, f := range fragments {
-		s := FragmentStatus{Owner: f.Owner, OK: true}
-		if together != nil {
-			if err := spaces.Apply(ctx, f); err != nil {
-				s.OK, s.Error = false, err.Error()
-				errs = append(errs, fmt.Errorf("%s: %w", f.Owner, err))
-			}
+	for i, f := range t.Fragments() {
+		if err := spaces.Apply(ctx, f); err != nil {
+			status.Fragments[i].OK, status.Fragments[i].Error = false, err.Error()
+			errs = append(errs, fmt.Errorf("%s: %w", f.Owner, err))
 		}
-		status.Fragments = append(status.Fragments, s)
 	}
 	return errs
 }

@@ -33,6 +33,7 @@ func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 type cluster struct {
 	t     *testing.T
 	store *dir.Store
+	dir   string // of the store
 	nodes []*machine
 }
 
@@ -57,11 +58,12 @@ func newCluster(t *testing.T) *cluster {
 func newMesh(t *testing.T, how mesh.Config) *cluster {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
-	s, err := dir.Open(t.TempDir())
+	path := t.TempDir()
+	s, err := dir.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t, store: s}
+	c := &cluster{t: t, store: s, dir: path}
 	hub := nettest.NS(t, "hub")
 	ip(t, hub, "link add br0 type bridge", "link set br0 up")
 	for i := 1; i <= 3; i++ {

@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
+	"slices"
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
@@ -30,6 +31,9 @@ type Status struct {
 	Topology mesh.Topology `json:"topology"`
 	// Fragments says of each fragment whether the kernel agrees with it.
 	Fragments []FragmentStatus `json:"fragments"`
+	// Checksums says of each VXLAN device whether packets arrive whole (whole) or only those whose checksums the kernel has computed
+	// (broken); without an entry nobody has answered yet.
+	Checksums map[string]string `json:"checksums,omitempty"`
 	// Error is why the last pass did not succeed; then what was in force before may still be.
 	Error string `json:"error,omitempty"`
 }
@@ -39,6 +43,20 @@ type FragmentStatus struct {
 	Owner string `json:"owner"`
 	OK    bool   `json:"ok"`
 	Error string `json:"error,omitempty"`
+}
+
+// inForce says that the kernel agrees with every fragment.
+func (s *Status) inForce() {
+	t := &s.Topology
+	s.Fragments = make([]FragmentStatus, 0, 1+len(t.Peers))
+	if !t.Node.Host.Empty() {
+		s.Fragments = append(s.Fragments, FragmentStatus{Owner: t.Node.Owner, OK: true})
+	}
+	for i := range t.Peers { // a peer is large, and there may be thousands
+		if f := &t.Peers[i].Fragment; !f.Host.Empty() {
+			s.Fragments = append(s.Fragments, FragmentStatus{Owner: f.Owner, OK: true})
+		}
+	}
 }
 
 // tell logs what is new about a status and writes it down.
@@ -66,23 +84,19 @@ func (r *Reconciler) tell(s Status, err error) {
 			r.cfg.Log.Warn("mesh: left out", "problem", p.Message, "hint", p.Hint)
 		}
 	}
-	if old.Self == "" || !reflect.DeepEqual(old.Topology, s.Topology) {
+	same := old.Self != "" && sameTopology(old.Topology, s.Topology)
+	if !same {
 		r.cfg.Log.Info("mesh", "peers", len(s.Topology.Peers), "problems", len(s.Topology.Problems))
 	}
-	same := old
-	same.Time = s.Time
-	if reflect.DeepEqual(same, s) && s.Time.Sub(old.Time) < refresh {
+	same = same && old.Self == s.Self && old.Error == s.Error && maps.Equal(old.Checksums, s.Checksums) && slices.Equal(old.Fragments, s.Fragments)
+	if same && s.Time.Sub(old.Time) < refresh {
 		return
 	}
 	r.mu.Lock()
 	r.status = s
 	r.mu.Unlock()
-	if r.cfg.StatusFile == "" {
-		return
-	}
-	if err := s.write(r.cfg.StatusFile); err != nil {
-		r.cfg.Log.Error("status file", "error", err)
-	}
+	r.file.changed = r.file.changed || !same
+	r.save(s.Time)
 }
 
 // checkStatusFile finds out before anything is changed whether the status can be written.
@@ -104,24 +118,14 @@ func (r *Reconciler) checkStatusFile() error {
 	return nil
 }
 
-// write replaces the file.
-func (s Status) write(path string) error {
-	b, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return err
-	}
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, append(b, '\n'), 0o644); err != nil {
-		_ = os.Remove(tmp)
-		return err
-	}
-	return os.Rename(tmp, path)
-}
-
 // ReadStatus reads what an agent wrote into its state directory.
 func ReadStatus(stateDir string) (Status, error) {
 	path := filepath.Join(stateDir, StatusFile)
-	b, err := os.ReadFile(path)
+	info, err := os.Stat(path)
+	var b []byte
+	if err == nil {
+		b, err = os.ReadFile(path)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return Status{}, model.Faultf(model.CodeNotAvailable, "give the --state-dir of an agent that runs with --store-dir",
 			"%s: no agent has written down a mesh there: %w", path, err)
@@ -132,6 +136,9 @@ func ReadStatus(stateDir string) (Status, error) {
 	var s Status
 	if err := json.Unmarshal(b, &s); err != nil {
 		return s, fmt.Errorf("%s: %w", path, err)
+	}
+	if info.ModTime().After(s.Time) { // nothing but the time was new
+		s.Time = info.ModTime()
 	}
 	return s, nil
 }

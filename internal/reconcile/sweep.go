@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/plan/mesh"
@@ -25,25 +26,40 @@ type routeID struct {
 
 func identify(r state.Route) routeID { return routeID{r.Dst, r.Gw, r.Link, r.Metric} }
 
-// sweepTable takes away the masquerade that an agent with another configuration has left.
-func (r *Reconciler) sweepTable(ctx context.Context, spaces kernel.Spaces) error {
-	if len(r.cfg.Mesh.Masquerade) > 0 || r.swept {
+// sweepTables takes away the tables that an agent with another configuration has left.
+func (r *Reconciler) sweepTables(ctx context.Context, spaces kernel.Spaces, t mesh.Topology) error {
+	stale := state.Fragment{Owner: "mesh/stale"}
+	for _, name := range mesh.Tables() {
+		if slices.ContainsFunc(t.Node.Host.Tables, func(o state.Table) bool { return o.Name == name }) {
+			delete(r.swept, name)
+		} else if !r.swept[name] {
+			stale.Host.Tables = append(stale.Host.Tables, state.Table{Family: "inet", Name: name})
+		}
+	}
+	if stale.Host.Empty() {
 		return nil
 	}
-	stale := state.Fragment{Owner: "mesh/stale", Host: state.Space{Tables: []state.Table{{Family: "inet", Name: mesh.MasqueradeTable}}}}
-	if err := spaces.Remove(ctx, stale); err != nil {
-		return fmt.Errorf("stale table %s: %w", mesh.MasqueradeTable, err)
+	have, err := r.cfg.Host.Read(ctx, stale.Host) // a transaction takes milliseconds, and mostly nothing is there
+	if err == nil && len(have.Tables) > 0 {
+		err = spaces.Remove(ctx, stale)
 	}
-	r.swept = true
+	if err != nil {
+		return fmt.Errorf("stale tables: %w", err)
+	}
+	for _, table := range stale.Host.Tables {
+		r.swept[table.Name] = true
+	}
 	return nil
 }
 
 // Clear takes away everything that an agent which kept a mesh has left in the node's namespace: for one that keeps none. What
 // is not of the mesh stays.
 func Clear(ctx context.Context, cfg Config) error {
-	cfg.Mesh.Masquerade = nil
 	r, spaces := New(cfg), kernel.Spaces{Host: cfg.Host}
-	err := errors.Join(r.sweep(ctx, spaces, mesh.Topology{}), r.sweepTable(ctx, spaces))
+	before, err := cfg.Host.ReadMarked(ctx, marks(mesh.Topology{}))
+	if err == nil {
+		err = errors.Join(r.sweep(ctx, spaces, before), r.sweepTables(ctx, spaces, mesh.Topology{}))
+	}
 	if err == nil && cfg.StatusFile != "" {
 		if err = os.Remove(cfg.StatusFile); errors.Is(err, fs.ErrNotExist) {
 			err = nil
@@ -52,25 +68,39 @@ func Clear(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// sweep takes away what is of the mesh and in no plan: routes and tunnels of peers that left, also while no agent ran.
-func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, t mesh.Topology) error {
-	have, err := r.cfg.Host.ReadAll(ctx)
-	if err != nil {
-		return fmt.Errorf("routes: %w", err)
+// marks are what tells that something is of the mesh. A device that the plan adopts bears none before the first pass.
+func marks(t mesh.Topology) kernel.Marks {
+	m := kernel.Marks{Alias: mesh.Mark, Protocols: []uint8{mesh.Protocol, bootProtocol}}
+	for _, l := range t.Node.Host.Links {
+		m.Links = append(m.Links, l.Name)
 	}
-	wanted := map[routeID]bool{}
-	for _, f := range t.Fragments() {
-		for _, route := range f.Host.Routes {
-			wanted[identify(route)] = true
-		}
-	}
+	return m
+}
+
+// sweep takes away what was of the mesh before the pass and is not expected: routes and tunnels of peers that left, also
+// while no agent ran.
+func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, before state.Space) error {
 	stale := state.Fragment{Owner: "mesh/stale"}
-	for _, route := range have.Routes {
-		if mesh.Owns(route) && !wanted[identify(route)] {
+	for _, route := range before.Routes {
+		if mesh.Owns(route) && !r.expect.routes[identify(route)] {
 			stale.Host.Routes = append(stale.Host.Routes, route)
 		}
 	}
-	stale.Host.Links, stale.Host.Neighs, stale.Host.FDBs = strayTunnels(have, t)
+	for _, l := range before.Links {
+		if l.Alias == mesh.Mark && !r.expect.links[l.Name] {
+			stale.Host.Links = append(stale.Host.Links, state.Link{Name: l.Name, Kind: l.Kind, Alias: l.Alias})
+		}
+	}
+	for _, n := range before.Neighs {
+		if _, ok := r.expect.neighs[neighAt{n.Link, n.IP}]; !ok && r.expect.links[n.Link] {
+			stale.Host.Neighs = append(stale.Host.Neighs, n)
+		}
+	}
+	for _, f := range before.FDBs {
+		if _, ok := r.expect.fdbs[fdbAt{f.Link, f.MAC}]; !ok && r.expect.links[f.Link] {
+			stale.Host.FDBs = append(stale.Host.FDBs, f)
+		}
+	}
 	if stale.Host.Empty() {
 		return nil
 	}
@@ -79,40 +109,4 @@ func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, t mesh.Top
 	}
 	r.cfg.Log.Info("took away what is of no peer", "routes", len(stale.Host.Routes), "tunnels", len(stale.Host.FDBs), "links", len(stale.Host.Links))
 	return nil
-}
-
-// strayTunnels are the mesh's own links that no plan wants, and on those that one wants the entries of no peer.
-func strayTunnels(have state.Space, t mesh.Topology) (links []state.Link, neighs []state.Neigh, fdbs []state.FDB) {
-	wanted := map[any]bool{}
-	for _, f := range t.Fragments() {
-		for _, l := range f.Host.Links {
-			wanted[l.Name] = true
-		}
-		for _, n := range f.Host.Neighs {
-			wanted[state.Neigh{Link: n.Link, IP: n.IP}] = true
-		}
-		for _, e := range f.Host.FDBs {
-			wanted[state.FDB{Link: e.Link, MAC: e.MAC}] = true
-		}
-	}
-	own := map[string]bool{}
-	for _, l := range have.Links {
-		if l.Alias != mesh.Mark {
-			continue
-		}
-		if own[l.Name] = wanted[l.Name]; !wanted[l.Name] {
-			links = append(links, state.Link{Name: l.Name, Kind: l.Kind, Alias: l.Alias})
-		}
-	}
-	for _, n := range have.Neighs {
-		if own[n.Link] && !wanted[state.Neigh{Link: n.Link, IP: n.IP}] {
-			neighs = append(neighs, n)
-		}
-	}
-	for _, e := range have.FDBs {
-		if own[e.Link] && !wanted[state.FDB{Link: e.Link, MAC: e.MAC}] {
-			fdbs = append(fdbs, e)
-		}
-	}
-	return links, neighs, fdbs
 }

@@ -3,11 +3,13 @@
 package reconcile_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/reconcile"
 	"github.com/weft-net/weft/internal/store"
 )
@@ -59,4 +61,68 @@ func TestQuiet(t *testing.T) {
 	within(t, time.Second, "forwarding back with the next pass", func() bool {
 		return strings.HasSuffix(strings.TrimSpace(nettest.Run(t, n1.node, "sysctl", "net.ipv4.ip_forward")), "= 1")
 	})
+}
+
+// The tunnels follow the underlay: its MTU, and the address of the node, without being made anew.
+func TestTunnelsFollowUnderlay(t *testing.T) {
+	nettest.Need(t, "vxlan")
+	c := newMesh(t, mesh.Config{Backend: "vxlan"})
+	n1, n2 := c.nodes[0], c.nodes[1]
+	c.allReach(soon)
+	look := func() string { return nettest.Run(t, n1.node, "ip", "-d", "-o", "link", "show", "flannel.1") }
+	index := strings.Fields(look())[0]
+	settled(n1)
+	ip(t, n1.node, "link set eth0 mtu 1400")
+	within(t, soon, "less fits", func() bool {
+		return strings.Contains(look(), "mtu 1350") && strings.Contains(nettest.Run(t, n1.node, "ip", "link", "show", "flannel-v6.1"), "mtu 1330")
+	})
+	settled(n1)
+	ip(t, n1.node, "addr add 192.168.0.11/24 dev eth0", "addr del 192.168.0.1/24 dev eth0", "addr add 192.168.0.11/24 dev eth0")
+	ip(t, n1.node, "-4 neigh flush dev eth0 nud permanent")
+	_, err := c.store.Modify(t.Context(), store.NodeKey("n1"), func(fields map[string]any) error {
+		fields["status"] = map[string]any{"addresses": []any{
+			map[string]any{"type": "InternalIP", "address": "192.168.0.11"}, map[string]any{"type": "InternalIP", "address": "fd00::1"},
+		}}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 2; i <= 3; i++ {
+		neigh(t, n1.node, "eth0", i, fmt.Sprintf("192.168.0.%d", i))
+		neigh(t, c.nodes[i-1].node, "eth0", 1, "192.168.0.11")
+	}
+	within(t, soon, "the new address", func() bool {
+		return strings.Contains(look(), "local 192.168.0.11 ") && strings.Contains(n2.tunnels(t), "dst 192.168.0.11 ") && !strings.Contains(n2.tunnels(t), "dst 192.168.0.1 ")
+	})
+	c.allReach(soon)
+	if now := strings.Fields(look())[0]; now != index {
+		t.Errorf("the device was made anew: index %s, was %s", now, index)
+	}
+}
+
+// What is sent to an address that no pod has is refused, and that is gone when it is not wanted any more.
+func TestBlackhole(t *testing.T) {
+	c := newMesh(t, mesh.Config{Blackhole: true})
+	n1 := c.nodes[0]
+	look := func() string {
+		return nettest.Run(t, n1.node, "ip", "route", "show", "type", "blackhole") + nettest.Run(t, n1.node, "ip", "-6", "route", "show", "type", "blackhole")
+	}
+	within(t, soon, "both families", func() bool {
+		return strings.Contains(look(), "10.244.1.0/24") && strings.Contains(look(), "fd00:244:1::/64")
+	})
+	c.allReach(soon)
+	want := look()
+	settled(n1)
+	writes := n1.conn.Writes()
+	ip(t, n1.node, "route flush type blackhole")
+	within(t, soon, "repaired", func() bool { return look() == want })
+	settled(n1)
+	if n := n1.conn.Writes() - writes; n > 4 {
+		t.Errorf("%d writes to repair one route", n)
+	}
+	n1.stop()
+	n1.mesh = mesh.Config{}
+	n1.start(c)
+	within(t, soon, "gone", func() bool { return look() == "" })
 }

@@ -38,8 +38,8 @@ type VRFAttrs struct {
 	Table uint32 `json:"table"`
 }
 
-// VxlanAttrs are the attributes of a VXLAN device (IFLA_VXLAN_*). All are given when it is made and never change; Learning
-// is not compared when it is unset.
+// VxlanAttrs are the attributes of a VXLAN device (IFLA_VXLAN_*). Only Local, within its family, and Learning can change;
+// Learning is not compared when it is unset.
 type VxlanAttrs struct {
 	// VNI is the network's number, 24 bits.
 	VNI uint32 `json:"vni"`
@@ -64,8 +64,16 @@ func (a VxlanAttrs) UDPPort() uint16 {
 // DefaultVxlanPort is what the kernel takes when none is given, and flannel with it.
 const DefaultVxlanPort = 8472
 
+// IPIPAttrs are the attributes of an ipip device: it has any number of far ends, each the gateway of a route.
+type IPIPAttrs struct {
+	// Local is the node's own end of the tunnels.
+	Local netip.Addr `json:"local"`
+}
+
 // TunAttrs are the attributes of a persistent tap device. They are given when it is made and never change.
 type TunAttrs struct {
+	// IP has the device carry IP packets instead of Ethernet: a tun device, which has no MAC.
+	IP         bool `json:"ip,omitempty"`
 	MultiQueue bool `json:"multiQueue,omitempty"`
 	// Owner and Group are who may open the device beside root, by number.
 	Owner *uint32 `json:"owner,omitempty"`
@@ -99,8 +107,14 @@ func (l Link) attrs(b *strings.Builder) {
 			b.WriteString(" gbp")
 		}
 	}
+	if l.IPIP != nil {
+		fmt.Fprintf(b, " local %s", l.IPIP.Local)
+	}
 	if l.Tun == nil {
 		return
+	}
+	if l.Tun.IP {
+		b.WriteString(" mode tun")
 	}
 	if l.Tun.MultiQueue {
 		b.WriteString(" multi_queue")

@@ -24,8 +24,12 @@ const (
 	VRF     Kind = "vrf"
 	// Vxlan carries Ethernet over UDP.
 	Vxlan Kind = "vxlan"
-	// Tap is a persistent tap device; the kernel calls tun and tap devices by one name.
+	// Tap is a persistent tap or tun device; the kernel calls both by one name.
 	Tap Kind = "tun"
+	// IPIP carries IPv4 in IPv4.
+	IPIP Kind = "ipip"
+	// Wireguard encrypts. Its keys and peers are no part of the link: they are secret, and another driver's.
+	Wireguard Kind = "wireguard"
 )
 
 // Link is a network interface. Unset fields are not compared.
@@ -59,6 +63,7 @@ type Link struct {
 	VRF     *VRFAttrs     `json:"vrf,omitempty"`
 	Vxlan   *VxlanAttrs   `json:"vxlan,omitempty"`
 	Tun     *TunAttrs     `json:"tun,omitempty"`
+	IPIP    *IPIPAttrs    `json:"ipip,omitempty"`
 	// Bridge holds the attributes of a bridge device.
 	Bridge *BridgeAttrs `json:"bridge,omitempty"`
 	// Port holds the attributes of the link as a bridge's port.
@@ -69,6 +74,11 @@ type Link struct {
 	Shared bool `json:"shared,omitempty"`
 	// Remade lets Apply delete a link of the owner's and make it anew where it has attributes that cannot be changed.
 	Remade bool `json:"remade,omitempty"`
+	// Adopted lets Apply take a link of the wanted kind for the owner's that has no mark, whoever made it.
+	Adopted bool `json:"adopted,omitempty"`
+	// TxChecksum has the link's device compute the checksums of what is sent through it (ethtool's tx-checksumming); off: the
+	// kernel does.
+	TxChecksum *bool `json:"txChecksum,omitempty"`
 }
 
 // Peer names the other end of a veth pair.
@@ -127,6 +137,7 @@ func (l Link) String() string {
 	l.attrs(&b)
 	flag(&b, "promisc", l.Promisc)
 	flag(&b, "allmulti", l.AllMulti)
+	flag(&b, "tx_checksum", l.TxChecksum)
 	if l.Bridge != nil {
 		flag(&b, "vlan_filtering", l.Bridge.VlanFiltering)
 		flag(&b, "mcast_snooping", l.Bridge.McastSnooping)

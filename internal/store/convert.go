@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -66,6 +67,18 @@ func (o Object) Node() (model.Node, error) {
 			return node, err
 		}
 		node.Addrs = append(node.Addrs, ip)
+	}
+	return o.published(node)
+}
+
+// published adds what flannel's annotations say.
+func (o Object) published(node model.Node) (model.Node, error) {
+	keys, err := flannel.DefaultKeys(), error(nil)
+	if node.Published, err = keys.Read(node.Annotations); err == nil {
+		node.Public, err = keys.Public(node.Annotations)
+	}
+	if err != nil {
+		return node, fmt.Errorf("%s: %w", o.Key, err)
 	}
 	return node, nil
 }

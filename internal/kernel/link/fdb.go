@@ -37,6 +37,13 @@ func DelFDB(e state.FDB, index int) *rtnl.Message {
 	return m.Forgiving(unix.ENOENT, unix.ENODEV)
 }
 
+// GetFDB asks for one entry.
+func GetFDB(e state.FDB, index int) *rtnl.Message {
+	m := rtnl.New(unix.RTM_GETNEIGH, 0, "read", e, ndmsg(unix.AF_BRIDGE, index, 0, unix.NTF_SELF)).Forgiving(unix.ENOENT, unix.ENODEV)
+	m.Attr(unix.NDA_LLADDR, e.MAC[:])
+	return m
+}
+
 // ListFDBs asks for the entries of one device. An older kernel answers with those of all.
 func ListFDBs(index int) *rtnl.Message {
 	return rtnl.New(unix.RTM_GETNEIGH, 0, "read", rtnl.Name("forwarding table"), ndmsg(unix.AF_BRIDGE, index, 0, 0))

@@ -25,6 +25,10 @@ func SetAttrs(index int, l state.Link) *rtnl.Message {
 	m := rtnl.New(unix.RTM_NEWLINK, 0, "set", l, ifinfo(index, 0, 0))
 	m.Nest(unix.IFLA_LINKINFO, func() {
 		m.Attr(unix.IFLA_INFO_KIND, []byte(l.Kind))
+		if l.Kind == state.Vxlan && l.Vxlan != nil {
+			m.Nest(unix.IFLA_INFO_DATA, func() { vxlanChange(m, *l.Vxlan) })
+			return
+		}
 		attrs(m, l)
 	})
 	return m
@@ -44,6 +48,8 @@ func attrs(m *rtnl.Message, l state.Link) {
 		fill = func() { vlan(m, *l.Vlan) }
 	case l.Kind == state.VRF && l.VRF != nil:
 		fill = func() { vrf(m, *l.VRF) }
+	case l.Kind == state.IPIP && l.IPIP != nil:
+		fill = func() { ipip(m, *l.IPIP) }
 	case l.Kind == state.Vxlan && l.Vxlan != nil:
 		fill = func() { vxlan(m, *l.Vxlan) }
 	default:
@@ -67,6 +73,8 @@ func (f *Found) decodeAttrs(data []byte) {
 		f.VRF = decodeVRF(data)
 	case state.Vxlan:
 		f.Vxlan = decodeVxlan(data)
+	case state.IPIP:
+		f.IPIP = decodeIPIP(data)
 	case state.Tap:
 		f.Tun = decodeTun(data)
 	}

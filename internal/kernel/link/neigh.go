@@ -63,13 +63,18 @@ func GetNeigh(n state.Neigh, index int) *rtnl.Message {
 	return m
 }
 
-// ListNeighs asks for all entries; proxy entries are a table of their own.
-func ListNeighs(proxy bool) *rtnl.Message {
+// ListNeighs asks for the entries of one link, or of all when index is 0; proxy entries are a table of their own. An older
+// kernel answers with those of all.
+func ListNeighs(index int, proxy bool) *rtnl.Message {
 	ntf := uint8(0)
 	if proxy {
 		ntf = unix.NTF_PROXY
 	}
-	return rtnl.New(unix.RTM_GETNEIGH, 0, "read", rtnl.Name("neighbours"), ndmsg(0, 0, 0, ntf))
+	m := rtnl.New(unix.RTM_GETNEIGH, 0, "read", rtnl.Name("neighbours"), ndmsg(0, 0, 0, ntf)).Forgiving(unix.ENODEV)
+	if index != 0 {
+		m.Uint32(unix.NDA_IFINDEX, uint32(index))
+	}
+	return m
 }
 
 // DecodeNeigh reads RTM_NEWNEIGH of the IP families.

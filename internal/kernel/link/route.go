@@ -126,12 +126,31 @@ func ListRoutes(fam uint8, index int, table uint32) *rtnl.Message {
 	return m
 }
 
+// ListRoutesOf asks for the routes of one family that are of a protocol and in a table. An older kernel answers with more.
+func ListRoutesOf(fam uint8, table uint32, protocol uint8) *rtnl.Message {
+	m := ListRoutes(fam, 0, table)
+	m.Patch([]byte{fam, 0, 0, 0, 0, protocol})
+	return m
+}
+
 // RouteTo asks over which route packets to an address leave.
 func RouteTo(to netip.Addr) *rtnl.Message {
 	h := make([]byte, unix.SizeofRtMsg)
 	h[0], h[1] = family(to), uint8(to.BitLen())
 	none := []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENONET, unix.EACCES, unix.EINVAL}
 	m := rtnl.New(unix.RTM_GETROUTE, 0, "look up the route to", to, h).Forgiving(none...)
+	m.Attr(unix.RTA_DST, to.AsSlice())
+	return m
+}
+
+// RouteOf asks for the route, not the way, that the kernel chooses for the first address of a prefix.
+func RouteOf(dst netip.Prefix) *rtnl.Message {
+	to := dst.Masked().Addr()
+	h := make([]byte, unix.SizeofRtMsg)
+	h[0], h[1] = family(to), uint8(to.BitLen())
+	binary.NativeEndian.PutUint32(h[8:], unix.RTM_F_FIB_MATCH)
+	m := rtnl.New(unix.RTM_GETROUTE, 0, "look up the route of", dst, h)
+	m.Forgiving(unix.ENETUNREACH, unix.EHOSTUNREACH)
 	m.Attr(unix.RTA_DST, to.AsSlice())
 	return m
 }

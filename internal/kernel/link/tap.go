@@ -27,7 +27,7 @@ func TapReady() error {
 	return unix.Close(fd)
 }
 
-// MakeTap makes a persistent tap device in the namespace of the calling thread. It has its MAC before it persists, so that
+// MakeTap makes a persistent tap or tun device in the namespace of the calling thread. It has its MAC before it persists, so that
 // one that a killed process left is known by it.
 func MakeTap(l state.Link) error {
 	var a state.TunAttrs
@@ -54,6 +54,9 @@ func setTap(fd int, l state.Link, a state.TunAttrs) error {
 		return err
 	}
 	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_TUN_EXCL)
+	if a.IP {
+		flags = unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_TUN_EXCL
+	}
 	if a.MultiQueue {
 		flags |= unix.IFF_MULTI_QUEUE
 	}
@@ -105,6 +108,8 @@ func decodeTun(data []byte) *state.TunAttrs {
 	a := &state.TunAttrs{}
 	rtnl.Attrs(data, func(kind uint16, data []byte) {
 		switch kind {
+		case unix.IFLA_TUN_TYPE:
+			a.IP = len(data) > 0 && data[0] == unix.IFF_TUN
 		case unix.IFLA_TUN_OWNER:
 			n := number(data)
 			a.Owner = &n

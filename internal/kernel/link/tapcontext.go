@@ -16,7 +16,11 @@ import (
 // makeTapAs makes a tap device in a security context. A device has the context of the process that makes it, and a process
 // changes its own only by executing a program: so ip(8) makes the device.
 func makeTapAs(l state.Link, a state.TunAttrs) error {
-	args := []string{"tuntap", "add", "mode", "tap", "name", l.Name}
+	mode := "tap"
+	if a.IP {
+		mode = "tun"
+	}
+	args := []string{"tuntap", "add", "mode", mode, "name", l.Name}
 	if a.MultiQueue {
 		args = append(args, "multi_queue")
 	}

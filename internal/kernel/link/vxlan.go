@@ -31,6 +31,18 @@ func vxlan(m *rtnl.Message, a state.VxlanAttrs) {
 	}
 }
 
+// vxlanChange names only what can be changed: the kernel refuses the rest even where it is the same.
+func vxlanChange(m *rtnl.Message, a state.VxlanAttrs) {
+	local := uint16(unix.IFLA_VXLAN_LOCAL)
+	if a.Local.Is6() {
+		local = unix.IFLA_VXLAN_LOCAL6
+	}
+	m.Attr(local, a.Local.AsSlice())
+	if a.Learning != nil {
+		m.Uint8(unix.IFLA_VXLAN_LEARNING, bit(*a.Learning))
+	}
+}
+
 func decodeVxlan(data []byte) *state.VxlanAttrs {
 	a := &state.VxlanAttrs{}
 	rtnl.Attrs(data, func(kind uint16, data []byte) {

@@ -36,6 +36,7 @@ type Socket struct {
 	in     inbox
 	out    []byte
 	writes atomic.Int64
+	told   atomic.Int64
 }
 
 // Open opens a socket inside ns; nil is the process's own namespace. The socket does not need ns afterwards.
@@ -68,6 +69,9 @@ func (s *Socket) Close() error {
 // Writes counts the requests sent since the socket was opened that change something: what tests look at to see that
 // nothing was written.
 func (s *Socket) Writes() int { return int(s.writes.Load()) }
+
+// Messages counts the requests and answers since the socket was opened.
+func (s *Socket) Messages() int { return int(s.told.Load()) }
 
 // Send sends all requests, in as few writes as possible. The error is Refusals when the kernel refused some that do not
 // forgive the reason; the others were carried out.
@@ -102,6 +106,7 @@ func (s *Socket) batch(ctx context.Context, batch []*Message, f func(int, []byte
 		first := s.seq + 1
 		s.seq += uint32(len(part))
 		s.pack(part, first)
+		s.told.Add(int64(len(part)))
 		err := s.exchange(func(a answer) bool {
 			i := int(a.seq - first)
 			if i < 0 || i >= len(part) {
@@ -175,6 +180,7 @@ func (s *Socket) dump(m *Message) (parts [][]byte, torn bool, err error) {
 	s.seq++
 	seq := s.seq
 	s.out = m.append(s.out[:0], seq, unix.NLM_F_DUMP)
+	s.told.Add(1)
 	var refusal *Refusal
 	err = s.exchange(func(a answer) bool {
 		if a.seq != seq {

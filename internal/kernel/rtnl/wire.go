@@ -40,10 +40,11 @@ func (s *Socket) exchange(f func(answer) bool) error {
 		case err != nil:
 			return fmt.Errorf("rtnetlink receive: %w", err)
 		}
-		done := false
+		done, n := false, int64(0)
 		for _, part := range parts {
-			split(part, func(a answer) { done = f(a) || done })
+			split(part, func(a answer) { done, n = f(a) || done, n+1 })
 		}
+		s.told.Add(n)
 		if done {
 			s.unread = false
 			return nil

@@ -30,20 +30,28 @@ const (
 	Route
 	// Neigh is an entry of a neighbour table, or of the forwarding table of a device.
 	Neigh
+	// Forwarding is the switch that lets a family be forwarded at all.
+	Forwarding
 )
 
 // Sign is one change.
 type Sign struct {
 	Kind Kind
 	Gone bool
-	// Link is the link's name, for links and neighbours; empty for a neighbour on a link that is gone.
+	// Link is the link's name, for links, neighbours and routes with a metric; empty for what is on a link that is gone.
 	Link string
-	// Addr is the address, for addresses.
+	// Addr is the address; of a neighbour its own, of a forwarding entry where its tunnel leads.
 	Addr netip.Addr
-	// Protocol and Metric are those of a route of the main table.
+	// Protocol, Metric, Table, Dst and Gw are those of a route.
 	Protocol uint8
 	Metric   uint32
 	Table    uint32
+	Dst      netip.Prefix
+	Gw       netip.Addr
+	// MAC is a neighbour's. Permanent tells that somebody set it, Bridge that it is a forwarding entry of a device.
+	MAC       [6]byte
+	Permanent bool
+	Bridge    bool
 }
 
 // Signs opens a socket in ns (nil: the process's own namespace) and puts a token into the channel, which holds one, when
@@ -58,7 +66,8 @@ func Signs(ctx context.Context, ns *netns.NS, keep func(Sign) bool) (<-chan stru
 		return nil, fmt.Errorf("watch: netlink socket: %w", err)
 	}
 	const groups = 1<<(unix.RTNLGRP_LINK-1) | 1<<(unix.RTNLGRP_IPV4_IFADDR-1) | 1<<(unix.RTNLGRP_IPV6_IFADDR-1) |
-		1<<(unix.RTNLGRP_IPV4_ROUTE-1) | 1<<(unix.RTNLGRP_IPV6_ROUTE-1) | 1<<(unix.RTNLGRP_NEIGH-1)
+		1<<(unix.RTNLGRP_IPV4_ROUTE-1) | 1<<(unix.RTNLGRP_IPV6_ROUTE-1) | 1<<(unix.RTNLGRP_NEIGH-1) |
+		1<<(unix.RTNLGRP_IPV4_NETCONF-1) | 1<<(unix.RTNLGRP_IPV6_NETCONF-1)
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("watch: netlink groups: %w", err)
@@ -145,14 +154,20 @@ func parse(m syscall.NetlinkMessage, name func(index int) string) (Sign, bool) {
 		if len(m.Data) < unix.SizeofNdMsg {
 			return s, false
 		}
-		s.Link = name(int(int32(binary.NativeEndian.Uint32(m.Data[4:])))) // struct ndmsg
+		s.takeNeigh(m.Data, name)
 		return s, true
+	case unix.RTM_NEWNETCONF:
+		s.Kind = Forwarding
+		return s, forwarding(m.Data)
 	default:
 		return s, false
 	}
 	attrs, err := syscall.ParseNetlinkRouteAttr(&m)
 	if err != nil {
 		return Sign{Kind: Lost}, true
+	}
+	if s.Kind == Route {
+		s.takeRoute(m.Data, attrs, name)
 	}
 	for _, a := range attrs {
 		s.take(a)
@@ -173,9 +188,27 @@ func (s *Sign) take(a syscall.NetlinkRouteAttr) {
 		s.Link = unix.ByteSliceToString(a.Value)
 	case s.Kind == Addr && (a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS && !s.Addr.IsValid()):
 		s.Addr, _ = netip.AddrFromSlice(a.Value)
-	case s.Kind == Route && a.Attr.Type == unix.RTA_PRIORITY:
-		s.Metric = number()
 	case s.Kind == Route && a.Attr.Type == unix.RTA_TABLE:
 		s.Table = number()
 	}
+}
+
+// forwarding tells whether a message of settings (struct netconfmsg and attributes) is about forwarding over all links.
+func forwarding(b []byte) bool {
+	const head, ifindex, switched = 4, 1, 2 // NETCONFA_IFINDEX, NETCONFA_FORWARDING
+	const all = ^uint32(0)                  // NETCONFA_IFINDEX_ALL
+	of, about := false, false
+	for b = b[min(head, len(b)):]; len(b) >= unix.SizeofRtAttr; {
+		size := int(binary.NativeEndian.Uint16(b))
+		if size < unix.SizeofRtAttr || size > len(b) {
+			break
+		}
+		if value := b[unix.SizeofRtAttr:size]; len(value) >= 4 {
+			kind := binary.NativeEndian.Uint16(b[2:])
+			of = of || kind == ifindex && binary.NativeEndian.Uint32(value) == all
+			about = about || kind == switched
+		}
+		b = b[min((size+3)&^3, len(b)):]
+	}
+	return of && about
 }

@@ -4,6 +4,7 @@ package watch_test
 
 import (
 	"context"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -46,11 +47,12 @@ func TestSigns(t *testing.T) {
 	for _, change := range []struct {
 		command string
 		gone    bool
+		dst, gw string
 	}{
-		{"route add 198.51.100.0/24 via 192.0.2.9 dev one proto 119 metric 77", false},
-		{"route del 198.51.100.0/24", true},
-		{"-6 route add 2001:db8::/64 dev one proto 119 metric 77", false},
-		{"-6 route del 2001:db8::/64", true},
+		{"route add 198.51.100.0/24 via 192.0.2.9 dev one proto 119 metric 77", false, "198.51.100.0/24", "192.0.2.9"},
+		{"route del 198.51.100.0/24", true, "198.51.100.0/24", "192.0.2.9"},
+		{"-6 route add 2001:db8::/64 dev one proto 119 metric 77", false, "2001:db8::/64", ""},
+		{"-6 route del 2001:db8::/64", true, "2001:db8::/64", ""},
 	} {
 		run(change.command)
 		select {
@@ -61,7 +63,11 @@ func TestSigns(t *testing.T) {
 		mu.Lock()
 		last := heard[len(heard)-1]
 		mu.Unlock()
-		if want := (watch.Sign{Kind: watch.Route, Gone: change.gone, Protocol: 119, Metric: 77, Table: 254}); last != want {
+		want := watch.Sign{Kind: watch.Route, Gone: change.gone, Link: "one", Protocol: 119, Metric: 77, Table: 254, Dst: netip.MustParsePrefix(change.dst)}
+		if change.gw != "" {
+			want.Gw = netip.MustParseAddr(change.gw)
+		}
+		if last != want {
 			t.Errorf("ip %s: heard %+v, want %+v", change.command, last, want)
 		}
 	}
@@ -74,5 +80,65 @@ func TestSigns(t *testing.T) {
 	}
 	if !links["one"] || !links["two"] || !addrs["192.0.2.1"] {
 		t.Errorf("heard links %v, addresses %v", links, addrs)
+	}
+}
+
+// TestEntries hears of neighbours and of a device's forwarding entries, with what they say.
+func TestEntries(t *testing.T) {
+	nettest.Need(t, "vxlan")
+	ns := nettest.NS(t, "node")
+	run := func(command ...string) { t.Helper(); nettest.Run(t, ns, command...) }
+	run("ip", "link", "add", "vx0", "type", "vxlan", "id", "7", "dstport", "8472")
+	run("ip", "link", "set", "vx0", "up")
+	heard := make(chan watch.Sign, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	signs, err := watch.Signs(ctx, ns, func(s watch.Sign) bool {
+		if s.Kind == watch.Neigh && s.Permanent && s.Link == "vx0" {
+			heard <- s
+		}
+		return false
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cancel()
+		for range signs {
+		}
+	}()
+	mac := [6]byte{2, 0, 0, 0, 0, 9}
+	for _, step := range []struct {
+		command []string
+		want    watch.Sign
+	}{
+		{
+			[]string{"ip", "neigh", "add", "10.1.2.0", "lladdr", "02:00:00:00:00:09", "dev", "vx0"},
+			watch.Sign{Addr: netip.MustParseAddr("10.1.2.0")},
+		},
+		{
+			[]string{"bridge", "fdb", "add", "02:00:00:00:00:09", "dev", "vx0", "dst", "192.0.2.9", "self", "permanent"},
+			watch.Sign{Addr: netip.MustParseAddr("192.0.2.9"), Bridge: true},
+		},
+		{
+			[]string{"bridge", "fdb", "del", "02:00:00:00:00:09", "dev", "vx0", "dst", "192.0.2.9", "self"},
+			watch.Sign{Addr: netip.MustParseAddr("192.0.2.9"), Bridge: true, Gone: true},
+		},
+	} {
+		run(step.command...)
+		step.want.Kind, step.want.Link, step.want.MAC, step.want.Permanent = watch.Neigh, "vx0", mac, true
+		for {
+			select {
+			case got := <-heard:
+				if got.MAC != mac {
+					continue // the kernel's own
+				}
+				if got != step.want {
+					t.Errorf("%s: heard %+v, want %+v", strings.Join(step.command, " "), got, step.want)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("heard nothing of %s", strings.Join(step.command, " "))
+			}
+			break
+		}
 	}
 }

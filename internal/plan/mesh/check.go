@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -19,9 +20,9 @@ type claim struct {
 func (c claim) String() string { return fmt.Sprintf("%s of node %s", c.cidr, c.node) }
 
 // check finds the claims that contradict another node's facts. Nodes are sorted by name.
-func check(nodes []model.Node, self string) (unusable map[claim]bool, problems []Problem) {
+func check(nodes []model.Node, self string, networks []netip.Prefix) (unusable map[claim]bool, problems []Problem) {
 	unusable = map[claim]bool{}
-	var claims []claim
+	claims := make([]claim, 0, len(nodes))
 	for _, n := range nodes {
 		used := first(n.PodCIDRs)
 		if len(used) < len(n.PodCIDRs) {
@@ -37,6 +38,14 @@ func check(nodes []model.Node, self string) (unusable map[claim]bool, problems [
 				problems = append(problems, Problem{[]string{n.Name}, fmt.Sprintf("node %s: podCIDR %s is %s", n.Name, c, why), "choose a unicast prefix"})
 				continue
 			}
+			if len(networks) > 0 && !inside(c, networks) {
+				unusable[claim{n.Name, c}] = true
+				problems = append(problems, Problem{
+					[]string{n.Name}, fmt.Sprintf("node %s: podCIDR %s is outside of the network %s", n.Name, c, list(networks)),
+					"give the node a podCIDR of the network, or correct the network that the configuration names",
+				})
+				continue
+			}
 			claims = append(claims, claim{n.Name, c})
 		}
 		if n.Name == self && len(used) == 0 {
@@ -47,6 +56,18 @@ func check(nodes []model.Node, self string) (unusable map[claim]bool, problems [
 	problems = append(problems, overlaps(claims, unusable)...)
 	problems = append(problems, swallowed(nodes, claims, unusable)...)
 	return unusable, problems
+}
+
+func inside(p netip.Prefix, networks []netip.Prefix) bool {
+	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Bits() <= p.Bits() && n.Contains(p.Addr()) })
+}
+
+func list(networks []netip.Prefix) string {
+	var out []string
+	for _, n := range networks {
+		out = append(out, n.String())
+	}
+	return strings.Join(out, " and ")
 }
 
 func odd(a netip.Addr) string {
@@ -64,18 +85,19 @@ func odd(a netip.Addr) string {
 // sharedAddrs finds nodes that say they have the same address.
 func sharedAddrs(nodes []model.Node, unusable map[claim]bool) []Problem {
 	var problems []Problem
-	holder := map[netip.Addr]model.Node{}
-	for _, n := range nodes {
+	holder := make(map[netip.Addr]int, len(nodes))
+	for i, n := range nodes {
 		for _, family := range families() {
 			a, ok := addrOf(n, family)
 			if !ok {
 				continue
 			}
-			other, taken := holder[a]
+			at, taken := holder[a]
 			if !taken {
-				holder[a] = n
+				holder[a] = i
 				continue
 			}
+			other := nodes[at]
 			problems = append(problems, Problem{
 				[]string{other.Name, n.Name},
 				fmt.Sprintf("nodes %s and %s both have the address %s", other.Name, n.Name, a),
@@ -124,9 +146,9 @@ func swallowed(nodes []model.Node, claims []claim, unusable map[claim]bool) []Pr
 		addr netip.Addr
 		node string
 	}
-	var addrs []held
+	addrs := make([]held, 0, len(nodes))
 	for _, n := range nodes {
-		for _, a := range n.Addrs {
+		for _, a := range addrsOf(n) {
 			addrs = append(addrs, held{a, n.Name})
 		}
 	}

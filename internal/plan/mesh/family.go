@@ -30,15 +30,18 @@ func Owns(r state.Route) bool {
 // metrics gives each prefix of a cluster a metric of its own. It comes from the prefix alone unless two meet, so that a
 // node that joins or leaves does not renumber the others.
 func metrics(nodes []model.Node) map[netip.Prefix]uint32 {
-	out := map[netip.Prefix]uint32{}
-	taken := map[uint32]bool{}
+	out := make(map[netip.Prefix]uint32, len(nodes))
+	taken := make(map[uint32]bool, len(nodes))
+	var text []byte
+	h := fnv.New32a()
 	for _, n := range nodes {
 		for _, p := range first(n.PodCIDRs) {
 			if _, ok := out[p]; ok {
 				continue
 			}
-			h := fnv.New32a()
-			_, _ = h.Write([]byte(p.String()))
+			text = p.AppendTo(text[:0])
+			h.Reset()
+			_, _ = h.Write(text)
 			m := MetricMin + h.Sum32()%(MetricMax-MetricMin)
 			for taken[m] {
 				if m++; m == MetricMax {
@@ -60,9 +63,28 @@ func familyOf(a netip.Addr) int {
 	return 6
 }
 
-// addrOf is the node's address of a family: its first.
-func addrOf(n model.Node, family int) (netip.Addr, bool) {
+// addrsOf are where a node is found, the address that counts first: what it publishes comes before what it has.
+func addrsOf(n model.Node) []netip.Addr {
+	out := []netip.Addr{}
+	if n.Published != nil {
+		out = append(out, n.Published.Addrs...)
+	}
 	for _, a := range n.Addrs {
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Has tells whether an address is one that a node has or publishes.
+func Has(n model.Node, a netip.Addr) bool { return slices.Contains(addrsOf(n), a) }
+
+// addrOf is where a node is found over a family.
+func addrOf(n model.Node, family int) (netip.Addr, bool) { return addrIn(addrsOf(n), family) }
+
+func addrIn(addrs []netip.Addr, family int) (netip.Addr, bool) {
+	for _, a := range addrs {
 		if familyOf(a) == family {
 			return a, true
 		}
@@ -78,6 +100,28 @@ func first(cidrs []netip.Prefix) []netip.Prefix {
 		if c.IsValid() && !slices.ContainsFunc(out, func(o netip.Prefix) bool { return familyOf(o.Addr()) == familyOf(c.Addr()) }) {
 			out = append(out, c)
 		}
+	}
+	return out
+}
+
+// on leaves of nodes what is of families that are on.
+func (c Config) on(nodes []model.Node) []model.Node {
+	off := func(family int) bool {
+		return len(c.Networks) > 0 && !slices.ContainsFunc(c.Networks, func(n netip.Prefix) bool { return familyOf(n.Addr()) == family })
+	}
+	if !off(4) && !off(6) {
+		return nodes
+	}
+	out := make([]model.Node, 0, len(nodes))
+	for _, n := range nodes {
+		n.PodCIDRs = slices.DeleteFunc(slices.Clone(n.PodCIDRs), func(p netip.Prefix) bool { return off(familyOf(p.Addr())) })
+		n.Addrs = slices.DeleteFunc(slices.Clone(n.Addrs), func(a netip.Addr) bool { return off(familyOf(a)) })
+		if n.Published != nil {
+			published := *n.Published
+			published.Addrs = slices.DeleteFunc(slices.Clone(published.Addrs), func(a netip.Addr) bool { return off(familyOf(a)) })
+			n.Published = &published
+		}
+		out = append(out, n)
 	}
 	return out
 }

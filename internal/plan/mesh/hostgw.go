@@ -11,7 +11,7 @@ import (
 )
 
 // forwarding lets the node pass packets on between its pods and the underlay.
-func forwarding(p *planner) state.Space {
+func forwarding(p *Planner) Part {
 	var s state.Space
 	if _, ok := p.underlay[4]; ok {
 		s.Sysctls = append(s.Sysctls, state.Sysctl{Name: "net/ipv4/ip_forward", Value: "1", Shared: true})
@@ -19,21 +19,41 @@ func forwarding(p *planner) state.Space {
 	if _, ok := p.underlay[6]; ok {
 		s.Sysctls = append(s.Sysctls, state.Sysctl{Name: "net/ipv6/conf/all/forwarding", Value: "1", Shared: true, IfPresent: true})
 	}
-	return s
+	return Part{Host: s}
 }
 
 // gateway routes a peer's prefix to the peer's own address.
-func gateway(p *planner, peer model.Node, cidr netip.Prefix) (state.Space, *Problem) {
-	via, u, problem := p.ends(peer, cidr)
+func gateway(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
+	via, u, problem := p.Ends(peer, cidr)
 	if problem != nil {
-		return state.Space{}, problem
+		return Part{}, problem
 	}
-	if !u.reaches(via) {
-		return state.Space{}, &Problem{
+	if !u.Reaches(via) {
+		return Part{}, &Problem{
 			[]string{peer.Name},
 			fmt.Sprintf("node %s: its address %s is no neighbour on %s (%v)", peer.Name, via, u.Link, u.OnLink),
 			"host-gw needs all nodes on one network; put the node there, or encapsulate (vxlan)",
 		}
 	}
-	return state.Space{Routes: []state.Route{{Dst: cidr, Gw: via, Link: u.Link, Metric: p.metrics[cidr], Protocol: Protocol}}}, nil
+	r := p.Route(cidr)
+	r.Gw, r.Link = via, u.Link
+	return Part{Host: state.Space{Routes: []state.Route{r}}}, nil
+}
+
+// blackholes refuse what is for self's own pods and finds none: a default route would send it back where it came from.
+func (p *Planner) blackholes() []state.Route {
+	if !p.cfg.Blackhole {
+		return nil
+	}
+	const blackhole = 6 // RTN_BLACKHOLE
+	var out []state.Route
+	for _, cidr := range first(p.self.PodCIDRs) {
+		r := p.Route(cidr)
+		r.Type = blackhole
+		if familyOf(cidr.Addr()) == 6 {
+			r.Link = "lo" // where the kernel puts it
+		}
+		out = append(out, r)
+	}
+	return out
 }

@@ -4,6 +4,7 @@ package mesh
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/weft-net/weft/internal/state"
 )
@@ -12,28 +13,54 @@ import (
 const MasqueradeTable = "weft-cluster"
 
 // masquerade gives packets of the cluster's pods the node's address when they leave for anywhere else. Pods see each
-// other's own addresses, on whatever node.
-func masquerade(cluster []netip.Prefix) state.Table {
-	sets := []state.Set{
-		{Name: "cluster4", Key: "ipv4_addr", Interval: true},
-		{Name: "cluster6", Key: "ipv6_addr", Interval: true},
+// other's own addresses, on whatever node. Ports are random: two connections that begin at once and are given the same
+// free port would cost one of them its first packet, and a second of waiting.
+func masquerade(cfg Config) state.Table {
+	how := "masquerade"
+	if !cfg.PortsInOrder {
+		how += " fully-random"
 	}
-	for _, p := range cluster {
+	return state.Table{Family: "inet", Name: MasqueradeTable, Sets: slices.Concat(prefixSets("cluster", cfg.Masquerade), prefixSets("keep", cfg.Keep)),
+		Chains: []state.Chain{{
+			Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: 100, Policy: "accept",
+			Rules: []state.NftRule{
+				{Text: "ip daddr 224.0.0.0/4 return"},
+				{Text: "ip daddr @cluster4 return"},
+				{Text: "ip daddr @keep4 return"},
+				{Text: "ip saddr @cluster4 " + how},
+				{Text: "ip6 daddr ff00::/8 return"},
+				{Text: "ip6 daddr @cluster6 return"},
+				{Text: "ip6 daddr @keep6 return"},
+				{Text: "ip6 saddr @cluster6 " + how},
+			},
+		}}}
+}
+
+// prefixSets are two sets, one a family. Of prefixes that are inside of each other the kernel takes one.
+func prefixSets(name string, prefixes []netip.Prefix) []state.Set {
+	sets := []state.Set{{Name: name + "4", Key: "ipv4_addr", Interval: true}, {Name: name + "6", Key: "ipv6_addr", Interval: true}}
+	for _, p := range outermost(prefixes) {
 		s := &sets[0]
 		if p.Addr().Is6() {
 			s = &sets[1]
 		}
 		s.Elements = append(s.Elements, state.Element{Key: []string{p.String()}})
 	}
-	return state.Table{Family: "inet", Name: MasqueradeTable, Sets: sets, Chains: []state.Chain{{
-		Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: 100, Policy: "accept",
-		Rules: []state.NftRule{
-			{Text: "ip daddr 224.0.0.0/4 return"},
-			{Text: "ip daddr @cluster4 return"},
-			{Text: "ip saddr @cluster4 masquerade"},
-			{Text: "ip6 daddr ff00::/8 return"},
-			{Text: "ip6 daddr @cluster6 return"},
-			{Text: "ip6 saddr @cluster6 masquerade"},
-		},
-	}}}
+	return sets
+}
+
+// outermost are the prefixes that are in no other one.
+func outermost(prefixes []netip.Prefix) []netip.Prefix {
+	sorted := make([]netip.Prefix, 0, len(prefixes))
+	for _, p := range prefixes {
+		sorted = append(sorted, p.Masked())
+	}
+	slices.SortFunc(sorted, comparePrefix)
+	var out []netip.Prefix
+	for _, p := range sorted {
+		if len(out) == 0 || !out[len(out)-1].Overlaps(p) {
+			out = append(out, p)
+		}
+	}
+	return out
 }

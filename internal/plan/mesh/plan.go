@@ -3,6 +3,7 @@
 package mesh
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -16,11 +17,34 @@ import (
 type Config struct {
 	// Backend is how packets get from node to node; empty is host-gw.
 	Backend string
-	Vxlan   Vxlan
+	// Backends is the table of those that may be used; empty is Backends(). Each peer is reached by the one that it publishes.
+	Backends []Backend
+	Vxlan    Vxlan
+	// These are the keys of the other back ends.
+	UDP       UDP
+	IPIP      IPIP
+	Wireguard Wireguard
+	Extension Extension
+	// Networks are the prefixes that all nodes' pods are in. Where there are any, a family without one is off, and a podCIDR
+	// outside of them is not routed.
+	Networks []netip.Prefix
+	// Learned is what back ends in user space have found out (Runner.Learn), by their names.
+	Learned map[string]string
+	// BadChecksums are devices through which packets arrive broken unless the kernel computes their checksums itself: the
+	// reconciler has seen it.
+	BadChecksums []string
 	// Masquerade are the prefixes of all nodes' pods: what a pod sends to anywhere else has its node's address. None: it
 	// keeps its own.
 	Masquerade []netip.Prefix
+	// Keep are further prefixes where the receiver sees the pod's own address.
+	Keep []netip.Prefix
+	// PortsInOrder has masquerading take the pod's own port where it is free, instead of a random one.
+	PortsInOrder bool
+	// Blackhole refuses what is sent to an address of self's own prefixes that no pod has, instead of sending it elsewhere.
+	Blackhole bool
 }
+
+func (c Config) badChecksums(link string) bool { return slices.Contains(c.BadChecksums, link) }
 
 // Owners of the fragments.
 const (
@@ -28,49 +52,33 @@ const (
 	OwnerPeer = "mesh/peer/" // and the peer's name
 )
 
-// backend is one row of the table of back ends. A new one is a planner and a row.
-type backend struct {
-	name string
-	// node plans what self needs for any peer at all.
-	node func(p *planner) state.Space
-	// peer plans what one prefix of a peer needs, or says why it cannot be reached.
-	peer func(p *planner, peer model.Node, cidr netip.Prefix) (state.Space, *Problem)
-}
-
-func backends() []backend {
-	return []backend{
-		{name: "host-gw", node: forwarding, peer: gateway},
-		{name: "vxlan", node: vxlanNode, peer: vxlanPeer},
-	}
-}
-
-// planner is what a plan is made of.
-type planner struct {
-	cfg      Config
-	self     model.Node
-	underlay map[int]Underlay // by family
-	metrics  map[netip.Prefix]uint32
-}
-
 // Observe says what must be known of the kernel.
-func Observe(c *model.Cluster) []state.Query {
+func Observe(c *model.Cluster, cfg Config) []state.Query {
 	self, ok := find(c)
 	if !ok {
 		return nil
 	}
 	var out []state.Query
-	for _, family := range families() {
-		if addr, ok := addrOf(self, family); ok {
-			out = append(out, state.Query{Space: state.Host, LinkOf: addr})
+	for _, addr := range addrsOf(self) {
+		out = append(out, state.Query{Space: state.Host, LinkOf: addr})
+	}
+	used, err := cfg.used(c.Nodes, c.Self)
+	if err != nil {
+		return out // Plan says so
+	}
+	for _, b := range used {
+		if b.Observe != nil {
+			out = append(out, b.Observe(cfg, self)...)
 		}
 	}
 	return out
 }
 
-// Plan plans the mesh of c.Self. It errs when the cluster has no such node or there is no such back end; all else that
-// is wrong with the facts is in the topology's problems.
+// Plan plans the mesh of c.Self. It errs when the cluster has no such node, or when a back end does not exist or refuses
+// the configuration; all else that is wrong with the facts is in the topology's problems.
 func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error) {
-	b, err := backendOf(cfg)
+	cfg.Backends = cfg.table() // once, not for each peer
+	used, err := cfg.used(c.Nodes, c.Self)
 	if err != nil {
 		return Topology{}, err
 	}
@@ -79,37 +87,71 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 		return Topology{}, model.Faultf(model.CodeInvalidConf, "add a Node object of that name, or start the agent with the right --node",
 			"node %q is not in the cluster", c.Self)
 	}
-	nodes := slices.Clone(c.Nodes)
-	slices.SortFunc(nodes, func(a, b model.Node) int { return strings.Compare(a.Name, b.Name) })
-	t := Topology{Self: self.Name, Backend: b.name, PodCIDRs: first(self.PodCIDRs), Underlay: []Underlay{}, Peers: []Peer{}, Problems: []Problem{}}
-	p := &planner{cfg: cfg, self: self, underlay: map[int]Underlay{}}
-	t.Problems = append(t.Problems, p.observe(answers)...)
+	nodes, byName := c.Nodes, func(a, b model.Node) int { return strings.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(nodes, byName) {
+		nodes = slices.SortedFunc(slices.Values(nodes), byName)
+	}
+	nodes, self = cfg.on(nodes), cfg.on([]model.Node{self})[0]
+	t := Topology{Self: self.Name, Backend: used[0].Name, PodCIDRs: first(self.PodCIDRs), Underlay: []Underlay{}, Peers: make([]Peer, 0, len(nodes)), Problems: []Problem{}}
+	p := &Planner{cfg: cfg, self: self, answers: answers, underlay: map[int]Underlay{}, vteps: map[int]state.MAC{}}
+	t.Problems = append(t.Problems, p.observe()...)
 	for _, family := range families() {
 		if u, ok := p.underlay[family]; ok {
 			t.Underlay = append(t.Underlay, u)
 		}
 	}
-	unusable, problems := check(nodes, self.Name)
+	unusable, problems := check(nodes, self.Name, cfg.Networks)
 	t.Problems = append(t.Problems, problems...)
 	p.metrics = metrics(nodes)
-	if len(nodes) > 1 {
-		t.Node = state.Fragment{Owner: OwnerNode, Host: b.node(p)}
-	}
-	if len(cfg.Masquerade) > 0 {
-		t.Node.Owner = OwnerNode
-		t.Node.Host.Tables = append(t.Node.Host.Tables, masquerade(cfg.Masquerade))
-	}
+	p.node(&t, used, len(nodes) == 1)
 	for _, n := range nodes {
 		if n.Name == self.Name {
 			continue
 		}
-		peer, problems := p.peer(b, n, unusable)
+		peer, problems := p.peer(&t, n, unusable)
 		t.Peers = append(t.Peers, peer)
 		for _, problem := range problems {
 			t.add(problem)
 		}
 	}
+	t.sameVteps()
+	t.Publish = p.publish(used[0])
 	return t, nil
+}
+
+// node plans what all peers need. A node that is alone needs the devices of its own back end only: what its pods send
+// must fit through them later.
+func (p *Planner) node(t *Topology, used []Backend, alone bool) {
+	f := state.Fragment{Owner: OwnerNode}
+	var untracked []uint16
+	for _, b := range used {
+		if b.Node == nil {
+			continue
+		}
+		part := b.Node(p)
+		for _, problem := range part.Problems {
+			t.add(problem)
+		}
+		if part.MTU > 0 && (t.MTU == 0 || part.MTU < t.MTU) {
+			t.MTU = part.MTU
+		}
+		if alone && len(part.Host.Links)+len(part.Tunnels) == 0 {
+			continue
+		}
+		f.Merge(state.Fragment{Host: part.Host, Effects: part.Effects})
+		t.Tunnels = withTunnels(t.Tunnels, part.Tunnels)
+		untracked = append(untracked, part.Untracked...)
+	}
+	if len(untracked) > 0 {
+		f.Host.Tables = append(f.Host.Tables, notrack(untracked))
+	}
+	f.Host.Routes = append(f.Host.Routes, p.blackholes()...)
+	if len(p.cfg.Masquerade) > 0 {
+		f.Host.Tables = append(f.Host.Tables, masquerade(p.cfg))
+	}
+	if !f.Host.Empty() {
+		t.Node = f
+	}
 }
 
 // add adds a problem; one that was told of another peer in the same words is told once, of both.
@@ -126,73 +168,89 @@ func (t *Topology) add(p Problem) {
 	}
 }
 
-// observe learns the underlay from the kernel's answers.
-func (p *planner) observe(answers state.Answers) []Problem {
+// observe learns the underlay from the kernel's answers: the link that holds the first of self's addresses that one holds.
+// What self once published may be an address that no link has.
+func (p *Planner) observe() []Problem {
 	var problems []Problem
 	for _, family := range families() {
-		addr, ok := addrOf(p.self, family)
-		if !ok {
-			continue
+		var missing []string
+		for _, addr := range addrsOf(p.self) {
+			if familyOf(addr) != family {
+				continue
+			}
+			if a := p.answers[state.Query{Space: state.Host, LinkOf: addr}]; a.Found {
+				p.underlay[family] = underlay(addr, a)
+				break
+			}
+			missing = append(missing, addr.String())
 		}
-		a := answers[state.Query{Space: state.Host, LinkOf: addr}]
-		if !a.Found {
+		if _, ok := p.underlay[family]; !ok && len(missing) > 0 {
 			problems = append(problems, Problem{
 				[]string{p.self.Name},
-				fmt.Sprintf("node %s: no link holds its own address %s", p.self.Name, addr),
+				fmt.Sprintf("node %s: no link holds its own address %s", p.self.Name, strings.Join(missing, " or ")),
 				"put the address on a link, or correct status.addresses of the Node",
 			})
-			continue
 		}
-		u := Underlay{Link: a.Link.Name, Address: addr, OnLink: []netip.Prefix{}, MTU: a.Link.MTU}
-		for _, have := range a.Addrs {
-			prefix := have.Prefix
-			if have.Peer.IsValid() {
-				prefix = have.Peer
-			}
-			if familyOf(prefix.Addr()) == family {
-				u.OnLink = append(u.OnLink, prefix.Masked())
-			}
-		}
-		slices.SortFunc(u.OnLink, comparePrefix)
-		u.OnLink = slices.Compact(u.OnLink)
-		p.underlay[family] = u
 	}
 	return problems
 }
 
-// peer plans one peer.
-func (p *planner) peer(b backend, n model.Node, unusable map[claim]bool) (Peer, []Problem) {
-	peer := Peer{Name: n.Name, Addrs: n.Addrs, PodCIDRs: first(n.PodCIDRs), Fragment: state.Fragment{Owner: OwnerPeer + n.Name}}
-	if peer.Addrs == nil {
-		peer.Addrs = []netip.Addr{}
+func underlay(addr netip.Addr, a state.Answer) Underlay {
+	u := Underlay{Link: a.Link.Name, Address: addr, OnLink: []netip.Prefix{}, MTU: a.Link.MTU}
+	for _, have := range a.Addrs {
+		prefix := have.Prefix
+		if have.Peer.IsValid() {
+			prefix = have.Peer
+		}
+		if familyOf(prefix.Addr()) == familyOf(addr) {
+			u.OnLink = append(u.OnLink, prefix.Masked())
+		}
 	}
+	slices.SortFunc(u.OnLink, comparePrefix)
+	u.OnLink = slices.Compact(u.OnLink)
+	return u
+}
+
+// peer plans one peer.
+func (p *Planner) peer(t *Topology, n model.Node, unusable map[claim]bool) (Peer, []Problem) {
+	peer := Peer{Name: n.Name, Addrs: addrsOf(n), PodCIDRs: first(n.PodCIDRs), Fragment: state.Fragment{Owner: OwnerPeer + n.Name}}
+	b, err := p.cfg.backend(p.cfg.of(n))
+	if err != nil {
+		return peer, []Problem{unknown(n, err)}
+	}
+	peer.Backend = b.Name
 	var problems []Problem
 	if len(n.PodCIDRs) == 0 {
 		problems = append(problems, Problem{[]string{n.Name}, fmt.Sprintf("node %s has no podCIDR", n.Name), "set spec.podCIDRs of the Node"})
 	}
 	for _, cidr := range peer.PodCIDRs {
-		if unusable[claim{n.Name, cidr}] {
+		if unusable[claim{n.Name, cidr}] || b.Peer == nil {
 			continue
 		}
-		space, problem := b.peer(p, n, cidr)
+		part, problem := b.Peer(p, n, cidr)
 		if problem != nil {
 			problems = append(problems, *problem)
 			continue
 		}
-		peer.Fragment.Merge(state.Fragment{Host: space})
+		problems = append(problems, part.Problems...)
+		if f := (state.Fragment{Host: part.Host, Effects: part.Effects}); peer.Fragment.Host.Empty() {
+			peer.Fragment.Host, peer.Fragment.Effects = f.Host, f.Effects // most have one prefix, and there are thousands
+		} else {
+			peer.Fragment.Merge(f)
+		}
+		t.Tunnels = withTunnels(t.Tunnels, part.Tunnels)
 	}
 	return peer, problems
 }
 
-func backendOf(cfg Config) (backend, error) {
-	var known []string
-	for _, b := range backends() {
-		if b.name == cfg.Backend || cfg.Backend == "" {
-			return b, nil
-		}
-		known = append(known, b.name)
+// unknown tells of a peer whose back end this node does not have.
+func unknown(n model.Node, err error) Problem {
+	problem := Problem{[]string{n.Name}, fmt.Sprintf("node %s: %s", n.Name, err), ""}
+	var fault *model.Fault
+	if errors.As(err, &fault) {
+		problem.Message, problem.Hint = fmt.Sprintf("node %s: %s", n.Name, fault.Msg), fault.Hint
 	}
-	return backend{}, model.Faultf(model.CodeInvalidConf, "known: "+strings.Join(known, ", "), "mesh: back end %q is not known", cfg.Backend)
+	return problem
 }
 
 func find(c *model.Cluster) (model.Node, bool) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -19,9 +20,15 @@ type Topology struct {
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
 	Underlay []Underlay     `json:"underlay"`
 	// Node is what all peers need of this node.
-	Node     state.Fragment `json:"node"`
-	Peers    []Peer         `json:"peers"` // sorted by name
-	Problems []Problem      `json:"problems"`
+	Node  state.Fragment `json:"node"`
+	Peers []Peer         `json:"peers"` // sorted by name
+	// Tunnels are what a process in user space must keep.
+	Tunnels []Tunnel `json:"tunnels,omitempty"`
+	// MTU is the largest packet of a pod that fits through every tunnel, in bytes; 0 where there are none.
+	MTU int `json:"mtu,omitempty"`
+	// Publish is what the other nodes should be told of this one: the values of flannel's annotations and leases.
+	Publish  model.Published `json:"publish"`
+	Problems []Problem       `json:"problems"`
 }
 
 // Underlay is the link that packets of one family leave through.
@@ -34,13 +41,16 @@ type Underlay struct {
 	MTU int `json:"mtu"`
 }
 
-func (u Underlay) reaches(a netip.Addr) bool {
+// Reaches tells whether an address is a neighbour.
+func (u Underlay) Reaches(a netip.Addr) bool {
 	return slices.ContainsFunc(u.OnLink, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // Peer is another node.
 type Peer struct {
-	Name     string         `json:"name"`
+	Name string `json:"name"`
+	// Backend is what reaches it; empty when there is no such.
+	Backend  string         `json:"backend,omitempty"`
 	Addrs    []netip.Addr   `json:"addresses"`
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
 	// Fragment is what reaches its pods; empty when a problem stands in the way.
@@ -59,24 +69,27 @@ func (p Problem) String() string { return p.Message + " (" + p.Hint + ")" }
 
 // Fragments is everything that should exist, one fragment an owner.
 func (t Topology) Fragments() []state.Fragment {
-	var out []state.Fragment
+	out := make([]state.Fragment, 0, 1+len(t.Peers))
 	if !t.Node.Host.Empty() {
 		out = append(out, t.Node)
 	}
-	for _, p := range t.Peers {
-		if !p.Fragment.Host.Empty() {
-			out = append(out, p.Fragment)
+	for i := range t.Peers { // a peer is large, and there may be thousands
+		if f := &t.Peers[i].Fragment; !f.Host.Empty() {
+			out = append(out, *f)
 		}
 	}
 	return out
 }
 
 // PodMTU is the largest packet of a pod that fits through every tunnel, in bytes; 0 where there are none.
-func (t Topology) PodMTU() int {
-	least := 0
-	for _, l := range t.Node.Host.Links {
-		if l.Kind == state.Vxlan && l.MTU > 0 && (least == 0 || l.MTU < least) {
-			least = l.MTU
+func (t Topology) PodMTU() int { return t.MTU }
+
+// PacketMTU is PodMTU, and where there are no tunnels the least of the underlay's.
+func (t Topology) PacketMTU() int {
+	least := t.MTU
+	for _, u := range t.Underlay {
+		if t.MTU == 0 && u.MTU > 0 && (least == 0 || u.MTU < least) {
+			least = u.MTU
 		}
 	}
 	return least
@@ -96,7 +109,11 @@ func (t Topology) Text() string {
 		fmt.Fprintf(&b, "  %s\n", line)
 	}
 	for _, p := range t.Peers {
-		fmt.Fprintf(&b, "peer %s\n", p.Name)
+		fmt.Fprintf(&b, "peer %s", p.Name)
+		if p.Backend != "" && p.Backend != t.Backend {
+			fmt.Fprintf(&b, ", back end %s", p.Backend)
+		}
+		b.WriteString("\n")
 		lines := Lines(p.Fragment.Host)
 		for _, line := range lines {
 			fmt.Fprintf(&b, "  %s\n", line)

@@ -3,10 +3,11 @@
 package mesh
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
@@ -21,15 +22,37 @@ type Vxlan struct {
 	VNI uint32
 	// Port is the UDP port; 0 is the kernel's, 8472.
 	Port uint16
+	// GBP carries the sender's mark as a group policy tag.
+	GBP bool
+	// Learning has the device note who sent what from where.
+	Learning bool
 	// DirectRouting has peers on the same network reached without encapsulation.
 	DirectRouting bool
+	// MTU is the largest encapsulated packet, in bytes; 0 is what the underlay takes.
+	MTU int
 }
+
+const mostVNI = 1<<24 - 1
 
 func (v Vxlan) vni() uint32 {
 	if v.VNI == 0 {
 		return 1
 	}
 	return v.VNI
+}
+
+func (v Vxlan) port() uint16 { return state.VxlanAttrs{Port: v.Port}.UDPPort() }
+
+// check refuses what no device can have.
+func (v Vxlan) check() error {
+	if v.VNI > mostVNI {
+		return model.Faultf(model.CodeInvalidConf, "flannel's is 1", "vxlan: VNI %d is not between 1 and %d", v.VNI, mostVNI)
+	}
+	if least := 68 + VxlanOverhead(4); v.MTU != 0 && (v.MTU < least || v.MTU > 65535) {
+		return model.Faultf(model.CodeInvalidConf, "leave it out, and it is that of the interface to the other nodes",
+			"vxlan: MTU %d is not between %d and 65535", v.MTU, least)
+	}
+	return nil
 }
 
 // VxlanOverhead is what VXLAN over a family adds to a packet: Ethernet, VXLAN, UDP and IP headers, in bytes.
@@ -41,8 +64,17 @@ func VxlanOverhead(family int) int {
 	return before + 20
 }
 
+// vxlanRow is the back end's row.
+func vxlanRow() Backend {
+	return Backend{
+		Name:  "vxlan",
+		Check: func(cfg Config) error { return cfg.Vxlan.check() },
+		Node:  vxlanNode, Peer: vxlanPeer, Publish: vxlanPublish,
+	}
+}
+
 // vxlanLink is the name of the device of a family, as flannel names it, so that its node is taken over without a new one.
-func (p *planner) vxlanLink(family int) string {
+func (p *Planner) vxlanLink(family int) string {
 	name := "flannel."
 	if family == 6 {
 		name = "flannel-v6."
@@ -50,74 +82,150 @@ func (p *planner) vxlanLink(family int) string {
 	return name + strconv.FormatUint(uint64(p.cfg.Vxlan.vni()), 10)
 }
 
-// vtepMAC is the address of a node's end of the tunnels. It comes from the node's name, so that nobody has to tell it.
-func vtepMAC(node string, family int) state.MAC {
-	return state.SeedMAC("vtep/" + strconv.Itoa(family) + "/" + node)
+// vxlanData is what a node publishes, as flannel writes it.
+type vxlanData struct {
+	VNI     uint32 `json:"VNI"`
+	VtepMAC string `json:"VtepMAC"`
+}
+
+// vtep is the address of a node's end of the tunnels: what the node publishes (whoever wrote it), else one that comes
+// from its name, so that nobody has to tell it.
+func (p *Planner) vtep(n model.Node, family int) (mac state.MAC, problem *Problem) {
+	text := Data(n, "vxlan", family)
+	if text == "" || text == "null" {
+		return state.SeedMAC("vtep/" + strconv.Itoa(family) + "/" + n.Name), nil
+	}
+	wrong := func(format string, args ...any) (state.MAC, *Problem) {
+		return state.MAC{}, &Problem{
+			[]string{n.Name}, fmt.Sprintf("node %s publishes for vxlan %s: ", n.Name, text) + fmt.Sprintf(format, args...),
+			"have that node publish it anew: {\"VNI\":1,\"VtepMAC\":\"12:34:56:78:9a:bc\"}",
+		}
+	}
+	data, usual := p.usualData(text)
+	if !usual && json.Unmarshal([]byte(text), &data) != nil {
+		return wrong("this is no such object")
+	}
+	if err := mac.UnmarshalText([]byte(data.VtepMAC)); err != nil || mac.IsZero() || mac[0]&1 != 0 {
+		return wrong("VtepMAC %q is no address of one device", data.VtepMAC)
+	}
+	if own := p.cfg.Vxlan.vni(); data.VNI != 0 && data.VNI != own && n.Name != p.self.Name {
+		_, problem := wrong("VNI %d is not this node's %d", data.VNI, own)
+		problem.Hint = "give all nodes the same VNI"
+		return mac, problem
+	}
+	return mac, nil
+}
+
+// usualData takes apart what nearly all nodes publish, exactly as flannel and weft write it: JSON's own reader takes a
+// microsecond for each of thousands.
+func (p *Planner) usualData(text string) (d vxlanData, ok bool) {
+	rest, ok := strings.CutPrefix(text, `{"VNI":`+strconv.FormatUint(uint64(p.cfg.Vxlan.vni()), 10)+`,"VtepMAC":"`)
+	if !ok || len(rest) != len("12:34:56:78:9a:bc")+2 || !strings.HasSuffix(rest, `"}`) {
+		return d, false
+	}
+	d.VNI, d.VtepMAC = p.cfg.Vxlan.vni(), rest[:len(rest)-2]
+	return d, true
+}
+
+// vxlanSelf is self's own end. What self published before it was weft stays, so that peers need not learn anything.
+func (p *Planner) vxlanSelf(family int) (state.MAC, []Problem) {
+	mac, problem := p.vtep(p.self, family)
+	if problem == nil {
+		return mac, nil
+	}
+	plain := p.self
+	plain.Published = nil
+	mac, _ = p.vtep(plain, family)
+	return mac, []Problem{*problem}
+}
+
+func vxlanPublish(p *Planner, family int) string {
+	mac, _ := p.vxlanSelf(family)
+	b, err := json.Marshal(vxlanData{VNI: p.cfg.Vxlan.vni(), VtepMAC: mac.String()})
+	if err != nil {
+		return ""
+	}
+	return string(b)
 }
 
 // vxlanNode plans the devices, one a family.
-func vxlanNode(p *planner) state.Space {
-	s := forwarding(p)
+func vxlanNode(p *Planner) Part {
+	part := forwarding(p)
+	part.Untracked = []uint16{p.cfg.Vxlan.port()}
 	for _, family := range families() {
 		u, ok := p.underlay[family]
 		if !ok {
 			continue
 		}
-		name, overhead := p.vxlanLink(family), VxlanOverhead(family)
-		l := state.Link{
-			Name: name, Kind: state.Vxlan, MAC: vtepMAC(p.self.Name, family), Up: state.On(), Alias: Mark, Remade: true,
-			Vxlan: &state.VxlanAttrs{VNI: p.cfg.Vxlan.vni(), Port: p.cfg.Vxlan.Port, Local: u.Address, Learning: state.Off()},
+		mac, problems := p.vxlanSelf(family)
+		part.Problems = append(part.Problems, problems...)
+		link := p.vxlanDevice(family, u, mac)
+		if link.MTU > 0 && (part.MTU == 0 || link.MTU < part.MTU) {
+			part.MTU = link.MTU
 		}
-		if u.MTU > overhead {
-			l.MTU = u.MTU - overhead
-		}
-		s.Links = append(s.Links, l)
+		s := &part.Host
+		s.Links = append(s.Links, link)
 		// What the node itself sends to pods comes from here, and answers find back.
-		i := slices.IndexFunc(p.self.PodCIDRs, func(c netip.Prefix) bool { return familyOf(c.Addr()) == family })
-		if i >= 0 {
-			own := p.self.PodCIDRs[i].Masked().Addr()
-			s.Addrs = append(s.Addrs, state.Addr{Link: name, Prefix: netip.PrefixFrom(own, own.BitLen()), NoDAD: true})
+		if cidr, ok := p.PodCIDR(family); ok {
+			own := cidr.Addr()
+			s.Addrs = append(s.Addrs, state.Addr{Link: link.Name, Prefix: netip.PrefixFrom(own, own.BitLen()), NoDAD: true})
 		}
-		s.Sysctls = append(s.Sysctls, state.Sysctl{Name: "net/ipv6/conf/" + name + "/accept_ra", Value: "0", IfPresent: true})
+		s.Sysctls = append(s.Sysctls, state.Sysctl{Name: "net/ipv6/conf/" + link.Name + "/accept_ra", Value: "0", IfPresent: true})
 	}
-	return s
+	return part
+}
+
+func (p *Planner) vxlanDevice(family int, u Underlay, mac state.MAC) state.Link {
+	v := p.cfg.Vxlan
+	l := state.Link{
+		Name: p.vxlanLink(family), Kind: state.Vxlan, MAC: mac, Up: state.On(), Alias: Mark, Remade: true, Adopted: true,
+		Vxlan: &state.VxlanAttrs{VNI: v.vni(), Port: v.Port, Local: u.Address, Learning: &v.Learning, GBP: v.GBP},
+	}
+	outer := u.MTU
+	if v.MTU > 0 {
+		outer = v.MTU
+	}
+	if overhead := VxlanOverhead(family); outer > overhead {
+		l.MTU = outer - overhead
+	}
+	if p.cfg.badChecksums(l.Name) {
+		l.TxChecksum = state.Off()
+	}
+	return l
 }
 
 // vxlanPeer leads a peer's prefix into the tunnel to it: the prefix' first address is the peer's end.
-func vxlanPeer(p *planner, peer model.Node, cidr netip.Prefix) (state.Space, *Problem) {
+func vxlanPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
 	family := familyOf(cidr.Addr())
-	far, u, problem := p.ends(peer, cidr)
+	far, u, problem := p.Ends(peer, cidr)
 	if problem != nil {
-		return state.Space{}, problem
+		return Part{}, problem
 	}
-	if p.cfg.Vxlan.DirectRouting && u.reaches(far) {
+	if p.cfg.Vxlan.DirectRouting && u.Reaches(far) {
 		return gateway(p, peer, cidr)
 	}
-	name, mac, end := p.vxlanLink(family), vtepMAC(peer.Name, family), cidr.Masked().Addr()
-	return state.Space{
+	mac, problem := p.vtep(peer, family)
+	if problem != nil {
+		return Part{}, problem
+	}
+	own, known := p.vteps[family]
+	if !known {
+		own, _ = p.vxlanSelf(family)
+		p.vteps[family] = own
+	}
+	if mac == own {
+		return Part{}, &Problem{
+			[]string{p.self.Name, peer.Name},
+			fmt.Sprintf("nodes %s and %s both have the VtepMAC %s: the kernel drops what one sends to the other", p.self.Name, peer.Name, mac),
+			"delete " + p.vxlanLink(family) + " and what one of them publishes, and restart it",
+		}
+	}
+	name, end := p.vxlanLink(family), cidr.Masked().Addr()
+	r := p.Route(cidr)
+	r.Gw, r.Link, r.OnLink = end, name, true
+	return Part{Host: state.Space{
 		Neighs: []state.Neigh{{Link: name, IP: end, MAC: mac}},
 		FDBs:   []state.FDB{{Link: name, MAC: mac, Dst: far}},
-		Routes: []state.Route{{Dst: cidr, Gw: end, Link: name, OnLink: true, Metric: p.metrics[cidr], Protocol: Protocol}},
-	}, nil
-}
-
-// ends are the peer's address for a prefix and the underlay to it.
-func (p *planner) ends(peer model.Node, cidr netip.Prefix) (far netip.Addr, u Underlay, problem *Problem) {
-	family := familyOf(cidr.Addr())
-	far, ok := addrOf(peer, family)
-	if !ok {
-		return far, u, &Problem{
-			[]string{peer.Name},
-			fmt.Sprintf("node %s has the podCIDR %s but no IPv%d InternalIP", peer.Name, cidr, family),
-			"give the Node an address of that family in status.addresses, or take the podCIDR away",
-		}
-	}
-	if u, ok = p.underlay[family]; !ok {
-		return far, u, &Problem{
-			[]string{p.self.Name, peer.Name},
-			fmt.Sprintf("node %s has no IPv%d underlay, so no peer's IPv%d pods are reached", p.self.Name, family, family),
-			fmt.Sprintf("give node %s an InternalIP of that family that one of its links holds", p.self.Name),
-		}
-	}
-	return far, u, nil
+		Routes: []state.Route{r},
+	}}, nil
 }

@@ -121,6 +121,7 @@ func Builtin() map[string]Planner {
 		Tuning{},
 		SBR{},
 		VRF{},
+		Flannel{},
 	}
 	for _, p := range planners {
 		table[p.Type()] = p

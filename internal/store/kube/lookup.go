@@ -72,7 +72,7 @@ func (s *Store) Network(ctx context.Context, namespace, name string) (model.Netw
 func (s *Store) look(ctx context.Context, kind store.Kind, key store.Key) (store.Object, error) {
 	raw, err := ask(ctx, lookupLimit, s.clients.lookup.Get().AbsPath(path(kind, key.Namespace, key.Name)).MaxRetries(0))
 	if err == nil {
-		return reduceFact(raw)
+		return s.reduceFact(raw)
 	}
 	if err = understood(key, err); errors.Is(err, store.ErrNotFound) {
 		return store.Object{}, err

@@ -21,6 +21,9 @@ type Config struct {
 	Node string
 	// Dir is where the snapshot is kept; empty keeps none.
 	Dir string
+	// Flannel is what the annotations of nodes begin with by which a flannel cluster knows how they are reached. They are
+	// kept, under the names that they have by default; empty: none is.
+	Flannel string
 	// Agent is how the client calls itself.
 	Agent string
 	Log   *slog.Logger

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -54,16 +55,26 @@ type factAddress struct {
 }
 
 // reduceFact keeps the facts.
-func reduceFact(raw []byte) (store.Object, error) {
+func reduceFact(raw []byte) (store.Object, error) { return (&Store{}).reduceFact(raw) }
+
+// reduceFact keeps the facts.
+func (s *Store) reduceFact(raw []byte) (store.Object, error) {
 	var f fact
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return store.Object{}, fmt.Errorf("%s %s of the API server: %w", f.Kind, f.Metadata.Name, err)
 	}
-	for name := range f.Metadata.Annotations {
-		if f.Kind == "Node" && !strings.HasPrefix(name, store.Group+"/") || strings.HasPrefix(name, "kubectl.kubernetes.io/") {
-			delete(f.Metadata.Annotations, name)
+	kept := map[string]string{}
+	for name, value := range f.Metadata.Annotations {
+		rest, theirs := strings.CutPrefix(name, s.cfg.Flannel)
+		switch {
+		case f.Kind == "Node" && theirs && s.cfg.Flannel != "":
+			kept[flannel.Prefix+"/"+rest] = value
+		case f.Kind == "Node" && !strings.HasPrefix(name, store.Group+"/"), strings.HasPrefix(name, "kubectl.kubernetes.io/"):
+		default:
+			kept[name] = value
 		}
 	}
+	f.Metadata.Annotations = kept
 	small, err := json.Marshal(f)
 	if err != nil {
 		return store.Object{}, err

@@ -37,7 +37,7 @@ func (s *Store) Watch(ctx context.Context) (<-chan store.Event, error) {
 	for _, kind := range factKinds() {
 		shelfs = append(shelfs, s.shelf(kind))
 	}
-	return s.follow(ctx, reduceFact, s.unsaved, shelfs...), nil
+	return s.follow(ctx, s.reduceFact, s.unsaved, shelfs...), nil
 }
 
 // follow starts a watch that fills the shelves. changed is called after each change.

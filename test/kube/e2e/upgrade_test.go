@@ -15,8 +15,13 @@ import (
 // Report is what a pod of test/kube/traffic received.
 type Report struct {
 	Sent, Refused, Received, Last, Lost, Twice uint64
-	GapMicro                                   int64 // the longest without a datagram
-	PauseMicro                                 int64 // the longest that the sender itself did not get to send
+	GapMicro                                   int64    // the longest without a datagram
+	PauseMicro                                 int64    // the longest that the sender itself did not get to send
+	Stream                                     struct { // one TCP connection
+		Answers  uint64
+		Error    string
+		GapMicro int64
+	}
 }
 
 // upgrades is how often weft is replaced under traffic.

@@ -21,6 +21,7 @@ networks_up() {
 		reference) chain_bridge "$n" "$REFERENCE" ;;
 		debian) chain_bridge "$n" /usr/lib/cni ;;
 		flannel) chain_flannel "$n" ;;
+		flanneld) chain_flanneld "$n" ;;
 		constant) chain_constant "$n" ;;
 		weft) weft+=("$n") ;;
 		esac
@@ -76,6 +77,28 @@ chain_flannel() {
 		  {"type": "portmap", "capabilities": {"portMappings": true}}]}
 	E
 	routes_to "$1"
+}
+
+# chain_flanneld NODE: flannel as kube-flannel's manifest installs it: its ConfigMap, its plugin, and its daemon, which is a
+# process of the node here.
+chain_flanneld() {
+	[ -x "$REFERENCE/bridge" ] || die "the reference plugins are not in $REFERENCE: make peers"
+	"$here/build.sh" flannel
+	"$here/../flannel/build.sh"
+	pod_cidr "$1" >/dev/null
+	kc apply -f "$here/flannel.yaml" >&2
+	cp "$REFERENCE"/* "$bin/flannel" "$dir/$1/opt-cni/bin/"
+	kc -n kube-flannel get configmap kube-flannel-cfg -o 'jsonpath={.data.net-conf\.json}' >"$dir/net-conf.json"
+	kc -n kube-flannel get configmap kube-flannel-cfg -o 'jsonpath={.data.cni-conf\.json}' | put_conf "$1" 10-flannel.conflist
+	flanneld_start "$1"
+	until_true 60 node_enter "$1" test -e /run/flannel/subnet.env || die "flanneld of $1 does not answer: see $dir/$1/log/flanneld.log"
+}
+
+# flanneld_start NODE: ends with the node; its process id is in the node's /run/flanneld.pid.
+flanneld_start() {
+	# shellcheck disable=SC2016 # for the inner shell
+	start "$prefix-$1/system" "$dir/$1/log/flanneld.log" "$prefix-$1" nsenter -t "$(node_pid "$1")" -m -u -p -i -n -- env NODE_NAME="$1" \
+		sh -c 'echo $$ >/run/flanneld.pid; exec "$@"' sh "$FLANNELD" --ip-masq --kube-subnet-mgr --kubeconfig-file="$pki/admin.kubeconfig" --net-config-path="$dir/net-conf.json"
 }
 
 # chain_constant NODE: a plugin that does nothing, also as loopback.

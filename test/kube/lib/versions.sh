@@ -14,3 +14,4 @@ IMAGE_DNS=registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0
 IMAGE_COREDNS=localhost/coredns:test
 IMAGE_TRAFFIC=localhost/weft-traffic:test
 REFERENCE=${XDG_CACHE_HOME:-$HOME/.cache}/weft/plugins-v1.9.1
+FLANNELD=${XDG_CACHE_HOME:-$HOME/.cache}/weft/flannel-v0.28.9/flanneld

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command traffic sends numbered UDP datagrams to its peer a thousand times a second, receives the peer's, and says over
-// HTTP what was lost and how long the longest silence was. Two of them measure what an upgrade of the network does to pods
-// that run.
+// HTTP what was lost and how long the longest silence was, and how one TCP connection fares. Two of them measure what an
+// upgrade of the network does to pods that run.
 //
 //	traffic [-listen :7000] [-report :8080] [-every 1ms]
 package main
@@ -40,10 +40,16 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	s := &sender{conn: conn, every: *every}
+	streams, err := net.Listen("tcp", *listen)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = streams.Close() }()
+	s, st := &sender{conn: conn, every: *every}, &stream{ctx: ctx}
 	m := newMeter()
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /peer", s.setPeer) // from then on it sends
+	mux.HandleFunc("PUT /stream", st.begin)
 	mux.HandleFunc("DELETE /peer", func(http.ResponseWriter, *http.Request) { s.peer.Store(nil) })
 	mux.HandleFunc("DELETE /report", func(http.ResponseWriter, *http.Request) { m.reset() })
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, _ *http.Request) {
@@ -51,11 +57,13 @@ func run(ctx context.Context) error {
 			Sent       uint64 `json:"sent"`
 			Refused    uint64 `json:"refused"`
 			PauseMicro int64  `json:"pauseMicro"`
+			Stream     Stream `json:"stream"`
 			Report
-		}{s.sent.Load(), s.refused.Load(), s.pause.Load(), m.report(time.Now())})
+		}{s.sent.Load(), s.refused.Load(), s.pause.Load(), st.report(), m.report(time.Now())})
 	})
 	server := &http.Server{Addr: *report, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
+	go func() { failed <- echo(streams) }()
 	go func() { failed <- server.ListenAndServe() }()
 	go func() { failed <- s.run(ctx) }()
 	go func() { failed <- m.receive(conn) }()

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/flannel"
+	"github.com/weft-net/weft/internal/install"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/mesh"
+)
+
+// In mode flannel the agent does what flanneld, its CNI plugin and its installation do, by the same ConfigMap.
+
+// readNetConf reads how flannel's network is configured.
+func (a *agent) readNetConf() error {
+	if a.cfg.Network.Mode != config.ModeFlannel {
+		return nil
+	}
+	if a.store == nil {
+		return model.Faultf(model.CodeInvalidConf, "set kubernetes.inCluster or kubernetes.kubeconfig",
+			"network.mode %q needs a cluster that says the nodes' prefixes", config.ModeFlannel)
+	}
+	path := a.cfg.Flannel.NetConf
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return model.Faultf(model.CodeIO, "mount the ConfigMap kube-flannel-cfg there, or name another file", "flannel.netConf: %w", err)
+	}
+	conf, doubts, err := flannel.ParseNetConf(text)
+	var f *model.Fault
+	switch {
+	case errors.As(err, &f):
+		return model.Faultf(f.Code, f.Hint, "flannel.netConf %s: %s", path, f.Msg)
+	case err != nil:
+		return model.Faultf(model.CodeInvalidConf, "", "flannel.netConf %s: %w", path, err)
+	}
+	for _, d := range doubts {
+		a.cfg.Log.Warn("flannel.netConf", "path", path, "field", d.Field, "doubt", d.Msg, "hint", d.Hint)
+	}
+	a.netConf = conf
+	return nil
+}
+
+// flannelMesh is what flannel's configuration says of the mesh.
+func (a *agent) flannelMesh() mesh.Config {
+	b := a.netConf.Backend
+	cfg := mesh.Config{Backend: b.Type, Networks: a.netConf.Networks()}
+	if b.Type == "vxlan" {
+		cfg.Vxlan = mesh.Vxlan{VNI: uint32(b.VNI), Port: uint16(b.Port), GBP: b.GBP, Learning: b.Learning, DirectRouting: b.DirectRouting, MTU: b.MTU}
+	}
+	if a.cfg.Network.Masquerade {
+		cfg.Masquerade = a.netConf.Networks()
+	}
+	return cfg
+}
+
+// placeFlannel keeps flannel's file and the agent's form of it in the runtime's directory.
+func (a *agent) placeFlannel(ctx context.Context, c install.Config) error {
+	parts, ctx := errgroup.WithContext(ctx)
+	original := func() {
+		if err := install.Original(ctx, c, a.cfg.Flannel.CNIConf); err != nil && ctx.Err() == nil {
+			a.cfg.Log.Error("flannel.cniConf is not put in place", "path", a.cfg.Flannel.CNIConf, "err", err)
+		}
+	}
+	original() // so that there is one to follow
+	parts.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-a.cfg.After(placePeriod): // a ConfigMap's file changes a minute or so after it
+				original()
+			}
+		}
+	})
+	parts.Go(func() error { return install.Follow(ctx, c, a.placed) })
+	return parts.Wait()
+}
+
+// writeSubnetFile says to the plugin flannel what pods of this node get; written in one step, and when it changes.
+func (a *agent) writeSubnetFile(t mesh.Topology) error {
+	env := flannel.SubnetEnv{Networks: a.netConf.Networks(), MTU: a.cfg.Network.MTU, IPMasq: a.cfg.Network.Masquerade}
+	if env.MTU == 0 {
+		env.MTU = t.PacketMTU()
+	}
+	for _, cidr := range t.PodCIDRs {
+		own := netip.PrefixFrom(cidr.Masked().Addr().Next(), cidr.Bits()) // flannel's bridge has the first address
+		switch v4 := own.Addr().Is4(); {
+		case v4 && a.netConf.EnableIPv4:
+			env.Subnet = own
+		case !v4 && a.netConf.EnableIPv6:
+			env.IPv6Subnet = own
+		}
+	}
+	if !env.Subnet.IsValid() && !env.IPv6Subnet.IsValid() {
+		return model.Faultf(model.CodeTryAgain, "give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs)",
+			"node %q %w of a family that flannel.netConf has on", a.cfg.Node, errNoPrefix)
+	}
+	path, text := a.cfg.Flannel.SubnetFile, env.String()
+	if have, err := os.ReadFile(path); err == nil && string(have) == text {
+		return nil
+	}
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = replaceFile(path, text)
+	}
+	if err != nil {
+		return model.Faultf(model.CodeIO, "", "flannel.subnetFile: %w", err)
+	}
+	a.cfg.Log.Info("subnet file", "path", path, "subnet", env.Subnet, "subnet6", env.IPv6Subnet, "mtu", env.MTU)
+	return nil
+}
+
+// replaceFile writes a file that readers find whole or not at all.
+func replaceFile(path, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".weft-new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package path
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// network is what all pods are in.
+func network() netip.Prefix { return netip.MustParsePrefix("10.244.0.0/16") }
+
+func wireAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{172, 31, 0, byte(i + 1)}) }
+
+// world is one design while it is up.
+type world struct {
+	// what it is: of nobody, flannel's, weft's; how nodes are joined, and how pods.
+	maker, backend, joined string
+	dir                    string
+	nodes                  [2]node
+	processes              []*process
+	// ns are all namespaces.
+	ns  []*netns.NS
+	mtu int
+}
+
+// node is one of a world's two nodes.
+type node struct {
+	ns   *netns.NS
+	cidr netip.Prefix
+	pods []pod
+}
+
+type pod struct {
+	ns   *netns.NS
+	addr netip.Addr
+}
+
+func (w *world) name() string {
+	if w.joined == "" {
+		return w.maker
+	}
+	return w.maker + " " + w.joined
+}
+
+func (w *world) namespace() (*netns.NS, error) {
+	ns, err := netns.Anonymous()
+	if err == nil {
+		w.ns = append(w.ns, ns)
+	}
+	return ns, err
+}
+
+// lay makes the two nodes and the wire.
+func (w *world) lay() error {
+	for i := range w.nodes {
+		ns, err := w.namespace()
+		if err != nil {
+			return err
+		}
+		w.nodes[i] = node{ns: ns, cidr: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(i + 1), 0}), 24)}
+	}
+	if err := pair(w.nodes[0].ns, "eth0", w.nodes[1].ns, "eth0"); err != nil {
+		return fmt.Errorf("wire: %w", err)
+	}
+	for i, n := range w.nodes {
+		if err := n.ns.Do(func() error { return address("eth0", netip.PrefixFrom(wireAddr(i), 24)) }); err != nil {
+			return fmt.Errorf("wire: %w", err)
+		}
+	}
+	return nil
+}
+
+// close ends everything.
+func (w *world) close() {
+	for _, p := range w.processes {
+		p.stop()
+	}
+	for _, ns := range w.ns {
+		_ = ns.Close()
+	}
+}
+
+// pair joins two namespaces.
+func pair(a *netns.NS, an string, b *netns.NS, bn string) error {
+	return a.Do(func() error {
+		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: an}, PeerName: bn, PeerNamespace: netlink.NsFd(b.Fd())}
+		return netlink.LinkAdd(l)
+	})
+}
+
+// address brings a link up, and lo with it.
+func address(name string, prefixes ...netip.Prefix) error {
+	for _, name := range []string{"lo", name} {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		for _, p := range prefixes {
+			if name != "lo" {
+				err = errors.Join(err, netlink.AddrAdd(l, &netlink.Addr{IPNet: ipNet(p)}))
+			}
+		}
+		if err = errors.Join(err, netlink.LinkSetUp(l)); err != nil {
+			return fmt.Errorf("link %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func gatewayOf(cidr netip.Prefix) netip.Addr { return cidr.Masked().Addr().Next() }
+
+// set writes a setting in the calling thread's namespace.
+func set(name, value string) error {
+	if err := os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0o644); err != nil {
+		return fmt.Errorf("setting %s: %w", name, err)
+	}
+	return nil
+}
+
+// bridged makes the pods of a node as flannel's usual configuration has them: ports of the bridge cni0, in hairpin mode,
+// with the node's settings that kube-proxy needs.
+func (w *world) bridged(n *node, pods, mtu int) error {
+	err := n.ns.Do(func() error {
+		err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cni0", MTU: mtu}})
+		if err == nil {
+			err = address("cni0", netip.PrefixFrom(gatewayOf(n.cidr), n.cidr.Bits()))
+		}
+		return errors.Join(err, set("net/ipv4/ip_forward", "1"), bridgeFilter())
+	})
+	if err != nil {
+		return fmt.Errorf("bridge: %w", err)
+	}
+	for i := range pods {
+		if err := w.port(n, i, mtu); err != nil {
+			return fmt.Errorf("pod: %w", err)
+		}
+	}
+	return nil
+}
+
+// bridgeFilter has iptables see what the bridge passes on: kube-proxy's services need it on every node.
+func bridgeFilter() error { return set("net/bridge/bridge-nf-call-iptables", "1") }
+
+// port makes one pod on the bridge.
+func (w *world) port(n *node, i, mtu int) error {
+	ns, err := w.namespace()
+	if err != nil {
+		return err
+	}
+	host := "veth" + strconv.Itoa(i)
+	if err := pair(n.ns, host, ns, "eth0"); err != nil {
+		return err
+	}
+	err = n.ns.Do(func() error {
+		bridge, err := netlink.LinkByName("cni0")
+		if err != nil {
+			return err
+		}
+		l, err := netlink.LinkByName(host)
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetMTU(l, mtu), netlink.LinkSetMaster(l, bridge), netlink.LinkSetHairpin(l, true), netlink.LinkSetUp(l))
+	})
+	if err != nil {
+		return err
+	}
+	p := pod{ns: ns, addr: netip.AddrFrom4([4]byte{10, 244, n.cidr.Addr().As4()[2], byte(10 + i)})}
+	n.pods = append(n.pods, p)
+	return ns.Do(func() error {
+		if err := address("eth0", netip.PrefixFrom(p.addr, n.cidr.Bits())); err != nil {
+			return err
+		}
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetMTU(l, mtu), netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: gatewayOf(n.cidr).AsSlice()}))
+	})
+}
+
+// up brings a design up.
+func (b *bench) up(ctx context.Context, w *world) (err error) {
+	if w.dir, err = os.MkdirTemp(b.dir, "world-"); err != nil {
+		return err
+	}
+	if err = w.lay(); err != nil {
+		return err
+	}
+	switch w.maker {
+	case "wire":
+		for i := range w.nodes {
+			w.nodes[i].pods = []pod{{w.nodes[i].ns, wireAddr(i)}}
+		}
+		return nil
+	case "flannel":
+		return b.flannel(ctx, w)
+	}
+	return b.weft(ctx, w)
+}

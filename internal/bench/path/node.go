@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package path
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/mesh"
+	"github.com/weft-net/weft/internal/reconcile"
+	"github.com/weft-net/weft/internal/tunnel"
+)
+
+// nodeOrder is what a node of weft's design is told.
+type nodeOrder struct {
+	Cluster model.Cluster
+	Mesh    nodeMesh
+}
+
+type nodeMesh struct {
+	Backend    string
+	Masquerade []netip.Prefix
+}
+
+// nodeOutcome says that the node reaches its peer; MTU is 0 where a pod's packets may be as large as the wire's.
+type nodeOutcome struct {
+	MTU   int
+	Error string `json:",omitempty"`
+}
+
+// Node is the life of a node of weft's design: a reconciler that makes one pass in the process's own namespace, and the
+// tunnels that it wants, until in ends.
+func Node(ctx context.Context, in io.Reader, out io.Writer) error {
+	var o nodeOrder
+	d := json.NewDecoder(in)
+	if err := d.Decode(&o); err != nil {
+		return err
+	}
+	conn, err := kernel.Dial(nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	quiet := slog.New(slog.DiscardHandler)
+	runner := tunnel.New(tunnel.Config{Random: rand.Reader, Log: quiet, Now: time.Now, After: time.After})
+	defer runner.Close()
+	keeper := reconcile.New(reconcile.Config{
+		Host: conn, Mesh: mesh.Config{Backend: o.Mesh.Backend, Masquerade: o.Mesh.Masquerade}, Runner: runner, Log: quiet, Now: time.Now, After: time.After,
+	})
+	status, err := keeper.Once(ctx, &o.Cluster)
+	result := nodeOutcome{MTU: status.Topology.PodMTU()}
+	if err == nil && len(status.Topology.Problems) > 0 {
+		err = fmt.Errorf("%s", status.Topology.Problems[0])
+	}
+	if err != nil {
+		result.Error = err.Error()
+	}
+	if err := json.NewEncoder(out).Encode(result); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, in)
+	return err
+}

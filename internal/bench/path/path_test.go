@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package path_test
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/bench/path"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
+
+// TestRun takes every test of every way once, for a moment: it shows that packets arrive, not how fast.
+func TestRun(t *testing.T) {
+	if _, err := exec.LookPath("iptables-restore"); err != nil {
+		nettest.Skip(t, "no iptables-restore, which writes flannel's rules")
+	}
+	if _, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables"); err != nil {
+		nettest.Skip(t, "no br_netfilter in this kernel")
+	}
+	nettest.Need(t, "vxlan")
+	dir := nettest.Programs(t)
+	report, err := path.Run(t.Context(), path.Config{
+		Backends: []string{"host-gw", "vxlan"}, N: 1, Span: 5 * time.Millisecond, Self: filepath.Join(dir, "weft"), BinDir: filepath.Join(dir, "cni"),
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := len(report.Rows), (1+2*3+3)*len(path.Tests()); got != want {
+		t.Errorf("%d rows, want %d", got, want)
+	}
+	for _, r := range report.Rows {
+		flannel := r.Flannel > 0 || r.Design == "wire"
+		if r.Median <= 0 || r.N != 1 || r.Wire <= 0 || !flannel {
+			t.Errorf("%+v", r)
+		}
+	}
+	var b strings.Builder
+	if err := report.Text(&b); err != nil || !strings.Contains(b.String(), "weft ptp") {
+		t.Errorf("text: %v\n%s", err, b.String())
+	}
+}
+
+func TestRunRefusesNonsense(t *testing.T) {
+	for want, cfg := range map[string]path.Config{
+		"bench: -n 0, --span 1s (give -n 1 or more, and --span between 1ms and 10s)":               {Span: time.Second},
+		"bench: -n 1, --span 2h0m0s (give -n 1 or more, and --span between 1ms and 10s)":           {N: 1, Span: 2 * time.Hour},
+		`bench: back end "ipip" is not measured (known: host-gw, vxlan, udp)`:                      {N: 1, Span: time.Second, Backends: []string{"ipip"}},
+		`bench: there is no test "sctp" (known: ["tcp rr" "udp rr" "connect" "packets" "stream"])`: {N: 1, Span: time.Second, Tests: []string{"sctp"}},
+	} {
+		if _, err := path.Run(t.Context(), cfg); err == nil || err.Error() != want {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package path
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Row is one test of one way.
+type Row struct {
+	way
+	Test   string  `json:"test"`
+	Unit   string  `json:"unit"`
+	N      int     `json:"n"`
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	// Flannel is the ratio to flannel's design with the same back end, Wire that to the bare wire: the medians of the rounds'
+	// ratios; FlannelMin and FlannelMax are the least and the greatest of them. 0 where there is none.
+	Flannel    float64 `json:"flannel,omitempty"`
+	FlannelMin float64 `json:"flannelMin,omitempty"`
+	FlannelMax float64 `json:"flannelMax,omitempty"`
+	Wire       float64 `json:"wire,omitempty"`
+}
+
+// Report is everything that Run found.
+type Report struct {
+	Rows  []Row    `json:"rows"`
+	Notes []string `json:"notes"`
+}
+
+func (b *bench) report() Report {
+	r := Report{Notes: append(b.notes,
+		"per second; client and server are pinned to a processor each; every round takes every way in a new order",
+		"ratios are the medians of the rounds' ratios, with the least and the greatest; connections of the test connect end with a reset")}
+	for _, w := range b.ways {
+		for _, test := range b.cfg.Tests {
+			values := b.values[test][w]
+			row := Row{way: *w, Test: test, Unit: "1/s", N: len(values)}
+			if test == TestStream {
+				row.Unit = "Gbit/s"
+			}
+			row.Median, row.Min, row.Max = spread(values)
+			row.Flannel, row.FlannelMin, row.FlannelMax = spread(quotients(values, b.peer(test, w.Where, w.Backend, "flannel")))
+			row.Wire, _, _ = spread(quotients(values, b.peer(test, "across", "", "wire")))
+			r.Rows = append(r.Rows, row)
+		}
+	}
+	return r
+}
+
+func (b *bench) peer(test, where, backend, design string) []float64 {
+	for _, w := range b.ways {
+		if w.Where == where && w.Backend == backend && w.Design == design {
+			return b.values[test][w]
+		}
+	}
+	return nil
+}
+
+// quotients are those of the same rounds.
+func quotients(a, base []float64) []float64 {
+	var out []float64
+	for i := range min(len(a), len(base)) {
+		if base[i] > 0 {
+			out = append(out, a[i]/base[i])
+		}
+	}
+	return out
+}
+
+func spread(values []float64) (median, least, most float64) {
+	if len(values) == 0 {
+		return 0, 0, 0
+	}
+	s := slices.Sorted(slices.Values(values))
+	n := len(s)
+	return (s[(n-1)/2] + s[n/2]) / 2, s[0], s[n-1]
+}
+
+// Text prints a table of figures and one of ratios.
+func (r Report) Text(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var tests []string
+	for _, x := range r.Rows {
+		if !slices.Contains(tests, x.Test) {
+			tests = append(tests, x.Test)
+		}
+	}
+	head := "WHERE\tBACK END\tDESIGN\t" + strings.ToUpper(strings.Join(tests, "\t")) + "\tN"
+	table := func(title string, cell func(Row) string) {
+		fmt.Fprintf(t, "%s\n%s", title, head)
+		for i, x := range r.Rows {
+			if i%len(tests) == 0 {
+				fmt.Fprintf(t, "\n%s\t%s\t%s", x.Where, x.Backend, x.Design)
+			}
+			fmt.Fprintf(t, "\t%s", cell(x))
+			if i%len(tests) == len(tests)-1 {
+				fmt.Fprintf(t, "\t%d", x.N)
+			}
+		}
+		fmt.Fprintln(t)
+		fmt.Fprintln(t)
+	}
+	table("per second", func(x Row) string { return fmt.Sprintf("%.4g", x.Median) })
+	table("ratio to flannel", func(x Row) string { return ratio(x.Flannel, x.FlannelMin, x.FlannelMax) })
+	table("ratio to the wire", func(x Row) string { return ratio(x.Wire, 0, 0) })
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintln(w, "note:", note)
+	}
+	return nil
+}
+
+func ratio(v, least, most float64) string {
+	switch {
+	case v == 0:
+		return "–"
+	case most == 0:
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.2f (%.2f–%.2f)", v, least, most)
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package path
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long an end waits for one answer.
+const patience = time.Second
+
+// socket makes a socket that gives up waiting after a while.
+func socket(kind int) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	wait := unix.NsecToTimeval(int64(patience))
+	err = errors.Join(
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait))
+	if kind == unix.SOCK_STREAM && err == nil {
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func dial(kind int, to netip.AddrPort) (int, error) {
+	fd, err := socket(kind)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil {
+		_ = unix.Close(fd)
+		return -1, fmt.Errorf("connect to %s: %w", to, err)
+	}
+	return fd, nil
+}
+
+// call is a plain system call: the process has nothing else to run while it waits. Go's scheduler knows nothing of it and
+// sends signals, which end calls that give up after a while.
+//
+//go:uintptrescapes
+func call(trap, a, b, c, d, e, f uintptr) (int, error) {
+	for {
+		n, _, errno := syscall.RawSyscall6(trap, a, b, c, d, e, f)
+		switch {
+		case errno == unix.EINTR:
+		case errno != 0:
+			return 0, errno
+		default:
+			return int(n), nil
+		}
+	}
+}
+
+func read(fd int, b []byte) (int, error) {
+	return call(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, 0, 0)
+}
+
+func write(fd int, b []byte) error {
+	_, err := call(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, 0, 0)
+	return err
+}
+
+// from and to move a datagram and its sender's address.
+func from(fd int, b []byte, who *unix.RawSockaddrInet4) (int, error) {
+	size := uint32(unix.SizeofSockaddrInet4)
+	return call(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, uintptr(unsafe.Pointer(who)), uintptr(unsafe.Pointer(&size)))
+}
+
+func to(fd int, b []byte, who *unix.RawSockaddrInet4) {
+	_, _ = call(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, uintptr(unsafe.Pointer(who)), unix.SizeofSockaddrInet4)
+}
+
+func accept(fd int) (int, error) {
+	return call(unix.SYS_ACCEPT4, uintptr(fd), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
+}

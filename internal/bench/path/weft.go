@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package path
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// weft brings weft's design up: each node's mesh by the reconciler, in a process of its own, and pods by weft's own plugin.
+func (b *bench) weft(ctx context.Context, w *world) error {
+	mtu := 0
+	for i := range w.nodes {
+		o := nodeOrder{Mesh: nodeMesh{Backend: w.backend, Masquerade: []netip.Prefix{network()}}}
+		o.Cluster.Self = nodeName(i)
+		for j, n := range w.nodes {
+			o.Cluster.Nodes = append(o.Cluster.Nodes, model.Node{Name: nodeName(j), Addrs: []netip.Addr{wireAddr(j)}, PodCIDRs: []netip.Prefix{n.cidr}})
+		}
+		p, err := start(w.nodes[i].ns, -1, b.cfg.Self, "bench", "part", "node")
+		if err != nil {
+			return err
+		}
+		w.processes = append(w.processes, p)
+		var result nodeOutcome
+		if err := p.tell(o); err != nil {
+			return err
+		}
+		if err := p.hear(&result); err != nil {
+			return err
+		}
+		if result.Error != "" {
+			return fmt.Errorf("node %s: %s", nodeName(i), result.Error)
+		}
+		mtu = result.MTU
+	}
+	for i := range w.nodes {
+		for j := range 2 {
+			if err := b.plug(ctx, w, &w.nodes[i], fmt.Sprintf("pod%d-%d", i, j), mtu); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func nodeName(i int) string { return string(rune('a' + i)) }
+
+// plug executes weft's plugin for one pod.
+func (b *bench) plug(ctx context.Context, w *world, n *node, id string, mtu int) error {
+	ns, err := w.namespace()
+	if err != nil {
+		return err
+	}
+	conf := map[string]any{
+		"cniVersion": "1.0.0", "name": "pods", "type": w.joined, "ipMasq": false,
+		"ipam": map[string]any{
+			"type": "host-local", "dataDir": filepath.Join(w.dir, "ipam", n.cidr.Addr().String()),
+			"ranges": []any{[]any{map[string]any{"subnet": n.cidr.String()}}}, "routes": []any{map[string]any{"dst": "0.0.0.0/0"}},
+		},
+	}
+	if mtu > 0 {
+		conf["mtu"] = mtu
+	}
+	if w.joined == "bridge" {
+		conf["bridge"], conf["isDefaultGateway"], conf["hairpinMode"] = "cni0", true, true
+	}
+	stdin, err := json.Marshal(conf)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(b.cfg.BinDir, w.joined))
+	cmd.Env = []string{
+		"CNI_COMMAND=ADD", "CNI_CONTAINERID=" + id, "CNI_IFNAME=eth0", "CNI_PATH=" + b.cfg.BinDir,
+		fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), ns.Fd()), "WEFT_JOURNAL_DIR=" + filepath.Join(w.dir, "journal", n.cidr.Addr().String()),
+	}
+	var out bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &out
+	if err = n.ns.Do(func() error {
+		if err := bridgeFilter(); err != nil { // as on any node of Kubernetes
+			return err
+		}
+		return cmd.Start()
+	}); err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return fmt.Errorf("plugin %s: %w: %s", w.joined, err, out.String())
+	}
+	var result struct {
+		IPs []struct {
+			Address netip.Prefix `json:"address"`
+		} `json:"ips"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &result); err != nil || len(result.IPs) != 1 {
+		return fmt.Errorf("plugin %s: no address in %s", w.joined, out.String())
+	}
+	n.pods = append(n.pods, pod{ns, result.IPs[0].Address.Addr()})
+	return nil
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flanneld
+
+import (
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/weft-net/weft/internal/flannel"
+	"github.com/weft-net/weft/internal/plan/mesh"
+	"github.com/weft-net/weft/internal/reconcile"
+)
+
+// passed goes on where a pass over the kernel has ended: the other nodes are told, then the CNI plugin and the rules.
+func (d *daemon) passed(s reconcile.Status) {
+	if s.Topology.Self == "" {
+		return // there was no plan
+	}
+	for _, f := range s.Fragments {
+		if f.Owner == mesh.OwnerNode && !f.OK {
+			d.health.ill("mesh", errors.New(f.Error))
+			return
+		}
+	}
+	d.health.well("mesh")
+	d.step("mesh")
+	d.mgr.publish(s.Topology.Publish)
+	d.rules.set(s.Topology.PodCIDRs)
+	if err := d.writeSubnetFile(s.Topology); err != nil {
+		d.log.Error("subnet file", "err", err)
+		d.health.ill("subnet file", err)
+		return
+	}
+	d.health.well("subnet file")
+	d.step("subnet file")
+	d.mayBeReady()
+}
+
+// mayBeReady says once that the daemon is ready.
+func (d *daemon) mayBeReady() {
+	if d.health.becameReady() {
+		d.log.Info("ready")
+		if d.cfg.Ready != nil {
+			d.cfg.Ready()
+		}
+	}
+}
+
+// previous are the subnets of subnet.env.
+func (d *daemon) previous() []netip.Prefix {
+	text, err := os.ReadFile(d.cfg.SubnetFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var env flannel.SubnetEnv
+	if err == nil {
+		env, err = flannel.ParseSubnetEnv(text)
+	}
+	if err != nil {
+		d.log.Warn("subnet file of before is not used", "path", d.cfg.SubnetFile, "err", err)
+		return nil
+	}
+	var out []netip.Prefix
+	for _, p := range []netip.Prefix{env.Subnet, env.IPv6Subnet} {
+		if p.IsValid() && d.conf.Family(familyOf(p.Addr())) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// writeSubnetFile tells the CNI plugin. A file that says the same is left alone.
+func (d *daemon) writeSubnetFile(t mesh.Topology) error {
+	env := flannel.SubnetEnv{Networks: d.conf.Networks(), MTU: t.PacketMTU(), IPMasq: d.cfg.IPMasq}
+	for _, p := range t.PodCIDRs {
+		first := netip.PrefixFrom(p.Addr().Next(), p.Bits())
+		if p.Addr().Is4() {
+			env.Subnet = first
+		} else {
+			env.IPv6Subnet = first
+		}
+	}
+	text := []byte(env.String())
+	if have, err := os.ReadFile(d.cfg.SubnetFile); err == nil && slices.Equal(have, text) {
+		return nil
+	}
+	if err := replace(d.cfg.SubnetFile, text); err != nil {
+		return err
+	}
+	d.log.Info("subnet file", "path", d.cfg.SubnetFile, "subnets", t.PodCIDRs, "mtu", env.MTU)
+	return nil
+}
+
+// replace puts a complete file in place, which survives a crash of the machine: pods must not get half a network.
+func replace(path string, text []byte) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// replaceSecret is replace for what nobody else may read.
+func replaceSecret(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Marks are what tells things of one maker from those of others.
+type Marks struct {
+	// Alias is that of links. Links are the names of further ones.
+	Alias string
+	Links []string
+	// Protocols are those of routes.
+	Protocols []uint8
+}
+
+// ReadMarked tells what of the namespace bears a mark: links, the permanent neighbours and forwarding entries on those,
+// and routes of the main table. It is unsorted, and cheap where others have much.
+func (c *Conn) ReadMarked(ctx context.Context, m Marks) (state.Space, error) {
+	var out state.Space
+	links, err := c.links(ctx, 0)
+	if err != nil {
+		return out, err
+	}
+	for _, protocol := range m.Protocols {
+		if err := c.routesOf(ctx, &out, links, protocol); err != nil {
+			return out, err
+		}
+	}
+	for index, l := range links {
+		if l.Alias != m.Alias && !slices.Contains(m.Links, l.Name) {
+			continue
+		}
+		out.Links = append(out.Links, l.Link)
+		err := c.rtnl.Dump(ctx, whole(link.ListNeighs(index, false), 0), func(body []byte) {
+			f, ok := link.DecodeNeigh(body)
+			if f.Link = l.Name; ok && f.Permanent && f.Index == index {
+				out.Neighs = append(out.Neighs, f.Neigh)
+			}
+		})
+		if err != nil {
+			return out, err
+		}
+		if l.Kind != state.Vxlan {
+			continue
+		}
+		found, err := c.fdbs(ctx, index)
+		if err != nil {
+			return out, err
+		}
+		for _, f := range found {
+			if f.Link = l.Name; f.Permanent {
+				out.FDBs = append(out.FDBs, f.FDB)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (c *Conn) routesOf(ctx context.Context, out *state.Space, links map[int]link.Found, protocol uint8) error {
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		err := c.rtnl.Dump(ctx, whole(link.ListRoutesOf(family, unix.RT_TABLE_MAIN, protocol), 0), func(body []byte) {
+			f, ok := link.DecodeRoute(body)
+			if ok && f.Protocol == protocol && f.Table == unix.RT_TABLE_MAIN {
+				f.Link = links[f.Index].Name
+				out.Routes = append(out.Routes, f.Route)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/rtnl"
+)
+
+// takeNeigh reads a neighbour or a forwarding entry: struct ndmsg and what follows.
+func (s *Sign) takeNeigh(data []byte, name func(index int) string) {
+	s.Link = name(int(int32(binary.NativeEndian.Uint32(data[4:]))))
+	s.Bridge = data[0] == unix.AF_BRIDGE
+	s.Permanent = binary.NativeEndian.Uint16(data[8:])&unix.NUD_PERMANENT != 0
+	rtnl.Attrs(data[unix.SizeofNdMsg:], func(kind uint16, data []byte) {
+		switch {
+		case kind == unix.NDA_DST:
+			s.Addr, _ = netip.AddrFromSlice(data)
+		case kind == unix.NDA_LLADDR && len(data) == len(s.MAC):
+			s.MAC = [6]byte(data)
+		}
+	})
+}
+
+// takeRoute reads where a route leads to: struct rtmsg and what follows. Whose metric nobody chose is not asked for its link.
+func (s *Sign) takeRoute(data []byte, attrs []syscall.NetlinkRouteAttr, name func(index int) string) {
+	dst, index := netip.IPv4Unspecified(), 0
+	if data[0] == unix.AF_INET6 {
+		dst = netip.IPv6Unspecified()
+	}
+	for _, a := range attrs {
+		switch {
+		case a.Attr.Type == unix.RTA_DST:
+			dst, _ = netip.AddrFromSlice(a.Value)
+		case a.Attr.Type == unix.RTA_GATEWAY:
+			s.Gw, _ = netip.AddrFromSlice(a.Value)
+		case a.Attr.Type == unix.RTA_OIF && len(a.Value) == 4:
+			index = int(binary.NativeEndian.Uint32(a.Value))
+		case a.Attr.Type == unix.RTA_PRIORITY && len(a.Value) == 4:
+			s.Metric = binary.NativeEndian.Uint32(a.Value)
+		}
+	}
+	s.Dst = netip.PrefixFrom(dst, int(data[1]))
+	if index != 0 && s.Metric != 0 {
+		s.Link = name(index)
+	}
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Tunnel is what a process in user space keeps because the kernel has no such device: a value, in Topology.Tunnels.
+// Whoever runs the reconciler runs it (reconcile.Runner); its device, addresses and routes are in the plan as all others.
+type Tunnel struct {
+	// Backend is whose it is, and Link the name of its device, which tells tunnels apart.
+	Backend string `json:"backend"`
+	Link    string `json:"link"`
+	// Local is what it listens on.
+	Local netip.AddrPort `json:"local,omitzero"`
+	// MTU is its device's, in bytes.
+	MTU int `json:"mtu,omitempty"`
+	// KeyFile is the file of the private key, PSKFile that of the key shared by all: never the keys themselves.
+	KeyFile string `json:"keyFile,omitempty"`
+	PSKFile string `json:"pskFile,omitempty"`
+	// Options are the back end's own.
+	Options map[string]string `json:"options,omitempty"`
+	Peers   []TunnelPeer      `json:"peers,omitempty"`
+}
+
+// TunnelPeer is one prefix of a peer behind a tunnel.
+type TunnelPeer struct {
+	Node string       `json:"node"`
+	CIDR netip.Prefix `json:"cidr"`
+	// Endpoint is the far end.
+	Endpoint netip.AddrPort `json:"endpoint"`
+	// PublicKey is the peer's, where the back end has such.
+	PublicKey string `json:"publicKey,omitempty"`
+	// Options are the back end's own.
+	Options map[string]string `json:"options,omitempty"`
+}
+
+// withTunnels adds tunnels; one of a link that is there already adds its peers.
+func withTunnels(have, more []Tunnel) []Tunnel {
+	for _, t := range more {
+		i := slices.IndexFunc(have, func(o Tunnel) bool { return o.Link == t.Link })
+		if i < 0 {
+			have = append(have, t)
+			continue
+		}
+		have[i].Peers = append(have[i].Peers, t.Peers...)
+	}
+	return have
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// UDP is how the back end udp works: whole packets in datagrams, carried by a program. Its key is that of flannel's
+// net-conf.json.
+type UDP struct {
+	// Port is the UDP port; 0 is flannel's, 8285.
+	Port uint16
+}
+
+const defaultUDPPort = 8285
+
+func (u UDP) port() uint16 {
+	if u.Port == 0 {
+		return defaultUDPPort
+	}
+	return u.Port
+}
+
+// OptionAddress is the device's own address, in the options of a tunnel that answers senders.
+const OptionAddress = "address"
+
+func udpRow() Backend { return Backend{Name: "udp", Node: udpNode, Peer: udpPeer} }
+
+// udpLink is the name of the device of a family. flannel, which knows only IPv4, has the first.
+func udpLink(family int) string {
+	if family == 6 {
+		return "flannel0-v6"
+	}
+	return "flannel0"
+}
+
+// udpOverhead is what a datagram of a family adds to a packet, in bytes.
+func udpOverhead(family int) int {
+	if family == 6 {
+		return 40 + 8
+	}
+	return 20 + 8
+}
+
+// udpNode plans the devices and tunnels, one a family.
+func udpNode(p *Planner) Part {
+	part := forwarding(p)
+	part.Untracked = []uint16{p.cfg.UDP.port()}
+	for _, family := range families() {
+		u, ok := p.underlay[family]
+		if !ok {
+			continue
+		}
+		l := p.device(udpLink(family), u.MTU-udpOverhead(family), &part)
+		l.Kind, l.Tun = state.Tap, &state.TunAttrs{IP: true}
+		part.Host.Links = append(part.Host.Links, l)
+		tunnel := Tunnel{Backend: "udp", Link: l.Name, Local: netip.AddrPortFrom(u.Address, p.cfg.UDP.port()), MTU: l.MTU}
+		if cidr, ok := p.PodCIDR(family); ok {
+			tunnel.Options = map[string]string{OptionAddress: cidr.Addr().String()}
+		}
+		part.Tunnels = append(part.Tunnels, tunnel)
+		p.own(l.Name, family, &part)
+	}
+	return part
+}
+
+// device begins a device of the mesh that carries IP packets.
+func (p *Planner) device(name string, mtu int, part *Part) state.Link {
+	l := state.Link{Name: name, Up: state.On(), Alias: Mark, Remade: true, Adopted: true}
+	if mtu > 0 {
+		l.MTU = mtu
+		if part.MTU == 0 || mtu < part.MTU {
+			part.MTU = mtu
+		}
+	}
+	part.Host.Sysctls = append(part.Host.Sysctls,
+		// A peer may be reached through another device than its packets come from.
+		state.Sysctl{Name: "net/ipv4/conf/" + name + "/rp_filter", Value: "2"},
+		state.Sysctl{Name: "net/ipv6/conf/" + name + "/accept_ra", Value: "0", IfPresent: true})
+	return l
+}
+
+// own gives a device the first address of self's own prefix: what the node itself sends to pods comes from there, and
+// answers find back.
+func (p *Planner) own(link string, family int, part *Part) {
+	if cidr, ok := p.PodCIDR(family); ok {
+		own := cidr.Addr()
+		part.Host.Addrs = append(part.Host.Addrs, state.Addr{Link: link, Prefix: netip.PrefixFrom(own, own.BitLen()), NoDAD: true})
+	}
+}
+
+// udpPeer leads a peer's prefix into the device, and tells the tunnel where the peer is.
+func udpPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
+	family := familyOf(cidr.Addr())
+	far, _, problem := p.Ends(peer, cidr)
+	if problem != nil {
+		return Part{}, problem
+	}
+	r := p.Route(cidr)
+	r.Link = udpLink(family)
+	return Part{
+		Host: state.Space{Routes: []state.Route{r}},
+		Tunnels: []Tunnel{{Backend: "udp", Link: r.Link, Peers: []TunnelPeer{{
+			Node: peer.Name, CIDR: cidr, Endpoint: netip.AddrPortFrom(far, p.cfg.UDP.port()),
+		}}}},
+	}, nil
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/plan/mesh"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// When facts change and the last pass succeeded, only what changed in the plan is brought to the kernel: in a cluster of
+// thousands of nodes one of them comes, goes or moves now and then, and the others must not be read for it.
+
+// step applies the fragments that differ from those in force, and takes away what those held that no new one holds. It says
+// false when all of them must be looked at.
+func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.Topology, status *Status) (bool, error) {
+	t := &status.Topology
+	if !r.settled || !reflect.DeepEqual(old.Node, t.Node) || !slices.EqualFunc(old.Underlay, t.Underlay, func(a, b mesh.Underlay) bool { return reflect.DeepEqual(a, b) }) {
+		return false, nil
+	}
+	add, gone := difference(old.Peers, t.Peers)
+	r.expect.change(add.Host, gone.Host)
+	err := spaces.Apply(ctx, add)
+	if err == nil {
+		err = r.keep(ctx, t.Tunnels)
+	}
+	if err == nil && !gone.Host.Empty() {
+		err = spaces.Remove(ctx, gone)
+	}
+	if err != nil {
+		return false, errors.Join(ctx.Err())
+	}
+	status.inForce()
+	return true, nil
+}
+
+// difference is what is new or other of peers, and what was of them and is not any more. Both are sorted by name.
+func difference(old, now []mesh.Peer) (add, gone state.Fragment) {
+	add.Owner, gone.Owner = "mesh/changed", "mesh/gone"
+	for len(old) > 0 || len(now) > 0 {
+		switch {
+		case len(now) == 0 || len(old) > 0 && old[0].Name < now[0].Name:
+			gone.Merge(state.Fragment{Host: old[0].Fragment.Host})
+			old = old[1:]
+		case len(old) == 0 || now[0].Name < old[0].Name:
+			add.Merge(now[0].Fragment)
+			now = now[1:]
+		default:
+			if !sameFragment(old[0].Fragment, now[0].Fragment) {
+				add.Merge(now[0].Fragment)
+				gone.Merge(state.Fragment{Host: old[0].Fragment.Host})
+			}
+			old, now = old[1:], now[1:]
+		}
+	}
+	gone.Host = without(gone.Host, add.Host)
+	return add, gone
+}
+
+// without is what a space holds of routes and tunnels that another one does not.
+func without(s, other state.Space) state.Space {
+	e := newExpected()
+	e.add(other)
+	out := state.Space{Links: s.Links, Rules: s.Rules}
+	for _, r := range s.Routes {
+		if !e.routes[identify(r)] {
+			out.Routes = append(out.Routes, r)
+		}
+	}
+	for _, n := range s.Neighs {
+		if _, ok := e.neighs[neighAt{n.Link, n.IP}]; !ok {
+			out.Neighs = append(out.Neighs, n)
+		}
+	}
+	for _, f := range s.FDBs {
+		if _, ok := e.fdbs[fdbAt{f.Link, f.MAC}]; !ok {
+			out.FDBs = append(out.FDBs, f)
+		}
+	}
+	return out
+}
+
+// sameFragment is reflect.DeepEqual, faster for what most peers have.
+func sameFragment(a, b state.Fragment) bool {
+	if a.Owner != b.Owner || len(a.Host.Routes) != len(b.Host.Routes) || !slices.Equal(a.Host.Neighs, b.Host.Neighs) || !slices.Equal(a.Host.FDBs, b.Host.FDBs) {
+		return false
+	}
+	for i, r := range a.Host.Routes {
+		if identify(r) != identify(b.Host.Routes[i]) {
+			return false
+		}
+	}
+	plain := func(f state.Fragment) bool {
+		h := f.Host
+		more := len(h.Links) + len(h.Addrs) + len(h.Rules) + len(h.Sysctls) + len(h.Tables) + len(h.Qdiscs) + len(h.Sources) + len(h.IPTables) + len(f.Effects)
+		return more == 0 && !slices.ContainsFunc(h.Routes, func(r state.Route) bool {
+			return r.Scope != nil || len(r.Beside) > 0 || r.Src.IsValid() || r.MTU+r.AdvMSS > 0 || r.Type != 0 || r.Table != 0
+		})
+	}
+	return plain(a) && plain(b) || reflect.DeepEqual(a, b)
+}
+
+// sameTopology is reflect.DeepEqual, faster for many peers.
+func sameTopology(a, b mesh.Topology) bool {
+	same := slices.EqualFunc(a.Peers, b.Peers, func(a, b mesh.Peer) bool {
+		return a.Name == b.Name && a.Backend == b.Backend && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.PodCIDRs, b.PodCIDRs) && sameFragment(a.Fragment, b.Fragment)
+	})
+	a.Peers, b.Peers = nil, nil
+	return same && reflect.DeepEqual(a, b)
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/plan/mesh"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// flannels tells routes that flannel has left on a node which weft took over. They have no metric, so they go before weft's
+// own and would lead on to where a peer was once. They are taken away after weft's own are there, so no packet is lost.
+type flannels struct {
+	own      map[string]bool       // the mesh's own links: flannel's were adopted
+	underlay map[string]bool       // the links to peers
+	planned  map[netip.Prefix]bool // the prefixes of peers
+}
+
+// What routes have that say nothing of it: the protocol boot, the metric 0 of IPv4 and 1024 of IPv6.
+const (
+	bootProtocol = 3
+	usualMetric6 = 1024
+	mainTable    = 254
+)
+
+// made tells whether a route is such a one: over a link of the mesh with the peer's end as its gateway, or over the
+// underlay to exactly the prefix of a peer. All others are somebody else's.
+func (f flannels) made(r state.Route) bool {
+	if r.Protocol != bootProtocol || r.Table != 0 && r.Table != mainTable || !r.Gw.IsValid() || len(r.Beside) > 0 {
+		return false
+	}
+	if r.Metric != 0 && (r.Dst.Addr().Is4() || r.Metric != usualMetric6) {
+		return false
+	}
+	if f.own[r.Link] {
+		return r.Gw == r.Dst.Masked().Addr()
+	}
+	return f.underlay[r.Link] && f.planned[r.Dst]
+}
+
+// takeOver does so, once after a start: no flannel can come later. Its neighbours and forwarding entries went with sweep.
+func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, before state.Space, t mesh.Topology) error {
+	if r.tookOver {
+		return nil
+	}
+	f := flannels{own: map[string]bool{}, underlay: map[string]bool{}, planned: map[netip.Prefix]bool{}}
+	for _, l := range t.Node.Host.Links {
+		f.own[l.Name] = l.Adopted
+	}
+	for _, u := range t.Underlay {
+		f.underlay[u.Link] = true
+	}
+	for _, p := range t.Peers {
+		for _, route := range p.Fragment.Host.Routes {
+			f.planned[route.Dst] = true
+		}
+	}
+	stale := state.Fragment{Owner: "mesh/flannel"}
+	for _, route := range before.Routes {
+		if f.made(route) {
+			stale.Host.Routes = append(stale.Host.Routes, route)
+		}
+	}
+	if len(stale.Host.Routes) > 0 {
+		if err := spaces.Remove(ctx, stale); err != nil {
+			return fmt.Errorf("routes of flannel: %w", err)
+		}
+		r.cfg.Log.Info("took flannel's routes away: weft's own are there", "routes", len(stale.Host.Routes))
+	}
+	r.tookOver = true
+	return nil
+}

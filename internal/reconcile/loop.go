@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weft-net/weft/internal/kernel/watch"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// loop is what decides when the next pass is due.
+type loop struct {
+	*Reconciler
+	changed <-chan struct{}
+	signs   <-chan struct{}
+	due     <-chan time.Time // after a sign
+	tables  <-chan struct{}  // something of nft was deleted; nil as long as the plan has no tables
+	broken  <-chan struct{}  // what user space found out has changed
+	retry   <-chan time.Time // after a failure
+	full    <-chan time.Time
+	late    <-chan time.Time // the status file may be written again
+	wait    time.Duration
+	last    time.Time
+	nodes   []model.Node // of the last pass; nil when it failed
+	whole   bool         // the next pass looks at everything
+}
+
+// next waits for a reason to make a pass; false when ctx has ended.
+func (l *loop) next(ctx context.Context) bool {
+	for {
+		l.whole = true
+		select {
+		case <-ctx.Done():
+			return false
+		case <-l.changed:
+			if l.nodes != nil && slices.EqualFunc(l.nodes, l.cfg.Facts.Cluster().Nodes, sameToMesh) {
+				continue // pods come and go much more often than nodes
+			}
+			l.whole = false
+			return true // what is due remains so
+		case <-l.broken:
+		case <-l.checksums.next:
+			l.checksums.next = nil
+			l.probe(ctx)
+			continue
+		case found := <-l.checksums.verdicts:
+			if !l.judge(found) {
+				continue
+			}
+			l.whole = false
+			return true
+		case <-l.due:
+		case <-l.retry:
+		case <-l.full:
+		case <-l.late:
+			l.late = nil
+			l.write()
+			continue
+		case _, ok := <-l.tables:
+			if !ok {
+				l.tables = nil // ctx ends
+			}
+			l.soon()
+			continue
+		case _, ok := <-l.signs:
+			if !ok {
+				l.signs = nil // ctx ends
+			}
+			l.soon()
+			continue
+		}
+		l.due = nil
+		return true
+	}
+}
+
+// soon has the next pass be due in a moment.
+func (l *loop) soon() {
+	if l.due == nil {
+		l.due = l.cfg.After(max(settle, pace-l.cfg.Now().Sub(l.last)))
+	}
+}
+
+// listen begins to hear of tables when there is one to lose.
+func (l *loop) listen(ctx context.Context) (err error) {
+	if l.tables == nil && ctx.Err() == nil && len(l.Status().Topology.Node.Host.Tables) > 0 {
+		l.tables, err = watch.TablesGone(ctx, l.cfg.NS)
+	}
+	return err
+}
+
+// sameToMesh tells whether nothing that the mesh plans by has changed.
+func sameToMesh(a, b model.Node) bool {
+	return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Public, b.Public) && slices.Equal(a.PodCIDRs, b.PodCIDRs) && a.Published.Equal(b.Published)
+}
+
+// pass plans and applies.
+func (l *loop) pass(ctx context.Context) {
+	cluster := l.cfg.Facts.Cluster()
+	if cluster == nil {
+		return
+	}
+	l.count(ctx, cluster.Nodes)
+	status, err := l.reconcile(ctx, cluster, l.whole)
+	l.last = l.cfg.Now()
+	if l.whole || l.full == nil {
+		l.full = l.cfg.After(l.cfg.Full)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	l.tell(status, err)
+	if l.cfg.Passed != nil {
+		l.cfg.Passed(l.Status())
+	}
+	if wait, unsaved := l.unsaved(); unsaved && l.late == nil {
+		l.late = l.cfg.After(wait)
+	}
+	l.retry, l.nodes = nil, nil
+	if err == nil {
+		l.wait, l.nodes = firstRetry, cluster.Nodes
+		return
+	}
+	l.retry = l.cfg.After(l.wait)
+	l.wait = min(2*l.wait, longestRetry)
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"encoding/json"
+	"os"
+	"time"
+)
+
+// file is what is known of the status file. That of a large cluster has megabytes: it is written at most a twentieth of the
+// time, and where only its time is new, only that is.
+type file struct {
+	changed bool // something is not written yet
+	at      time.Time
+	cost    time.Duration
+}
+
+const (
+	// cheap is a cost that may come with each change.
+	cheap = 10 * time.Millisecond
+	share = 20
+)
+
+// unsaved is how long to wait until the file may be written again; ok is false when there is nothing to write.
+func (r *Reconciler) unsaved() (wait time.Duration, ok bool) {
+	if r.cfg.StatusFile == "" || !r.file.changed {
+		return 0, false
+	}
+	if r.file.cost < cheap {
+		return 0, true
+	}
+	return max(0, share*r.file.cost-r.cfg.Now().Sub(r.file.at)), true
+}
+
+// save writes the file, unless that is not due yet.
+func (r *Reconciler) save(now time.Time) {
+	if r.cfg.StatusFile == "" {
+		return
+	}
+	if !r.file.changed {
+		if os.Chtimes(r.cfg.StatusFile, now, now) == nil {
+			return
+		}
+		r.file.changed = true // somebody took it away
+	}
+	if wait, _ := r.unsaved(); wait > 0 {
+		return
+	}
+	r.write()
+}
+
+// write replaces the file.
+func (r *Reconciler) write() {
+	begin := r.cfg.Now()
+	err := r.Status().write(r.cfg.StatusFile)
+	r.file = file{at: r.cfg.Now(), cost: r.cfg.Now().Sub(begin), changed: err != nil}
+	if err != nil {
+		r.cfg.Log.Error("status file", "error", err)
+	}
+}
+
+func (s Status) write(path string) error {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, append(b, '\n'), 0o644); err != nil {
+		_ = os.Remove(tmp)
+		return err
+	}
+	return os.Rename(tmp, path)
+}

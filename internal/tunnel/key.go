@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"crypto/ecdh"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/weft-net/weft/internal/kernel/wireguard"
+)
+
+// keyMode is the mode of a key file: flannel's is as closed.
+const keyMode = 0o600
+
+// mostKey is how much of a key file is read.
+const mostKey = 1 << 10
+
+// readKey reads a key file.
+func readKey(file string) (wireguard.Secret, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return wireguard.Secret{}, fmt.Errorf("wireguard: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, mostKey))
+	if err != nil {
+		return wireguard.Secret{}, fmt.Errorf("wireguard: key file %s: %w", file, err)
+	}
+	key, err := wireguard.ParseKey(string(b))
+	if err != nil {
+		return wireguard.Secret{}, wrongKey(file, err)
+	}
+	return key, nil
+}
+
+// makeKey reads a key file, and makes one where there is none. Others never see a part of one.
+func makeKey(file string, random io.Reader) (wireguard.Secret, error) {
+	key, err := readKey(file)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return key, err
+	}
+	var b [wireguard.KeyLen]byte
+	if _, err := io.ReadFull(random, b[:]); err != nil {
+		return key, fmt.Errorf("wireguard: make a key: %w", err)
+	}
+	b[0] &= 248 // as Curve25519 wants it
+	b[31] = b[31]&127 | 64
+	dir := filepath.Dir(file)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return key, fmt.Errorf("wireguard: make a key: %w", err)
+	}
+	temp, err := os.CreateTemp(dir, filepath.Base(file)+".*") // mode 0600
+	if err != nil {
+		return key, fmt.Errorf("wireguard: make a key: %w", err)
+	}
+	defer func() { _ = os.Remove(temp.Name()) }()
+	_, err = temp.WriteString(base64.StdEncoding.EncodeToString(b[:]))
+	err = errors.Join(err, temp.Chmod(keyMode), temp.Close())
+	if err == nil {
+		err = os.Link(temp.Name(), file)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) { // somebody was faster, and has told its key already
+		return key, fmt.Errorf("wireguard: make a key: %w", err)
+	}
+	return readKey(file)
+}
+
+// publicKey is a private key's other half.
+func publicKey(s wireguard.Secret) (wireguard.PublicKey, error) {
+	k, err := ecdh.X25519().NewPrivateKey(s[:])
+	if err != nil {
+		return wireguard.PublicKey{}, err
+	}
+	return wireguard.PublicKey(k.PublicKey().Bytes()), nil
+}

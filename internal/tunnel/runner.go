@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/plan/mesh"
+)
+
+const (
+	// A tunnel that lived shorter than young is given rest before it is said to be dead: else a fault that stays would have
+	// one pass follow upon the other.
+	young = time.Second
+	rest  = 250 * time.Millisecond
+)
+
+// Config is what a Runner needs.
+type Config struct {
+	// NS is the namespace of the devices; nil is the process's own.
+	NS *netns.NS
+	// Env is the environment of commands.
+	Env []string
+	// Random is where keys come from.
+	Random io.Reader
+	Log    *slog.Logger
+	Now    func() time.Time
+	After  func(time.Duration) <-chan time.Time
+}
+
+// Runner keeps tunnels.
+type Runner struct {
+	cfg     Config
+	changed chan struct{}
+	ctx     context.Context // of what runs
+	end     context.CancelFunc
+	parts   sync.WaitGroup
+	running map[string]*running // by link
+	learned learned
+}
+
+// keeper is one tunnel that runs.
+type keeper interface {
+	// set brings the tunnel to what is wanted of it. It returns errAnew when only another one can be that. changed tells
+	// whether anything is wanted otherwise than the last time.
+	set(ctx context.Context, t mesh.Tunnel, changed bool) error
+	// close ends it, and waits for its end.
+	close()
+}
+
+var errAnew = errors.New("tunnel must be made anew")
+
+// running is a tunnel and what was last wanted of it.
+type running struct {
+	keeper
+	want mesh.Tunnel
+	// failed: the last set did not succeed.
+	failed bool
+	dead   *atomic.Bool
+}
+
+// New makes a runner. Close ends everything that it runs.
+func New(cfg Config) *Runner {
+	cfg.Log = cfg.Log.With("room", "tunnel")
+	r := &Runner{cfg: cfg, changed: make(chan struct{}, 1), running: map[string]*running{}}
+	r.ctx, r.end = context.WithCancel(context.Background())
+	return r
+}
+
+// Changed holds a token when a tunnel has died.
+func (r *Runner) Changed() <-chan struct{} { return r.changed }
+
+// Close ends all tunnels. Devices stay, and packets to peers end in them.
+func (r *Runner) Close() {
+	r.end()
+	for link, t := range r.running {
+		t.close()
+		delete(r.running, link)
+	}
+	r.parts.Wait()
+}
+
+// Keep brings what runs to what is wanted. One tunnel's trouble is not another's.
+func (r *Runner) Keep(ctx context.Context, wanted []mesh.Tunnel) error {
+	for link, t := range r.running {
+		if !slices.ContainsFunc(wanted, func(w mesh.Tunnel) bool { return w.Link == link }) {
+			r.stop(t)
+		}
+	}
+	var errs []error
+	for _, w := range wanted {
+		if err := r.keep(ctx, w); err != nil {
+			errs = append(errs, fmt.Errorf("%s %s: %w", w.Backend, w.Link, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Runner) stop(t *running) {
+	t.close()
+	delete(r.running, t.want.Link)
+	r.cfg.Log.Info("tunnel ended", "backend", t.want.Backend, "link", t.want.Link)
+}
+
+func (r *Runner) keep(ctx context.Context, w mesh.Tunnel) error {
+	t := r.running[w.Link]
+	if t != nil && (t.dead.Load() || t.want.Backend != w.Backend) {
+		r.stop(t)
+		t = nil
+	}
+	if t != nil {
+		changed := t.failed || !same(t.want, w)
+		err := t.set(ctx, w, changed)
+		if !errors.Is(err, errAnew) {
+			t.want, t.failed = w, err != nil
+			return err
+		}
+		r.stop(t)
+	}
+	t = &running{want: w, dead: &atomic.Bool{}}
+	var err error
+	if t.keeper, err = r.start(w, t.dead); err != nil {
+		return err
+	}
+	r.running[w.Link] = t
+	r.cfg.Log.Info("tunnel runs", "backend", w.Backend, "link", w.Link)
+	err = t.set(ctx, w, true)
+	t.failed = err != nil
+	return err
+}
+
+// start makes a tunnel that has no peers yet.
+func (r *Runner) start(w mesh.Tunnel, dead *atomic.Bool) (keeper, error) {
+	switch w.Backend {
+	case "udp":
+		return r.startUDP(w, dead)
+	case "wireguard":
+		return r.startWireguard(w, dead)
+	case "extension":
+		return r.startExtension(w), nil
+	}
+	return nil, fmt.Errorf("back end %q: nobody knows how to run it", w.Backend)
+}
+
+// watch runs a tunnel's work until it ends, and has it made anew when that was nobody's wish.
+func (r *Runner) watch(link string, dead *atomic.Bool, work func() error) {
+	r.parts.Go(func() {
+		began := r.cfg.Now()
+		err := work()
+		if err == nil || r.ctx.Err() != nil {
+			return
+		}
+		r.cfg.Log.Warn("tunnel died", "link", link, "err", err)
+		if r.cfg.Now().Sub(began) < young {
+			select {
+			case <-r.cfg.After(rest):
+			case <-r.ctx.Done():
+			}
+		}
+		dead.Store(true)
+		select {
+		case r.changed <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// same compares tunnels.
+func same(a, b mesh.Tunnel) bool { return sameBase(a, b) && samePeers(a.Peers, b.Peers) }
+
+// sameBase compares all but the peers.
+func sameBase(a, b mesh.Tunnel) bool {
+	return a.Backend == b.Backend && a.Link == b.Link && a.Local == b.Local && a.MTU == b.MTU && a.KeyFile == b.KeyFile &&
+		a.PSKFile == b.PSKFile && maps.Equal(a.Options, b.Options)
+}
+
+func samePeers(a, b []mesh.TunnelPeer) bool {
+	return slices.EqualFunc(a, b, func(p, q mesh.TunnelPeer) bool {
+		return p.Node == q.Node && p.CIDR == q.CIDR && p.Endpoint == q.Endpoint && p.PublicKey == q.PublicKey && maps.Equal(p.Options, q.Options)
+	})
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package udp
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxMessages = 64
+	// maxSegments is how many datagrams the kernel makes of one message.
+	maxSegments = 64
+	// maxMessage is how long such a message may be, headers not counted.
+	maxMessage = 65535 - ipv6Len - udpLen
+	// lookBack is how many messages, or groups of packets, are searched for one that a packet can join.
+	lookBack = 8
+)
+
+// segmentSize is the control message that has the kernel cut a message (UDP_SEGMENT).
+type segmentSize struct {
+	head unix.Cmsghdr
+	size uint16
+	_    [6]byte
+}
+
+// message is one or more datagrams to one node: all are of one size, but for the last, which may be smaller.
+type message struct {
+	to          *target
+	size        int // of a datagram
+	bytes       int
+	pieces      []unix.Iovec
+	ends        []int // of each datagram, in pieces
+	full        bool
+	segmentSize segmentSize
+}
+
+// mailer gathers datagrams and sends them together.
+type mailer struct {
+	sock     *socket
+	messages [maxMessages]message
+	n        int
+	heads    [maxMessages]mmsghdr
+	alone    [maxSegments]mmsghdr
+	stats    *Stats
+}
+
+func newMailer(s *socket, stats *Stats) *mailer {
+	m := &mailer{sock: s, stats: stats}
+	for i := range m.messages {
+		h := &m.messages[i].segmentSize
+		h.head.Level, h.head.Type = unix.SOL_UDP, unix.UDP_SEGMENT
+		h.head.SetLen(unix.CmsgLen(2))
+	}
+	return m
+}
+
+// add adds a datagram of one or two pieces. They must stay as they are until flush.
+func (m *mailer) add(to *target, head, body []byte) {
+	size := len(head) + len(body)
+	msg := m.latest(to)
+	if msg == nil || msg.full || !m.sock.cuts || size > msg.size || len(msg.ends) == maxSegments || msg.bytes+size > maxMessage {
+		if m.n == maxMessages {
+			m.flush()
+		}
+		msg = &m.messages[m.n]
+		m.n++
+		msg.to, msg.size, msg.bytes, msg.full = to, size, 0, false
+		msg.pieces, msg.ends = msg.pieces[:0], msg.ends[:0]
+	}
+	msg.full = size < msg.size
+	msg.bytes += size
+	msg.piece(head)
+	if len(body) > 0 {
+		msg.piece(body)
+	}
+	msg.ends = append(msg.ends, len(msg.pieces))
+}
+
+func (m *message) piece(b []byte) {
+	v := unix.Iovec{Base: &b[0]}
+	v.SetLen(len(b))
+	m.pieces = append(m.pieces, v)
+}
+
+// latest is the last message to a node among the latest: datagrams of one connection must not overtake each other, so no
+// earlier one can be joined.
+func (m *mailer) latest(to *target) *message {
+	for i := m.n - 1; i >= max(0, m.n-lookBack); i-- {
+		if m.messages[i].to == to {
+			return &m.messages[i]
+		}
+	}
+	return nil
+}
+
+// flush sends everything.
+func (m *mailer) flush() {
+	if m.n == 0 {
+		return
+	}
+	var packets, bytes uint64
+	for i := range m.n {
+		msg := &m.messages[i]
+		m.heads[i].head = msg.head(0, len(msg.pieces))
+		if len(msg.ends) > 1 {
+			msg.segmentSize.size = uint16(msg.size)
+			m.heads[i].head.Control = (*byte)(ptr(&msg.segmentSize))
+			m.heads[i].head.SetControllen(unix.CmsgSpace(2))
+		}
+		packets += uint64(len(msg.ends))
+		bytes += uint64(msg.bytes)
+	}
+	for sent := 0; sent < m.n; {
+		n, errno := m.sock.send(m.heads[sent:m.n])
+		switch {
+		case errno == 0:
+			sent += n
+		case errno == unix.EINTR:
+		default:
+			m.rescue(&m.messages[sent], errno)
+			sent++
+		}
+	}
+	m.n = 0
+	m.stats.Sent.Add(packets)
+	m.stats.SentBytes.Add(bytes)
+}
+
+func (m *message) head(from, to int) unix.Msghdr {
+	h := unix.Msghdr{Name: (*byte)(m.to.name), Namelen: m.to.nameLen, Iov: &m.pieces[from]}
+	h.SetIovlen(to - from)
+	return h
+}
+
+// rescue sends the datagrams of a message singly: the way to the node may carry less than it did, or lead over a device that
+// cannot cut.
+func (m *mailer) rescue(msg *message, why unix.Errno) {
+	if len(msg.ends) == 1 {
+		m.stats.unsent(1, why)
+		return
+	}
+	if why == unix.EIO {
+		m.sock.cuts = false // the kernel's word for a device that computes no checksums
+	}
+	from := 0
+	for i, end := range msg.ends {
+		m.alone[i].head = msg.head(from, end)
+		from = end
+	}
+	for sent := 0; sent < len(msg.ends); {
+		n, errno := m.sock.send(m.alone[sent:len(msg.ends)])
+		switch {
+		case errno == 0:
+			sent += n
+		case errno == unix.EINTR:
+		default:
+			m.stats.unsent(1, errno)
+			sent++
+		}
+	}
+}

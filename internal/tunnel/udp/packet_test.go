@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package udp
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// The table finds what a search through all prefixes finds.
+func TestTable(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		six := rapid.Bool().Draw(r, "six")
+		addr := func() netip.Addr {
+			low := [4]byte{byte(rapid.SampledFrom([]int{0, 10, 255}).Draw(r, "a")), byte(rapid.IntRange(0, 3).Draw(r, "b")), 255, byte(rapid.IntRange(0, 255).Draw(r, "c"))}
+			if !six {
+				return netip.AddrFrom4(low)
+			}
+			var b [16]byte
+			for i := range 16 {
+				b[i] = low[i%4]
+			}
+			return netip.AddrFrom16(b)
+		}
+		var peers []Peer
+		for i := range rapid.IntRange(0, 12).Draw(r, "n") {
+			a := addr()
+			p, _ := a.Prefix(rapid.IntRange(0, a.BitLen()).Draw(r, "bits"))
+			peers = append(peers, Peer{p, netip.AddrPortFrom(netip.AddrFrom4([4]byte{1, 1, 1, byte(i)}), 1)})
+		}
+		table := newTable(peers)
+		for i, s := range table.spans {
+			if s.last.less(s.first) || i > 0 && !table.spans[i-1].last.less(s.first) {
+				r.Fatalf("spans overlap: %v", table.spans)
+			}
+		}
+		for range 30 {
+			a := addr()
+			want := -1
+			for i, p := range peers {
+				if p.Prefix.Contains(a) && (want < 0 || p.Prefix.Bits() >= peers[want].Prefix.Bits()) {
+					want = i
+				}
+			}
+			var rt route
+			got := rt.find(table, keyOf(a.AsSlice()))
+			if again := rt.find(table, keyOf(a.AsSlice())); again != got {
+				r.Fatalf("%s: found %v, then %v", a, got, again)
+			}
+			if (got == nil) != (want < 0) {
+				r.Fatalf("%s: found %v, want %d of %v", a, got, want, peers)
+			}
+			if got == nil {
+				continue
+			}
+			if last := (*[8]byte)(got.name)[7]; int(last) != want {
+				r.Fatalf("%s: goes to %d, want %d of %v", a, last, want, peers)
+			}
+		}
+	})
+}
+
+// naive is the checksum as RFC 1071 tells it.
+func naive(b []byte) uint16 {
+	var s uint32
+	for i := 0; i < len(b); i += 2 {
+		w := uint32(b[i]) << 8
+		if i+1 < len(b) {
+			w |= uint32(b[i+1])
+		}
+		s += w
+		s = s>>16 + s&0xffff
+	}
+	return uint16(s)
+}
+
+func TestSum(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		b := rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(r, "b")
+		var out [2]byte
+		binary.NativeEndian.PutUint16(out[:], fold(sum(b, 0)))
+		if got, want := binary.BigEndian.Uint16(out[:]), naive(b); got%0xffff != want%0xffff {
+			r.Fatalf("%x: %04x, want %04x", b, got, want)
+		}
+	})
+}
+
+// Aging keeps the header's checksum right.
+func TestAge(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 100_000 {
+		b := make([]byte, ipv4Len)
+		for i := range b {
+			b[i] = byte(rnd.Uint32())
+		}
+		b[0] = 0x45
+		binary.BigEndian.PutUint16(b[2:], ipv4Len)
+		seal(b)
+		p, ok := parse(b)
+		if !ok {
+			t.Fatal("no packet")
+		}
+		ttl := b[8]
+		if alive := p.age(); alive != (ttl > 1) {
+			t.Fatalf("TTL %d: %t", ttl, alive)
+		}
+		if ttl > 1 && (fold(sum(b, 0)) != 0xffff || b[8] != ttl-1) {
+			t.Fatalf("%x: the checksum is wrong", b)
+		}
+	}
+}
+
+// FuzzCarry: what comes from a wire that anybody can write to never breaks anything.
+func FuzzCarry(f *testing.F) {
+	f.Add([]byte{0x45, 0, 0, 20, 0, 0, 0x40, 0, 64, 6})
+	f.Add(tcp(100, 0))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		w := &inward{stats: &Stats{}, answer: &answerer{}}
+		w.join.withUDP = true
+		for range 3 {
+			w.carry(append([]byte(nil), b...))
+		}
+		bytes := 0
+		for i := range w.join.n {
+			g := &w.join.groups[i]
+			g.pack()
+			if g.n > 1 && len(g.first.b)+(g.n-1)*g.size < g.bytes {
+				t.Errorf("%d packets of %d bytes are %d together", g.n, len(g.first.b), g.bytes)
+			}
+			bytes += g.bytes
+		}
+		if bytes > 3*len(b) {
+			t.Errorf("%d bytes became %d", 3*len(b), bytes)
+		}
+	})
+}
+
+// FuzzCut: whatever the device says of a packet, what is cut of it holds together.
+func FuzzCut(f *testing.F) {
+	f.Add(append([]byte{1, 1, 0, 0, 10, 0, 20, 0, 16, 0}, tcp(100, 0)...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) <= vnetLen || len(b) > frame {
+			return
+		}
+		var current atomic.Pointer[table]
+		current.Store(newTable([]Peer{{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddrPort("127.0.0.1:1")}}))
+		sock := socket{fd: -1, cuts: true}
+		o := &outward{stats: &Stats{}, answer: &answerer{}, heads: make([]byte, headsLen), table: &current}
+		o.mail = newMailer(&sock, o.stats)
+		o.carry(b)
+		for i := range o.mail.n {
+			if m := &o.mail.messages[i]; m.bytes > maxMessage+len(b) || len(m.ends) > maxSegments {
+				t.Errorf("a message of %d bytes, %d packets", m.bytes, len(m.ends))
+			}
+		}
+	})
+}
+
+// tcp is a packet with so much data.
+func tcp(size int, at uint32) []byte {
+	b := make([]byte, ipv4Len+tcpLen+size)
+	b[0], b[8], b[9] = 0x45, 64, protoTCP
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
+	binary.BigEndian.PutUint16(b[6:], dontFrag)
+	copy(b[12:], []byte{10, 244, 1, 5, 10, 244, 2, 5})
+	upper := b[ipv4Len:]
+	binary.BigEndian.PutUint32(upper[4:], at)
+	upper[12], upper[13] = 5<<4, tcpACK
+	for i := range size {
+		upper[tcpLen+i] = byte(int(at) + i)
+	}
+	put(upper[16:], sum(upper, pseudo(b, false, protoTCP, len(upper))))
+	seal(b)
+	return b
+}
+
+// Packets of one connection join only where nothing tells them apart, and a wrong checksum stays visible.
+func TestJoin(t *testing.T) {
+	change := func(b []byte, f func(b []byte)) []byte { f(b); return b }
+	resum := func(b []byte) {
+		b[36], b[37] = 0, 0
+		put(b[36:], sum(b[20:], pseudo(b, false, protoTCP, len(b)-20)))
+		seal(b)
+	}
+	for _, c := range []struct {
+		say     string
+		packets [][]byte
+		groups  int
+	}{
+		{"in a row", [][]byte{tcp(100, 0), tcp(100, 100), tcp(50, 200)}, 1},
+		{"behind a smaller one", [][]byte{tcp(100, 0), tcp(50, 100), tcp(50, 150)}, 2},
+		{"with a gap", [][]byte{tcp(100, 0), tcp(100, 200)}, 2},
+		{"larger than the first", [][]byte{tcp(100, 0), tcp(101, 100)}, 2},
+		{"first one spoilt", [][]byte{change(tcp(100, 0), func(b []byte) { b[60]++ }), tcp(100, 100)}, 2},
+		{"second one spoilt", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[60]++ })}, 2},
+		{"another TOS", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[1] = 3; resum(b) })}, 2},
+		{"another connection", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[21]++; resum(b) })}, 2},
+		{"another acknowledgement", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[30]++; resum(b) })}, 2},
+		{"pushed", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[33] |= tcpPSH; resum(b) }), tcp(100, 200)}, 2},
+		{"with an end", [][]byte{tcp(100, 0), change(tcp(100, 100), func(b []byte) { b[33] |= 1; resum(b) })}, 2},
+		{"fragments", [][]byte{change(tcp(100, 0), func(b []byte) { b[6] = 0x20; seal(b) }), change(tcp(100, 100), func(b []byte) { b[6] = 0x20; seal(b) })}, 2},
+		{"two connections mixed", [][]byte{tcp(10, 0), change(tcp(10, 0), func(b []byte) { b[21]++; resum(b) }), tcp(10, 10), change(tcp(10, 10), func(b []byte) { b[21]++; resum(b) })}, 2},
+	} {
+		var j joiner
+		for _, b := range c.packets {
+			p, ok := parse(b)
+			if !ok {
+				t.Fatalf("%s: no packet", c.say)
+			}
+			j.add(&p)
+		}
+		if j.n != c.groups {
+			t.Errorf("%s: %d packets for the device, want %d", c.say, j.n, c.groups)
+		}
+	}
+}
+
+// Nothing is allocated for a packet.
+func TestNoAllocations(t *testing.T) {
+	w := &inward{stats: &Stats{}, answer: &answerer{}}
+	packets := [][]byte{tcp(1000, 0), tcp(1000, 1000), tcp(1000, 2000)}
+	round := func() {
+		for _, b := range packets {
+			b[8] = 64
+			seal(b)
+			w.carry(b)
+		}
+		for i := range w.join.n {
+			w.join.groups[i].pack()
+		}
+		w.join.n = 0
+		seal(packets[0])
+		binary.BigEndian.PutUint16(packets[0][2:], uint16(len(packets[0])))
+		binary.BigEndian.PutUint16(packets[0][36:], 0)
+		put(packets[0][36:], sum(packets[0][20:], pseudo(packets[0], false, protoTCP, len(packets[0])-20)))
+	}
+	round()
+	if n := testing.AllocsPerRun(100, round); n != 0 {
+		t.Errorf("%v allocations for three packets", n)
+	}
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package udp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mmsghdr is one message of a batch (struct mmsghdr), which x/sys has no word for.
+type mmsghdr struct {
+	head unix.Msghdr
+	n    uint32
+}
+
+// buffer is how much may wait at the socket, in bytes of the kernel's memory: a burst must find room while the reader is
+// about to be woken.
+const buffer = 2 << 20
+
+// socket is the node's end of the wire. Its descriptor blocks.
+type socket struct {
+	fd int
+	// cuts tells that the kernel makes datagrams of a large message; joins that it hands them over together.
+	cuts, joins bool
+}
+
+// listen opens the socket in the calling thread's namespace.
+func listen(at netip.AddrPort) (s socket, err error) {
+	family := unix.AF_INET6
+	var name unix.Sockaddr = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
+	if at.Addr().Is4() {
+		family, name = unix.AF_INET, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}
+	}
+	s.fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return s, fmt.Errorf("udp socket: %w", err)
+	}
+	if family == unix.AF_INET6 {
+		err = unix.SetsockoptInt(s.fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+	}
+	if err = errors.Join(err, unix.Bind(s.fd, name)); err != nil {
+		_ = unix.Close(s.fd)
+		return s, fmt.Errorf("udp %s: %w", at, err)
+	}
+	for _, opt := range []int{unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE} {
+		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, opt, buffer) // else the node's default
+	}
+	_, err = unix.GetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_SEGMENT)
+	s.cuts = err == nil
+	s.joins = unix.SetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil
+	return s, nil
+}
+
+// receive waits for messages; it returns with those that are there, at least one. Where wait is false it does not wait.
+func (s *socket) receive(m []mmsghdr, wait bool) (int, unix.Errno) {
+	p, n := uintptr(unsafe.Pointer(&m[0])), uintptr(len(m))
+	if !wait {
+		got, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.fd), p, n, unix.MSG_DONTWAIT, 0, 0)
+		return int(got), errno
+	}
+	got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(s.fd), p, n, unix.MSG_WAITFORONE, 0, 0)
+	return int(got), errno
+}
+
+// send sends messages, and waits for room only when there is none. It tells how many were sent before the first that was not.
+func (s *socket) send(m []mmsghdr) (int, unix.Errno) {
+	p, n := uintptr(unsafe.Pointer(&m[0])), uintptr(len(m))
+	sent, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(s.fd), p, n, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	if errno == unix.EAGAIN {
+		sent, _, errno = unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd), p, n, unix.MSG_NOSIGNAL, 0, 0)
+	}
+	return int(sent), errno
+}
+
+// wake has whoever waits at the socket return.
+func (s *socket) wake() { _ = unix.Shutdown(s.fd, unix.SHUT_RDWR) } // it says ENOTCONN, and wakes nevertheless
