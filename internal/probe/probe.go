@@ -59,8 +59,9 @@ type Result struct {
 }
 
 const (
-	ok    = "ok"
-	small = 64
+	ok     = "ok"
+	broken = "broken"
+	small  = 64
 	// together is how many targets are asked at a time.
 	together = 32
 )
@@ -105,8 +106,14 @@ func (p *prober) states(ctx context.Context) (err error) {
 	if p.r.UnderlayState, err = p.say(p.underlay(ctx, small)); err != nil {
 		return err
 	}
-	if p.r.OverlayState, err = p.say(p.overlay(ctx, small)); err != nil || p.r.OverlayState != ok {
+	if p.r.OverlayState, err = p.say(p.overlay(ctx, small)); err != nil {
 		return err
+	}
+	if p.r.OverlayState != ok {
+		if p.r.UnderlayState == ok && p.t.Tunnel { // perhaps the outer packets' are wrong
+			return p.checksums(ctx, p.t.Underlay)
+		}
+		return nil
 	}
 	p.r.Passes = small
 	if p.r.LargeState, err = p.say(p.overlay(ctx, p.t.OverlayMTU)); err != nil {
@@ -117,7 +124,11 @@ func (p *prober) states(ctx context.Context) (err error) {
 	} else if p.r.Passes, err = p.search(ctx, p.t.OverlayMTU); err != nil {
 		return err
 	}
-	return p.checksums(ctx)
+	to := p.t.Overlay
+	if !p.t.Tunnel {
+		to = p.t.Underlay
+	}
+	return p.checksums(ctx, to)
 }
 
 func (p *prober) underlay(ctx context.Context, size int) error {
@@ -200,15 +211,11 @@ func (p *prober) search(ctx context.Context, tooLarge int) (int, error) {
 }
 
 // checksums asks by datagrams; only where the peer itself answers can it be told.
-func (p *prober) checksums(ctx context.Context) error {
-	to := p.t.Overlay
-	if !p.t.Tunnel {
-		to = p.t.Underlay
-	}
+func (p *prober) checksums(ctx context.Context, to netip.Addr) error {
 	v, err := effect.Checksums(ctx, p.ns, to)
 	if unreachable(err) {
 		v, err = effect.Unknown, nil
 	}
-	p.r.ChecksumState = map[effect.Verdict]string{effect.Unknown: "unknown", effect.Whole: ok, effect.Broken: "broken"}[v]
+	p.r.ChecksumState = map[effect.Verdict]string{effect.Unknown: "unknown", effect.Whole: ok, effect.Broken: broken}[v]
 	return err
 }
