@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -13,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/facts"
 	"github.com/weft-net/weft/internal/metrics"
+	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
 // partCalls is the answering of calls in health.
@@ -25,6 +27,9 @@ type around struct {
 	web     net.Listener
 	facts   *facts.Facts // nil without a store
 	ready   chan struct{}
+	// topology is the mesh that is in force, nil before the first pass; planned holds a token when there is a new one.
+	topology atomic.Pointer[mesh.Topology]
+	planned  chan struct{}
 	// waiting is since when the node has no prefix, as place found out; warned, that it was said.
 	waiting time.Time
 	warned  bool
@@ -35,7 +40,7 @@ func (a *agent) prepare() error {
 	if err := errors.Join(writableSysctls(), ownProcesses(a.cfg.Install.HostRoot)); err != nil {
 		a.cfg.Log.Warn("container", "err", err)
 	}
-	a.ready = make(chan struct{})
+	a.ready, a.planned = make(chan struct{}), make(chan struct{}, 1)
 	a.health = newHealth(partCalls)
 	if a.placing() {
 		a.health = newHealth(partCalls, partConf)

@@ -46,21 +46,53 @@ func (a *agent) readNetConf() error {
 		a.cfg.Log.Warn("flannel.netConf", "path", path, "field", d.Field, "doubt", d.Msg, "hint", d.Hint)
 	}
 	a.netConf = conf
+	if conf.Backend.PSK == "" {
+		return nil
+	}
+	err = os.MkdirAll(a.cfg.StateDir, 0o700)
+	if err == nil {
+		err = replaceFile(a.pskFile(), conf.Backend.PSK+"\n", 0o600)
+	}
+	if err != nil {
+		return model.Faultf(model.CodeIO, "", "key of flannel.netConf %s: %w", path, err)
+	}
 	return nil
 }
 
 // flannelMesh is what flannel's configuration says of the mesh.
 func (a *agent) flannelMesh() mesh.Config {
-	b := a.netConf.Backend
-	cfg := mesh.Config{Backend: b.Type, Networks: a.netConf.Networks()}
-	if b.Type == "vxlan" {
+	b, n := a.netConf.Backend, a.cfg.Network
+	cfg := mesh.Config{Backend: b.Type, Networks: a.netConf.Networks(), Blackhole: n.Blackhole}
+	switch b.Type {
+	case "vxlan":
 		cfg.Vxlan = mesh.Vxlan{VNI: uint32(b.VNI), Port: uint16(b.Port), GBP: b.GBP, Learning: b.Learning, DirectRouting: b.DirectRouting, MTU: b.MTU}
+	case "udp":
+		cfg.UDP.Port = uint16(b.Port)
+	case "ipip":
+		cfg.IPIP.DirectRouting = b.DirectRouting
+	case "wireguard":
+		cfg.Wireguard = mesh.Wireguard{
+			ListenPort: uint16(b.ListenPort), ListenPortV6: uint16(b.ListenPortV6), MTU: b.MTU, Mode: b.Mode,
+			PersistentKeepaliveInterval: b.PersistentKeepaliveInterval, KeyFile: n.WireguardKeyFile, PSKFile: n.WireguardPSKFile,
+		}
+		if b.PSK != "" {
+			cfg.Wireguard.PSKFile = a.pskFile()
+		}
+	case "extension":
+		cfg.Extension = mesh.Extension{
+			PreStartupCommand: b.PreStartupCommand, PostStartupCommand: b.PostStartupCommand,
+			SubnetAddCommand: b.SubnetAddCommand, SubnetRemoveCommand: b.SubnetRemoveCommand,
+			Network: a.netConf.Network, NetworkV6: a.netConf.IPv6Network,
+		}
 	}
-	if a.cfg.Network.Masquerade {
-		cfg.Masquerade = a.netConf.Networks()
+	if n.Masquerade {
+		cfg.Masquerade, cfg.Keep, cfg.PortsInOrder = a.netConf.Networks(), n.NonMasqueradeCIDRs, !n.MasqueradeRandom
 	}
 	return cfg
 }
+
+// pskFile is where the key stands that net-conf.json has in it: plans have names of files, never keys.
+func (a *agent) pskFile() string { return filepath.Join(a.cfg.StateDir, "flannel.psk") }
 
 // placeFlannel keeps flannel's file and the agent's form of it in the runtime's directory.
 func (a *agent) placeFlannel(ctx context.Context, c install.Config) error {
@@ -110,7 +142,7 @@ func (a *agent) writeSubnetFile(t mesh.Topology) error {
 	}
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {
-		err = replaceFile(path, text)
+		err = replaceFile(path, text, 0o644)
 	}
 	if err != nil {
 		return model.Faultf(model.CodeIO, "", "flannel.subnetFile: %w", err)
@@ -120,13 +152,13 @@ func (a *agent) writeSubnetFile(t mesh.Topology) error {
 }
 
 // replaceFile writes a file that readers find whole or not at all.
-func replaceFile(path, text string) error {
+func replaceFile(path, text string, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".weft-new-*")
 	if err != nil {
 		return err
 	}
 	_, err = f.WriteString(text)
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	err = errors.Join(err, f.Chmod(mode), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -22,6 +23,7 @@ func (a *agent) mesh(ctx context.Context) error {
 	cfg := reconcile.Config{
 		Facts: a.facts, Host: a.host, StatusFile: filepath.Join(a.cfg.StateDir, reconcile.StatusFile),
 		Mesh: a.meshConfig(), Repaired: a.repaired(), Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+		Exceptions: a.exceptions(), Passed: a.passed,
 	}
 	tunnels := tunnel.New(tunnel.Config{Env: a.cfg.Env, Random: rand.Reader, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After})
 	defer tunnels.Close()
@@ -73,9 +75,30 @@ func (a *agent) meshConfig() mesh.Config {
 	if n.Mode == config.ModeFlannel {
 		return a.flannelMesh()
 	}
-	cfg := mesh.Config{Backend: n.Encapsulation, Vxlan: mesh.Vxlan{VNI: uint32(n.VNI), Port: uint16(n.VxlanPort), DirectRouting: n.DirectRouting}}
+	cfg := mesh.Config{
+		Backend: n.Encapsulation, Blackhole: n.Blackhole,
+		Vxlan: mesh.Vxlan{
+			VNI: uint32(n.VNI), Port: uint16(n.VxlanPort), GBP: n.VxlanGBP, Learning: n.VxlanLearning,
+			DirectRouting: n.DirectRouting, MTU: n.UnderlayMTU,
+		},
+		UDP: mesh.UDP{Port: uint16(n.UDPPort)}, IPIP: mesh.IPIP{DirectRouting: n.DirectRouting},
+		Wireguard: mesh.Wireguard{
+			ListenPort: uint16(n.WireguardPort), ListenPortV6: uint16(n.WireguardPortV6), MTU: n.UnderlayMTU, Mode: n.WireguardMode,
+			KeyFile: n.WireguardKeyFile, PSKFile: n.WireguardPSKFile, PersistentKeepaliveInterval: int(time.Duration(n.WireguardKeepalive) / time.Second),
+		},
+	}
 	if n.Masquerade {
-		cfg.Masquerade = n.ClusterCIDRs
+		cfg.Masquerade, cfg.Keep, cfg.PortsInOrder = n.ClusterCIDRs, n.NonMasqueradeCIDRs, !n.MasqueradeRandom
 	}
 	return cfg
+}
+
+// passed notes what is in force, for those who tell other nodes of it.
+func (a *agent) passed(s reconcile.Status) {
+	t := s.Topology
+	a.topology.Store(&t)
+	select {
+	case a.planned <- struct{}{}:
+	default:
+	}
 }

@@ -7,15 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/flannel"
-	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/kube"
 )
@@ -32,47 +29,43 @@ func (a *agent) telling() bool {
 // publishing tells whether the node's object says how the node is reached.
 func (a *agent) publishing() bool {
 	mode := a.cfg.Network.Mode
-	return a.kube != nil && a.cfg.Flannel.Publish && (mode == config.ModeCluster || mode == config.ModeFlannel)
+	if a.kube == nil {
+		// In a directory nothing is told that everybody could say by himself.
+		return a.dir != nil && a.cfg.Flannel.Publish && mode != config.ModeMultus && a.cfg.Network.Encapsulation == "wireguard"
+	}
+	return a.cfg.Flannel.Publish && (mode == config.ModeCluster || mode == config.ModeFlannel)
 }
 
-// tellNode says how this node is reached, as flannel does: on its own object, and to the plugin flannel. Until ctx ends.
+// tellNode says how this node is reached, as flannel does: on its own object, and to the plugin flannel. Until ctx ends. What
+// is said is what the reconciler planned last, which knows also what back ends in user space found out.
 func (a *agent) tellNode(ctx context.Context) error {
-	changed, unsubscribe := a.facts.Subscribe()
-	defer unsubscribe()
 	t := &nodeTeller{agent: a}
 	pause, trouble := tellAgain, ""
+	var due <-chan time.Time
 	for {
-		wait := tellPeriod
-		if err := t.tell(ctx); err == nil {
-			pause, trouble = tellAgain, ""
-		} else {
-			t.last = model.Node{}
-			wait, pause = pause, min(2*pause, tellPeriod)
-			if words := err.Error(); words != trouble && ctx.Err() == nil {
-				trouble = words
-				a.cfg.Log.Warn("other nodes are not told of this one", "err", err)
-			}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.planned:
+		case <-due:
 		}
-		due := a.cfg.After(wait)
-		for waiting := true; waiting; {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-due:
-				waiting = false
-			case <-changed:
-				self, ok := a.self()
-				waiting = !ok || pause != tellAgain || reflect.DeepEqual(self, t.last) // pods come and go much more often
-			}
+		err := t.tell(ctx)
+		if err == nil {
+			pause, trouble, due = tellAgain, "", a.cfg.After(tellPeriod)
+			continue
 		}
+		if words := err.Error(); words != trouble && ctx.Err() == nil {
+			trouble = words
+			a.cfg.Log.Warn("other nodes are not told of this one", "err", err)
+		}
+		due, pause = a.cfg.After(pause), min(2*pause, tellPeriod)
 	}
 }
 
 // nodeTeller knows what it has said.
 type nodeTeller struct {
 	*agent
-	last      model.Node // the node when it was last told of
-	available bool       // its condition is known to be right
+	available bool // the node's condition is known to be right
 }
 
 // self is the node's own object.
@@ -89,27 +82,19 @@ func (a *agent) self() (model.Node, bool) {
 	return model.Node{}, false
 }
 
-// tell makes one pass. What is to be said depends on no other node.
+// tell makes one pass.
 func (t *nodeTeller) tell(ctx context.Context) error {
-	self, ok := t.self()
-	if !ok {
+	self, known := t.self()
+	topology := t.topology.Load()
+	if !known || topology == nil || topology.Self == "" {
 		return nil // there will be news
-	}
-	alone := &model.Cluster{Self: self.Name, Nodes: []model.Node{self}}
-	answers, err := kernel.Spaces{Host: t.host}.Observe(ctx, mesh.Observe(alone, t.meshConfig()))
-	if err != nil {
-		return err
-	}
-	topology, err := mesh.Plan(alone, t.meshConfig(), answers)
-	if err != nil {
-		return err
 	}
 	if len(topology.Underlay) == 0 {
 		return errors.New("none of the node's addresses is on an interface")
 	}
-	t.last = self
+	var err error
 	if t.cfg.Network.Mode == config.ModeFlannel {
-		err = t.writeSubnetFile(topology)
+		err = t.writeSubnetFile(*topology)
 	}
 	if t.publishing() {
 		err = errors.Join(err, t.publish(ctx, self, topology.Publish))
@@ -130,6 +115,9 @@ func (t *nodeTeller) publish(ctx context.Context, self model.Node, p model.Publi
 			status.Annotations[own+strings.TrimPrefix(key, house)] = value
 		}
 	}
+	if t.kube == nil {
+		return t.publishInDir(ctx, self, status.Annotations)
+	}
 	if !t.available {
 		if t.available, err = t.isAvailable(ctx); err != nil {
 			return err
@@ -149,6 +137,15 @@ func (t *nodeTeller) publish(ctx context.Context, self model.Node, p model.Publi
 	t.available = true
 	t.cfg.Log.Info("told the other nodes", "backend", p.Backend, "addresses", p.Addrs, "annotations", len(status.Annotations))
 	return nil
+}
+
+// publishInDir writes into the node's manifest.
+func (t *nodeTeller) publishInDir(ctx context.Context, self model.Node, annotations map[string]string) error {
+	if len(annotations) == 0 {
+		return nil
+	}
+	_, err := t.dir.Modify(ctx, store.NodeKey(self.Name), store.Annotate(annotations))
+	return err
 }
 
 // isAvailable asks once whether the condition NetworkUnavailable is False already: facts do not keep conditions.

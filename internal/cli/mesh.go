@@ -5,6 +5,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/reconcile"
-	"github.com/weft-net/weft/internal/state"
 )
 
 // meshStateDir is where an agent keeps what it must remember until the next boot.
@@ -22,17 +22,21 @@ const meshStateDir = "/run/weft/agent"
 
 func newMeshCmd(env Env) *cobra.Command {
 	var stateDir, output string
+	var live bool
 	cmd := &cobra.Command{
 		Use:   "mesh",
 		Short: "Show how this node reaches the pods of the other nodes",
-		Long: `Shows the plan in force for the mesh of nodes, as the agent last compared it with the kernel: its underlay, what it
-does for each peer, whether the kernel agrees, and which facts contradict each other.
+		Long: `Shows the plan in force for the mesh of nodes, as the agent last compared it with the kernel: its underlay, by which back
+end and with which MTU each peer is reached, over which routes, whether the kernel agrees, and which facts contradict
+each other. With --live the kernel is asked now, in the network namespace that the command runs in, and each thing in
+which it differs is told.
 
-Keys of -o json: self, time, error; topology {self, backend, podCIDRs, underlay [{link, address, onLink}],
-node {owner, host}, peers [{name, addresses, podCIDRs, fragment {owner, host}}], problems [{nodes, message, hint}]};
-fragments [{owner, ok, error}]. A fragment's host holds routes [{dst, gw, link, metric}] and sysctls [{name, value}].`,
+Keys of -o json: self, time, error; topology {self, backend, mtu, podCIDRs, underlay [{link, address, onLink, mtu}],
+node {owner, host}, peers [{name, backend, addresses, podCIDRs, fragment {owner, host}}],
+problems [{nodes, message, hint}]}; fragments [{owner, ok, error}]; with --live broken [{owner, want, have}]. A fragment's
+host holds routes [{dst, gw, link, metric}], neighs [{link, ip, mac}], fdbs [{link, mac, dst}] and sysctls [{name, value}].`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			show, err := meshOutput(output)
 			if err != nil {
 				return err
@@ -41,7 +45,14 @@ fragments [{owner, ok, error}]. A fragment's host holds routes [{dst, gw, link, 
 			if err != nil {
 				return err
 			}
-			text, err := show(status)
+			seen := meshSeen{Status: status}
+			if live {
+				if seen.Broken, err = reconcile.Compare(cmd.Context(), nil, status.Topology); err != nil {
+					return err
+				}
+				seen.Time, seen.live = time.Now(), true
+			}
+			text, err := show(seen)
 			if err != nil {
 				return err
 			}
@@ -51,32 +62,45 @@ fragments [{owner, ok, error}]. A fragment's host holds routes [{dst, gw, link, 
 	}
 	cmd.Flags().StringVar(&stateDir, "state-dir", meshStateDir, "the agent's state directory")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, json, dot or svg")
+	cmd.Flags().BoolVar(&live, "live", false, "ask the kernel now")
+	cmd.AddCommand(newMeshPingCmd(env))
 	return cmd
 }
 
-func meshOutput(name string) (func(reconcile.Status) (string, error), error) {
+// meshSeen is a status, and what the kernel said beside it.
+type meshSeen struct {
+	reconcile.Status
+	// Broken is where the kernel differs; only live.
+	Broken []reconcile.Broken `json:"broken,omitempty"`
+	live   bool
+}
+
+func meshOutput(name string) (func(meshSeen) (string, error), error) {
 	switch name {
 	case "text":
 		return meshText, nil
 	case "json":
-		return func(s reconcile.Status) (string, error) {
+		return func(s meshSeen) (string, error) {
 			b, err := json.MarshalIndent(s, "", "  ")
 			return string(b) + "\n", err
 		}, nil
 	case "dot":
-		return func(s reconcile.Status) (string, error) { return meshDiagram(s).DOT(), nil }, nil
+		return func(s meshSeen) (string, error) { return meshDiagram(s).DOT(), nil }, nil
 	case "svg":
-		return func(s reconcile.Status) (string, error) { return meshDiagram(s).SVG(), nil }, nil
+		return func(s meshSeen) (string, error) { return meshDiagram(s).SVG(), nil }, nil
 	}
 	return nil, usageError{model.Faultf(model.CodeInvalidConf, "give text, json, dot or svg", "-o %q is no output format", name)}
 }
 
-func meshText(s reconcile.Status) (string, error) {
+func meshText(s meshSeen) (string, error) {
 	out := s.Topology.Text()
 	for _, f := range s.Fragments {
 		if !f.OK {
 			out += fmt.Sprintf("not in force: %s: %s\n", f.Owner, f.Error)
 		}
+	}
+	for _, b := range s.Broken {
+		out += fmt.Sprintf("broken: %s: %s\n", b.Owner, b)
 	}
 	if s.Error != "" {
 		out += fmt.Sprintf("error: %s\n", s.Error)
@@ -85,7 +109,7 @@ func meshText(s reconcile.Status) (string, error) {
 }
 
 // meshDiagram draws the topology as seen from self: its underlays are the wires.
-func meshDiagram(s reconcile.Status) graph.Diagram {
+func meshDiagram(s meshSeen) graph.Diagram {
 	t := s.Topology
 	d := graph.Diagram{Title: "mesh of node " + t.Self, Lines: []string{"back end " + t.Backend}}
 	self := graph.Node{Name: t.Self, Lines: []string{"this node"}}
@@ -96,13 +120,21 @@ func meshDiagram(s reconcile.Status) graph.Diagram {
 			self.Links = append(self.Links, graph.Link{Wire: u.Link, Name: u.Link})
 			d.Wires = append(d.Wires, graph.Wire{Name: u.Link})
 		}
-		self.Links[i].Lines = append(self.Links[i].Lines, u.Address.String())
+		self.Links[i].Lines = append(self.Links[i].Lines, fmt.Sprintf("%s MTU %d", u.Address, u.MTU))
 		for _, p := range u.OnLink {
 			d.Wires[i].Lines = append(d.Wires[i].Lines, p.String())
 		}
 	}
 	for _, c := range t.PodCIDRs {
 		self.Lines = append(self.Lines, "pods "+c.String())
+	}
+	for _, l := range t.Node.Host.Links {
+		self.Lines = append(self.Lines, fmt.Sprintf("%s MTU %d", l.Name, l.MTU))
+	}
+	for _, b := range s.Broken {
+		if b.Owner == mesh.OwnerNode {
+			self.Lines = append(self.Lines, "broken: "+b.String())
+		}
 	}
 	self.Bad = troubled(s, t.Self, mesh.OwnerNode)
 	d.Nodes = append(d.Nodes, self)
@@ -115,32 +147,44 @@ func meshDiagram(s reconcile.Status) graph.Diagram {
 	return d
 }
 
-// peerBox is a peer with the links that its pods are reached over.
-func peerBox(s reconcile.Status, p mesh.Peer) graph.Node {
+// peerBox is a peer with how its pods are reached: back end, link, gateway, MTU.
+func peerBox(s meshSeen, p mesh.Peer) graph.Node {
 	n := graph.Node{Name: p.Name, Bad: troubled(s, p.Name, p.Fragment.Owner)}
-	for _, r := range p.Fragment.Host.Routes {
-		via := r.Gw.String()
-		i := slices.IndexFunc(n.Links, func(l graph.Link) bool { return l.Wire == r.Link })
+	reached := map[netip.Prefix]bool{}
+	for _, r := range s.Topology.Reaches(p) {
+		reached[r.CIDR] = true
+		line := r.Far.String()
+		if r.Tunnel {
+			line += fmt.Sprintf(" %s %s", p.Backend, r.Link)
+		}
+		if r.MTU > 0 {
+			line += fmt.Sprintf(" MTU %d", r.MTU)
+		}
+		i := slices.IndexFunc(n.Links, func(l graph.Link) bool { return l.Wire == r.Underlay.Link })
 		if i < 0 {
 			i = len(n.Links)
-			n.Links = append(n.Links, graph.Link{Wire: r.Link})
+			n.Links = append(n.Links, graph.Link{Wire: r.Underlay.Link})
 		}
-		if !slices.Contains(n.Links[i].Lines, via) {
-			n.Links[i].Lines = append(n.Links[i].Lines, via)
-		}
+		n.Links[i].Lines = append(n.Links[i].Lines, line)
 	}
 	for _, c := range p.PodCIDRs {
 		word := "not reached "
-		if slices.ContainsFunc(p.Fragment.Host.Routes, func(r state.Route) bool { return r.Dst == c }) {
+		if reached[c] {
 			word = "pods "
 		}
 		n.Lines = append(n.Lines, word+c.String())
+	}
+	for _, b := range s.Broken {
+		if b.Owner == p.Fragment.Owner {
+			n.Lines = append(n.Lines, "broken: "+b.String())
+		}
 	}
 	return n
 }
 
 // troubled tells whether a problem is about the node or its fragment is not in force.
-func troubled(s reconcile.Status, node, owner string) bool {
+func troubled(s meshSeen, node, owner string) bool {
 	return slices.ContainsFunc(s.Topology.Problems, func(p mesh.Problem) bool { return slices.Contains(p.Nodes, node) }) ||
-		slices.ContainsFunc(s.Fragments, func(f reconcile.FragmentStatus) bool { return f.Owner == owner && !f.OK })
+		slices.ContainsFunc(s.Broken, func(b reconcile.Broken) bool { return b.Owner == owner }) ||
+		!s.live && slices.ContainsFunc(s.Fragments, func(f reconcile.FragmentStatus) bool { return f.Owner == owner && !f.OK })
 }

@@ -140,6 +140,9 @@ func (c Config) checkNetwork() error {
 	if n.Mode == ModeFlannel && len(n.ClusterCIDRs) > 0 {
 		return invalid("leave it out: flannel.netConf says it", "network.clusterCIDRs has no effect with network.mode %q", n.Mode)
 	}
+	if !n.Masquerade && (len(n.NonMasqueradeCIDRs) > 0 || n.MasqAgentConfig != "") {
+		return invalid("set network.masquerade, or leave them out", "network.nonMasqueradeCIDRs and masqAgentConfig have no effect without network.masquerade")
+	}
 	if n.Masquerade && len(n.ClusterCIDRs) == 0 && n.Mode != ModeFlannel {
 		return invalid("name the prefixes that all nodes' pods are in", "network.masquerade needs network.clusterCIDRs, which is empty")
 	}
@@ -151,7 +154,7 @@ func (c Config) checkCIDRs() error {
 		key     string
 		all     []netip.Prefix
 		oneEach bool
-	}{{"network.podCIDRs", c.Network.PodCIDRs, true}, {"network.clusterCIDRs", c.Network.ClusterCIDRs, false}} {
+	}{{"network.podCIDRs", c.Network.PodCIDRs, true}, {"network.clusterCIDRs", c.Network.ClusterCIDRs, false}, {"network.nonMasqueradeCIDRs", c.Network.NonMasqueradeCIDRs, false}} {
 		for i, p := range list.all {
 			if p != p.Masked() {
 				return invalid("did you mean "+p.Masked().String()+"?", "%s[%d] %s has bits beyond its length", list.key, i, p)
@@ -203,24 +206,4 @@ func invalid(hint, format string, args ...any) error {
 
 func unsupported(hint, format string, args ...any) error {
 	return model.Faultf(model.CodeUnsupportedField, hint, format, args...)
-}
-
-func (n Network) checkEncapsulation() error {
-	switch n.Encapsulation {
-	case "host-gw":
-		if n.DirectRouting {
-			return invalid("leave it out: host-gw is direct", "network.directRouting has no effect with network.encapsulation %q", n.Encapsulation)
-		}
-		return nil
-	case "vxlan":
-	default:
-		return unsupported("host-gw or vxlan", "network.encapsulation %q is not supported yet", n.Encapsulation)
-	}
-	if n.VNI < 1 || n.VNI > mostVNI {
-		return invalid("flannel's is 1", "network.vni %d is not between 1 and %d", n.VNI, mostVNI)
-	}
-	if n.VxlanPort < 1 || n.VxlanPort > mostPort {
-		return invalid("the kernel's and flannel's is 8472, the registered one 4789", "network.vxlanPort %d is not between 1 and %d", n.VxlanPort, mostPort)
-	}
-	return nil
 }

@@ -80,19 +80,52 @@ type Network struct {
 	// Interface is the interface to the other nodes. Only `auto`, the one that has the node's InternalIP, is supported yet.
 	Interface string `json:"interface"`
 	// MTU of the pods' interfaces, in bytes; 0 is what fits: with `vxlan` that of the interface to the other nodes less 50 bytes, 70
-	// where pods have IPv6; else that of a new link, 1500.
+	// where pods have IPv6; with `udp` less 28 or 48, with `ipip` less 20, with `wireguard` less 80; else that of a new link, 1500.
 	MTU int `json:"mtu"`
-	// Encapsulation is how packets get from node to node: `host-gw`, routes without encapsulation, for nodes on one network; or
-	// `vxlan`.
+	// Encapsulation is how packets get from node to node: `host-gw`, routes without encapsulation, for nodes on one network;
+	// `vxlan`; `udp`, flannel's, carried by the agent itself; `ipip`, IPv4 alone; or `wireguard`, encrypted. A node that says of
+	// itself that it is reached in another one of these ways is reached in that one.
 	Encapsulation string `json:"encapsulation"`
 	// VNI is the number of the VXLAN, 1 to 16777215.
 	VNI int `json:"vni"`
 	// VxlanPort is the UDP port of the VXLAN.
 	VxlanPort int `json:"vxlanPort"`
-	// DirectRouting has nodes on one network reach each other without the VXLAN.
+	// VxlanGBP carries the sender's mark in the VXLAN as a group policy tag.
+	VxlanGBP bool `json:"vxlanGBP"`
+	// VxlanLearning has the VXLAN note who sent what from where. The agent tells it anyway.
+	VxlanLearning bool `json:"vxlanLearning"`
+	// UnderlayMTU is the largest packet between nodes, in bytes, for `vxlan` and `wireguard`; 0 is what the interface to the other
+	// nodes takes.
+	UnderlayMTU int `json:"underlayMTU"`
+	// DirectRouting has nodes on one network reach each other without `vxlan` or `ipip`.
 	DirectRouting bool `json:"directRouting"`
+	// UDPPort is the port of `udp`.
+	UDPPort int `json:"udpPort"`
+	// WireguardPort is the UDP port of `wireguard`.
+	WireguardPort int `json:"wireguardPort"`
+	// WireguardPortV6 is that of its device for IPv6.
+	WireguardPortV6 int `json:"wireguardPortV6"`
+	// WireguardKeyFile is the file of the node's private key; it is made when it is missing.
+	WireguardKeyFile string `json:"wireguardKeyFile"`
+	// WireguardPSKFile is the file of a key that all nodes share; empty: there is none.
+	WireguardPSKFile string `json:"wireguardPSKFile"`
+	// WireguardKeepalive is how often a node hears of this one though there is nothing to say; 0 is never.
+	WireguardKeepalive Duration `json:"wireguardKeepalive"`
+	// WireguardMode is `separate`, a device for each family, or `ipv4`, `ipv6` or `auto`: one device, whose packets travel over
+	// that family.
+	WireguardMode string `json:"wireguardMode"`
 	// Masquerade hides the pods behind the node's address on their way out of ClusterCIDRs.
 	Masquerade bool `json:"masquerade"`
+	// NonMasqueradeCIDRs are further destinations that see the pods' own addresses.
+	NonMasqueradeCIDRs []netip.Prefix `json:"nonMasqueradeCIDRs"`
+	// MasqAgentConfig is the path of a configuration of ip-masq-agent (`nonMasqueradeCIDRs`, `masqLinkLocal`, `masqLinkLocalIPv6`,
+	// `resyncInterval`), whose exceptions count too and are followed; while there is no such file, nothing but link-local
+	// destinations is excepted.
+	MasqAgentConfig string `json:"masqAgentConfig"`
+	// MasqueradeRandom takes random ports for hidden connections, so that two that begin at once do not want the same one.
+	MasqueradeRandom bool `json:"masqueradeRandom"`
+	// Blackhole refuses packets to addresses of the node's own PodCIDRs that no pod has, instead of sending them elsewhere.
+	Blackhole bool `json:"blackhole"`
 }
 
 // Mode is one of the modes of a network.
@@ -193,7 +226,9 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 func Default() Config {
 	return Config{
 		Socket: "/run/weft/agent.sock", StateDir: "/run/weft/agent", AddressDir: "/var/lib/cni/networks",
-		Network: Network{Mode: ModeNone, Name: "weft", Interface: "auto", Encapsulation: "host-gw", VNI: 1, VxlanPort: 8472},
+		Network: Network{Mode: ModeNone, Name: "weft", Interface: "auto", Encapsulation: "host-gw", VNI: 1, VxlanPort: 8472,
+			UDPPort: 8285, WireguardPort: 51820, WireguardPortV6: 51821, WireguardKeyFile: "/run/flannel/wgkey", WireguardMode: "separate",
+			MasqueradeRandom: true},
 		Flannel: Flannel{
 			Publish: true, AnnotationPrefix: "flannel.alpha.coreos.com", NetConf: "/etc/kube-flannel/net-conf.json",
 			CNIConf: "/etc/kube-flannel/cni-conf.json", SubnetFile: "/run/flannel/subnet.env",

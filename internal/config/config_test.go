@@ -37,8 +37,22 @@ network:
   encapsulation: vxlan
   vni: 7
   vxlanPort: 4789
+  vxlanGBP: true
+  vxlanLearning: true
+  underlayMTU: 1480
   directRouting: true
+  udpPort: 8286
+  wireguardPort: 51822
+  wireguardPortV6: 51823
+  wireguardKeyFile: /etc/weft/wg
+  wireguardPSKFile: /etc/weft/psk
+  wireguardKeepalive: 25s
+  wireguardMode: auto
   masquerade: true
+  nonMasqueradeCIDRs: [10.9.0.0/16]
+  masqAgentConfig: /etc/config/ip-masq-agent
+  masqueradeRandom: false
+  blackhole: true
 flannel: {publish: false, annotationPrefix: example.org/net, netConf: /a/n.json, cniConf: /a/c.json, subnetFile: /a/s.env}
 policy: {mode: none}
 runtime: {endpoint: auto, gcInterval: 1m}
@@ -52,6 +66,9 @@ func TestParse(t *testing.T) {
 		Kubernetes: Kubernetes{InCluster: true, Server: "https://10.0.0.1:6443"},
 		Network: Network{
 			Mode: ModeCluster, Name: "pods", Interface: "auto", MTU: 1400, Encapsulation: "vxlan", VNI: 7, VxlanPort: 4789, DirectRouting: true, Masquerade: true,
+			VxlanGBP: true, VxlanLearning: true, UnderlayMTU: 1480, UDPPort: 8286, WireguardPort: 51822, WireguardPortV6: 51823, WireguardKeyFile: "/etc/weft/wg",
+			WireguardPSKFile: "/etc/weft/psk", WireguardKeepalive: Duration(25 * time.Second), WireguardMode: "auto",
+			NonMasqueradeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}, MasqAgentConfig: "/etc/config/ip-masq-agent", Blackhole: true,
 			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
 			ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/16")},
 		},
@@ -86,7 +103,7 @@ func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"[]":                                  "the file is a list, want object",
 		"nodes: x":                            "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, network, flannel, multus, policy, runtime, install, metrics)",
-		"network: {MTU: 1400}":                "network.MTU: unknown key (the keys here are mode, name, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, vni, vxlanPort, directRouting, masquerade)",
+		"network: {MTU: 1400}":                "network.MTU: unknown key (the keys here are mode, name, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, blackhole)",
 		"network: {mtu: large}":               "network.mtu is a string, want number",
 		"network: {mtu: 1.5}":                 `network.mtu "1.5" is not a whole number`,
 		"network: {mtu: 9999999999999999999}": `network.mtu "9999999999999999999" is not a whole number`,
@@ -97,7 +114,17 @@ func TestBadInput(t *testing.T) {
 		"network: {mode: cluster}":                                        `install.confDir is missing, and network.mode "cluster" writes there (often /etc/cni/net.d)`,
 		"network: {name: a/b}":                                            `network.name "a/b" cannot be used (letters, digits, '_', '.' and '-')`,
 		"network: {interface: eth0}":                                      `network.interface "eth0" is not supported yet (auto)`,
-		"network: {encapsulation: geneve}":                                `network.encapsulation "geneve" is not supported yet (host-gw or vxlan)`,
+		"network: {encapsulation: geneve}":                                `network.encapsulation "geneve" is not supported (host-gw, vxlan, udp, ipip or wireguard)`,
+		"network: {encapsulation: ipsec}":                                 `network.encapsulation "ipsec" is not supported (use wireguard)`,
+		"network: {encapsulation: tencent-vpc}":                           `network.encapsulation "tencent-vpc" is not supported (use wireguard)`,
+		"network: {encapsulation: udp, udpPort: 65536}":                   "network.udpPort 65536 is not between 1 and 65535 (flannel's is 8285)",
+		"network: {encapsulation: udp, directRouting: true}":              `network.directRouting has no effect with network.encapsulation "udp" (leave it out)`,
+		"network: {encapsulation: wireguard, wireguardPort: 0}":           "network.wireguardPort 0 is not between 1 and 65535 (WireGuard's is 51820)",
+		"network: {wireguardMode: both}":                                  `network.wireguardMode "both" is not known (separate, auto, ipv4 or ipv6)`,
+		"network: {wireguardKeepalive: 500ms}":                            "network.wireguardKeepalive 500ms is not a number of seconds up to 65535 (as 25s; 0s is never)",
+		"network: {wireguardKeyFile: key}":                                `network.wireguardKeyFile "key" is no absolute path (write the whole path)`,
+		"network: {underlayMTU: 100}":                                     "network.underlayMTU 100 is not between 576 and 65535 (leave it out, and it is that of the interface to the other nodes)",
+		"network: {nonMasqueradeCIDRs: [10.0.0.0/8]}":                     "network.nonMasqueradeCIDRs and masqAgentConfig have no effect without network.masquerade (set network.masquerade, or leave them out)",
 		"network: {encapsulation: vxlan, vni: 0}":                         "network.vni 0 is not between 1 and 16777215 (flannel's is 1)",
 		"network: {encapsulation: vxlan, vni: 16777216}":                  "network.vni 16777216 is not between 1 and 16777215 (flannel's is 1)",
 		"network: {encapsulation: vxlan, vxlanPort: 0}":                   "network.vxlanPort 0 is not between 1 and 65535 (the kernel's and flannel's is 8472, the registered one 4789)",

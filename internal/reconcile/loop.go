@@ -21,6 +21,7 @@ type loop struct {
 	broken  <-chan struct{}  // what user space found out has changed
 	retry   <-chan time.Time // after a failure
 	full    <-chan time.Time
+	ask     <-chan time.Time // for exceptions
 	late    <-chan time.Time // the status file may be written again
 	wait    time.Duration
 	last    time.Time
@@ -42,6 +43,12 @@ func (l *loop) next(ctx context.Context) bool {
 			l.whole = false
 			return true // what is due remains so
 		case <-l.broken:
+		case <-l.ask:
+			if l.sameExceptions() {
+				continue
+			}
+			l.whole = false
+			return true
 		case <-l.checksums.next:
 			l.checksums.next = nil
 			l.probe(ctx)
@@ -92,6 +99,13 @@ func (l *loop) listen(ctx context.Context) (err error) {
 	return err
 }
 
+// sameExceptions asks for the exceptions again.
+func (l *loop) sameExceptions() bool {
+	keep, again := l.cfg.Exceptions()
+	l.ask = l.cfg.After(again)
+	return slices.Equal(keep, l.except)
+}
+
 // sameToMesh tells whether nothing that the mesh plans by has changed.
 func sameToMesh(a, b model.Node) bool {
 	return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Public, b.Public) && slices.Equal(a.PodCIDRs, b.PodCIDRs) && a.Published.Equal(b.Published)
@@ -106,6 +120,9 @@ func (l *loop) pass(ctx context.Context) {
 	l.count(ctx, cluster.Nodes)
 	status, err := l.reconcile(ctx, cluster, l.whole)
 	l.last = l.cfg.Now()
+	if l.again > 0 {
+		l.ask = l.cfg.After(l.again)
+	}
 	if l.whole || l.full == nil {
 		l.full = l.cfg.After(l.cfg.Full)
 	}

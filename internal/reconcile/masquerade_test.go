@@ -5,6 +5,7 @@ package reconcile_test
 import (
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,4 +68,22 @@ func TestMasquerade(t *testing.T) {
 	within(t, 5*time.Second, "the table is gone", func() bool {
 		return !strings.Contains(nettest.Run(t, n1.node, "nft", "list", "tables"), mesh.MasqueradeTable)
 	})
+}
+
+// What the exceptions say is asked again and followed.
+func TestExceptions(t *testing.T) {
+	var keep atomic.Pointer[[]netip.Prefix]
+	keep.Store(&[]netip.Prefix{netip.MustParsePrefix("169.254.0.0/16")})
+	c := newMesh(t, mesh.Config{Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
+	n1 := c.nodes[0]
+	n1.stop()
+	n1.exceptions = func() ([]netip.Prefix, time.Duration) { return *keep.Load(), 20 * time.Millisecond }
+	n1.start(c)
+	look := func() string {
+		out, _ := nettest.Try(n1.node, "nft", "list", "set", "inet", mesh.MasqueradeTable, "keep4")
+		return out
+	}
+	within(t, soon, "what it said at first", func() bool { return strings.Contains(look(), "169.254.0.0/16") })
+	keep.Store(&[]netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("10.9.7.0/24")})
+	within(t, soon, "what it says now", func() bool { return strings.Contains(look(), "10.9.0.0/16") && !strings.Contains(look(), "169.254") })
 }

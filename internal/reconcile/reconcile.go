@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -51,6 +52,8 @@ type Config struct {
 	StatusFile string
 	// Runner keeps the tunnels that need a process in user space; nil where there are none.
 	Runner Runner
+	// Exceptions, which may be nil, says where the receiver sees pods' own addresses beside Mesh.Keep, and when to ask again.
+	Exceptions func() (keep []netip.Prefix, again time.Duration)
 	// Full is how often everything is compared without a reason; 0 is DefaultFull.
 	Full time.Duration
 	// Repaired, which may be nil, is told what others had changed and is about to be brought back.
@@ -73,6 +76,9 @@ type Reconciler struct {
 	tookOver bool
 	expect   *expected
 	file     file
+	// except are the exceptions that the last pass planned with, and again says when to ask for them.
+	except []netip.Prefix
+	again  time.Duration
 	// checksums are the loop's own.
 	checksums *checksums
 

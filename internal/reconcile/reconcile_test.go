@@ -46,6 +46,8 @@ type machine struct {
 	stop  func()
 	mesh  mesh.Config
 
+	exceptions func() ([]netip.Prefix, time.Duration)
+
 	conn   *kernel.Conn
 	keeper *reconcile.Reconciler
 }
@@ -153,7 +155,7 @@ func (m *machine) start(c *cluster) {
 	f := facts.New(c.store, m.name, log, time.After)
 	r := reconcile.New(reconcile.Config{
 		Facts: f, Host: conn, NS: m.node, Log: log, Now: time.Now, After: time.After,
-		StatusFile: filepath.Join(m.state, reconcile.StatusFile), Mesh: m.mesh,
+		StatusFile: filepath.Join(m.state, reconcile.StatusFile), Mesh: m.mesh, Exceptions: m.exceptions,
 	})
 	m.conn, m.keeper = conn, r
 	done := make(chan error, 2)

@@ -29,6 +29,10 @@ type Runner interface {
 func (r *Reconciler) learn(ctx context.Context) (mesh.Config, error) {
 	cfg := r.cfg.Mesh
 	cfg.BadChecksums = slices.Concat(cfg.BadChecksums, r.checksums.bad)
+	if r.cfg.Exceptions != nil {
+		r.except, r.again = r.cfg.Exceptions()
+		cfg.Keep = slices.Concat(cfg.Keep, r.except)
+	}
 	if r.cfg.Runner == nil {
 		return cfg, nil
 	}

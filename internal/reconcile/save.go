@@ -9,7 +9,7 @@ import (
 )
 
 // file is what is known of the status file. That of a large cluster has megabytes: it is written at most a twentieth of the
-// time, and where only its time is new, only that is.
+// time, and a thousandth where only its time is new.
 type file struct {
 	changed bool // something is not written yet
 	at      time.Time
@@ -20,6 +20,8 @@ const (
 	// cheap is a cost that may come with each change.
 	cheap = 10 * time.Millisecond
 	share = 20
+	// seldom is its share of refreshing.
+	seldom = 1000
 )
 
 // unsaved is how long to wait until the file may be written again; ok is false when there is nothing to write.
@@ -34,20 +36,10 @@ func (r *Reconciler) unsaved() (wait time.Duration, ok bool) {
 }
 
 // save writes the file, unless that is not due yet.
-func (r *Reconciler) save(now time.Time) {
-	if r.cfg.StatusFile == "" {
-		return
+func (r *Reconciler) save() {
+	if wait, ok := r.unsaved(); ok && wait == 0 {
+		r.write()
 	}
-	if !r.file.changed {
-		if os.Chtimes(r.cfg.StatusFile, now, now) == nil {
-			return
-		}
-		r.file.changed = true // somebody took it away
-	}
-	if wait, _ := r.unsaved(); wait > 0 {
-		return
-	}
-	r.write()
 }
 
 // write replaces the file.

@@ -89,14 +89,14 @@ func (r *Reconciler) tell(s Status, err error) {
 		r.cfg.Log.Info("mesh", "peers", len(s.Topology.Peers), "problems", len(s.Topology.Problems))
 	}
 	same = same && old.Self == s.Self && old.Error == s.Error && maps.Equal(old.Checksums, s.Checksums) && slices.Equal(old.Fragments, s.Fragments)
-	if same && s.Time.Sub(old.Time) < refresh {
+	if same && s.Time.Sub(old.Time) < max(refresh, seldom*r.file.cost) {
 		return
 	}
 	r.mu.Lock()
 	r.status = s
 	r.mu.Unlock()
-	r.file.changed = r.file.changed || !same
-	r.save(s.Time)
+	r.file.changed = true
+	r.save()
 }
 
 // checkStatusFile finds out before anything is changed whether the status can be written.
@@ -121,11 +121,7 @@ func (r *Reconciler) checkStatusFile() error {
 // ReadStatus reads what an agent wrote into its state directory.
 func ReadStatus(stateDir string) (Status, error) {
 	path := filepath.Join(stateDir, StatusFile)
-	info, err := os.Stat(path)
-	var b []byte
-	if err == nil {
-		b, err = os.ReadFile(path)
-	}
+	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Status{}, model.Faultf(model.CodeNotAvailable, "give the --state-dir of an agent that runs with --store-dir",
 			"%s: no agent has written down a mesh there: %w", path, err)
@@ -136,9 +132,6 @@ func ReadStatus(stateDir string) (Status, error) {
 	var s Status
 	if err := json.Unmarshal(b, &s); err != nil {
 		return s, fmt.Errorf("%s: %w", path, err)
-	}
-	if info.ModTime().After(s.Time) { // nothing but the time was new
-		s.Time = info.ModTime()
 	}
 	return s, nil
 }

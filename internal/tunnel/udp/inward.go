@@ -50,8 +50,9 @@ func (w *inward) run() error {
 		w.pieces[i].Base = &w.bufs[i][0]
 		w.pieces[i].SetLen(slotLen)
 	}
-	wait := true
+	wait, turn := true, turns(0)
 	for {
+		turn.next()
 		for i := range w.slots {
 			h := &w.slots[i].head
 			h.Iov = &w.pieces[i]

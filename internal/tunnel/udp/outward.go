@@ -43,13 +43,15 @@ type outward struct {
 // run carries until stop.
 func (o *outward) run() error {
 	o.slab, o.heads = make([]byte, slabLen), make([]byte, headsLen)
+	busy, turn := false, turns(0)
 	waiting := []unix.PollFd{{Fd: int32(o.dev.fd), Events: unix.POLLIN}, {Fd: int32(o.stop), Events: unix.POLLIN}}
 	for {
-		n, err := o.batch()
+		turn.next()
+		n, err := o.batch(busy)
 		if err != nil {
 			return err
 		}
-		if n > 1 {
+		if busy = n > 1; busy {
 			continue // there may be more
 		}
 		// What comes one at a time is waited for; asking first would be a call in vain.
@@ -62,8 +64,9 @@ func (o *outward) run() error {
 	}
 }
 
-// batch carries what is there, and tells how many packets that were.
-func (o *outward) batch() (int, error) {
+// batch carries what is there, and tells how many packets that were. Unless there were several the last time, the first
+// packet is not to wait until it is known that no second one comes.
+func (o *outward) batch(busy bool) (int, error) {
 	at, n := 0, 0
 	for n < maxRead && at+frame <= len(o.slab) {
 		size, errno := o.dev.read(o.slab[at : at+frame])
@@ -83,6 +86,9 @@ func (o *outward) batch() (int, error) {
 		n++
 		if size > vnetLen {
 			o.carry(o.slab[at : at+size])
+		}
+		if n == 1 && !busy {
+			o.mail.flush()
 		}
 		at += (size + 63) &^ 63
 	}

@@ -61,11 +61,7 @@ func Open(cfg Config) (*Path, error) {
 	p := &Path{cfg: cfg, stop: -1, raw: -1}
 	p.dev.fd, p.sock.fd = -1, -1
 	p.table.Store(&table{})
-	in := func(f func() error) error { return f() }
-	if cfg.NS != nil {
-		in = cfg.NS.Do
-	}
-	err := in(func() error {
+	err := cfg.NS.Do(func() error {
 		var err error
 		if p.dev, err = attach(cfg.Link); err != nil {
 			p.dev.fd = -1
@@ -98,6 +94,7 @@ func (p *Path) Stats() *Stats { return &p.stats }
 // returns.
 func (p *Path) Run(ctx context.Context) error {
 	defer p.Close()
+	makeRoom()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	o := &outward{dev: p.dev, stop: p.stop, raw: p.raw, table: &p.table, mail: newMailer(&p.sock, &p.stats), stats: &p.stats}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// The file of ip-masq-agent is followed; one that is broken leaves what it said before.
+func TestMasqAgent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ip-masq-agent")
+	a := &agent{cfg: Config{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}}
+	if a.exceptions() != nil {
+		t.Error("exceptions without a file")
+	}
+	a.cfg.Network.MasqAgentConfig = path
+	ask := a.exceptions()
+	for _, step := range []struct {
+		text string
+		want string
+		wait time.Duration
+	}{
+		{"", "[169.254.0.0/16 fe80::/10]", time.Minute},
+		{"nonMasqueradeCIDRs:\n- 10.0.0.0/8\n- fd00::/8\nmasqLinkLocal: true\nresyncInterval: 5s\n", "[10.0.0.0/8 fd00::/8 fe80::/10]", 5 * time.Second},
+		{"nonMasqueradeCIDRs: 10.0.0.0", "[10.0.0.0/8 fd00::/8 fe80::/10]", 5 * time.Second},
+		{`{"nonMasqueradeCIDRs": [], "masqLinkLocalIPv6": true}`, "[169.254.0.0/16]", time.Minute},
+		{"# nothing\n", "[169.254.0.0/16 fe80::/10]", time.Minute},
+	} {
+		if step.text != "" {
+			if err := os.WriteFile(path, []byte(step.text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		keep, wait := ask()
+		if got := fmt.Sprint(keep); got != step.want || wait != step.wait {
+			t.Errorf("%q: %s every %s, want %s every %s", step.text, got, wait, step.want, step.wait)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// encapsulations are the ways of network.encapsulation.
+func encapsulations() []string { return []string{"host-gw", "vxlan", "udp", "ipip", "wireguard"} }
+
+const mostKeepalive = 65535 * time.Second
+
+func (n Network) checkEncapsulation() error {
+	if !slices.Contains(encapsulations(), n.Encapsulation) {
+		hint := "host-gw, vxlan, udp, ipip or wireguard"
+		if slices.Contains([]string{"ipsec", "aws-vpc", "gce", "ali-vpc", "tencent-vpc"}, n.Encapsulation) {
+			hint = "use wireguard"
+		}
+		return unsupported(hint, "network.encapsulation %q is not supported", n.Encapsulation)
+	}
+	if n.DirectRouting && n.Encapsulation == "host-gw" {
+		return invalid("leave it out: host-gw is direct", "network.directRouting has no effect with network.encapsulation %q", n.Encapsulation)
+	}
+	if n.DirectRouting && n.Encapsulation != "vxlan" && n.Encapsulation != "ipip" {
+		return invalid("leave it out", "network.directRouting has no effect with network.encapsulation %q", n.Encapsulation)
+	}
+	if n.Encapsulation == "vxlan" && (n.VNI < 1 || n.VNI > mostVNI) {
+		return invalid("flannel's is 1", "network.vni %d is not between 1 and %d", n.VNI, mostVNI)
+	}
+	for _, p := range []struct {
+		key, hint string
+		port      int
+	}{
+		{"vxlanPort", "the kernel's and flannel's is 8472, the registered one 4789", n.VxlanPort},
+		{"udpPort", "flannel's is 8285", n.UDPPort},
+		{"wireguardPort", "WireGuard's is 51820", n.WireguardPort},
+		{"wireguardPortV6", "flannel's is 51821", n.WireguardPortV6},
+	} {
+		if p.port < 1 || p.port > mostPort {
+			return invalid(p.hint, "network.%s %d is not between 1 and %d", p.key, p.port, mostPort)
+		}
+	}
+	const leastUnderlay = 576
+	if n.UnderlayMTU != 0 && (n.UnderlayMTU < leastUnderlay || n.UnderlayMTU > mostMTU) {
+		return invalid("leave it out, and it is that of the interface to the other nodes", "network.underlayMTU %d is not between %d and %d", n.UnderlayMTU, leastUnderlay, mostMTU)
+	}
+	return n.checkWireguard()
+}
+
+func (n Network) checkWireguard() error {
+	if !slices.Contains([]string{"separate", "auto", "ipv4", "ipv6"}, n.WireguardMode) {
+		return invalid("separate, auto, ipv4 or ipv6", "network.wireguardMode %q is not known", n.WireguardMode)
+	}
+	if k := time.Duration(n.WireguardKeepalive); k < 0 || k > mostKeepalive || k%time.Second != 0 {
+		return invalid("as 25s; 0s is never", "network.wireguardKeepalive %s is not a number of seconds up to %d", k, mostKeepalive/time.Second)
+	}
+	for _, p := range [][2]string{{"wireguardKeyFile", n.WireguardKeyFile}, {"wireguardPSKFile", n.WireguardPSKFile}, {"masqAgentConfig", n.MasqAgentConfig}} {
+		if p[1] != "" && !filepath.IsAbs(p[1]) {
+			return invalid("write the whole path", "network.%s %q is no absolute path", p[0], p[1])
+		}
+	}
+	if n.WireguardKeyFile == "" {
+		return invalid("leave it out, and the default counts", "network.wireguardKeyFile is empty")
+	}
+	return nil
+}
