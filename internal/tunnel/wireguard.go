@@ -5,6 +5,7 @@ package tunnel
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -80,7 +81,9 @@ func wireguardConfig(w mesh.Tunnel) (c wireguard.Config, err error) {
 		if !known {
 			i = len(c.Peers)
 			index[key] = i
-			c.Peers = append(c.Peers, wireguard.Peer{Key: key, Endpoint: p.Endpoint})
+			// What the node itself answers to a pod comes from its own address.
+			own := p.Endpoint.Addr()
+			c.Peers = append(c.Peers, wireguard.Peer{Key: key, Endpoint: p.Endpoint, Allowed: []netip.Prefix{netip.PrefixFrom(own, own.BitLen())}})
 		}
 		c.Peers[i].Allowed = append(c.Peers[i].Allowed, p.CIDR)
 	}
