@@ -247,6 +247,7 @@ func (d *daemon) published(u Underlay) func(context.Context, string, []netip.Pre
 			return model.Published{}, err
 		}
 		t, err := mesh.Plan(c, cfg, answers)
+		d.step("planned")
 		return t.Publish, err
 	}
 }
