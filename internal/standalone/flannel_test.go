@@ -47,13 +47,13 @@ func (h *host) saved() string {
 // flannelPeers is a directory with the real plugin and those that it delegates to.
 func flannelPeers(t *testing.T) string {
 	t.Helper()
-	peers, kube := os.Getenv("WEFT_PEER_BIN_DIR"), os.Getenv("WEFT_KUBE_BIN_DIR")
-	if home, err := os.UserHomeDir(); kube == "" && err == nil {
-		kube = filepath.Join(home, ".cache/weft/kube-v1.36.3/bin")
+	peers, dir := os.Getenv("WEFT_PEER_BIN_DIR"), os.Getenv("WEFT_FLANNEL_DIR")
+	if home, err := os.UserHomeDir(); dir == "" && err == nil {
+		dir = filepath.Join(home, ".cache/weft/flannel-v0.28.9")
 	}
-	program := filepath.Join(kube, "flannel")
+	program := filepath.Join(dir, "flannel")
 	if _, err := os.Stat(program); err != nil || peers == "" {
-		nettest.Without(t, "no "+program+" (test/kube/build.sh flannel) or WEFT_PEER_BIN_DIR is not set: not compared with the flannel plugin")
+		nettest.Without(t, "no "+program+" (test/flannel/build.sh) or WEFT_PEER_BIN_DIR is not set: not compared with the flannel plugin")
 	}
 	bin := t.TempDir()
 	for _, from := range []string{program, peers + "/bridge", peers + "/ptp", peers + "/host-local"} {
