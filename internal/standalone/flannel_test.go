@@ -144,6 +144,31 @@ func TestTwoFlannelNetworksOfOnePod(t *testing.T) {
 	}
 }
 
+// Of two networks of one container the original remembers the second alone. Both are taken down all the same.
+func TestTwoFlannelNetworksOfTheOriginal(t *testing.T) {
+	h := newHost(t)
+	h.lease(subnetEnv)
+	first := flannelConf("1.0.0")
+	second := strings.NewReplacer("cbr0", "other", "sbr0", "sbr1", `"isDefaultGateway":true`, `"isGateway":true`).Replace(first)
+	t.Cleanup(func() { _, _ = nettest.Try(nil, "ip", "link", "del", "sbr1") })
+	for _, order := range [][]int{{0, 1}, {1, 0}} {
+		ns := nettest.NS(t, "c1")
+		h.must("flannel", "ADD", first, ns)
+		h.must("flannel", "ADD", second, ns, "CNI_IFNAME=net1")
+		h.journal = t.TempDir()
+		if err := os.Rename(h.data+"/flannel/c1.net1", h.data+"/flannel/c1"); err != nil { // as it does
+			t.Fatal(err)
+		}
+		for _, i := range order {
+			h.must("flannel", "DEL", []string{first, second}[i], ns, []string{"CNI_IFNAME=eth0", "CNI_IFNAME=net1"}[i])
+		}
+		h.nothingLeft(ns, "both DELs")
+		if out, err := nettest.Try(ns, "ip", "link", "show", "net1"); err == nil {
+			t.Errorf("net1 is left: %s", out)
+		}
+	}
+}
+
 // A delegate need be neither a bridge nor built in.
 func TestFlannelDelegates(t *testing.T) {
 	h := newHost(t)
