@@ -119,6 +119,10 @@ func TestAge(t *testing.T) {
 func FuzzCarry(f *testing.F) {
 	f.Add([]byte{0x45, 0, 0, 20, 0, 0, 0x40, 0, 64, 6})
 	f.Add(tcp(100, 0))
+	for _, proto := range []byte{protoTCP, protoUDP} {
+		f.Add(large(false, proto, make([]byte, 50), 50)[vnetLen:])
+		f.Add(large(true, proto, make([]byte, 50), 50)[vnetLen:])
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		w := &inward{stats: &Stats{}, answer: &answerer{}}
 		w.join.withUDP = true
@@ -143,12 +147,18 @@ func FuzzCarry(f *testing.F) {
 // FuzzCut: whatever the device says of a packet, what is cut of it holds together.
 func FuzzCut(f *testing.F) {
 	f.Add(append([]byte{1, 1, 0, 0, 10, 0, 20, 0, 16, 0}, tcp(100, 0)...))
+	for _, proto := range []byte{protoTCP, protoUDP} {
+		f.Add(large(false, proto, make([]byte, 50), 20))
+		f.Add(large(true, proto, make([]byte, 50), 20))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) <= vnetLen || len(b) > frame {
 			return
 		}
 		var current atomic.Pointer[table]
-		current.Store(newTable([]Peer{{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddrPort("127.0.0.1:1")}}))
+		current.Store(newTable([]Peer{
+			{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddrPort("127.0.0.1:1")}, {netip.MustParsePrefix("fd00::/8"), netip.MustParseAddrPort("127.0.0.1:1")},
+		}))
 		sock := socket{fd: -1, cuts: true}
 		o := &outward{stats: &Stats{}, answer: &answerer{}, heads: make([]byte, headsLen), table: &current}
 		o.mail = newMailer(&sock, o.stats)
