@@ -3,6 +3,7 @@
 package flannel_test
 
 import (
+	"bytes"
 	"context"
 	"net/netip"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weft-net/weft/internal/apitest"
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // leased is a cluster whose nodes lease their subnets in an etcd.
@@ -73,8 +75,11 @@ func (c *cluster) leases(e *apitest.Etcd) map[string]string {
 // TestMixedEtcd: one node with weft's daemon and one with flannel's own, in one network.
 func TestMixedEtcd(t *testing.T) {
 	needReal(t)
-	for _, backend := range []string{"host-gw", "vxlan"} {
+	for _, backend := range []string{"host-gw", "vxlan", "udp"} {
 		t.Run(backend, func(t *testing.T) {
+			if backend == "udp" {
+				needUDP(t)
+			}
 			c, _ := leased(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "`+backend+`"}}`)
 			a, b := c.node(1), c.node(2)
 			a.start(weft)
@@ -83,6 +88,19 @@ func TestMixedEtcd(t *testing.T) {
 			b.podded()
 			c.reach(a, b)
 		})
+	}
+}
+
+// needUDP skips the test where there is no tun device, or flannel's own daemon was built without a C compiler.
+func needUDP(t *testing.T) {
+	t.Helper()
+	nettest.Need(t, "tap")
+	program, err := os.ReadFile(needReal(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(program, []byte("flannel/pkg/backend/udp.")) {
+		nettest.Without(t, "flannel's own flanneld was built without a C compiler and has no back end udp")
 	}
 }
 
