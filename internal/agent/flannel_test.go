@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,7 +22,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-const flannelKeys = "flannel.alpha.coreos.com/"
+// flannelKeys is what flannel's annotations begin with, ownKeys what an administrator has chosen.
+const flannelKeys, ownKeys = "flannel.alpha.coreos.com/", "example.org/net-"
 
 // flannelNode is a node that flannel has had: its device, its plugin's pods, its files.
 type flannelNode struct {
@@ -49,7 +51,7 @@ func (k *kubeWorld) flannel(i, of int) flannelNode {
 		nettest.Run(k.t, w.node, "bridge", "fdb", "add", vtep(peer), "dev", "flannel.1", "dst", fmt.Sprintf("192.168.77.%d", 10+peer), "self", "permanent")
 		ip(fmt.Sprintf("route add 10.100.%d.0/24 via 10.100.%d.0 dev flannel.1 onlink", peer, peer))
 	}
-	k.annotate(i, map[string]string{
+	k.annotate(i, flannelKeys, map[string]string{
 		"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-data": fmt.Sprintf(`{"VNI":1,"VtepMAC":%q}`, vtep(i)),
 		"public-ip": fmt.Sprintf("192.168.77.%d", 10+i),
 	})
@@ -73,10 +75,10 @@ func (f flannelNode) write(name, text string) {
 }
 
 // annotate writes annotations of flannel's to a node.
-func (k *kubeWorld) annotate(node int, values map[string]string) {
+func (k *kubeWorld) annotate(node int, begin string, values map[string]string) {
 	all := map[string]string{}
 	for key, v := range values {
-		all[flannelKeys+key] = v
+		all[begin+key] = v
 	}
 	k.Do("PATCH", fmt.Sprint("/api/v1/nodes/n", node), fields{"metadata": fields{"annotations": all}})
 }
@@ -131,10 +133,11 @@ func (f flannelNode) placed() *libcni.NetworkConfigList {
 	return list
 }
 
-// pinging sends a packet every 20 ms until the function that it gives is called, which tells how many were lost.
+// pinging sends a packet every 20 ms until the function that it gives is called, which tells how many were lost: of those
+// before the last one that was answered, for some may still be under way.
 func pinging(t *testing.T, from *netns.NS, to string) (lost func() string) {
 	t.Helper()
-	cmd := exec.Command("ping", "-n", "-q", "-i", "0.02", to)
+	cmd := exec.Command("ping", "-n", "-i", "0.02", to)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := from.Do(cmd.Start); err != nil {
@@ -145,14 +148,14 @@ func pinging(t *testing.T, from *netns.NS, to string) (lost func() string) {
 		time.Sleep(500 * time.Millisecond) // some more, after the last change
 		_ = cmd.Process.Signal(syscall.SIGINT)
 		_ = cmd.Wait()
-		m := regexp.MustCompile(`(\d+) packets transmitted, (\d+) received`).FindStringSubmatch(out.String())
-		if m == nil {
-			return "no answer at all: " + out.String()
+		answered, last := map[string]bool{}, 0
+		for _, m := range regexp.MustCompile(`icmp_seq=(\d+) ttl`).FindAllStringSubmatch(out.String(), -1) {
+			answered[m[1]] = true
+			n, _ := strconv.Atoi(m[1])
+			last = max(last, n)
 		}
-		var sent, received int
-		_, _ = fmt.Sscan(m[1]+" "+m[2], &sent, &received)
-		if sent < 5 || sent-received > 1 { // the last one is under way
-			return out.String()
+		if len(answered) < 5 || len(answered) != last {
+			return fmt.Sprintf("%d of %d packets were answered: %s", len(answered), last, out.String())
 		}
 		return ""
 	}
@@ -244,8 +247,8 @@ func TestFlannelAnnotations(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
-	k.annotate(1, map[string]string{"public-ip-overwrite": "203.0.113.7"})
-	w.configured(fmt.Sprintf("install: {confDir: %q}\nnetwork: {mode: cluster, encapsulation: vxlan}\n", w.path("net.d")))
+	k.annotate(1, ownKeys, map[string]string{"public-ip-overwrite": "203.0.113.7"})
+	w.configured(fmt.Sprintf("install: {confDir: %q}\nnetwork: {mode: cluster, encapsulation: vxlan}\nflannel: {annotationPrefix: example.org/net}\n", w.path("net.d")))
 	w.args = append(w.args, "--config", w.path("weft.yaml"))
 	w.start()
 	k.until("the condition", func() bool { _, c := k.annotations(1); return c == "False WeftIsUp weft is running on this node" })
@@ -262,12 +265,12 @@ func TestFlannelAnnotations(t *testing.T) {
 		"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-data": fmt.Sprintf(`{"VNI":1,"VtepMAC":%q}`, mac),
 		"public-ip": "203.0.113.7", "public-ip-overwrite": "203.0.113.7",
 	} {
-		if got[flannelKeys+key] != want {
-			t.Errorf("%s is %q, want %q", key, got[flannelKeys+key], want)
+		if got[ownKeys+key] != want {
+			t.Errorf("%s is %q, want %q", key, got[ownKeys+key], want)
 		}
 	}
-	k.annotate(1, map[string]string{"public-ip": "10.9.9.9"}) // somebody's mistake
-	k.until("the right address again", func() bool { a, _ := k.annotations(1); return a[flannelKeys+"public-ip"] == "203.0.113.7" })
+	k.annotate(1, ownKeys, map[string]string{"public-ip": "10.9.9.9"}) // somebody's mistake
+	k.until("the right address again", func() bool { a, _ := k.annotations(1); return a[ownKeys+"public-ip"] == "203.0.113.7" })
 	w.stop()
 	k.Reset()
 	w.start()
@@ -279,8 +282,8 @@ func TestFlannelAnnotations(t *testing.T) {
 		}
 		return false
 	})
-	k.annotate(1, map[string]string{"public-ip-overwrite": "203.0.113.8"})
-	k.until("the other address", func() bool { a, _ := k.annotations(1); return a[flannelKeys+"public-ip"] == "203.0.113.8" })
+	k.annotate(1, ownKeys, map[string]string{"public-ip-overwrite": "203.0.113.8"})
+	k.until("the other address", func() bool { a, _ := k.annotations(1); return a[ownKeys+"public-ip"] == "203.0.113.8" })
 	if n := k.writes("/api/v1/nodes/n1/status"); n != 1 {
 		t.Errorf("%d writes, want the one of the other address", n)
 	}
