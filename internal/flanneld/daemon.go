@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -57,9 +56,7 @@ type daemon struct {
 	mesh   mesh.Config
 	conf   flannel.NetConf
 	mgr    manager
-
-	mu    sync.Mutex
-	rules *rules
+	rules  *rules
 }
 
 // Run is the daemon, until ctx ends.

@@ -89,8 +89,11 @@ func TestKube(t *testing.T) {
 		name, backend string
 		run           func(*kubed, string)
 	}{
-		{"mixed", "host-gw", (*kubed).mixed}, {"mixed", "vxlan", (*kubed).mixed}, {"take over", "vxlan", (*kubed).takeOver},
-		{"annotations", "vxlan", (*kubed).annotated}, {"away", "vxlan", (*kubed).away},
+		{"mixed", "host-gw", (*kubed).mixed},
+		{"mixed", "vxlan", (*kubed).mixed},
+		{"take over", "vxlan", (*kubed).takeOver},
+		{"annotations", "vxlan", (*kubed).annotated},
+		{"away", "vxlan", (*kubed).away},
 		{"bad", "vxlan", (*kubed).bad},
 	} {
 		t.Run(part.name+" "+part.backend, func(t *testing.T) {
