@@ -140,7 +140,7 @@ func TestFlushed(t *testing.T) {
 		return out + nettest.Run(t, n1.node, "sysctl", "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
 	}
 	want := look()
-	if strings.Count(want, "udp dport 8472 notrack") != 2 {
+	if strings.Count(want, "udp dport 8472 fib") != 2 {
 		t.Fatalf("packets of tunnels are tracked:\n%s", want)
 	}
 	for _, harm := range []string{
