@@ -94,6 +94,7 @@ func wireguardConfig(w mesh.Tunnel) (c wireguard.Config, err error) {
 type kernelWireguard struct {
 	ns    *netns.NS
 	index int
+	ends  map[wireguard.PublicKey]netip.AddrPort // where peers were said to be the last time
 }
 
 // set says it where something is wanted otherwise or the device is another one; somebody's meddling with keys or peers is
@@ -113,10 +114,15 @@ func (k *kernelWireguard) set(_ context.Context, w mesh.Tunnel, changed bool) er
 	if err != nil {
 		return err
 	}
-	if _, err := wireguard.Set(k.ns, w.Link, c, true); err != nil {
+	ends := make(map[wireguard.PublicKey]netip.AddrPort, len(c.Peers))
+	for _, p := range c.Peers {
+		ends[p.Key] = p.Endpoint
+	}
+	moved := func(key wireguard.PublicKey) bool { return index != k.index || k.ends[key] != ends[key] }
+	if _, err := wireguard.Set(k.ns, w.Link, c, moved); err != nil {
 		return err
 	}
-	k.index = index
+	k.index, k.ends = index, ends
 	return nil
 }
 
