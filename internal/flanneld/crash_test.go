@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -95,7 +96,11 @@ func stateOf(t *testing.T, ns *netns.NS, subnetFile string) string {
 	t.Helper()
 	var b strings.Builder
 	for _, command := range []string{"ip route", "ip -o addr show dev flannel.1", "ip -o -d link show dev flannel.1", "ip neigh show dev flannel.1", "bridge fdb show dev flannel.1", "iptables-save -t nat", "iptables-save -t filter", "nft list tables"} {
-		for line := range strings.Lines(nettest.Run(t, ns, strings.Fields(command)...)) {
+		lines := strings.SplitAfter(nettest.Run(t, ns, strings.Fields(command)...), "\n")
+		if !strings.HasPrefix(command, "iptables") { // the order of rules counts, that of all else is chance
+			slices.Sort(lines)
+		}
+		for _, line := range lines {
 			if !strings.HasPrefix(line, "#") {
 				b.WriteString(line)
 			}
