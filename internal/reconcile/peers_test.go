@@ -159,10 +159,12 @@ func TestFlushed(t *testing.T) {
 
 // settled waits until the pass that follows upon our own writes is over: what is repaired then was seen by itself.
 func settled(m *machine) {
-	for writes, calm := -1, 0; calm < 20; time.Sleep(20 * time.Millisecond) {
+	writes, calm := -1, 0
+	for tries := 0; calm < 20 && tries < 500; tries++ {
 		if calm++; m.conn.Writes() != writes {
 			writes, calm = m.conn.Writes(), 0
 		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
