@@ -254,3 +254,25 @@ func TestNoAllocations(t *testing.T) {
 		t.Errorf("%v allocations for three packets", n)
 	}
 }
+
+// BenchmarkPeers is what a change among 10,000 peers costs, and finding one of them.
+func BenchmarkPeers(b *testing.B) {
+	var peers []Peer
+	for i := range 10_000 {
+		a := [4]byte{10, byte(i >> 8), byte(i), 0}
+		peers = append(peers, Peer{netip.PrefixFrom(netip.AddrFrom4(a), 24), netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)}), 8285)})
+	}
+	b.Run("change", func(b *testing.B) {
+		for b.Loop() {
+			newTable(peers)
+		}
+	})
+	table := newTable(peers)
+	b.Run("find", func(b *testing.B) {
+		i := uint32(0)
+		for b.Loop() {
+			i += 7919 << 8
+			table.find(key{0, uint64(10<<24 | i%(10_000<<8))})
+		}
+	})
+}
