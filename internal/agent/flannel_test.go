@@ -186,8 +186,9 @@ func TestFlannelTakenOver(t *testing.T) {
 	for i, n := range nodes {
 		device, bridge := n.index("flannel.1"), n.index("cni0")
 		n.start()
-		k.until("weft's route to the other node", func() bool {
-			return strings.Contains(nettest.Run(t, n.node, "ip", "route"), fmt.Sprintf("10.100.%d.0/24 via 10.100.%d.0 dev flannel.1 proto 119", 2-i, 2-i))
+		k.until("weft's route to the other node, and that alone", func() bool {
+			routes := nettest.Run(t, n.node, "ip", "route", "show", fmt.Sprintf("10.100.%d.0/24", 2-i))
+			return strings.Count(routes, " via ") == 1 && strings.Contains(routes, fmt.Sprintf("via 10.100.%d.0 dev flannel.1 proto 119", 2-i))
 		})
 		k.until("the node's condition", func() bool {
 			_, condition := k.annotations(i + 1)

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // TestFlannel: a cluster of flannel's own flanneld, with pods, becomes weft's node by node, by the same ConfigMap, while a TCP
@@ -16,6 +19,9 @@ import (
 // node is weft's and the other still flannel's, new pods reach each other both ways.
 func TestFlannel(t *testing.T) {
 	weft(t)
+	if out, err := exec.CommandContext(t.Context(), "../../flannel/build.sh").CombinedOutput(); err != nil {
+		nettest.Without(t, fmt.Sprintf("flannel's own flanneld cannot be built here: %v: %s", err, out))
+	}
 	c := another(t, "e2efla", "--cni", "flanneld", "--no-dns")
 	ns := c.namespace(t)
 	nodes := []string{"node1", "node2"}
