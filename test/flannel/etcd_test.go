@@ -5,8 +5,10 @@ package flannel_test
 import (
 	"bytes"
 	"context"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,4 +170,24 @@ func TestEtcdAway(t *testing.T) {
 	d.podded()
 	c.reach(a, d)
 	flow.end()
+}
+
+// TestMoved: a node that gets another address is found by its peers, with the subnet that it has.
+func TestMoved(t *testing.T) {
+	c, e := leased(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`)
+	a, b := c.node(1), c.node(2)
+	for _, n := range []*node{a, b} {
+		n.start(weft)
+		n.podded()
+	}
+	c.reach(a, b)
+	before := slices.Sorted(maps.Keys(c.leases(e)))
+	ip(t, a.ns, "addr del "+a.addr()+"/24 dev eth0", "addr add 192.168.7.51/24 dev eth0", "route replace default via "+hubAddr)
+	c.until("the peer knows", func() bool {
+		return strings.Contains(nettest.Run(t, b.ns, "bridge", "fdb", "show", "dev", "flannel.1"), "dst 192.168.7.51")
+	})
+	c.reach(a, b)
+	c.same("subnets", before, slices.Sorted(maps.Keys(c.leases(e))))
+	ip(t, b.ns, "link set eth0 mtu 1400")
+	c.until("the new MTU in subnet.env", func() bool { b.await(); return b.env.MTU == 1350 })
 }
