@@ -21,7 +21,10 @@ func TestIdle(t *testing.T) {
 	if err != nil {
 		t.Skip("a measurement: set WEFT_IDLE_NODES to the number of nodes")
 	}
-	const span = time.Minute
+	span := time.Minute
+	if n, err := strconv.Atoi(os.Getenv("WEFT_IDLE_SECONDS")); err == nil {
+		span = time.Duration(n) * time.Second
+	}
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
 	nettest.Run(t, w.node, "ip", "addr", "add", "192.168.255.1/16", "dev", "eth0") // all nodes are neighbours
