@@ -17,6 +17,7 @@ GOFLAGS_    := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 PLUGINS     := bandwidth bridge dhcp dummy firewall flannel host-device host-local ipvlan loopback macvlan portmap ptp sbr static tap tuning vlan vrf
 CACHE       ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weft
 PEER        := $(CACHE)/plugins-v1.9.1
+FLANNEL     := $(CACHE)/flannel-v0.28.9
 LINT        := $(CACHE)/golangci-lint-v2.15.0
 BENCH_N     ?= 100
 BENCH_FLAGS ?= --concurrency 1,8,32 --pods 10,250,1000
@@ -63,10 +64,11 @@ deps:
 # The tests compare with the reference plugins and chain them; without them those tests are skipped, one loud line each.
 test: deps build
 	@$(MAKE) --no-print-directory peers || echo "make: the reference plugins cannot be built here: tests that need them are skipped"
+	@CACHE=$(CACHE) test/flannel/build.sh || echo "make: flannel's own flanneld cannot be built here: tests that need it are skipped"
 	$(GO) vet ./...
 	@rm -f bin/skipped
 	@echo $(GO) test $(TESTFLAGS) ./...; \
-	WEFT_SKIPS=$(CURDIR)/bin/skipped WEFT_PEER_BIN_DIR=$$(test -e $(PEER)/.all && echo $(PEER)) $(GO) test $(TESTFLAGS) ./...; code=$$?; \
+	WEFT_SKIPS=$(CURDIR)/bin/skipped WEFT_FLANNEL_DIR=$(FLANNEL) WEFT_PEER_BIN_DIR=$$(test -e $(PEER)/.all && echo $(PEER)) $(GO) test $(TESTFLAGS) ./...; code=$$?; \
 	if [ -s bin/skipped ]; then echo "make: SKIPPED on this machine:"; sort -u bin/skipped; fi; exit $$code
 
 # After make test it knows what that has skipped.

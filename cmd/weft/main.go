@@ -7,6 +7,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/weft-net/weft/internal/cli"
@@ -21,8 +22,12 @@ func main() {
 	if err != nil {
 		self = os.Args[0]
 	}
+	args := os.Args[1:]
+	if filepath.Base(os.Args[0]) == "flanneld" { // in the place of flannel's program
+		args = append([]string{"flanneld"}, args...)
+	}
 	code := cli.Run(ctx, cli.Env{
-		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Args: args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Getenv: os.Getenv, Version: version, Self: self,
 	})
 	stop()

@@ -82,6 +82,8 @@ type Config struct {
 	After  func(time.Duration) <-chan time.Time
 	// Ready, which may be nil, is called once callers are answered.
 	Ready func()
+	// Sized, which may be nil, is told how many nodes the cluster has.
+	Sized func(nodes int)
 	// PluginTime is how long one execution of a foreign plugin may take; 0 is foreign's default.
 	PluginTime time.Duration
 	// Step, which may be nil, is attach's hook for fault tests.

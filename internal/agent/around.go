@@ -47,6 +47,7 @@ func (a *agent) prepare() error {
 	}
 	if a.store != nil {
 		a.facts = facts.New(a.store, a.cfg.Node, a.cfg.Log, a.cfg.After)
+		a.facts.Sized = a.cfg.Sized
 	}
 	return a.measure()
 }

@@ -5,7 +5,7 @@ package agent
 import (
 	"context"
 	"errors"
-	"net/netip"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -119,28 +119,19 @@ func (a *agent) placeFlannel(ctx context.Context, c install.Config) error {
 
 // writeSubnetFile says to the plugin flannel what pods of this node get; written in one step, and when it changes.
 func (a *agent) writeSubnetFile(t mesh.Topology) error {
-	env := flannel.SubnetEnv{Networks: a.netConf.Networks(), MTU: a.cfg.Network.MTU, IPMasq: a.cfg.Network.Masquerade}
-	if env.MTU == 0 {
-		env.MTU = t.PacketMTU()
+	mtu := a.cfg.Network.MTU
+	if mtu == 0 {
+		mtu = t.PacketMTU()
 	}
-	for _, cidr := range t.PodCIDRs {
-		own := netip.PrefixFrom(cidr.Masked().Addr().Next(), cidr.Bits()) // flannel's bridge has the first address
-		switch v4 := own.Addr().Is4(); {
-		case v4 && a.netConf.EnableIPv4:
-			env.Subnet = own
-		case !v4 && a.netConf.EnableIPv6:
-			env.IPv6Subnet = own
-		}
-	}
-	if !env.Subnet.IsValid() && !env.IPv6Subnet.IsValid() {
-		return model.Faultf(model.CodeTryAgain, "give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs)",
-			"node %q %w of a family that flannel.netConf has on", a.cfg.Node, errNoPrefix)
+	env, err := a.netConf.SubnetEnv(t.PodCIDRs, mtu, a.cfg.Network.Masquerade)
+	if err != nil {
+		return fmt.Errorf("node %s: %w", a.cfg.Node, err)
 	}
 	path, text := a.cfg.Flannel.SubnetFile, env.String()
 	if have, err := os.ReadFile(path); err == nil && string(have) == text {
 		return nil
 	}
-	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	err = os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {
 		err = replaceFile(path, text, 0o644)
 	}

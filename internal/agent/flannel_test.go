@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,7 +23,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-const flannelKeys = "flannel.alpha.coreos.com/"
+// flannelKeys is what flannel's annotations begin with, ownKeys what an administrator has chosen.
+const flannelKeys, ownKeys = "flannel.alpha.coreos.com/", "example.org/net-"
 
 // flannelNode is a node that flannel has had: its device, its plugin's pods, its files.
 type flannelNode struct {
@@ -32,32 +35,38 @@ type flannelNode struct {
 
 func vtep(i int) string { return fmt.Sprintf("02:00:00:00:0f:%02d", i) }
 
-// flannel makes of node i of k what a flanneld with VXLAN leaves, and reaches the others by what they publish.
-func (k *kubeWorld) flannel(i, of int) flannelNode {
+// flannel makes of node i of k what a flanneld leaves, and reaches the others by what they publish.
+func (k *kubeWorld) flannel(backend string, i, of int) flannelNode {
 	k.t.Helper()
 	w := k.nodes[i-1]
 	ip := func(args string) { nettest.Run(k.t, w.node, append([]string{"ip"}, strings.Fields(args)...)...) }
 	nettest.Run(k.t, w.node, "sysctl", "-qw", "net.ipv4.ip_forward=1")
-	ip(fmt.Sprintf("link add flannel.1 address %s mtu 1450 type vxlan id 1 local 192.168.77.%d dev eth0 dstport 8472 nolearning", vtep(i), 10+i))
-	ip(fmt.Sprintf("addr add 10.100.%d.0/32 dev flannel.1", i))
-	ip("link set flannel.1 up")
-	for peer := 1; peer <= of; peer++ {
-		if peer == i {
-			continue
-		}
-		ip(fmt.Sprintf("neigh add 10.100.%d.0 lladdr %s dev flannel.1 nud permanent", peer, vtep(peer)))
-		nettest.Run(k.t, w.node, "bridge", "fdb", "add", vtep(peer), "dev", "flannel.1", "dst", fmt.Sprintf("192.168.77.%d", 10+peer), "self", "permanent")
-		ip(fmt.Sprintf("route add 10.100.%d.0/24 via 10.100.%d.0 dev flannel.1 onlink", peer, peer))
+	data := "null"
+	if backend == "vxlan" {
+		data = fmt.Sprintf(`{"VNI":1,"VtepMAC":%q}`, vtep(i))
+		ip(fmt.Sprintf("link add flannel.1 address %s mtu 1450 type vxlan id 1 local 192.168.77.%d dev eth0 dstport 8472 nolearning", vtep(i), 10+i))
+		ip(fmt.Sprintf("addr add 10.100.%d.0/32 dev flannel.1", i))
+		ip("link set flannel.1 up")
 	}
-	k.annotate(i, map[string]string{
-		"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-data": fmt.Sprintf(`{"VNI":1,"VtepMAC":%q}`, vtep(i)),
-		"public-ip": fmt.Sprintf("192.168.77.%d", 10+i),
+	for peer := 1; peer <= of; peer++ {
+		switch {
+		case peer == i:
+		case backend == "vxlan":
+			ip(fmt.Sprintf("neigh add 10.100.%d.0 lladdr %s dev flannel.1 nud permanent", peer, vtep(peer)))
+			nettest.Run(k.t, w.node, "bridge", "fdb", "add", vtep(peer), "dev", "flannel.1", "dst", fmt.Sprintf("192.168.77.%d", 10+peer), "self", "permanent")
+			ip(fmt.Sprintf("route add 10.100.%d.0/24 via 10.100.%d.0 dev flannel.1 onlink", peer, peer))
+		default:
+			ip(fmt.Sprintf("route add 10.100.%d.0/24 via 192.168.77.%d dev eth0", peer, 10+peer))
+		}
+	}
+	k.annotate(i, flannelKeys, map[string]string{
+		"kube-subnet-manager": "true", "backend-type": backend, "backend-data": data, "public-ip": fmt.Sprintf("192.168.77.%d", 10+i),
 	})
 	f := flannelNode{world: w, i: i}
 	f.conf = fmt.Sprintf(`{"type":"flannel","subnetFile":%q,"dataDir":%q,"delegate":{"hairpinMode":true,"isDefaultGateway":true},"ipam":{"dataDir":%q}}`,
 		w.path("subnet.env"), w.path("flannel"), w.path("addresses"))
 	f.write("subnet.env", fmt.Sprintf("FLANNEL_NETWORK=10.100.0.0/16\nFLANNEL_SUBNET=10.100.%d.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n", i))
-	f.write("net-conf.json", `{"Network": "10.100.0.0/16", "EnableNFTables": false, "Backend": {"Type": "vxlan"}}`)
+	f.write("net-conf.json", `{"Network": "10.100.0.0/16", "EnableNFTables": false, "Backend": {"Type": "`+backend+`"}}`)
 	f.write("cni-conf.json", `{"name":"cbr0","cniVersion":"0.3.1","plugins":[`+f.conf+`,{"type":"portmap","capabilities":{"portMappings":true}}]}`)
 	f.configured(fmt.Sprintf("install: {confDir: %q}\nnetwork: {mode: flannel, masquerade: true}\nflannel: {netConf: %q, cniConf: %q, subnetFile: %q}\n",
 		w.path("net.d"), w.path("net-conf.json"), w.path("cni-conf.json"), w.path("subnet.env")))
@@ -73,10 +82,10 @@ func (f flannelNode) write(name, text string) {
 }
 
 // annotate writes annotations of flannel's to a node.
-func (k *kubeWorld) annotate(node int, values map[string]string) {
+func (k *kubeWorld) annotate(node int, begin string, values map[string]string) {
 	all := map[string]string{}
 	for key, v := range values {
-		all[flannelKeys+key] = v
+		all[begin+key] = v
 	}
 	k.Do("PATCH", fmt.Sprint("/api/v1/nodes/n", node), fields{"metadata": fields{"annotations": all}})
 }
@@ -131,10 +140,11 @@ func (f flannelNode) placed() *libcni.NetworkConfigList {
 	return list
 }
 
-// pinging sends a packet every 20 ms until the function that it gives is called, which tells how many were lost.
+// pinging sends a packet every 20 ms until the function that it gives is called, which tells how many were lost: of those
+// before the last one that was answered, for some may still be under way.
 func pinging(t *testing.T, from *netns.NS, to string) (lost func() string) {
 	t.Helper()
-	cmd := exec.Command("ping", "-n", "-q", "-i", "0.02", to)
+	cmd := exec.Command("ping", "-n", "-i", "0.02", to)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := from.Do(cmd.Start); err != nil {
@@ -145,56 +155,68 @@ func pinging(t *testing.T, from *netns.NS, to string) (lost func() string) {
 		time.Sleep(500 * time.Millisecond) // some more, after the last change
 		_ = cmd.Process.Signal(syscall.SIGINT)
 		_ = cmd.Wait()
-		m := regexp.MustCompile(`(\d+) packets transmitted, (\d+) received`).FindStringSubmatch(out.String())
-		if m == nil {
-			return "no answer at all: " + out.String()
+		answered, last := map[string]bool{}, 0
+		for _, m := range regexp.MustCompile(`icmp_seq=(\d+) ttl`).FindAllStringSubmatch(out.String(), -1) {
+			answered[m[1]] = true
+			n, _ := strconv.Atoi(m[1])
+			last = max(last, n)
 		}
-		var sent, received int
-		_, _ = fmt.Sscan(m[1]+" "+m[2], &sent, &received)
-		if sent < 5 || sent-received > 1 { // the last one is under way
-			return out.String()
+		if len(answered) < 5 || len(answered) != last {
+			return fmt.Sprintf("%d of %d packets were answered: %s", len(answered), last, out.String())
 		}
 		return ""
 	}
 }
 
-func (f flannelNode) index(link string) string {
-	return strings.SplitN(nettest.Run(f.t, f.node, "ip", "-o", "link", "show", link), ":", 2)[0]
+// links are the node's: number, name, MTU and hardware address of each.
+func (f flannelNode) links() string {
+	var all strings.Builder
+	for line := range strings.Lines(nettest.Run(f.t, f.node, "ip", "-o", "link")) {
+		fields := strings.Fields(line)
+		at := slices.IndexFunc(fields, func(s string) bool { return strings.HasPrefix(s, "link/") })
+		fmt.Fprintln(&all, fields[0], fields[1], fields[4], fields[at+1])
+	}
+	return all.String()
 }
 
 // TestFlannelTakenOver: two nodes that flannel had, with pods, become weft's one after the other. Nothing is made anew, nothing
 // is renumbered, nobody has to learn anything, no packet between the pods is lost; and pods of before are ended by the agent.
 func TestFlannelTakenOver(t *testing.T) {
-	nettest.Need(t, "vxlan")
+	t.Run("vxlan", func(t *testing.T) {
+		nettest.Need(t, "vxlan")
+		takenOver(t, "vxlan", "via 10.100.%d.0 dev flannel.1 proto 119")
+	})
+	t.Run("host-gw", func(t *testing.T) { takenOver(t, "host-gw", "via 192.168.77.1%d dev eth0 proto 119") })
+}
+
+func takenOver(t *testing.T, backend, way string) {
 	k := newKubeWorld(t, 2)
-	nodes := []flannelNode{k.flannel(1, 2), k.flannel(2, 2)}
+	nodes := []flannelNode{k.flannel(backend, 1, 2), k.flannel(backend, 2, 2)}
 	var pods []*netns.NS
 	for i, n := range nodes {
 		ns := nettest.NS(t, fmt.Sprint("old", i+1))
 		n.plugin("ADD", fmt.Sprint("old", i+1), ns)
 		pods = append(pods, ns)
 	}
-	k.until("a way through flannel's tunnel", func() bool {
+	k.until("flannel's own way", func() bool {
 		_, err := nettest.Try(pods[0], "ping", "-n", "-c1", "-W1", "10.100.2.2")
 		return err == nil
 	})
 	before, _ := k.annotations(1)
 	lost := []func() string{pinging(t, pods[0], "10.100.2.2"), pinging(t, pods[1], "10.100.1.2")}
 	for i, n := range nodes {
-		device, bridge := n.index("flannel.1"), n.index("cni0")
+		links := n.links()
 		n.start()
-		k.until("weft's route to the other node", func() bool {
-			return strings.Contains(nettest.Run(t, n.node, "ip", "route"), fmt.Sprintf("10.100.%d.0/24 via 10.100.%d.0 dev flannel.1 proto 119", 2-i, 2-i))
+		k.until("weft's route to the other node, and that alone", func() bool {
+			routes := nettest.Run(t, n.node, "ip", "route", "show", fmt.Sprintf("10.100.%d.0/24", 2-i))
+			return strings.Count(routes, " via ") == 1 && strings.Contains(routes, fmt.Sprintf(way, 2-i))
 		})
 		k.until("the node's condition", func() bool {
 			_, condition := k.annotations(i + 1)
 			return condition == "False FlannelIsUp Flannel is running on this node"
 		})
-		if n.index("flannel.1") != device || n.index("cni0") != bridge {
-			t.Errorf("node %d: a device was made anew", i+1)
-		}
-		if out := nettest.Run(t, n.node, "ip", "link", "show", "flannel.1"); !strings.Contains(out, vtep(i+1)) || !strings.Contains(out, "mtu 1450") {
-			t.Errorf("node %d: %s", i+1, out)
+		if after := n.links(); after != links {
+			t.Errorf("node %d has the links\n%s\nbefore\n%s", i+1, after, links)
 		}
 	}
 	for i := range lost {
@@ -244,8 +266,8 @@ func TestFlannelAnnotations(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
-	k.annotate(1, map[string]string{"public-ip-overwrite": "203.0.113.7"})
-	w.configured(fmt.Sprintf("install: {confDir: %q}\nnetwork: {mode: cluster, encapsulation: vxlan}\n", w.path("net.d")))
+	k.annotate(1, ownKeys, map[string]string{"public-ip-overwrite": "203.0.113.7"})
+	w.configured(fmt.Sprintf("install: {confDir: %q}\nnetwork: {mode: cluster, encapsulation: vxlan}\nflannel: {annotationPrefix: example.org/net}\n", w.path("net.d")))
 	w.args = append(w.args, "--config", w.path("weft.yaml"))
 	w.start()
 	k.until("the condition", func() bool { _, c := k.annotations(1); return c == "False WeftIsUp weft is running on this node" })
@@ -262,12 +284,12 @@ func TestFlannelAnnotations(t *testing.T) {
 		"kube-subnet-manager": "true", "backend-type": "vxlan", "backend-data": fmt.Sprintf(`{"VNI":1,"VtepMAC":%q}`, mac),
 		"public-ip": "203.0.113.7", "public-ip-overwrite": "203.0.113.7",
 	} {
-		if got[flannelKeys+key] != want {
-			t.Errorf("%s is %q, want %q", key, got[flannelKeys+key], want)
+		if got[ownKeys+key] != want {
+			t.Errorf("%s is %q, want %q", key, got[ownKeys+key], want)
 		}
 	}
-	k.annotate(1, map[string]string{"public-ip": "10.9.9.9"}) // somebody's mistake
-	k.until("the right address again", func() bool { a, _ := k.annotations(1); return a[flannelKeys+"public-ip"] == "203.0.113.7" })
+	k.annotate(1, ownKeys, map[string]string{"public-ip": "10.9.9.9"}) // somebody's mistake
+	k.until("the right address again", func() bool { a, _ := k.annotations(1); return a[ownKeys+"public-ip"] == "203.0.113.7" })
 	w.stop()
 	k.Reset()
 	w.start()
@@ -279,11 +301,14 @@ func TestFlannelAnnotations(t *testing.T) {
 		}
 		return false
 	})
-	k.annotate(1, map[string]string{"public-ip-overwrite": "203.0.113.8"})
-	k.until("the other address", func() bool { a, _ := k.annotations(1); return a[flannelKeys+"public-ip"] == "203.0.113.8" })
+	k.annotate(1, ownKeys, map[string]string{"public-ip-overwrite": "203.0.113.8"})
+	k.until("the other address", func() bool { a, _ := k.annotations(1); return a[ownKeys+"public-ip"] == "203.0.113.8" })
+	k.annotate(1, ownKeys, map[string]string{"public-ip-overwrite": "nonsense"}) // is told, and the node stays as it was
+	k.until("a word about it", func() bool { return strings.Contains(w.log(), `public-ip-overwrite \"nonsense\" is no address of its family`) })
 	if n := k.writes("/api/v1/nodes/n1/status"); n != 1 {
 		t.Errorf("%d writes, want the one of the other address", n)
 	}
+	nettest.Run(t, w.node, "ip", "link", "show", "flannel.1")
 }
 
 // TestNoFlannelConf: without flannel's configuration the agent says what is missing, and changes nothing.

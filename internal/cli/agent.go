@@ -24,6 +24,10 @@ const (
 	agentGCPercent = 200
 	agentMemory    = 24 << 20 // bytes; a soft limit, above it the collector works harder
 	clusterMemory  = 36 << 20 // the same for an agent that knows a cluster of Kubernetes
+	// nodeMemory is added for each of its nodes beyond the first thousand: a limit below what is in use would have the
+	// collector run without end.
+	nodeMemory   = 8 << 10
+	usualCluster = 1000
 )
 
 func newAgentCmd(env Env) *cobra.Command {
@@ -44,10 +48,7 @@ stdout when it answers.`,
 				return err
 			}
 			debug.SetGCPercent(agentGCPercent)
-			debug.SetMemoryLimit(agentMemory)
-			if c.Kubernetes != (config.Kubernetes{}) {
-				debug.SetMemoryLimit(clusterMemory)
-			}
+			sized(c)(0)
 			return runAgent(cmd.Context(), env, c, file)
 		},
 	}
@@ -58,7 +59,8 @@ stdout when it answers.`,
 	f.StringVar(&c.StateDir, "state-dir", c.StateDir, "`DIR` of the ledger of attachments")
 	f.StringVar(&c.StoreDir, "store-dir", "", "`DIR` of the cluster's manifests (default: no mesh)")
 	f.StringVar(&c.AddressDir, "address-dir", c.AddressDir, "`DIR` of host-local's addresses where a network names none")
-	f.StringVar(&c.Network.Encapsulation, "encapsulation", c.Network.Encapsulation, "how packets get from node to node: host-gw or vxlan")
+	f.StringVar(&c.Network.Encapsulation, "encapsulation", c.Network.Encapsulation, "how packets get from node to node: host-gw, vxlan, udp, ipip or wireguard")
+	f.StringVar(&c.Network.WireguardKeyFile, "wireguard-key-file", c.Network.WireguardKeyFile, "`FILE` of the node's private key for wireguard, made when it is missing")
 	f.BoolVar(&c.Kubernetes.InCluster, "in-cluster", false, "reach the API server as a pod does")
 	f.StringVar(&c.Kubernetes.Kubeconfig, "kubeconfig", "", "reach the API server by this `FILE`")
 	f.TextVar(&c.LogLevel, "log-level", slog.LevelInfo, "least `LEVEL` that is logged: debug, info, warn, error")
@@ -96,6 +98,15 @@ func complete(c *config.Config, file string, env Env, flags *pflag.FlagSet) erro
 	return c.Check()
 }
 
+// sized makes room for what is known of a large cluster.
+func sized(c config.Config) func(nodes int) {
+	limit := int64(agentMemory)
+	if c.Kubernetes != (config.Kubernetes{}) {
+		limit = clusterMemory
+	}
+	return func(nodes int) { debug.SetMemoryLimit(limit + int64(max(0, nodes-usualCluster))*nodeMemory) }
+}
+
 func runAgent(ctx context.Context, env Env, c config.Config, file string) error {
 	level := new(slog.LevelVar)
 	level.Set(c.LogLevel)
@@ -105,7 +116,7 @@ func runAgent(ctx context.Context, env Env, c config.Config, file string) error 
 		Kubernetes: c.Kubernetes, Network: c.Network, Flannel: c.Flannel, Multus: c.Multus, Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
 		File: file, Level: level, Log: log, PodUID: env.Getenv("POD_UID"), Getenv: env.Getenv, Version: env.Version,
 		Env: []string{"PATH=" + env.Getenv("PATH")}, Stderr: env.Stderr,
-		Now: time.Now, After: time.After, Step: agentStep(env), PluginTime: pluginTime(env),
+		Now: time.Now, After: time.After, Sized: sized(c), Step: agentStep(env), PluginTime: pluginTime(env),
 		Ready: func() {
 			fmt.Fprintln(env.Stdout, "ready")
 			if c.ReadyFile == "" {

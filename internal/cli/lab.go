@@ -107,7 +107,7 @@ func newLabUpCmd(env Env, f *labFlags) *cobra.Command {
 	flags.IntVar(&u.Spec.Wires, "wires", 2, "number of wires that every node is on, as eth0, eth1 …")
 	flags.StringSliceVar(&u.From, "from", nil, "directories whose *.yaml manifests (not those of subfolders) make the cluster")
 	flags.StringSliceVar(&cidrs, "cluster-cidr", []string{"10.42.0.0/16", "fd42::/48"}, "prefixes that the pods are numbered from")
-	flags.StringVar(&u.Spec.Encapsulation, "encapsulation", "host-gw", "how packets get from node to node: host-gw or vxlan")
+	flags.StringVar(&u.Spec.Encapsulation, "encapsulation", "host-gw", "how packets get from node to node: host-gw, vxlan, udp, ipip or wireguard")
 	flags.StringSliceVar(&bins, "cni-bin-dir", nil, "directories of further CNI plugins")
 	return cmd
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/reach"
+	"github.com/weft-net/weft/internal/reconcile"
 	"github.com/weft-net/weft/internal/sandbox/container"
 )
 
@@ -76,8 +77,10 @@ func newLabGraphCmd(env Env, f *labFlags) *cobra.Command {
 	var output *string
 	cmd := &cobra.Command{
 		Use:   "graph",
-		Short: "Draw wires, nodes and pods as dot or SVG",
-		Args:  noArgs,
+		Short: "Draw wires, tunnels, nodes and pods as dot or SVG",
+		Long: "Draws the lab as it is: wires, the tunnels between nodes, nodes with their mesh and pods. What the kernel of a node holds\n" +
+			"otherwise than the node's agent wants is written into its box.",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := lab.At(f.dir)
 			if err != nil {
@@ -91,7 +94,7 @@ func newLabGraphCmd(env Env, f *labFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			picture := st.Diagram(m.Layout)
+			picture := st.Diagram(m.Layout, labMeshes(cmd.Context(), d, st))
 			text := picture.DOT
 			if *output == "svg" {
 				text = picture.SVG
@@ -102,6 +105,32 @@ func newLabGraphCmd(env Env, f *labFlags) *cobra.Command {
 	}
 	output = outputFlag(cmd, "dot", "svg")
 	return cmd
+}
+
+// labMeshes asks each node's agent, by its status file, and each node's kernel. A node that has no mesh is left out.
+func labMeshes(ctx context.Context, d lab.Dir, st lab.Status) map[string]lab.Seen {
+	out := map[string]lab.Seen{}
+	for _, n := range st.Nodes {
+		status, err := reconcile.ReadStatus(d.Node(n.Name, "agent"))
+		if err != nil {
+			continue
+		}
+		seen := lab.Seen{Topology: status.Topology}
+		ns, err := netns.Open(n.Netns)
+		if err == nil {
+			var broken []reconcile.Broken
+			broken, err = reconcile.Compare(ctx, ns, status.Topology)
+			for _, b := range broken {
+				seen.Broken = append(seen.Broken, b.String())
+			}
+			err = errors.Join(err, ns.Close())
+		}
+		if err != nil {
+			seen.Broken = append(seen.Broken, err.Error())
+		}
+		out[n.Name] = seen
+	}
+	return out
 }
 
 func newLabExecCmd(env Env, f *labFlags) *cobra.Command {

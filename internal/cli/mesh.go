@@ -129,7 +129,8 @@ func meshDiagram(s meshSeen) graph.Diagram {
 		self.Lines = append(self.Lines, "pods "+c.String())
 	}
 	for _, l := range t.Node.Host.Links {
-		self.Lines = append(self.Lines, fmt.Sprintf("%s MTU %d", l.Name, l.MTU))
+		d.Wires = append(d.Wires, graph.Wire{Name: l.Name, Lines: []string{string(l.Kind)}, Tunnel: true})
+		self.Links = append(self.Links, graph.Link{Wire: l.Name, Name: l.Name, Lines: []string{fmt.Sprintf("MTU %d", l.MTU)}})
 	}
 	for _, b := range s.Broken {
 		if b.Owner == mesh.OwnerNode {
@@ -150,20 +151,24 @@ func meshDiagram(s meshSeen) graph.Diagram {
 // peerBox is a peer with how its pods are reached: back end, link, gateway, MTU.
 func peerBox(s meshSeen, p mesh.Peer) graph.Node {
 	n := graph.Node{Name: p.Name, Bad: troubled(s, p.Name, p.Fragment.Owner)}
+	if p.Backend != "" {
+		n.Lines = append(n.Lines, "by "+p.Backend)
+	}
 	reached := map[netip.Prefix]bool{}
 	for _, r := range s.Topology.Reaches(p) {
 		reached[r.CIDR] = true
 		line := r.Far.String()
-		if r.Tunnel {
-			line += fmt.Sprintf(" %s %s", p.Backend, r.Link)
-		}
 		if r.MTU > 0 {
 			line += fmt.Sprintf(" MTU %d", r.MTU)
 		}
-		i := slices.IndexFunc(n.Links, func(l graph.Link) bool { return l.Wire == r.Underlay.Link })
+		wire := r.Underlay.Link
+		if r.Tunnel {
+			wire = r.Link
+		}
+		i := slices.IndexFunc(n.Links, func(l graph.Link) bool { return l.Wire == wire })
 		if i < 0 {
 			i = len(n.Links)
-			n.Links = append(n.Links, graph.Link{Wire: r.Underlay.Link})
+			n.Links = append(n.Links, graph.Link{Wire: wire})
 		}
 		n.Links[i].Lines = append(n.Links[i].Lines, line)
 	}

@@ -226,9 +226,11 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 func Default() Config {
 	return Config{
 		Socket: "/run/weft/agent.sock", StateDir: "/run/weft/agent", AddressDir: "/var/lib/cni/networks",
-		Network: Network{Mode: ModeNone, Name: "weft", Interface: "auto", Encapsulation: "host-gw", VNI: 1, VxlanPort: 8472,
+		Network: Network{
+			Mode: ModeNone, Name: "weft", Interface: "auto", Encapsulation: "host-gw", VNI: 1, VxlanPort: 8472,
 			UDPPort: 8285, WireguardPort: 51820, WireguardPortV6: 51821, WireguardKeyFile: "/run/flannel/wgkey", WireguardMode: "separate",
-			MasqueradeRandom: true},
+			MasqueradeRandom: true,
+		},
 		Flannel: Flannel{
 			Publish: true, AnnotationPrefix: "flannel.alpha.coreos.com", NetConf: "/etc/kube-flannel/net-conf.json",
 			CNIConf: "/etc/kube-flannel/cni-conf.json", SubnetFile: "/run/flannel/subnet.env",

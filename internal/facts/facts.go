@@ -35,6 +35,9 @@ type Clock func(time.Duration) <-chan time.Time
 
 // Facts follows a source. Run does the work.
 type Facts struct {
+	// Sized, which may be nil, is told how many nodes the cluster has when that is another number. It is set before Run.
+	Sized func(nodes int)
+
 	source Source
 	self   string
 	log    *slog.Logger
@@ -147,6 +150,9 @@ func (f *Facts) publish(objects map[store.Key]store.Object) {
 	c.Self = f.self
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.Sized != nil && (f.cluster == nil || len(f.cluster.Nodes) != len(c.Nodes)) {
+		f.Sized(len(c.Nodes))
+	}
 	if f.cluster == nil {
 		close(f.synced)
 	}

@@ -67,22 +67,33 @@ func (b *Backend) options() []field {
 	switch b.Type {
 	case "vxlan":
 		return []field{
-			{"VNI", number{&b.VNI, 0, 1<<24 - 1}}, {"Port", number{&b.Port, 0, maxPort}}, mtu,
-			{"GBP", &b.GBP}, {"Learning", &b.Learning}, {"DirectRouting", &b.DirectRouting}, {"MacPrefix", &b.MacPrefix},
+			{"VNI", number{&b.VNI, 0, 1<<24 - 1}},
+			{"Port", number{&b.Port, 0, maxPort}},
+			mtu,
+			{"GBP", &b.GBP},
+			{"Learning", &b.Learning},
+			{"DirectRouting", &b.DirectRouting},
+			{"MacPrefix", &b.MacPrefix},
 		}
 	case "udp":
 		return []field{{"Port", number{&b.Port, 1, maxPort}}}
 	case "wireguard":
 		return []field{
-			{"ListenPort", number{&b.ListenPort, 1, maxPort}}, {"ListenPortV6", number{&b.ListenPortV6, 1, maxPort}}, mtu,
-			{"PSK", &b.PSK}, {"PersistentKeepaliveInterval", number{&b.PersistentKeepaliveInterval, 0, maxPort}}, {"Mode", &b.Mode},
+			{"ListenPort", number{&b.ListenPort, 1, maxPort}},
+			{"ListenPortV6", number{&b.ListenPortV6, 1, maxPort}},
+			mtu,
+			{"PSK", &b.PSK},
+			{"PersistentKeepaliveInterval", number{&b.PersistentKeepaliveInterval, 0, maxPort}},
+			{"Mode", &b.Mode},
 		}
 	case "ipip":
 		return []field{{"DirectRouting", &b.DirectRouting}}
 	case "extension":
 		return []field{
-			{"PreStartupCommand", &b.PreStartupCommand}, {"PostStartupCommand", &b.PostStartupCommand},
-			{"SubnetAddCommand", &b.SubnetAddCommand}, {"SubnetRemoveCommand", &b.SubnetRemoveCommand},
+			{"PreStartupCommand", &b.PreStartupCommand},
+			{"PostStartupCommand", &b.PostStartupCommand},
+			{"SubnetAddCommand", &b.SubnetAddCommand},
+			{"SubnetRemoveCommand", &b.SubnetRemoveCommand},
 		}
 	}
 	return nil

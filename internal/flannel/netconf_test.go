@@ -3,6 +3,7 @@
 package flannel_test
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -99,7 +100,8 @@ func TestBadNetConf(t *testing.T) {
 	} {
 		_, _, err := flannel.ParseNetConf([]byte(text))
 		var got string
-		if f, ok := err.(*model.Fault); ok {
+		var f *model.Fault
+		if errors.As(err, &f) {
 			got = f.Msg
 			if f.Hint == "" {
 				t.Errorf("%s: no hint", text)
@@ -141,7 +143,8 @@ func TestRanges(t *testing.T) {
 				got += strings.TrimSpace(strings.Join([]string{itoa(r.Len), short(r.First) + "-" + short(r.Last)}, " "))
 			}
 		}
-		if f, ok := err.(*model.Fault); ok {
+		var f *model.Fault
+		if errors.As(err, &f) {
 			got = f.Msg
 		}
 		if got != want {

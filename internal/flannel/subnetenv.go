@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weft-net/weft/internal/model"
 )
 
 // ErrIncomplete is wrapped by the error about a subnet.env that lacks what must be in it: perhaps it is just being written.
@@ -47,6 +50,29 @@ func (e SubnetEnv) String() string {
 	family("FLANNEL_IPV6_NETWORK", "FLANNEL_IPV6_SUBNET", e.IPv6Subnet, netip.Addr.Is6)
 	fmt.Fprintf(&b, "FLANNEL_MTU=%d\nFLANNEL_IPMASQ=%t\n", e.MTU, e.IPMasq)
 	return b.String()
+}
+
+// SubnetEnv is what a node with these prefixes is told: its own end has the first address of each. A prefix outside of the
+// network of its family is an error, as is a node without any of a family that is on.
+func (c NetConf) SubnetEnv(node []netip.Prefix, mtu int, masquerades bool) (SubnetEnv, error) {
+	e := SubnetEnv{Networks: c.Networks(), MTU: mtu, IPMasq: masquerades}
+	for _, cidr := range node {
+		network, name, own := c.IPv6Network, "IPv6Network", &e.IPv6Subnet
+		if cidr.Addr().Is4() {
+			network, name, own = c.Network, "Network", &e.Subnet
+		}
+		if !slices.Contains(e.Networks, network) { // that family is off
+			continue
+		}
+		if network.Bits() > cidr.Bits() || !network.Contains(cidr.Addr()) {
+			return e, model.Faultf(model.CodeInvalidConf, "give the controller manager the --cluster-cidr that net-conf.json has", "podCIDR %s is not in %s %s", cidr, name, network)
+		}
+		*own = netip.PrefixFrom(cidr.Masked().Addr().Next(), cidr.Bits())
+	}
+	if !e.Subnet.IsValid() && !e.IPv6Subnet.IsValid() {
+		return e, model.Faultf(model.CodeTryAgain, "give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs)", "the node has no podCIDR of a family that net-conf.json has on")
+	}
+	return e, nil
 }
 
 // ParseSubnetEnv reads the file. Keys that nobody knows are passed over.

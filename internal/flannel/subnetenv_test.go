@@ -4,6 +4,7 @@ package flannel_test
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -54,6 +55,37 @@ func TestBadSubnetEnv(t *testing.T) {
 		_, err := flannel.ParseSubnetEnv([]byte(strings.Replace(dual, tt.was, tt.is, 1)))
 		if err == nil || err.Error() != tt.words || errors.Is(err, flannel.ErrIncomplete) != tt.incomplete {
 			t.Errorf("%q for %q: %v", tt.is, tt.was, err)
+		}
+	}
+}
+
+// A node's own file is made of its prefixes.
+func TestSubnetEnvOfANode(t *testing.T) {
+	both := `{"Network":"10.42.0.0/16","IPv6Network":"fd00:42::/56","EnableIPv6":true,"Backend":{"Type":"vxlan"}}`
+	four := `{"Network":"10.42.0.0/16","Backend":{"Type":"vxlan"}}`
+	for _, tt := range []struct{ conf, cidrs, want string }{
+		{both, "10.42.3.0/24 fd00:42:0:3::/64", dual},
+		{four, "fd00:42:0:3::/64 10.42.3.0/24", strings.Join(append(strings.SplitAfter(dual, "\n")[:2:2], strings.SplitAfter(dual, "\n")[4:]...), "")},
+		{four, "10.43.3.0/24", "podCIDR 10.43.3.0/24 is not in Network 10.42.0.0/16 (give the controller manager the --cluster-cidr that net-conf.json has)"},
+		{four, "10.0.0.0/8", "podCIDR 10.0.0.0/8 is not in Network 10.42.0.0/16 (give the controller manager the --cluster-cidr that net-conf.json has)"},
+		{four, "fd00:42:0:3::/64", "the node has no podCIDR of a family that net-conf.json has on (give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs))"},
+	} {
+		conf, _, err := flannel.ParseNetConf([]byte(tt.conf))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var cidrs []netip.Prefix
+		for s := range strings.FieldsSeq(tt.cidrs) {
+			cidrs = append(cidrs, netip.MustParsePrefix(s))
+		}
+		got := ""
+		if e, err := conf.SubnetEnv(cidrs, 1450, true); err != nil {
+			got = err.Error()
+		} else {
+			got = e.String()
+		}
+		if got != tt.want {
+			t.Errorf("%s of %s:\n%s\nwant\n%s", tt.cidrs, tt.conf, got, tt.want)
 		}
 	}
 }

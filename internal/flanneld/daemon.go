@@ -8,7 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
-	"sync"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -57,9 +57,11 @@ type daemon struct {
 	mesh   mesh.Config
 	conf   flannel.NetConf
 	mgr    manager
-
-	mu    sync.Mutex
-	rules *rules
+	rules  *rules
+	// public are the node's addresses for others, where they are other ones. lost holds a token when the interface has lost
+	// an address.
+	public []netip.Addr
+	lost   chan struct{}
 }
 
 // Run is the daemon, until ctx ends.
@@ -67,7 +69,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Check(); err != nil {
 		return err
 	}
-	d := &daemon{cfg: cfg, log: cfg.Log.With("room", "flanneld"), health: newHealth()}
+	d := &daemon{cfg: cfg, log: cfg.Log.With("room", "flanneld"), health: newHealth(), lost: make(chan struct{}, 1)}
 	stop, err := d.health.serve(cfg.HealthzIP, cfg.HealthzPort, d.log)
 	if err != nil {
 		return err
@@ -87,6 +89,9 @@ func (d *daemon) run(ctx context.Context) error {
 		return err
 	}
 	if err := d.insist(ctx, "network's configuration", func() error { return d.configure(ctx) }); err != nil {
+		return err
+	}
+	if err := d.findPublic(ctx); err != nil {
 		return err
 	}
 	u, err := d.underlay(ctx)
@@ -132,7 +137,7 @@ func (d *daemon) insist(ctx context.Context, what string, f func() error) error 
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case hopeless && d.cfg.KubeSubnetMgr:
+		case hopeless && d.cfg.KubeSubnetMgr && !d.health.isReady():
 			return err
 		case err.Error() != said: // etcd's configuration can be corrected while the daemon waits
 			said = err.Error()
@@ -171,19 +176,24 @@ func (d *daemon) configure(ctx context.Context) error {
 	return err
 }
 
-// underlay finds the interface to the other nodes.
-func (d *daemon) underlay(ctx context.Context) (Underlay, error) {
-	public, err := d.mgr.external(ctx)
-	if err != nil {
-		return Underlay{}, err
+// findPublic finds out what others are to reach the node by, where that was said.
+func (d *daemon) findPublic(ctx context.Context) (err error) {
+	if d.public, err = d.mgr.external(ctx); err != nil {
+		return err
 	}
 	for _, a := range d.cfg.public() {
-		if !hasFamily(public, a) {
-			public = append(public, a)
+		if !hasFamily(d.public, a) {
+			d.public = append(d.public, a)
 		}
 	}
+	return nil
+}
+
+// underlay finds the interface to the other nodes.
+func (d *daemon) underlay(ctx context.Context) (Underlay, error) {
 	spaces := kernel.Spaces{Host: d.host}
 	m := machine{defaults: map[int]string{}}
+	var err error
 	if m.Space, err = d.host.ReadAll(ctx); err != nil {
 		return Underlay{}, err
 	}
@@ -200,7 +210,7 @@ func (d *daemon) underlay(ctx context.Context) (Underlay, error) {
 	if q, ok := questions["reach"]; ok {
 		m.reach = answers[q].Link.Name
 	}
-	return d.cfg.choose(m, d.families(), public)
+	return d.cfg.choose(m, d.families(), d.public)
 }
 
 func hasFamily(all []netip.Addr, a netip.Addr) bool {
@@ -247,13 +257,15 @@ func (d *daemon) published(u Underlay) func(context.Context, string, []netip.Pre
 			return model.Published{}, err
 		}
 		t, err := mesh.Plan(c, cfg, answers)
+		d.step("planned")
 		return t.Publish, err
 	}
 }
 
 // live keeps everything until ctx ends.
 func (d *daemon) live(ctx context.Context, g grant, u Underlay) error {
-	s := &source{Source: d.mgr, conf: d.conf, self: u.self(g.name, g.subnets, nil)}
+	s := &source{Source: d.mgr, conf: d.conf, self: u.self(g.name, g.subnets, nil), moved: make(chan Underlay)}
+	s.last = s.self
 	if k, ok := d.mgr.(*kubernetes); ok {
 		s.takeNode = k.takesPart
 	}
@@ -264,11 +276,37 @@ func (d *daemon) live(ctx context.Context, g grant, u Underlay) error {
 	keep(f.Run)
 	keep(d.mgr.keep)
 	keep(d.rules.run)
+	keep(func(ctx context.Context) error { return d.follow(ctx, u, s.moved) })
 	keep(reconcile.New(reconcile.Config{
 		Facts: f, Host: d.host, NS: d.cfg.NS, Mesh: d.mesh, Runner: d.runner, StatusFile: d.cfg.StatusFile,
 		Passed: d.passed, Log: d.cfg.Log, Now: d.cfg.Now, After: d.cfg.After,
 	}).Run)
 	return parts.Wait()
+}
+
+// follow chooses the interface anew when it has lost an address: somebody has given the machine another one.
+func (d *daemon) follow(ctx context.Context, u Underlay, moved chan<- Underlay) error {
+	for {
+		select {
+		case <-d.lost:
+		case <-ctx.Done():
+			return nil
+		}
+		now := u
+		if d.insist(ctx, "interface", func() (err error) { now, err = d.underlay(ctx); return err }) != nil {
+			d.log.Error("the interface to the other nodes is gone")
+			continue
+		}
+		if now.Link == u.Link && slices.Equal(now.Addrs, u.Addrs) {
+			continue // it is back
+		}
+		d.log.Info("interface", "link", now.Link, "addrs", now.Addrs, "public", now.external())
+		u = now
+		select {
+		case moved <- u:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // step tells the test where the daemon is.

@@ -20,9 +20,11 @@ type leases struct {
 	d        *daemon
 	registry *etcd.Registry
 
-	mu     sync.Mutex
-	name   string
-	keeper *etcd.Keeper
+	mu      sync.Mutex
+	name    string
+	keeper  *etcd.Keeper
+	said    model.Published // what the node publishes
+	strange string          // what somebody else has written into its lease
 }
 
 func (d *daemon) newLeases() (*leases, error) {
@@ -67,8 +69,8 @@ func (l *leases) Watch(ctx context.Context) (<-chan store.Event, error) {
 	go func() {
 		defer close(out)
 		for e := range events {
-			if e.Type == store.Deleted && e.Object.Key.Name == l.name {
-				l.keeper.Gone()
+			if e.Object.Key.Name == l.name {
+				l.own(e)
 			}
 			select {
 			case out <- e:
@@ -79,7 +81,29 @@ func (l *leases) Watch(ctx context.Context) (<-chan store.Event, error) {
 	return out, nil
 }
 
-func (l *leases) publish(p model.Published) { l.keeper.Publish(p) }
+// own looks at what happens to the node's own lease.
+func (l *leases) own(e store.Event) {
+	if e.Type == store.Deleted {
+		l.keeper.Gone()
+		return
+	}
+	n, err := e.Object.Node()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil || n.Published == nil || l.said.Backend == "" || n.Published.Equal(&l.said) || n.Published.Data == l.strange {
+		return
+	}
+	l.strange = n.Published.Data
+	l.d.log.Error("somebody else writes into this node's lease: another node has the same public address, and so the same subnet",
+		"lease", l.name, "addrs", n.Published.Addrs, "data", n.Published.Data, "hint", "give each node an address of its own: --iface, --public-ip")
+}
+
+func (l *leases) publish(p model.Published) {
+	l.mu.Lock()
+	l.said = p
+	l.mu.Unlock()
+	l.keeper.Publish(p)
+}
 
 func (l *leases) keep(ctx context.Context) error { return l.keeper.Run(ctx) }
 

@@ -54,6 +54,13 @@ func (h *health) becameReady() bool {
 	return true
 }
 
+// isReady tells whether it ever was.
+func (h *health) isReady() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ready
+}
+
 // why is what stands in the way of being ready; "" is nothing.
 func (h *health) why() string {
 	h.mu.Lock()

@@ -47,9 +47,13 @@ func TestChoose(t *testing.T) {
 		{Options{IfaceRegexes: []string{`^eth`}}, []int{4}, "", "eth0 [192.168.0.1] []"},
 		{Options{Ifaces: []string{"eth9"}, IfaceRegexes: []string{"x"}, IfaceCanReach: "10.9.9.9"}, []int{4}, "", "eth1 [10.0.0.1] []"},
 		{Options{}, []int{4, 6}, "", "no interface to the other nodes: default route: that of IPv4 leads over eth0, that of IPv6 over eth1; name one with --iface" + there},
-		{Options{Ifaces: []string{"eth9", "10.9.9.9", "tun0"}, IfaceRegexes: []string{"wlan"}}, []int{4}, "",
+		{
+			Options{Ifaces: []string{"eth9", "10.9.9.9", "tun0"}, IfaceRegexes: []string{"wlan"}},
+			[]int{4},
+			"",
 			"no interface to the other nodes: --iface eth9: there is no interface of that name; --iface 10.9.9.9: no interface has that address; " +
-				"--iface tun0: tun0 has no IPv4 address; --iface-regex wlan: neither a name nor an address matches" + there},
+				"--iface tun0: tun0 has no IPv4 address; --iface-regex wlan: neither a name nor an address matches" + there,
+		},
 	} {
 		var public []netip.Addr
 		if tt.public != "" {

@@ -20,6 +20,13 @@ func (d *daemon) passed(s reconcile.Status) {
 	if s.Topology.Self == "" {
 		return // there was no plan
 	}
+	if len(s.Topology.Underlay) < len(d.families()) {
+		select {
+		case d.lost <- struct{}{}:
+		default:
+		}
+		return // what was said before stays said
+	}
 	for _, f := range s.Fragments {
 		if f.Owner == mesh.OwnerNode && !f.OK {
 			d.health.ill("mesh", errors.New(f.Error))

@@ -21,6 +21,9 @@ type source struct {
 	conf     flannel.NetConf
 	self     model.Node
 	takeNode func(model.Node) bool // nil takes all
+	// moved is where the node has an interface with other addresses from.
+	moved chan Underlay
+	last  model.Node // the node itself, as the manager told it last
 }
 
 // Watch tells of the nodes.
@@ -42,9 +45,21 @@ func (s *source) Watch(ctx context.Context) (<-chan store.Event, error) {
 		if o, err := object(s.self); err == nil {
 			send(store.Event{Type: store.Added, Object: o})
 		}
-		for e := range events {
-			if e, ok := s.change(known, e); ok {
-				send(e)
+		for {
+			select {
+			case e, ok := <-events:
+				if !ok {
+					return
+				}
+				if e, ok := s.change(known, e); ok {
+					send(e)
+				}
+			case u := <-s.moved:
+				moved := u.self(s.self.Name, s.self.PodCIDRs, nil)
+				s.self.Addrs, s.self.Public = moved.Addrs, moved.Public
+				if o, err := object(s.seen(s.last)); err == nil {
+					send(store.Event{Type: store.Modified, Object: o})
+				}
 			}
 		}
 	}()
@@ -96,6 +111,7 @@ func (s *source) seen(n model.Node) model.Node {
 	if n.Name != s.self.Name {
 		return n
 	}
+	s.last = n
 	n.Addrs = s.self.Addrs
 	for _, a := range s.self.Public { // what an administrator overwrites comes before
 		if !slices.ContainsFunc(n.Public, func(p netip.Addr) bool { return p.Is4() == a.Is4() }) {

@@ -15,7 +15,11 @@ func (d Diagram) DOT() string {
 	wires := map[string]int{}
 	for i, w := range d.Wires {
 		wires[w.Name] = i
-		fmt.Fprintf(&b, "\twire%d [label=%s, style=filled, fillcolor=%q, width=4]\n", i, label(w.Name, w.Lines), shade(i).fill)
+		style := "filled"
+		if w.Tunnel {
+			style = `"filled,dashed"`
+		}
+		fmt.Fprintf(&b, "\twire%d [label=%s, style=%s, fillcolor=%q, width=4]\n", i, label(w.Name, w.Lines), style, shade(i).fill)
 	}
 	for i, n := range d.Nodes {
 		colour := "gray40"
@@ -34,7 +38,11 @@ func (d Diagram) DOT() string {
 		b.WriteString("\t}\n")
 		for _, l := range n.Links {
 			if w, ok := wires[l.Wire]; ok {
-				fmt.Fprintf(&b, "\twire%d -- node%d [label=%s, color=%q]\n", w, i, label(l.Name, l.Lines), shade(w).line)
+				style := ""
+				if d.Wires[w].Tunnel {
+					style = ", style=dashed"
+				}
+				fmt.Fprintf(&b, "\twire%d -- node%d [label=%s, color=%q%s]\n", w, i, label(l.Name, l.Lines), shade(w).line, style)
 			}
 		}
 	}

@@ -24,6 +24,8 @@ type Diagram struct {
 type Wire struct {
 	Name  string
 	Lines []string // behind the name
+	// Tunnel draws the network as one that runs through others.
+	Tunnel bool
 }
 
 // Node is a machine.

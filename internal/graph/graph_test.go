@@ -40,6 +40,10 @@ func sample(nodes, pods int) Diagram {
 func TestGolden(t *testing.T) {
 	d := sample(3, 2)
 	d.Nodes[2].Bad = true
+	d.Wires = append(d.Wires, Wire{Name: "vxlan flannel.1", Lines: []string{"MTU 1450"}, Tunnel: true})
+	for i := range 2 {
+		d.Nodes[i].Links = append(d.Nodes[i].Links, Link{Wire: "vxlan flannel.1", Name: "flannel.1", Lines: []string{fmt.Sprintf("10.244.%d.0", i+1)}})
+	}
 	for name, got := range map[string]string{"three.dot": d.DOT(), "three.svg": d.SVG()} {
 		path := filepath.Join("testdata", name)
 		if *update {

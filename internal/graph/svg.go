@@ -44,7 +44,7 @@ func (d Diagram) SVG() string {
 	}
 	s.trunks(l)
 	for _, r := range l.rows {
-		s.drops(r, wires)
+		s.drops(r, d.Wires, wires)
 	}
 	for _, r := range l.rows {
 		s.bars(r, d.Wires)
@@ -73,11 +73,11 @@ func (s *svg) trunks(l layout) {
 }
 
 // drops are the lines from nodes up to their wires. They run behind the bars of other wires.
-func (s *svg) drops(r row, wires map[string]int) {
+func (s *svg) drops(r row, all []Wire, wires map[string]int) {
 	for _, n := range r.nodes {
 		for i, c := range n.chips {
 			if w, ok := wires[n.Links[i].Wire]; ok {
-				s.line(c.centre(), c.y, c.centre(), r.bars[w].mid(), shade(w).line)
+				s.stroke(c.centre(), c.y, c.centre(), r.bars[w].mid(), shade(w).line, dashes(all[w]))
 			}
 		}
 	}
@@ -96,7 +96,11 @@ func (s *svg) dots(r row, wires map[string]int) {
 
 func (s *svg) bars(r row, wires []Wire) {
 	for i, b := range r.bars {
-		s.rect(b, shade(i).fill, shade(i).line, 4)
+		fill := shade(i).fill
+		if wires[i].Tunnel {
+			fill = podBg
+		}
+		s.outline(b, fill, shade(i).line, 4, dashes(wires[i]))
 		s.text(b.x+pad, b.y+leading, wires[i].Name, ink, ` font-weight="bold"`)
 		s.text(b.x+3*pad+textWidth(wires[i].Name), b.y+leading, join(wires[i].Lines), soft, "")
 	}
@@ -130,12 +134,24 @@ func (s *svg) node(n placedNode, wires map[string]int) {
 func (b box) mid() float64    { return b.y + b.h/2 }
 func (b box) centre() float64 { return b.x + b.w/2 }
 
-func (s *svg) rect(b box, fill, line string, round float64) {
-	fmt.Fprintf(s, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="%g" fill="%s" stroke="%s"/>`+"\n", b.x, b.y, b.w, b.h, round, fill, line)
+// dashes are what a tunnel is drawn with.
+func dashes(w Wire) string {
+	if w.Tunnel {
+		return ` stroke-dasharray="7 4"`
+	}
+	return ""
 }
 
-func (s *svg) line(x1, y1, x2, y2 float64, colour string) {
-	fmt.Fprintf(s, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="2"/>`+"\n", x1, y1, x2, y2, colour)
+func (s *svg) rect(b box, fill, line string, round float64) { s.outline(b, fill, line, round, "") }
+
+func (s *svg) outline(b box, fill, line string, round float64, more string) {
+	fmt.Fprintf(s, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="%g" fill="%s" stroke="%s"%s/>`+"\n", b.x, b.y, b.w, b.h, round, fill, line, more)
+}
+
+func (s *svg) line(x1, y1, x2, y2 float64, colour string) { s.stroke(x1, y1, x2, y2, colour, "") }
+
+func (s *svg) stroke(x1, y1, x2, y2 float64, colour, more string) {
+	fmt.Fprintf(s, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="2"%s/>`+"\n", x1, y1, x2, y2, colour, more)
 }
 
 // block writes a name in bold and lines under it, below y.

@@ -24,7 +24,7 @@ type Spec struct {
 	Nodes        int            `json:"nodes"`
 	Wires        int            `json:"wires"`
 	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"` // at most one a family
-	// Encapsulation is the agents' back end: host-gw, which it also is when empty, or vxlan.
+	// Encapsulation is the agents' back end: host-gw, which it also is when empty, vxlan, udp, ipip or wireguard.
 	Encapsulation string `json:"encapsulation,omitempty"`
 }
 
@@ -33,14 +33,14 @@ const wireMTU = 1500
 
 // podMTU is what fits through the tunnels, in bytes; 0: there are none.
 func (s Spec) podMTU() int {
-	if s.Encapsulation != "vxlan" {
-		return 0
-	}
 	family := 4
 	if slices.ContainsFunc(s.ClusterCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
 		family = 6
 	}
-	return wireMTU - mesh.VxlanOverhead(family)
+	if overhead := mesh.Overhead(s.Encapsulation, family); overhead > 0 {
+		return wireMTU - overhead
+	}
+	return 0
 }
 
 // Layout is a lab with everything numbered: a pure function of the spec.
@@ -108,8 +108,8 @@ func (s Spec) check() error {
 	if s.Wires < 1 || s.Wires > MaxWires {
 		return fault("choose 1 to %d", "number of wires %d cannot be", MaxWires, s.Wires)
 	}
-	if !slices.Contains([]string{"", "host-gw", "vxlan"}, s.Encapsulation) {
-		return model.Faultf(model.CodeInvalidConf, "host-gw or vxlan", "encapsulation %q is not known", s.Encapsulation)
+	if !slices.Contains([]string{"", "host-gw", "vxlan", "udp", "ipip", "wireguard"}, s.Encapsulation) {
+		return model.Faultf(model.CodeInvalidConf, "host-gw, vxlan, udp, ipip or wireguard", "encapsulation %q is not known", s.Encapsulation)
 	}
 	if len(s.ClusterCIDRs) == 0 {
 		return model.Faultf(model.CodeInvalidConf, "for example 10.42.0.0/16,fd42::/48", "cluster CIDR is empty")

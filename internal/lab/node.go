@@ -137,6 +137,7 @@ func (u Up) command(n Node, role string) []string {
 			u.Self, "agent", "--node", n.Name, "--socket", u.Dir.AgentSocket(n.Name),
 			"--state-dir", at("agent"), "--store-dir", u.Dir.Store(),
 			"--address-dir", at("ipam"), "--encapsulation", cmp.Or(u.Spec.Encapsulation, "host-gw"),
+			"--wireguard-key-file", at("agent", "wireguard.key"),
 		}
 	}
 	argv := []string{

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,20 +37,27 @@ type checksums struct {
 	asking   sync.WaitGroup
 	next     <-chan time.Time // after nobody has answered
 	wait     time.Duration
+	turn     int
 }
 
 func newChecksums() *checksums {
 	return &checksums{via: map[string]string{}, told: map[string]string{}, verdicts: make(chan map[string]effect.Verdict, 1), wait: firstAsk}
 }
 
-// targets are the far ends to ask through a device, some of them.
-func targets(t mesh.Topology, device string) []netip.Addr {
+// targets are the far ends to ask through a device, some of them: those that come behind self in the order of names, so that
+// not all nodes ask the same ones, and with each turn the next.
+func targets(t mesh.Topology, device string, turn int) []netip.Addr {
 	var out []netip.Addr
-	for _, p := range t.Peers {
+	first, _ := slices.BinarySearchFunc(t.Peers, t.Self, func(p mesh.Peer, self string) int { return strings.Compare(p.Name, self) })
+	for i := range t.Peers {
+		p := t.Peers[(first+turn*probed+i)%len(t.Peers)]
 		for _, n := range p.Fragment.Host.Neighs {
-			if n.Link == device && len(out) < probed {
+			if n.Link == device {
 				out = append(out, n.IP)
 			}
+		}
+		if len(out) >= probed {
+			break
 		}
 	}
 	return out
@@ -76,7 +84,7 @@ func (l *loop) probe(ctx context.Context) {
 		if device.Vxlan == nil || c.via[device.Name] == underlayOf(t, device) {
 			continue
 		}
-		if to := targets(t, device.Name); len(to) > 0 {
+		if to := targets(t, device.Name, c.turn); len(to) > 0 {
 			ask[device.Name] = to
 		}
 	}
@@ -84,6 +92,7 @@ func (l *loop) probe(ctx context.Context) {
 		return
 	}
 	c.busy = true
+	c.turn++
 	c.asking.Go(func() {
 		found := map[string]effect.Verdict{}
 		for device, to := range ask {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/plan/mesh"
@@ -15,9 +16,12 @@ import (
 // flannels tells routes that flannel has left on a node which weft took over. They have no metric, so they go before weft's
 // own and would lead on to where a peer was once. They are taken away after weft's own are there, so no packet is lost.
 type flannels struct {
-	own      map[string]bool       // the mesh's own links: flannel's were adopted
+	own      map[string]state.Kind // the mesh's own links, where they may have been flannel's
 	underlay map[string]bool       // the links to peers
 	planned  map[netip.Prefix]bool // the prefixes of peers
+	// networks are flannel's, and lengths those of self's prefixes: flannel gives all nodes prefixes of one length.
+	networks []netip.Prefix
+	lengths  map[int]bool
 }
 
 // What routes have that say nothing of it: the protocol boot, the metric 0 of IPv4 and 1024 of IPv6.
@@ -27,8 +31,8 @@ const (
 	mainTable    = 254
 )
 
-// made tells whether a route is such a one: over a link of the mesh with the peer's end as its gateway, or over the
-// underlay to exactly the prefix of a peer. All others are somebody else's.
+// made tells whether a route is such a one: over a link of the mesh to the far end of a tunnel, or over the underlay to
+// what is or was the prefix of a peer. All others are somebody else's.
 func (f flannels) made(r state.Route) bool {
 	if r.Protocol != bootProtocol || r.Table != 0 && r.Table != mainTable || !r.Gw.IsValid() || len(r.Beside) > 0 {
 		return false
@@ -36,10 +40,14 @@ func (f flannels) made(r state.Route) bool {
 	if r.Metric != 0 && (r.Dst.Addr().Is4() || r.Metric != usualMetric6) {
 		return false
 	}
-	if f.own[r.Link] {
-		return r.Gw == r.Dst.Masked().Addr()
+	kind, own := f.own[r.Link]
+	switch {
+	case f.planned[r.Dst]:
+		return own || f.underlay[r.Link]
+	case own:
+		return r.OnLink && (kind == state.IPIP || r.Gw == r.Dst.Masked().Addr())
 	}
-	return f.underlay[r.Link] && f.planned[r.Dst]
+	return f.underlay[r.Link] && f.lengths[r.Dst.Bits()] && slices.ContainsFunc(f.networks, func(n netip.Prefix) bool { return n.Contains(r.Dst.Addr()) })
 }
 
 // takeOver does so, once after a start: no flannel can come later. Its neighbours and forwarding entries went with sweep.
@@ -47,9 +55,17 @@ func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, before 
 	if r.tookOver {
 		return nil
 	}
-	f := flannels{own: map[string]bool{}, underlay: map[string]bool{}, planned: map[netip.Prefix]bool{}}
+	f := flannels{
+		own: map[string]state.Kind{}, underlay: map[string]bool{}, planned: map[netip.Prefix]bool{},
+		networks: r.cfg.Mesh.Networks, lengths: map[int]bool{},
+	}
 	for _, l := range t.Node.Host.Links {
-		f.own[l.Name] = l.Adopted
+		if l.Adopted {
+			f.own[l.Name] = l.Kind
+		}
+	}
+	for _, cidr := range t.PodCIDRs {
+		f.lengths[cidr.Bits()] = true
 	}
 	for _, u := range t.Underlay {
 		f.underlay[u.Link] = true

@@ -29,7 +29,7 @@ func TestMasquerade(t *testing.T) {
 		_, err := nettest.Try(from, "ping", "-c1", "-W1", to)
 		return err == nil
 	}
-	within(t, 3*time.Second, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
+	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
 	if reach(n1.pod, "10.1.0.2") {
 		t.Fatal("the outside has no way back to pods, and answers")
 	}
@@ -37,7 +37,7 @@ func TestMasquerade(t *testing.T) {
 	n1.mesh = mesh.Config{Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")}}
 	n1.start(c)
 	for _, to := range []string{"10.1.0.2", "fd01::2"} {
-		within(t, 5*time.Second, "the outside answers at "+to, func() bool { return reach(n1.pod, to) })
+		within(t, soon, "the outside answers at "+to, func() bool { return reach(n1.pod, to) })
 	}
 	nettest.Run(t, n2.pod, "nft", "add table inet look; add chain inet look in { type filter hook input priority 0; };"+
 		"add rule inet look in ip saddr 10.244.1.5 counter; add rule inet look in ip6 saddr fd00:244:1::5 counter")
@@ -65,7 +65,7 @@ func TestMasquerade(t *testing.T) {
 	n1.stop()
 	n1.mesh = mesh.Config{}
 	n1.start(c)
-	within(t, 5*time.Second, "the table is gone", func() bool {
+	within(t, soon, "the table is gone", func() bool {
 		return !strings.Contains(nettest.Run(t, n1.node, "nft", "list", "tables"), mesh.MasqueradeTable)
 	})
 }

@@ -4,6 +4,7 @@ package reconcile_test
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -140,7 +141,7 @@ func TestFlushed(t *testing.T) {
 		return out + nettest.Run(t, n1.node, "sysctl", "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
 	}
 	want := look()
-	if strings.Count(want, "udp dport 8472 notrack") != 2 {
+	if strings.Count(want, "udp dport 8472 fib") != 2 {
 		t.Fatalf("packets of tunnels are tracked:\n%s", want)
 	}
 	for _, harm := range []string{
@@ -159,10 +160,12 @@ func TestFlushed(t *testing.T) {
 
 // settled waits until the pass that follows upon our own writes is over: what is repaired then was seen by itself.
 func settled(m *machine) {
-	for writes, calm := -1, 0; calm < 20; time.Sleep(20 * time.Millisecond) {
+	writes, calm := -1, 0
+	for tries := 0; calm < 20 && tries < 500; tries++ {
 		if calm++; m.conn.Writes() != writes {
 			writes, calm = m.conn.Writes(), 0
 		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
@@ -267,5 +270,48 @@ func TestTakenOver(t *testing.T) {
 	s, err := reconcile.ReadStatus(n1.state)
 	if err != nil || !strings.Contains(s.Topology.Publish.Data, own) {
 		t.Errorf("published is %+v, %v", s.Topology.Publish, err)
+	}
+}
+
+// The same without tunnels: routes to peers are weft's from then on, those to nodes that are gone are gone, and routes that
+// are not flannel's stay.
+func TestTakenOverRoutes(t *testing.T) {
+	c := newMesh(t, mesh.Config{})
+	n1 := c.nodes[0]
+	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
+	want := n1.routes(t)
+	n1.stop()
+	ip(t, n1.node, "route flush proto 119", "-6 route flush proto 119")
+	theirs := []string{
+		"10.244.2.0/24 via 192.168.0.2 dev eth0", "10.244.3.0/24 via 192.168.0.33 dev eth0", "10.244.9.0/24 via 192.168.0.9 dev eth0",
+		"fd00:244:2::/64 via fd00::2 dev eth0", "fd00:244:9::/64 via fd00::9 dev eth0",
+	}
+	others := []string{
+		"10.9.0.0/24 via 192.168.0.2 dev eth0", "10.244.8.0/25 via 192.168.0.2 dev eth0", "10.244.7.0/24 via 192.168.0.2 dev eth0 proto static",
+		"10.244.2.0/24 via 192.168.0.2 dev eth0 metric 7", "10.244.1.77 dev veth0", "fd09::/64 via fd00::2 dev eth0",
+	}
+	for _, r := range append(theirs, others...) {
+		if strings.HasPrefix(r, "fd") {
+			r = "-6 route add " + r
+		} else {
+			r = "route add " + r
+		}
+		nettest.Run(t, n1.node, append([]string{"ip"}, strings.Fields(r)...)...)
+	}
+	n1.mesh.Networks = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")}
+	n1.start(c)
+	within(t, soon, "weft's own routes", func() bool { return n1.routes(t) == want })
+	look := func() string {
+		return nettest.Run(t, n1.node, "ip", "-4", "route", "show") + nettest.Run(t, n1.node, "ip", "-6", "route", "show")
+	}
+	within(t, soon, "flannel's routes are gone", func() bool {
+		now := look()
+		return !strings.Contains(now, "10.244.9.0") && !strings.Contains(now, "192.168.0.33") && !strings.Contains(now, "fd00:244:9::") &&
+			!strings.Contains(now, "10.244.2.0/24 via 192.168.0.2 dev eth0 \n")
+	})
+	for _, r := range []string{"10.9.0.0/24", "10.244.8.0/25", "10.244.7.0/24", "metric 7", "10.244.1.77", "fd09::/64"} {
+		if now := look(); !strings.Contains(now, r) {
+			t.Errorf("%s was taken away:\n%s", r, now)
+		}
 	}
 }

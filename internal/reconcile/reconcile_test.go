@@ -196,14 +196,14 @@ func TestPodsReachEachOther(t *testing.T) {
 	for _, from := range c.nodes {
 		for _, to := range c.nodes {
 			for _, addr := range to.addrs {
-				within(t, 5*time.Second, "ping from the pod of "+from.name+" to "+addr, func() bool {
+				within(t, soon, "ping from the pod of "+from.name+" to "+addr, func() bool {
 					_, err := nettest.Try(from.pod, "ping", "-n", "-c1", "-W1", addr)
 					return err == nil
 				})
 			}
 		}
 	}
-	within(t, 2*time.Second, "status of n1", func() bool {
+	within(t, soon, "status of n1", func() bool {
 		s, err := reconcile.ReadStatus(c.nodes[0].state)
 		return err == nil && s.Error == "" && len(s.Topology.Peers) == 2 && len(s.Fragments) == 3 && s.Fragments[1].OK
 	})
@@ -212,16 +212,16 @@ func TestPodsReachEachOther(t *testing.T) {
 func TestNodesComeAndGo(t *testing.T) {
 	c := newCluster(t)
 	n1 := c.nodes[0]
-	within(t, 3*time.Second, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
+	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
 	if err := c.store.Delete(store.NodeKey("n3"), ""); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 2*time.Second, "routes to n3 gone", func() bool {
+	within(t, soon, "routes to n3 gone", func() bool {
 		r := n1.routes(t)
 		return !strings.Contains(r, "192.168.0.3") && !strings.Contains(r, "fd00::3") && strings.Count(r, " via ") == 2
 	})
 	c.add(3)
-	within(t, 2*time.Second, "routes to n3 back", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
+	within(t, soon, "routes to n3 back", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
 
 	// The prefix of n2 goes to n3: one route is replaced, none is left.
 	o, err := c.store.Get(store.NodeKey("n2"))
@@ -238,7 +238,7 @@ func TestNodesComeAndGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	within(t, 2*time.Second, "the prefix moved", func() bool {
+	within(t, soon, "the prefix moved", func() bool {
 		r := n1.routes(t)
 		return strings.Count(r, " via ") == 1 && strings.Contains(r, "10.244.2.0/24 via 192.168.0.3")
 	})
@@ -247,14 +247,14 @@ func TestNodesComeAndGo(t *testing.T) {
 func TestVandal(t *testing.T) {
 	c := newCluster(t)
 	n1 := c.nodes[0]
-	within(t, 3*time.Second, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
+	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
 	want := n1.routes(t)
 	for _, harm := range []string{
 		"route del 10.244.2.0/24", "-6 route del fd00:244:3::/64", "route flush proto 119", "-6 route flush proto 119",
 	} {
 		time.Sleep(400 * time.Millisecond) // a pass that follows upon our own writes is over
 		ip(t, n1.node, harm)
-		within(t, time.Second, "repaired after ip "+harm, func() bool { return n1.routes(t) == want })
+		within(t, soon, "repaired after ip "+harm, func() bool { return n1.routes(t) == want })
 	}
 	time.Sleep(400 * time.Millisecond)
 	// The gateway is altered in place.
@@ -264,16 +264,16 @@ func TestVandal(t *testing.T) {
 		metric = strings.Fields(strings.SplitAfter(strings.Split(want, "\n")[0], "metric ")[1])[0]
 	}
 	ip(t, n1.node, "route replace 10.244.2.0/24 via 192.168.0.99 dev eth0 proto 119 metric "+metric)
-	within(t, time.Second, "repaired after the gateway was changed", func() bool { return n1.routes(t) == want })
+	within(t, soon, "repaired after the gateway was changed", func() bool { return n1.routes(t) == want })
 	time.Sleep(400 * time.Millisecond)
 	ip(t, n1.node, "link set eth0 down", "link set eth0 up", "addr add fd00::1/64 dev eth0 nodad")
-	within(t, 2*time.Second, "repaired after the link was down", func() bool { return n1.routes(t) == want })
+	within(t, soon, "repaired after the link was down", func() bool { return n1.routes(t) == want })
 }
 
 func TestRestartTakesAwayWhatIsStale(t *testing.T) {
 	c := newCluster(t)
 	n1 := c.nodes[0]
-	within(t, 3*time.Second, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
+	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
 	n1.stop()
 	if strings.Count(n1.routes(t), " via ") != 4 {
 		t.Error("routes went with the agent; packets of pods must go on")
@@ -287,7 +287,7 @@ func TestRestartTakesAwayWhatIsStale(t *testing.T) {
 		t.Fatal(err)
 	}
 	n1.start(c)
-	within(t, 3*time.Second, "stale routes gone", func() bool { return strings.Count(n1.routes(t), " via ") == 2 })
+	within(t, soon, "stale routes gone", func() bool { return strings.Count(n1.routes(t), " via ") == 2 })
 	all := nettest.Run(t, n1.node, "ip", "route", "show")
 	for _, want := range []string{"10.9.0.0/24 via", "10.10.0.0/24 via", "10.244.1.77 dev veth0"} {
 		if !strings.Contains(all, want) {
@@ -299,11 +299,11 @@ func TestRestartTakesAwayWhatIsStale(t *testing.T) {
 func TestTroubleIsTold(t *testing.T) {
 	c := newCluster(t)
 	n1 := c.nodes[0]
-	within(t, 3*time.Second, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
+	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
 	if err := c.store.Delete(store.NodeKey("n1"), ""); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 2*time.Second, "error in the status", func() bool {
+	within(t, soon, "error in the status", func() bool {
 		s, err := reconcile.ReadStatus(n1.state)
 		return err == nil && strings.Contains(s.Error, `node "n1" is not in the cluster`) && len(s.Topology.Peers) == 2
 	})
@@ -311,7 +311,7 @@ func TestTroubleIsTold(t *testing.T) {
 		t.Errorf("%d routes while no plan can be made, want the last plan's 4", n)
 	}
 	c.add(1)
-	within(t, 2*time.Second, "error gone", func() bool {
+	within(t, soon, "error gone", func() bool {
 		s, err := reconcile.ReadStatus(n1.state)
 		return err == nil && s.Error == ""
 	})

@@ -17,19 +17,19 @@ import (
 func TestUnderlayComesLateAndMoves(t *testing.T) {
 	c := newCluster(t)
 	n1 := c.nodes[0]
-	within(t, 3*time.Second, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
+	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
 	ip(t, n1.node, "addr del 192.168.0.1/24 dev eth0")
-	within(t, 2*time.Second, "problem told, IPv4 routes gone", func() bool {
+	within(t, soon, "problem told, IPv4 routes gone", func() bool {
 		s, err := reconcile.ReadStatus(n1.state)
 		return err == nil && strings.Contains(s.Topology.Text(), "no link holds its own address 192.168.0.1") && strings.Count(n1.routes(t), " via ") == 2
 	})
 	ip(t, n1.node, "addr add 192.168.0.1/24 dev eth0")
-	within(t, 2*time.Second, "routes back with the address", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
+	within(t, soon, "routes back with the address", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
 
 	// Both addresses go to another link.
 	ip(t, n1.node, "link add eth9 type veth peer name nowhere", "link set nowhere up", "link set eth9 up",
 		"addr del 192.168.0.1/24 dev eth0", "addr del fd00::1/64 dev eth0", "addr add 192.168.0.1/24 dev eth9", "addr add fd00::1/64 dev eth9 nodad")
-	within(t, 2*time.Second, "routes over the new link and none over the old", func() bool {
+	within(t, soon, "routes over the new link and none over the old", func() bool {
 		return strings.Count(n1.routes(t), " dev eth9") == 4 && !strings.Contains(n1.routes(t), "eth0")
 	})
 }
@@ -38,7 +38,7 @@ func TestUnderlayComesLateAndMoves(t *testing.T) {
 func TestQuiet(t *testing.T) {
 	c := newCluster(t)
 	n1 := c.nodes[0]
-	within(t, 3*time.Second, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
+	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
 	time.Sleep(600 * time.Millisecond) // the pass that follows upon our own writes
 	before := n1.conn.Writes()
 	status := n1.keeper.Status()
@@ -58,7 +58,7 @@ func TestQuiet(t *testing.T) {
 	}
 	nettest.Run(t, n1.node, "sysctl", "-qw", "net.ipv4.ip_forward=0")
 	ip(t, n1.node, "route del 10.244.2.0/24")
-	within(t, time.Second, "forwarding back with the next pass", func() bool {
+	within(t, soon, "forwarding back with the next pass", func() bool {
 		return strings.HasSuffix(strings.TrimSpace(nettest.Run(t, n1.node, "sysctl", "net.ipv4.ip_forward")), "= 1")
 	})
 }

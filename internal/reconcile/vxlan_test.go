@@ -51,7 +51,7 @@ func (c *cluster) allReach(d time.Duration) {
 func TestVxlan(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})
-	c.allReach(5 * time.Second)
+	c.allReach(soon)
 	n1 := c.nodes[0]
 	if out := nettest.Run(t, n1.node, "ip", "-d", "link", "show", "flannel.1"); !strings.Contains(out, "mtu 1450") || !strings.Contains(out, "dstport 8472") {
 		t.Errorf("flannel.1: %s", out)
@@ -67,16 +67,16 @@ func TestVxlan(t *testing.T) {
 	} {
 		time.Sleep(400 * time.Millisecond) // a pass that follows upon our own writes is over
 		nettest.Run(t, n1.node, strings.Fields(harm)...)
-		within(t, time.Second, "repaired after "+harm, func() bool { return n1.tunnels(t) == want })
+		within(t, soon, "repaired after "+harm, func() bool { return n1.tunnels(t) == want })
 	}
 	entry := strings.Fields(nettest.Run(t, n1.node, "bridge", "fdb", "show", "dev", "flannel.1"))
 	time.Sleep(400 * time.Millisecond)
 	nettest.Run(t, n1.node, "bridge", "fdb", "del", entry[0], "dev", "flannel.1")
-	within(t, time.Second, "repaired after an entry of the forwarding table was deleted", func() bool { return n1.tunnels(t) == want })
+	within(t, soon, "repaired after an entry of the forwarding table was deleted", func() bool { return n1.tunnels(t) == want })
 	if err := c.store.Delete(store.NodeKey("n3"), ""); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 2*time.Second, "nothing of n3 is left", func() bool {
+	within(t, soon, "nothing of n3 is left", func() bool {
 		now := n1.tunnels(t)
 		return !strings.Contains(now, "192.168.0.3") && !strings.Contains(now, "fd00::3") && !strings.Contains(now, "10.244.3.") && !strings.Contains(now, "fd00:244:3:")
 	})
@@ -86,7 +86,7 @@ func TestVxlan(t *testing.T) {
 func TestVxlanAndBack(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	c := newCluster(t)
-	c.allReach(5 * time.Second)
+	c.allReach(soon)
 	n1 := c.nodes[0]
 	plain := n1.routes(t)
 	for _, m := range c.nodes {
@@ -94,24 +94,24 @@ func TestVxlanAndBack(t *testing.T) {
 		m.mesh = mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 7, Port: 4789}}
 		m.start(c)
 	}
-	within(t, 3*time.Second, "routes into the tunnels only", func() bool {
+	within(t, soon, "routes into the tunnels only", func() bool {
 		r := n1.routes(t)
 		return strings.Count(r, " via ") == 4 && !strings.Contains(r, "eth0") && strings.Contains(r, "flannel.7")
 	})
-	c.allReach(5 * time.Second)
+	c.allReach(soon)
 	for _, m := range c.nodes {
 		m.stop()
 		m.mesh = mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 7, Port: 4789, DirectRouting: true}}
 		m.start(c)
 	}
-	within(t, 3*time.Second, "direct routes", func() bool { return n1.routes(t) == plain })
+	within(t, soon, "direct routes", func() bool { return n1.routes(t) == plain })
 	for _, m := range c.nodes {
 		m.stop()
 		m.mesh = mesh.Config{}
 		m.start(c)
 	}
-	within(t, 3*time.Second, "no device left", func() bool {
+	within(t, soon, "no device left", func() bool {
 		return n1.routes(t) == plain && !strings.Contains(nettest.Run(t, n1.node, "ip", "link"), "flannel")
 	})
-	c.allReach(5 * time.Second)
+	c.allReach(soon)
 }

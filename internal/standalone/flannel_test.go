@@ -47,13 +47,13 @@ func (h *host) saved() string {
 // flannelPeers is a directory with the real plugin and those that it delegates to.
 func flannelPeers(t *testing.T) string {
 	t.Helper()
-	peers, kube := os.Getenv("WEFT_PEER_BIN_DIR"), os.Getenv("WEFT_KUBE_BIN_DIR")
-	if home, err := os.UserHomeDir(); kube == "" && err == nil {
-		kube = filepath.Join(home, ".cache/weft/kube-v1.36.3/bin")
+	peers, dir := os.Getenv("WEFT_PEER_BIN_DIR"), os.Getenv("WEFT_FLANNEL_DIR")
+	if home, err := os.UserHomeDir(); dir == "" && err == nil {
+		dir = filepath.Join(home, ".cache/weft/flannel-v0.28.9")
 	}
-	program := filepath.Join(kube, "flannel")
+	program := filepath.Join(dir, "flannel")
 	if _, err := os.Stat(program); err != nil || peers == "" {
-		nettest.Without(t, "no "+program+" (test/kube/build.sh flannel) or WEFT_PEER_BIN_DIR is not set: not compared with the flannel plugin")
+		nettest.Without(t, "no "+program+" (test/flannel/build.sh) or WEFT_PEER_BIN_DIR is not set: not compared with the flannel plugin")
 	}
 	bin := t.TempDir()
 	for _, from := range []string{program, peers + "/bridge", peers + "/ptp", peers + "/host-local"} {
@@ -141,6 +141,31 @@ func TestTwoFlannelNetworksOfOnePod(t *testing.T) {
 	h.nothingLeft(ns, "both DELs")
 	if out, err := nettest.Try(ns, "ip", "link", "show", "net1"); err == nil {
 		t.Errorf("net1 is left: %s", out)
+	}
+}
+
+// Of two networks of one container the original remembers the second alone. Both are taken down all the same.
+func TestTwoFlannelNetworksOfTheOriginal(t *testing.T) {
+	h := newHost(t)
+	h.lease(subnetEnv)
+	first := flannelConf("1.0.0")
+	second := strings.NewReplacer("cbr0", "other", "sbr0", "sbr1", `"isDefaultGateway":true`, `"isGateway":true`).Replace(first)
+	t.Cleanup(func() { _, _ = nettest.Try(nil, "ip", "link", "del", "sbr1") })
+	for _, order := range [][]int{{0, 1}, {1, 0}} {
+		ns := nettest.NS(t, "c1")
+		h.must("flannel", "ADD", first, ns)
+		h.must("flannel", "ADD", second, ns, "CNI_IFNAME=net1")
+		h.journal = t.TempDir()
+		if err := os.Rename(h.data+"/flannel/c1.net1", h.data+"/flannel/c1"); err != nil { // as it does
+			t.Fatal(err)
+		}
+		for _, i := range order {
+			h.must("flannel", "DEL", []string{first, second}[i], ns, []string{"CNI_IFNAME=eth0", "CNI_IFNAME=net1"}[i])
+		}
+		h.nothingLeft(ns, "both DELs")
+		if out, err := nettest.Try(ns, "ip", "link", "show", "net1"); err == nil {
+			t.Errorf("net1 is left: %s", out)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@
 package tunnel_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -46,7 +45,6 @@ type machine struct {
 	state     string
 	mesh      mesh.Config
 	keeper    *reconcile.Reconciler
-	log       *bytes.Buffer
 	stop      func()
 }
 

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// commandTime is how long a command may take, mostOutput how much of what it prints is kept.
-	commandTime = time.Minute
-	mostOutput  = 64 << 10
+	// DefaultCommandTime is how long a command may take, mostOutput how much of what it prints is kept.
+	DefaultCommandTime = time.Minute
+	mostOutput         = 64 << 10
 	// grace is how long the output of a command that ended is waited for: a child that it left behind may hold it open.
 	grace = 2 * time.Second
 )
@@ -37,7 +37,7 @@ func (r *Runner) command(ctx context.Context, command string, env []string, inpu
 	for i := range words {
 		words[i] = os.Expand(words[i], func(name string) string { return valueOf(all, name) })
 	}
-	ctx, cancel := context.WithTimeout(ctx, commandTime)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.CommandTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	// Its own group, so that what it has started ends with it.

@@ -4,8 +4,10 @@ package tunnel
 
 import (
 	"context"
+	"log/slog"
 	"net/netip"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/tunnel/udp"
@@ -14,6 +16,8 @@ import (
 // datagrams is a tunnel of the back end udp.
 type datagrams struct {
 	want mesh.Tunnel
+	log  *slog.Logger
+	lost uint64 // packets that were not sent, as was told
 	path *udp.Path
 	end  context.CancelFunc
 	over chan struct{}
@@ -25,7 +29,7 @@ func (r *Runner) startUDP(w mesh.Tunnel, dead *atomic.Bool) (keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &datagrams{want: w, path: path, over: make(chan struct{})}
+	d := &datagrams{want: w, path: path, log: r.cfg.Log, over: make(chan struct{})}
 	ctx, end := context.WithCancel(r.ctx)
 	d.end = end
 	r.watch(w.Link, dead, func() error {
@@ -36,6 +40,11 @@ func (r *Runner) startUDP(w mesh.Tunnel, dead *atomic.Bool) (keeper, error) {
 }
 
 func (d *datagrams) set(_ context.Context, w mesh.Tunnel, changed bool) error {
+	if s := d.path.Stats(); s.Unsent.Load() > d.lost {
+		n := s.Unsent.Load()
+		d.log.Warn("packets were not sent", "link", w.Link, "count", n-d.lost, "last", syscall.Errno(s.Errno.Load()))
+		d.lost = n
+	}
 	if !changed {
 		return nil
 	}

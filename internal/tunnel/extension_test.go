@@ -5,6 +5,7 @@ package tunnel_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -32,9 +33,14 @@ func script(t *testing.T, name, body string) string {
 
 func newRunner(t *testing.T) *tunnel.Runner {
 	t.Helper()
+	return newRunnerWith(t, 0)
+}
+
+func newRunnerWith(t *testing.T, most time.Duration) *tunnel.Runner {
+	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	r := tunnel.New(tunnel.Config{
-		Env: append(os.Environ(), "GREETING=hello world"), Random: rand.Reader, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: time.Now, After: time.After,
+		Env: append(os.Environ(), "GREETING=hello world"), CommandTime: most, Random: rand.Reader, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: time.Now, After: time.After,
 	})
 	t.Cleanup(r.Close)
 	return r
@@ -113,6 +119,21 @@ func TestExtensionLearns(t *testing.T) {
 	cfg.Extension.PreStartupCommand = "  "
 	if _, err := r.Learn(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "is empty") {
 		t.Errorf("no words: %v", err)
+	}
+}
+
+// A command that takes too long is ended, and what it prints without end is not kept.
+func TestExtensionIsBounded(t *testing.T) {
+	r := newRunnerWith(t, 200*time.Millisecond)
+	cfg := mesh.Config{Backend: "extension", Extension: mesh.Extension{PreStartupCommand: script(t, "hangs", "echo working; exec sleep 1000")}}
+	if _, err := r.Learn(t.Context(), cfg); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "working") {
+		t.Errorf("a command that hangs: %v", err)
+	}
+	r = newRunner(t)
+	cfg.Extension.PreStartupCommand = script(t, "talks", "i=0; while [ $i -lt 3000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done")
+	got, err := r.Learn(t.Context(), cfg)
+	if n := len(got["extension"]); err != nil || n > 64<<10 || n < 60<<10 {
+		t.Errorf("a command that prints 120 kB: %d bytes, %v", n, err)
 	}
 }
 

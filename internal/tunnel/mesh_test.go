@@ -3,8 +3,10 @@
 package tunnel_test
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,6 +51,31 @@ func TestUDP(t *testing.T) {
 	c.nodes = c.nodes[:2]
 	c.publish()
 	within(t, "no device is left", func() bool { return !strings.Contains(nettest.Run(t, n1.node, "ip", "link"), "flannel0") })
+	c.allReach()
+}
+
+// A node whose address changes is found at the new one, and its tunnel listens there.
+func TestUDPMoves(t *testing.T) {
+	nettest.Need(t, "tap")
+	how := mesh.Config{Backend: "udp"}
+	c := newCluster(t, how, how)
+	c.allReach()
+	n1, n2 := c.nodes[0], c.nodes[1]
+	ip(t, n1.node, "addr del 192.168.0.1/24 dev eth0", "addr add 192.168.0.11/24 dev eth0")
+	neigh(t, n2.node, "eth0", 1, "192.168.0.11")
+	_, err := c.store.Modify(t.Context(), store.NodeKey("n1"), func(fields map[string]any) error {
+		fields["status"] = map[string]any{"addresses": []any{
+			map[string]any{"type": "InternalIP", "address": "192.168.0.11"}, map[string]any{"type": "InternalIP", "address": "fd00::1"},
+		}}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, "n1 publishes its new address", func() bool {
+		return slices.Contains(n1.keeper.Status().Topology.Publish.Addrs, netip.MustParseAddr("192.168.0.11"))
+	})
+	c.publish()
 	c.allReach()
 }
 

@@ -31,6 +31,8 @@ type Config struct {
 	NS *netns.NS
 	// Env is the environment of commands.
 	Env []string
+	// CommandTime is how long one may take; 0 is DefaultCommandTime.
+	CommandTime time.Duration
 	// Random is where keys come from.
 	Random io.Reader
 	Log    *slog.Logger
@@ -71,6 +73,9 @@ type running struct {
 
 // New makes a runner. Close ends everything that it runs.
 func New(cfg Config) *Runner {
+	if cfg.CommandTime == 0 {
+		cfg.CommandTime = DefaultCommandTime
+	}
 	cfg.Log = cfg.Log.With("room", "tunnel")
 	r := &Runner{cfg: cfg, changed: make(chan struct{}, 1), running: map[string]*running{}}
 	r.ctx, r.end = context.WithCancel(context.Background())

@@ -5,6 +5,7 @@ package tunnel
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -80,7 +81,9 @@ func wireguardConfig(w mesh.Tunnel) (c wireguard.Config, err error) {
 		if !known {
 			i = len(c.Peers)
 			index[key] = i
-			c.Peers = append(c.Peers, wireguard.Peer{Key: key, Endpoint: p.Endpoint})
+			// What the node itself answers to a pod comes from its own address.
+			own := p.Endpoint.Addr()
+			c.Peers = append(c.Peers, wireguard.Peer{Key: key, Endpoint: p.Endpoint, Allowed: []netip.Prefix{netip.PrefixFrom(own, own.BitLen())}})
 		}
 		c.Peers[i].Allowed = append(c.Peers[i].Allowed, p.CIDR)
 	}
@@ -91,6 +94,7 @@ func wireguardConfig(w mesh.Tunnel) (c wireguard.Config, err error) {
 type kernelWireguard struct {
 	ns    *netns.NS
 	index int
+	ends  map[wireguard.PublicKey]netip.AddrPort // where peers were said to be the last time
 }
 
 // set says it where something is wanted otherwise or the device is another one; somebody's meddling with keys or peers is
@@ -110,10 +114,15 @@ func (k *kernelWireguard) set(_ context.Context, w mesh.Tunnel, changed bool) er
 	if err != nil {
 		return err
 	}
-	if _, err := wireguard.Set(k.ns, w.Link, c, true); err != nil {
+	ends := make(map[wireguard.PublicKey]netip.AddrPort, len(c.Peers))
+	for _, p := range c.Peers {
+		ends[p.Key] = p.Endpoint
+	}
+	moved := func(key wireguard.PublicKey) bool { return index != k.index || k.ends[key] != ends[key] }
+	if _, err := wireguard.Set(k.ns, w.Link, c, moved); err != nil {
 		return err
 	}
-	k.index = index
+	k.index, k.ends = index, ends
 	return nil
 }
 

@@ -8,6 +8,10 @@ set -euo pipefail
 
 version=v0.28.9
 cache=${CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weft}/flannel-$version
+if [ ! -x "$cache/flannel" ]; then # its CNI plugin, the last release that is to be had as a module
+	mkdir -p "$cache"
+	GOBIN=$cache CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' github.com/containernetworking/plugins/plugins/meta/flannel@v0.9.1
+fi
 [ ! -x "$cache/flanneld" ] || exit 0
 
 echo "flannel: building flanneld $version into $cache (once, some minutes)"

@@ -3,9 +3,12 @@
 package flannel_test
 
 import (
+	"bytes"
 	"context"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weft-net/weft/internal/apitest"
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // leased is a cluster whose nodes lease their subnets in an etcd.
@@ -73,8 +77,11 @@ func (c *cluster) leases(e *apitest.Etcd) map[string]string {
 // TestMixedEtcd: one node with weft's daemon and one with flannel's own, in one network.
 func TestMixedEtcd(t *testing.T) {
 	needReal(t)
-	for _, backend := range []string{"host-gw", "vxlan"} {
+	for _, backend := range []string{"host-gw", "vxlan", "udp"} {
 		t.Run(backend, func(t *testing.T) {
+			if backend == "udp" {
+				needUDP(t)
+			}
 			c, _ := leased(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "`+backend+`"}}`)
 			a, b := c.node(1), c.node(2)
 			a.start(weft)
@@ -83,6 +90,19 @@ func TestMixedEtcd(t *testing.T) {
 			b.podded()
 			c.reach(a, b)
 		})
+	}
+}
+
+// needUDP skips the test where there is no tun device, or flannel's own daemon was built without a C compiler.
+func needUDP(t *testing.T) {
+	t.Helper()
+	nettest.Need(t, "tap")
+	program, err := os.ReadFile(needReal(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(program, []byte("flannel/pkg/backend/udp.")) {
+		nettest.Without(t, "flannel's own flanneld was built without a C compiler and has no back end udp")
 	}
 }
 
@@ -150,4 +170,24 @@ func TestEtcdAway(t *testing.T) {
 	d.podded()
 	c.reach(a, d)
 	flow.end()
+}
+
+// TestMoved: a node that gets another address is found by its peers, with the subnet that it has.
+func TestMoved(t *testing.T) {
+	c, e := leased(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`)
+	a, b := c.node(1), c.node(2)
+	for _, n := range []*node{a, b} {
+		n.start(weft)
+		n.podded()
+	}
+	c.reach(a, b)
+	before := slices.Sorted(maps.Keys(c.leases(e)))
+	ip(t, a.ns, "addr del "+a.addr()+"/24 dev eth0", "addr add 192.168.7.51/24 dev eth0", "route replace default via "+hubAddr)
+	c.until("the peer knows", func() bool {
+		return strings.Contains(nettest.Run(t, b.ns, "bridge", "fdb", "show", "dev", "flannel.1"), "dst 192.168.7.51")
+	})
+	c.reach(a, b)
+	c.same("subnets", before, slices.Sorted(maps.Keys(c.leases(e))))
+	ip(t, b.ns, "link set eth0 mtu 1400")
+	c.until("the new MTU in subnet.env", func() bool { b.await(); return b.env.MTU == 1350 })
 }

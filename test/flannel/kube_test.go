@@ -21,7 +21,8 @@ type fields = map[string]any
 // kubed is a cluster whose nodes have their subnets from a Kubernetes.
 type kubed struct {
 	*cluster
-	server *apitest.Server
+	server  *apitest.Server
+	netConf string
 }
 
 // on makes a cluster at a server that other clusters have used before.
@@ -33,6 +34,7 @@ func (s *kubed) on(t *testing.T, server *apitest.Server, conf string, more ...st
 		t.Fatal(err)
 	}
 	s.args = append([]string{"--kube-subnet-mgr", "--ip-masq", "--kubeconfig-file=" + server.Kubeconfig(server.URL, ""), "--net-config-path=" + path}, more...)
+	s.netConf = path
 	s.env = func(name string) []string { return []string{"NODE_NAME=" + name} }
 	t.Cleanup(func() {
 		for name := range s.nodes {
@@ -87,8 +89,12 @@ func TestKube(t *testing.T) {
 		name, backend string
 		run           func(*kubed, string)
 	}{
-		{"mixed", "host-gw", (*kubed).mixed}, {"mixed", "vxlan", (*kubed).mixed}, {"take over", "vxlan", (*kubed).takeOver},
-		{"annotations", "vxlan", (*kubed).annotated}, {"away", "vxlan", (*kubed).away},
+		{"mixed", "host-gw", (*kubed).mixed},
+		{"mixed", "vxlan", (*kubed).mixed},
+		{"take over", "vxlan", (*kubed).takeOver},
+		{"annotations", "vxlan", (*kubed).annotated},
+		{"away", "vxlan", (*kubed).away},
+		{"bad", "vxlan", (*kubed).bad},
 	} {
 		t.Run(part.name+" "+part.backend, func(t *testing.T) {
 			c := *first
@@ -197,4 +203,38 @@ func (s *kubed) away(string) {
 	s.same("subnet.env", file, a.file())
 	s.reach(a, b)
 	flow.end()
+}
+
+// bad: what the daemon says of a cluster that is none of its network, and what it does not wait for.
+func (s *kubed) bad(string) {
+	a := s.node(1, nil)
+	nowhere := filepath.Join(a.dir, "nowhere")
+	for _, tt := range []struct {
+		conf, words string
+		more, env   []string
+	}{
+		{`{"Network": "10.9.0.0/16", "Backend": {"Type": "vxlan"}}`, "node n1: its podCIDR 10.5.1.0/24 is not in the network 10.9.0.0/16", nil, nil},
+		{`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlam"}}`, `Backend.Type "vxlam" is not known`, nil, nil},
+		{`{"Network": "10.5.0.0/16", "Backend": {"Type": "ipsec"}}`, `Backend.Type "ipsec" is not supported`, nil, nil},
+		{`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, "no interface to the other nodes: --iface eth7: there is no interface of that name", []string{"--iface=eth7"}, nil},
+		{`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, "--net-config-path: open " + nowhere, []string{"--net-config-path=" + nowhere}, nil},
+		{`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, "kubernetes.kubeconfig \"" + nowhere, []string{"--kubeconfig-file=" + nowhere}, nil},
+		{`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, `NODE_NAME, POD_NAME "p" and POD_NAMESPACE "" do not name the node`, nil, []string{"POD_NAME=p"}},
+	} {
+		if err := os.WriteFile(s.netConf, []byte(tt.conf), 0o644); err != nil {
+			s.t.Fatal(err)
+		}
+		if tt.env != nil {
+			s.env = func(string) []string { return tt.env }
+		}
+		a.launch(weft, tt.more...)
+		s.until(tt.words, func() bool { return a.ended() })
+		log, err := os.ReadFile(a.run.log)
+		if err != nil || !strings.Contains(string(log), tt.words) || a.run.cmd.ProcessState.ExitCode() != 1 {
+			s.t.Errorf("%v: no %q in\n%s", err, tt.words, log)
+		}
+	}
+	if _, err := os.Stat(a.subnetFile()); err == nil {
+		s.t.Error("a subnet file of nothing")
+	}
 }

@@ -3,6 +3,8 @@
 package flannel_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -104,5 +106,27 @@ func TestRules(t *testing.T) {
 	}
 	if strings.Contains(a.routes(), "blackhole") {
 		t.Errorf("left of --ip-blackhole-route:\n%s", a.routes())
+	}
+
+	except := filepath.Join(a.dir, "ip-masq-agent")
+	write := func(text string) {
+		if err := os.WriteFile(except, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has := func(cidr string) func() bool {
+		return func() bool {
+			return slices.Contains(a.flannels(false), `nat -A FLANNEL-POSTRTG -s 10.5.0.0/16 -d `+cidr+` -m comment --comment "flanneld masq" -j RETURN`)
+		}
+	}
+	write("nonMasqueradeCIDRs: [10.99.0.0/16, 'fd99::/64']\nresyncInterval: 1s\n")
+	again(weft, "--ip-masq-config="+except)
+	for _, cidr := range []string{"10.99.0.0/16", "169.254.0.0/16"} {
+		c.until("exception of "+cidr, has(cidr))
+	}
+	write("nonMasqueradeCIDRs: [10.98.0.0/16]\nmasqLinkLocal: true\nresyncInterval: 1s\n")
+	c.until("another exception", has("10.98.0.0/16"))
+	if has("10.99.0.0/16")() || has("169.254.0.0/16")() {
+		t.Errorf("exceptions of before: %s", a.flannels(false))
 	}
 }

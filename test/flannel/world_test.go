@@ -181,13 +181,21 @@ func (p *process) end(signal syscall.Signal) {
 	<-p.done
 }
 
+// ended tells whether the daemon has ended.
+func (n *node) ended() bool {
+	select {
+	case <-n.run.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // alive fails the test when the daemon has ended by itself.
 func (n *node) alive() {
 	n.c.t.Helper()
-	select {
-	case <-n.run.done:
+	if n.ended() {
 		n.c.t.Fatalf("%s: the daemon has ended: %v", n.name, n.run.cmd.ProcessState)
-	default:
 	}
 }
 

@@ -185,16 +185,33 @@ func TestTwoLabsBesideEachOther(t *testing.T) {
 	before.same(t, b)
 }
 
-// Through a VXLAN everything reaches everything, with packets that just fit.
+// Through a tunnel everything reaches everything, with packets that just fit.
 func TestVxlan(t *testing.T) {
 	nettest.Need(t, "vxlan")
+	tunnel(t, "vxlan", "dev flannel.1", 1430, 2)
+}
+
+// The agents themselves carry what the kernel does not.
+func TestUDP(t *testing.T) { tunnel(t, "udp", "dev flannel0", 1452, 2) }
+
+// One wire: WireGuard lets nothing in from addresses of a node that it does not know.
+func TestWireguard(t *testing.T) { tunnel(t, "wireguard", "dev flannel-wg", 1420, 1) }
+
+func tunnel(t *testing.T, how, route string, mtu, wires int) {
+	t.Helper()
 	dir := labDir(t)
 	before := look(t, dir)
-	must(t, "lab", "up", "--nodes", "2", "--from", examples2(t), "--dir", dir, "--encapsulation", "vxlan")
-	allReach(t, dir, 4*3*6)
-	if out := must(t, "lab", "exec", "--dir", dir, "node1", "--", "ip", "route").stdout; !strings.Contains(out, "dev flannel.1") {
-		t.Errorf("routes of node1: %s", out)
+	must(t, "lab", "up", "--nodes", "2", "--wires", strconv.Itoa(wires), "--from", examples2(t), "--dir", dir, "--encapsulation", how)
+	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		out := must(t, "lab", "exec", "--dir", dir, "node1", "--", "ip", "route").stdout
+		if strings.Contains(out, route) {
+			break
+		}
+		if time.Since(begin) > 20*time.Second {
+			t.Fatalf("routes of node1: %s", out)
+		}
 	}
+	allReach(t, dir, 4*3*6)
 	for _, p := range status(t, dir).Pods {
 		if p.Node == "node1" {
 			continue
@@ -204,7 +221,7 @@ func TestVxlan(t *testing.T) {
 			if ip.Is6() {
 				head = 48
 			}
-			must(t, "lab", "exec", "--dir", dir, "default/one", "--", "ping", "-c1", "-W2", "-M", "do", "-s", strconv.Itoa(1430-head), ip.String())
+			must(t, "lab", "exec", "--dir", dir, "default/one", "--", "ping", "-c1", "-W2", "-M", "do", "-s", strconv.Itoa(mtu-head), ip.String())
 		}
 	}
 	must(t, "lab", "down", "--dir", dir)

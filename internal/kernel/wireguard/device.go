@@ -43,8 +43,8 @@ func Supported(ns *netns.NS) (bool, error) {
 }
 
 // Set brings a device to what is wanted, and writes only what differs. Where a peer was found elsewhere than it is said to be
-// (it spoke from another address) that is left unless endpoints is true.
-func Set(ns *netns.NS, link string, want Config, endpoints bool) (written bool, err error) {
+// (it spoke from another address) that is left, unless moved says that it is to be there now.
+func Set(ns *netns.NS, link string, want Config, moved func(PublicKey) bool) (written bool, err error) {
 	var c *wgctrl.Client
 	err = ns.Do(func() (err error) {
 		c, err = wgctrl.New()
@@ -58,7 +58,7 @@ func Set(ns *netns.NS, link string, want Config, endpoints bool) (written bool, 
 	if err != nil {
 		return false, fmt.Errorf("wireguard %s: %w", link, err)
 	}
-	change, differs := diff(want, have, endpoints)
+	change, differs := diff(want, have, moved)
 	if !differs {
 		return false, nil
 	}
@@ -69,7 +69,7 @@ func Set(ns *netns.NS, link string, want Config, endpoints bool) (written bool, 
 }
 
 // diff is what must be written.
-func diff(want Config, have *wgtypes.Device, endpoints bool) (c wgtypes.Config, differs bool) {
+func diff(want Config, have *wgtypes.Device, moved func(PublicKey) bool) (c wgtypes.Config, differs bool) {
 	if wgtypes.Key(want.Private) != have.PrivateKey {
 		c.PrivateKey, differs = (*wgtypes.Key)(&want.Private), true
 	}
@@ -84,7 +84,7 @@ func diff(want Config, have *wgtypes.Device, endpoints bool) (c wgtypes.Config, 
 	for _, p := range want.Peers {
 		old := known[wgtypes.Key(p.Key)]
 		delete(known, wgtypes.Key(p.Key))
-		if pc, differs := peer(want, p, old, endpoints); differs {
+		if pc, differs := peer(want, p, old, moved); differs {
 			changed = append(changed, pc)
 		}
 	}
@@ -99,7 +99,7 @@ func diff(want Config, have *wgtypes.Device, endpoints bool) (c wgtypes.Config, 
 }
 
 // peer is what must be written of one; old is nil when it is new.
-func peer(want Config, p Peer, old *wgtypes.Peer, endpoints bool) (c wgtypes.PeerConfig, differs bool) {
+func peer(want Config, p Peer, old *wgtypes.Peer, moved func(PublicKey) bool) (c wgtypes.PeerConfig, differs bool) {
 	c = wgtypes.PeerConfig{PublicKey: wgtypes.Key(p.Key), UpdateOnly: old != nil}
 	if old == nil {
 		old, differs = &wgtypes.Peer{}, true
@@ -110,7 +110,7 @@ func peer(want Config, p Peer, old *wgtypes.Peer, endpoints bool) (c wgtypes.Pee
 	if keepalive := time.Duration(want.Keepalive) * time.Second; keepalive != old.PersistentKeepaliveInterval {
 		c.PersistentKeepaliveInterval, differs = &keepalive, true
 	}
-	if found := addrPort(old.Endpoint); found != p.Endpoint && (endpoints || !found.IsValid()) {
+	if found := addrPort(old.Endpoint); found != p.Endpoint && (!found.IsValid() || moved(p.Key)) {
 		c.Endpoint, differs = net.UDPAddrFromAddrPort(p.Endpoint), true
 	}
 	if allowed := prefixes(old.AllowedIPs); !sameSet(p.Allowed, allowed) {

@@ -24,6 +24,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
+func always(PublicKey) bool { return true }
+
+func never(PublicKey) bool { return false }
+
 func secret(n byte) Secret { return Secret{0: n << 3, 31: 64} }
 
 func public(t *testing.T, s Secret) PublicKey {
@@ -94,12 +98,12 @@ func TestDiff(t *testing.T) {
 		{"other addresses", have(0, peer(1, "192.168.0.1:1", "10.1.0.0/24"), b), true, 1},
 		{"another shared key", have(5, a, b), true, 2},
 	} {
-		got, differs := diff(want, c.have, c.endpoints)
+		got, differs := diff(want, c.have, func(PublicKey) bool { return c.endpoints })
 		if differs != (c.peers >= 0) || differs && len(got.Peers) != c.peers {
 			t.Errorf("%s: %t, %d peers", c.say, differs, len(got.Peers))
 		}
 	}
-	if got, differs := diff(want, &wgtypes.Device{}, false); !differs || got.PrivateKey == nil || *got.ListenPort != 51820 || len(got.Peers) != 2 {
+	if got, differs := diff(want, &wgtypes.Device{}, never); !differs || got.PrivateKey == nil || *got.ListenPort != 51820 || len(got.Peers) != 2 {
 		t.Errorf("a fresh device: %t, %d peers", differs, len(got.Peers))
 	}
 }
@@ -127,24 +131,24 @@ func TestWireguardDevice(t *testing.T) {
 		} {
 			nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(line)...)...)
 		}
-		if written, err := Set(ns, "wg0", configs[n], true); err != nil || !written {
+		if written, err := Set(ns, "wg0", configs[n], always); err != nil || !written {
 			t.Fatalf("first Set: %t %v", written, err)
 		}
 	}
 	nettest.Run(t, a, "ping", "-c3", "-W10", "10.42.2.1")
-	if written, err := Set(a, "wg0", configs[1], false); err != nil || written {
+	if written, err := Set(a, "wg0", configs[1], never); err != nil || written {
 		t.Errorf("second Set: written %t, %v", written, err)
 	}
 	spoilt := configs[1]
 	spoilt.Peers = []Peer{{Key: PublicKey{1}, Endpoint: netip.MustParseAddrPort("192.168.0.7:7"), Allowed: []netip.Prefix{netip.MustParsePrefix("10.42.2.0/24")}}}
-	if _, err := Set(a, "wg0", spoilt, true); err != nil {
+	if _, err := Set(a, "wg0", spoilt, always); err != nil {
 		t.Fatal(err)
 	}
-	if written, err := Set(a, "wg0", configs[1], true); err != nil || !written {
+	if written, err := Set(a, "wg0", configs[1], always); err != nil || !written {
 		t.Errorf("spoilt, then Set: written %t, %v", written, err)
 	}
 	nettest.Run(t, a, "ping", "-c3", "-W10", "10.42.2.1")
-	if _, err := Set(a, "wg1", configs[1], true); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Set(a, "wg1", configs[1], always); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a device that is not there: %v", err)
 	}
 }

@@ -53,6 +53,21 @@ func Backends() []Backend {
 	}
 }
 
+// Overhead is what one of weft's own back ends adds to a packet over a family, in bytes.
+func Overhead(backend string, family int) int {
+	switch backend {
+	case "vxlan":
+		return VxlanOverhead(family)
+	case "udp":
+		return udpOverhead(family)
+	case "ipip":
+		return ipipOverhead
+	case "wireguard":
+		return wireguardOverhead
+	}
+	return 0
+}
+
 // unsupported are back ends that flannel has or had, and weft has not: they need programs or clouds of others.
 func unsupported() []string { return []string{"ipsec", "aws-vpc", "gce", "ali-vpc", "tencent-vpc"} }
 

@@ -37,33 +37,72 @@ func TestBadFacts(t *testing.T) {
 		want  string
 		lost  string // the peers that are not reached
 	}{
-		{"duplicate subnet", mesh.Config{}, []model.Node{a, b, node("d", "192.168.0.4", "10.244.2.0/24")},
-			"podCIDR 10.244.2.0/24 of node b overlaps podCIDR 10.244.2.0/24 of node d (give each Node a prefix of its own; until then neither's pods are reached)", "b d"},
-		{"own subnet", mesh.Config{}, []model.Node{a, node("d", "192.168.0.4", "10.244.1.0/24")},
-			"podCIDR 10.244.1.0/24 of node a overlaps podCIDR 10.244.1.0/24 of node d (give each Node a prefix of its own; until then neither's pods are reached)", "d"},
-		{"duplicate public address", vxlan, []model.Node{a, publishes(b, "vxlan", "", "203.0.113.9"), publishes(c, "vxlan", "", "203.0.113.9")},
-			"nodes b and c both have the address 203.0.113.9 (correct status.addresses of one of the Nodes; until then neither's pods are reached)", "b c"},
-		{"outside of the network", network, []model.Node{a, b, node("c", "192.168.0.3", "10.99.3.0/24")},
-			"node c: podCIDR 10.99.3.0/24 is outside of the network 10.244.0.0/16 (give the node a podCIDR of the network, or correct the network that the configuration names)", "c"},
-		{"wider than the network", network, []model.Node{a, node("c", "192.168.0.3", "10.0.0.0/8")},
-			"node c: podCIDR 10.0.0.0/8 is outside of the network 10.244.0.0/16 (give the node a podCIDR of the network, or correct the network that the configuration names)", "c"},
+		{
+			"duplicate subnet",
+			mesh.Config{},
+			[]model.Node{a, b, node("d", "192.168.0.4", "10.244.2.0/24")},
+			"podCIDR 10.244.2.0/24 of node b overlaps podCIDR 10.244.2.0/24 of node d (give each Node a prefix of its own; until then neither's pods are reached)", "b d",
+		},
+		{
+			"own subnet",
+			mesh.Config{},
+			[]model.Node{a, node("d", "192.168.0.4", "10.244.1.0/24")},
+			"podCIDR 10.244.1.0/24 of node a overlaps podCIDR 10.244.1.0/24 of node d (give each Node a prefix of its own; until then neither's pods are reached)", "d",
+		},
+		{
+			"duplicate public address", vxlan,
+			[]model.Node{a, publishes(b, "vxlan", "", "203.0.113.9"), publishes(c, "vxlan", "", "203.0.113.9")},
+			"nodes b and c both have the address 203.0.113.9 (correct status.addresses of one of the Nodes; until then neither's pods are reached)", "b c",
+		},
+		{
+			"outside of the network", network,
+			[]model.Node{a, b, node("c", "192.168.0.3", "10.99.3.0/24")},
+			"node c: podCIDR 10.99.3.0/24 is outside of the network 10.244.0.0/16 (give the node a podCIDR of the network, or correct the network that the configuration names)", "c",
+		},
+		{
+			"wider than the network", network,
+			[]model.Node{a, node("c", "192.168.0.3", "10.0.0.0/8")},
+			"node c: podCIDR 10.0.0.0/8 is outside of the network 10.244.0.0/16 (give the node a podCIDR of the network, or correct the network that the configuration names)", "c",
+		},
 		{"a family that is off", network, []model.Node{node("a", "192.168.0.1", "fd00::1", "10.244.1.0/24", "fd00:244:1::/64"), node("b", "192.168.0.2", "fd00::2", "10.244.2.0/24", "fd99:9::/64")}, "", ""},
-		{"unknown back end", mesh.Config{}, []model.Node{a, publishes(b, "pigeon", ""), c},
-			`node b: mesh: back end "pigeon" is not known (known: host-gw, vxlan, udp, ipip, wireguard, alloc, extension)`, "b"},
+		{
+			"unknown back end",
+			mesh.Config{},
+			[]model.Node{a, publishes(b, "pigeon", ""), c},
+			`node b: mesh: back end "pigeon" is not known (known: host-gw, vxlan, udp, ipip, wireguard, alloc, extension)`, "b",
+		},
 		{"ipsec", mesh.Config{}, []model.Node{a, publishes(b, "ipsec", ""), c}, `node b: mesh: back end "ipsec" is not supported (use wireguard)`, "b"},
 		{"no podCIDR", mesh.Config{}, []model.Node{a, node("b", "192.168.0.2")}, "node b has no podCIDR (set spec.podCIDRs of the Node)", "b"},
-		{"no JSON", vxlan, []model.Node{a, publishes(b, "vxlan", `[]`), c},
-			`node b publishes for vxlan []: this is no such object (have that node publish it anew: {"VNI":1,"VtepMAC":"12:34:56:78:9a:bc"})`, "b"},
-		{"no MAC address", vxlan, []model.Node{a, publishes(b, "vxlan", `{"VNI":1}`), c},
-			`node b publishes for vxlan {"VNI":1}: VtepMAC "" is no address of one device (have that node publish it anew: {"VNI":1,"VtepMAC":"12:34:56:78:9a:bc"})`, "b"},
-		{"multicast MAC address", vxlan, []model.Node{a, publishes(b, "vxlan", `{"VNI":1,"VtepMAC":"ff:ff:ff:ff:ff:ff"}`), c},
-			`node b publishes for vxlan {"VNI":1,"VtepMAC":"ff:ff:ff:ff:ff:ff"}: VtepMAC "ff:ff:ff:ff:ff:ff" is no address of one device (have that node publish it anew: {"VNI":1,"VtepMAC":"12:34:56:78:9a:bc"})`, "b"},
-		{"another VNI", vxlan, []model.Node{a, publishes(b, "vxlan", `{"VNI":7,"VtepMAC":"12:c6:65:89:b4:e3"}`), c},
-			`node b publishes for vxlan {"VNI":7,"VtepMAC":"12:c6:65:89:b4:e3"}: VNI 7 is not this node's 1 (give all nodes the same VNI)`, "b"},
-		{"our own MAC address", vxlan, []model.Node{publishes(a, "vxlan", mac), publishes(b, "vxlan", mac), c},
-			"nodes a and b both have the VtepMAC 12:c6:65:89:b4:e3: the kernel drops what one sends to the other (delete flannel.1 and what one of them publishes, and restart it)", "b"},
-		{"one MAC address twice", vxlan, []model.Node{a, publishes(b, "vxlan", mac), publishes(c, "vxlan", mac)},
-			"nodes b and c both have the VtepMAC 12:c6:65:89:b4:e3 (delete flannel.1 and what one of them publishes, and restart it; until then neither's pods are reached)", "b c"},
+		{
+			"no JSON", vxlan,
+			[]model.Node{a, publishes(b, "vxlan", `[]`), c},
+			`node b publishes for vxlan []: this is no such object (have that node publish it anew: {"VNI":1,"VtepMAC":"12:34:56:78:9a:bc"})`, "b",
+		},
+		{
+			"no MAC address", vxlan,
+			[]model.Node{a, publishes(b, "vxlan", `{"VNI":1}`), c},
+			`node b publishes for vxlan {"VNI":1}: VtepMAC "" is no address of one device (have that node publish it anew: {"VNI":1,"VtepMAC":"12:34:56:78:9a:bc"})`, "b",
+		},
+		{
+			"multicast MAC address", vxlan,
+			[]model.Node{a, publishes(b, "vxlan", `{"VNI":1,"VtepMAC":"ff:ff:ff:ff:ff:ff"}`), c},
+			`node b publishes for vxlan {"VNI":1,"VtepMAC":"ff:ff:ff:ff:ff:ff"}: VtepMAC "ff:ff:ff:ff:ff:ff" is no address of one device (have that node publish it anew: {"VNI":1,"VtepMAC":"12:34:56:78:9a:bc"})`, "b",
+		},
+		{
+			"another VNI", vxlan,
+			[]model.Node{a, publishes(b, "vxlan", `{"VNI":7,"VtepMAC":"12:c6:65:89:b4:e3"}`), c},
+			`node b publishes for vxlan {"VNI":7,"VtepMAC":"12:c6:65:89:b4:e3"}: VNI 7 is not this node's 1 (give all nodes the same VNI)`, "b",
+		},
+		{
+			"our own MAC address", vxlan,
+			[]model.Node{publishes(a, "vxlan", mac), publishes(b, "vxlan", mac), c},
+			"nodes a and b both have the VtepMAC 12:c6:65:89:b4:e3: the kernel drops what one sends to the other (delete flannel.1 and what one of them publishes, and restart it)", "b",
+		},
+		{
+			"one MAC address twice", vxlan,
+			[]model.Node{a, publishes(b, "vxlan", mac), publishes(c, "vxlan", mac)},
+			"nodes b and c both have the VtepMAC 12:c6:65:89:b4:e3 (delete flannel.1 and what one of them publishes, and restart it; until then neither's pods are reached)", "b c",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			topo := planAs(t, test.how, &model.Cluster{Self: "a", Nodes: test.nodes}, "eth0 192.168.0.1/24")

@@ -41,7 +41,8 @@ func check(nodes []model.Node, self string, networks []netip.Prefix) (unusable m
 			if len(networks) > 0 && !inside(c, networks) {
 				unusable[claim{n.Name, c}] = true
 				problems = append(problems, Problem{
-					[]string{n.Name}, fmt.Sprintf("node %s: podCIDR %s is outside of the network %s", n.Name, c, list(networks)),
+					[]string{n.Name},
+					fmt.Sprintf("node %s: podCIDR %s is outside of the network %s", n.Name, c, list(networks)),
 					"give the node a podCIDR of the network, or correct the network that the configuration names",
 				})
 				continue

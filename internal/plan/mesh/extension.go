@@ -99,7 +99,8 @@ func extensionPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Probl
 		var data string
 		if err := json.Unmarshal([]byte(text), &data); err != nil {
 			return Part{}, &Problem{
-				[]string{peer.Name}, fmt.Sprintf("node %s publishes for extension %s: this is no string", peer.Name, text),
+				[]string{peer.Name},
+				fmt.Sprintf("node %s publishes for extension %s: this is no string", peer.Name, text),
 				"have that node publish it anew: what its PreStartupCommand printed, as a string in JSON",
 			}
 		}

@@ -20,20 +20,20 @@ func masquerade(cfg Config) state.Table {
 	if !cfg.PortsInOrder {
 		how += " fully-random"
 	}
-	return state.Table{Family: "inet", Name: MasqueradeTable, Sets: slices.Concat(prefixSets("cluster", cfg.Masquerade), prefixSets("keep", cfg.Keep)),
-		Chains: []state.Chain{{
-			Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: 100, Policy: "accept",
-			Rules: []state.NftRule{
-				{Text: "ip daddr 224.0.0.0/4 return"},
-				{Text: "ip daddr @cluster4 return"},
-				{Text: "ip daddr @keep4 return"},
-				{Text: "ip saddr @cluster4 " + how},
-				{Text: "ip6 daddr ff00::/8 return"},
-				{Text: "ip6 daddr @cluster6 return"},
-				{Text: "ip6 daddr @keep6 return"},
-				{Text: "ip6 saddr @cluster6 " + how},
-			},
-		}}}
+	sets := slices.Concat(prefixSets("cluster", cfg.Masquerade), prefixSets("keep", cfg.Keep))
+	return state.Table{Family: "inet", Name: MasqueradeTable, Sets: sets, Chains: []state.Chain{{
+		Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: 100, Policy: "accept",
+		Rules: []state.NftRule{
+			{Text: "ip daddr 224.0.0.0/4 return"},
+			{Text: "ip daddr @cluster4 return"},
+			{Text: "ip daddr @keep4 return"},
+			{Text: "ip saddr @cluster4 " + how},
+			{Text: "ip6 daddr ff00::/8 return"},
+			{Text: "ip6 daddr @cluster6 return"},
+			{Text: "ip6 daddr @keep6 return"},
+			{Text: "ip6 saddr @cluster6 " + how},
+		},
+	}}}
 }
 
 // prefixSets are two sets, one a family. Of prefixes that are inside of each other the kernel takes one.

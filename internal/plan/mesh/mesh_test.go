@@ -83,9 +83,15 @@ func TestGolden(t *testing.T) {
 		{"no-underlay", []model.Node{a, b}, []string{"eth0 192.168.0.1/24"}, mesh.Config{}},
 		{"several-cidrs", []model.Node{a, node("b", "192.168.0.2", "10.244.2.0/24", "10.244.3.0/24")}, links, mesh.Config{}},
 		{"vxlan", []model.Node{a, b, c, node("4", "192.168.9.2", "10.244.4.0/24")}, links, mesh.Config{Backend: "vxlan"}},
-		{"vxlan-all", []model.Node{publishes(a, "vxlan", `{"VNI":9,"VtepMAC":"12:c6:65:89:b4:e1"}`, "203.0.113.1"), publishes(b, "host-gw", "", "192.168.0.2"), c}, links,
-			mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 9, Port: 4789, GBP: true, Learning: true, MTU: 1400}, Blackhole: true,
-				Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, Keep: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("10.0.0.0/8")}}},
+		{
+			"vxlan-all",
+			[]model.Node{publishes(a, "vxlan", `{"VNI":9,"VtepMAC":"12:c6:65:89:b4:e1"}`, "203.0.113.1"), publishes(b, "host-gw", "", "192.168.0.2"), c},
+			links,
+			mesh.Config{
+				Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 9, Port: 4789, GBP: true, Learning: true, MTU: 1400}, Blackhole: true,
+				Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, Keep: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("10.0.0.0/8")},
+			},
+		},
 		{"vxlan-direct", []model.Node{a, b, node("far", "192.168.9.2", "fd09::2", "10.244.9.0/24", "fd00:244:9::/64")}, links, vxlan},
 	} {
 		t.Run(g.name, func(t *testing.T) {

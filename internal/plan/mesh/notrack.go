@@ -21,7 +21,8 @@ func notrack(ports []uint16) state.Table {
 	raw := func(name, local string) state.Chain {
 		c := state.Chain{Name: name, Type: "filter", Hook: name, Priority: -300, Policy: "accept"}
 		for _, port := range slices.Compact(slices.Sorted(slices.Values(ports))) {
-			c.Rules = append(c.Rules, state.NftRule{Text: local + " udp dport " + strconv.Itoa(int(port)) + " notrack"})
+			// The port first: the other question costs a look into the routes, and every packet of a pod comes by here.
+			c.Rules = append(c.Rules, state.NftRule{Text: "udp dport " + strconv.Itoa(int(port)) + " " + local + " notrack"})
 		}
 		return c
 	}

@@ -112,3 +112,6 @@ func (p *Planner) publish(b Backend) model.Published {
 	}
 	return out
 }
+
+// Forwarding lets the node pass packets on between its pods and the underlay: what every back end's Node begins with.
+func (p *Planner) Forwarding() Part { return forwarding(p) }

@@ -97,7 +97,8 @@ func (p *Planner) vtep(n model.Node, family int) (mac state.MAC, problem *Proble
 	}
 	wrong := func(format string, args ...any) (state.MAC, *Problem) {
 		return state.MAC{}, &Problem{
-			[]string{n.Name}, fmt.Sprintf("node %s publishes for vxlan %s: ", n.Name, text) + fmt.Sprintf(format, args...),
+			[]string{n.Name},
+			fmt.Sprintf("node %s publishes for vxlan %s: ", n.Name, text) + fmt.Sprintf(format, args...),
 			"have that node publish it anew: {\"VNI\":1,\"VtepMAC\":\"12:34:56:78:9a:bc\"}",
 		}
 	}

@@ -195,7 +195,8 @@ func wireguardPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Probl
 	family := familyOf(cidr.Addr())
 	if p.cfg.Backend != "wireguard" {
 		return Part{}, &Problem{
-			[]string{peer.Name}, fmt.Sprintf("node %s is reached by wireguard, which this node does not use: that node would not let it in", peer.Name),
+			[]string{peer.Name},
+			fmt.Sprintf("node %s is reached by wireguard, which this node does not use: that node would not let it in", peer.Name),
 			"give both the back end wireguard, or that node another one",
 		}
 	}
@@ -256,13 +257,15 @@ func (p *Planner) wireguardKey(peer model.Node, family int) (wireguardData, *Pro
 	var d wireguardData
 	if text == "" || text == "null" {
 		return d, &Problem{
-			[]string{peer.Name}, fmt.Sprintf("node %s publishes no WireGuard key for IPv%d", peer.Name, family),
+			[]string{peer.Name},
+			fmt.Sprintf("node %s publishes no WireGuard key for IPv%d", peer.Name, family),
 			"wait until it has started, or have it publish {\"PublicKey\":\"…\",\"Port\":51820}",
 		}
 	}
 	wrong := func(why string) (wireguardData, *Problem) {
 		return d, &Problem{
-			[]string{peer.Name}, fmt.Sprintf("node %s publishes for wireguard %s: %s", peer.Name, text, why),
+			[]string{peer.Name},
+			fmt.Sprintf("node %s publishes for wireguard %s: %s", peer.Name, text, why),
 			"have that node publish it anew: {\"PublicKey\":\"…\",\"Port\":51820}",
 		}
 	}
@@ -274,7 +277,8 @@ func (p *Planner) wireguardKey(peer model.Node, family int) (wireguardData, *Pro
 	}
 	if d.PublicKey == p.wireguardLearned().PublicKey {
 		return d, &Problem{
-			[]string{p.self.Name, peer.Name}, fmt.Sprintf("nodes %s and %s have the same WireGuard key", p.self.Name, peer.Name),
+			[]string{p.self.Name, peer.Name},
+			fmt.Sprintf("nodes %s and %s have the same WireGuard key", p.self.Name, peer.Name),
 			fmt.Sprintf("delete the file %s of one of them, and restart it", p.cfg.Wireguard.keyFile()),
 		}
 	}

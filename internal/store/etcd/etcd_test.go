@@ -190,7 +190,7 @@ func previous(w *world) {
 		w.t.Error(h)
 	}
 	for addr, previous := range map[string]string{"192.168.0.2": "10.5.77.1/24", "192.168.0.3": "10.6.1.1/24", "192.168.0.4": "10.5.78.1/25"} {
-		if h := w.acquire(r, addr, previous); "10.5.77.0-24" == h.Key() || h.Subnet.Bits() != 24 || !netip.MustParsePrefix("10.5.0.0/16").Overlaps(h.Subnet) {
+		if h := w.acquire(r, addr, previous); h.Key() == "10.5.77.0-24" || h.Subnet.Bits() != 24 || !netip.MustParsePrefix("10.5.0.0/16").Overlaps(h.Subnet) {
 			w.t.Error(previous, h)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // errGone: the lease has ended, or its key is another's.
 var errGone = errors.New("the lease is gone")
 
-// ErrLost: the subnet is another node's by now. Nobody can keep it.
+// ErrLost tells that the subnet is another node's by now. Nobody can keep it.
 var ErrLost = errors.New("the subnet was leased to another node")
 
 // How often the clocks are looked at, and how long a renewal that failed waits.

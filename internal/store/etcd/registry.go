@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/flannel"
 )
 
-// ErrNoConfig: there is no configuration at the prefix. Perhaps somebody writes one.
+// ErrNoConfig tells that there is no configuration at the prefix. Perhaps somebody writes one.
 var ErrNoConfig = errors.New("there is no configuration")
 
 func (r *Registry) configKey() string { return r.cfg.Prefix + "/config" }

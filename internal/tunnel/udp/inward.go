@@ -50,10 +50,10 @@ func (w *inward) run() error {
 		w.pieces[i].Base = &w.bufs[i][0]
 		w.pieces[i].SetLen(slotLen)
 	}
-	wait, turn := true, turns(0)
+	wait, turn, used := true, turns(0), slots
 	for {
 		turn.next()
-		for i := range w.slots {
+		for i := range w.slots[:used] {
 			h := &w.slots[i].head
 			h.Iov = &w.pieces[i]
 			h.SetIovlen(1)
@@ -61,6 +61,9 @@ func (w *inward) run() error {
 			h.SetControllen(int(unsafe.Sizeof(w.said[i])))
 		}
 		n, errno := w.sock.receive(w.slots[:], wait)
+		if used = 0; errno == 0 {
+			used = n
+		}
 		if w.over.Load() {
 			return nil
 		}

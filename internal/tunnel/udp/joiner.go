@@ -61,15 +61,13 @@ func (j *joiner) add(p *packet) {
 	g.pieces = append(g.pieces[:0], unix.Iovec{Base: &g.vnet[0]}, unix.Iovec{Base: &p.b[0]})
 	g.pieces[0].SetLen(vnetLen)
 	g.pieces[1].SetLen(len(p.b))
-	if !p.mayJoin() {
+	if head == 0 || !p.mayJoin() {
 		return
 	}
-	if head > 0 {
-		g.head, g.size = head, len(p.b)-head
-		if p.proto == protoTCP {
-			g.next = seq(p) + uint32(g.size)
-			g.closed = p.b[p.head+13]&tcpPSH != 0
-		}
+	g.head, g.size = head, len(p.b)-head
+	if p.proto == protoTCP {
+		g.next = seq(p) + uint32(g.size)
+		g.closed = p.b[p.head+13]&tcpPSH != 0
 	}
 }
 
@@ -85,7 +83,7 @@ func (j *joiner) latest(p *packet) *group {
 	return nil
 }
 
-// mayJoin tells whether a packet is of a kind that can be joined with others.
+// mayJoin tells whether a packet, which has the header of TCP or UDP and data, is of a kind that can be joined with others.
 func (p *packet) mayJoin() bool {
 	if !p.whole {
 		return false

@@ -112,10 +112,10 @@ func (m *mailer) flush() {
 	}
 	for sent := 0; sent < m.n; {
 		n, errno := m.sock.send(m.heads[sent:m.n])
-		switch {
-		case errno == 0:
+		switch errno {
+		case 0:
 			sent += n
-		case errno == unix.EINTR:
+		case unix.EINTR:
 		default:
 			m.rescue(&m.messages[sent], errno)
 			sent++
@@ -149,10 +149,10 @@ func (m *mailer) rescue(msg *message, why unix.Errno) {
 	}
 	for sent := 0; sent < len(msg.ends); {
 		n, errno := m.sock.send(m.alone[sent:len(msg.ends)])
-		switch {
-		case errno == 0:
+		switch errno {
+		case 0:
 			sent += n
-		case errno == unix.EINTR:
+		case unix.EINTR:
 		default:
 			m.stats.unsent(1, errno)
 			sent++

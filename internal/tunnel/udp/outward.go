@@ -158,16 +158,16 @@ func finish(p *packet, h *vnet) bool {
 
 // cut makes packets that fit into the wire of a large one.
 func (o *outward) cut(p *packet, h *vnet, to *target) {
-	l4, proto, place := int(h.csumStart), byte(protoTCP), 16
+	l4, proto, place, least := int(h.csumStart), byte(protoTCP), 16, tcpLen
 	head := 0
 	switch kind := h.gso &^ gsoECN; {
 	case kind == gsoUDP:
-		proto, place, head = protoUDP, 6, l4+udpLen
+		proto, place, least, head = protoUDP, 6, udpLen, l4+udpLen
 	case (kind == gsoTCP4 || kind == gsoTCP6) && l4+tcpLen <= len(p.b):
 		head = l4 + int(p.b[l4+12]>>4)*4
 	}
 	size := int(h.gsoSize)
-	if l4 < p.head || head < l4+udpLen || head > len(p.b) || head > headMax || size == 0 {
+	if l4 < p.head || head < l4+least || head > len(p.b) || head > headMax || size == 0 {
 		o.stats.Malformed.Add(1)
 		return
 	}

@@ -119,6 +119,10 @@ func TestAge(t *testing.T) {
 func FuzzCarry(f *testing.F) {
 	f.Add([]byte{0x45, 0, 0, 20, 0, 0, 0x40, 0, 64, 6})
 	f.Add(tcp(100, 0))
+	for _, proto := range []byte{protoTCP, protoUDP} {
+		f.Add(large(false, proto, make([]byte, 50), 50)[vnetLen:])
+		f.Add(large(true, proto, make([]byte, 50), 50)[vnetLen:])
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		w := &inward{stats: &Stats{}, answer: &answerer{}}
 		w.join.withUDP = true
@@ -143,12 +147,18 @@ func FuzzCarry(f *testing.F) {
 // FuzzCut: whatever the device says of a packet, what is cut of it holds together.
 func FuzzCut(f *testing.F) {
 	f.Add(append([]byte{1, 1, 0, 0, 10, 0, 20, 0, 16, 0}, tcp(100, 0)...))
+	for _, proto := range []byte{protoTCP, protoUDP} {
+		f.Add(large(false, proto, make([]byte, 50), 20))
+		f.Add(large(true, proto, make([]byte, 50), 20))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) <= vnetLen || len(b) > frame {
 			return
 		}
 		var current atomic.Pointer[table]
-		current.Store(newTable([]Peer{{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddrPort("127.0.0.1:1")}}))
+		current.Store(newTable([]Peer{
+			{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddrPort("127.0.0.1:1")}, {netip.MustParsePrefix("fd00::/8"), netip.MustParseAddrPort("127.0.0.1:1")},
+		}))
 		sock := socket{fd: -1, cuts: true}
 		o := &outward{stats: &Stats{}, answer: &answerer{}, heads: make([]byte, headsLen), table: &current}
 		o.mail = newMailer(&sock, o.stats)
@@ -243,4 +253,26 @@ func TestNoAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(100, round); n != 0 {
 		t.Errorf("%v allocations for three packets", n)
 	}
+}
+
+// BenchmarkPeers is what a change among 10,000 peers costs, and finding one of them.
+func BenchmarkPeers(b *testing.B) {
+	var peers []Peer
+	for i := range 10_000 {
+		a := [4]byte{10, byte(i >> 8), byte(i), 0}
+		peers = append(peers, Peer{netip.PrefixFrom(netip.AddrFrom4(a), 24), netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)}), 8285)})
+	}
+	b.Run("change", func(b *testing.B) {
+		for b.Loop() {
+			newTable(peers)
+		}
+	})
+	table := newTable(peers)
+	b.Run("find", func(b *testing.B) {
+		i := uint32(0)
+		for b.Loop() {
+			i += 7919 << 8
+			table.find(key{0, uint64(10<<24 | i%(10_000<<8))})
+		}
+	})
 }

@@ -148,15 +148,26 @@ func ping(t testing.TB, from *end, words ...string) (string, bool) {
 	return out, err == nil
 }
 
+// answered pings until there is an answer: a device whose program has just come drops what is sent before a worker of the
+// kernel has heard of it.
+func answered(t testing.TB, from *end, words ...string) {
+	t.Helper()
+	out, ok := "", false
+	for begin := time.Now(); !ok && time.Since(begin) < 20*time.Second; {
+		out, ok = ping(t, from, words...)
+	}
+	if !ok {
+		t.Fatalf("no answer:\n%s", out)
+	}
+}
+
 func TestReach(t *testing.T) {
 	a, b := wire(t)
 	a.start(t, b)
 	b.start(t, a)
 	for _, family := range []int{4, 6} {
 		t.Run(fmt.Sprint("IPv", family), func(t *testing.T) {
-			if out, ok := ping(t, a, b.pod(family)); !ok {
-				t.Fatalf("no answer:\n%s", out)
-			}
+			answered(t, a, b.pod(family))
 			most := map[int]string{4: "1444", 6: "1404"}[family] // MTU without the headers of IP and ICMP
 			if out, ok := ping(t, a, "-M", "do", "-s", most, b.pod(family)); !ok {
 				t.Errorf("a packet of the MTU's size:\n%s", out)
@@ -221,6 +232,8 @@ func TestSendersAreTold(t *testing.T) {
 	a, b := wire(t)
 	a.start(t, b)
 	b.start(t, a)
+	answered(t, a, b.pod(4))
+	answered(t, a, b.pod(6))
 	ip(t, a.ns, "route add 10.244.9.0/24 dev flannel0", "route add fd00:244:9::/64 dev flannel0-v6")
 	for _, c := range []struct {
 		say  string
@@ -250,14 +263,13 @@ func TestPeersChange(t *testing.T) {
 	a, b := wire(t)
 	a.start(t, b)
 	b.start(t, a)
+	answered(t, a, b.pod(4))
 	a.know()
 	if out, ok := ping(t, a, b.pod(4)); ok {
 		t.Errorf("answer of one who is no peer:\n%s", out)
 	}
 	a.know(b)
-	if out, ok := ping(t, a, b.pod(4)); !ok {
-		t.Errorf("no answer of one who is a peer again:\n%s", out)
-	}
+	answered(t, a, b.pod(4))
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -273,9 +285,7 @@ func TestPeersChange(t *testing.T) {
 		t.Error("answer though the other end is closed")
 	}
 	b.start(t, a)
-	if out, ok := ping(t, a, b.pod(4)); !ok {
-		t.Errorf("no answer of one who began anew:\n%s", out)
-	}
+	answered(t, a, b.pod(4))
 }
 
 // A path whose device is deleted says so at once.
@@ -283,9 +293,7 @@ func TestDeviceDeleted(t *testing.T) {
 	a, b := wire(t)
 	a.start(t, b)
 	b.start(t, a)
-	if out, ok := ping(t, a, b.pod(4)); !ok {
-		t.Fatalf("no answer:\n%s", out)
-	}
+	answered(t, a, b.pod(4))
 	ip(t, a.ns, "link del flannel0")
 	select {
 	case err := <-a.done:
@@ -302,5 +310,33 @@ func TestDeviceDeleted(t *testing.T) {
 	}
 	if out, err := nettest.Try(a.ns, "ip", "link", "show", "flannel0"); err == nil {
 		t.Errorf("trying made a device:\n%s", out)
+	}
+}
+
+// A way that carries less than the wire at its beginning says: the kernel cuts nothing then, and packets still arrive.
+func TestSmallerWay(t *testing.T) {
+	a, b := wire(t)
+	a.start(t, b)
+	b.start(t, a)
+	ip(t, a.ns, "route add 192.168.0.2 dev eth0 mtu 1000", "-6 route add fd00::2 dev eth0 mtu 1300")
+	for _, family := range []int{4, 6} {
+		answered(t, a, "-s", "1400", b.pod(family))
+		stream(t, a, b, family, 2<<20)
+	}
+	if n := a.paths[4].Stats().Unsent.Load(); n != 0 {
+		t.Errorf("%d packets were not sent", n)
+	}
+}
+
+// A program that is killed leaves the device with its routes, and the next one goes on.
+func TestKilled(t *testing.T) {
+	a, b := wire(t)
+	for range 3 {
+		stop := proxies(t, a, b)
+		answered(t, a, b.pod(4))
+		stop()
+		if out := nettest.Run(t, a.ns, "ip", "route"); !strings.Contains(out, "10.244.2.0/24 dev flannel0") {
+			t.Fatalf("the route is gone:\n%s", out)
+		}
 	}
 }

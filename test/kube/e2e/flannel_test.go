@@ -6,16 +6,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // TestFlannel: a cluster of flannel's own flanneld, with pods, becomes weft's node by node, by the same ConfigMap, while a TCP
 // connection and a thousand datagrams a second go between the nodes. Nothing is renumbered, made anew or lost; and while one
-// node is weft's and the other still flannel's, new pods reach each other both ways.
+// node is weft's and the other still flannel's, new pods reach each other both ways. A node can go back.
 func TestFlannel(t *testing.T) {
 	weft(t)
+	if out, err := exec.CommandContext(t.Context(), "../../flannel/build.sh").CombinedOutput(); err != nil {
+		nettest.Without(t, fmt.Sprintf("flannel's own flanneld cannot be built here: %v: %s", err, out))
+	}
 	c := another(t, "e2efla", "--cni", "flanneld", "--no-dns")
 	ns := c.namespace(t)
 	nodes := []string{"node1", "node2"}
@@ -47,15 +53,22 @@ func TestFlannel(t *testing.T) {
 		c.apply(t, ns, deployment(fmt.Sprint("web", i), 2))
 		c.meet(t, ns, 2+2*(i+1))
 	}
+	// And one of them goes back.
+	c.goBack(t, "node1")
+	if after := c.published(t, "node1"); after != before["node1"] {
+		t.Errorf("node1, flannel's again, publishes\n%s\nbefore\n%s", after, before["node1"])
+	}
+	c.apply(t, ns, deployment("web2", 2))
+	c.meet(t, ns, 8)
 	for _, node := range nodes {
 		r := c.report(t, at[node])
-		t.Logf("%s: %d datagrams came, %d lost, the longest silence %d µs; %d answers over TCP, the longest wait %d µs",
-			node, r.Received, r.Lost, r.GapMicro, r.Stream.Answers, r.Stream.GapMicro)
-		if r.Lost > 0 || r.Refused > 0 || r.Received < 1000 || r.Stream.Error != "" || r.Stream.Answers < 100 {
+		t.Logf("%s: %d datagrams came, %d lost, %d of them in its own socket's buffer; the longest silence %d µs; %d answers over TCP, the longest wait %d µs",
+			node, r.Received, r.Lost, r.Dropped, r.GapMicro, r.Stream.Answers, r.Stream.GapMicro)
+		if r.Lost > r.Dropped || r.Refused > 0 || r.Received < 1000 || r.Stream.Error != "" || r.Stream.Answers < 100 {
 			t.Errorf("%s: %+v", node, r)
 		}
 	}
-	// The pods of flannel's own plugin are ended by weft, like the others.
+	// The pods of one's plugins are ended by the other's.
 	c.kubectl(t, "-n", ns, "delete", "deployment,pod", "--all", "--timeout=120s")
 	within(t, 30*time.Second, func() error {
 		for _, node := range nodes {
@@ -142,6 +155,28 @@ func (c Cluster) takeOver(t *testing.T, node string) {
 		out, err := c.try("exec", node, "sh", "-c", "curl -sS -f -m 5 http://127.0.0.1:9119/readyz && ls /etc/cni/net.d/00-weft.conflist && ip route show proto 119")
 		if err == nil && !strings.Contains(out, "flannel.1") {
 			err = fmt.Errorf("%s: no route of weft's over flannel.1: %s", node, out)
+		}
+		return err
+	})
+}
+
+// goBack ends weft on a node, and begins flannel's own flanneld there.
+func (c Cluster) goBack(t *testing.T, node string) {
+	t.Helper()
+	c.kubectl(t, "label", "node", node, "weft-")
+	within(t, time.Minute, func() error {
+		out, err := c.try("kubectl", "-n", "kube-system", "get", "pods", "-o", "name", "--field-selector", "spec.nodeName="+node)
+		if err == nil && strings.Contains(out, "pod/weft-") {
+			err = fmt.Errorf("%s still has %s", node, out)
+		}
+		return err
+	})
+	c.must(t, "exec", node, "rm", "/etc/cni/net.d/00-weft.conflist")
+	c.must(t, "start", "flanneld-"+node)
+	within(t, time.Minute, func() error {
+		out, err := c.try("exec", node, "sh", "-c", "ip route show dev flannel.1 | grep -v 'proto 119'")
+		if err == nil && !strings.Contains(out, "via") {
+			err = fmt.Errorf("%s has no route of flannel's: %s", node, out)
 		}
 		return err
 	})

@@ -16,6 +16,7 @@ import (
 type Report struct {
 	Sent, Refused, Received, Last, Lost, Twice uint64
 	GapMicro                                   int64    // the longest without a datagram
+	Dropped                                    uint64   // found the receiver's own buffer full
 	PauseMicro                                 int64    // the longest that the sender itself did not get to send
 	Stream                                     struct { // one TCP connection
 		Answers  uint64

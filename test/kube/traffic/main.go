@@ -40,6 +40,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
+	if udp, ok := conn.(*net.UDPConn); ok {
+		_ = udp.SetReadBuffer(1 << 20) // as much as is allowed: on a busy machine this program may have to wait for its turn
+	}
 	streams, err := net.Listen("tcp", *listen)
 	if err != nil {
 		return err
@@ -57,9 +60,10 @@ func run(ctx context.Context) error {
 			Sent       uint64 `json:"sent"`
 			Refused    uint64 `json:"refused"`
 			PauseMicro int64  `json:"pauseMicro"`
+			Dropped    uint64 `json:"dropped"`
 			Stream     Stream `json:"stream"`
 			Report
-		}{s.sent.Load(), s.refused.Load(), s.pause.Load(), st.report(), m.report(time.Now())})
+		}{s.sent.Load(), s.refused.Load(), s.pause.Load(), dropped(), st.report(), m.report(time.Now())})
 	})
 	server := &http.Server{Addr: *report, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	failed := make(chan error, 4)
