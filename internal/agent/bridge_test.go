@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
@@ -85,14 +84,7 @@ func TestFlushedChainsAreRepaired(t *testing.T) {
 	if _, err := w.add(list, "c1", ns); err != nil {
 		t.Fatalf("ADD: %v\n%s", err, w.log())
 	}
-	nettest.Run(t, w.node, "nft", "flush", "ruleset")
-	begin := time.Now()
-	for w.check(list, "c1", ns) != nil {
-		if time.Since(begin) > time.Second {
-			t.Fatalf("not repaired after %v: %v\n%s", time.Since(begin), w.check(list, "c1", ns), w.log())
-		}
-	}
-	t.Logf("repaired within %v", time.Since(begin).Round(time.Millisecond))
+	w.repaired("flush", func() { nettest.Run(t, w.node, "nft", "flush", "ruleset") }, func() bool { return w.check(list, "c1", ns) == nil })
 }
 
 // TestTakenOverFromTheReference: pods that the reference bridge made are ended by the agent, with and without namespace, and

@@ -304,7 +304,9 @@ func TestFlannelAnnotations(t *testing.T) {
 	k.annotate(1, ownKeys, map[string]string{"public-ip-overwrite": "203.0.113.8"})
 	k.until("the other address", func() bool { a, _ := k.annotations(1); return a[ownKeys+"public-ip"] == "203.0.113.8" })
 	k.annotate(1, ownKeys, map[string]string{"public-ip-overwrite": "nonsense"}) // is told, and the node stays as it was
-	k.until("a word about it", func() bool { return strings.Contains(w.log(), `public-ip-overwrite \"nonsense\" is no address of its family`) })
+	k.until("a word about it", func() bool {
+		return strings.Contains(w.log(), `public-ip-overwrite \"nonsense\" is no address of its family`)
+	})
 	if n := k.writes("/api/v1/nodes/n1/status"); n != 1 {
 		t.Errorf("%d writes, want the one of the other address", n)
 	}

@@ -234,32 +234,43 @@ func TestGC(t *testing.T) {
 	n.clean("GC without any valid attachment")
 }
 
-// A hundred attachments are collected in about the time of one, with records and without.
+// A hundred attachments are collected in about the time of one, with records and without: one after the other took 3 s on a
+// quiet machine. One that is busy has several tries.
 func TestGCOfMany(t *testing.T) {
 	n := newNode(t)
-	conf := n.list(bridge)
 	for _, recorded := range []bool{true, false} {
-		for range 100 {
-			id, ns := n.pod()
-			job := n.job(conf, id, ns)
-			n.add(job)
-			if !recorded {
-				if err := n.ledger.Delete(job.Request.Key()); err != nil {
-					t.Fatal(err)
-				}
-			}
+		took := time.Hour
+		for try := 0; try < 4 && took > 2*time.Second; try++ {
+			took = n.collect(100, recorded)
+			t.Logf("recorded %v: %v", recorded, took)
 		}
-		start := time.Now()
-		if err := n.GC(t.Context(), n.job(conf, "", nil), nil); err != nil {
-			t.Fatal(err)
-		}
-		took := time.Since(start)
-		if took > 2*time.Second { // one after the other: 3 s on a quiet machine
+		if took > 2*time.Second {
 			t.Errorf("GC of 100 attachments, recorded %v: %v", recorded, took)
 		}
-		t.Logf("recorded %v: %v", recorded, took)
-		n.clean("GC")
 	}
+}
+
+// collect makes attachments that nobody wants and tells how long their GC takes.
+func (n *node) collect(many int, recorded bool) time.Duration {
+	n.t.Helper()
+	conf := n.list(bridge)
+	for range many {
+		id, ns := n.pod()
+		job := n.job(conf, id, ns)
+		n.add(job)
+		if !recorded {
+			if err := n.ledger.Delete(job.Request.Key()); err != nil {
+				n.t.Fatal(err)
+			}
+		}
+	}
+	start := time.Now()
+	if err := n.GC(n.t.Context(), n.job(conf, "", nil), nil); err != nil {
+		n.t.Fatal(err)
+	}
+	took := time.Since(start)
+	n.clean("GC")
+	return took
 }
 
 // GC goes on after an error and tells all of them.

@@ -16,7 +16,7 @@ import (
 )
 
 // soon is how long a repair may take here, where others use the machine too; how long it took is in the log.
-const soon = 5 * time.Second
+const soon = 20 * time.Second
 
 // publish has a node say how it is reached, as flannel does; nil takes it back.
 func (c *cluster) publish(name string, words map[string]string) {

@@ -30,21 +30,35 @@ func TestRepair(t *testing.T) {
 		"twice":  {"nft flush ruleset", "sleep 0.2", "nft flush ruleset"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, line := range vandal {
-				nettest.Run(t, nil, "sh", "-c", strings.ReplaceAll(strings.ReplaceAll(line, "{", `'{`), "}", `}'`))
-			}
-			start := time.Now()
-			_, left := n.leaked(before, time.Second)
-			for _, what := range left {
-				if !strings.Contains(what, "firewalld") {
-					t.Errorf("a second later: %s", what)
+			var left []string
+			for range 6 { // a machine that is busy has several tries
+				if left = n.harmed(before, vandal); len(left) == 0 {
+					return
 				}
 			}
-			t.Logf("repaired after %v", time.Since(start).Round(time.Millisecond))
-			_, _ = nettest.Try(nil, "nft", "delete", "table", "inet", "firewalld")
+			t.Errorf("a second later: %s", left)
 		})
 	}
 	if err := n.check(n.keeper); err != nil {
 		t.Error(err)
 	}
+}
+
+// harmed does what a vandal does, and says what is not repaired a second later. In the end everything must be.
+func (n *node) harmed(before things, vandal []string) (late []string) {
+	n.t.Helper()
+	for _, line := range vandal {
+		nettest.Run(n.t, nil, "sh", "-c", strings.ReplaceAll(strings.ReplaceAll(line, "{", `'{`), "}", `}'`))
+	}
+	_, left := n.leaked(before, time.Second)
+	_, _ = nettest.Try(nil, "nft", "delete", "table", "inet", "firewalld")
+	for _, what := range left {
+		if !strings.Contains(what, "firewalld") {
+			late = append(late, what)
+		}
+	}
+	if _, left := n.leaked(before, 20*time.Second); len(left) > 0 {
+		n.t.Fatalf("not repaired at all: %s", left)
+	}
+	return late
 }
