@@ -105,6 +105,7 @@ func (w *meshNode) close() {
 func nodeAddr(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{172, 16 + byte((i+1)>>16), byte((i + 1) >> 8), byte(i + 1)})
 }
+
 func podCIDR(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
 }
@@ -112,6 +113,7 @@ func peerName(i int) string { return fmt.Sprintf("node-%05d", i) }
 func vtep(i, fresh int) [6]byte {
 	return [6]byte{0x0a, byte(fresh >> 8), byte(fresh), 0, byte(i >> 8), byte(i)}
 }
+
 func vtepText(mac [6]byte) string {
 	return fmt.Sprintf(`{"VNI":1,"VtepMAC":"%02x:%02x:%02x:%02x:%02x:%02x"}`, mac[0], mac[1], mac[2], mac[3], mac[4], mac[5])
 }

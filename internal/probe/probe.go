@@ -97,8 +97,6 @@ type prober struct {
 	ns *netns.NS
 	t  Target
 	r  Result
-	// wire is what of a full packet passes over the underlay, when that was asked.
-	wire int
 }
 
 // states asks.

@@ -30,8 +30,7 @@ type world struct {
 	nodes                  [2]node
 	processes              []*process
 	// ns are all namespaces.
-	ns  []*netns.NS
-	mtu int
+	ns []*netns.NS
 }
 
 // node is one of a world's two nodes.

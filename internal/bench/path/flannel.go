@@ -100,7 +100,9 @@ func vxlan(i int, own, peer netip.Prefix) error {
 	end := peer.Addr().AsSlice()
 	return errors.Join(
 		netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, Type: unix.RTN_UNICAST, IP: end, HardwareAddr: mac(1 - i)}),
-		netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF,
-			IP: wireAddr(1 - i).AsSlice(), HardwareAddr: mac(1 - i)}),
+		netlink.NeighSet(&netlink.Neigh{
+			LinkIndex: index, State: netlink.NUD_PERMANENT, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF,
+			IP: wireAddr(1 - i).AsSlice(), HardwareAddr: mac(1 - i),
+		}),
 		netlink.RouteReplace(&netlink.Route{Dst: ipNet(peer), Gw: end, LinkIndex: index, Flags: int(netlink.FLAG_ONLINK)}))
 }

@@ -4,7 +4,9 @@ package mesh_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -146,6 +148,20 @@ func TestBadConfig(t *testing.T) {
 		var fault *model.Fault
 		if !errors.As(err, &fault) || fault.Code != test.code || fault.Msg != test.want || fault.Hint != test.hint {
 			t.Errorf("%+v: %v, want code %d, %q (%s)", test.how, err, test.code, test.want, test.hint)
+		}
+	}
+}
+
+func BenchmarkPlanPublished(b *testing.B) {
+	c := &model.Cluster{Self: "n0"}
+	for i := range 10000 {
+		n := node(fmt.Sprintf("n%d", i), fmt.Sprintf("192.168.%d.%d", i/250, 1+i%250), fmt.Sprintf("10.%d.%d.0/24", i/256, i%256))
+		c.Nodes = append(c.Nodes, publishes(n, "vxlan", fmt.Sprintf(`{"VNI":1,"VtepMAC":"12:34:00:00:%02x:%02x"}`, i/256, i%256), n.Addrs[0].String()))
+	}
+	slices.SortFunc(c.Nodes, func(a, b model.Node) int { return strings.Compare(a.Name, b.Name) })
+	for b.Loop() {
+		if topo := planAs(b, mesh.Config{Backend: "vxlan"}, c, "eth0 192.168.0.1/16"); len(topo.Problems) > 0 {
+			b.Fatal(topo.Problems[0])
 		}
 	}
 }

@@ -81,7 +81,14 @@ func addrsOf(n model.Node) []netip.Addr {
 func Has(n model.Node, a netip.Addr) bool { return slices.Contains(addrsOf(n), a) }
 
 // addrOf is where a node is found over a family.
-func addrOf(n model.Node, family int) (netip.Addr, bool) { return addrIn(addrsOf(n), family) }
+func addrOf(n model.Node, family int) (netip.Addr, bool) {
+	if n.Published != nil {
+		if a, ok := addrIn(n.Published.Addrs, family); ok {
+			return a, true
+		}
+	}
+	return addrIn(n.Addrs, family)
+}
 
 func addrIn(addrs []netip.Addr, family int) (netip.Addr, bool) {
 	for _, a := range addrs {

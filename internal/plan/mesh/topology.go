@@ -108,13 +108,17 @@ func (t Topology) Text() string {
 	for _, line := range Lines(t.Node.Host) {
 		fmt.Fprintf(&b, "  %s\n", line)
 	}
+	for _, tunnel := range t.Tunnels {
+		fmt.Fprintf(&b, "  %s\n", tunnel)
+	}
+	through := t.tunnelLines()
 	for _, p := range t.Peers {
 		fmt.Fprintf(&b, "peer %s", p.Name)
 		if p.Backend != "" && p.Backend != t.Backend {
 			fmt.Fprintf(&b, ", back end %s", p.Backend)
 		}
 		b.WriteString("\n")
-		lines := Lines(p.Fragment.Host)
+		lines := append(Lines(p.Fragment.Host), through[p.Name]...)
 		for _, line := range lines {
 			fmt.Fprintf(&b, "  %s\n", line)
 		}

@@ -3,8 +3,10 @@
 package mesh
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Tunnel is what a process in user space keeps because the kernel has no such device: a value, in Topology.Tunnels.
@@ -25,6 +27,25 @@ type Tunnel struct {
 	Peers   []TunnelPeer      `json:"peers,omitempty"`
 }
 
+// String prints the tunnel without its peers.
+func (t Tunnel) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "tunnel %s %s", t.Backend, t.Link)
+	if t.Local.IsValid() {
+		fmt.Fprintf(&b, " on %s", t.Local)
+	}
+	if t.KeyFile != "" {
+		fmt.Fprintf(&b, " key %s", t.KeyFile)
+	}
+	if t.PSKFile != "" {
+		fmt.Fprintf(&b, " psk %s", t.PSKFile)
+	}
+	if t.Options[OptionUserSpace] != "" {
+		b.WriteString(" in user space")
+	}
+	return b.String()
+}
+
 // TunnelPeer is one prefix of a peer behind a tunnel.
 type TunnelPeer struct {
 	Node string       `json:"node"`
@@ -35,6 +56,29 @@ type TunnelPeer struct {
 	PublicKey string `json:"publicKey,omitempty"`
 	// Options are the back end's own.
 	Options map[string]string `json:"options,omitempty"`
+}
+
+// String prints where the prefix is.
+func (p TunnelPeer) String() string {
+	s := fmt.Sprintf("%s at %s", p.CIDR, p.Endpoint.Addr())
+	if p.Endpoint.Port() != 0 {
+		s = fmt.Sprintf("%s at %s", p.CIDR, p.Endpoint)
+	}
+	if p.PublicKey != "" {
+		s += " key " + p.PublicKey
+	}
+	return s
+}
+
+// tunnelLines are what the tunnels say of each peer, by name.
+func (t Topology) tunnelLines() map[string][]string {
+	out := map[string][]string{}
+	for _, tunnel := range t.Tunnels {
+		for _, p := range tunnel.Peers {
+			out[p.Node] = append(out[p.Node], "tunnel "+tunnel.Link+" to "+p.String())
+		}
+	}
+	return out
 }
 
 // withTunnels adds tunnels; one of a link that is there already adds its peers.

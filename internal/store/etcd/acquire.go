@@ -9,8 +9,6 @@ import (
 	"net/netip"
 	"slices"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -35,7 +33,7 @@ type Request struct {
 // Held is a lease that this node has.
 type Held struct {
 	flannel.Lease
-	id      clientv3.LeaseID
+	id      int64
 	created int64
 }
 
@@ -148,23 +146,20 @@ func (r *Registry) choose(req Request, p picture, v4, v6 flannel.Range) (flannel
 // create claims subnets. Of two keys that overlap the older one stays.
 func (r *Registry) create(ctx context.Context, l flannel.Lease) (Held, error) {
 	h := Held{Lease: l}
-	err := r.ask(ctx, "lease", func(ctx context.Context, c *clientv3.Client) error {
-		grant, err := c.Grant(ctx, int64(r.cfg.TTL.Seconds()))
-		if err != nil {
+	err := r.ask(ctx, "lease", func(ctx context.Context, c *connection) (err error) {
+		if h.id, err = c.grant(ctx, r.cfg.TTL); err != nil {
 			return err
 		}
-		h.id = grant.ID
 		key := r.subnetsKey() + l.Key()
-		answer, err := c.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-			Then(clientv3.OpPut(key, string(l.Value()), clientv3.WithLease(grant.ID))).Commit()
-		if err == nil && !answer.Succeeded {
+		answer, err := c.txn(ctx, []message{ifCreated(key, 0)}, []message{opPut(put(key, l.Value(), h.id))})
+		if err == nil && !answer.succeeded {
 			err = errRace
 		}
 		if err != nil {
-			_, _ = c.Revoke(ctx, grant.ID) // else it ends by itself
+			_, _ = c.call(ctx, "Lease/LeaseRevoke", message{}.number(1, h.id)) // else it ends by itself
 			return err
 		}
-		h.created = answer.Header.Revision
+		h.created = answer.revision
 		return nil
 	})
 	if err != nil {
@@ -185,15 +180,10 @@ func (r *Registry) create(ctx context.Context, l flannel.Lease) (Held, error) {
 
 // write puts what the lease publishes.
 func (r *Registry) write(ctx context.Context, h Held) error {
-	return r.ask(ctx, "lease "+h.Key(), func(ctx context.Context, c *clientv3.Client) error {
+	return r.ask(ctx, "lease "+h.Key(), func(ctx context.Context, c *connection) error {
 		key := r.subnetsKey() + h.Key()
-		var with []clientv3.OpOption
-		if h.id != 0 {
-			with = append(with, clientv3.WithLease(h.id))
-		}
-		answer, err := c.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", h.created)).
-			Then(clientv3.OpPut(key, string(h.Value()), with...)).Commit()
-		if err == nil && !answer.Succeeded {
+		answer, err := c.txn(ctx, []message{ifCreated(key, h.created)}, []message{opPut(put(key, h.Value(), h.id))})
+		if err == nil && !answer.succeeded {
 			err = errGone
 		}
 		return err
@@ -202,9 +192,9 @@ func (r *Registry) write(ctx context.Context, h Held) error {
 
 // remove takes a key away that is as it was seen.
 func (r *Registry) remove(ctx context.Context, key string, created int64) error {
-	return r.ask(ctx, "lease "+key, func(ctx context.Context, c *clientv3.Client) error {
+	return r.ask(ctx, "lease "+key, func(ctx context.Context, c *connection) error {
 		full := r.subnetsKey() + key
-		_, err := c.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(full), "=", created)).Then(clientv3.OpDelete(full)).Commit()
+		_, err := c.txn(ctx, []message{ifCreated(full, created)}, []message{opDelete(get(full, false))})
 		return err
 	})
 }

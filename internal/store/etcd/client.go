@@ -6,17 +6,24 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -24,11 +31,11 @@ import (
 // patience is how long one request may take. Nobody waits for it: what fails is tried again.
 const patience = 10 * time.Second
 
+// mostAnswer is the size of an answer with the leases of some tens of thousands of nodes.
+const mostAnswer = 64 << 20 // bytes
+
 // TTL is how long a lease lasts that nobody renews.
 const TTL = 24 * time.Hour
-
-// Probe is how often an etcd that says nothing is asked whether it is the same one.
-const Probe = 30 * time.Second
 
 // Access says how etcd is reached.
 type Access struct {
@@ -45,10 +52,8 @@ type Config struct {
 	Access
 	// TTL is how long a lease lasts; 0 is TTL.
 	TTL time.Duration
-	// Probe is how often an etcd that says nothing is asked whether it is the same one; 0 is Probe.
-	Probe time.Duration
-	Log   *slog.Logger
-	Now   func() time.Time
+	Log *slog.Logger
+	Now func() time.Time
 	// After fires after a while.
 	After func(time.Duration) <-chan time.Time
 	// Random is a number below n.
@@ -61,17 +66,15 @@ type Registry struct {
 	tls *tls.Config
 	log *slog.Logger
 
-	mu     sync.Mutex
-	client *clientv3.Client
+	mu   sync.Mutex
+	conn *connection
+	next int // which endpoint is next
 }
 
 // Open makes a registry. etcd is not asked anything yet, and need not be there.
 func Open(cfg Config) (*Registry, error) {
 	if cfg.TTL == 0 {
 		cfg.TTL = TTL
-	}
-	if cfg.Probe == 0 {
-		cfg.Probe = Probe
 	}
 	r := &Registry{cfg: cfg, log: cfg.Log.With("room", "etcd")}
 	r.cfg.Prefix = "/" + strings.Trim(cfg.Prefix, "/")
@@ -137,50 +140,160 @@ func (a Access) certificates() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// dial gives the client; a client with a password asks etcd when it is made, so that it is made when it is needed.
-func (r *Registry) dial(ctx context.Context) (*clientv3.Client, error) {
+// connection is what one endpoint is spoken with.
+type connection struct {
+	*grpc.ClientConn
+	token string // where there are passwords
+}
+
+// raw hands messages on as they are; they are written and read in wire.go.
+type raw struct{}
+
+func (raw) Marshal(v any) ([]byte, error) {
+	m, ok := v.(message)
+	if !ok {
+		return nil, fmt.Errorf("%T is no message", v)
+	}
+	return m, nil
+}
+
+func (raw) Unmarshal(b []byte, v any) error {
+	into, ok := v.(*[]byte)
+	if !ok {
+		return fmt.Errorf("%T takes no message", v)
+	}
+	*into = slices.Clone(b)
+	return nil
+}
+
+func (raw) Name() string { return "proto" }
+
+// dial gives the connection to an endpoint that answered last, else to the next one.
+func (r *Registry) dial(ctx context.Context) (*connection, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.client != nil {
-		return r.client, nil
+	if r.conn != nil {
+		return r.conn, nil
 	}
-	c, err := clientv3.New(clientv3.Config{
-		Endpoints: r.cfg.Endpoints, TLS: r.tls, Username: r.cfg.Username, Password: r.cfg.Password,
-		DialTimeout: patience, DialKeepAliveTime: patience, DialKeepAliveTimeout: patience,
-		Context: context.WithoutCancel(ctx), Logger: zap.NewNop(),
-	})
+	u, err := url.Parse(r.cfg.Endpoints[r.next%len(r.cfg.Endpoints)])
 	if err != nil {
-		return nil, fmt.Errorf("etcd %s: %w", strings.Join(r.cfg.Endpoints, ","), err)
+		return nil, err
 	}
-	r.client = c
-	return c, nil
+	secure := insecure.NewCredentials()
+	if u.Scheme == "https" {
+		secure = credentials.NewTLS(r.tls)
+	}
+	at := u.Host
+	if u.Port() == "" {
+		at = net.JoinHostPort(u.Hostname(), "2379")
+	}
+	c, err := grpc.NewClient("passthrough:///"+at, grpc.WithTransportCredentials(secure), grpc.WithNoProxy(),
+		grpc.WithDefaultCallOptions(grpc.ForceCodec(raw{}), grpc.MaxCallRecvMsgSize(mostAnswer)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: patience, Timeout: patience}))
+	if err != nil {
+		return nil, err
+	}
+	conn := &connection{ClientConn: c}
+	if r.cfg.Username != "" {
+		if err := conn.authenticate(ctx, r.cfg.Username, r.cfg.Password); err != nil {
+			_ = c.Close()
+			r.next++
+			return nil, err
+		}
+	}
+	r.conn = conn
+	return conn, nil
+}
+
+func (c *connection) authenticate(ctx context.Context, user, password string) error {
+	answer, err := c.call(ctx, "Auth/Authenticate", message{}.text(1, user).text(2, password))
+	if err != nil {
+		return err
+	}
+	return read(answer, func(num protowire.Number, _ int64, inner []byte) error {
+		if num == 2 {
+			c.token = string(inner)
+		}
+		return nil
+	})
+}
+
+// with adds what goes before each message: the token, and that an etcd without a leader is to say so.
+func (c *connection) with(ctx context.Context) context.Context {
+	ctx = metadata.AppendToOutgoingContext(ctx, "hasleader", "true")
+	if c.token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "token", c.token)
+	}
+	return ctx
+}
+
+// call makes one request.
+func (c *connection) call(ctx context.Context, method string, m message) ([]byte, error) {
+	var answer []byte
+	err := c.Invoke(c.with(ctx), "/etcdserverpb."+method, m, &answer)
+	return answer, err
+}
+
+// stream opens one that is asked once, and may answer often.
+func (c *connection) stream(ctx context.Context, method string, m message) (grpc.ClientStream, error) {
+	s, err := c.NewStream(c.with(ctx), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/etcdserverpb."+method)
+	if err == nil {
+		err = s.SendMsg(m)
+	}
+	return s, err
+}
+
+// drop ends a connection that did not do; the next one is to another endpoint, if there is one.
+func (r *Registry) drop(c *connection) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn == c {
+		r.conn = nil
+		r.next++
+		_ = c.Close()
+	}
 }
 
 // Close ends the connections. Leases stay.
 func (r *Registry) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.client == nil {
+	if r.conn == nil {
 		return nil
 	}
-	err := r.client.Close()
-	r.client = nil
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
+	err := r.conn.Close()
+	r.conn = nil
 	return err
 }
 
-// ask makes one request of limited length.
-func (r *Registry) ask(ctx context.Context, what string, f func(context.Context, *clientv3.Client) error) error {
+// ask makes one request of limited length, at each endpoint in turn until one answers.
+func (r *Registry) ask(ctx context.Context, what string, f func(context.Context, *connection) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	c, err := r.dial(ctx)
-	if err == nil {
-		err = f(ctx, c)
+	var err error
+	for range r.cfg.Endpoints {
+		var c *connection
+		if c, err = r.dial(ctx); err == nil {
+			err = f(ctx, c)
+		}
+		if err == nil {
+			return nil
+		}
+		if !passing(err) {
+			break
+		}
+		if c != nil {
+			r.drop(c)
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("etcd: %s: %w", what, err)
+	return fmt.Errorf("etcd: %s: %w", what, err)
+}
+
+// passing tells whether the connection, and not the request, is what is wrong. A token that has expired is, too.
+func passing(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Unauthenticated:
+		return true
 	}
-	return nil
+	return false
 }

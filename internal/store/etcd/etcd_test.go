@@ -153,6 +153,15 @@ func TestEtcd(t *testing.T) {
 	t.Run("dual", func(t *testing.T) {
 		dual(newWorld(t, e, "dual", `{"Network": "10.5.0.0/16", "EnableIPv6": true, "IPv6Network": "fc00::/48", "Backend": {"Type": "host-gw"}}`))
 	})
+	t.Run("second endpoint", func(t *testing.T) {
+		w := newWorld(t, e, "second", conf)
+		r := w.open(func(c *etcd.Config) { c.Endpoints = []string{"http://127.0.0.1:1", w.URL} })
+		for range 2 {
+			if text, err := r.NetConf(w.ctx); err != nil || string(text) != conf {
+				t.Error(string(text), err)
+			}
+		}
+	})
 	t.Run("password", func(t *testing.T) { password(newWorld(t, e, "password", conf)) }) // last: it locks the door
 }
 

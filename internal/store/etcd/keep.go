@@ -8,8 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -26,12 +25,43 @@ const (
 	renewAgain = 10 * time.Second
 )
 
+// grant makes a lease.
+func (c *connection) grant(ctx context.Context, ttl time.Duration) (id int64, err error) {
+	answer, err := c.call(ctx, "Lease/LeaseGrant", message{}.number(1, int64(ttl.Seconds())))
+	if err != nil {
+		return 0, err
+	}
+	err = read(answer, func(num protowire.Number, n int64, _ []byte) error {
+		if num == 2 {
+			id = n
+		}
+		return nil
+	})
+	return id, err
+}
+
 // prolong makes a lease last for its whole time again.
-func (r *Registry) prolong(ctx context.Context, id clientv3.LeaseID) error {
-	return r.ask(ctx, "lease", func(ctx context.Context, c *clientv3.Client) error {
-		_, err := c.KeepAliveOnce(ctx, id)
-		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-			return errGone
+func (r *Registry) prolong(ctx context.Context, id int64) error {
+	return r.ask(ctx, "lease", func(ctx context.Context, c *connection) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		s, err := c.stream(ctx, "Lease/LeaseKeepAlive", message{}.number(1, id))
+		if err != nil {
+			return err
+		}
+		var answer []byte
+		if err := s.RecvMsg(&answer); err != nil {
+			return err
+		}
+		var left int64
+		err = read(answer, func(num protowire.Number, n int64, _ []byte) error {
+			if num == 3 {
+				left = n
+			}
+			return nil
+		})
+		if err == nil && left <= 0 {
+			err = errGone
 		}
 		return err
 	})

@@ -190,7 +190,7 @@ func TestAway(t *testing.T) {
 	w := newWorld(t, e, "net", conf)
 	w.put("subnets/10.5.1.0-24", `{"PublicIP":"192.168.0.1","PublicIPv6":null,"BackendType":"vxlan"}`)
 	e.Stop()
-	r := w.open(func(c *etcd.Config) { c.Probe = 200 * time.Millisecond })
+	r := w.open(nil)
 	told, stop := w.follow(r)
 	defer stop()
 	e.Again()

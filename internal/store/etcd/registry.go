@@ -5,10 +5,8 @@ package etcd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
-
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weft-net/weft/internal/flannel"
 )
@@ -24,8 +22,7 @@ func (r *Registry) subnetsKey() string { return r.cfg.Prefix + "/subnets/" }
 type entry struct {
 	flannel.Lease
 	key     string // the last part
-	value   string
-	lease   clientv3.LeaseID // 0 is a reservation, which does not end
+	lease   int64  // 0 is a reservation, which does not end
 	created int64
 }
 
@@ -39,33 +36,57 @@ type picture struct {
 // NetConf is the network's configuration as text.
 func (r *Registry) NetConf(ctx context.Context) ([]byte, error) {
 	var out []byte
-	err := r.ask(ctx, "key "+r.configKey(), func(ctx context.Context, c *clientv3.Client) error {
-		answer, err := c.Get(ctx, r.configKey())
+	err := r.ask(ctx, "key "+r.configKey(), func(ctx context.Context, c *connection) error {
+		answer, err := c.call(ctx, "KV/Range", get(r.configKey(), false))
 		if err != nil {
 			return err
 		}
-		if len(answer.Kvs) == 0 {
+		var found result
+		if err := found.readRange(answer); err != nil {
+			return err
+		}
+		if len(found.ranges[0]) == 0 {
 			return ErrNoConfig
 		}
-		out = answer.Kvs[0].Value
+		out = []byte(found.ranges[0][0].value)
 		return nil
 	})
+	return out, err
+}
+
+// txn makes a transaction.
+func (c *connection) txn(ctx context.Context, conditions, ops []message) (result, error) {
+	var m message
+	for _, condition := range conditions {
+		m = m.sub(1, condition)
+	}
+	for _, op := range ops {
+		m = m.sub(2, op)
+	}
+	var out result
+	answer, err := c.call(ctx, "KV/Txn", m)
+	if err == nil {
+		err = out.readTxn(answer)
+	}
 	return out, err
 }
 
 // look reads configuration and leases of one moment. What cannot be understood is left out and told of.
 func (r *Registry) look(ctx context.Context) (picture, error) {
 	var p picture
-	err := r.ask(ctx, "subnets", func(ctx context.Context, c *clientv3.Client) error {
-		answer, err := c.Txn(ctx).Then(clientv3.OpGet(r.configKey()), clientv3.OpGet(r.subnetsKey(), clientv3.WithPrefix())).Commit()
+	err := r.ask(ctx, "subnets", func(ctx context.Context, c *connection) error {
+		found, err := c.txn(ctx, nil, []message{opGet(get(r.configKey(), false)), opGet(get(r.subnetsKey(), true))})
+		if err == nil && len(found.ranges) != 2 {
+			err = fmt.Errorf("%d answers to 2 questions", len(found.ranges))
+		}
 		if err != nil {
 			return err
 		}
-		p.revision = answer.Header.Revision
-		if kvs := answer.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-			p.config = kvs[0].Value
+		p = picture{revision: found.revision}
+		if kvs := found.ranges[0]; len(kvs) > 0 {
+			p.config = []byte(kvs[0].value)
 		}
-		for _, kv := range answer.Responses[1].GetResponseRange().Kvs {
+		for _, kv := range found.ranges[1] {
 			e, err := r.understand(kv)
 			if err != nil {
 				r.log.Warn("left out", "err", err)
@@ -78,8 +99,8 @@ func (r *Registry) look(ctx context.Context) (picture, error) {
 	return p, err
 }
 
-func (r *Registry) understand(kv *mvccpb.KeyValue) (entry, error) {
-	key := strings.TrimPrefix(string(kv.Key), r.subnetsKey())
-	l, err := flannel.ParseLease(key, kv.Value)
-	return entry{Lease: l, key: key, value: string(kv.Value), lease: clientv3.LeaseID(kv.Lease), created: kv.CreateRevision}, err
+func (r *Registry) understand(kv keyValue) (entry, error) {
+	key := strings.TrimPrefix(kv.key, r.subnetsKey())
+	l, err := flannel.ParseLease(key, []byte(kv.value))
+	return entry{Lease: l, key: key, lease: kv.lease, created: kv.created}, err
 }

@@ -11,9 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/store"
 )
@@ -94,7 +91,8 @@ func (f *follower) list(ctx context.Context) (int64, error) {
 	return p.revision, nil
 }
 
-// follow tells changes until the watch breaks.
+// follow tells changes until the watch breaks. One that breaks is not taken up where it was: an etcd that was made anew
+// counts from one, and would say nothing for years.
 func (f *follower) follow(ctx context.Context, from int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -102,53 +100,35 @@ func (f *follower) follow(ctx context.Context, from int64) error {
 	if err != nil {
 		return err
 	}
-	answers := c.Watch(clientv3.WithRequireLeader(ctx), f.r.subnetsKey(), clientv3.WithPrefix(), clientv3.WithRev(from))
-	for {
-		select {
-		case answer, ok := <-answers:
-			if !ok {
-				return errors.New("the watch has ended")
-			}
-			if err := answer.Err(); err != nil {
-				return err
-			}
-			for _, e := range answer.Events {
-				f.take(ctx, e)
-			}
-			from = max(from, answer.Header.Revision+1)
-		case <-f.r.cfg.After(f.r.cfg.Probe):
-			if err := f.probe(ctx, from-1); err != nil {
-				return err
-			}
+	create := get(f.r.subnetsKey(), true).number(3, from)
+	s, err := c.stream(ctx, "Watch/Watch", message{}.sub(1, create))
+	for err == nil {
+		var answer []byte
+		if err = s.RecvMsg(&answer); err != nil {
+			break
+		}
+		var n notice
+		if err = n.read(answer); err == nil && n.canceled {
+			err = fmt.Errorf("the watch has ended: %s", n.reason)
+		}
+		for _, e := range n.changes {
+			f.take(ctx, e)
 		}
 	}
-}
-
-// probe finds out whether etcd still counts on from where the watch is. One that was made anew counts from one, and the
-// watch would wait for a number that does not come for years. While it is away nothing is known of it.
-func (f *follower) probe(ctx context.Context, seen int64) error {
-	var revision int64
-	err := f.r.ask(ctx, "key "+f.r.configKey(), func(ctx context.Context, c *clientv3.Client) error {
-		answer, err := c.Get(ctx, f.r.configKey(), clientv3.WithCountOnly())
-		if err == nil {
-			revision = answer.Header.Revision
-		}
-		return err
-	})
-	if err == nil && revision < seen {
-		return fmt.Errorf("it was at revision %d and is at %d", seen, revision)
+	if passing(err) {
+		f.r.drop(c)
 	}
-	return nil
+	return err
 }
 
 // take takes one change.
-func (f *follower) take(ctx context.Context, e *clientv3.Event) {
-	key := strings.TrimPrefix(string(e.Kv.Key), f.r.subnetsKey())
-	if e.Type == mvccpb.Event_DELETE {
+func (f *follower) take(ctx context.Context, e change) {
+	key := strings.TrimPrefix(e.key, f.r.subnetsKey())
+	if e.gone {
 		f.drop(ctx, key)
 		return
 	}
-	entry, err := f.r.understand(e.Kv)
+	entry, err := f.r.understand(e.keyValue)
 	if err != nil {
 		f.r.log.Warn("left out, or kept as it was before", "err", err)
 		return

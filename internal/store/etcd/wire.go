@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// etcd's API is small as far as it is needed here, so that its messages are written and read by hand: the packages that
+// are made of its definitions would cost every agent a quarter of a megabyte, also one that knows no etcd.
+
+// message is one that is being written. Fields that are zero are left out, as everywhere in this encoding.
+type message []byte
+
+func (m message) text(field protowire.Number, s string) message { return m.sub(field, message(s)) }
+
+func (m message) number(field protowire.Number, n int64) message {
+	if n == 0 {
+		return m
+	}
+	return protowire.AppendVarint(protowire.AppendTag(m, field, protowire.VarintType), uint64(n))
+}
+
+func (m message) sub(field protowire.Number, inner message) message {
+	return protowire.AppendBytes(protowire.AppendTag(m, field, protowire.BytesType), inner)
+}
+
+// read goes through a message. Fields of other kinds than numbers and bytes are none of those that are wanted.
+func read(b []byte, field func(num protowire.Number, n int64, inner []byte) error) error {
+	for len(b) > 0 {
+		num, kind, size := protowire.ConsumeTag(b)
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		b = b[size:]
+		var n uint64
+		var inner []byte
+		switch kind {
+		case protowire.VarintType:
+			n, size = protowire.ConsumeVarint(b)
+		case protowire.BytesType:
+			inner, size = protowire.ConsumeBytes(b)
+		default:
+			size = protowire.ConsumeFieldValue(num, kind, b)
+		}
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		b = b[size:]
+		if err := field(num, int64(n), inner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keyValue is a key as it is kept (mvccpb.KeyValue).
+type keyValue struct {
+	key, value     string
+	created, lease int64
+}
+
+func (kv *keyValue) read(b []byte) error {
+	return read(b, func(num protowire.Number, n int64, inner []byte) error {
+		switch num {
+		case 1:
+			kv.key = string(inner)
+		case 2:
+			kv.created = n
+		case 5:
+			kv.value = string(inner)
+		case 6:
+			kv.lease = n
+		}
+		return nil
+	})
+}
+
+// get is a RangeRequest for a key, or for all keys that begin so.
+func get(key string, all bool) message {
+	m := message{}.text(1, key)
+	if all {
+		m = m.text(2, after(key))
+	}
+	return m
+}
+
+// after is the first key behind all that begin so.
+func after(prefix string) string {
+	b := []byte(prefix)
+	b[len(b)-1]++ // prefixes end with a slash or a letter
+	return string(b)
+}
+
+func put(key string, value []byte, lease int64) message {
+	return message{}.text(1, key).sub(2, value).number(3, lease)
+}
+
+// The operations of a transaction.
+func opGet(m message) message    { return message{}.sub(1, m) }
+func opPut(m message) message    { return message{}.sub(2, m) }
+func opDelete(m message) message { return message{}.sub(3, m) }
+
+// ifCreated is the condition that a key was made at that revision; 0: that there is none.
+func ifCreated(key string, revision int64) message {
+	const create = 1 // the target; the result EQUAL is 0
+	m := message{}.number(2, create).text(3, key)
+	return protowire.AppendVarint(protowire.AppendTag(m, 5, protowire.VarintType), uint64(revision))
+}
+
+// result is what a transaction, or a single reading, has answered.
+type result struct {
+	revision  int64
+	succeeded bool
+	ranges    [][]keyValue
+}
+
+func (r *result) readTxn(b []byte) error {
+	return read(b, func(num protowire.Number, n int64, inner []byte) error {
+		switch num {
+		case 1:
+			return r.header(inner)
+		case 2:
+			r.succeeded = n != 0
+		case 3:
+			return read(inner, func(op protowire.Number, _ int64, inner []byte) error {
+				if op != 1 {
+					return nil
+				}
+				return r.readRange(inner)
+			})
+		}
+		return nil
+	})
+}
+
+func (r *result) readRange(b []byte) error {
+	var kvs []keyValue
+	err := read(b, func(num protowire.Number, _ int64, inner []byte) error {
+		switch num {
+		case 1:
+			return r.header(inner)
+		case 2:
+			var kv keyValue
+			if err := kv.read(inner); err != nil {
+				return err
+			}
+			kvs = append(kvs, kv)
+		}
+		return nil
+	})
+	r.ranges = append(r.ranges, kvs)
+	return err
+}
+
+func (r *result) header(b []byte) error {
+	return read(b, func(num protowire.Number, n int64, _ []byte) error {
+		if num == 3 && n > 0 {
+			r.revision = n
+		}
+		return nil
+	})
+}
+
+// change is one event of a watch.
+type change struct {
+	keyValue
+	gone bool
+}
+
+// notice is what a watch says at once.
+type notice struct {
+	changes  []change
+	canceled bool
+	reason   string
+}
+
+func (w *notice) read(b []byte) error {
+	return read(b, func(num protowire.Number, n int64, inner []byte) error {
+		switch num {
+		case 4:
+			w.canceled = n != 0
+		case 6:
+			w.reason = string(inner)
+		case 11:
+			var c change
+			err := read(inner, func(num protowire.Number, n int64, inner []byte) error {
+				switch num {
+				case 1:
+					c.gone = n == 1
+				case 2:
+					return c.read(inner)
+				}
+				return nil
+			})
+			w.changes = append(w.changes, c)
+			return err
+		}
+		return nil
+	})
+}
