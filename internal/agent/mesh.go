@@ -93,9 +93,13 @@ func (a *agent) meshConfig() mesh.Config {
 	return cfg
 }
 
-// passed notes what is in force, for those who tell other nodes of it.
+// passed notes what is in force, for those who tell other nodes of it. While the node's own address is lost, what was said
+// stays said.
 func (a *agent) passed(s reconcile.Status) {
 	t := s.Topology
+	if len(t.Lost) > 0 {
+		return
+	}
 	a.topology.Store(&t)
 	select {
 	case a.planned <- struct{}{}:

@@ -27,7 +27,7 @@ func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.To
 	r.expect.change(add.Host, gone.Host)
 	err := spaces.Apply(ctx, add)
 	if err == nil {
-		err = r.keep(ctx, t.Tunnels)
+		err = r.keep(ctx, *t)
 	}
 	if err == nil && !gone.Host.Empty() {
 		err = spaces.Remove(ctx, gone)

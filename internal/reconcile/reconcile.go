@@ -75,7 +75,9 @@ type Reconciler struct {
 	// tookOver tells that no route of flannel is left.
 	tookOver bool
 	expect   *expected
-	file     file
+	// running are the tunnels in user space.
+	running []mesh.Tunnel
+	file    file
 	// except are the exceptions that the last pass planned with, and again says when to ask for them.
 	except []netip.Prefix
 	again  time.Duration
@@ -185,16 +187,17 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool
 		return status, fmt.Errorf("what is of the mesh: %w", err)
 	}
 	errs := apply(ctx, spaces, &status)
-	if err := r.keep(ctx, status.Topology.Tunnels); err != nil {
+	if err := r.keep(ctx, status.Topology); err != nil {
 		errs = append(errs, err)
 	}
-	if err := errors.Join(r.sweep(ctx, spaces, before), r.sweepTables(ctx, spaces, status.Topology)); err != nil {
-		errs = append(errs, err)
+	errs = append(errs, r.sweep(ctx, spaces, before, status.Topology.Lost))
+	if len(status.Topology.Lost) > 0 {
+		return status, errors.Join(errs...)
 	}
-	if len(errs) == 0 {
-		errs = append(errs, r.takeOver(ctx, spaces, before, status.Topology))
+	if err := errors.Join(append(errs, r.sweepTables(ctx, spaces, status.Topology))...); err != nil {
+		return status, err
 	}
-	return status, errors.Join(errs...)
+	return status, r.takeOver(ctx, spaces, before, status.Topology)
 }
 
 // apply brings the kernel to all fragments at once; when that fails, to one after the other, so that one peer's trouble

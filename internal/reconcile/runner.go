@@ -44,8 +44,16 @@ func (r *Reconciler) learn(ctx context.Context) (mesh.Config, error) {
 	return cfg, nil
 }
 
-// keep has the tunnels run that the plan wants.
-func (r *Reconciler) keep(ctx context.Context, wanted []mesh.Tunnel) error {
+// keep has the tunnels run that the plan wants. While the underlay is lost those of before go on.
+func (r *Reconciler) keep(ctx context.Context, t mesh.Topology) error {
+	wanted := t.Tunnels
+	if len(t.Lost) > 0 {
+		for _, before := range r.running {
+			if !slices.ContainsFunc(wanted, func(w mesh.Tunnel) bool { return w.Link == before.Link }) {
+				wanted = append(slices.Clip(wanted), before)
+			}
+		}
+	}
 	if r.cfg.Runner == nil {
 		if len(wanted) == 0 {
 			return nil
@@ -56,5 +64,6 @@ func (r *Reconciler) keep(ctx context.Context, wanted []mesh.Tunnel) error {
 	if err := r.cfg.Runner.Keep(ctx, wanted); err != nil {
 		return fmt.Errorf("tunnels: %w", err)
 	}
+	r.running = wanted
 	return nil
 }

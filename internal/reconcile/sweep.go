@@ -58,7 +58,7 @@ func Clear(ctx context.Context, cfg Config) error {
 	r, spaces := New(cfg), kernel.Spaces{Host: cfg.Host}
 	before, err := cfg.Host.ReadMarked(ctx, marks(mesh.Topology{}))
 	if err == nil {
-		err = errors.Join(r.sweep(ctx, spaces, before), r.sweepTables(ctx, spaces, mesh.Topology{}))
+		err = errors.Join(r.sweep(ctx, spaces, before, nil), r.sweepTables(ctx, spaces, mesh.Topology{}))
 	}
 	if err == nil && cfg.StatusFile != "" {
 		if err = os.Remove(cfg.StatusFile); errors.Is(err, fs.ErrNotExist) {
@@ -78,16 +78,19 @@ func marks(t mesh.Topology) kernel.Marks {
 }
 
 // sweep takes away what was of the mesh before the pass and is not expected: routes and tunnels of peers that left, also
-// while no agent ran.
-func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, before state.Space) error {
+// while no agent ran. Where the underlay of a family is lost, nothing was planned for it, and nothing of it is stale.
+func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, before state.Space, lost []int) error {
 	stale := state.Fragment{Owner: "mesh/stale"}
+	held := func(p netip.Prefix) bool {
+		return slices.ContainsFunc(lost, func(family int) bool { return p.Addr().Is4() == (family == 4) })
+	}
 	for _, route := range before.Routes {
-		if mesh.Owns(route) && !r.expect.routes[identify(route)] {
+		if mesh.Owns(route) && !r.expect.routes[identify(route)] && !held(route.Dst) {
 			stale.Host.Routes = append(stale.Host.Routes, route)
 		}
 	}
 	for _, l := range before.Links {
-		if l.Alias == mesh.Mark && !r.expect.links[l.Name] {
+		if l.Alias == mesh.Mark && !r.expect.links[l.Name] && len(lost) == 0 {
 			stale.Host.Links = append(stale.Host.Links, state.Link{Name: l.Name, Kind: l.Kind, Alias: l.Alias})
 		}
 	}

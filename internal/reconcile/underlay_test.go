@@ -4,6 +4,7 @@ package reconcile_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +100,30 @@ func TestTunnelsFollowUnderlay(t *testing.T) {
 	if now := strings.Fields(look())[0]; now != index {
 		t.Errorf("the device was made anew: index %s, was %s", now, index)
 	}
+}
+
+// An address that no link holds for a moment takes nothing down: tunnels and routes stay, and are right when it is back.
+func TestUnderlayLost(t *testing.T) {
+	nettest.Need(t, "vxlan")
+	c := newMesh(t, mesh.Config{Backend: "vxlan"})
+	n1 := c.nodes[0]
+	c.allReach(soon)
+	look := func() string {
+		return nettest.Run(t, n1.node, "ip", "-o", "link", "show", "type", "vxlan") + n1.routes(t) + n1.tunnels(t)
+	}
+	settled(n1)
+	before := look()
+	ip(t, n1.node, "addr del 192.168.0.1/24 dev eth0")
+	within(t, soon, "the loss is told", func() bool { return slices.Equal(n1.keeper.Status().Topology.Lost, []int{4}) })
+	if now := look(); now != before {
+		t.Errorf("without the address\n%s\nbefore\n%s", now, before)
+	}
+	ip(t, n1.node, "addr add 192.168.0.1/24 dev eth0")
+	within(t, soon, "the address is found", func() bool { return len(n1.keeper.Status().Topology.Lost) == 0 })
+	if now := look(); now != before {
+		t.Errorf("with the address again\n%s\nbefore\n%s", now, before)
+	}
+	c.allReach(soon)
 }
 
 // What is sent to an address that no pod has is refused, and that is gone when it is not wanted any more.

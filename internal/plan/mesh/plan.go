@@ -98,6 +98,8 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	for _, family := range families() {
 		if u, ok := p.underlay[family]; ok {
 			t.Underlay = append(t.Underlay, u)
+		} else if slices.ContainsFunc(addrsOf(p.self), func(a netip.Addr) bool { return familyOf(a) == family }) {
+			t.Lost = append(t.Lost, family)
 		}
 	}
 	unusable, problems := check(nodes, self.Name, cfg.Networks)

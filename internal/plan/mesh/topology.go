@@ -19,6 +19,9 @@ type Topology struct {
 	// PodCIDRs are self's own.
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
 	Underlay []Underlay     `json:"underlay"`
+	// Lost are the families (4, 6) of which self has an address that no link holds: for a moment, mostly, while it is changed.
+	// Nothing is planned for them, and what is in force should stay.
+	Lost []int `json:"lost,omitempty"`
 	// Node is what all peers need of this node.
 	Node  state.Fragment `json:"node"`
 	Peers []Peer         `json:"peers"` // sorted by name
