@@ -104,6 +104,9 @@ func (l *linter) plugin(where string, p model.PluginConf) {
 	if known {
 		l.unknown(where, complete(planner.Keys(), allocator), p.Raw)
 		l.doubts(where, planner, p)
+		if p.Type == plugin.FlannelType {
+			l.delegate(where, p)
+		}
 		if !addresses && hasIPAM(p) && p.Type != plugin.FlannelType && planner.Validate(p) == nil {
 			l.add(where, "ipam.type", `add "type", for example "host-local"`, "ipam has no type: it has no effect")
 		}
@@ -113,6 +116,25 @@ func (l *linter) plugin(where string, p model.PluginConf) {
 	}
 	if allocator != nil {
 		l.doubts(where, allocator, p)
+	}
+}
+
+// delegate looks at the keys of the plugin that stands behind flannel.
+func (l *linter) delegate(where string, p model.PluginConf) {
+	var c struct {
+		Delegate json.RawMessage `json:"delegate"`
+	}
+	d, err := plugin.Flannel{}.Delegate(p, plugin.FlannelNode{})
+	planner := l.planners[d.Type]
+	if err != nil || planner == nil || json.Unmarshal(p.Raw, &c) != nil {
+		return // Validate says it, or nobody knows the keys
+	}
+	for _, u := range complete(planner.Keys(), nil).unknown(c.Delegate) {
+		hint := ""
+		if u[1] != "" {
+			hint = "did you mean delegate." + u[1] + "?"
+		}
+		l.add(where, "delegate."+u[0], hint, "unknown key %q", "delegate."+u[0])
 	}
 }
 

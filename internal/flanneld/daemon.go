@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -20,7 +19,6 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/reconcile"
-	"github.com/weft-net/weft/internal/state"
 	"github.com/weft-net/weft/internal/tunnel"
 )
 
@@ -176,73 +174,6 @@ func (d *daemon) configure(ctx context.Context) error {
 	return err
 }
 
-// findPublic finds out what others are to reach the node by, where that was said.
-func (d *daemon) findPublic(ctx context.Context) (err error) {
-	if d.public, err = d.mgr.external(ctx); err != nil {
-		return err
-	}
-	for _, a := range d.cfg.public() {
-		if !hasFamily(d.public, a) {
-			d.public = append(d.public, a)
-		}
-	}
-	return nil
-}
-
-// underlay finds the interface to the other nodes.
-func (d *daemon) underlay(ctx context.Context) (Underlay, error) {
-	spaces := kernel.Spaces{Host: d.host}
-	m := machine{defaults: map[int]string{}}
-	var err error
-	if m.Space, err = d.host.ReadAll(ctx); err != nil {
-		return Underlay{}, err
-	}
-	questions := d.cfg.questions()
-	var all []state.Query
-	for _, q := range questions {
-		all = append(all, q)
-	}
-	answers, err := spaces.Observe(ctx, all)
-	if err != nil {
-		return Underlay{}, err
-	}
-	m.defaults[4], m.defaults[6] = answers[questions["4"]].Link.Name, answers[questions["6"]].Link.Name
-	if q, ok := questions["reach"]; ok {
-		m.reach = answers[q].Link.Name
-	}
-	return d.cfg.choose(m, d.families(), d.public)
-}
-
-func hasFamily(all []netip.Addr, a netip.Addr) bool {
-	for _, b := range all {
-		if b.Is4() == a.Is4() {
-			return true
-		}
-	}
-	return false
-}
-
-func (d *daemon) families() []int {
-	var out []int
-	for _, f := range []int{4, 6} {
-		if d.conf.Family(f) {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
-// self is the node itself, as the mesh is to see it.
-func (u Underlay) self(name string, subnets []netip.Prefix, had *model.Published) model.Node {
-	n := model.Node{Name: name, Addrs: u.Addrs, PodCIDRs: subnets, Published: had}
-	for i, a := range u.external() {
-		if a != u.Addrs[i] {
-			n.Public = append(n.Public, a)
-		}
-	}
-	return n
-}
-
 // published plans what the node publishes, before it has a lease that says so.
 func (d *daemon) published(u Underlay) func(context.Context, string, []netip.Prefix, *model.Published) (model.Published, error) {
 	return func(ctx context.Context, name string, subnets []netip.Prefix, had *model.Published) (model.Published, error) {
@@ -282,31 +213,6 @@ func (d *daemon) live(ctx context.Context, g grant, u Underlay) error {
 		Passed: d.passed, Log: d.cfg.Log, Now: d.cfg.Now, After: d.cfg.After,
 	}).Run)
 	return parts.Wait()
-}
-
-// follow chooses the interface anew when it has lost an address: somebody has given the machine another one.
-func (d *daemon) follow(ctx context.Context, u Underlay, moved chan<- Underlay) error {
-	for {
-		select {
-		case <-d.lost:
-		case <-ctx.Done():
-			return nil
-		}
-		now := u
-		if d.insist(ctx, "interface", func() (err error) { now, err = d.underlay(ctx); return err }) != nil {
-			d.log.Error("the interface to the other nodes is gone")
-			continue
-		}
-		if now.Link == u.Link && slices.Equal(now.Addrs, u.Addrs) {
-			continue // it is back
-		}
-		d.log.Info("interface", "link", now.Link, "addrs", now.Addrs, "public", now.external())
-		u = now
-		select {
-		case moved <- u:
-		case <-ctx.Done():
-		}
-	}
 }
 
 // step tells the test where the daemon is.

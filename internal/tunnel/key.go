@@ -13,16 +13,23 @@ import (
 	"path/filepath"
 
 	"github.com/weft-net/weft/internal/kernel/wireguard"
+	"github.com/weft-net/weft/internal/model"
 )
 
 // keyMode is the mode of a key file: flannel's is as closed.
 const keyMode = 0o600
 
+// What helps where a file holds no key.
+const (
+	hintPrivate = "delete it, and a new key is made; peers learn its public half"
+	hintShared  = "write one into it, the same on all nodes: wg genpsk makes one"
+)
+
 // mostKey is how much of a key file is read.
 const mostKey = 1 << 10
 
 // readKey reads a key file.
-func readKey(file string) (wireguard.Secret, error) {
+func readKey(file, hint string) (wireguard.Secret, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return wireguard.Secret{}, fmt.Errorf("wireguard: %w", err)
@@ -34,14 +41,14 @@ func readKey(file string) (wireguard.Secret, error) {
 	}
 	key, err := wireguard.ParseKey(string(b))
 	if err != nil {
-		return wireguard.Secret{}, wrongKey(file, err)
+		return wireguard.Secret{}, model.Faultf(model.CodeInvalidConf, hint, "wireguard: key file %s: %v", file, err)
 	}
 	return key, nil
 }
 
 // makeKey reads a key file, and makes one where there is none. Others never see a part of one.
 func makeKey(file string, random io.Reader) (wireguard.Secret, error) {
-	key, err := readKey(file)
+	key, err := readKey(file, hintPrivate)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}
@@ -68,7 +75,7 @@ func makeKey(file string, random io.Reader) (wireguard.Secret, error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) { // somebody was faster, and has told its key already
 		return key, fmt.Errorf("wireguard: make a key: %w", err)
 	}
-	return readKey(file)
+	return readKey(file, hintPrivate)
 }
 
 // publicKey is a private key's other half.

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/kernel/wireguard"
-	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
@@ -57,11 +56,11 @@ func (r *Runner) startWireguard(w mesh.Tunnel, dead *atomic.Bool) (keeper, error
 
 // wireguardConfig makes a device's configuration, the keys read from their files.
 func wireguardConfig(w mesh.Tunnel) (c wireguard.Config, err error) {
-	if c.Private, err = readKey(w.KeyFile); err != nil {
+	if c.Private, err = readKey(w.KeyFile, hintPrivate); err != nil {
 		return c, err
 	}
 	if w.PSKFile != "" {
-		if c.Shared, err = readKey(w.PSKFile); err != nil {
+		if c.Shared, err = readKey(w.PSKFile, hintShared); err != nil {
 			return c, err
 		}
 	}
@@ -151,11 +150,6 @@ func linkIndex(ns *netns.NS, link string) (index int, err error) {
 		err = fmt.Errorf("link %s: %w", link, os.NewSyscallError("index", err))
 	}
 	return index, err
-}
-
-// wrongKey is what a user is told of a key file.
-func wrongKey(file string, err error) error {
-	return model.Faultf(model.CodeInvalidConf, "delete it, and a new key is made; peers learn its public half", "wireguard: key file %s: %v", file, err)
 }
 
 // changedPeers are those of want that differ from have, and the keys that are gone.
