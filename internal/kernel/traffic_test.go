@@ -189,7 +189,7 @@ func TestReleasedLinksAreGoneSoon(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("links were gone after %v (median), %v (all)", took[pods/2], took[pods-1])
-	if took[pods/2] > 100*time.Millisecond {
-		t.Errorf("links were gone after %v (median), want 100ms at most", took[pods/2])
+	if took[pods/2] > 2*time.Second { // 20 to 30 ms on a quiet machine: weft bench cni measures it
+		t.Errorf("links were gone after %v (median)", took[pods/2])
 	}
 }
