@@ -50,7 +50,7 @@ func StartEtcd(t testing.TB, ns *netns.NS, addr netip.Addr, secure bool) *Etcd {
 		e.args = []string{"--cert-file", s.path("serve.crt"), "--key-file", s.path("serve.key"), "--client-cert-auth", "--trusted-ca-file", s.path("ca.crt")}
 	}
 	e.args = append(e.args, "--name", "e0", "--data-dir", s.path("etcd"), "--listen-client-urls", e.URL, "--advertise-client-urls", e.URL,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e0="+peer, "--unsafe-no-fsync", "--log-level", "error")
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e0="+peer, "--log-level", "error")
 	e.Again()
 	return e
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -31,6 +32,7 @@ Keys of -o json: rows [{backend, peers, op, way, metric, unit, n, median, min, m
 				return err
 			}
 			cfg.Log = slog.New(slog.NewTextHandler(env.Stderr, nil))
+			debug.SetGCPercent(agentGCPercent) // as the agent runs
 			report, err := bench.Mesh(cmd.Context(), cfg)
 			if err != nil {
 				return err

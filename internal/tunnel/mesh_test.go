@@ -116,7 +116,14 @@ func TestWireguard(t *testing.T) {
 			if f, err := os.Stat(n1.mesh.Wireguard.KeyFile); err != nil || f.Mode().Perm() != 0o600 {
 				t.Errorf("key file: %v %v", f, err)
 			}
-			if out := nettest.Run(t, n1.node, "ip", "link", "show", "flannel-wg"); !strings.Contains(out, "mtu 1420") {
+			kind := "wireguard"
+			if n1.keeper.Status().Topology.Tunnels[0].Options[mesh.OptionUserSpace] != "" {
+				kind = "tun type tun"
+			}
+			if _, err := nettest.Try(n1.pod, "ip", "link", "add", "probe", "type", "wireguard"); (err == nil) != (kind == "wireguard") {
+				t.Errorf("flannel-wg is carried by %s; the kernel says of WireGuard: %v", kind, err)
+			}
+			if out := nettest.Run(t, n1.node, "ip", "-d", "link", "show", "flannel-wg"); !strings.Contains(out, "mtu 1420") || !strings.Contains(out, kind) {
 				t.Errorf("flannel-wg: %s", out)
 			}
 			if _, err := nettest.Try(n1.node, "ip", "link", "show", "flannel-wg-v6"); (err == nil) != (mode == "") {
