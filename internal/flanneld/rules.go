@@ -22,8 +22,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// settle is how long the rules wait after a sign that somebody has changed them: who does, does more.
-const settle = 100 * time.Millisecond
+// settle is how long the rules wait after a sign that somebody has changed them: who does, does more. pace is how often
+// such signs may have them looked at: where kube-proxy writes rules all day, looking costs as much.
+const settle, pace = 100 * time.Millisecond, 800 * time.Millisecond
 
 // rules keeps flannel's rules: in the form that is configured, and nothing of the other form.
 type rules struct {
@@ -82,6 +83,7 @@ func (r *rules) run(ctx context.Context) error {
 			readAgain = r.d.cfg.After(r.exceptions(first))
 		}
 		err := r.apply(ctx)
+		last := r.d.cfg.Now()
 		if err == nil && !cleared {
 			err = r.clear(ctx)
 			cleared = err == nil
@@ -99,7 +101,7 @@ func (r *rules) run(ctx context.Context) error {
 		case <-r.d.cfg.After(period):
 		case <-signs:
 			select {
-			case <-r.d.cfg.After(settle):
+			case <-r.d.cfg.After(max(settle, pace-r.d.cfg.Now().Sub(last))):
 			case <-ctx.Done():
 			}
 		}

@@ -55,6 +55,10 @@ func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, before 
 	if r.tookOver {
 		return nil
 	}
+	if !slices.ContainsFunc(before.Routes, func(route state.Route) bool { return route.Protocol != mesh.Protocol }) {
+		r.tookOver = true
+		return nil
+	}
 	f := flannels{
 		own: map[string]state.Kind{}, underlay: map[string]bool{}, planned: map[netip.Prefix]bool{},
 		networks: r.cfg.Mesh.Networks, lengths: map[int]bool{},
@@ -70,8 +74,8 @@ func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, before 
 	for _, u := range t.Underlay {
 		f.underlay[u.Link] = true
 	}
-	for _, p := range t.Peers {
-		for _, route := range p.Fragment.Host.Routes {
+	for i := range t.Peers {
+		for _, route := range t.Peers[i].Fragment.Host.Routes {
 			f.planned[route.Dst] = true
 		}
 	}

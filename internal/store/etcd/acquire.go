@@ -95,8 +95,11 @@ func (r *Registry) again(ctx context.Context, req Request, e entry) (Held, error
 	h := Held{Lease: e.Lease, id: e.lease, created: e.created}
 	h.Published = published
 	if e.lease != 0 {
-		if err := r.prolong(ctx, h.id); err != nil {
-			return Held{}, fmt.Errorf("%w: %w", errRace, err) // it ended this moment
+		switch err := r.prolong(ctx, h.id); {
+		case errors.Is(err, errGone): // it ended this moment
+			return Held{}, errRace
+		case err != nil:
+			return Held{}, err
 		}
 	}
 	if published.Equal(&had) {
