@@ -39,6 +39,7 @@ func TestNews(t *testing.T) {
 		{"neighbour is forgotten", with(neigh, func(s *watch.Sign) { s.Permanent = false }), true, false},
 		{"neighbour has another address", with(neigh, func(s *watch.Sign) { s.MAC = other }), true, true},
 		{"entry comes", fdb, false, true},
+		{"entry is told again without its tunnel's end", with(fdb, func(s *watch.Sign) { s.Addr = netip.Addr{} }), false, false},
 		{"entry goes", gone(fdb), true, false},
 		{"entry leads elsewhere", with(fdb, func(s *watch.Sign) { s.Addr = gw }), true, true},
 	} {

@@ -129,14 +129,12 @@ func TestEntries(t *testing.T) {
 		for {
 			select {
 			case got := <-heard:
-				if got.MAC != mac {
-					continue // the kernel's own
-				}
 				if got != step.want {
-					t.Errorf("%s: heard %+v, want %+v", strings.Join(step.command, " "), got, step.want)
+					t.Logf("%s: heard %+v", strings.Join(step.command, " "), got)
+					continue // the kernel's own, which differ from one version to the next
 				}
 			case <-time.After(10 * time.Second):
-				t.Fatalf("heard nothing of %s", strings.Join(step.command, " "))
+				t.Fatalf("%s: did not hear %+v", strings.Join(step.command, " "), step.want)
 			}
 			break
 		}
