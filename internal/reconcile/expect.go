@@ -96,7 +96,7 @@ func (e *expected) entry(s watch.Sign) bool {
 	right, wanted := false, false
 	if s.Bridge {
 		if !s.Addr.IsValid() && !s.Gone {
-			return false // before Linux 6.13 each entry is told twice, the second time without its tunnel's end
+			return false // older kernels (Linux 6.12 is one) tell each entry twice, then without its tunnel's end
 		}
 		var dst netip.Addr
 		dst, wanted = e.fdbs[fdbAt{s.Link, s.MAC}]
