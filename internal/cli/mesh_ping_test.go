@@ -39,8 +39,10 @@ func TestMeshTargets(t *testing.T) {
 func TestPingedText(t *testing.T) {
 	var b strings.Builder
 	p := pinged{[]probe.Result{
-		{Peer: "b", Backend: "vxlan", Overlay: netip.MustParseAddr("10.244.2.0"), UnderlayState: "ok", OverlayState: "ok", LargeState: "no answer", ChecksumState: "ok",
-			MTU: 1450, Passes: 1350, Fault: probe.MTU, Message: "packets of 1450 bytes", Hint: "let the wire carry more"},
+		{
+			Peer: "b", Backend: "vxlan", Overlay: netip.MustParseAddr("10.244.2.0"), UnderlayState: "ok", OverlayState: "ok", LargeState: "no answer", ChecksumState: "ok",
+			MTU: 1450, Passes: 1350, Fault: probe.MTU, Message: "packets of 1450 bytes", Hint: "let the wire carry more",
+		},
 	}, []unplanned{{"far", "no plan leads to it"}}}
 	if err := p.print(&b, time.Second); err != nil {
 		t.Fatal(err)
