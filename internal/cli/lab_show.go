@@ -77,9 +77,11 @@ func newLabGraphCmd(env Env, f *labFlags) *cobra.Command {
 	var output *string
 	cmd := &cobra.Command{
 		Use:   "graph",
-		Short: "Draw wires, tunnels, nodes and pods as dot or SVG",
+		Short: "Draw wires, tunnels, nodes and pods as dot or SVG, or list them",
 		Long: "Draws the lab as it is: wires, the tunnels between nodes, nodes with their mesh and pods. What the kernel of a node holds\n" +
-			"otherwise than the node's agent wants is written into its box.",
+			"otherwise than the node's agent wants is written into its box.\n\n" +
+			"Keys of -o json: title, lines, wires [{name, lines, tunnel}], nodes [{name, lines, bad, links [{wire, name, lines}],\n" +
+			"pods [{name, lines, bad}]}].",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := lab.At(f.dir)
@@ -95,15 +97,12 @@ func newLabGraphCmd(env Env, f *labFlags) *cobra.Command {
 				return err
 			}
 			picture := st.Diagram(m.Layout, labMeshes(cmd.Context(), d, st))
-			text := picture.DOT
-			if *output == "svg" {
-				text = picture.SVG
-			}
-			_, err = io.WriteString(env.Stdout, text())
+			form := map[string]func() string{"dot": picture.DOT, "svg": picture.SVG, "text": picture.Text, "json": picture.JSON}
+			_, err = io.WriteString(env.Stdout, form[*output]())
 			return err
 		},
 	}
-	output = outputFlag(cmd, "dot", "svg")
+	output = outputFlag(cmd, "dot", "svg", "text", "json")
 	return cmd
 }
 

@@ -44,7 +44,7 @@ func TestGolden(t *testing.T) {
 	for i := range 2 {
 		d.Nodes[i].Links = append(d.Nodes[i].Links, Link{Wire: "vxlan flannel.1", Name: "flannel.1", Lines: []string{fmt.Sprintf("10.244.%d.0", i+1)}})
 	}
-	for name, got := range map[string]string{"three.dot": d.DOT(), "three.svg": d.SVG()} {
+	for name, got := range map[string]string{"three.dot": d.DOT(), "three.svg": d.SVG(), "three.txt": d.Text(), "three.json": d.JSON()} {
 		path := filepath.Join("testdata", name)
 		if *update {
 			if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(path, []byte(got), 0o644)); err != nil {
