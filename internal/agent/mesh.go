@@ -71,10 +71,19 @@ func (a *agent) unmesh(ctx context.Context, cfg reconcile.Config) error {
 
 // meshConfig is what the configuration says of the mesh.
 func (a *agent) meshConfig() mesh.Config {
-	n := a.cfg.Network
-	if n.Mode == config.ModeFlannel {
-		return a.flannelMesh()
+	cfg := a.clusterMesh()
+	if a.cfg.Network.Mode == config.ModeFlannel {
+		cfg = a.flannelMesh()
 	}
+	if a.cfg.Network.Interface != "auto" {
+		cfg.Interface = a.cfg.Network.Interface
+	}
+	return cfg
+}
+
+// clusterMesh is what the part network says of it.
+func (a *agent) clusterMesh() mesh.Config {
+	n := a.cfg.Network
 	cfg := mesh.Config{
 		Backend: n.Encapsulation, Blackhole: n.Blackhole,
 		Vxlan: mesh.Vxlan{

@@ -115,8 +115,8 @@ func (c Config) checkNetwork() error {
 	if n.Name == "" || strings.ContainsAny(n.Name, "/ \t\n") || len(n.Name) > 253 {
 		return invalid("letters, digits, '_', '.' and '-'", "network.name %q cannot be used", n.Name)
 	}
-	if n.Interface != "auto" {
-		return unsupported("auto", "network.interface %q is not supported yet", n.Interface)
+	if n.Interface == "" || len(n.Interface) > 15 || strings.ContainsAny(n.Interface, "/: \t\n") {
+		return invalid("auto, or the name of one of the node's links", "network.interface %q is no name of a link", n.Interface)
 	}
 	if err := n.checkEncapsulation(); err != nil {
 		return err

@@ -77,7 +77,8 @@ type Network struct {
 	// ClusterCIDRs are the prefixes that all nodes' pods are in. What goes from a pod to anywhere else has the node's address when
 	// Masquerade is set; none: the pods' addresses are never hidden.
 	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"`
-	// Interface is the interface to the other nodes. Only `auto`, the one that has the node's InternalIP, is supported yet.
+	// Interface is the interface to the other nodes: `auto` is the one that has the node's own address (what it has published, else
+	// its InternalIP), a name is that one. The others learn its address from what the node publishes on Kubernetes.
 	Interface string `json:"interface"`
 	// MTU of the pods' interfaces, in bytes; 0 is what fits: with `vxlan` that of the interface to the other nodes less 50 bytes, 70
 	// where pods have IPv6; with `udp` less 28 or 48, with `ipip` less 20, with `wireguard` less 80; else that of a new link, 1500.

@@ -113,7 +113,7 @@ func TestBadInput(t *testing.T) {
 		"network: {mode: overlay}":                                        `network.mode "overlay" is not known (none, cluster, flannel or multus)`,
 		"network: {mode: cluster}":                                        `install.confDir is missing, and network.mode "cluster" writes there (often /etc/cni/net.d)`,
 		"network: {name: a/b}":                                            `network.name "a/b" cannot be used (letters, digits, '_', '.' and '-')`,
-		"network: {interface: eth0}":                                      `network.interface "eth0" is not supported yet (auto)`,
+		"network: {interface: eth0/1}":                                    `network.interface "eth0/1" is no name of a link (auto, or the name of one of the node's links)`,
 		"network: {encapsulation: geneve}":                                `network.encapsulation "geneve" is not supported (host-gw, vxlan, udp, ipip or wireguard)`,
 		"network: {encapsulation: ipsec}":                                 `network.encapsulation "ipsec" is not supported (use wireguard)`,
 		"network: {encapsulation: tencent-vpc}":                           `network.encapsulation "tencent-vpc" is not supported (use wireguard)`,

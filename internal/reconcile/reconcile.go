@@ -146,9 +146,12 @@ func (r *Reconciler) concerns(s watch.Sign) bool {
 		return s.Link != "" && r.expect.entry(s) && slices.ContainsFunc(r.Status().Topology.Node.Host.Links, func(l state.Link) bool { return l.Name == s.Link })
 	case watch.Link:
 		t := r.Status().Topology
-		return slices.ContainsFunc(t.Underlay, func(u mesh.Underlay) bool { return u.Link == s.Link }) ||
+		return s.Link == r.cfg.Mesh.Interface && s.Link != "" || slices.ContainsFunc(t.Underlay, func(u mesh.Underlay) bool { return u.Link == s.Link }) ||
 			slices.ContainsFunc(t.Node.Host.Links, func(l state.Link) bool { return l.Name == s.Link })
 	case watch.Addr:
+		if s.Link == r.cfg.Mesh.Interface && s.Link != "" {
+			return true
+		}
 		if slices.ContainsFunc(r.Status().Topology.Node.Host.Addrs, func(a state.Addr) bool { return a.Prefix.Addr() == s.Addr }) {
 			return true
 		}

@@ -126,6 +126,30 @@ func TestUnderlayLost(t *testing.T) {
 	c.allReach(soon)
 }
 
+// A link that is configured is the way to the others whatever address the Node has, and its address is followed.
+func TestChosenInterface(t *testing.T) {
+	c := newMesh(t, mesh.Config{Interface: "eth0"})
+	n1 := c.nodes[0]
+	c.allReach(soon)
+	_, err := c.store.Modify(t.Context(), store.NodeKey("n1"), func(fields map[string]any) error {
+		fields["status"] = map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": "203.0.113.9"}}}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	underlay := func() string {
+		t := n1.keeper.Status().Topology
+		if len(t.Underlay) != 1 {
+			return fmt.Sprint(len(t.Underlay), " underlays")
+		}
+		return fmt.Sprint(t.Underlay[0].Link, " ", t.Underlay[0].Address, " ", t.Publish.Addrs)
+	}
+	within(t, soon, "the link counts", func() bool { return underlay() == "eth0 192.168.0.1 [192.168.0.1]" })
+	ip(t, n1.node, "addr add 192.168.0.11/24 dev eth0", "addr del 192.168.0.1/24 dev eth0", "addr add 192.168.0.11/24 dev eth0")
+	within(t, soon, "its address is followed", func() bool { return underlay() == "eth0 192.168.0.11 [192.168.0.11]" })
+}
+
 // What is sent to an address that no pod has is refused, and that is gone when it is not wanted any more.
 func TestBlackhole(t *testing.T) {
 	c := newMesh(t, mesh.Config{Blackhole: true})

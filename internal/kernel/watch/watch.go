@@ -38,7 +38,7 @@ const (
 type Sign struct {
 	Kind Kind
 	Gone bool
-	// Link is the link's name, for links, neighbours and routes with a metric; empty for what is on a link that is gone.
+	// Link is the link's name, for links, addresses, neighbours and routes with a metric; empty for what is on a link that is gone.
 	Link string
 	// Addr is the address; of a neighbour its own, of a forwarding entry where its tunnel leads.
 	Addr netip.Addr
@@ -143,6 +143,10 @@ func parse(m syscall.NetlinkMessage, name func(index int) string) (Sign, bool) {
 		s.Kind, s.Gone = Link, m.Header.Type == unix.RTM_DELLINK
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		s.Kind, s.Gone = Addr, m.Header.Type == unix.RTM_DELADDR
+		if len(m.Data) < unix.SizeofIfAddrmsg {
+			return s, false
+		}
+		s.Link = name(int(binary.NativeEndian.Uint32(m.Data[4:]))) // struct ifaddrmsg
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		s.Kind, s.Gone = Route, m.Header.Type == unix.RTM_DELROUTE
 		if len(m.Data) < unix.SizeofRtMsg {

@@ -28,6 +28,8 @@ type Config struct {
 	// Networks are the prefixes that all nodes' pods are in. Where there are any, a family without one is off, and a podCIDR
 	// outside of them is not routed.
 	Networks []netip.Prefix
+	// Interface is the link to the other nodes; empty is the one that holds the node's address.
+	Interface string
 	// Learned is what back ends in user space have found out (Runner.Learn), by their names.
 	Learned map[string]string
 	// BadChecksums are devices through which packets arrive broken unless the kernel computes their checksums itself: the
@@ -62,6 +64,9 @@ func Observe(c *model.Cluster, cfg Config) []state.Query {
 	for _, addr := range addrsOf(self) {
 		out = append(out, state.Query{Space: state.Host, LinkOf: addr})
 	}
+	if cfg.Interface != "" {
+		out = append(out, state.Query{Space: state.Host, Link: cfg.Interface})
+	}
 	used, err := cfg.used(c.Nodes, c.Self)
 	if err != nil {
 		return out // Plan says so
@@ -94,7 +99,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	nodes, self = cfg.on(nodes), cfg.on([]model.Node{self})[0]
 	t := Topology{Self: self.Name, Backend: used[0].Name, PodCIDRs: first(self.PodCIDRs), Underlay: []Underlay{}, Peers: make([]Peer, 0, len(nodes)), Problems: []Problem{}}
 	p := &Planner{cfg: cfg, self: self, answers: answers, underlay: map[int]Underlay{}, vteps: map[int]state.MAC{}}
-	t.Problems = append(t.Problems, p.observe()...)
+	t.Problems = append(t.Problems, p.observe(cfg.Interface)...)
 	for _, family := range families() {
 		if u, ok := p.underlay[family]; ok {
 			t.Underlay = append(t.Underlay, u)
@@ -168,49 +173,6 @@ func (t *Topology) add(p Problem) {
 			t.Problems[i].Nodes = append(t.Problems[i].Nodes, n)
 		}
 	}
-}
-
-// observe learns the underlay from the kernel's answers: the link that holds the first of self's addresses that one holds.
-// What self once published may be an address that no link has.
-func (p *Planner) observe() []Problem {
-	var problems []Problem
-	for _, family := range families() {
-		var missing []string
-		for _, addr := range addrsOf(p.self) {
-			if familyOf(addr) != family {
-				continue
-			}
-			if a := p.answers[state.Query{Space: state.Host, LinkOf: addr}]; a.Found {
-				p.underlay[family] = underlay(addr, a)
-				break
-			}
-			missing = append(missing, addr.String())
-		}
-		if _, ok := p.underlay[family]; !ok && len(missing) > 0 {
-			problems = append(problems, Problem{
-				[]string{p.self.Name},
-				fmt.Sprintf("node %s: no link holds its own address %s", p.self.Name, strings.Join(missing, " or ")),
-				"put the address on a link, or correct status.addresses of the Node",
-			})
-		}
-	}
-	return problems
-}
-
-func underlay(addr netip.Addr, a state.Answer) Underlay {
-	u := Underlay{Link: a.Link.Name, Address: addr, OnLink: []netip.Prefix{}, MTU: a.Link.MTU}
-	for _, have := range a.Addrs {
-		prefix := have.Prefix
-		if have.Peer.IsValid() {
-			prefix = have.Peer
-		}
-		if familyOf(prefix.Addr()) == familyOf(addr) {
-			u.OnLink = append(u.OnLink, prefix.Masked())
-		}
-	}
-	slices.SortFunc(u.OnLink, comparePrefix)
-	u.OnLink = slices.Compact(u.OnLink)
-	return u
 }
 
 // peer plans one peer.

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/state"
+)
+
+// observe learns the underlay from the kernel's answers: the link that holds the first of self's addresses that one holds.
+// What self once published may be an address that no link has. A link that is configured counts before all addresses.
+func (p *Planner) observe(link string) []Problem {
+	if link != "" {
+		return p.observeLink(link)
+	}
+	var problems []Problem
+	for _, family := range families() {
+		var missing []string
+		for _, addr := range addrsOf(p.self) {
+			if familyOf(addr) != family {
+				continue
+			}
+			if a := p.answers[state.Query{Space: state.Host, LinkOf: addr}]; a.Found {
+				p.underlay[family] = underlay(addr, a)
+				break
+			}
+			missing = append(missing, addr.String())
+		}
+		if _, ok := p.underlay[family]; !ok && len(missing) > 0 {
+			problems = append(problems, Problem{
+				[]string{p.self.Name},
+				fmt.Sprintf("node %s: no link holds its own address %s", p.self.Name, strings.Join(missing, " or ")),
+				"put the address on a link, or correct status.addresses of the Node",
+			})
+		}
+	}
+	return problems
+}
+
+// observeLink takes the first address of each family that a link has, of the families that self has addresses of.
+func (p *Planner) observeLink(link string) []Problem {
+	var problems []Problem
+	a := p.answers[state.Query{Space: state.Host, Link: link}]
+	for _, family := range families() {
+		if !slices.ContainsFunc(addrsOf(p.self), func(a netip.Addr) bool { return familyOf(a) == family }) {
+			continue
+		}
+		i := slices.IndexFunc(a.Addrs, func(have state.Addr) bool {
+			return familyOf(have.Prefix.Addr()) == family && have.Prefix.Addr().IsGlobalUnicast()
+		})
+		switch {
+		case !a.Found:
+			problems = append(problems, Problem{
+				[]string{p.self.Name}, fmt.Sprintf("node %s: there is no link %s", p.self.Name, link), "choose a link that `ip -br addr` shows, or auto",
+			})
+			return problems
+		case i < 0:
+			problems = append(problems, Problem{
+				[]string{p.self.Name}, fmt.Sprintf("node %s: the link %s has no IPv%d address", p.self.Name, link, family),
+				"give it one, or choose a link that `ip -br addr` shows with one, or auto",
+			})
+		default:
+			p.underlay[family] = underlay(a.Addrs[i].Prefix.Addr(), a)
+		}
+	}
+	return problems
+}
+
+func underlay(addr netip.Addr, a state.Answer) Underlay {
+	u := Underlay{Link: a.Link.Name, Address: addr, OnLink: []netip.Prefix{}, MTU: a.Link.MTU}
+	for _, have := range a.Addrs {
+		prefix := have.Prefix
+		if have.Peer.IsValid() {
+			prefix = have.Peer
+		}
+		if familyOf(prefix.Addr()) == familyOf(addr) {
+			u.OnLink = append(u.OnLink, prefix.Masked())
+		}
+	}
+	slices.SortFunc(u.OnLink, comparePrefix)
+	u.OnLink = slices.Compact(u.OnLink)
+	return u
+}
