@@ -60,7 +60,8 @@ func (p *Planner) observeLink(link string) []Problem {
 			return problems
 		case i < 0:
 			problems = append(problems, Problem{
-				[]string{p.self.Name}, fmt.Sprintf("node %s: the link %s has no IPv%d address", p.self.Name, link, family),
+				[]string{p.self.Name},
+				fmt.Sprintf("node %s: the link %s has no IPv%d address", p.self.Name, link, family),
 				"give it one, or choose a link that `ip -br addr` shows with one, or auto",
 			})
 		default:
