@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
@@ -203,6 +205,39 @@ func TestAddAllInAnyOrder(t *testing.T) {
 	}
 	if len(given) != 48 {
 		t.Errorf("%d addresses for 48 networks", len(given))
+	}
+}
+
+// ordered notes which networks addresses were chosen of.
+type ordered struct {
+	ipam.Allocator
+	networks []string
+}
+
+func (o *ordered) Hold(ctx context.Context, ask ipam.Ask) (ipam.Hold, error) {
+	o.networks = append(o.networks, ask.Network)
+	return o.Allocator.(ipam.Holder).Hold(ctx, ask)
+}
+
+// Whatever order a pod names its networks in, their directories are locked in one order: else two pods could wait for each
+// other.
+func TestAddAllLocksInOrder(t *testing.T) {
+	nettest.Need(t, "macvlan")
+	n := newNode(t)
+	n.uplink()
+	cfg := n.cfg
+	cfg.Allocators = maps.Clone(cfg.Allocators)
+	o := &ordered{Allocator: cfg.Allocators["host-local"]}
+	cfg.Allocators["host-local"] = o
+	n.Attacher = attach.New(cfg)
+	id, ns := n.pod()
+	jobs := n.many(id, ns, 3)
+	slices.Reverse(jobs[1:])
+	if _, _, err := n.AddAll(t.Context(), jobs); err != nil {
+		t.Fatal(err)
+	}
+	if len(o.networks) != 4 || !slices.IsSorted(o.networks) {
+		t.Errorf("locked %v", o.networks)
 	}
 }
 

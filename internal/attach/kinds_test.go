@@ -29,6 +29,8 @@ func (n *node) uplink() {
 	} {
 		nettest.Run(n.t, nil, append([]string{"ip"}, strings.Fields(line)...)...)
 	}
+	// A namespace dies in its own time, and the next test makes a link of the same name.
+	n.t.Cleanup(func() { _, _ = nettest.Try(nil, "ip", "link", "del", "ens5") })
 	for _, line := range []string{"link set wire up", "addr add 10.7.0.1/24 dev wire"} {
 		nettest.Run(n.t, lan, append([]string{"ip"}, strings.Fields(line)...)...)
 	}
