@@ -96,7 +96,10 @@ func (f *follower) list(ctx context.Context) (int64, error) {
 func (f *follower) follow(ctx context.Context, from int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c, err := f.r.dial(ctx)
+	// The registry is locked while a connection is made: renewals would wait with it for a server that says nothing.
+	dialing, done := context.WithTimeout(ctx, patience)
+	c, err := f.r.dial(dialing)
+	done()
 	if err != nil {
 		return err
 	}
