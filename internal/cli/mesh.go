@@ -31,7 +31,7 @@ end and with which MTU each peer is reached, over which routes, whether the kern
 each other. With --live the kernel is asked now, in the network namespace that the command runs in, and each thing in
 which it differs is told.
 
-Keys of -o json: self, time, error; topology {self, backend, mtu, podCIDRs, underlay [{link, address, onLink, mtu}],
+Keys of -o json: self, time, error; topology {self, backend, mtu, podCIDRs, underlay [{link, address, onLink, mtu}], lost,
 node {owner, host}, peers [{name, backend, addresses, podCIDRs, fragment {owner, host}}],
 problems [{nodes, message, hint}]}; fragments [{owner, ok, error}]; with --live broken [{owner, want, have}]. A fragment's
 host holds routes [{dst, gw, link, metric}], neighs [{link, ip, mac}], fdbs [{link, mac, dst}] and sysctls [{name, value}].`,
