@@ -2,7 +2,11 @@
 
 package model
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
 
 // AddressPool is a set of addresses from which nodes claim blocks.
 type AddressPool struct {
@@ -14,6 +18,89 @@ type AddressPool struct {
 	Reserved []ReservedAddress `json:"reserved,omitempty"`
 	// Wanted are the nodes that found the pool exhausted: whoever has addresses to spare gives them back.
 	Wanted []string `json:"wanted,omitempty"`
+
+	// AssignmentMode says whose the addresses are. Without one the pool is for networks whose configurations name it. With one
+	// it is a pool of the cluster's network, and the fields below have a meaning.
+	AssignmentMode AssignmentMode `json:"assignmentMode,omitempty"`
+	// NodeSelector and NamespaceSelector say on which nodes, and to pods of which namespaces, addresses are given that nobody
+	// asked of this pool: texts for ParseExpression.
+	NodeSelector      string `json:"nodeSelector,omitempty"`
+	NamespaceSelector string `json:"namespaceSelector,omitempty"`
+	// AllowedUses are what the addresses are for; empty means pods and tunnels.
+	AllowedUses []AddressUse `json:"allowedUses,omitempty"`
+	// Disabled: nobody gets further addresses; those that are given stay.
+	Disabled bool `json:"disabled,omitempty"`
+	// Encapsulation is how packets to pods of other nodes travel.
+	Encapsulation Encapsulation `json:"encapsulation,omitzero"`
+	// NATOutgoing: packets to addresses outside all pools leave under the node's address.
+	NATOutgoing bool `json:"natOutgoing,omitempty"`
+	// MaxBlocks is how many blocks of the pool a node may have; 0 sets no bound.
+	MaxBlocks int `json:"maxBlocksPerNode,omitempty"`
+	// Created is when the object came to be: of two pools with the same addresses the older one gives them.
+	Created time.Time `json:"created,omitzero"`
+	// Deleted: the object is about to go, and waits until its last block is back.
+	Deleted bool `json:"deleted,omitempty"`
+}
+
+// AssignmentMode says how a pool of the cluster's network is chosen.
+type AssignmentMode string
+
+// The modes.
+const (
+	// AssignAutomatic: by every pod whose node and namespace the pool selects.
+	AssignAutomatic AssignmentMode = "Automatic"
+	// AssignManual: only by who asks for this pool.
+	AssignManual AssignmentMode = "Manual"
+)
+
+// AddressUse is what an address is for.
+type AddressUse string
+
+// The uses.
+const (
+	UseWorkload     AddressUse = "Workload"
+	UseTunnel       AddressUse = "Tunnel"
+	UseLoadBalancer AddressUse = "LoadBalancer"
+)
+
+// Encapsulation is how packets between pods of two nodes travel.
+type Encapsulation struct {
+	Kind EncapsulationKind `json:"kind,omitempty"`
+	When EncapsulationWhen `json:"when,omitempty"`
+}
+
+// EncapsulationKind is into what packets are wrapped; the zero value is none.
+type EncapsulationKind string
+
+// The kinds.
+const (
+	EncapsulationNone  EncapsulationKind = "none"
+	EncapsulationVXLAN EncapsulationKind = "vxlan"
+	EncapsulationIPIP  EncapsulationKind = "ipip"
+)
+
+// EncapsulationWhen is between which nodes; the zero value is Always.
+type EncapsulationWhen string
+
+// The times.
+const (
+	EncapsulateAlways EncapsulationWhen = "Always"
+	// EncapsulateCrossSubnet: between nodes whose underlays are different subnets.
+	EncapsulateCrossSubnet EncapsulationWhen = "CrossSubnet"
+)
+
+// None tells whether packets travel as they are.
+func (e Encapsulation) None() bool { return e.Kind == "" || e.Kind == EncapsulationNone }
+
+// OfCluster tells whether this is a pool of the cluster's network.
+func (p AddressPool) OfCluster() bool { return p.AssignmentMode != "" }
+
+// Allows tells whether addresses of the pool may be used so.
+func (p AddressPool) Allows(use AddressUse) bool {
+	if len(p.AllowedUses) == 0 {
+		return use == UseWorkload || use == UseTunnel
+	}
+	return slices.Contains(p.AllowedUses, use)
 }
 
 // AddressRegion is a part of a pool that is cut into blocks of one size. Regions of a pool do not overlap, and one that is
