@@ -27,6 +27,8 @@ type Ask struct {
 	// Held are the addresses that the caller's own memory says this attachment has. Del then looks only there; without
 	// them an allocator searches.
 	Held []netip.Addr
+	// Wishes are what the pod and its namespace say, for an allocator that knows pools.
+	Wishes model.AddressWishes
 }
 
 // Key is the attachment that is asked for.
