@@ -199,6 +199,9 @@ func (w *several) together(ctx context.Context, runs []*run) (failed int, err er
 	if err := w.write(runs, "promise plan", Pending); err != nil {
 		return runs[0].index, err
 	}
+	if err := w.a.guard(ctx, runs...); err != nil {
+		return runs[0].index, err
+	}
 	runs[0].hold = gather(runs)
 	if err := runs[0].perform(ctx, all, files); err != nil {
 		return runs[0].index, fmt.Errorf("%w: %w", errTogether, err)
@@ -206,7 +209,11 @@ func (w *several) together(ctx context.Context, runs []*run) (failed int, err er
 	for _, r := range runs {
 		w.results[r.index] = *r.rec.Result
 	}
-	return runs[0].index, w.write(runs, "done", Done)
+	if err := w.write(runs, "done", Done); err != nil {
+		return runs[0].index, err
+	}
+	w.a.attached(runs...)
+	return runs[0].index, nil
 }
 
 // look asks the kernel at once what the first planners of the runs must know.

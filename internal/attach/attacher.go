@@ -45,8 +45,10 @@ type Config struct {
 	// again gets the same answer, and shared objects go with their last owner. Nil: a standalone plugin's, everything is
 	// synchronous and as the reference plugins do it.
 	Reaper *kernel.Reaper
-	Log    *slog.Logger
-	Now    func() time.Time
+	// Guard, which may be nil, is told of each interface before it is made and after it has gone.
+	Guard Guard
+	Log   *slog.Logger
+	Now   func() time.Time
 	// Boot is the machine's boot id.
 	Boot string
 	// Step, which may be nil, is called before and after each thing that is done. Its error is that thing's error: for

@@ -23,8 +23,9 @@ type run struct {
 	job      Job
 	spaces   kernel.Spaces
 	rec      Record
-	promised bool // the record has been written
-	current  bool // and says what this one says
+	promised bool     // the record has been written
+	current  bool     // and says what this one says
+	guarded  *Guarded // what the guard has been told
 	hold     ipam.Hold
 	chain    plugin.Chain
 
@@ -81,7 +82,14 @@ func (r *run) list(ctx context.Context) error {
 	}
 	r.current = r.current && r.rec.Result == r.chain.Prev
 	r.rec.Result = r.chain.Prev
-	return r.finish()
+	if err := r.a.guard(ctx, r); err != nil {
+		return err
+	}
+	if err := r.finish(); err != nil {
+		return err
+	}
+	r.a.attached(r)
+	return nil
 }
 
 // cut is where the built-in plugins that begin at i must stop: before a foreign plugin, or one whose IPAM needs the
@@ -167,6 +175,9 @@ func (r *run) apply(ctx context.Context, name string, act Act) error {
 	if err := r.promise("promise " + name); err != nil {
 		return err
 	}
+	if err := r.a.guard(ctx, r); err != nil {
+		return err
+	}
 	return r.perform(ctx, *act.Fragment, act.Files)
 }
 
@@ -217,6 +228,9 @@ func (r *run) exec(ctx context.Context, i int) error {
 	r.rec.Acts = append(r.rec.Acts, Act{Kind: ActExec, Plugin: i})
 	r.rec.Result = r.chain.Prev
 	if err := r.promise("promise exec"); err != nil {
+		return err
+	}
+	if err := r.a.guard(ctx, r); err != nil {
 		return err
 	}
 	conf := r.job.Network.Plugins[i]

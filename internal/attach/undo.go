@@ -95,6 +95,9 @@ func (a *Attacher) undo(ctx context.Context, rec Record, spaces kernel.Spaces, t
 			errs = append(errs, err)
 		}
 	}
+	if len(errs) == 0 {
+		return a.unguard(ctx, rec)
+	}
 	return errors.Join(errs...)
 }
 

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Guard keeps what network policy says of the interfaces of pods in the kernel. It stands there before an interface can send or
+// get a packet, and until it is down.
+type Guard interface {
+	// Admit returns when what policy says of the interfaces stands. Nothing of them needs to exist yet. It is called again for
+	// the same key when more is known. Its error is the ADD's.
+	Admit(ctx context.Context, all ...Guarded) error
+	// Attached says that ADDs are done: others may be told of the addresses. It returns at once.
+	Attached(keys ...model.AttachmentKey)
+	// Release gives up what Admit made. The interface is down or gone.
+	Release(ctx context.Context, key model.AttachmentKey) error
+}
+
+// Guarded is an interface of a pod as a Guard sees it.
+type Guarded struct {
+	Key model.AttachmentKey
+	Pod model.PodRef
+	// Network is empty for the cluster's, else what people call it ("namespace/name").
+	Network string
+	IfName  string
+	// HostLink is the node's end, by which all of the interface's packets come and go; empty where there is none: a bridge's
+	// port, a macvlan …
+	HostLink string
+	// Addrs are empty while they are not known.
+	Addrs []netip.Addr
+	// Netns is the pod's namespace, nil when nobody has it open; Path says where it is, NetnsID which one is meant.
+	Netns   *netns.NS
+	Path    string
+	NetnsID uint64
+}
+
+// Equal tells whether both say the same of an interface.
+func (g Guarded) Equal(o Guarded) bool {
+	return g.Key == o.Key && g.Pod == o.Pod && g.Network == o.Network && g.IfName == o.IfName && g.HostLink == o.HostLink &&
+		slices.Equal(g.Addrs, o.Addrs) && g.NetnsID == o.NetnsID
+}
+
+// Guarded is the record's interface; false when it is no pod's.
+func (r Record) Guarded() (Guarded, bool) {
+	g := Guarded{Key: r.Key(), IfName: r.Request.IfName, Path: r.Request.Netns, NetnsID: r.NetnsID}
+	if o := r.Request.Origin; o != nil {
+		if g.Pod = o.Pod; !o.Primary {
+			g.Network = o.Network
+		}
+	} else {
+		g.Pod.Namespace, _ = r.Request.Arg("K8S_POD_NAMESPACE")
+		g.Pod.Name, _ = r.Request.Arg("K8S_POD_NAME")
+		g.Pod.UID, _ = r.Request.Arg("K8S_POD_UID")
+	}
+	if g.Pod.Name == "" || g.IfName == "lo" {
+		return g, false
+	}
+	g.HostLink = hostEnd(r.Fragment(), g.IfName)
+	if r.Result != nil {
+		g.Addrs = ownAddrs(*r.Result, g.IfName)
+	}
+	return g, true
+}
+
+// hostEnd is the node's end of the interface when that end is the node's router for it: no port of a bridge.
+func hostEnd(f state.Fragment, ifName string) string {
+	for _, l := range f.Host.Links {
+		if l.Kind == state.Veth && l.Master == "" && l.Peer != nil && l.Peer.Space == state.Pod && l.Peer.Name == ifName {
+			return l.Name
+		}
+	}
+	return ""
+}
+
+// ownAddrs are the addresses of a result that are the pod's on that interface.
+func ownAddrs(r model.Result, ifName string) []netip.Addr {
+	var out []netip.Addr
+	for _, ip := range r.IPs {
+		if i := ip.Interface; i != nil && *i >= 0 && *i < len(r.Interfaces) && (r.Interfaces[*i].Sandbox == "" || r.Interfaces[*i].Name != ifName) {
+			continue
+		}
+		if a := ip.Address.Addr(); !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// guard has the guard look after the interfaces of the runs, as far as that is known and news to it.
+func (a *Attacher) guard(ctx context.Context, runs ...*run) error {
+	if a.cfg.Guard == nil {
+		return nil
+	}
+	var news []Guarded
+	for _, r := range runs {
+		g, ok := r.rec.Guarded()
+		if !ok || r.guarded != nil && r.guarded.Equal(g) {
+			continue
+		}
+		g.Netns = r.job.Netns
+		news = append(news, g)
+		r.guarded = &g
+	}
+	if len(news) == 0 {
+		return nil
+	}
+	if err := a.step("before guard"); err != nil {
+		return err
+	}
+	if err := a.cfg.Guard.Admit(ctx, news...); err != nil {
+		return fmt.Errorf("policy of pod %s: %w", news[0].Pod, err)
+	}
+	return a.step("after guard")
+}
+
+// attached tells the guard that the runs are done.
+func (a *Attacher) attached(runs ...*run) {
+	if a.cfg.Guard == nil {
+		return
+	}
+	var keys []model.AttachmentKey
+	for _, r := range runs {
+		if r.guarded != nil {
+			keys = append(keys, r.guarded.Key)
+		}
+	}
+	if len(keys) > 0 {
+		a.cfg.Guard.Attached(keys...)
+	}
+}
+
+// unguard tells the guard that nothing is left of a record's interface.
+func (a *Attacher) unguard(ctx context.Context, rec Record) error {
+	if a.cfg.Guard == nil {
+		return nil
+	}
+	if err := a.step("before unguard"); err != nil {
+		return err
+	}
+	if err := a.cfg.Guard.Release(ctx, rec.Key()); err != nil {
+		return fmt.Errorf("policy of %s: %w", rec.Key(), err)
+	}
+	return a.step("after unguard")
+}
