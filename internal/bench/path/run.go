@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net/netip"
 	"os"
-	"runtime"
 	"slices"
 	"time"
 
@@ -53,9 +51,7 @@ type way struct {
 	Where   string `json:"where"` // same node, across
 	Backend string `json:"backend,omitempty"`
 	Design  string `json:"design"`
-	client  *process
-	server  *process
-	to      netip.AddrPort
+	ends    *Ends
 }
 
 type bench struct {
@@ -114,9 +110,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 
 func (b *bench) close() {
 	for _, w := range b.ways {
-		_, _ = w.client.cmd.Process.Kill(), w.server.cmd.Process.Kill() // they hold nothing, and may wait for each other
-		w.client.stop()
-		w.server.stop()
+		w.ends.Close()
 	}
 	for _, w := range b.worlds {
 		w.close()
@@ -154,16 +148,12 @@ func (b *bench) build(ctx context.Context) error {
 
 // way starts the two ends.
 func (b *bench) way(where string, w *world, from, to pod) error {
-	v := &way{Where: where, Design: w.name(), to: netip.AddrPortFrom(to.addr, port)}
+	v := &way{Where: where, Design: w.name()}
 	if where == "across" {
 		v.Backend = w.backend
 	}
 	var err error
-	if v.client, err = start(from.ns, 0, b.cfg.Self, "bench", "part", "end"); err != nil {
-		return err
-	}
-	if v.server, err = start(to.ns, min(1, runtime.NumCPU()-1), b.cfg.Self, "bench", "part", "end"); err != nil {
-		v.client.stop()
+	if v.ends, err = Join(b.cfg.Self, from.ns, to.ns, to.addr); err != nil {
 		return err
 	}
 	b.ways = append(b.ways, v)
@@ -172,43 +162,9 @@ func (b *bench) way(where string, w *world, from, to pod) error {
 
 // once takes one test of one way: what was done per second.
 func (b *bench) once(w *way, test string, span time.Duration) (float64, error) {
-	fail := func(err error) (float64, error) {
+	v, err := w.ends.Once(test, span)
+	if err != nil {
 		return 0, fmt.Errorf("%s, %s %s, %s: %w", w.Where, w.Design, w.Backend, test, err)
 	}
-	o := order{Test: test, To: w.to, Millis: int(span / time.Millisecond), Serve: true}
-	var ready, asked, served outcome
-	if err := exchange(w.server, o, &ready); err != nil {
-		return fail(err)
-	}
-	o.Serve = false
-	if err := exchange(w.client, o, &asked); err != nil {
-		return fail(err)
-	}
-	if err := w.server.hear(&served); err != nil {
-		return fail(err)
-	}
-	if served.Error != "" {
-		return fail(fmt.Errorf("server: %s", served.Error))
-	}
-	counted := asked
-	if test == TestPackets || test == TestStream {
-		counted = served
-	}
-	if counted.Count == 0 || counted.Seconds == 0 {
-		return fail(fmt.Errorf("nothing arrived"))
-	}
-	return counted.Count / counted.Seconds, nil
-}
-
-func exchange(p *process, o order, result *outcome) error {
-	if err := p.tell(o); err != nil {
-		return err
-	}
-	if err := p.hear(result); err != nil {
-		return err
-	}
-	if result.Error != "" {
-		return fmt.Errorf("%s", result.Error)
-	}
-	return nil
+	return v, nil
 }

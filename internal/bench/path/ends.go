@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package path
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// Ends are the two ends of a way, each a process in its pod's namespace.
+type Ends struct {
+	client, server *process
+	to             netip.AddrPort
+}
+
+// Join starts the two ends; self is weft. The server's address is to.
+func Join(self string, from, to *netns.NS, addr netip.Addr) (*Ends, error) {
+	e := &Ends{to: netip.AddrPortFrom(addr, port)}
+	var err error
+	if e.client, err = start(from, 0, self, "bench", "part", "end"); err != nil {
+		return nil, err
+	}
+	if e.server, err = start(to, min(1, runtime.NumCPU()-1), self, "bench", "part", "end"); err != nil {
+		e.client.stop()
+		return nil, err
+	}
+	return e, nil
+}
+
+// Once takes one test: what was done per second.
+func (e *Ends) Once(test string, span time.Duration) (float64, error) {
+	o := order{Test: test, To: e.to, Millis: int(span / time.Millisecond), Serve: true}
+	var ready, asked, served outcome
+	if err := exchange(e.server, o, &ready); err != nil {
+		return 0, err
+	}
+	o.Serve = false
+	if err := exchange(e.client, o, &asked); err != nil {
+		return 0, err
+	}
+	if err := e.server.hear(&served); err != nil {
+		return 0, err
+	}
+	if served.Error != "" {
+		return 0, fmt.Errorf("server: %s", served.Error)
+	}
+	counted := asked
+	if test == TestPackets || test == TestStream {
+		counted = served
+	}
+	if counted.Count == 0 || counted.Seconds == 0 {
+		return 0, errors.New("nothing arrived")
+	}
+	return counted.Count / counted.Seconds, nil
+}
+
+// Close ends both: they hold nothing, and may wait for each other.
+func (e *Ends) Close() {
+	_, _ = e.client.cmd.Process.Kill(), e.server.cmd.Process.Kill()
+	e.client.stop()
+	e.server.stop()
+}
+
+func exchange(p *process, o order, result *outcome) error {
+	if err := p.tell(o); err != nil {
+		return err
+	}
+	if err := p.hear(result); err != nil {
+		return err
+	}
+	if result.Error != "" {
+		return errors.New(result.Error)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+)
+
+// Row is one test of one engine in one cell.
+type Row struct {
+	Engine string `json:"engine"`
+	Cell
+	Test   string  `json:"test"`
+	Unit   string  `json:"unit"`
+	N      int     `json:"n"`
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	// Routed is the ratio to the way without any engine, Few that to the same engine and as many policies with the fewest peers:
+	// the medians of the rounds' ratios; the others are the least and the greatest of them. 0 where there is none.
+	Routed    float64 `json:"routed,omitempty"`
+	RoutedMin float64 `json:"routedMin,omitempty"`
+	RoutedMax float64 `json:"routedMax,omitempty"`
+	Few       float64 `json:"few,omitempty"`
+	FewMin    float64 `json:"fewMin,omitempty"`
+	FewMax    float64 `json:"fewMax,omitempty"`
+}
+
+// Report is everything that Run found.
+type Report struct {
+	Rows  []Row    `json:"rows"`
+	Notes []string `json:"notes"`
+}
+
+func (b *bench) report() Report {
+	r := Report{Notes: []string{
+		"per second, or milliseconds; client and server are pinned to a processor each; every round takes every world in a new order",
+		"ratios are the medians of the rounds' ratios, with the least and the greatest; connections end with a reset",
+		"iptables, calico and kube-router are programmed by iptables-restore and ipset restore, as their daemons do; starting these programs is in their times",
+	}}
+	cells := b.cfg.cells()
+	for _, test := range append(slices.Clone(b.cfg.Tests), testProgram, testOneMore) {
+		of := cells
+		if test == testProgram || test == testOneMore {
+			of = []Cell{{Policies: 1, Peers: b.cfg.Program}, {Policies: 1, Peers: b.cfg.Program, Blocks: true}}
+		}
+		for _, c := range of {
+			for _, name := range b.cfg.Engines {
+				if v := b.values[key{name, test, c}]; len(v) > 0 {
+					r.Rows = append(r.Rows, b.row(name, test, c, v))
+				}
+			}
+		}
+	}
+	return r
+}
+
+func (b *bench) row(name, test string, c Cell, v []float64) Row {
+	row := Row{Engine: name, Cell: c, Test: test, Unit: "1/s", N: len(v)}
+	row.Median, row.Min, row.Max = spread(v)
+	if test == testProgram || test == testOneMore {
+		row.Unit = "ms"
+		return row
+	}
+	first := c
+	for _, other := range b.cfg.cells() {
+		if other.Policies == c.Policies && other.Peers < first.Peers {
+			first = other
+		}
+	}
+	row.Few, row.FewMin, row.FewMax = spread(quotients(v, b.values[key{name, test, first}]))
+	row.Routed, row.RoutedMin, row.RoutedMax = spread(quotients(v, b.values[key{"routed", test, b.cfg.cells()[0]}]))
+	return row
+}
+
+// quotients are those of the same rounds.
+func quotients(a, base []float64) []float64 {
+	var out []float64
+	for i := range min(len(a), len(base)) {
+		if base[i] > 0 {
+			out = append(out, a[i]/base[i])
+		}
+	}
+	return out
+}
+
+func spread(values []float64) (median, least, most float64) {
+	if len(values) == 0 {
+		return 0, 0, 0
+	}
+	s := slices.Sorted(slices.Values(values))
+	n := len(s)
+	return (s[(n-1)/2] + s[n/2]) / 2, s[0], s[n-1]
+}
+
+// Text prints a table.
+func (r Report) Text(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "TEST\tPOLICIES\tENTRIES\tKIND\tENGINE\tMEDIAN\tLEAST\tMOST\tUNIT\tTO ROUTED\tTO FEWEST PEERS\tN")
+	for _, x := range r.Rows {
+		kind := "pods"
+		if x.Blocks {
+			kind = "ipBlock"
+		}
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%.4g\t%.4g\t%.4g\t%s\t%s\t%s\t%d\n", x.Test, x.Policies, x.Peers, kind, x.Engine, x.Median, x.Min, x.Max, x.Unit,
+			ratio(x.Routed, x.RoutedMin, x.RoutedMax), ratio(x.Few, x.FewMin, x.FewMax), x.N)
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintln(w, "note:", note)
+	}
+	return nil
+}
+
+func ratio(v, least, most float64) string {
+	if v == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f (%.2f–%.2f)", v, least, most)
+}
