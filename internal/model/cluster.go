@@ -53,6 +53,7 @@ type Pod struct {
 	HostNetwork bool              `json:"hostNetwork,omitempty"`
 	Phase       string            `json:"phase,omitempty"`
 	IPs         []netip.Addr      `json:"ips,omitempty"`
+	Ports       []PodPort         `json:"ports,omitempty"` // that have names
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
@@ -65,6 +66,8 @@ type Cluster struct {
 	Pods       []Pod  // sorted by namespace and name
 	Namespaces []Namespace
 	Networks   []NetworkAttachment // sorted by namespace and name
+	Pools      []AddressPool       // sorted by name
+	Blocks     []AddressBlock      // sorted by prefix
 }
 
 // Namespace is a Kubernetes namespace.

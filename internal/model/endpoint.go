@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Endpoint is an interface of a pod, as network policy sees it.
+type Endpoint struct {
+	Pod  PodRef `json:"pod"`
+	Node string `json:"node,omitempty"`
+	// Network is empty for the cluster's network, else "namespace/name" of a NetworkAttachment.
+	Network string `json:"network,omitempty"`
+	IfName  string `json:"ifName"`
+	// HostLink is the node's end of the interface, by which all of its packets come and go; only where Point is PointHost.
+	HostLink string       `json:"hostLink,omitempty"`
+	Addrs    []netip.Addr `json:"addrs,omitempty"`
+	Point    PolicyPoint  `json:"point,omitempty"`
+}
+
+// PolicyPoint says in which namespace the packets of an endpoint are judged.
+type PolicyPoint string
+
+// The places.
+const (
+	PointHost PolicyPoint = "host" // the node's: the interface is routed there
+	PointPod  PolicyPoint = "pod"  // the pod's own
+)
+
+// EndpointKey tells endpoints apart.
+type EndpointKey struct {
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	// UID tells a pod from an earlier one of the name; two of them may have interfaces for a moment.
+	UID    string `json:"uid,omitempty"`
+	IfName string `json:"ifName"`
+}
+
+// Key is what tells the endpoint from others.
+func (e Endpoint) Key() EndpointKey {
+	return EndpointKey{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: e.Pod.UID, IfName: e.IfName}
+}
+
+// String is "namespace/pod/interface".
+func (k EndpointKey) String() string { return k.Namespace + "/" + k.Pod + "/" + k.IfName }
+
+// Equal tells whether both say the same.
+func (e Endpoint) Equal(o Endpoint) bool {
+	return e.Pod == o.Pod && e.Node == o.Node && e.Network == o.Network && e.IfName == o.IfName && e.HostLink == o.HostLink &&
+		e.Point == o.Point && slices.Equal(e.Addrs, o.Addrs)
+}
