@@ -108,7 +108,7 @@ func sameFragment(a, b state.Fragment) bool {
 // sameTopology is reflect.DeepEqual, faster for many peers.
 func sameTopology(a, b mesh.Topology) bool {
 	same := slices.EqualFunc(a.Peers, b.Peers, func(a, b mesh.Peer) bool {
-		return a.Name == b.Name && a.Backend == b.Backend && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.PodCIDRs, b.PodCIDRs) && sameFragment(a.Fragment, b.Fragment)
+		return a.Name == b.Name && a.Backend == b.Backend && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.PodCIDRs, b.PodCIDRs) && slices.Equal(a.Blocks, b.Blocks) && sameFragment(a.Fragment, b.Fragment)
 	})
 	a.Peers, b.Peers = nil, nil
 	return same && reflect.DeepEqual(a, b)

@@ -168,6 +168,12 @@ func Cluster(objects []Object) (model.Cluster, []error) {
 		case o.Key.Of(NetworkAttachments()):
 			n, err := o.NetworkAttachment()
 			add(err, func() { c.Networks = append(c.Networks, n) })
+		case o.Key.Of(AddressPools()):
+			p, err := o.knownPool()
+			add(err, func() { c.Pools = append(c.Pools, p) })
+		case o.Key.Of(AddressBlocks()):
+			b, err := o.knownBlock()
+			add(err, func() { c.Blocks = append(c.Blocks, b) })
 		}
 	}
 	slices.SortFunc(c.Nodes, func(a, b model.Node) int { return strings.Compare(a.Name, b.Name) })
@@ -178,7 +184,27 @@ func Cluster(objects []Object) (model.Cluster, []error) {
 	slices.SortFunc(c.Networks, func(a, b model.NetworkAttachment) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
+	slices.SortFunc(c.Pools, func(a, b model.AddressPool) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Blocks, func(a, b model.AddressBlock) int {
+		return cmp.Or(a.CIDR.Addr().Compare(b.CIDR.Addr()), a.CIDR.Bits()-b.CIDR.Bits(), strings.Compare(a.Pool, b.Pool))
+	})
 	return c, problems
+}
+
+// knownPool is AddressPool for who does not change it.
+func (o Object) knownPool() (model.AddressPool, error) {
+	if p, ok := o.known.(model.AddressPool); ok {
+		return p, nil
+	}
+	return o.AddressPool()
+}
+
+// knownBlock is AddressBlock for who does not change it: there are thousands, and a snapshot is made of all of them.
+func (o Object) knownBlock() (model.AddressBlock, error) {
+	if b, ok := o.known.(model.AddressBlock); ok {
+		return b, nil
+	}
+	return o.AddressBlock()
 }
 
 func (o Object) decode(into any) error {

@@ -148,6 +148,14 @@ func understand(o Object) (any, error) {
 		return o.Namespace()
 	case o.Key.Of(NetworkAttachments()):
 		return o.NetworkAttachment()
+	case o.Key.Of(AddressPools()): // one that is wrong is told about where it is used
+		if p, err := o.AddressPool(); err == nil {
+			return p, nil
+		}
+	case o.Key.Of(AddressBlocks()):
+		if b, err := o.AddressBlock(); err == nil {
+			return b, nil
+		}
 	}
 	return nil, nil
 }

@@ -108,7 +108,7 @@ func (c Config) of(n model.Node) string {
 
 // used are the rows of the back ends that a plan for self uses, its own first, the others in the order of the table. A
 // peer's that is not known is left out; that is a problem of this peer alone.
-func (c Config) used(nodes []model.Node, self string) ([]Backend, error) {
+func (c Config) used(nodes []model.Node, self string, held pools) ([]Backend, error) {
 	own, err := c.backend(c.Backend)
 	if err != nil {
 		return nil, err
@@ -118,6 +118,9 @@ func (c Config) used(nodes []model.Node, self string) ([]Backend, error) {
 		if n.Name != self {
 			named[c.of(n)] = true
 		}
+	}
+	for _, kind := range held.kinds() {
+		named[kind] = true
 	}
 	for _, b := range c.table() {
 		if named[b.Name] && b.Name != own.Name {

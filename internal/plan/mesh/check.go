@@ -15,12 +15,19 @@ import (
 type claim struct {
 	node string
 	cidr netip.Prefix
+	noun string
 }
+
+// What a claim is to.
+const (
+	ofNode = "podCIDR"
+	ofPool = "block"
+)
 
 func (c claim) String() string { return fmt.Sprintf("%s of node %s", c.cidr, c.node) }
 
 // check finds the claims that contradict another node's facts. Nodes are sorted by name.
-func check(nodes []model.Node, self string, networks []netip.Prefix) (unusable map[claim]bool, problems []Problem) {
+func check(nodes []model.Node, self string, networks []netip.Prefix, held pools) (unusable map[claim]bool, problems []Problem) {
 	unusable = map[claim]bool{}
 	claims := make([]claim, 0, len(nodes))
 	for _, n := range nodes {
@@ -34,12 +41,12 @@ func check(nodes []model.Node, self string, networks []netip.Prefix) (unusable m
 		}
 		for _, c := range used {
 			if why := odd(c.Addr()); why != "" {
-				unusable[claim{n.Name, c}] = true
+				unusable[claim{n.Name, c, ofNode}] = true
 				problems = append(problems, Problem{[]string{n.Name}, fmt.Sprintf("node %s: podCIDR %s is %s", n.Name, c, why), "choose a unicast prefix"})
 				continue
 			}
 			if len(networks) > 0 && !inside(c, networks) {
-				unusable[claim{n.Name, c}] = true
+				unusable[claim{n.Name, c, ofNode}] = true
 				problems = append(problems, Problem{
 					[]string{n.Name},
 					fmt.Sprintf("node %s: podCIDR %s is outside of the network %s", n.Name, c, list(networks)),
@@ -47,13 +54,18 @@ func check(nodes []model.Node, self string, networks []netip.Prefix) (unusable m
 				})
 				continue
 			}
-			claims = append(claims, claim{n.Name, c})
+			claims = append(claims, claim{n.Name, c, ofNode})
 		}
-		if n.Name == self && len(used) == 0 {
+		for _, s := range held.of[n.Name] {
+			if !s.cidr.IsSingleIP() {
+				claims = append(claims, claim{n.Name, s.cidr, ofPool})
+			}
+		}
+		if n.Name == self && len(used) == 0 && len(held.all) == 0 {
 			problems = append(problems, Problem{[]string{n.Name}, fmt.Sprintf("node %s has no podCIDR of its own", n.Name), "set spec.podCIDRs of the Node"})
 		}
 	}
-	problems = append(problems, sharedAddrs(nodes, unusable)...)
+	problems = append(problems, sharedAddrs(nodes, unusable, held)...)
 	problems = append(problems, overlaps(claims, unusable)...)
 	problems = append(problems, swallowed(nodes, claims, unusable)...)
 	return unusable, problems
@@ -84,7 +96,7 @@ func odd(a netip.Addr) string {
 }
 
 // sharedAddrs finds nodes that say they have the same address.
-func sharedAddrs(nodes []model.Node, unusable map[claim]bool) []Problem {
+func sharedAddrs(nodes []model.Node, unusable map[claim]bool, held pools) []Problem {
 	var problems []Problem
 	holder := make(map[netip.Addr]int, len(nodes))
 	for i, n := range nodes {
@@ -107,7 +119,12 @@ func sharedAddrs(nodes []model.Node, unusable map[claim]bool) []Problem {
 			for _, who := range []model.Node{other, n} {
 				for _, c := range first(who.PodCIDRs) {
 					if familyOf(c.Addr()) == family {
-						unusable[claim{who.Name, c}] = true
+						unusable[claim{who.Name, c, ofNode}] = true
+					}
+				}
+				for _, s := range held.of[who.Name] {
+					if familyOf(s.cidr.Addr()) == family {
+						unusable[claim{who.Name, s.cidr, ofPool}] = true
 					}
 				}
 			}
@@ -127,18 +144,26 @@ func overlaps(claims []claim, unusable map[claim]bool) []Problem {
 		for len(open) > 0 && !open[len(open)-1].cidr.Overlaps(c.cidr) {
 			open = open[:len(open)-1]
 		}
-		if len(open) > 0 {
+		if len(open) > 0 && open[len(open)-1].node != c.node {
 			o := open[len(open)-1]
 			unusable[o], unusable[c] = true, true
 			problems = append(problems, Problem{
 				[]string{o.node, c.node},
-				fmt.Sprintf("podCIDR %s overlaps podCIDR %s", o, c),
-				"give each Node a prefix of its own; until then neither's pods are reached",
+				fmt.Sprintf("%s %s overlaps %s %s", o.noun, o, c.noun, c),
+				distinct(o, c),
 			})
 		}
 		open = append(open, c)
 	}
 	return problems
+}
+
+// distinct says how two claims come apart.
+func distinct(a, b claim) string {
+	if a.noun == ofPool || b.noun == ofPool {
+		return "two pools have these addresses: take one out of the cluster; until then neither's pods are reached"
+	}
+	return "give each Node a prefix of its own; until then neither's pods are reached"
 }
 
 // swallowed finds claims that contain a node's own address: a route for them would cut the node off.
@@ -163,7 +188,8 @@ func swallowed(nodes []model.Node, claims []claim, unusable map[claim]bool) []Pr
 		unusable[c] = true
 		problems = append(problems, Problem{
 			[]string{c.node, addrs[i].node},
-			fmt.Sprintf("podCIDR %s contains the address %s of node %s", c, addrs[i].addr, addrs[i].node), "choose a podCIDR outside the nodes' network",
+			fmt.Sprintf("%s %s contains the address %s of node %s", c.noun, c, addrs[i].addr, addrs[i].node),
+			"choose a " + c.noun + " outside the nodes' network",
 		})
 	}
 	return problems

@@ -29,26 +29,32 @@ func Owns(r state.Route) bool {
 
 // metrics gives each prefix of a cluster a metric of its own. It comes from the prefix alone unless two meet, so that a
 // node that joins or leaves does not renumber the others.
-func metrics(nodes []model.Node) map[netip.Prefix]uint32 {
+func metrics(nodes []model.Node, held pools) map[netip.Prefix]uint32 {
 	out := make(map[netip.Prefix]uint32, len(nodes))
 	taken := make(map[uint32]bool, len(nodes))
 	var text []byte
 	h := fnv.New32a()
+	give := func(p netip.Prefix) {
+		if _, ok := out[p]; ok {
+			return
+		}
+		text = p.AppendTo(text[:0])
+		h.Reset()
+		_, _ = h.Write(text)
+		m := MetricMin + h.Sum32()%(MetricMax-MetricMin)
+		for taken[m] {
+			if m++; m == MetricMax {
+				m = MetricMin
+			}
+		}
+		taken[m], out[p] = true, m
+	}
 	for _, n := range nodes {
 		for _, p := range first(n.PodCIDRs) {
-			if _, ok := out[p]; ok {
-				continue
-			}
-			text = p.AppendTo(text[:0])
-			h.Reset()
-			_, _ = h.Write(text)
-			m := MetricMin + h.Sum32()%(MetricMax-MetricMin)
-			for taken[m] {
-				if m++; m == MetricMax {
-					m = MetricMin
-				}
-			}
-			taken[m], out[p] = true, m
+			give(p)
+		}
+		for _, s := range held.of[n.Name] {
+			give(s.cidr)
 		}
 	}
 	return out

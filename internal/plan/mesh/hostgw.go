@@ -40,14 +40,16 @@ func gateway(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
 	return Part{Host: state.Space{Routes: []state.Route{r}}}, nil
 }
 
-// blackholes refuse what is for self's own pods and finds none: a default route would send it back where it came from.
+// blackholes refuse what is for self's own pods and finds none: a default route would send it back where it came from, and
+// of a single address the node whose block has it.
 func (p *Planner) blackholes() []state.Route {
-	if !p.cfg.Blackhole {
-		return nil
+	var own []netip.Prefix
+	if p.cfg.Blackhole {
+		own = first(p.self.PodCIDRs)
 	}
 	const blackhole = 6 // RTN_BLACKHOLE
 	var out []state.Route
-	for _, cidr := range first(p.self.PodCIDRs) {
+	for _, cidr := range append(own, cidrs(p.pools.of[p.self.Name])...) {
 		r := p.Route(cidr)
 		r.Type = blackhole
 		if familyOf(cidr.Addr()) == 6 {

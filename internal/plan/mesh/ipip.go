@@ -38,13 +38,20 @@ func ipipNode(p *Planner) Part {
 	return part
 }
 
+func ipipCarries(peer model.Node, cidr netip.Prefix) *Problem {
+	if familyOf(cidr.Addr()) == 4 {
+		return nil
+	}
+	return &Problem{
+		[]string{peer.Name},
+		fmt.Sprintf("node %s: its %s %s is not reached, ipip carries IPv4 only", peer.Name, nounOf(peer, cidr), cidr), "use vxlan, udp or wireguard for IPv6",
+	}
+}
+
 // ipipPeer leads a peer's prefix into the device: the route's gateway is the far end.
 func ipipPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
-	if familyOf(cidr.Addr()) != 4 {
-		return Part{}, &Problem{
-			[]string{peer.Name},
-			fmt.Sprintf("node %s: its podCIDR %s is not reached, ipip carries IPv4 only", peer.Name, cidr), "use vxlan, udp or wireguard for IPv6",
-		}
+	if problem := ipipCarries(peer, cidr); problem != nil {
+		return Part{}, problem
 	}
 	far, u, problem := p.Ends(peer, cidr)
 	if problem != nil {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -15,12 +16,15 @@ const MasqueradeTable = "weft-cluster"
 // masquerade gives packets of the cluster's pods the node's address when they leave for anywhere else. Pods see each
 // other's own addresses, on whatever node. Ports are random: two connections that begin at once and are given the same
 // free port would cost one of them its first packet, and a second of waiting.
-func masquerade(cfg Config) state.Table {
+func masquerade(cfg Config, held pools) state.Table {
 	how := "masquerade"
 	if !cfg.PortsInOrder {
 		how += " fully-random"
 	}
 	sets := slices.Concat(prefixSets("cluster", cfg.Masquerade), prefixSets("keep", cfg.Keep))
+	if len(held.all) > 0 {
+		return held.masquerade(cfg, how)
+	}
 	return state.Table{Family: "inet", Name: MasqueradeTable, Sets: sets, Chains: []state.Chain{{
 		Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: 100, Policy: "accept",
 		Rules: []state.NftRule{
@@ -63,4 +67,40 @@ func outermost(prefixes []netip.Prefix) []netip.Prefix {
 		}
 	}
 	return out
+}
+
+// hide tells whether there is a pool whose addresses are hidden.
+func (p pools) hide() bool {
+	return slices.ContainsFunc(p.all, func(o model.AddressPool) bool { return o.NATOutgoing })
+}
+
+// masquerade is the table where there are pools: each says whether its addresses are hidden, and the addresses of all of
+// them, whoever hides them, see each other.
+func (p pools) masquerade(cfg Config, how string) state.Table {
+	var all, open []netip.Prefix
+	hidden := slices.Clone(cfg.Masquerade)
+	for _, o := range p.all {
+		for _, r := range o.Regions {
+			all = append(all, r.CIDR)
+			if o.NATOutgoing {
+				hidden = append(hidden, r.CIDR)
+			} else {
+				open = append(open, r.CIDR)
+			}
+		}
+	}
+	t := state.Table{Family: "inet", Name: MasqueradeTable, Sets: slices.Concat(
+		prefixSets("cluster", append(all, cfg.Masquerade...)), prefixSets("keep", cfg.Keep), prefixSets("open", open), prefixSets("hidden", hidden),
+	)}
+	c := state.Chain{Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: 100, Policy: "accept"}
+	for _, f := range []struct{ family, version, multicast string }{{"ip", "4", "224.0.0.0/4"}, {"ip6", "6", "ff00::/8"}} {
+		for _, rule := range []string{
+			"daddr " + f.multicast + " return", "daddr @cluster" + f.version + " return", "daddr @keep" + f.version + " return",
+			"saddr @open" + f.version + " return", "saddr @hidden" + f.version + " " + how,
+		} {
+			c.Rules = append(c.Rules, state.NftRule{Text: f.family + " " + rule})
+		}
+	}
+	t.Chains = []state.Chain{c}
+	return t
 }

@@ -42,6 +42,12 @@ type Config struct {
 	Keep []netip.Prefix
 	// PortsInOrder has masquerading take the pod's own port where it is free, instead of a random one.
 	PortsInOrder bool
+	// Pools has the blocks of the cluster's pools routed to their nodes, each as its pool says. Where the nodes' prefixes lie in
+	// a pool they are not routed: blocks are what its addresses come in.
+	Pools bool
+	// TunnelAddrs are self's own addresses at its tunnels' ends, at most one a family; without one of a family it is the first
+	// of self's prefix.
+	TunnelAddrs []netip.Addr
 	// Blackhole refuses what is sent to an address of self's own prefixes that no pod has, instead of sending it elsewhere.
 	Blackhole bool
 }
@@ -67,7 +73,8 @@ func Observe(c *model.Cluster, cfg Config) []state.Query {
 	if cfg.Interface != "" {
 		out = append(out, state.Query{Space: state.Host, Link: cfg.Interface})
 	}
-	used, err := cfg.used(c.Nodes, c.Self)
+	held, _ := gather(c, cfg)
+	used, err := cfg.used(c.Nodes, c.Self, held)
 	if err != nil {
 		return out // Plan says so
 	}
@@ -83,7 +90,8 @@ func Observe(c *model.Cluster, cfg Config) []state.Query {
 // the configuration; all else that is wrong with the facts is in the topology's problems.
 func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error) {
 	cfg.Backends = cfg.table() // once, not for each peer
-	used, err := cfg.used(c.Nodes, c.Self)
+	held, unheld := gather(c, cfg)
+	used, err := cfg.used(c.Nodes, c.Self, held)
 	if err != nil {
 		return Topology{}, err
 	}
@@ -96,9 +104,13 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	if !slices.IsSortedFunc(nodes, byName) {
 		nodes = slices.SortedFunc(slices.Values(nodes), byName)
 	}
-	nodes, self = cfg.on(nodes), cfg.on([]model.Node{self})[0]
-	t := Topology{Self: self.Name, Backend: used[0].Name, PodCIDRs: first(self.PodCIDRs), Underlay: []Underlay{}, Peers: make([]Peer, 0, len(nodes)), Problems: []Problem{}}
-	p := &Planner{cfg: cfg, self: self, answers: answers, underlay: map[int]Underlay{}, vteps: map[int]state.MAC{}}
+	nodes = held.without(cfg.on(nodes))
+	self = held.without(cfg.on([]model.Node{self}))[0]
+	t := Topology{
+		Self: self.Name, Backend: used[0].Name, PodCIDRs: first(self.PodCIDRs), Blocks: cidrs(held.of[self.Name]),
+		Underlay: []Underlay{}, Peers: make([]Peer, 0, len(nodes)), Problems: []Problem{},
+	}
+	p := &Planner{cfg: cfg, self: self, pools: held, answers: answers, underlay: map[int]Underlay{}, vteps: map[int]state.MAC{}}
 	t.Problems = append(t.Problems, p.observe(cfg.Interface)...)
 	for _, family := range families() {
 		if u, ok := p.underlay[family]; ok {
@@ -107,9 +119,12 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 			t.Lost = append(t.Lost, family)
 		}
 	}
-	unusable, problems := check(nodes, self.Name, cfg.Networks)
+	unusable, problems := check(nodes, self.Name, cfg.Networks, held)
 	t.Problems = append(t.Problems, problems...)
-	p.metrics = metrics(nodes)
+	for _, problem := range unheld {
+		t.add(problem)
+	}
+	p.metrics = metrics(nodes, held)
 	p.node(&t, used, len(nodes) == 1)
 	for _, n := range nodes {
 		if n.Name == self.Name {
@@ -153,8 +168,8 @@ func (p *Planner) node(t *Topology, used []Backend, alone bool) {
 		f.Host.Tables = append(f.Host.Tables, notrack(untracked))
 	}
 	f.Host.Routes = append(f.Host.Routes, p.blackholes()...)
-	if len(p.cfg.Masquerade) > 0 {
-		f.Host.Tables = append(f.Host.Tables, masquerade(p.cfg))
+	if len(p.cfg.Masquerade) > 0 || p.pools.hide() {
+		f.Host.Tables = append(f.Host.Tables, masquerade(p.cfg, p.pools))
 	}
 	if !f.Host.Empty() {
 		t.Node = f
@@ -177,34 +192,48 @@ func (t *Topology) add(p Problem) {
 
 // peer plans one peer.
 func (p *Planner) peer(t *Topology, n model.Node, unusable map[claim]bool) (Peer, []Problem) {
-	peer := Peer{Name: n.Name, Addrs: addrsOf(n), PodCIDRs: first(n.PodCIDRs), Fragment: state.Fragment{Owner: OwnerPeer + n.Name}}
+	peer := Peer{Name: n.Name, Addrs: addrsOf(n), PodCIDRs: first(n.PodCIDRs), Blocks: cidrs(p.pools.of[n.Name]), Fragment: state.Fragment{Owner: OwnerPeer + n.Name}}
 	b, err := p.cfg.backend(p.cfg.of(n))
 	if err != nil {
 		return peer, []Problem{unknown(n, err)}
 	}
 	peer.Backend = b.Name
 	var problems []Problem
-	if len(n.PodCIDRs) == 0 {
+	if len(n.PodCIDRs) == 0 && len(p.pools.all) == 0 {
 		problems = append(problems, Problem{[]string{n.Name}, fmt.Sprintf("node %s has no podCIDR", n.Name), "set spec.podCIDRs of the Node"})
 	}
 	for _, cidr := range peer.PodCIDRs {
-		if unusable[claim{n.Name, cidr}] || b.Peer == nil {
+		if unusable[claim{n.Name, cidr, ofNode}] || b.Peer == nil {
 			continue
 		}
 		part, problem := b.Peer(p, n, cidr)
-		if problem != nil {
-			problems = append(problems, *problem)
+		problems = append(problems, t.reach(&peer, part, problem)...)
+	}
+	for _, s := range p.pools.of[n.Name] {
+		if unusable[claim{n.Name, s.cidr, ofPool}] {
 			continue
 		}
-		problems = append(problems, part.Problems...)
-		if f := (state.Fragment{Host: part.Host, Effects: part.Effects}); peer.Fragment.Host.Empty() {
-			peer.Fragment.Host, peer.Fragment.Effects = f.Host, f.Effects // most have one prefix, and there are thousands
-		} else {
-			peer.Fragment.Merge(f)
-		}
-		t.Tunnels = withTunnels(t.Tunnels, part.Tunnels)
+		part, problem := p.span(b, n, s)
+		problems = append(problems, t.reach(&peer, part, problem)...)
 	}
 	return peer, problems
+}
+
+// reach adds to a peer what reaches a part of it, or tells what stands in the way.
+func (t *Topology) reach(peer *Peer, part Part, problem *Problem) []Problem {
+	if problem != nil {
+		return []Problem{*problem}
+	}
+	have := &peer.Fragment.Host
+	if f := (state.Fragment{Host: part.Host, Effects: part.Effects}); have.Empty() {
+		*have, peer.Fragment.Effects = f.Host, f.Effects // most have one prefix, and there are thousands
+	} else {
+		f.Host.Neighs = slices.DeleteFunc(f.Host.Neighs, func(n state.Neigh) bool { return slices.Contains(have.Neighs, n) })
+		f.Host.FDBs = slices.DeleteFunc(f.Host.FDBs, func(n state.FDB) bool { return slices.Contains(have.FDBs, n) })
+		peer.Fragment.Merge(f)
+	}
+	t.Tunnels = withTunnels(t.Tunnels, part.Tunnels)
+	return part.Problems
 }
 
 // unknown tells of a peer whose back end this node does not have.

@@ -15,6 +15,7 @@ import (
 type Planner struct {
 	cfg      Config
 	self     model.Node
+	pools    pools
 	answers  state.Answers
 	underlay map[int]Underlay // by family
 	metrics  map[netip.Prefix]uint32
@@ -56,6 +57,23 @@ func (p *Planner) PodCIDR(family int) (netip.Prefix, bool) {
 	return p.self.PodCIDRs[i].Masked(), true
 }
 
+// ownAddr is what self has at the ends of its tunnels of a family.
+func (p *Planner) ownAddr(family int) (netip.Addr, bool) {
+	if a, ok := addrIn(p.cfg.TunnelAddrs, family); ok {
+		return a, true
+	}
+	cidr, ok := p.PodCIDR(family)
+	return cidr.Addr(), ok
+}
+
+// nounOf says what a prefix of a node is.
+func nounOf(n model.Node, cidr netip.Prefix) string {
+	if slices.Contains(n.PodCIDRs, cidr) {
+		return ofNode
+	}
+	return ofPool
+}
+
 // Data is what a node publishes for a back end and a family, empty when it publishes nothing or of another back end.
 func Data(n model.Node, backend string, family int) string {
 	if n.Published == nil || n.Published.Backend != backend {
@@ -74,8 +92,8 @@ func (p *Planner) Ends(peer model.Node, cidr netip.Prefix) (far netip.Addr, u Un
 	if !ok {
 		return far, u, &Problem{
 			[]string{peer.Name},
-			fmt.Sprintf("node %s has the podCIDR %s but no IPv%d InternalIP", peer.Name, cidr, family),
-			"give the Node an address of that family in status.addresses, or take the podCIDR away",
+			fmt.Sprintf("node %s has the %s %s but no IPv%d InternalIP", peer.Name, nounOf(peer, cidr), cidr, family),
+			"give the Node an address of that family in status.addresses, or take the " + nounOf(peer, cidr) + " away",
 		}
 	}
 	if u, ok = p.underlay[family]; !ok {

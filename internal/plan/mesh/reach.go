@@ -24,8 +24,7 @@ type Reach struct {
 func (t Topology) Reaches(p Peer) []Reach {
 	var out []Reach
 	for _, route := range p.Fragment.Host.Routes {
-		i := slices.IndexFunc(p.PodCIDRs, func(c netip.Prefix) bool { return route.Dst == c })
-		if i < 0 {
+		if !slices.Contains(p.PodCIDRs, route.Dst) && !slices.Contains(p.Blocks, route.Dst) {
 			continue
 		}
 		r := Reach{CIDR: route.Dst, Link: route.Link}

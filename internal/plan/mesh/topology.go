@@ -18,6 +18,8 @@ type Topology struct {
 	Backend string `json:"backend"`
 	// PodCIDRs are self's own.
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
+	// Blocks are self's own of the cluster's pools, and single addresses of other nodes' blocks that it holds.
+	Blocks   []netip.Prefix `json:"blocks,omitempty"`
 	Underlay []Underlay     `json:"underlay"`
 	// Lost are the families (4, 6) of which self has an address that no link holds: for a moment, mostly, while it is changed.
 	// Nothing is planned for them, and what is in force should stay.
@@ -56,6 +58,8 @@ type Peer struct {
 	Backend  string         `json:"backend,omitempty"`
 	Addrs    []netip.Addr   `json:"addresses"`
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
+	// Blocks are its blocks, and the single addresses of others' blocks that it holds.
+	Blocks []netip.Prefix `json:"blocks,omitempty"`
 	// Fragment is what reaches its pods; empty when a problem stands in the way.
 	Fragment state.Fragment `json:"fragment"`
 }
@@ -104,6 +108,9 @@ func (t Topology) Text() string {
 	fmt.Fprintf(&b, "node %s, back end %s\n", t.Self, t.Backend)
 	for _, c := range t.PodCIDRs {
 		fmt.Fprintf(&b, "  pods      %s\n", c)
+	}
+	for _, c := range t.Blocks {
+		fmt.Fprintf(&b, "  block     %s\n", c)
 	}
 	for _, u := range t.Underlay {
 		fmt.Fprintf(&b, "  underlay  %s on %s, MTU %d\n", u.Address, u.Link, u.MTU)

@@ -87,8 +87,7 @@ func (p *Planner) device(name string, mtu int, part *Part) state.Link {
 // own gives a device the first address of self's own prefix: what the node itself sends to pods comes from there, and
 // answers find back.
 func (p *Planner) own(link string, family int, part *Part) {
-	if cidr, ok := p.PodCIDR(family); ok {
-		own := cidr.Addr()
+	if own, ok := p.ownAddr(family); ok {
 		part.Host.Addrs = append(part.Host.Addrs, state.Addr{Link: link, Prefix: netip.PrefixFrom(own, own.BitLen()), NoDAD: true})
 	}
 }

@@ -167,8 +167,7 @@ func vxlanNode(p *Planner) Part {
 		s := &part.Host
 		s.Links = append(s.Links, link)
 		// What the node itself sends to pods comes from here, and answers find back.
-		if cidr, ok := p.PodCIDR(family); ok {
-			own := cidr.Addr()
+		if own, ok := p.ownAddr(family); ok {
 			s.Addrs = append(s.Addrs, state.Addr{Link: link.Name, Prefix: netip.PrefixFrom(own, own.BitLen()), NoDAD: true})
 		}
 		s.Sysctls = append(s.Sysctls, state.Sysctl{Name: "net/ipv6/conf/" + link.Name + "/accept_ra", Value: "0", IfPresent: true})
@@ -205,21 +204,9 @@ func vxlanPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) 
 	if p.cfg.Vxlan.DirectRouting && u.Reaches(far) {
 		return gateway(p, peer, cidr)
 	}
-	mac, problem := p.vtep(peer, family)
+	mac, problem := p.vtepTo(peer, family)
 	if problem != nil {
 		return Part{}, problem
-	}
-	own, known := p.vteps[family]
-	if !known {
-		own, _ = p.vxlanSelf(family)
-		p.vteps[family] = own
-	}
-	if mac == own {
-		return Part{}, &Problem{
-			[]string{p.self.Name, peer.Name},
-			fmt.Sprintf("nodes %s and %s both have the VtepMAC %s: the kernel drops what one sends to the other", p.self.Name, peer.Name, mac),
-			"delete " + p.vxlanLink(family) + " and what one of them publishes, and restart it",
-		}
 	}
 	name, end := p.vxlanLink(family), cidr.Masked().Addr()
 	r := p.Route(cidr)
@@ -229,4 +216,25 @@ func vxlanPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) 
 		FDBs:   []state.FDB{{Link: name, MAC: mac, Dst: far}},
 		Routes: []state.Route{r},
 	}}, nil
+}
+
+// vtepTo is the address of a peer's end of the tunnel to it.
+func (p *Planner) vtepTo(peer model.Node, family int) (state.MAC, *Problem) {
+	mac, problem := p.vtep(peer, family)
+	if problem != nil {
+		return mac, problem
+	}
+	own, known := p.vteps[family]
+	if !known {
+		own, _ = p.vxlanSelf(family)
+		p.vteps[family] = own
+	}
+	if mac == own {
+		return mac, &Problem{
+			[]string{p.self.Name, peer.Name},
+			fmt.Sprintf("nodes %s and %s both have the VtepMAC %s: the kernel drops what one sends to the other", p.self.Name, peer.Name, mac),
+			"delete " + p.vxlanLink(family) + " and what one of them publishes, and restart it",
+		}
+	}
+	return mac, nil
 }

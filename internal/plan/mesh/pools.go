@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// pools is what the cluster's pools and blocks say, made ready for one plan. Its zero value is a cluster without any.
+type pools struct {
+	all []model.AddressPool // those of the cluster's network
+	// of is what each node's pods are numbered from: its blocks, and behind them the single addresses that it holds of
+	// other nodes' blocks.
+	of map[string][]span
+}
+
+// span is a block, or a single address of another node's block.
+type span struct {
+	cidr netip.Prefix
+	how  model.Encapsulation
+}
+
+// gather takes together what is of the cluster's network.
+func gather(c *model.Cluster, cfg Config) (out pools, problems []Problem) {
+	if !cfg.Pools {
+		return pools{}, nil
+	}
+	named := map[string]model.AddressPool{}
+	for _, p := range c.Pools {
+		if p.OfCluster() {
+			out.all, named[p.Name] = append(out.all, p), p
+		}
+	}
+	if len(out.all) == 0 {
+		return out, nil
+	}
+	nodes := make(map[string]bool, len(c.Nodes))
+	for _, n := range c.Nodes {
+		nodes[n.Name] = true
+	}
+	out.of = make(map[string][]span, len(nodes))
+	singles := map[string][]span{}
+	for _, b := range c.Blocks {
+		pool, ok := named[b.Pool]
+		if !ok {
+			continue // of another network, or of a pool that this node has not heard of yet
+		}
+		if !slices.ContainsFunc(pool.Regions, func(r model.AddressRegion) bool {
+			return r.CIDR.Bits() <= b.CIDR.Bits() && r.CIDR.Contains(b.CIDR.Addr())
+		}) {
+			problems = append(problems, Problem{
+				[]string{b.Node}, fmt.Sprintf("block %s of node %s is outside of its pool %s", b.CIDR, b.Node, b.Pool),
+				"give the pool back the region that the block is of; until then its pods are not reached",
+			})
+			continue
+		}
+		how := pool.Encapsulation
+		if nodes[b.Node] {
+			out.of[b.Node] = append(out.of[b.Node], span{b.CIDR.Masked(), how})
+		} else {
+			problems = append(problems, Problem{
+				[]string{b.Node}, fmt.Sprintf("node %s has blocks and is not in the cluster", b.Node),
+				"its blocks are taken over after a while; `weft ipam check` shows them",
+			})
+		}
+		for _, a := range ceded(b) {
+			if holder, _, _ := strings.Cut(b.Ceded[a], "/"); holder != b.Node && nodes[holder] {
+				singles[holder] = append(singles[holder], span{netip.PrefixFrom(a, a.BitLen()), how})
+			}
+		}
+	}
+	for node, more := range singles {
+		out.of[node] = append(out.of[node], more...)
+	}
+	return out, problems
+}
+
+// ceded are the addresses of a block that others hold, sorted.
+func ceded(b model.AddressBlock) []netip.Addr {
+	out := make([]netip.Addr, 0, len(b.Ceded))
+	for a, holder := range b.Ceded {
+		if node, claim, _ := strings.Cut(holder, "/"); node != "" && claim != "" {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+// in tells whether a prefix has addresses of a pool.
+func (p pools) in(cidr netip.Prefix) bool {
+	return slices.ContainsFunc(p.all, func(o model.AddressPool) bool {
+		return slices.ContainsFunc(o.Regions, func(r model.AddressRegion) bool { return r.CIDR.Overlaps(cidr) })
+	})
+}
+
+// without takes the podCIDRs away that lie in a pool: there pods are numbered from blocks.
+func (p pools) without(nodes []model.Node) []model.Node {
+	if len(p.all) == 0 {
+		return nodes
+	}
+	out := make([]model.Node, 0, len(nodes))
+	for _, n := range nodes {
+		if slices.ContainsFunc(n.PodCIDRs, p.in) {
+			n.PodCIDRs = slices.DeleteFunc(slices.Clone(n.PodCIDRs), p.in)
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// kinds are the back ends that pools name, in the order of the table.
+func (p pools) kinds() []string {
+	var out []string
+	for _, kind := range []model.EncapsulationKind{model.EncapsulationVXLAN, model.EncapsulationIPIP} {
+		if slices.ContainsFunc(p.all, func(o model.AddressPool) bool { return o.Encapsulation.Kind == kind }) {
+			out = append(out, string(kind))
+		}
+	}
+	return out
+}
+
+// cidrs are those of the nodes' spans.
+func cidrs(spans []span) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range spans {
+		out = append(out, s.cidr)
+	}
+	return out
+}
+
+// span plans the way to a block of a peer, or to a single address that it holds.
+func (p *Planner) span(own Backend, peer model.Node, s span) (Part, *Problem) {
+	if s.how.Kind == "" {
+		if own.Peer == nil {
+			return Part{}, nil
+		}
+		return own.Peer(p, peer, s.cidr)
+	}
+	if s.how.Kind == model.EncapsulationNone {
+		return gateway(p, peer, s.cidr)
+	}
+	far, u, problem := p.Ends(peer, s.cidr)
+	switch {
+	case problem != nil:
+		return Part{}, problem
+	case s.how.When == model.EncapsulateCrossSubnet && u.Reaches(far):
+		return gateway(p, peer, s.cidr)
+	case s.how.Kind == model.EncapsulationVXLAN:
+		return p.vxlanSpan(peer, s.cidr, far)
+	case s.how.Kind == model.EncapsulationIPIP:
+		return p.ipipSpan(peer, s.cidr, far)
+	}
+	return Part{}, &Problem{
+		[]string{peer.Name}, fmt.Sprintf("%s of node %s: encapsulation %q is not known", s.cidr, peer.Name, s.how.Kind),
+		"none, vxlan or ipip",
+	}
+}
+
+// vxlanSpan leads a block into the tunnel to a peer: the peer's own address is the gateway, so that one entry does for all
+// of its blocks.
+func (p *Planner) vxlanSpan(peer model.Node, cidr netip.Prefix, far netip.Addr) (Part, *Problem) {
+	mac, problem := p.vtepTo(peer, familyOf(cidr.Addr()))
+	if problem != nil {
+		return Part{}, problem
+	}
+	name := p.vxlanLink(familyOf(cidr.Addr()))
+	r := p.Route(cidr)
+	r.Gw, r.Link, r.OnLink = far, name, true
+	return Part{Host: state.Space{
+		Neighs: []state.Neigh{{Link: name, IP: far, MAC: mac}},
+		FDBs:   []state.FDB{{Link: name, MAC: mac, Dst: far}},
+		Routes: []state.Route{r},
+	}}, nil
+}
+
+func (p *Planner) ipipSpan(peer model.Node, cidr netip.Prefix, far netip.Addr) (Part, *Problem) {
+	if problem := ipipCarries(peer, cidr); problem != nil {
+		return Part{}, problem
+	}
+	r := p.Route(cidr)
+	r.Gw, r.Link, r.OnLink = far, ipipLink, true
+	return Part{Host: state.Space{Routes: []state.Route{r}}}, nil
+}
