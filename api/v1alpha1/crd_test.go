@@ -30,19 +30,38 @@ type kind struct {
 	columns      [][2]string // name, JSON path
 	// rules are kept by the API server: CEL expressions about spec, each with its message.
 	rules [][2]string
+	// status is what is written apart from the specification; nil where there is none.
+	status     reflect.Type
+	namespaced bool
 }
 
 func kinds() []kind {
 	return []kind{
 		{
-			"AddressPool", "addresspools", reflect.TypeFor[AddressPoolSpec](),
-			[][2]string{{"Regions", ".spec.regions[*].cidr"}, {"Wanted by", ".spec.wanted"}},
-			nil,
+			name: "AddressPool", plural: "addresspools", typ: reflect.TypeFor[AddressPoolSpec](), status: reflect.TypeFor[AddressPoolStatus](),
+			columns: [][2]string{
+				{"Regions", ".spec.regions[*].cidr"}, {"Mode", ".spec.assignmentMode"}, {"Encapsulation", ".spec.encapsulation.kind"},
+				{"Allocatable", `.status.conditions[?(@.type=="Allocatable")].status`}, {"Wanted by", ".spec.wanted"},
+			},
+			rules: [][2]string{{
+				"has(self.assignmentMode) == has(oldSelf.assignmentMode)",
+				"whether a pool is one of the cluster's network cannot be changed: its addresses may be another network's",
+			}},
 		},
 		{
-			"AddressBlock", "addressblocks", reflect.TypeFor[AddressBlockSpec](),
-			[][2]string{{"Pool", ".spec.pool"}, {"CIDR", ".spec.cidr"}, {"Node", ".spec.node"}},
-			[][2]string{{"self.pool == oldSelf.pool && self.cidr == oldSelf.cidr", "pool and cidr cannot be changed"}},
+			name: "AddressBlock", plural: "addressblocks", typ: reflect.TypeFor[AddressBlockSpec](),
+			columns: [][2]string{{"Pool", ".spec.pool"}, {"CIDR", ".spec.cidr"}, {"Node", ".spec.node"}},
+			rules:   [][2]string{{"self.pool == oldSelf.pool && self.cidr == oldSelf.cidr", "pool and cidr cannot be changed"}},
+		},
+		{
+			name: "AddressReservation", plural: "addressreservations", typ: reflect.TypeFor[AddressReservationSpec](),
+			columns: [][2]string{{"Addresses", ".spec.addresses"}, {"For", ".spec.for"}},
+		},
+		{
+			name: "AddressClaim", plural: "addressclaims", typ: reflect.TypeFor[AddressClaimSpec](), status: reflect.TypeFor[AddressClaimStatus](),
+			namespaced: true,
+			columns:    [][2]string{{"Addresses", ".status.addresses"}, {"Node", ".status.node"}},
+			rules:      [][2]string{{"self == oldSelf", "a claim cannot be changed: delete it, and make another"}},
 		},
 	}
 }
@@ -64,6 +83,19 @@ func limits() map[string]m {
 		"AddressBlockSpec.Node":           {"pattern": node, "maxLength": 253},
 		"AddressBlockSpec.Pool":           {"maxLength": 200},
 		"ReservedAddress.Address":         {"pattern": `^[0-9a-fA-F:.]+$`, "maxLength": 39},
+		"ExcludedRange.CIDR":              cidr,
+		"AddressPoolSpec.AssignmentMode":  {"enum": []string{"Automatic", "Manual"}},
+		"AddressPoolSpec.AllowedUses":     {"maxItems": 3, "items": m{"type": "string", "enum": []string{"Workload", "Tunnel", "LoadBalancer"}}},
+		"AddressPoolSpec.NodeSelector":    {"maxLength": 4096}, "AddressPoolSpec.NamespaceSelector": {"maxLength": 4096},
+		"AddressPoolSpec.MaxBlocksPerNode": {"minimum": 0},
+		"Encapsulation.Kind":               {"enum": []string{"none", "vxlan", "ipip"}},
+		"Encapsulation.When":               {"enum": []string{"Always", "CrossSubnet"}},
+		"Condition.Status":                 {"enum": []string{"True", "False", "Unknown"}},
+		"Condition.LastTransitionTime":     {"format": "date-time"},
+		"AddressPoolStatus.Conditions":     {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": []string{"type"}},
+		"AddressReservationSpec.Addresses": {"maxItems": 1024, "items": m{"type": "string", "pattern": `^[0-9a-fA-F:.]+(/[0-9]{1,3})?$`, "maxLength": 43}},
+		"AddressClaimSpec.Addresses":       {"maxItems": 2, "items": m{"type": "string", "pattern": `^[0-9a-fA-F:.]+$`, "maxLength": 39}},
+		"AddressClaimSpec.Pools":           {"maxItems": 16, "items": m{"type": "string", "maxLength": 200}},
 	}
 }
 
@@ -141,19 +173,28 @@ func definition(k kind, words map[string]string) m {
 		columns = append(columns, m{"name": c[0], "type": "string", "jsonPath": c[1]})
 	}
 	lower := strings.ToLower(k.name)
+	properties := m{"apiVersion": m{"type": "string"}, "kind": m{"type": "string"}, "metadata": m{"type": "object"}, "spec": spec}
+	version := m{
+		"name": Version, "served": true, "storage": true, "additionalPrinterColumns": columns,
+		"schema": m{"openAPIV3Schema": m{
+			"type": "object", "description": words[k.name], "required": []string{"spec"}, "properties": properties,
+		}},
+	}
+	if k.status != nil {
+		properties["status"] = schemaOf(k.status, words)
+		version["subresources"] = m{"status": m{}}
+	}
+	scope := "Cluster"
+	if k.namespaced {
+		scope = "Namespaced"
+	}
 	return m{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": m{"name": k.plural + "." + Group},
 		"spec": m{
-			"group": Group, "scope": "Cluster",
-			"names": m{"kind": k.name, "listKind": k.name + "List", "plural": k.plural, "singular": lower},
-			"versions": []m{{
-				"name": Version, "served": true, "storage": true, "additionalPrinterColumns": columns,
-				"schema": m{"openAPIV3Schema": m{
-					"type": "object", "description": words[k.name], "required": []string{"spec"},
-					"properties": m{"apiVersion": m{"type": "string"}, "kind": m{"type": "string"}, "metadata": m{"type": "object"}, "spec": spec},
-				}},
-			}},
+			"group": Group, "scope": scope,
+			"names":    m{"kind": k.name, "listKind": k.name + "List", "plural": k.plural, "singular": lower},
+			"versions": []m{version},
 		},
 	}
 }
@@ -162,8 +203,10 @@ func schemaOf(t reflect.Type, words map[string]string) m {
 	switch t.Kind() {
 	case reflect.String:
 		return m{"type": "string"}
-	case reflect.Int32:
-		return m{"type": "integer", "format": "int32"}
+	case reflect.Bool:
+		return m{"type": "boolean"}
+	case reflect.Int32, reflect.Int64:
+		return m{"type": "integer", "format": t.Kind().String()}
 	case reflect.Slice:
 		return m{"type": "array", "items": schemaOf(t.Elem(), words)}
 	case reflect.Map:

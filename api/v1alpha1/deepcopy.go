@@ -14,12 +14,20 @@ func (in *AddressPool) DeepCopyInto(out *AddressPool) {
 	*out = *in
 	in.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	in.Spec.DeepCopyInto(&out.Spec)
+	in.Status.DeepCopyInto(&out.Status)
 }
 
 // DeepCopyInto copies the specification into another.
 func (in *AddressPoolSpec) DeepCopyInto(out *AddressPoolSpec) {
 	*out = *in
 	out.Regions, out.Reserved, out.Wanted = slices.Clone(in.Regions), slices.Clone(in.Reserved), slices.Clone(in.Wanted)
+	out.Excluded, out.AllowedUses = slices.Clone(in.Excluded), slices.Clone(in.AllowedUses)
+}
+
+// DeepCopyInto copies the status into another.
+func (in *AddressPoolStatus) DeepCopyInto(out *AddressPoolStatus) {
+	*out = *in
+	out.Conditions = slices.Clone(in.Conditions)
 }
 
 // DeepCopy is a copy that shares nothing.

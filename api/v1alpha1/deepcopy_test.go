@@ -15,8 +15,11 @@ import (
 // TestDeepCopiesShareNothing fills every field, copies, and looks for memory that both have.
 func TestDeepCopiesShareNothing(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
-	for _, o := range []runtime.Object{&AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{}} {
-		for _, field := range []string{"Spec", "Items"} {
+	for _, o := range []runtime.Object{
+		&AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{},
+		&AddressReservation{}, &AddressReservationList{}, &AddressClaim{}, &AddressClaimList{},
+	} {
+		for _, field := range []string{"Spec", "Status", "Items"} {
 			f := reflect.ValueOf(o).Elem().FieldByName(field)
 			if !f.IsValid() {
 				continue

@@ -9,7 +9,8 @@ type AddressPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec AddressPoolSpec `json:"spec,omitempty"`
+	Spec   AddressPoolSpec   `json:"spec,omitempty"`
+	Status AddressPoolStatus `json:"status,omitempty"`
 }
 
 // AddressPoolSpec says which addresses a pool has, and what is to be known about them.
@@ -21,8 +22,69 @@ type AddressPoolSpec struct {
 	CooldownSeconds int32 `json:"cooldownSeconds,omitempty"`
 	// Reserved are addresses that are not given to pods.
 	Reserved []ReservedAddress `json:"reserved,omitempty"`
+	// Excluded are parts of the pool of which nothing further is given. weft fills it from AddressReservations.
+	Excluded []ExcludedRange `json:"excluded,omitempty"`
 	// Wanted are the nodes that found the pool exhausted. Agents write it; the others give back what they can spare.
 	Wanted []string `json:"wanted,omitempty"`
+	// AssignmentMode makes this a pool of the cluster's network: Automatic gives addresses to every pod that the selectors choose,
+	// Manual only to pods that ask for this pool. Without it the pool is for networks whose configurations name it, and the
+	// fields below have no meaning.
+	AssignmentMode string `json:"assignmentMode,omitempty"`
+	// NodeSelector says on which nodes pods get addresses that did not ask for this pool, in Calico's words: zone == "west". Empty
+	// means all.
+	NodeSelector string `json:"nodeSelector,omitempty"`
+	// NamespaceSelector says the same of the pods' namespaces. Both must choose a pod.
+	NamespaceSelector string `json:"namespaceSelector,omitempty"`
+	// AllowedUses are what the addresses are for: Workload, Tunnel, LoadBalancer. Empty means Workload and Tunnel.
+	AllowedUses []string `json:"allowedUses,omitempty"`
+	// Disabled: nobody gets further addresses; those that are given stay.
+	Disabled bool `json:"disabled,omitempty"`
+	// Encapsulation is how packets to pods on other nodes travel. Left out, they travel as they are.
+	Encapsulation Encapsulation `json:"encapsulation,omitempty"`
+	// NATOutgoing: packets to addresses outside all pools leave under the node's address.
+	NATOutgoing bool `json:"natOutgoing,omitempty"`
+	// MaxBlocksPerNode is how many blocks of the pool a node may have; 0 sets no bound.
+	MaxBlocksPerNode int32 `json:"maxBlocksPerNode,omitempty"`
+}
+
+// Encapsulation is how packets between pods of two nodes travel.
+type Encapsulation struct {
+	// Kind is none, vxlan or ipip. ipip carries IPv4 only.
+	Kind string `json:"kind,omitempty"`
+	// When is Always, or CrossSubnet: only between nodes in different subnets. Left out it is Always.
+	When string `json:"when,omitempty"`
+}
+
+// ExcludedRange is a part of a pool that is not given to pods.
+type ExcludedRange struct {
+	// CIDR is the part.
+	CIDR string `json:"cidr"`
+	// For says what it is for.
+	For string `json:"for,omitempty"`
+	// By is the reservation that it comes from; empty for people.
+	By string `json:"by,omitempty"`
+}
+
+// AddressPoolStatus is what weft says of a pool.
+type AddressPoolStatus struct {
+	// Conditions are what holds of the pool. Allocatable says whether further addresses can be had of it.
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// Condition is one thing that holds, or does not.
+type Condition struct {
+	// Type names it.
+	Type string `json:"type"`
+	// Status is True, False or Unknown.
+	Status string `json:"status"`
+	// Reason is one word for programs.
+	Reason string `json:"reason"`
+	// Message is for people.
+	Message string `json:"message"`
+	// LastTransitionTime is when the status was last another one.
+	LastTransitionTime string `json:"lastTransitionTime"`
+	// ObservedGeneration is the generation of the object that this was said of.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
 // AddressRegion is a part of a pool that is cut into blocks of one size.

@@ -13,7 +13,8 @@ func GroupVersion() schema.GroupVersion { return schema.GroupVersion{Group: Grou
 
 // AddToScheme makes the kinds known to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion(), &AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{})
+	s.AddKnownTypes(GroupVersion(), &AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{},
+		&AddressReservation{}, &AddressReservationList{}, &AddressClaim{}, &AddressClaimList{})
 	metav1.AddToGroupVersion(s, GroupVersion())
 	return nil
 }

@@ -16,6 +16,8 @@ type AddressPool struct {
 	Cooldown int `json:"cooldownSeconds,omitempty"`
 	// Reserved are addresses that no block gives.
 	Reserved []ReservedAddress `json:"reserved,omitempty"`
+	// Excluded are parts of the pool of which no block gives anything, beyond what it has given already.
+	Excluded []ExcludedRange `json:"excluded,omitempty"`
 	// Wanted are the nodes that found the pool exhausted: whoever has addresses to spare gives them back.
 	Wanted []string `json:"wanted,omitempty"`
 
@@ -121,6 +123,14 @@ type ReservedAddress struct {
 	IfName      string `json:"ifName,omitempty"`
 	// By is the program that gave it, empty for people.
 	By string `json:"by,omitempty"`
+}
+
+// ExcludedRange is a part of a pool that is not given to pods.
+type ExcludedRange struct {
+	CIDR netip.Prefix `json:"cidr"`
+	// For says what it is for, By which reservation it comes from.
+	For string `json:"for,omitempty"`
+	By  string `json:"by,omitempty"`
 }
 
 // AddressBlock is the claim of one node on the addresses of a CIDR: that the object exists is the claim.

@@ -18,7 +18,32 @@ type poolSpec struct {
 	Regions         []regionSpec   `json:"regions,omitempty"`
 	CooldownSeconds int            `json:"cooldownSeconds,omitempty"`
 	Reserved        []reservedSpec `json:"reserved,omitempty"`
+	Excluded        []excludedSpec `json:"excluded,omitempty"`
 	Wanted          []string       `json:"wanted,omitempty"`
+	clusterSpec
+}
+
+// clusterSpec is what a pool of the cluster's network says beyond others.
+type clusterSpec struct {
+	AssignmentMode    string             `json:"assignmentMode,omitempty"`
+	NodeSelector      string             `json:"nodeSelector,omitempty"`
+	NamespaceSelector string             `json:"namespaceSelector,omitempty"`
+	AllowedUses       []string           `json:"allowedUses,omitempty"`
+	Disabled          bool               `json:"disabled,omitempty"`
+	Encapsulation     *encapsulationSpec `json:"encapsulation,omitempty"`
+	NATOutgoing       bool               `json:"natOutgoing,omitempty"`
+	MaxBlocksPerNode  int                `json:"maxBlocksPerNode,omitempty"`
+}
+
+type encapsulationSpec struct {
+	Kind string `json:"kind,omitempty"`
+	When string `json:"when,omitempty"`
+}
+
+type excludedSpec struct {
+	CIDR string `json:"cidr"`
+	For  string `json:"for,omitempty"`
+	By   string `json:"by,omitempty"`
 }
 
 type regionSpec struct {
@@ -46,11 +71,17 @@ type blockSpec struct {
 
 // AddressPool is the object as the model's pool. A region without a block size gets the size for a pool of its size.
 func (o Object) AddressPool() (model.AddressPool, error) {
-	var p struct{ Spec poolSpec }
+	var p struct {
+		Metadata lifetime `json:"metadata"`
+		Spec     poolSpec `json:"spec"`
+	}
 	if err := o.decode(&p); err != nil {
 		return model.AddressPool{}, err
 	}
-	pool := model.AddressPool{Name: o.Key.Name, Cooldown: p.Spec.CooldownSeconds, Wanted: p.Spec.Wanted}
+	pool := model.AddressPool{
+		Name: o.Key.Name, Cooldown: p.Spec.CooldownSeconds, Wanted: p.Spec.Wanted,
+		Created: p.Metadata.CreationTimestamp, Deleted: !p.Metadata.DeletionTimestamp.IsZero(),
+	}
 	if pool.Cooldown < 0 {
 		return pool, o.fault("write a number of seconds", "spec.cooldownSeconds %d is negative", pool.Cooldown)
 	}
@@ -73,7 +104,14 @@ func (o Object) AddressPool() (model.AddressPool, error) {
 		}
 		pool.Reserved = append(pool.Reserved, model.ReservedAddress{Addr: a, For: r.For, ContainerID: r.ContainerID, IfName: r.IfName, By: r.By})
 	}
-	return pool, nil
+	for i, r := range p.Spec.Excluded {
+		cidr, err := o.prefix(fmt.Sprintf("spec.excluded[%d].cidr", i), r.CIDR)
+		if err != nil {
+			return pool, err
+		}
+		pool.Excluded = append(pool.Excluded, model.ExcludedRange{CIDR: cidr, For: r.For, By: r.By})
+	}
+	return pool, o.ofCluster(&pool, p.Spec.clusterSpec)
 }
 
 func (o Object) region(field string, r regionSpec) (model.AddressRegion, error) {
@@ -96,14 +134,18 @@ func hosts(p netip.Prefix) int { return 1 << min(p.Addr().BitLen()-p.Bits(), 30)
 
 // AddressPoolObject is o, or a new object, saying what the pool says. Fields that weft does not know stay.
 func AddressPoolObject(o Object, p model.AddressPool) (Object, error) {
-	spec := poolSpec{CooldownSeconds: p.Cooldown, Wanted: p.Wanted}
+	spec := poolSpec{CooldownSeconds: p.Cooldown, Wanted: p.Wanted, clusterSpec: clusterSpecOf(p)}
 	for _, r := range p.Regions {
 		spec.Regions = append(spec.Regions, regionSpec{r.CIDR.String(), r.BlockSize})
 	}
 	for _, r := range p.Reserved {
 		spec.Reserved = append(spec.Reserved, reservedSpec{r.Addr.String(), r.For, r.ContainerID, r.IfName, r.By})
 	}
-	return o.withSpec(AddressPools().Key("", p.Name), spec, "regions", "cooldownSeconds", "wanted", "reserved")
+	for _, r := range p.Excluded {
+		spec.Excluded = append(spec.Excluded, excludedSpec{r.CIDR.String(), r.For, r.By})
+	}
+	return o.withSpec(AddressPools().Key("", p.Name), spec, "regions", "cooldownSeconds", "wanted", "reserved", "excluded",
+		"assignmentMode", "nodeSelector", "namespaceSelector", "allowedUses", "disabled", "encapsulation", "natOutgoing", "maxBlocksPerNode")
 }
 
 // AddressBlock is the object as the model's block.

@@ -16,6 +16,14 @@ func AddressPools() Kind { return Kind{Group, "v1alpha1", "AddressPool", "addres
 // AddressBlocks are the claims of nodes on parts of a pool.
 func AddressBlocks() Kind { return Kind{Group, "v1alpha1", "AddressBlock", "addressblocks", false} }
 
+// AddressReservations are addresses that people keep back.
+func AddressReservations() Kind {
+	return Kind{Group, "v1alpha1", "AddressReservation", "addressreservations", false}
+}
+
+// AddressClaims are addresses that stay with a name.
+func AddressClaims() Kind { return Kind{Group, "v1alpha1", "AddressClaim", "addressclaims", true} }
+
 // IPAMClaims are addresses that stay with a workload (k8snetworkplumbingwg/ipamclaims).
 func IPAMClaims() Kind {
 	return Kind{"k8s.cni.cncf.io", "v1alpha1", "IPAMClaim", "ipamclaims", true}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// lifetime is when an object came, and when somebody wanted it to go.
+type lifetime struct {
+	CreationTimestamp time.Time `json:"creationTimestamp"`
+	DeletionTimestamp time.Time `json:"deletionTimestamp"`
+}
+
+// ofCluster adds what a pool of the cluster's network says. Selectors are not read here: one that is wrong makes the pool
+// give nothing further, and what it gave stays reachable.
+func (o Object) ofCluster(pool *model.AddressPool, s clusterSpec) error {
+	pool.AssignmentMode = model.AssignmentMode(s.AssignmentMode)
+	pool.NodeSelector, pool.NamespaceSelector = s.NodeSelector, s.NamespaceSelector
+	pool.Disabled, pool.NATOutgoing, pool.MaxBlocks = s.Disabled, s.NATOutgoing, s.MaxBlocksPerNode
+	if s.MaxBlocksPerNode < 0 {
+		return o.fault("write how many, or 0 for no bound", "spec.maxBlocksPerNode %d is negative", s.MaxBlocksPerNode)
+	}
+	if err := oneOf(o, "spec.assignmentMode", pool.AssignmentMode, "", model.AssignAutomatic, model.AssignManual); err != nil {
+		return err
+	}
+	for i, u := range s.AllowedUses {
+		use := model.AddressUse(u)
+		if err := oneOf(o, fmt.Sprintf("spec.allowedUses[%d]", i), use, model.UseWorkload, model.UseTunnel, model.UseLoadBalancer); err != nil {
+			return err
+		}
+		pool.AllowedUses = append(pool.AllowedUses, use)
+	}
+	if s.Encapsulation == nil {
+		return nil
+	}
+	pool.Encapsulation = model.Encapsulation{Kind: model.EncapsulationKind(s.Encapsulation.Kind), When: model.EncapsulationWhen(s.Encapsulation.When)}
+	if err := oneOf(o, "spec.encapsulation.kind", pool.Encapsulation.Kind, "", model.EncapsulationNone, model.EncapsulationVXLAN, model.EncapsulationIPIP); err != nil {
+		return err
+	}
+	return oneOf(o, "spec.encapsulation.when", pool.Encapsulation.When, "", model.EncapsulateAlways, model.EncapsulateCrossSubnet)
+}
+
+// oneOf refuses a word that is none of those; an empty one among them is not told of.
+func oneOf[T ~string](o Object, field string, word T, words ...T) error {
+	if slices.Contains(words, word) {
+		return nil
+	}
+	hint := "write "
+	words = slices.DeleteFunc(words, func(w T) bool { return w == "" })
+	for i, w := range words {
+		switch i {
+		case 0:
+		case len(words) - 1:
+			hint += " or "
+		default:
+			hint += ", "
+		}
+		hint += string(w)
+	}
+	return o.fault(hint, "%s %q is not known", field, word)
+}
+
+func clusterSpecOf(p model.AddressPool) clusterSpec {
+	s := clusterSpec{
+		AssignmentMode: string(p.AssignmentMode), NodeSelector: p.NodeSelector, NamespaceSelector: p.NamespaceSelector,
+		Disabled: p.Disabled, NATOutgoing: p.NATOutgoing, MaxBlocksPerNode: p.MaxBlocks,
+	}
+	for _, u := range p.AllowedUses {
+		s.AllowedUses = append(s.AllowedUses, string(u))
+	}
+	if p.Encapsulation != (model.Encapsulation{}) {
+		s.Encapsulation = &encapsulationSpec{string(p.Encapsulation.Kind), string(p.Encapsulation.When)}
+	}
+	return s
+}
+
+// AddressReservation is the object as ranges that no pod gets, each with what it is for and by which reservation.
+func (o Object) AddressReservation() ([]model.ExcludedRange, error) {
+	var r struct {
+		Spec struct {
+			Addresses []string `json:"addresses"`
+			For       string   `json:"for"`
+		} `json:"spec"`
+	}
+	if err := o.decode(&r); err != nil {
+		return nil, err
+	}
+	out := make([]model.ExcludedRange, 0, len(r.Spec.Addresses))
+	for i, text := range r.Spec.Addresses {
+		field := fmt.Sprintf("spec.addresses[%d]", i)
+		var cidr netip.Prefix
+		if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+			cidr = netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())
+		} else if cidr, err = o.prefix(field, text); err != nil {
+			return nil, err
+		}
+		out = append(out, model.ExcludedRange{CIDR: cidr, For: r.Spec.For, By: o.Key.String()})
+	}
+	return out, nil
+}
+
+// Conditions are those of the object's status, by their types.
+func (o Object) Conditions() map[string]model.Condition {
+	var s struct {
+		Status struct {
+			Conditions []struct{ Type, Status, Reason, Message string }
+		}
+	}
+	out := map[string]model.Condition{}
+	if json.Unmarshal(o.Raw, &s) != nil {
+		return out
+	}
+	for _, c := range s.Status.Conditions {
+		out[c.Type] = model.Condition{Type: c.Type, True: c.Status == "True", Reason: c.Reason, Message: c.Message}
+	}
+	return out
+}
+
+// WithCondition is the edit that writes a condition into an object's status. The time of its last transition changes with its
+// truth alone.
+func WithCondition(c model.Condition, now time.Time) Edit {
+	return func(fields map[string]any) error {
+		status, err := child(fields, "status")
+		if err != nil {
+			return err
+		}
+		list, _ := status["conditions"].([]any)
+		next := map[string]any{
+			"type": c.Type, "status": "False", "reason": c.Reason, "message": c.Message, "lastTransitionTime": now.UTC().Format(time.RFC3339),
+		}
+		if c.True {
+			next["status"] = "True"
+		}
+		if meta, ok := fields["metadata"].(map[string]any); ok && meta["generation"] != nil {
+			next["observedGeneration"] = meta["generation"]
+		}
+		out := []any{}
+		for _, x := range list {
+			have, _ := x.(map[string]any)
+			if have["type"] != c.Type {
+				out = append(out, x)
+				continue
+			}
+			if have["status"] == next["status"] && have["lastTransitionTime"] != nil {
+				next["lastTransitionTime"] = have["lastTransitionTime"]
+			}
+		}
+		status["conditions"] = append(out, next)
+		return nil
+	}
+}
