@@ -30,11 +30,13 @@ type compiler struct {
 	out    []expr
 	sets   func(name string) (set, bool)
 	chains func(name string) bool
+	// open is set where the table has sets and chains that are not known here: the kernel knows whether they fit.
+	open bool
 }
 
 // compileRule compiles the text of one rule of table t.
 func (t *table) compileRule(text string) ([]expr, error) {
-	c := &compiler{family: t.family, words: split(text), known: start(t.family), sets: t.set, chains: t.hasChain}
+	c := &compiler{family: t.family, words: split(text), known: start(t.family), sets: t.set, chains: t.hasChain, open: t.open}
 	if len(c.words) == 0 {
 		return nil, errors.New("rule is empty")
 	}
@@ -108,6 +110,10 @@ func (c *compiler) statement() error {
 		c.pos++
 		c.emit(expr{op: w})
 		return nil
+	case "log":
+		return c.log()
+	case "limit":
+		return c.limit()
 	case "masquerade":
 		c.pos++
 		flags, err := c.natFlags()
@@ -128,7 +134,7 @@ func (c *compiler) statement() error {
 func (c *compiler) verdict() error {
 	w := c.next()
 	if w == "jump" || w == "goto" {
-		if !c.chains(c.peek()) {
+		if !c.open && !c.chains(c.peek()) || checkName(c.peek()) != nil {
 			return fmt.Errorf("no chain %q in this table, at %s", c.peek(), c.here())
 		}
 		w += " " + c.next()
@@ -213,6 +219,10 @@ func (c *compiler) lookup(fs []field, wantMap bool) (set, error) {
 		return set{}, fmt.Errorf("want @ and a set's name at %s", c.here())
 	}
 	s, ok := c.sets(name)
+	if !ok && c.open && checkName(name) == nil {
+		c.pos++
+		return set{name: name, isMap: wantMap, verdicts: wantMap}, nil
+	}
 	if !ok {
 		return s, fmt.Errorf("no set %q in this table, at %s", name, c.here())
 	}

@@ -87,6 +87,11 @@ func (r *reader) step(e expr) bool {
 		return ok && r.say(text)
 	case "counter", "notrack":
 		return r.say(e.op)
+	case "log":
+		return r.say(logText(e))
+	case "limit":
+		text, ok := limitText(e)
+		return ok && r.say(text)
 	}
 	return false
 }

@@ -12,6 +12,8 @@
 //   - Exclusive sets of a shared table (state.Set.Exclusive) are those whose elements one owner alone can have. The same key
 //     is refused by the kernel in the transaction itself; a key that is the end of another's is looked for in the other
 //     sets of the group, unless they are known to be empty.
+//   - A change (state.TableChange) is what to write to a whole table without reading it: who sends it knows what the kernel
+//     holds. Where it does not fit, the kernel refuses all of it, and Apply puts things right.
 //   - The generation is the kernel's counter of committed transactions in a namespace. When it has not moved since a
 //     table was last looked at, nobody has touched the table, so that adding a pod is one transaction and no reading.
 //
@@ -21,10 +23,12 @@
 //	field      = "ip" ( "saddr" | "daddr" | "protocol" ) | "ip6" ( "saddr" | "daddr" | "nexthdr" )
 //	           | ( "tcp" | "udp" | "sctp" | "th" ) ( "sport" | "dport" )
 //	           | "iifname" | "oifname" | "meta" ( "mark" | "l4proto" | "nfproto" ) | "ether" ( "saddr" | "daddr" )
-//	           | "ct" ( "state" | "status" | "mark" ) | "fib" ( "saddr" | "daddr" ) "type"
+//	           | ( "icmp" | "icmpv6" ) "type" | "ct" ( "state" | "status" | "mark" | "direction" ) | "fib" ( "saddr" | "daddr" ) "type"
 //	value      = literal | address "/" length | literal "-" literal | flag { "," flag } | mask form "& m == v"
 //	statement  = "accept" | "drop" | "return" | "continue" | "jump" chain | "goto" chain | "counter" | "notrack"
 //	           | "reject" [ "with" … ] | "masquerade" [ flags ] | ( "dnat" | "snat" ) [ "ip" | "ip6" ] "to" target
+//	           | "log" [ "prefix" word ] [ "group" number [ "snaplen" number ] ]
+//	           | "limit" "rate" number "/" unit [ "burst" number "packets" ]
 //	           | ( "meta" | "ct" ) "mark" "set" source | fields "vmap" "@" map
 //
 // Everything else is refused with an error that names the word.

@@ -4,6 +4,7 @@ package nft
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -20,8 +21,12 @@ type expr struct {
 	data, more []byte // cmp: value; bitwise: mask and xor; range: from and to; immediate: value
 	set        string // lookup
 	flags      uint32
-	family     uint32 // nat
-	code       []byte // reject
+	family     uint32  // nat
+	code       []byte  // reject
+	group      *uint16 // log
+	rate, per  uint64  // limit: so many in so many seconds
+	burst      uint32
+	prefix     string // log
 	verdict    *verdict
 	// strange is set when the kernel said more than weft ever writes.
 	strange bool
@@ -69,6 +74,8 @@ type slot struct {
 	always bool
 	data   *[]byte // a nested NFTA_DATA_VALUE
 	raw    *[]byte
+	short  **uint16
+	long   *uint64
 	str    *string
 	judge  **verdict
 }
@@ -126,6 +133,11 @@ func (e *expr) slots() (list []slot, ok bool) {
 		return []slot{{attr: 1}, {attr: 2}, {attr: 3}}, true
 	case "notrack":
 		return nil, true
+	case "log":
+		return []slot{{attr: 1, short: &e.group}, {attr: 2, str: &e.prefix}, {attr: 3, num: &e.size}, {attr: 4}, {attr: 5}}, true
+	case "limit":
+		// Of packets (type 0), up to the rate and not over it (flags 0).
+		return []slot{{attr: 1, long: &e.rate}, {attr: 2, long: &e.per}, {attr: 3, num: &e.burst}, {attr: 4, num: &e.key}, {attr: 5, num: &e.flags}}, true
 	}
 	return nil, false
 }
@@ -164,7 +176,11 @@ func (b *batch) putSlot(s slot) {
 		b.putKey(s.attr, *s.data)
 	case s.raw != nil:
 		b.attr(s.attr, *s.raw)
-	case s.str != nil:
+	case s.short != nil && *s.short != nil:
+		b.attr(s.attr, binary.BigEndian.AppendUint16(nil, **s.short))
+	case s.long != nil:
+		b.u64(s.attr, *s.long)
+	case s.str != nil && *s.str != "":
 		b.str(s.attr, *s.str)
 	}
 }
@@ -201,6 +217,11 @@ func (s slot) take(v []byte) {
 		*s.data = bytes.Clone(findAttr(v, unix.NFTA_DATA_VALUE))
 	case s.raw != nil:
 		*s.raw = bytes.Clone(v)
+	case s.short != nil && len(v) >= 2:
+		n := binary.BigEndian.Uint16(v)
+		*s.short = &n
+	case s.long != nil:
+		*s.long = beU64(v)
 	case s.str != nil:
 		*s.str = cstr(v)
 	}

@@ -12,6 +12,7 @@ import (
 const (
 	protoIPv4, protoIPv6          = 2, 10
 	protoTCP, protoUDP, protoSCTP = 6, 17, 132
+	protoICMP, protoICMPv6        = 1, 58
 )
 
 // field is something of a packet that a rule can load: its words, its type, and the load that fetches it.
@@ -34,13 +35,14 @@ func fields(yield func(field) bool) {
 		yield(meta("meta nfproto", "nf_proto", unix.NFT_META_NFPROTO)) &&
 		yield(meta("meta protocol", "ether_type", unix.NFT_META_PROTOCOL)) &&
 		yield(conntrack("ct state", "ct_state", unix.NFT_CT_STATE)) && yield(conntrack("ct status", "ct_status", unix.NFT_CT_STATUS)) &&
-		yield(conntrack("ct mark", "mark", unix.NFT_CT_MARK)) &&
+		yield(conntrack("ct mark", "mark", unix.NFT_CT_MARK)) && yield(conntrack("ct direction", "ct_dir", unix.NFT_CT_DIRECTION)) &&
 		yield(fib("fib daddr type", unix.NFTA_FIB_F_DADDR)) && yield(fib("fib saddr type", unix.NFTA_FIB_F_SADDR)) &&
 		yield(payload("ether daddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 0)) &&
 		yield(payload("ether saddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 6)) &&
 		yield(port("tcp sport", protoTCP, 0)) && yield(port("tcp dport", protoTCP, 2)) &&
 		yield(port("udp sport", protoUDP, 0)) && yield(port("udp dport", protoUDP, 2)) &&
 		yield(port("sctp sport", protoSCTP, 0)) && yield(port("sctp dport", protoSCTP, 2)) &&
+		yield(icmp("icmp type", "icmp_type", protoIPv4, protoICMP)) && yield(icmp("icmpv6 type", "icmpv6_type", protoIPv6, protoICMPv6)) &&
 		yield(port("th sport", 0, 0)) && yield(port("th dport", 0, 2))
 }
 
@@ -71,6 +73,12 @@ func network(name, typ string, l3 byte, off uint32) field {
 func port(name string, l4 byte, off uint32) field {
 	f := payload(name, "inet_service", unix.NFT_PAYLOAD_TRANSPORT_HEADER, off)
 	f.l4 = l4
+	return f
+}
+
+func icmp(name, typ string, l3, l4 byte) field {
+	f := payload(name, typ, unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0)
+	f.l3, f.l4 = l3, l4
 	return f
 }
 

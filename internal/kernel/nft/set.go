@@ -206,7 +206,7 @@ func typesOf(magic uint32) ([]datatype, error) {
 func typeNumbered(magic uint32) (datatype, error) {
 	for _, name := range []string{
 		"nf_proto", "ipv4_addr", "ipv6_addr", "ether_addr", "inet_proto", "inet_service", "mark", "ct_state", "ct_status",
-		"fib_addrtype", "ifname",
+		"fib_addrtype", "ifname", "icmp_type", "icmpv6_type", "ct_dir",
 	} {
 		if t, err := typeNamed(name); err == nil && t.magic == magic {
 			return t, nil

@@ -35,6 +35,8 @@ func (t datatype) symbols() []symbol {
 			{"sctp", 132},
 			{"udplite", 136},
 		}
+	case "ct_dir":
+		return []symbol{{"original", 0}, {"reply", 1}}
 	case "ct_state":
 		return []symbol{{"invalid", 1}, {"established", 2}, {"related", 4}, {"new", 8}, {"untracked", 64}}
 	case "ct_status":

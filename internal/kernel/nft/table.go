@@ -19,6 +19,7 @@ type table struct {
 	family byte
 	name   string
 	shared bool
+	open   bool // a part of a table: what it names may be elsewhere
 	sets   []set
 	chains []chain
 	// full are the sets with Exclusive that are known to hold elements, or not; nil when nobody has looked.
@@ -123,7 +124,10 @@ func joinTables(in []state.Table) []state.Table {
 	return out
 }
 
-func compileTable(in state.Table) (*table, error) {
+func compileTable(in state.Table) (*table, error) { return compilePart(in, false) }
+
+// compilePart compiles a table, or with open a part of one.
+func compilePart(in state.Table, open bool) (*table, error) {
 	family, err := familyNamed(in.Family)
 	if err != nil {
 		return nil, err
@@ -131,7 +135,7 @@ func compileTable(in state.Table) (*table, error) {
 	if err := checkName(in.Name); err != nil {
 		return nil, err
 	}
-	t := &table{family: family, name: in.Name, shared: in.Shared}
+	t := &table{family: family, name: in.Name, shared: in.Shared, open: open}
 	for _, s := range in.Sets {
 		c, err := compileSet(s)
 		if err != nil {
@@ -173,7 +177,7 @@ func compileTable(in state.Table) (*table, error) {
 func (t *table) checkVerdicts() error {
 	for _, s := range t.sets {
 		for _, e := range s.elems {
-			if e.verdict != nil && e.verdict.chain != "" && !t.shared && !t.hasChain(e.verdict.chain) {
+			if e.verdict != nil && e.verdict.chain != "" && !t.shared && !t.open && !t.hasChain(e.verdict.chain) {
 				return fmt.Errorf("map %s: element %v: no chain %q in this table", s.name, s.words(e).Key, e.verdict.chain)
 			}
 		}

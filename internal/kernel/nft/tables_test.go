@@ -138,6 +138,13 @@ func filter() state.Table {
 				meta nfproto ipv4 accept
 				ip protocol tcp accept
 				sctp sport 5 accept
+				icmpv6 type 133-137 accept
+				icmpv6 type 200 accept
+				icmp type 250 accept
+				ct direction reply accept
+				limit rate 10/second log prefix "np/shop/web" group 7
+				limit rate 2/minute burst 20 packets counter log prefix "x" group 0 snaplen 64
+				log
 				th dport 7 accept
 				ip saddr 10.0.0.1-10.0.0.9 accept
 				ip saddr != 10.0.0.1-10.0.0.9 accept

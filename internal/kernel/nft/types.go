@@ -40,6 +40,12 @@ func typeNamed(name string) (datatype, error) {
 		return datatype{name: name, size: 1, magic: 12, wrap: 5}, nil
 	case "inet_service":
 		return datatype{name: name, size: 2, magic: 13, wrap: 5}, nil
+	case "icmp_type":
+		return datatype{name: name, size: 1, magic: 14, wrap: 2}, nil
+	case "icmpv6_type":
+		return datatype{name: name, size: 1, magic: 29, wrap: 1}, nil
+	case "ct_dir":
+		return datatype{name: name, size: 1, magic: 27, wrap: 2}, nil
 	case "mark":
 		return datatype{name: name, size: 4, magic: 19, host: true, wrap: 5}, nil
 	case "ct_state":
@@ -52,7 +58,7 @@ func typeNamed(name string) (datatype, error) {
 		return datatype{name: name, size: 16, magic: 41, host: true}, nil
 	}
 	return datatype{}, fmt.Errorf("type %q: not one of the types that are understood (ipv4_addr, ipv6_addr, ether_addr, "+
-		"inet_proto, inet_service, mark, ifname, ct_state, ct_status, fib_addrtype, nf_proto)", name)
+		"inet_proto, inet_service, icmp_type, icmpv6_type, mark, ifname, ct_dir, ct_state, ct_status, fib_addrtype, nf_proto)", name)
 }
 
 // typesNamed parses a type expression: types joined with " . ".

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/state"
+)
+
+// ErrUnfit is wrapped by the error about a change that the kernel refused because the table is not what its sender took it
+// for. Nothing of it was done; Apply puts the table right.
+var ErrUnfit = errors.New("the table is not as it was left")
+
+// change is a compiled state.TableChange.
+type change struct {
+	*table // what is made
+	drop   []set
+	add    []set
+	given  state.TableChange
+}
+
+// Change writes what the changes say, in one transaction, and reads nothing.
+func (c *Conn) Change(ctx context.Context, changes []state.TableChange) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	all := make([]change, 0, len(changes))
+	for _, in := range changes {
+		one, err := compileChange(in)
+		if err != nil {
+			return fmt.Errorf("table %s %s: %w", in.Family, in.Name, err)
+		}
+		all = append(all, one)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.begin(0)
+	id := uint32(0)
+	for _, one := range all {
+		id = b.change(one, id)
+	}
+	if b.empty() {
+		return nil
+	}
+	gen, refused, err := c.commit(b)
+	for _, r := range refused {
+		switch r.errno {
+		case unix.ENOENT, unix.EEXIST, unix.EBUSY, unix.ENOTEMPTY:
+			err = errors.Join(err, fmt.Errorf("%w: %w", ErrUnfit, r))
+		default:
+			err = errors.Join(err, r)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	c.followed(gen)
+	return nil
+}
+
+func compileChange(in state.TableChange) (change, error) {
+	one := change{given: in}
+	var err error
+	one.table, err = compilePart(state.Table{Family: in.Family, Name: in.Name, Sets: in.MakeSets, Chains: in.MakeChains}, true)
+	if err != nil {
+		return one, err
+	}
+	for _, s := range in.AddElements {
+		c, err := compileSet(s)
+		if err != nil {
+			return one, fmt.Errorf("set %s: %w", s.Name, err)
+		}
+		one.add = append(one.add, c)
+	}
+	for _, s := range in.DropElements {
+		s.Data = "" // the value does not matter
+		s.Elements = slices.Clone(s.Elements)
+		for i := range s.Elements {
+			s.Elements[i].Val = nil
+		}
+		c, err := compileSet(s)
+		if err != nil {
+			return one, fmt.Errorf("set %s: %w", s.Name, err)
+		}
+		one.drop = append(one.drop, c)
+	}
+	return one, nil
+}
+
+// change writes one change. What is used is made before its users, and users go before what they use; id is the number of the
+// last set made in this transaction.
+func (b *batch) change(c change, id uint32) uint32 {
+	for _, s := range c.sets {
+		id++
+		b.putSet(c.table, s, id)
+	}
+	for _, ch := range c.chains {
+		b.putChain(c.table, ch)
+	}
+	for _, ch := range c.chains {
+		b.dropRule(c.table, ch.name, 0)
+		for _, r := range ch.rules {
+			b.putRule(c.table, ch.name, r, 0)
+		}
+	}
+	for _, s := range c.drop {
+		b.putElements(unix.NFT_MSG_DELSETELEM, c.table, s, s.elems, len(s.elems))
+	}
+	for _, s := range slices.Concat(c.sets, c.add) {
+		b.putElements(unix.NFT_MSG_NEWSETELEM, c.table, s, s.elems, len(s.elems))
+	}
+	for _, name := range c.given.DropChains {
+		b.dropRule(c.table, name, 0)
+	}
+	for _, name := range c.given.DropChains {
+		b.dropChain(c.table, name)
+	}
+	for _, name := range c.given.DropSets {
+		b.dropSet(c.table, name)
+	}
+	return id
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Count is what a rule's counter says. Rules with the same comment are counted together.
+type Count struct {
+	Comment        string
+	Packets, Bytes uint64
+}
+
+// Counts reads the counters of the rules of a table that have a comment, in the order of the rules. A table that is not
+// there has none.
+func (c *Conn) Counts(ctx context.Context, family, name string) ([]Count, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	n, err := familyNamed(family)
+	if err != nil {
+		return nil, fmt.Errorf("table %s: %w", name, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []Count
+	err = settled(ctx, func() (bool, error) {
+		out = nil
+		at := map[string]int{}
+		b := c.question(unix.NFT_MSG_GETRULE, n, "read counters of "+family+" "+name)
+		b.str(unix.NFTA_RULE_TABLE, name)
+		return false, c.dump(b, func(_ byte, body []byte) {
+			comment := commentIn(findAttr(body, unix.NFTA_RULE_USERDATA))
+			packets, bytes, counts := counterIn(findAttr(body, unix.NFTA_RULE_EXPRESSIONS))
+			if comment == "" || !counts || cstr(findAttr(body, unix.NFTA_RULE_TABLE)) != name {
+				return
+			}
+			i, known := at[comment]
+			if !known {
+				i, at[comment] = len(out), len(out)
+				out = append(out, Count{Comment: comment})
+			}
+			out[i].Packets += packets
+			out[i].Bytes += bytes
+		})
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	return out, err
+}
+
+// counterIn finds the counter in a rule's expressions.
+func counterIn(exprs []byte) (packets, bytes uint64, ok bool) {
+	for _, item := range attrs(exprs) {
+		if cstr(findAttr(item, unix.NFTA_EXPR_NAME)) != "counter" {
+			continue
+		}
+		data := findAttr(item, unix.NFTA_EXPR_DATA)
+		return beU64(findAttr(data, unix.NFTA_COUNTER_PACKETS)), beU64(findAttr(data, unix.NFTA_COUNTER_BYTES)), true
+	}
+	return 0, 0, false
+}
