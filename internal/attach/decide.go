@@ -26,6 +26,7 @@ func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, f
 	for k := i; k < j; k++ {
 		in := plugin.Input{
 			Conf: r.job.Network.Plugins[k], Request: r.job.Request, IPAM: given[k], Chain: r.chain, Answers: answers,
+			MTU: r.a.podMTU(r.job.Network.Plugins[k]),
 		}
 		if first != nil && first.plugin == k {
 			in.Late, in.Answers = plugin.LinkMade, first.answers // as it was before the interface existed

@@ -58,6 +58,10 @@ func (a *Attacher) each(job Job, replace func(job *Job, conf model.PluginConf) (
 
 // unfold puts delegates in their places, by what flanneld says now.
 func (a *Attacher) unfold(job Job) (Job, error) {
+	job, err := a.withNode(job)
+	if err != nil {
+		return job, err
+	}
 	return a.each(job, func(job *Job, conf model.PluginConf) (model.PluginConf, error) {
 		d, err := delegate(conf)
 		if err != nil || job.Request.ContainerID == "" {
@@ -71,7 +75,7 @@ func (a *Attacher) unfold(job Job) (Job, error) {
 
 // unfoldKnown puts the delegates in their places that the container has, whatever flanneld says by now.
 func (a *Attacher) unfoldKnown(job Job) (Job, error) {
-	if !a.folds(job) {
+	if !a.folds(job) && !slices.ContainsFunc(job.Network.Plugins, a.wantsPrefixes) {
 		return job, nil
 	}
 	rec, found, err := a.cfg.Memory.Get(job.Request.Key())
@@ -81,6 +85,9 @@ func (a *Attacher) unfoldKnown(job Job) (Job, error) {
 	if found && len(rec.Network.Plugins) == len(job.Network.Plugins) {
 		job.Network.Plugins = rec.Network.Plugins
 		return job, nil
+	}
+	if job, err = a.withNode(job); err != nil {
+		return job, err
 	}
 	return a.each(job, func(job *Job, conf model.PluginConf) (model.PluginConf, error) {
 		d, _, err := saved(conf, job.Request)
@@ -93,6 +100,7 @@ func (a *Attacher) unfoldKnown(job Job) (Job, error) {
 
 // unfoldAnyhow puts delegates in their places for what can do without the node's subnets.
 func (a *Attacher) unfoldAnyhow(job Job) Job {
+	job = a.withAny(job)
 	unfolded, err := a.each(job, func(_ *Job, conf model.PluginConf) (model.PluginConf, error) {
 		if d, err := delegate(conf); err == nil {
 			return d, nil
@@ -194,7 +202,7 @@ func (r *run) save() error {
 // Where there is none, the one that flanneld's word leads to now may do; without that there is nothing to be found.
 func (a *Attacher) deriveUnfolded(ctx context.Context, job Job) error {
 	var files []plugin.File
-	job, err := a.each(job, func(job *Job, conf model.PluginConf) (model.PluginConf, error) {
+	job, err := a.each(a.withAny(job), func(job *Job, conf model.PluginConf) (model.PluginConf, error) {
 		d, path, err := saved(conf, job.Request)
 		switch {
 		case err != nil:

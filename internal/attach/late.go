@@ -46,6 +46,7 @@ func (r *run) link(ctx context.Context, i int) (*linked, error) {
 	l := &linked{plugin: i, answers: state.Answers{}}
 	in := plugin.Input{
 		Conf: conf, Request: r.job.Request, Chain: r.chain, Answers: l.answers, Late: plugin.LinkAlone, IPAM: &model.Result{},
+		MTU: r.a.podMTU(conf),
 	}
 	step, err := r.decide(ctx, in)
 	if err != nil {

@@ -82,12 +82,18 @@ func dead(f link.Found) bool { return f.Group == Group }
 func (v *view) clear(ctx context.Context) error {
 	var gone []link.Found
 	for _, l := range v.want.Links {
-		if have, ok := v.links[l.Name]; ok && l.Kind != "" && (dead(have) || l.Remade && foreign(l, have) == nil && fixed(l, have)) {
+		have, ok := v.links[l.Name]
+		if ok && l.Kind != "" && (dead(have) || l.Remade && foreign(l, have) == nil && fixed(l, have) || replaced(l, have)) {
 			gone = append(gone, have)
 			delete(v.links, l.Name)
 		}
 	}
 	return in(v.name, v.delete(ctx, gone))
+}
+
+// replaced tells whether a link that stands in the wanted one's place is nobody's.
+func replaced(want state.Link, have link.Found) bool {
+	return want.Replaces && have.Kind == want.Kind && have.Alias == "" && want.Alias != ""
 }
 
 // doomed looks which of the links that f names are there and ours.

@@ -74,6 +74,8 @@ type Link struct {
 	Shared bool `json:"shared,omitempty"`
 	// Remade lets Apply delete a link of the owner's and make it anew where it has attributes that cannot be changed.
 	Remade bool `json:"remade,omitempty"`
+	// Replaces lets Apply delete what nobody has marked and has the name and the kind, and make the link in its place.
+	Replaces bool `json:"replaces,omitempty"`
 	// Adopted lets Apply take a link of the wanted kind for the owner's that has no mark, whoever made it.
 	Adopted bool `json:"adopted,omitempty"`
 	// TxChecksum has the link's device compute the checksums of what is sent through it (ethtool's tx-checksumming); off: the

@@ -13,6 +13,9 @@ type Conf struct {
 
 // Of takes a name apart; false when it is not about one link.
 func Of(name string) (Conf, bool) {
+	if c, ok := ofNeighbours(name); ok {
+		return c, true
+	}
 	rest, v4 := strings.CutPrefix(name, "net/ipv4/conf/")
 	if !v4 {
 		var v6 bool
@@ -25,6 +28,20 @@ func Of(name string) (Conf, bool) {
 		return Conf{}, false
 	}
 	return Conf{IPv6: !v4, Link: rest[:cut], Setting: rest[cut+1:]}, true
+}
+
+// ofNeighbours takes net/FAMILY/neigh/LINK/Setting apart; the setting keeps "neigh" in its name, so that it is none of conf.
+func ofNeighbours(name string) (Conf, bool) {
+	rest, v4 := strings.CutPrefix(name, "net/ipv4/neigh/")
+	v6 := false
+	if !v4 {
+		rest, v6 = strings.CutPrefix(name, "net/ipv6/neigh/")
+	}
+	cut := strings.LastIndexByte(rest, '/')
+	if !v4 && !v6 || cut <= 0 || rest[:cut] == "default" {
+		return Conf{}, false
+	}
+	return Conf{IPv6: v6, Link: rest[:cut], Setting: "neigh/" + rest[cut+1:]}, true
 }
 
 // AddrGenMode is the setting that travels in a link message in a field of its own.

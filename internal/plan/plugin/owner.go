@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
+	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
@@ -20,6 +21,9 @@ func Mark(k model.AttachmentKey) string {
 	const most = 255 // IFALIASZ, less the final zero
 	return cut("weft:"+k.String(), most)
 }
+
+// isMark tells whether a link's alias is an attachment's mark.
+func isMark(alias string) bool { return strings.HasPrefix(alias, "weft:") }
 
 // elementMark is the mark in the comment of an nft element.
 func elementMark(k model.AttachmentKey) string {

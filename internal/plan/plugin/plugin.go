@@ -23,6 +23,8 @@ type Input struct {
 	Late Late
 	// Chain is what the planners before this one decided.
 	Chain Chain
+	// MTU is that of the node's pods, for a plugin that leaves it to the node; 0 leaves it to the kernel.
+	MTU int
 }
 
 // Late says when IPAM is asked. An IPAM plugin that sends packets (dhcp), and every foreign one, needs the interface: then
@@ -133,5 +135,6 @@ func Builtin() map[string]Planner {
 func InAgent() map[string]Planner {
 	table := Builtin()
 	table[DefaultRouteType] = DefaultRoute{}
+	table[CalicoType] = Calico{}
 	return table
 }

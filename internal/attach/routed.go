@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+)
+
+// Node is what the cluster says of this node, as far as configurations leave it open.
+type Node struct {
+	// PodCIDRs are the prefixes of its pods.
+	PodCIDRs []netip.Prefix
+	// MTU is that of its pods; 0 leaves it to the kernel.
+	MTU int
+}
+
+// node is what is known of this node now.
+func (a *Attacher) node() Node {
+	if a.cfg.Node == nil {
+		return Node{}
+	}
+	return a.cfg.Node()
+}
+
+// podMTU is the node's word for a plugin that asks for it, else 0.
+func (a *Attacher) podMTU(conf model.PluginConf) int {
+	if conf.Type != plugin.CalicoType {
+		return 0
+	}
+	return a.node().MTU
+}
+
+// wantsPrefixes tells whether a plugin's configuration names the node's prefixes by a word.
+func (a *Attacher) wantsPrefixes(conf model.PluginConf) bool {
+	return conf.Type == plugin.CalicoType && a.cfg.Planners[conf.Type] != nil && plugin.Calico{}.WantsPrefixes(conf)
+}
+
+// withPrefixes puts prefixes in the place of the words for them.
+func (a *Attacher) withPrefixes(job Job, prefixes func() []netip.Prefix) (Job, error) {
+	if !slices.ContainsFunc(job.Network.Plugins, a.wantsPrefixes) {
+		return job, nil
+	}
+	job.Network.Plugins = slices.Clone(job.Network.Plugins)
+	for i, conf := range job.Network.Plugins {
+		if !a.wantsPrefixes(conf) {
+			continue
+		}
+		filled, err := plugin.Calico{}.WithPrefixes(conf, prefixes())
+		if err != nil {
+			return job, err
+		}
+		job.Network.Plugins[i] = filled
+	}
+	return job, nil
+}
+
+// withNode is withPrefixes by what is known now.
+func (a *Attacher) withNode(job Job) (Job, error) {
+	return a.withPrefixes(job, func() []netip.Prefix { return a.node().PodCIDRs })
+}
+
+// withAny is withPrefixes for what gives addresses back: that goes by their owner's name, wherever they are from.
+func (a *Attacher) withAny(job Job) Job {
+	any := func() []netip.Prefix {
+		known := a.node().PodCIDRs
+		return append(slices.Clone(known), netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0))
+	}
+	if filled, err := a.withPrefixes(job, any); err == nil {
+		return filled
+	}
+	return job // its configuration is wrong, and so is whatever would be made of it
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// CalicoType is the type of the routed design.
+const CalicoType = "calico"
+
+// Calico joins a pod to the node by a routed pair: single addresses, no subnet, no bridge, the same gateway for all. The pod
+// knows its gateway's hardware address from the start, and the node the pod's, so nothing is ever asked on this wire.
+type Calico struct{}
+
+// Type is "calico".
+func (Calico) Type() string { return CalicoType }
+
+// MakesInterface tells that the container's interface is this plugin's own.
+func (Calico) MakesInterface() bool { return true }
+
+// Keys are the options of Calico's plugin.
+func (Calico) Keys() []string { return interfaceKeys(calicoKeys()...) }
+
+// IPAM is the ipam section.
+func (Calico) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
+
+// Validate wants an ipam section.
+func (Calico) Validate(conf model.PluginConf) error {
+	_, err := readCalico(conf)
+	return err
+}
+
+// Observe asks whether both names are free, and for the MTU where the configuration leaves it open.
+func (Calico) Observe(in Input) ([]state.Query, error) {
+	c, err := readCalico(in.Conf)
+	if err != nil {
+		return nil, err
+	}
+	queries := []state.Query{freeName(in.Request), hostEnd(in.Request)}
+	return append(queries, c.mtuFile()...), checkArgs(in.Request)
+}
+
+func hostEnd(r model.Request) state.Query {
+	return state.Query{Space: state.Host, Link: CalicoHostName(r)}
+}
+
+// checkHostEnd refuses to take the name from another container: it bears the pod's name, so that is an earlier sandbox of
+// the same pod, and its DEL is still to come. What bears no mark of weft's is Calico's, which takes it away as well.
+func checkHostEnd(in Input) error {
+	have := in.Answers[hostEnd(in.Request)]
+	if !have.Found || !isMark(have.Link.Alias) {
+		return nil
+	}
+	return model.Faultf(model.CodeTryAgain, "it is another container's of the same pod: DEL that first",
+		"interface %q exists already on the node (%s)", have.Link.Name, have.Link.Alias)
+}
+
+// Plan makes the pair.
+func (p Calico) Plan(in Input) (Step, error) {
+	c, err := readCalico(in.Conf)
+	if err != nil {
+		return Step{}, err
+	}
+	if err := checkFreeName(in); err != nil {
+		return Step{}, err
+	}
+	if err := checkHostEnd(in); err != nil {
+		return Step{}, err
+	}
+	mtu, err := c.mtu(in)
+	if err != nil {
+		return Step{}, err
+	}
+	a, err := in.addresses()
+	if err != nil {
+		return Step{}, err
+	}
+	ends := newPair(in.Request, mtu, state.MAC{})
+	ends.rename(CalicoHostName(in.Request), routedMAC())
+	ends.host.Replaces = true
+	f := state.Fragment{Owner: Owner(in.Request.Key())}
+	f.Host.Links, f.Pod.Links = []state.Link{ends.host}, []state.Link{ends.pod}
+	calicoSettings(&f, ends.host.Name, a, c)
+	a.ipv6(&f, ends, true)
+	calicoGateways(&f, ends, a)
+	for _, ip := range a.ips {
+		calicoAddress(&f, ends, ip.Address.Addr())
+	}
+	calicoRoutes(&f, ends, a, c)
+	result := model.Result{Interfaces: ends.interfaces(in.Request), Routes: a.routes, DNS: in.IPAM.DNS}
+	result.Interfaces[1].MTU = mtu
+	one := 1
+	for _, ip := range a.ips {
+		result.IPs = append(result.IPs, model.IP{Interface: &one, Address: full(ip.Address.Addr())})
+	}
+	if err := overrideDNS(in.Conf, &result); err != nil {
+		return Step{}, err
+	}
+	return Step{Fragment: f, Result: result}, nil
+}
+
+// rename gives the node's end another name and hardware address.
+func (p *pair) rename(name string, mac state.MAC) {
+	p.host.Name, p.host.MAC, p.pod.Peer.Name = name, mac, name
+}
+
+// calicoSettings are those of the node's end, as Calico has them, and whether the pod forwards.
+func calicoSettings(f *state.Fragment, host string, a addressed, c calicoConf) {
+	f.Host.Sysctls = forwarding(a.v4, a.v6)
+	v4, v6 := "net/ipv4/conf/"+host+"/", "net/ipv6/conf/"+host+"/"
+	set := func(name, value string) {
+		f.Host.Sysctls = append(f.Host.Sysctls, state.Sysctl{Name: name, Value: value})
+	}
+	forward := "0"
+	if c.Container.Forwarding {
+		forward = "1"
+	}
+	if a.v4 {
+		set(v4+"forwarding", "1")
+		set(v4+"proxy_arp", "1")
+		set("net/ipv4/neigh/"+host+"/proxy_delay", "0")
+		set(v4+"route_localnet", "1")
+		f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{Name: "net/ipv4/ip_forward", Value: forward})
+	}
+	if a.v6 {
+		set(v6+"forwarding", "1")
+		set(v6+"proxy_ndp", "1")
+		set(v6+"accept_dad", "0")
+		f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{Name: "net/ipv6/conf/all/forwarding", Value: forward})
+	}
+	f.Host.Sysctls = append(f.Host.Sysctls, state.Sysctl{Name: v6 + "accept_ra", Value: "0", IfPresent: true})
+}
+
+// routedGateway4 is the gateway of every routed pod; nobody has the address.
+func routedGateway4() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 1, 1}) }
+
+// calicoGateways tells the pod where its gateways are: the address that nobody has, and the link-local one of the node's
+// end.
+func calicoGateways(f *state.Fragment, ends pair, a addressed) {
+	pod, mac := ends.pod.Name, ends.host.MAC
+	if a.v4 {
+		f.Pod.Neighs = append(f.Pod.Neighs, state.Neigh{Link: pod, IP: routedGateway4(), MAC: mac})
+		f.Pod.Routes = append(f.Pod.Routes, state.Route{Dst: full(routedGateway4()), Link: pod})
+	}
+	if a.v6 {
+		f.Pod.Neighs = append(f.Pod.Neighs, state.Neigh{Link: pod, IP: linkLocal(pod, mac).Prefix.Addr(), MAC: mac})
+	}
+}
+
+// calicoAddress gives the pod one address and the node its way there.
+func calicoAddress(f *state.Fragment, ends pair, addr netip.Addr) {
+	v6 := addr.Is6()
+	f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{Link: ends.pod.Name, Prefix: full(addr), NoDAD: v6, NoPrefixRoute: v6})
+	f.Host.Routes = append(f.Host.Routes, state.Route{Dst: full(addr), Link: ends.host.Name})
+	f.Host.Neighs = append(f.Host.Neighs, state.Neigh{Link: ends.host.Name, IP: addr, MAC: ends.pod.MAC})
+}
+
+// calicoRoutes lead out of the pod: to everywhere, unless IPAM says whereto. All go to the one gateway, whatever IPAM says
+// of theirs.
+func calicoRoutes(f *state.Fragment, ends pair, a addressed, c calicoConf) {
+	gw4, gw6 := routedGateway4(), linkLocal(ends.pod.Name, ends.host.MAC).Prefix.Addr()
+	add := func(dst netip.Prefix) {
+		gw := gw4
+		if dst.Addr().Is6() {
+			gw = gw6
+		}
+		f.Pod.Routes = append(f.Pod.Routes, state.Route{Dst: dst, Gw: gw, Link: ends.pod.Name})
+	}
+	everywhere := len(a.routes) == 0 || c.DefaultRoutes
+	if everywhere && a.v4 {
+		add(netip.PrefixFrom(netip.IPv4Unspecified(), 0))
+	}
+	if everywhere && a.v6 {
+		add(netip.PrefixFrom(netip.IPv6Unspecified(), 0))
+	}
+	seen := map[netip.Prefix]bool{}
+	for _, r := range a.routes {
+		dst := r.Dst.Masked()
+		usable := dst.Addr().Is4() && a.v4 || dst.Addr().Is6() && a.v6
+		if seen[dst] || !usable || everywhere && dst.Bits() == 0 {
+			continue
+		}
+		seen[dst] = true
+		add(dst)
+	}
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// CalicoMTUFile is where Calico's daemon tells the MTU of pods.
+const CalicoMTUFile = "/var/lib/calico/mtu"
+
+// calicoConf is what of the configuration says something about the pod's interface. The rest (where Calico's data are, what
+// it logs and where) is for Calico's own programs: the keys are known and nothing is made of them.
+type calicoConf struct {
+	MTU            int  `json:"mtu"`
+	RequireMTUFile bool `json:"require_mtu_file"`
+	Queues         int  `json:"num_queues"`
+	Policy         struct {
+		Type string `json:"type"`
+	} `json:"policy"`
+	Features struct {
+		NoIPAM   bool `json:"ip_addrs_no_ipam"`
+		Floating bool `json:"floating_ips"`
+	} `json:"feature_control"`
+	Container struct {
+		Forwarding bool `json:"allow_ip_forwarding"`
+	} `json:"container_settings"`
+	DefaultRoutes bool     `json:"include_default_routes"`
+	Gates         []string `json:"readiness_gates"`
+	PolicyTimeout int      `json:"policy_setup_timeout_seconds"`
+}
+
+// calicoKeys are the keys of Calico's plugin beside those that all have.
+func calicoKeys() []string {
+	return []string{
+		"mtu", "require_mtu_file", "num_queues", "policy.*", "kubernetes.*", "feature_control.ip_addrs_no_ipam", "feature_control.floating_ips",
+		"container_settings.allow_ip_forwarding", "include_default_routes", "readiness_gates[]", "policy_setup_timeout_seconds",
+		"endpoint_status_dir", "mode", "nodename", "nodename_file", "nodename_file_optional", "hostname", "ipam_lock_file", "datastore_type",
+		"calico_api_group", "qps", "burst", "etcd_endpoints", "etcd_discovery_srv", "etcd_scheme", "etcd_key_file", "etcd_cert_file",
+		"etcd_ca_cert_file", "etcd_authority", "log_level", "log_file_path", "log_file_max_size", "log_file_max_age", "log_file_max_count",
+		"dataplane_options.*", "vxlan_mac_prefix", "vxlan_vni", "windows_pod_deletion_timestamp_timeout", "windows_use_single_network",
+		"windows_disable_default_deny_all_policy", "windows_loopback_DSR",
+	}
+}
+
+func readCalico(conf model.PluginConf) (calicoConf, error) {
+	var c calicoConf
+	if err := decode(conf, &c); err != nil {
+		return c, err
+	}
+	if err := checkMTU(conf, c.MTU); err != nil {
+		return c, err
+	}
+	const mostQueues = 4096 // the kernel's
+	bad := func(hint, format string, args ...any) error {
+		return model.Faultf(model.CodeInvalidConf, hint, "plugin calico: "+format, args...)
+	}
+	switch {
+	case c.Queues < 0 || c.Queues > mostQueues:
+		return c, bad("leave it out to have 1", "num_queues %d is not between 1 and %d", c.Queues, mostQueues)
+	case c.Policy.Type != "" && c.Policy.Type != "k8s":
+		return c, bad(`leave it out, or write "k8s"`, "policy.type %q is not known", c.Policy.Type)
+	case c.PolicyTimeout < 0:
+		return c, bad("0 is no timeout", "policy_setup_timeout_seconds %d is negative", c.PolicyTimeout)
+	}
+	c.Queues = cmp.Or(c.Queues, 1)
+	section, err := ipamSection(conf)
+	if err != nil {
+		return c, err
+	}
+	if section == nil {
+		return c, bad(`add "ipam": {"type": "calico-ipam"}`, "ipam.type is missing")
+	}
+	_, _, err = readDNS(conf)
+	return c, err
+}
+
+// mtuFile asks for the MTU where the configuration does not say it.
+func (c calicoConf) mtuFile() []state.Query {
+	if c.MTU != 0 {
+		return nil
+	}
+	return []state.Query{{Space: state.Host, File: CalicoMTUFile}}
+}
+
+// mtu is the configuration's, else the file's, else the node's; 0 leaves it to the kernel.
+func (c calicoConf) mtu(in Input) (int, error) {
+	if c.MTU != 0 {
+		return c.MTU, nil
+	}
+	file := in.Answers[c.mtuFile()[0]]
+	if !file.Found {
+		if c.RequireMTUFile {
+			return 0, model.Faultf(model.CodeTryAgain, "Calico's daemon writes it: is it running? Or set mtu", "plugin calico: %s is not there yet", CalicoMTUFile)
+		}
+		return in.MTU, nil
+	}
+	text := strings.TrimSpace(file.Value)
+	mtu, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, model.Faultf(model.CodeInvalidConf, "it holds one number", "plugin calico: %s: %.20q is no MTU", CalicoMTUFile, text)
+	}
+	return mtu, checkMTU(in.Conf, mtu)
+}
+
