@@ -110,25 +110,8 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 }
 
 func (b *bench) packets(ctx context.Context) error {
-	for _, c := range b.cfg.cells() {
-		for _, name := range b.cfg.Engines {
-			if name == "routed" && c != b.cfg.cells()[0] {
-				continue
-			}
-			w := &world{engine: newEngine(name), cell: c}
-			b.worlds = append(b.worlds, w)
-			b.cfg.Log.Info("building", "engine", name, "cell", c.String())
-			if err := w.up(b.cfg.Self); err != nil {
-				return fmt.Errorf("%s, %s: %w", name, c, err)
-			}
-		}
-	}
-	for _, w := range b.worlds { // neighbours are found, and programs are in memory
-		for _, test := range b.cfg.Tests {
-			if _, err := w.ends.Once(test, 5*time.Millisecond); err != nil {
-				return fmt.Errorf("%s, %s, %s: %w", w.engine.name(), w.cell, test, err)
-			}
-		}
+	if err := b.build(); err != nil {
+		return err
 	}
 	for round := range b.cfg.N {
 		b.cfg.Log.Info("measuring", "round", round+1, "of", b.cfg.N)
@@ -137,17 +120,48 @@ func (b *bench) packets(ctx context.Context) error {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				w := b.worlds[i]
-				v, err := w.ends.Once(test, b.cfg.Span)
+				v, err := b.worlds[i].once(test, b.cfg.Span)
 				if err != nil {
-					return fmt.Errorf("%s, %s, %s: %w", w.engine.name(), w.cell, test, err)
+					return err
 				}
-				k := key{w.engine.name(), test, w.cell}
+				k := key{b.worlds[i].engine.name(), test, b.worlds[i].cell}
 				b.values[k] = append(b.values[k], v)
 			}
 		}
 	}
 	return nil
+}
+
+// build brings all worlds up, and has neighbours found and programs in memory.
+func (b *bench) build() error {
+	cells := b.cfg.cells()
+	for _, c := range cells {
+		for _, name := range b.cfg.Engines {
+			if name == "routed" && c != cells[0] {
+				continue
+			}
+			w := &world{engine: newEngine(name), cell: c}
+			b.worlds = append(b.worlds, w)
+			b.cfg.Log.Info("building", "engine", name, "cell", c.String())
+			if err := w.up(b.cfg.Self); err != nil {
+				return fmt.Errorf("%s, %s: %w", name, c, err)
+			}
+			for _, test := range b.cfg.Tests {
+				if _, err := w.once(test, 5*time.Millisecond); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) once(test string, span time.Duration) (float64, error) {
+	v, err := w.ends.Once(test, span)
+	if err != nil {
+		return 0, fmt.Errorf("%s, %s, %s: %w", w.engine.name(), w.cell, test, err)
+	}
+	return v, nil
 }
 
 // The tests of programming; each value is milliseconds.
