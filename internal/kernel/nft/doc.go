@@ -23,6 +23,7 @@
 //	field      = "ip" ( "saddr" | "daddr" | "protocol" ) | "ip6" ( "saddr" | "daddr" | "nexthdr" )
 //	           | ( "tcp" | "udp" | "sctp" | "th" ) ( "sport" | "dport" )
 //	           | "iifname" | "oifname" | "meta" ( "mark" | "l4proto" | "nfproto" ) | "ether" ( "saddr" | "daddr" )
+//	           | "arp saddr" ( "ether" | "ip" )
 //	           | ( "icmp" | "icmpv6" ) "type" | "ct" ( "state" | "status" | "mark" | "direction" ) | "fib" ( "saddr" | "daddr" ) "type"
 //	value      = literal | address "/" length | literal "-" literal | flag { "," flag } | mask form "& m == v"
 //	statement  = "accept" | "drop" | "return" | "continue" | "jump" chain | "goto" chain | "counter" | "notrack"

@@ -10,9 +10,9 @@ import (
 
 // Protocol numbers that fields depend on.
 const (
-	protoIPv4, protoIPv6          = 2, 10
-	protoTCP, protoUDP, protoSCTP = 6, 17, 132
-	protoICMP, protoICMPv6        = 1, 58
+	protoIPv4, protoARP, protoIPv6 = 2, 3, 10
+	protoTCP, protoUDP, protoSCTP  = 6, 17, 132
+	protoICMP, protoICMPv6         = 1, 58
 )
 
 // field is something of a packet that a rule can load: its words, its type, and the load that fetches it.
@@ -39,6 +39,7 @@ func fields(yield func(field) bool) {
 		yield(fib("fib daddr type", unix.NFTA_FIB_F_DADDR)) && yield(fib("fib saddr type", unix.NFTA_FIB_F_SADDR)) &&
 		yield(payload("ether daddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 0)) &&
 		yield(payload("ether saddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 6)) &&
+		yield(arp("arp saddr ether", "ether_addr", 8)) && yield(arp("arp saddr ip", "ipv4_addr", 14)) &&
 		yield(port("tcp sport", protoTCP, 0)) && yield(port("tcp dport", protoTCP, 2)) &&
 		yield(port("udp sport", protoUDP, 0)) && yield(port("udp dport", protoUDP, 2)) &&
 		yield(port("sctp sport", protoSCTP, 0)) && yield(port("sctp dport", protoSCTP, 2)) &&
@@ -76,6 +77,9 @@ func port(name string, l4 byte, off uint32) field {
 	return f
 }
 
+// arp is a field of ARP between Ethernet and IPv4.
+func arp(name, typ string, off uint32) field { return network(name, typ, protoARP, off) }
+
 func icmp(name, typ string, l3, l4 byte) field {
 	f := payload(name, typ, unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0)
 	f.l3, f.l4 = l3, l4
@@ -107,6 +111,8 @@ func start(family byte) protocols {
 		return protocols{l3: protoIPv4}
 	case unix.NFPROTO_IPV6:
 		return protocols{l3: protoIPv6}
+	case unix.NFPROTO_ARP:
+		return protocols{l3: protoARP}
 	}
 	return protocols{}
 }
@@ -119,8 +125,11 @@ func guard(family, l3 byte) (field, []byte) {
 	}
 	f, _ := fieldNamed("meta protocol")
 	kind := uint16(unix.ETH_P_IP)
-	if l3 == protoIPv6 {
+	switch l3 {
+	case protoIPv6:
 		kind = unix.ETH_P_IPV6
+	case protoARP:
+		kind = unix.ETH_P_ARP
 	}
 	return f, binary.BigEndian.AppendUint16(nil, kind)
 }
@@ -141,6 +150,9 @@ func (p protocols) learn(f field, value []byte) (protocols, bool) {
 			return p, true
 		case unix.ETH_P_IPV6:
 			p.l3 = protoIPv6
+			return p, true
+		case unix.ETH_P_ARP:
+			p.l3 = protoARP
 			return p, true
 		}
 	}

@@ -72,7 +72,7 @@ func gen(t *testing.T, ns *netns.NS) uint32 {
 
 // TestGolden: the text of a plan, the file, and what nft says after Apply by netlink are one and the same.
 func TestGolden(t *testing.T) {
-	for name, tbl := range map[string]state.Table{"masq": masq("10.1.0.2", "10.1.0.3"), "all": everything(), "ip": plainIP(), "filter": filter()} {
+	for name, tbl := range map[string]state.Table{"masq": masq("10.1.0.2", "10.1.0.3"), "all": everything(), "ip": plainIP(), "filter": filter(), "arp": arpTable()} {
 		t.Run(name, func(t *testing.T) {
 			text, err := Text(tbl)
 			if err != nil {
@@ -117,7 +117,7 @@ func TestGolden(t *testing.T) {
 
 // TestNftAgrees: what nft itself makes of our text is, read back by netlink, the same text.
 func TestNftAgrees(t *testing.T) {
-	for _, tbl := range []state.Table{masq("10.1.0.2"), everything(), plainIP(), filter()} {
+	for _, tbl := range []state.Table{masq("10.1.0.2"), everything(), plainIP(), filter(), arpTable()} {
 		text, err := Text(tbl)
 		if err != nil {
 			t.Fatal(err)

@@ -168,3 +168,19 @@ func plainIP() state.Table {
 		},
 	}
 }
+
+func arpTable() state.Table {
+	return state.Table{
+		Family: "arp", Name: "weft-arp",
+		Sets: []state.Set{
+			{Name: "links", Key: "ifname", Elements: elements(`"eth0"`)},
+			{Name: "own", Key: "ifname . ether_addr . ipv4_addr", Elements: elements(`"eth0" . 02:00:00:00:00:01 . 10.0.0.1`)},
+		},
+		Chains: []state.Chain{{Name: "in", Type: "filter", Hook: "input", Policy: "accept", Rules: rules(`
+			iifname != @links accept
+			iifname . arp saddr ether . arp saddr ip @own accept
+			arp saddr ip 10.0.0.0/8 accept
+			arp saddr ether 02:00:00:00:00:02 accept
+			counter drop`)}},
+	}
+}
