@@ -59,6 +59,11 @@ func (k *Tracker) flush(ns *netns.NS, flows []state.Flow) error {
 	if len(flows) == 0 {
 		return nil
 	}
+	return k.use(ns, func(t tracker) error { return t.forget(flows) })
+}
+
+// use does something with the socket.
+func (k *Tracker) use(ns *netns.NS, f func(tracker) error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.open {
@@ -71,7 +76,7 @@ func (k *Tracker) flush(ns *netns.NS, flows []state.Flow) error {
 		}
 		k.open = true
 	}
-	err := k.t.forget(flows)
+	err := f(k.t)
 	if err != nil { // there may be answers left that are nobody's
 		k.open = false
 		_ = unix.Close(k.t.fd)
@@ -125,12 +130,20 @@ func (t tracker) flush(flows []state.Flow) (refused unix.Errno, err error) {
 
 // pick lists what is tracked and forgets what matches. A kernel that cannot list has nothing that could be forgotten.
 func (t tracker) pick(flows []state.Flow) error {
+	var families []byte
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		if slices.ContainsFunc(flows, func(f state.Flow) bool { return familyOf(f) == family }) {
+			families = append(families, family)
+		}
+	}
+	return t.pickIf(families, func(c connection) bool { return c.matches(flows) })
+}
+
+// pickIf is pick for the connections that are chosen.
+func (t tracker) pickIf(families []byte, choose func(connection) bool) error {
 	var deletions request
 	n := uint32(0)
-	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		if !slices.ContainsFunc(flows, func(f state.Flow) bool { return familyOf(f) == family }) {
-			continue
-		}
+	for _, family := range families {
 		var b request
 		b.begin(ctGet, unix.NLM_F_DUMP, family, 1)
 		b.close()
@@ -140,7 +153,7 @@ func (t tracker) pick(flows []state.Flow) error {
 				refused = errno
 				return
 			}
-			if c := parseConnection(family, body); c.orig != nil && c.matches(flows) {
+			if c := parseConnection(family, body); c.orig != nil && choose(c) {
 				n++
 				deletions.begin(ctDelete, unix.NLM_F_ACK, family, n)
 				deletions.again(c)
@@ -237,6 +250,7 @@ func protoNumber(name string) byte {
 // connection is what is looked at of a tracked connection.
 type connection struct {
 	orig, id, zone []byte // as the kernel said them
+	reply          []byte
 	proto          byte
 	port           uint16
 	dst, to        netip.Addr

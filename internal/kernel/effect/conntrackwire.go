@@ -130,6 +130,7 @@ func parseConnection(family byte, body []byte) connection {
 			}
 		case ctTupleReply:
 			c.to = address(v, src)
+			c.reply = append([]byte(nil), v...)
 		case ctID:
 			c.id = append([]byte(nil), v...)
 		case ctZone:

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+
+	"github.com/weft-net/weft/internal/kernel/nft"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// ErrUnfit is wrapped by the error about a change of a table that is not as its sender took it for.
+var ErrUnfit = nft.ErrUnfit
+
+// Count is what the counters of rules with one comment say.
+type Count = nft.Count
+
+// Change changes tables that weft owns whole, in one transaction, and reads nothing.
+func (c *Conn) Change(ctx context.Context, changes []state.TableChange) error {
+	n, err := c.tables()
+	if err != nil {
+		return err
+	}
+	return n.Change(ctx, changes)
+}
+
+// Counts reads the counters of a table's rules that have a comment.
+func (c *Conn) Counts(ctx context.Context, family, table string) ([]Count, error) {
+	n, err := c.tables()
+	if err != nil {
+		return nil, err
+	}
+	return n.Counts(ctx, family, table)
+}
+
+// Cut forgets the tracked connections that are chosen, and gives them.
+func (c *Conn) Cut(choose func(state.Connection) bool) ([]state.Connection, error) {
+	return c.tracked.Cut(c.ns, choose)
+}
