@@ -55,6 +55,27 @@ func Nodes() Kind { return Kind{"", "v1", "Node", "nodes", false} }
 // Pods are the pods of all nodes.
 func Pods() Kind { return Kind{"", "v1", "Pod", "pods", true} }
 
+// Namespaces are the cluster's.
+func Namespaces() Kind { return Kind{"", "v1", "Namespace", "namespaces", false} }
+
+// NetworkPolicies are Kubernetes' own.
+func NetworkPolicies() Kind {
+	return Kind{"networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true}
+}
+
+// ClusterNetworkPolicies are those of the whole cluster (network-policy-api).
+func ClusterNetworkPolicies() Kind {
+	return Kind{"policy.networking.k8s.io", "v1alpha2", "ClusterNetworkPolicy", "clusternetworkpolicies", false}
+}
+
+// MultiNetworkPolicies are about the networks beside the cluster's (k8snetworkplumbingwg).
+func MultiNetworkPolicies() Kind {
+	return Kind{"k8s.cni.cncf.io", "v1beta1", "MultiNetworkPolicy", "multi-networkpolicies", true}
+}
+
+// NodeEndpoints are the addresses that nodes have given their pods, one object a node.
+func NodeEndpoints() Kind { return Kind{Group, "v1alpha1", "NodeEndpoints", "nodeendpoints", false} }
+
 // Group is the API group of weft's own kinds.
 const Group = "weft.dev"
 
