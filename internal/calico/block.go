@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package calico
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/weft-net/weft/internal/store"
+)
+
+// Block is an IPAMBlock: which node has it, and what of it is given.
+type Block struct {
+	CIDR netip.Prefix
+	// Node is empty for a block of no node: of load balancers, or one that a node gave up.
+	Node  string
+	Given []Given
+}
+
+// Given is an address that Calico has given.
+type Given struct {
+	Addr netip.Addr
+	// Handle is the name under which Calico releases it.
+	Handle string
+	// Pod is "namespace/name" where a pod has it; Node is the pod's node, or that of the tunnel.
+	Pod, Node string
+	// Use is what else it is for: vxlanTunnelAddress, ipipTunnelAddress …
+	Use string
+	// VM is "namespace/name" of a KubeVirt machine that keeps the address over its pods.
+	VM string
+}
+
+// Container is the container whose attachment has the address, empty where the handle names none.
+func (g Given) Container() string {
+	if g.Pod == "" || g.VM != "" {
+		return ""
+	}
+	// A network's name may have points, a container's id has none.
+	_, id, ok := lastCut(g.Handle, ".")
+	if !ok {
+		return ""
+	}
+	return id
+}
+
+func lastCut(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// Allocations reads an IPAMBlock. One that Calico is about to delete has nothing.
+func Allocations(o store.Object) (Block, error) {
+	var in struct {
+		Spec struct {
+			CIDR        string `json:"cidr"`
+			Affinity    string `json:"affinity"`
+			Allocations []*int `json:"allocations"`
+			Attributes  []struct {
+				HandleID  string            `json:"handle_id"`
+				Secondary map[string]string `json:"secondary"`
+			} `json:"attributes"`
+			Deleted bool `json:"deleted"`
+		} `json:"spec"`
+	}
+	if err := decode(o, &in); err != nil {
+		return Block{}, err
+	}
+	s := in.Spec
+	cidr, err := prefix(o, "spec.cidr", s.CIDR)
+	if err != nil {
+		return Block{}, err
+	}
+	b := Block{CIDR: cidr}
+	if node, is := strings.CutPrefix(s.Affinity, "host:"); is {
+		b.Node = node
+	}
+	if s.Deleted {
+		return b, nil
+	}
+	addr := cidr.Addr()
+	for ordinal, index := range s.Allocations {
+		if !cidr.Contains(addr) {
+			return b, fault(o, "compare with `calicoctl ipam check`", "spec.allocations has %d entries, more than %s has addresses", len(s.Allocations), cidr)
+		}
+		if index != nil {
+			if *index < 0 || *index >= len(s.Attributes) {
+				return b, fault(o, "compare with `calicoctl ipam check`", "spec.allocations[%d] is %d, and there are %d attributes", ordinal, *index, len(s.Attributes))
+			}
+			a := s.Attributes[*index]
+			b.Given = append(b.Given, given(addr, a.HandleID, a.Secondary))
+		}
+		addr = addr.Next()
+	}
+	return b, nil
+}
+
+func given(addr netip.Addr, handle string, words map[string]string) Given {
+	g := Given{Addr: addr, Handle: handle, Node: words["node"], Use: words["type"]}
+	if words["pod"] != "" {
+		g.Pod = words["namespace"] + "/" + words["pod"]
+	}
+	if name := words["vmi-name"]; name != "" {
+		g.VM = words["namespace"] + "/" + name
+	}
+	return g
+}
+
+// String says whose the address is.
+func (g Given) String() string {
+	switch {
+	case g.VM != "":
+		return "machine " + g.VM
+	case g.Pod != "":
+		return "pod " + g.Pod
+	case g.Use != "":
+		return fmt.Sprintf("%s of node %s", g.Use, g.Node)
+	case g.Handle != "":
+		return "handle " + g.Handle
+	}
+	return "nobody"
+}

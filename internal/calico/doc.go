@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package calico reads Calico's objects about addresses and turns them into the model's values: IPPool, IPReservation,
+// IPAMConfig (IPAMConfiguration) and IPAMBlock, as crd.projectcalico.org/v1 and as projectcalico.org/v3. Both say the same in
+// the same fields. It only reads: nothing of Calico's is ever written.
+package calico
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// Group is one of the API groups that Calico's objects are found in.
+type Group struct {
+	Pools, Reservations, Configurations, Blocks store.Kind
+}
+
+// Groups are those groups. Where Calico's API server runs, both have the same objects.
+func Groups() []Group {
+	group := func(name, version, configuration, configurations string) Group {
+		return Group{
+			Pools:          store.Kind{Group: name, Version: version, Kind: "IPPool", Resource: "ippools"},
+			Reservations:   store.Kind{Group: name, Version: version, Kind: "IPReservation", Resource: "ipreservations"},
+			Configurations: store.Kind{Group: name, Version: version, Kind: configuration, Resource: configurations},
+			Blocks:         store.Kind{Group: name, Version: version, Kind: "IPAMBlock", Resource: "ipamblocks"},
+		}
+	}
+	return []Group{
+		group("crd.projectcalico.org", "v1", "IPAMConfig", "ipamconfigs"),
+		group("projectcalico.org", "v3", "IPAMConfiguration", "ipamconfigurations"),
+	}
+}
+
+// fault is what is wrong with an object of Calico's.
+func fault(o store.Object, hint, format string, args ...any) error {
+	return model.Faultf(model.CodeInvalidConf, hint, "%s (%s): %w", o.Key, o.Key.Group, fmt.Errorf(format, args...))
+}
+
+func decode(o store.Object, into any) error {
+	if err := json.Unmarshal(o.Raw, into); err != nil {
+		return model.Faultf(model.CodeDecode, "compare with Calico's reference", "%s (%s): %w", o.Key, o.Key.Group, err)
+	}
+	return nil
+}
+
+func prefix(o store.Object, field, text string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(text)
+	if err != nil || p.Addr().Is4In6() {
+		return p, fault(o, `write for example "10.244.0.0/16"`, "%s %q is no prefix", field, text)
+	}
+	return p.Masked(), nil
+}
