@@ -39,7 +39,7 @@ type AddressPoolSpec struct {
 	AllowedUses []string `json:"allowedUses,omitempty"`
 	// Disabled: nobody gets further addresses; those that are given stay.
 	Disabled bool `json:"disabled,omitempty"`
-	// Encapsulation is how packets to pods on other nodes travel. Left out, they travel as they are.
+	// Encapsulation is how packets to pods on other nodes travel.
 	Encapsulation Encapsulation `json:"encapsulation,omitempty"`
 	// NATOutgoing: packets to addresses outside all pools leave under the node's address.
 	NATOutgoing bool `json:"natOutgoing,omitempty"`
@@ -49,7 +49,8 @@ type AddressPoolSpec struct {
 
 // Encapsulation is how packets between pods of two nodes travel.
 type Encapsulation struct {
-	// Kind is none, vxlan or ipip. ipip carries IPv4 only.
+	// Kind is none, vxlan or ipip. ipip carries IPv4 only. Left out, packets travel as network.encapsulation in the agents'
+	// configuration says.
 	Kind string `json:"kind,omitempty"`
 	// When is Always, or CrossSubnet: only between nodes in different subnets. Left out it is Always.
 	When string `json:"when,omitempty"`

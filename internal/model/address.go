@@ -71,7 +71,7 @@ type Encapsulation struct {
 	When EncapsulationWhen `json:"when,omitempty"`
 }
 
-// EncapsulationKind is into what packets are wrapped; the zero value is none.
+// EncapsulationKind is into what packets are wrapped; the zero value leaves it to the node's configuration.
 type EncapsulationKind string
 
 // The kinds.
@@ -91,7 +91,7 @@ const (
 	EncapsulateCrossSubnet EncapsulationWhen = "CrossSubnet"
 )
 
-// None tells whether packets travel as they are.
+// None tells whether the pool itself wraps nothing.
 func (e Encapsulation) None() bool { return e.Kind == "" || e.Kind == EncapsulationNone }
 
 // OfCluster tells whether this is a pool of the cluster's network.
