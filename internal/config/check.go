@@ -121,6 +121,9 @@ func (c Config) checkNetwork() error {
 	if err := n.checkEncapsulation(); err != nil {
 		return err
 	}
+	if err := n.checkDesign(); err != nil {
+		return err
+	}
 	if c.Policy.Mode != "none" {
 		return unsupported("none", "policy.mode %q is not supported yet", c.Policy.Mode)
 	}

@@ -72,6 +72,14 @@ type Network struct {
 	Mode Mode `json:"mode"`
 	// Name is the name of the network in mode `cluster`.
 	Name string `json:"name"`
+	// Design is how pods are joined to their node in mode `cluster`: `routed`, each by a link of its own and a route to its
+	// address, or `bridge`.
+	Design Design `json:"design"`
+	// Addresses says what pods are numbered from: `podCIDRs`, the prefix of their node, or `pools`, blocks that nodes take from
+	// pools of the whole cluster; empty is `pools` where Pools names any.
+	Addresses Addresses `json:"addresses"`
+	// Pools are pools of addresses for the pods of the whole cluster.
+	Pools []Pool `json:"pools"`
 	// PodCIDRs are the prefixes of this node's pods, at most one a family; none: those of the Node object.
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
 	// ClusterCIDRs are the prefixes that all nodes' pods are in. What goes from a pod to anywhere else has the node's address when
@@ -138,6 +146,24 @@ const (
 	ModeCluster Mode = "cluster"
 	ModeFlannel Mode = "flannel"
 	ModeMultus  Mode = "multus"
+)
+
+// Design is how pods are joined to their node.
+type Design string
+
+// The designs.
+const (
+	DesignRouted Design = "routed"
+	DesignBridge Design = "bridge"
+)
+
+// Addresses says what pods are numbered from.
+type Addresses string
+
+// What pods are numbered from.
+const (
+	AddressesPodCIDRs Addresses = "podCIDRs"
+	AddressesPools    Addresses = "pools"
 )
 
 // Flannel is what weft has in common with the nodes of a flannel cluster. NetConf, CNIConf and SubnetFile are for network.mode
@@ -228,7 +254,7 @@ func Default() Config {
 	return Config{
 		Socket: "/run/weft/agent.sock", StateDir: "/run/weft/agent", AddressDir: "/var/lib/cni/networks",
 		Network: Network{
-			Mode: ModeNone, Name: "weft", Interface: "auto", Encapsulation: "host-gw", VNI: 1, VxlanPort: 8472,
+			Mode: ModeNone, Name: "weft", Design: DesignRouted, Interface: "auto", Encapsulation: "host-gw", VNI: 1, VxlanPort: 8472,
 			UDPPort: 8285, WireguardPort: 51820, WireguardPortV6: 51821, WireguardKeyFile: "/run/flannel/wgkey", WireguardMode: "separate",
 			MasqueradeRandom: true,
 		},

@@ -30,6 +30,8 @@ kubernetes: {inCluster: true, server: "https://10.0.0.1:6443"}
 network:
   mode: cluster
   name: pods
+  design: routed
+  addresses: podCIDRs
   podCIDRs: [10.244.1.0/24, "fd00:1::/64"]
   clusterCIDRs: [10.244.0.0/16, "fd00::/16"]
   interface: auto
@@ -65,7 +67,7 @@ func TestParse(t *testing.T) {
 		Node: "n1", Socket: "/run/weft/a.sock", StateDir: "/var/lib/weft", AddressDir: "/var/lib/cni/networks", ReadyFile: "/run/weft/ready", LogLevel: slog.LevelDebug,
 		Kubernetes: Kubernetes{InCluster: true, Server: "https://10.0.0.1:6443"},
 		Network: Network{
-			Mode: ModeCluster, Name: "pods", Interface: "auto", MTU: 1400, Encapsulation: "vxlan", VNI: 7, VxlanPort: 4789, DirectRouting: true, Masquerade: true,
+			Mode: ModeCluster, Name: "pods", Design: DesignRouted, Addresses: AddressesPodCIDRs, Interface: "auto", MTU: 1400, Encapsulation: "vxlan", VNI: 7, VxlanPort: 4789, DirectRouting: true, Masquerade: true,
 			VxlanGBP: true, VxlanLearning: true, UnderlayMTU: 1480, UDPPort: 8286, WireguardPort: 51822, WireguardPortV6: 51823, WireguardKeyFile: "/etc/weft/wg",
 			WireguardPSKFile: "/etc/weft/psk", WireguardKeepalive: Duration(25 * time.Second), WireguardMode: "auto",
 			NonMasqueradeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}, MasqAgentConfig: "/etc/config/ip-masq-agent", Blackhole: true,
@@ -101,14 +103,35 @@ func TestParse(t *testing.T) {
 // TestBadInput: every error names the key and its value.
 func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
-		"[]":                                  "the file is a list, want object",
-		"nodes: x":                            "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, network, flannel, multus, policy, runtime, install, metrics)",
-		"network: {MTU: 1400}":                "network.MTU: unknown key (the keys here are mode, name, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, blackhole)",
-		"network: {mtu: large}":               "network.mtu is a string, want number",
-		"network: {mtu: 1.5}":                 `network.mtu "1.5" is not a whole number`,
-		"network: {mtu: 9999999999999999999}": `network.mtu "9999999999999999999" is not a whole number`,
-		"network: {mtu: 67}":                  "network.mtu 67 is not between 68 and 65535 (leave it out, and it is that of the node's interface)",
-		`network: {mtu: 1279, podCIDRs: ["fd00::/64"]}`: "network.mtu 1279 is not between 1280 and 65535 (leave it out, and it is that of the node's interface)",
+		"[]":                        "the file is a list, want object",
+		"nodes: x":                  "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, network, flannel, multus, policy, runtime, install, metrics)",
+		"network: {MTU: 1400}":      "network.MTU: unknown key (the keys here are mode, name, design, addresses, pools, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, blackhole)",
+		"network: {design: mesh}":   `network.design "mesh" is not known (routed or bridge)`,
+		"network: {addresses: all}": `network.addresses "all" is not known (podCIDRs or pools)`,
+		"network: {addresses: podCIDRs, pools: [{cidr: 10.1.0.0/16}]}":                      `network.addresses "podCIDRs" and network.pools contradict each other (leave one out)`,
+		"network: {design: bridge, pools: [{cidr: 10.1.0.0/16}]}":                           `network.design "bridge" cannot be with addresses from pools (a bridge's pods are of one prefix a node: take design routed, or network.addresses podCIDRs)`,
+		"network: {podCIDRs: [10.1.0.0/24], addresses: pools}":                              `network.podCIDRs and addresses from pools contradict each other (leave one out)`,
+		"{network: {mode: multus, addresses: pools}, install: {confDir: /c}}":               `network.mode "multus" has no pools (leave network.pools and network.addresses out)`,
+		"network: {pools: [{name: a}]}":                                                     "network.pools[0].cidr is missing (as 10.244.0.0/16)",
+		"network: {pools: [{cidr: 10.1.0.1/16}]}":                                           "network.pools[0].cidr 10.1.0.1/16 has bits beyond its length (did you mean 10.1.0.0/16?)",
+		"network: {pools: [{cidr: 10.1.0.0}]}":                                              `network.pools[0].cidr "10.1.0.0" is not a prefix, as 10.244.0.0/16`,
+		"network: {pools: [{cidr: 10.1.0.0/16, size: 26}]}":                                 "network.pools[0].size: unknown key (the keys here are name, cidr, blockSize, encapsulation, encapsulate, natOutgoing, nodeSelector, namespaceSelector, assignmentMode)",
+		"network: {pools: [{cidr: 10.1.0.0/16}, {cidr: 10.1.8.0/24}]}":                      "network.pools[1].cidr 10.1.8.0/24 overlaps 10.1.0.0/16 (give each range once)",
+		"network: {pools: [{name: a, cidr: 10.1.0.0/16}, {name: a, cidr: 10.2.0.0/16}]}":    `network.pools[1].name "a" is another pool's (give each pool a name of its own)`,
+		"network: {pools: [{name: A, cidr: 10.1.0.0/16}]}":                                  `network.pools[0].name "A" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,
+		"network: {pools: [{cidr: 10.1.0.0/16, blockSize: 33}]}":                            "network.pools[0].blockSize 33 is not between 24 and 32 (leave it out, and it fits the pool)",
+		"network: {pools: [{cidr: 10.1.0.0/28, blockSize: 26}]}":                            "network.pools[0].blockSize 26 is not between 28 and 32 (leave it out, and it fits the pool)",
+		"network: {pools: [{cidr: 10.1.0.0/16, encapsulation: gre}]}":                       `network.pools[0].encapsulation "gre" is not known (none or vxlan or ipip)`,
+		"network: {pools: [{cidr: 10.1.0.0/16, encapsulation: vxlan, encapsulate: Never}]}": `network.pools[0].encapsulate "Never" is not known (Always or CrossSubnet)`,
+		"network: {pools: [{cidr: 10.1.0.0/16, encapsulate: Always}]}":                      `network.pools[0].encapsulate has no effect with encapsulation "" (leave it out, or name vxlan or ipip)`,
+		"network: {pools: [{cidr: 10.1.0.0/16, assignmentMode: Never}]}":                    `network.pools[0].assignmentMode "Never" is not known (Automatic or Manual)`,
+		`network: {pools: [{cidr: "fd00::/64", encapsulation: ipip}]}`:                      `network.pools[0].encapsulation "ipip" carries IPv4 only, and the pool is fd00::/64 (use vxlan)`,
+		`network: {pools: [{cidr: 10.1.0.0/16, nodeSelector: "zone =="}]}`:                  `network.pools[0].nodeSelector "zone ==": selector "zone ==", character 8: the end is no value (put quotes around the value)`,
+		"network: {mtu: large}":                                                             "network.mtu is a string, want number",
+		"network: {mtu: 1.5}":                                                               `network.mtu "1.5" is not a whole number`,
+		"network: {mtu: 9999999999999999999}":                                               `network.mtu "9999999999999999999" is not a whole number`,
+		"network: {mtu: 67}":                                                                "network.mtu 67 is not between 68 and 65535 (leave it out, and it is that of the node's interface)",
+		`network: {mtu: 1279, podCIDRs: ["fd00::/64"]}`:                                     "network.mtu 1279 is not between 1280 and 65535 (leave it out, and it is that of the node's interface)",
 		"network: 7":                                                      "network is a number, want object",
 		"network: {mode: overlay}":                                        `network.mode "overlay" is not known (none, cluster, flannel or multus)`,
 		"network: {mode: cluster}":                                        `install.confDir is missing, and network.mode "cluster" writes there (often /etc/cni/net.d)`,

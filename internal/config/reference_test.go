@@ -8,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -23,11 +24,15 @@ const page = "../../docs/configuration.md"
 
 // TestReference compares docs/configuration.md with the comments and the defaults in config.go.
 func TestReference(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "config.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
+	says := map[string]string{}
+	for _, name := range []string{"config.go", "pool.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(says, comments(file))
 	}
-	got := reference(t, comments(file))
+	got := reference(t, says)
 	taken := filepath.Join(t.TempDir(), "weft.yaml")
 	if err := os.WriteFile(taken, []byte(example), 0o600); err != nil {
 		t.Fatal(err)
@@ -103,6 +108,13 @@ func reference(t *testing.T, says map[string]string) string {
 			key := f.Tag.Get("json")
 			b.WriteString("\n## " + key + "\n\n" + says[f.Type.Name()] + "\n\n")
 			table(t, &b, says, key+".", root.Field(i))
+			for j := range f.Type.NumField() { // of a list of objects, what each has
+				if list := f.Type.Field(j).Type; list.Kind() == reflect.Slice && says[list.Elem().Name()] != "" {
+					name := key + "." + f.Type.Field(j).Tag.Get("json") + "[]"
+					b.WriteString("\n### " + name + "\n\n" + says[list.Elem().Name()] + "\n\n")
+					table(t, &b, says, name+".", reflect.Zero(list.Elem()))
+				}
+			}
 		}
 	}
 	return b.String()
@@ -113,7 +125,7 @@ func table(t *testing.T, b *strings.Builder, says map[string]string, prefix stri
 	b.WriteString("| key | type | default | |\n|---|---|---|---|\n")
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
-		if f.Type.Kind() == reflect.Struct {
+		if f.Type.Kind() == reflect.Struct && f.Type.Name() != "Prefix" {
 			continue
 		}
 		name := v.Type().Name() + "." + f.Name
@@ -141,6 +153,10 @@ func kind(t reflect.Type) string {
 		return "time"
 	case t.Name() == "Level":
 		return "level"
+	case t.Name() == "Prefix":
+		return "prefix"
+	case t.Kind() == reflect.Slice && t.Elem().Name() == "Pool":
+		return "list of objects"
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
 		return "list of texts"
 	case t.Kind() == reflect.Slice:

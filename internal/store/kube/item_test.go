@@ -73,3 +73,24 @@ func TestFaultyObject(t *testing.T) {
 		t.Errorf("%v %s", ok, o.Raw)
 	}
 }
+
+// TestReducedAddresses: of pools and blocks what says the ways is kept, and an engine's notes are no news.
+func TestReducedAddresses(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"p","uid":"u","generation":7,"managedFields":[{}],"creationTimestamp":"2026-01-02T03:04:05Z"},
+			"spec":{"regions":[{"cidr":"10.1.0.0/16","blockSize":26}],"assignmentMode":"Automatic","natOutgoing":true,"encapsulation":{"kind":"vxlan"},"reserved":[{"address":"10.1.0.1"}],"wanted":["n"]},
+			"status":{"conditions":[]}}`: `{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"creationTimestamp":"2026-01-02T03:04:05Z","name":"p"},"spec":{` +
+			`"assignmentMode":"Automatic","encapsulation":{"kind":"vxlan"},"natOutgoing":true,"regions":[{"blockSize":26,"cidr":"10.1.0.0/16"}]}}`,
+		`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressBlock","metadata":{"name":"p-10-1-0-0-26"},"spec":{"pool":"p","cidr":"10.1.0.0/26","node":"n","machine":"m","claim":"3",
+			"asked":{"10.1.0.1":"o"},"ceded":{"10.1.0.2":"o/4"}}}`: `{"apiVersion":"weft.dev/v1alpha1","kind":"AddressBlock","metadata":{"name":"p-10-1-0-0-26"},"spec":{` +
+			`"ceded":{"10.1.0.2":"o/4"},"cidr":"10.1.0.0/26","claim":"3","node":"n","pool":"p"}}`,
+	} {
+		o, err := reduceFact([]byte(raw))
+		if err != nil || string(o.Raw) != want {
+			t.Errorf("%v\n got %s\nwant %s", err, o.Raw, want)
+		}
+	}
+	if _, err := reduceFact([]byte(`{"kind":"AddressBlock","spec":7}`)); err == nil {
+		t.Error("nonsense is taken")
+	}
+}

@@ -107,7 +107,7 @@ func (s *Store) save(ctx context.Context) error {
 
 func (s *Store) saveAll() error {
 	errs := []error{s.notes.save()}
-	for _, kind := range factKinds() {
+	for _, kind := range s.factKinds() {
 		sh := s.shelf(kind)
 		all, due := sh.unsaved()
 		if !due {

@@ -19,6 +19,8 @@ type Config struct {
 	Access
 	// Node is the node whose pods are followed.
 	Node string
+	// Pools has the cluster's pools of addresses, and who has which blocks of them, be facts.
+	Pools bool
 	// Dir is where the snapshot is kept; empty keeps none.
 	Dir string
 	// Flannel is what the annotations of nodes begin with by which a flannel cluster knows how they are reached. They are
@@ -55,7 +57,7 @@ func Open(cfg Config) (*Store, error) {
 	if s.clients, err = cfg.dial(cfg.Agent); err != nil {
 		return nil, err
 	}
-	for _, kind := range factKinds() {
+	for _, kind := range s.factKinds() {
 		s.shelfs[kind.Resource] = newShelf(kind)
 		s.restore(s.shelfs[kind.Resource])
 	}
@@ -77,8 +79,12 @@ func (s *Store) Run(ctx context.Context) error {
 }
 
 // factKinds are the kinds that facts are made of.
-func factKinds() []store.Kind {
-	return []store.Kind{store.Nodes(), pods(), namespaces(), store.NetworkAttachments()}
+func (s *Store) factKinds() []store.Kind {
+	kinds := []store.Kind{store.Nodes(), pods(), namespaces(), store.NetworkAttachments()}
+	if s.cfg.Pools {
+		kinds = append(kinds, store.AddressPools(), store.AddressBlocks())
+	}
+	return kinds
 }
 
 func pods() store.Kind {

@@ -63,6 +63,9 @@ func (s *Store) reduceFact(raw []byte) (store.Object, error) {
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return store.Object{}, fmt.Errorf("%s %s of the API server: %w", f.Kind, f.Metadata.Name, err)
 	}
+	if ofAddresses(f.Kind) {
+		return reduceAddress(raw)
+	}
 	kept := map[string]string{}
 	for name, value := range f.Metadata.Annotations {
 		rest, theirs := strings.CutPrefix(name, s.cfg.Flannel)

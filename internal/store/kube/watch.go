@@ -34,7 +34,7 @@ const missing = 30 * time.Second
 // first, so Synced does not wait for the server where there is one. It is called once.
 func (s *Store) Watch(ctx context.Context) (<-chan store.Event, error) {
 	var shelfs []*shelf
-	for _, kind := range factKinds() {
+	for _, kind := range s.factKinds() {
 		shelfs = append(shelfs, s.shelf(kind))
 	}
 	return s.follow(ctx, s.reduceFact, s.unsaved, shelfs...), nil
