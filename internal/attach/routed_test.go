@@ -3,6 +3,7 @@
 package attach_test
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -84,4 +85,67 @@ func TestRoutedPod(t *testing.T) {
 		}
 	}
 	n.clean("DEL")
+}
+
+// A pod speaks for itself alone: with its own hardware address and its own addresses, to no loopback address of the node.
+func TestRoutedSource(t *testing.T) {
+	n := routedNode(t)
+	a, first := n.routedPod(calico, "web-0")
+	b, second := n.routedPod(calico, "web-1")
+	own4, own6 := first.IPs[0].Address.Addr().String(), first.IPs[1].Address.Addr().String()
+	to4, to6 := second.IPs[0].Address.Addr().String(), second.IPs[1].Address.Addr().String()
+	nettest.Run(t, nil, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0")
+	ip := func(args ...string) { t.Helper(); nettest.Run(t, a.Netns, append([]string{"ip"}, args...)...) }
+	heard := func(what string, want bool, ping ...string) {
+		t.Helper()
+		_, err := nettest.Try(a.Netns, append([]string{"ping", "-c1", "-W1"}, ping...)...)
+		if (err == nil) != want {
+			t.Errorf("%s: heard %v, want %v", what, err == nil, want)
+		}
+	}
+	heard("own address", true, to4)
+	heard("own address", true, to6)
+	heard("the node's", true, "192.0.2.7")
+	ip("addr", "add", "10.8.0.77/32", "dev", "eth0")
+	ip("addr", "add", "fd00:8::77/128", "dev", "eth0", "nodad")
+	nettest.Run(t, nil, "ip", "route", "add", "10.8.0.77", "dev", plugin.CalicoHostName(a.Request)) // so that an answer would come
+	nettest.Run(t, nil, "ip", "route", "add", "fd00:8::77", "dev", plugin.CalicoHostName(a.Request))
+	before := spoofed(t)
+	heard("another address", false, "-I", "10.8.0.77", to4)
+	heard("another address", false, "-I", "fd00:8::77", to6)
+	if got := spoofed(t) - before; got < 2 {
+		t.Errorf("%d packets are counted", got)
+	}
+	heard("own address", true, "-I", own4, to4)
+	heard("own address", true, "-I", own6, to6)
+	ip("link", "set", "eth0", "address", "02:00:00:00:00:66")
+	ip("neigh", "replace", "169.254.1.1", "lladdr", "ee:ee:ee:ee:ee:ee", "dev", "eth0")
+	heard("another hardware address", false, "-I", own4, to4)
+	ip("link", "set", "eth0", "address", first.Interfaces[1].MAC)
+	ip("neigh", "replace", "169.254.1.1", "lladdr", "ee:ee:ee:ee:ee:ee", "dev", "eth0")
+	heard("own address", true, "-I", own4, to4)
+	ip("route", "add", "127.0.0.53/32", "via", "169.254.1.1", "dev", "eth0")
+	nettest.Run(t, a.Netns, "sysctl", "-qw", "net.ipv4.conf.all.route_localnet=1")
+	ip("route", "flush", "table", "local", "127.0.0.0/8")
+	heard("the node's loopback", false, "-I", own4, "127.0.0.53")
+	for _, job := range []attach.Job{a, b} {
+		if err := n.Del(t.Context(), job); err != nil {
+			t.Errorf("DEL: %v", err)
+		}
+	}
+	n.clean("DEL")
+}
+
+// spoofed is how many packets were dropped for their sender.
+func spoofed(t *testing.T) (packets int) {
+	t.Helper()
+	for _, family := range []string{"inet", "arp"} {
+		out := nettest.Run(t, nil, "nft", "list", "table", family, "weft_source")
+		var n int
+		if _, rest, ok := strings.Cut(out, "counter packets "); ok {
+			_, _ = fmt.Sscan(rest, &n)
+		}
+		packets += n
+	}
+	return packets
 }

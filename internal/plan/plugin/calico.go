@@ -91,7 +91,11 @@ func (p Calico) Plan(in Input) (Step, error) {
 		calicoAddress(&f, ends, ip.Address.Addr())
 	}
 	calicoRoutes(&f, ends, a, c)
-	result := model.Result{Interfaces: ends.interfaces(in.Request), Routes: a.routes, DNS: in.IPAM.DNS}
+	f.Host.Tables = sourceOf(ends, a).tables(in.Request.Key())
+	result := model.Result{Interfaces: ends.interfaces(in.Request), DNS: in.IPAM.DNS}
+	for _, r := range a.routes {
+		result.Routes = append(result.Routes, model.Route{Dst: r.Dst})
+	}
 	result.Interfaces[1].MTU = mtu
 	one := 1
 	for _, ip := range a.ips {

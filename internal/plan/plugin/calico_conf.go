@@ -107,4 +107,3 @@ func (c calicoConf) mtu(in Input) (int, error) {
 	}
 	return mtu, checkMTU(in.Conf, mtu)
 }
-

@@ -108,10 +108,11 @@ func TestGolden(t *testing.T) {
 	maps.Copy(all, tuneGoldens())
 	maps.Copy(all, kindsGoldens())
 	maps.Copy(all, portmapGoldens())
+	maps.Copy(all, calicoGoldens())
 	for name, in := range all {
 		t.Run(name, func(t *testing.T) {
 			in.Request = request()
-			p := Builtin()[in.Conf.Type]
+			p := InAgent()[in.Conf.Type]
 			if err := p.Validate(in.Conf); err != nil {
 				t.Fatal(err)
 			}
@@ -178,6 +179,9 @@ func showSpace(b *strings.Builder, s state.Space) {
 	}
 	for _, r := range s.Routes {
 		fmt.Fprintf(b, "  %s%s\n", r, shareMark(r.Shared))
+	}
+	for _, n := range s.Neighs {
+		fmt.Fprintf(b, "  %s\n", n)
 	}
 	for _, r := range s.Rules {
 		fmt.Fprintf(b, "  %s%s\n", r, shareMark(r.Shared))

@@ -12,5 +12,7 @@ func SharedTables() []state.Table {
 		{Family: "inet", Name: "weft_firewall", Shared: true},
 		{Family: "bridge", Name: "weft_firewall", Shared: true},
 		{Family: "bridge", Name: "weft_spoof", Shared: true},
+		{Family: "inet", Name: SourceTable, Shared: true},
+		{Family: "arp", Name: SourceTable, Shared: true},
 	}
 }

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// SourceTable names the tables that keep pods from speaking in others' names, one for IP and one for ARP.
+const SourceTable = "weft_source"
+
+// source is who may speak over a routed link.
+type source struct {
+	link  string
+	mac   state.MAC
+	addrs []netip.Addr
+	// more are prefixes beside the pod's own addresses.
+	more []netip.Prefix
+}
+
+// tables are the shared tables with the elements of one link; without a name they are the tables alone. What comes in over
+// a routed link with another hardware address or another source address than the pod's is dropped, whoever it is for, and
+// so is what is for the node's own loopback addresses, which the link would let through, and what a router says. A pod
+// costs elements only.
+//
+// Who a neighbour is, no pod can change: the entries on both ends are permanent.
+func (s source) tables(k model.AttachmentKey) []state.Table {
+	mark := elementMark(k)
+	add := func(set *state.Set, key ...string) {
+		if s.link != "" {
+			set.Elements = append(set.Elements, state.Element{Key: append([]string{s.link}, key...), Comment: mark})
+		}
+	}
+	links, links4 := state.Set{Name: "links", Key: "ifname"}, state.Set{Name: "links", Key: "ifname"}
+	own4, own6 := state.Set{Name: "own4", Key: "ifname . ether_addr . ipv4_addr"}, state.Set{Name: "own6", Key: "ifname . ether_addr . ipv6_addr"}
+	own := state.Set{Name: "own4", Key: own4.Key}
+	more4, more6 := state.Set{Name: "more4", Key: own4.Key, Interval: true}, state.Set{Name: "more6", Key: own6.Key, Interval: true}
+	add(&links)
+	add(&links4)
+	for _, a := range s.addrs {
+		if a.Is4() {
+			add(&own4, s.mac.String(), a.String())
+			add(&own, s.mac.String(), a.String())
+		} else {
+			add(&own6, s.mac.String(), a.String())
+		}
+	}
+	for _, p := range s.more {
+		if p.Addr().Is4() {
+			add(&more4, s.mac.String(), p.String())
+		} else {
+			add(&more6, s.mac.String(), p.String())
+		}
+	}
+	return []state.Table{
+		{Family: "inet", Name: SourceTable, Shared: true, Sets: []state.Set{links, own4, own6, more4, more6}, Chains: []state.Chain{{
+			Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: sourceRules(),
+		}}},
+		{Family: "arp", Name: SourceTable, Shared: true, Sets: []state.Set{links4, own}, Chains: []state.Chain{{
+			Name: "input", Type: "filter", Hook: "input", Policy: "accept",
+			Rules: []state.NftRule{
+				{Text: "iifname != @links accept"},
+				{Text: "iifname . arp saddr ether . arp saddr ip @own4 accept"},
+				{Text: "counter drop"},
+			},
+		}}},
+	}
+}
+
+// sourceRules ask the exact sets first: hardly anybody is in the others. 134 and 137 are what routers say: advertisements and
+// redirects.
+func sourceRules() []state.NftRule {
+	return []state.NftRule{
+		{Text: "iifname != @links accept"},
+		{Text: "ip daddr 127.0.0.0/8 drop"},
+		{Text: "iifname . ether saddr . ip saddr @own4 accept"},
+		{Text: "icmpv6 type 134 drop"},
+		{Text: "icmpv6 type 137 drop"},
+		{Text: "iifname . ether saddr . ip6 saddr @own6 accept"},
+		{Text: "iifname . ether saddr . ip saddr @more4 accept"},
+		{Text: "iifname . ether saddr . ip6 saddr @more6 accept"},
+		{Text: "counter drop"},
+	}
+}
+
+// sourceOf is who may speak over a pair: the pod by its addresses, and where it has IPv6 by its link-local one and, while it
+// looks for neighbours of the same address, by none.
+func sourceOf(ends pair, a addressed) source {
+	s := source{link: ends.host.Name, mac: ends.pod.MAC}
+	for _, ip := range a.ips {
+		s.addrs = append(s.addrs, ip.Address.Addr())
+	}
+	if a.v6 || a.late {
+		s.addrs = append(s.addrs, linkLocal(ends.pod.Name, ends.pod.MAC).Prefix.Addr(), netip.IPv6Unspecified())
+	}
+	return s
+}
