@@ -156,6 +156,10 @@ func understand(o Object) (any, error) {
 		if b, err := o.AddressBlock(); err == nil {
 			return b, nil
 		}
+	case o.Key.Of(NodeEndpoints()):
+		if all, err := o.NodeEndpoints(); err == nil {
+			return all, nil
+		}
 	}
 	return nil, nil
 }

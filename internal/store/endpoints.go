@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+type endpointsSpec struct {
+	Endpoints []endpointSpec `json:"endpoints,omitempty"`
+}
+
+type endpointSpec struct {
+	Namespace string   `json:"namespace"`
+	Pod       string   `json:"pod"`
+	UID       string   `json:"uid,omitempty"`
+	Network   string   `json:"network,omitempty"`
+	Interface string   `json:"interface"`
+	Addresses []string `json:"addresses,omitempty"`
+}
+
+// NodeEndpoints is the object as the interfaces of a node's pods. The object's name is the node's.
+func (o Object) NodeEndpoints() ([]model.Endpoint, error) {
+	if all, ok := o.known.([]model.Endpoint); ok {
+		return all, nil
+	}
+	var e struct{ Spec endpointsSpec }
+	if err := o.decode(&e); err != nil {
+		return nil, err
+	}
+	all := make([]model.Endpoint, 0, len(e.Spec.Endpoints))
+	for i, s := range e.Spec.Endpoints {
+		if s.Namespace == "" || s.Pod == "" || s.Interface == "" {
+			return nil, o.fault("delete it; weft makes these objects itself", "spec.endpoints[%d] names no pod and interface", i)
+		}
+		one := model.Endpoint{
+			Pod: model.PodRef{Namespace: s.Namespace, Name: s.Pod, UID: s.UID}, Node: o.Key.Name, Network: s.Network, IfName: s.Interface,
+		}
+		for j, text := range s.Addresses {
+			a, err := o.addr(fmt.Sprintf("spec.endpoints[%d].addresses[%d]", i, j), text)
+			if err != nil {
+				return nil, err
+			}
+			one.Addrs = append(one.Addrs, a)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// NodeEndpointsObject is o, or a new object, saying which interfaces the node's pods have.
+func NodeEndpointsObject(o Object, node string, all []model.Endpoint) (Object, error) {
+	spec := endpointsSpec{Endpoints: make([]endpointSpec, 0, len(all))}
+	for _, e := range all {
+		s := endpointSpec{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: e.Pod.UID, Network: e.Network, Interface: e.IfName}
+		for _, a := range e.Addrs {
+			s.Addresses = append(s.Addresses, a.String())
+		}
+		spec.Endpoints = append(spec.Endpoints, s)
+	}
+	return o.withSpec(NodeEndpoints().Key("", node), spec, "endpoints")
+}
+
+// Lean is the object without its JSON, for those who keep many and want what weft understood of them alone.
+func (o Object) Lean() Object {
+	if o.known != nil {
+		o.Raw = nil
+	}
+	return o
+}
