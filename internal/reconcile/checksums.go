@@ -76,7 +76,7 @@ func underlayOf(t mesh.Topology, device state.Link) string {
 // probe begins to ask where there is a device without a verdict.
 func (l *loop) probe(ctx context.Context) {
 	c := l.checksums
-	if c.busy || c.next != nil || l.nodes == nil {
+	if c.busy || c.next != nil || l.seen == nil {
 		return
 	}
 	t, ask := l.Status().Topology, map[string][]netip.Addr{}

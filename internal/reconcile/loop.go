@@ -4,6 +4,7 @@ package reconcile
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -25,8 +26,8 @@ type loop struct {
 	late    <-chan time.Time // the status file may be written again
 	wait    time.Duration
 	last    time.Time
-	nodes   []model.Node // of the last pass; nil when it failed
-	whole   bool         // the next pass looks at everything
+	seen    *model.Cluster // by the last pass; nil when it failed
+	whole   bool           // the next pass looks at everything
 }
 
 // next waits for a reason to make a pass; false when ctx has ended.
@@ -37,12 +38,15 @@ func (l *loop) next(ctx context.Context) bool {
 		case <-ctx.Done():
 			return false
 		case <-l.changed:
-			if l.nodes != nil && slices.EqualFunc(l.nodes, l.cfg.Facts.Cluster().Nodes, sameToMesh) {
+			if l.sameToMesh(l.cfg.Facts.Cluster()) {
 				continue // pods come and go much more often than nodes
 			}
 			l.whole = false
 			return true // what is due remains so
 		case <-l.broken:
+		case <-l.cfg.OwnNews:
+			l.whole = false
+			return true
 		case <-l.ask:
 			if l.sameExceptions() {
 				continue
@@ -106,8 +110,27 @@ func (l *loop) sameExceptions() bool {
 	return slices.Equal(keep, l.except)
 }
 
-// sameToMesh tells whether nothing that the mesh plans by has changed.
-func sameToMesh(a, b model.Node) bool {
+// sameToMesh tells whether nothing that the mesh plans by has changed since the last pass.
+func (l *loop) sameToMesh(now *model.Cluster) bool {
+	switch {
+	case l.seen == nil || !slices.EqualFunc(l.seen.Nodes, now.Nodes, sameNode):
+		return false
+	case !l.cfg.Mesh.Pools:
+		return true
+	}
+	return slices.EqualFunc(l.seen.Blocks, now.Blocks, sameBlock) && slices.EqualFunc(l.seen.Pools, now.Pools, samePool)
+}
+
+func sameBlock(a, b model.AddressBlock) bool {
+	return a.CIDR == b.CIDR && a.Pool == b.Pool && a.Node == b.Node && maps.Equal(a.Ceded, b.Ceded)
+}
+
+func samePool(a, b model.AddressPool) bool {
+	return a.Name == b.Name && a.AssignmentMode == b.AssignmentMode && a.Encapsulation == b.Encapsulation &&
+		a.NATOutgoing == b.NATOutgoing && slices.Equal(a.Regions, b.Regions)
+}
+
+func sameNode(a, b model.Node) bool {
 	return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Public, b.Public) && slices.Equal(a.PodCIDRs, b.PodCIDRs) && a.Published.Equal(b.Published)
 }
 
@@ -117,7 +140,7 @@ func (l *loop) pass(ctx context.Context) {
 	if cluster == nil {
 		return
 	}
-	l.count(ctx, cluster.Nodes)
+	l.count(ctx, cluster)
 	status, err := l.reconcile(ctx, cluster, l.whole)
 	l.last = l.cfg.Now()
 	if l.again > 0 {
@@ -136,9 +159,9 @@ func (l *loop) pass(ctx context.Context) {
 	if wait, unsaved := l.unsaved(); unsaved && l.late == nil {
 		l.late = l.cfg.After(wait)
 	}
-	l.retry, l.nodes = nil, nil
+	l.retry, l.seen = nil, nil
 	if err == nil {
-		l.wait, l.nodes = firstRetry, cluster.Nodes
+		l.wait, l.seen = firstRetry, cluster
 		return
 	}
 	l.retry = l.cfg.After(l.wait)

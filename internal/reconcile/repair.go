@@ -4,7 +4,6 @@ package reconcile
 
 import (
 	"context"
-	"slices"
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
@@ -13,8 +12,8 @@ import (
 
 // count tells what others have changed since the last pass. Nothing is counted when the facts are new, or when the last
 // pass failed: then the kernel is behind the plan for another reason.
-func (l *loop) count(ctx context.Context, nodes []model.Node) {
-	if l.cfg.Repaired == nil || l.nodes == nil || !slices.EqualFunc(l.nodes, nodes, sameToMesh) {
+func (l *loop) count(ctx context.Context, now *model.Cluster) {
+	if l.cfg.Repaired == nil || !l.sameToMesh(now) {
 		return
 	}
 	all := state.Fragment{Owner: "mesh"}

@@ -33,6 +33,9 @@ func (r *Reconciler) learn(ctx context.Context) (mesh.Config, error) {
 		r.except, r.again = r.cfg.Exceptions()
 		cfg.Keep = slices.Concat(cfg.Keep, r.except)
 	}
+	if r.cfg.Own != nil {
+		cfg.TunnelAddrs = slices.Concat(cfg.TunnelAddrs, r.cfg.Own())
+	}
 	if r.cfg.Runner == nil {
 		return cfg, nil
 	}

@@ -150,7 +150,7 @@ func RouteOf(dst netip.Prefix) *rtnl.Message {
 	h[0], h[1] = family(to), uint8(to.BitLen())
 	binary.NativeEndian.PutUint32(h[8:], unix.RTM_F_FIB_MATCH)
 	m := rtnl.New(unix.RTM_GETROUTE, 0, "look up the route of", dst, h)
-	m.Forgiving(unix.ENETUNREACH, unix.EHOSTUNREACH)
+	m.Forgiving(unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EINVAL, unix.EACCES) // the last two: a route refuses what goes there
 	m.Attr(unix.RTA_DST, to.AsSlice())
 	return m
 }

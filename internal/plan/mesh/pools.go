@@ -163,18 +163,21 @@ func (p *Planner) span(own Backend, peer model.Node, s span) (Part, *Problem) {
 	}
 }
 
-// vxlanSpan leads a block into the tunnel to a peer: the peer's own address is the gateway, so that one entry does for all
-// of its blocks.
+// vxlanSpan leads a block into the tunnel to a peer: the peer's own address is the gateway, or its end's link-local one, so
+// that one entry does for all of its blocks.
 func (p *Planner) vxlanSpan(peer model.Node, cidr netip.Prefix, far netip.Addr) (Part, *Problem) {
 	mac, problem := p.vtepTo(peer, familyOf(cidr.Addr()))
 	if problem != nil {
 		return Part{}, problem
 	}
-	name := p.vxlanLink(familyOf(cidr.Addr()))
+	name, gw := p.vxlanLink(familyOf(cidr.Addr())), far
+	if gw.Is6() { // the kernel refuses a gateway that another link leads to
+		gw = linkLocal(mac)
+	}
 	r := p.Route(cidr)
-	r.Gw, r.Link, r.OnLink = far, name, true
+	r.Gw, r.Link, r.OnLink = gw, name, true
 	return Part{Host: state.Space{
-		Neighs: []state.Neigh{{Link: name, IP: far, MAC: mac}},
+		Neighs: []state.Neigh{{Link: name, IP: gw, MAC: mac}},
 		FDBs:   []state.FDB{{Link: name, MAC: mac, Dst: far}},
 		Routes: []state.Route{r},
 	}}, nil
@@ -187,4 +190,9 @@ func (p *Planner) ipipSpan(peer model.Node, cidr netip.Prefix, far netip.Addr) (
 	r := p.Route(cidr)
 	r.Gw, r.Link, r.OnLink = far, ipipLink, true
 	return Part{Host: state.Space{Routes: []state.Route{r}}}, nil
+}
+
+// linkLocal is the link-local address that belongs to a hardware address (RFC 4291).
+func linkLocal(mac state.MAC) netip.Addr {
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
 }

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/plan/mesh"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// newPools is a cluster whose pods are numbered from blocks, one of each family a node.
+func newPools(t *testing.T, how model.Encapsulation) *cluster {
+	t.Helper()
+	c := newMesh(t, mesh.Config{Pools: true})
+	c.put(store.AddressPoolObject(store.Object{}, model.AddressPool{
+		Name: "p", AssignmentMode: model.AssignAutomatic, Encapsulation: how, NATOutgoing: true,
+		Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.244.0.0/16"), BlockSize: 26}, {CIDR: netip.MustParsePrefix("fd00:244::/32"), BlockSize: 122}},
+	}))
+	for i := 1; i <= 3; i++ {
+		c.block(fmt.Sprintf("10.244.%d.0/26", i), i)
+		c.block(fmt.Sprintf("fd00:244:%d::/122", i), i)
+	}
+	return c
+}
+
+func (c *cluster) put(o store.Object, err error) {
+	c.t.Helper()
+	if err == nil {
+		_, err = c.store.Create(o)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) block(cidr string, node int) {
+	c.t.Helper()
+	c.put(store.AddressBlockObject(store.Object{}, model.AddressBlock{Pool: "p", CIDR: netip.MustParsePrefix(cidr), Node: fmt.Sprintf("n%d", node), Claim: "1"}))
+}
+
+// Pods whose addresses are of blocks reach each other, blocks come and go, and an address that was ceded is reached where
+// it is. What nobody has is refused at once.
+func TestBlocks(t *testing.T) {
+	c := newPools(t, model.Encapsulation{Kind: model.EncapsulationNone})
+	c.allReach(soon)
+	n1, n2, n3 := c.nodes[0], c.nodes[1], c.nodes[2]
+	if r := n1.routes(t); strings.Contains(r, "/24") || strings.Count(r, "blackhole") != 2 || strings.Count(r, " via ") != 4 {
+		t.Errorf("routes of n1:\n%s", r)
+	}
+	before := n1.routes(t)
+	c.block("10.244.2.64/26", 3)
+	within(t, soon, "a new block's route", func() bool { return strings.Contains(n1.routes(t), "10.244.2.64/26 via 192.168.0.3") })
+	if err := c.store.Delete(store.AddressBlocks().Key("", "p-10-244-2-64-26"), ""); err != nil {
+		t.Fatal(err)
+	}
+	within(t, soon, "the route of a block that went is gone", func() bool { return n1.routes(t) == before })
+
+	// n2 cedes an address of its block to n3, whose pod has it.
+	ip(t, n3.node, "route add 10.244.2.9 dev veth0")
+	ip(t, n3.pod, "addr add 10.244.2.9/32 dev eth0")
+	neigh(t, n3.node, "veth0", 23, "10.244.2.9")
+	_, err := c.store.Modify(t.Context(), store.AddressBlocks().Key("", "p-10-244-2-0-26"), func(fields map[string]any) error {
+		fields["spec"].(map[string]any)["ceded"] = map[string]any{"10.244.2.9": "n3/7", "10.244.2.10": ""}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range c.nodes {
+		within(t, soon, "the ceded address from "+from.name, func() bool {
+			_, err := nettest.Try(from.pod, "ping", "-n", "-c1", "-W1", "10.244.2.9")
+			return err == nil
+		})
+	}
+	if r := n3.routes(t); !strings.Contains(r, "blackhole 10.244.2.9") {
+		t.Errorf("without its pod, the address that n3 holds would go back and forth:\n%s", r)
+	}
+	// An address of a block that no pod has: the node says so, instead of sending it on.
+	if out, err := nettest.Try(n2.node, "ip", "route", "get", "10.244.2.33"); err == nil {
+		t.Errorf("an address of the own block that no pod has: %s", out)
+	}
+	for _, m := range c.nodes {
+		m.stop()
+		m.mesh = mesh.Config{}
+		m.start(c)
+	}
+	within(t, soon, "no pool's route is left", func() bool {
+		r := n1.routes(t)
+		return !strings.Contains(r, "blackhole") && !strings.Contains(r, "/26") && strings.Count(r, "/24 via") == 2 &&
+			!strings.Contains(nettest.Run(t, n1.node, "nft", "list", "tables"), mesh.MasqueradeTable)
+	})
+	c.allReach(soon)
+}
+
+// The same through tunnels, also from the nodes themselves; and a pool that changes its mind.
+func TestBlocksThroughTunnels(t *testing.T) {
+	nettest.Need(t, "vxlan")
+	c := newPools(t, model.Encapsulation{Kind: model.EncapsulationVXLAN})
+	for i, m := range c.nodes {
+		m.stop()
+		m.mesh.TunnelAddrs = []netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.244.%d.0", i+1)), netip.MustParseAddr(fmt.Sprintf("fd00:244:%d::", i+1))}
+		m.start(c)
+	}
+	c.allReach(soon)
+	n1 := c.nodes[0]
+	for _, to := range c.nodes[1].addrs {
+		within(t, soon, "from the node itself to "+to, func() bool {
+			_, err := nettest.Try(n1.node, "ping", "-n", "-c1", "-W1", to)
+			return err == nil
+		})
+	}
+	if r := n1.routes(t); strings.Count(r, " via ") != 4 || strings.Contains(r, "dev eth0") {
+		t.Errorf("routes of n1:\n%s", r)
+	}
+	want := n1.tunnels(t)
+	nettest.Run(t, n1.node, "ip", "neigh", "flush", "nud", "permanent", "dev", "flannel.1")
+	nettest.Run(t, n1.node, "ip", "route", "flush", "proto", "119")
+	within(t, soon, "repaired", func() bool { return n1.tunnels(t) == want })
+	_, err := c.store.Modify(t.Context(), store.AddressPools().Key("", "p"), func(fields map[string]any) error {
+		spec, ok := fields["spec"].(map[string]any)
+		if !ok {
+			return errors.New("no spec")
+		}
+		spec["encapsulation"] = map[string]any{"kind": "vxlan", "when": "CrossSubnet"}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, soon, "neighbours are reached without a tunnel", func() bool {
+		r := n1.routes(t)
+		return strings.Count(r, " via ") == 4 && !strings.Contains(r, "flannel") && !strings.Contains(nettest.Run(t, n1.node, "ip", "neigh", "show", "dev", "flannel.1"), "192.168.0.2")
+	})
+	c.allReach(soon)
+}
