@@ -37,3 +37,12 @@ func (c *Conn) Counts(ctx context.Context, family, table string) ([]Count, error
 func (c *Conn) Cut(choose func(state.Connection) bool) ([]state.Connection, error) {
 	return c.tracked.Cut(c.ns, choose)
 }
+
+// Port is what the kernel names as the origin of our changes of nft.
+func (c *Conn) Port() (uint32, error) {
+	n, err := c.tables()
+	if err != nil {
+		return 0, err
+	}
+	return n.Port()
+}

@@ -15,11 +15,12 @@ import (
 )
 
 // TablesGone opens a socket in ns (nil: the process's own namespace) and puts a token into the channel, which holds one,
-// when tables, chains, rules or sets of nft are deleted, by whomever. The channel is closed after ctx ends.
+// when tables, chains, rules or sets of nft are deleted, by whomever. The channel is closed after ctx ends. What is excepted is
+// not heard: a table that one socket changes all the time and nobody else.
 //
 // The kernel itself leaves out everything else, so that attaching and detaching pods, which adds and deletes elements, wakes
 // nobody. It looks at the first message of each packet of them: what begins with an element and goes on with a deleted rule is not heard.
-func TablesGone(ctx context.Context, ns *netns.NS) (<-chan struct{}, error) {
+func TablesGone(ctx context.Context, ns *netns.NS, excepted ...Own) (<-chan struct{}, error) {
 	var fd int
 	err := ns.Do(func() (err error) {
 		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
@@ -30,6 +31,9 @@ func TablesGone(ctx context.Context, ns *netns.NS) (<-chan struct{}, error) {
 	}
 	// The filter first: nothing is ever heard without it.
 	filter := deletions()
+	for _, own := range excepted {
+		filter = append(except(own), filter...)
+	}
 	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)})
@@ -76,4 +80,30 @@ func deletions() []unix.SockFilter {
 	return append(program,
 		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff})
+}
+
+// Own is a table and the port of the socket whose it is.
+type Own struct {
+	Port  uint32
+	Table string
+}
+
+// except is a filter that lets nothing of that port about that table through, and goes on with the rest. The port and the
+// table's name stand at fixed places: the name is the first attribute of each message.
+func except(own Own) []unix.SockFilter {
+	const portAt, nameAt = 12, unix.NLMSG_HDRLEN + 4 + unix.NLA_HDRLEN
+	native := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, own.Port)) // loads are in the network's order
+	program := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: portAt}, {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: native}}
+	name := append([]byte(own.Table), 0)
+	for at := 0; at < len(name); at++ {
+		program = append(program, unix.SockFilter{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: uint32(nameAt + at)},
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(name[at])})
+	}
+	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0})
+	for i := range program {
+		if program[i].Code == unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K {
+			program[i].Jf = uint8(len(program) - 1 - i) // another one: behind all this
+		}
+	}
+	return program
 }
