@@ -135,8 +135,13 @@ func hosts(p netip.Prefix) int { return 1 << min(p.Addr().BitLen()-p.Bits(), 30)
 // AddressPoolObject is o, or a new object, saying what the pool says. Fields that weft does not know stay.
 func AddressPoolObject(o Object, p model.AddressPool) (Object, error) {
 	spec := poolSpec{CooldownSeconds: p.Cooldown, Wanted: p.Wanted, clusterSpec: clusterSpecOf(p)}
+	said := o.sizesLeftOut()
 	for _, r := range p.Regions {
-		spec.Regions = append(spec.Regions, regionSpec{r.CIDR.String(), r.BlockSize})
+		size := r.BlockSize
+		if said[r.CIDR] && size == model.BlockSize(r.CIDR, hosts(r.CIDR)) {
+			size = 0
+		}
+		spec.Regions = append(spec.Regions, regionSpec{r.CIDR.String(), size})
 	}
 	for _, r := range p.Reserved {
 		spec.Reserved = append(spec.Reserved, reservedSpec{r.Addr.String(), r.For, r.ContainerID, r.IfName, r.By})
@@ -146,6 +151,21 @@ func AddressPoolObject(o Object, p model.AddressPool) (Object, error) {
 	}
 	return o.withSpec(AddressPools().Key("", p.Name), spec, "regions", "cooldownSeconds", "wanted", "reserved", "excluded",
 		"assignmentMode", "nodeSelector", "namespaceSelector", "allowedUses", "disabled", "encapsulation", "natOutgoing", "maxBlocksPerNode")
+}
+
+// sizesLeftOut are the regions whose block size the object does not say. The API server does not let anybody add it later.
+func (o Object) sizesLeftOut() map[netip.Prefix]bool {
+	var p struct{ Spec poolSpec }
+	if len(o.Raw) == 0 || o.decode(&p) != nil {
+		return nil
+	}
+	out := map[netip.Prefix]bool{}
+	for _, r := range p.Spec.Regions {
+		if cidr, err := netip.ParsePrefix(r.CIDR); err == nil && r.BlockSize == 0 {
+			out[cidr] = true
+		}
+	}
+	return out
 }
 
 // AddressBlock is the object as the model's block.

@@ -149,8 +149,8 @@ func name(k model.AttachmentKey) string {
 // examinePods compares the addresses that pods say they have with pools and blocks. An address that is in two pools may belong
 // to either, and says nothing.
 func (p *Picture) examinePods() {
-	type place struct{ pod, node string }
-	first := map[netip.Addr]place{}
+	first := map[netip.Addr]string{}
+	find := p.places()
 	for _, pod := range p.people.names() {
 		one := p.people[pod]
 		for _, a := range one.addrs {
@@ -158,19 +158,21 @@ func (p *Picture) examinePods() {
 			if pool == nil || one.over {
 				continue
 			}
-			object := "Pod " + pod
-			if was, taken := first[a]; taken {
-				p.Findings = append(p.Findings, Finding{Object: object, Msg: fmt.Sprintf("address %s of pool %q: pod %s says that it has it, too: delete one of them", a, pool.Name, was.pod)})
+			say := func(format string, args ...any) {
+				p.Findings = append(p.Findings, Finding{Object: "Pod " + pod, Pool: pool.Name, Msg: fmt.Sprintf(format, args...)})
 			}
-			first[a] = place{pod, one.node}
-			reserved := slices.ContainsFunc(pool.Reserved, func(r model.ReservedAddress) bool { return r.Addr == a })
-			i := slices.IndexFunc(p.Blocks, func(b model.AddressBlock) bool { return b.Pool == pool.Name && b.CIDR.Contains(a) })
-			switch {
-			case reserved || one.node == "":
-			case i < 0:
-				p.Findings = append(p.Findings, Finding{Object: object, Msg: fmt.Sprintf("it says that it has address %s of pool %q, which is in no node's block: make the pod anew", a, pool.Name)})
-			case p.Blocks[i].Node != one.node && !strings.HasPrefix(p.Blocks[i].Ceded[a], one.node+"/"):
-				p.Findings = append(p.Findings, Finding{Object: object, Msg: fmt.Sprintf("it is on node %q and says that it has address %s, which is in block %s of node %q: make the pod anew", one.node, a, p.Blocks[i].CIDR, p.Blocks[i].Node)})
+			if was, taken := first[a]; taken {
+				say("address %s of pool %q: pod %s says that it has it, too: delete one of them", a, pool.Name, was)
+			}
+			first[a] = pod
+			if one.node == "" || slices.ContainsFunc(pool.Reserved, func(r model.ReservedAddress) bool { return r.Addr == a }) {
+				continue
+			}
+			switch b := find.block(pool, a); {
+			case b == nil:
+				say("it says that it has address %s of pool %q, which is in no node's block: make the pod anew", a, pool.Name)
+			case b.Node != one.node && !strings.HasPrefix(b.Ceded[a], one.node+"/"):
+				say("it is on node %q and says that it has address %s, which is in block %s of node %q: make the pod anew", one.node, a, b.CIDR, b.Node)
 			}
 		}
 	}

@@ -22,23 +22,39 @@ type Picture struct {
 	// Findings are what is wrong, or left over.
 	Findings []Finding `json:"findings"`
 
-	nodes  map[string]bool // empty: nobody writes Node objects here
-	people people
+	nodes    map[string]bool // empty: nobody writes Node objects here
+	people   people
+	machines map[string]model.AddressBlock // by node: the first block that says which machine has it
 }
 
 // Finding is one thing that is wrong, or left over.
 type Finding struct {
 	Object string `json:"object"`
-	Msg    string `json:"message"`
+	// Pool is the pool that it is about; empty where that is none, or not known.
+	Pool string `json:"pool,omitempty"`
+	Msg  string `json:"message"`
 	// Fix says what --fix does about it; empty: that is for people.
 	Fix string `json:"fix,omitempty"`
 
 	fix func(context.Context, store.Objects) error
+	// leftover: a reservation of another network's pod that is gone.
+	leftover bool
+}
+
+// Leftover tells whether this is a reservation for a pod of another network that is gone: nobody has to be asked about it.
+func (f Finding) Leftover() bool { return f.leftover }
+
+// Repair does what Fix says.
+func (f Finding) Repair(ctx context.Context, objects store.Objects) error {
+	if f.fix == nil {
+		return nil
+	}
+	return f.fix(ctx, objects)
 }
 
 // Look reads everything and examines it.
 func Look(ctx context.Context, objects store.Objects) (Picture, error) {
-	p := Picture{nodes: map[string]bool{}, people: people{}}
+	p := Picture{nodes: map[string]bool{}, people: people{}, machines: map[string]model.AddressBlock{}}
 	raw := map[string]store.Object{}
 	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks(), store.Nodes(), store.Pods()} {
 		all, err := objects.List(ctx, kind)
@@ -72,8 +88,10 @@ func Look(ctx context.Context, objects store.Objects) (Picture, error) {
 	for _, pool := range p.Pools {
 		p.examinePool(pool, raw[store.AddressPools().Key("", pool.Name).String()])
 	}
+	p.examineConditions(raw)
+	overlaps := p.overlaps()
 	for i, b := range p.Blocks {
-		p.examineBlock(i, b, raw[store.AddressBlocks().Key("", store.BlockName(b.Pool, b.CIDR)).String()])
+		p.examineBlock(overlaps[i], b, raw[store.AddressBlocks().Key("", store.BlockName(b.Pool, b.CIDR)).String()])
 	}
 	p.examinePods()
 	return p, nil
@@ -88,7 +106,19 @@ func note[T any](into *[]T, read func() (T, error)) error {
 }
 
 func (p *Picture) found(o store.Object, fix func(context.Context, store.Objects) error, how, format string, args ...any) {
-	p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: fmt.Sprintf(format, args...), Fix: how, fix: fix})
+	p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Pool: poolOf(o), Msg: fmt.Sprintf(format, args...), Fix: how, fix: fix})
+}
+
+// poolOf is the pool that an object is about.
+func poolOf(o store.Object) string {
+	switch {
+	case o.Key.Of(store.AddressPools()):
+		return o.Key.Name
+	case o.Key.Of(store.AddressBlocks()):
+		b, _ := o.AddressBlock()
+		return b.Pool
+	}
+	return ""
 }
 
 func (p *Picture) examinePool(pool model.AddressPool, o store.Object) {
@@ -111,15 +141,9 @@ func (p *Picture) examinePool(pool model.AddressPool, o store.Object) {
 		}
 	}
 	for _, r := range pool.Reserved {
-		if r.By != "" && p.people.denies(r.For, r.Addr) {
-			p.found(o, nil, "", "address %s is reserved for pod %s by %s, and the pod does not say that it has it: take it out of spec.reserved if that is so", r.Addr, r.For, r.By)
-		}
-		if r.By == "" || !p.people.gone(r.For) {
-			continue
-		}
-		p.found(o, edit(func(s *model.AddressPool) {
+		p.examineReserved(o, r, edit(func(s *model.AddressPool) {
 			s.Reserved = slices.DeleteFunc(slices.Clone(s.Reserved), func(x model.ReservedAddress) bool { return x == r })
-		}), "the reservation goes", "address %s is reserved for pod %s by %s, and there is no such pod", r.Addr, r.For, r.By)
+		}))
 	}
 	for _, n := range pool.Wanted {
 		if p.gone(n) {
@@ -130,26 +154,41 @@ func (p *Picture) examinePool(pool model.AddressPool, o store.Object) {
 	}
 }
 
-func (p *Picture) examineBlock(i int, b model.AddressBlock, o store.Object) {
-	k := slices.IndexFunc(p.Pools, func(pool model.AddressPool) bool { return pool.Name == b.Pool })
+// examineReserved looks at an address that is reserved for a pod of another network, or by another program.
+func (p *Picture) examineReserved(o store.Object, r model.ReservedAddress, drop func(context.Context, store.Objects) error) {
+	const how = "the reservation goes"
+	switch moving := r.By == ByCalico || r.By == ByHostLocal; {
+	case r.By == "":
+		return
+	case moving && p.people.moved(r.For, r.Addr):
+		p.found(o, drop, how, "address %s is reserved for pod %s by %s, and the pod has another one", r.Addr, r.For, r.By)
+		p.Findings[len(p.Findings)-1].leftover = true
+	case p.people.gone(r.For):
+		p.found(o, drop, how, "address %s is reserved for pod %s by %s, and there is no such pod", r.Addr, r.For, r.By)
+		p.Findings[len(p.Findings)-1].leftover = moving
+	case !moving && p.people.denies(r.For, r.Addr):
+		p.found(o, nil, "", "address %s is reserved for pod %s by %s, and the pod does not say that it has it: take it out of spec.reserved if that is so", r.Addr, r.For, r.By)
+	}
+}
+
+// examineBlock looks at a block; overlap is another one, perhaps of another pool, that has some of its addresses.
+func (p *Picture) examineBlock(overlap *model.AddressBlock, b model.AddressBlock, o store.Object) {
+	pool := p.pool(b.Pool)
 	switch {
-	case k < 0:
+	case pool == nil:
 		p.found(o, nil, "", "there is no pool %q", b.Pool)
-	case !slices.ContainsFunc(p.Pools[k].Regions, func(r model.AddressRegion) bool {
+	case !slices.ContainsFunc(pool.Regions, func(r model.AddressRegion) bool {
 		return r.CIDR.Contains(b.CIDR.Addr()) && r.BlockSize == b.CIDR.Bits()
 	}):
 		p.found(o, nil, "", "block %s is none of pool %q as it is cut now", b.CIDR, b.Pool)
 	}
-	for _, other := range p.Blocks[:i] {
-		if other.Node == b.Node && other.Machine != b.Machine && other.Machine != "" && b.Machine != "" {
-			p.found(o, nil, "", "node %q is two machines: block %s is of machine %s, block %s of machine %s", b.Node, b.CIDR, b.Machine, other.CIDR, other.Machine)
-			break
-		}
+	if other := p.machines[b.Node]; b.Machine != "" && other.Machine == "" {
+		p.machines[b.Node] = b
+	} else if b.Machine != "" && other.Machine != b.Machine {
+		p.found(o, nil, "", "node %q is two machines: block %s is of machine %s, block %s of machine %s", b.Node, b.CIDR, b.Machine, other.CIDR, other.Machine)
 	}
-	for _, other := range p.Blocks[:i] {
-		if other.Pool == b.Pool && other.CIDR.Overlaps(b.CIDR) {
-			p.found(o, nil, "", "block %s of node %q overlaps with block %s of node %q", b.CIDR, b.Node, other.CIDR, other.Node)
-		}
+	if overlap != nil {
+		p.found(o, nil, "", "block %s of node %q overlaps with block %s of node %q", b.CIDR, b.Node, overlap.CIDR, overlap.Node)
 	}
 	if n := p.people.on(b.Node); p.gone(b.Node) && n > 0 {
 		p.found(o, nil, "", "block %s belongs to node %q, and there is no such node, but %d pods are on it: delete them first", b.CIDR, b.Node, n)

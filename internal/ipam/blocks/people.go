@@ -26,6 +26,8 @@ type person struct {
 	// told: its annotation says which addresses it has.
 	told  bool
 	addrs []netip.Addr
+	// ips are those that its status says: of the cluster's network.
+	ips []netip.Addr
 }
 
 // note takes a pod in. One that cannot be read has everything and says nothing.
@@ -37,12 +39,15 @@ func (p people) note(o store.Object) {
 		return
 	}
 	one := person{node: pod.Node, over: pod.Phase == "Succeeded" || pod.Phase == "Failed"}
+	if !pod.HostNetwork {
+		one.ips, one.addrs = pod.IPs, slices.Clone(pod.IPs)
+	}
 	var networks []struct{ IPs []string }
 	if text := pod.Annotations[networkStatus]; text != "" && json.Unmarshal([]byte(text), &networks) == nil {
 		one.told = true
 		for _, n := range networks {
 			for _, ip := range n.IPs {
-				if a, err := netip.ParseAddr(ip); err == nil {
+				if a, err := netip.ParseAddr(ip); err == nil && !slices.Contains(one.addrs, a.Unmap()) {
 					one.addrs = append(one.addrs, a.Unmap())
 				}
 			}
@@ -86,4 +91,11 @@ func (p people) having(a netip.Addr) []string {
 func (p people) denies(ref string, a netip.Addr) bool {
 	one := p[ref]
 	return one.told && !slices.Contains(one.addrs, a)
+}
+
+// moved tells whether the pod of that name has addresses in the cluster's network, and not this one: what had it is gone, and
+// another pod has its name.
+func (p people) moved(ref string, a netip.Addr) bool {
+	one := p[ref]
+	return len(one.ips) > 0 && !slices.Contains(one.ips, a)
 }

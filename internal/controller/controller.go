@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// Config is a Controller's.
+type Config struct {
+	Objects store.Objects
+	// Identity is this agent's name: no other may use it.
+	Identity string
+	// Rank tells how many others come before this agent when nobody leads; the first few ask often, all others seldom.
+	Rank func() int
+	// Needed tells whether there is anything to do here; asked again and again, without cost.
+	Needed func() bool
+	Log    *slog.Logger
+	Now    func() time.Time
+	After  func(time.Duration) <-chan time.Time
+	// Every is how often pools are looked at, Check how often everything is compared; 0 means half a minute and ten minutes.
+	Every, Check time.Duration
+}
+
+const (
+	every      = 30 * time.Second
+	checkEvery = 10 * time.Minute
+	// seldom is how often an agent asks who leads that is not among the first.
+	seldom = 10 * time.Minute
+	first  = 5
+)
+
+// Controller looks after the cluster's pools while it leads.
+type Controller struct {
+	cfg   Config
+	lease lease
+
+	mu      sync.Mutex
+	report  Report
+	leading bool
+	said    string // the last trouble that was logged
+	checked time.Time
+	gone    map[string]time.Time // reservations of pods that are gone, since when
+}
+
+// Report is what a controller found last.
+type Report struct {
+	// Pools are the pools with what is in them.
+	Pools []PoolReport
+	// Findings are what the last comparison found; Checked is when, zero when there was none.
+	Findings []blocks.Finding
+	Checked  time.Time
+}
+
+// PoolReport is one pool in numbers.
+type PoolReport struct {
+	Name        string
+	Allocatable bool
+	// Addresses are all of the pool (at most 2^62), Blocks how many of its blocks nodes have, Claimed how many addresses are in these.
+	Addresses, Claimed float64
+	Blocks             int
+	Reserved, Excluded int
+}
+
+// New makes a controller.
+func New(cfg Config) *Controller {
+	if cfg.Every == 0 {
+		cfg.Every = every
+	}
+	if cfg.Check == 0 {
+		cfg.Check = checkEvery
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	cfg.Log = cfg.Log.With("room", "controller")
+	return &Controller{cfg: cfg, lease: lease{objects: cfg.Objects, me: cfg.Identity}, gone: map[string]time.Time{}}
+}
+
+// Run looks after pools whenever this agent leads, until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	for {
+		pause := c.cfg.Every
+		if c.cfg.Needed == nil || c.cfg.Needed() {
+			pause = c.turn(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.cfg.After(pause):
+		}
+	}
+}
+
+// turn leads if it can, does what is to be done, and says when to come again.
+func (c *Controller) turn(ctx context.Context) time.Duration {
+	leads, err := c.lease.hold(ctx, c.cfg.Now(), 3*c.cfg.Every)
+	c.mu.Lock()
+	if c.leading != leads {
+		c.leading, c.report, c.checked = leads, Report{}, time.Time{}
+		c.cfg.Log.Info("looks after the pools of addresses", "leads", leads)
+	}
+	c.mu.Unlock()
+	switch {
+	case err != nil:
+		c.trouble(err)
+		return c.cfg.Every
+	case !leads && c.cfg.Rank != nil && c.cfg.Rank() >= first:
+		return max(seldom, c.cfg.Every)
+	case !leads:
+		return c.cfg.Every
+	}
+	c.trouble(c.Pass(ctx))
+	return c.cfg.Every
+}
+
+// Pass does once what is to be done.
+func (c *Controller) Pass(ctx context.Context) error {
+	pools, err := Tend(ctx, c.cfg.Objects, c.cfg.Now())
+	c.mu.Lock()
+	c.report.Pools = pools
+	due := c.checked.IsZero() || c.cfg.Now().Sub(c.checked) >= c.cfg.Check
+	c.mu.Unlock()
+	if !due {
+		return err
+	}
+	return errors.Join(err, c.check(ctx))
+}
+
+// Report is what was found last; leads tells whether this agent looks after the pools.
+func (c *Controller) Report() (r Report, leads bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.report, c.leading
+}
+
+// trouble logs an error once for as long as it is the same.
+func (c *Controller) trouble(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != c.said && text != "" {
+		c.cfg.Log.Warn("pools of addresses", "err", err)
+	}
+	c.said = text
+}

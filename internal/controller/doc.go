@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controller does what is to be done once in a cluster about its pools of addresses. One agent at a time does it, the one
+// that holds a Lease; addresses are given without it.
+//
+//   - Calico's IPPools become AddressPools of the same names (mirror): everybody else knows weft's kinds only.
+//   - Reservations, weft's and Calico's, go into the pools that have their addresses (excluded).
+//   - What holds of a pool is written into its status (conditions).
+//   - A pool of the cluster's network that is deleted stays until its last block is back (finalizer).
+//   - Pools, blocks, reservations, nodes and pods are compared again and again (check), for metrics and a condition.
+//
+// Each step is a comparison of what is with what should be, and one compare-and-swap where they differ: two controllers at
+// once, or one that is killed anywhere, do no harm.
+//
+// What people do with pools by `weft ipam` is here, too: reserve, release, migrate, and the import of what others have given.
+package controller
