@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# build.sh [kube] [containerd] [coredns] [agnhost] [upstream] [flannel] [images] [cached]: builds what the test cluster is made of, once, into
-# the cache by version: no image, registry or Docker is asked. Without arguments: all but upstream's tests and flannel. The first build of
+# build.sh [kube] [containerd] [coredns] [agnhost] [upstream] [npa] [flannel] [images] [cached]: builds what the test cluster is made of, once, into
+# the cache by version: no image, registry or Docker is asked. Without arguments: all but the suites of others (upstream, npa) and flannel. The first build of
 # Kubernetes takes 10 to 20 minutes on two processors; whoever comes meanwhile waits for it. "cached" builds nothing that takes
 # long, so but for the images: it fails when the others would build.
 #
@@ -61,6 +61,14 @@ coredns() { go_build coredns -ldflags '-s -w' -o "$out/coredns" .; }
 agnhost() { go_build upstream -ldflags '-s -w' -o "$out/agnhost" k8s.io/kubernetes/test/images/agnhost; }
 upstream() { (cd "$here/upstream" && ${WEFT_NICE:-nice} go test -c -trimpath -ldflags '-s -w' -o "$out/network.test" .); }
 
+# The suite, the kinds that it tests, and its image, which is not in $KUBE_IMAGES: no other cluster needs it.
+npa() {
+	(cd "$here/npa" && ${WEFT_NICE:-nice} go test -c -trimpath -ldflags '-s -w' -o "$out/npa.test" sigs.k8s.io/network-policy-api/conformance &&
+		cat "$(go list -m -f '{{.Dir}}' sigs.k8s.io/network-policy-api)/config/crd/experimental/policy.networking.k8s.io_clusternetworkpolicies.yaml" >"$out/crd.yaml") || return
+	image -name "$IMAGE_NPA" -entrypoint /agnhost -cmd pause -o "$out/npa.tar" "$KUBE_BIN/agnhost=/agnhost" "$here/npa/bash=/bin/bash" \
+		"$(readlink -f "$(command -v busybox)")=/bin/busybox" @/bin/busybox=/bin/sh
+}
+
 # The last of the reference plugins that had it; flannel's own module, which it became, cannot be had from the proxy.
 flannel() { GOBIN=$out go install -trimpath -ldflags '-s -w' github.com/containernetworking/plugins/plugins/meta/flannel@v0.9.1; }
 
@@ -92,6 +100,7 @@ for what; do
 	coredns) build coredns "$(sum coredns "$here"/coredns/*)" "$KUBE_BIN" coredns ;;
 	agnhost) build agnhost "$(sum agnhost "$here"/upstream/go.*)" "$KUBE_BIN" agnhost ;;
 	upstream) build upstream "$(sum upstream "$here"/upstream/*)" "$KUBE_BIN" upstream ;;
+	npa) build npa "$(sum "$IMAGE_NPA" "$here"/npa/{go.*,bash} "$here"/image/main.go "$KUBE_BIN"/.agnhost 2>/dev/null)" "$KUBE_CACHE/npa" npa ;;
 	flannel) build flannel "$(sum flannel-v0.9.1 /dev/null)" "$KUBE_BIN" flannel ;;
 	images) building=yes && build images "$(sum "$IMAGE_AGNHOST $IMAGE_DNS getent wget coredns" "$here"/{lib/versions.sh,image/main.go,pause/main.go,traffic/*.go} "$KUBE_BIN"/{.agnhost,.coredns} 2>/dev/null)" "$KUBE_IMAGES" images ;;
 	*)

@@ -10,6 +10,7 @@ KUBE_IMAGES=$KUBE_CACHE/images
 
 IMAGE_PAUSE=registry.k8s.io/pause:3.10.2
 IMAGE_AGNHOST=registry.k8s.io/e2e-test-images/agnhost:2.63.0
+IMAGE_NPA=registry.k8s.io/e2e-test-images/agnhost:2.45
 IMAGE_DNS=registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0
 IMAGE_COREDNS=localhost/coredns:test
 IMAGE_TRAFFIC=localhost/weft-traffic:test

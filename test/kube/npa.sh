@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# npa.sh [RUN]: the conformance suite of network-policy-api (ClusterNetworkPolicy) in a cluster of weft; RUN is a regular expression of its
+# cases. Writes a table of what passed and failed to bin/npa.md.
+#
+#	WEFT_E2E_CLUSTER=N   takes a cluster that is there
+#	WEFT_NPA_EXEMPT=...  features that are left out
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+repo=$(cd "$here/../.." && pwd)
+"$here/../deps.sh" kube
+"$here/build.sh"
+"$here/build.sh" npa
+name=${WEFT_E2E_CLUSTER:-}
+if [ -z "$name" ]; then
+	name=npa
+	"$here/cluster" down --name $name
+	trap '"$here/cluster" down --name $name' EXIT
+	"$here/cluster" up --name $name
+fi
+. "$here/lib/versions.sh"
+. "$here/lib/names.sh"
+suite=$KUBE_CACHE/npa
+"$here/cluster" load --name "$name" "$suite/npa.tar"
+kc apply -f "$suite/crd.yaml"
+kc wait --for=condition=Established crd/clusternetworkpolicies.policy.networking.k8s.io --timeout=60s
+mkdir -p "$repo/bin"
+code=0
+(cd "$(mktemp -d)" && timeout -k 30 60m "$here/cluster" exec --name "$name" control "$suite/npa.test" -test.v -test.timeout=55m -all-features \
+	-exempt-features="${WEFT_NPA_EXEMPT:-}" -test.run "TestConformance/${1:-}") >"$repo/bin/npa.log" 2>&1 || code=$?
+{
+	echo '| case | | s |'
+	echo '|---|---|---|'
+	sed -nE 's/^ +--- (PASS|FAIL|SKIP): TestConformance\/([^ ]+) \(([0-9.]+)s\)$/| \2 | \1 | \3 |/p' "$repo/bin/npa.log"
+} | tee "$repo/bin/npa.md"
+[ $code = 0 ] || tail -n 30 "$repo/bin/npa.log" >&2
+exit $code
