@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/state"
+)
+
+// The base chains stand before those of most others at their hooks, behind the translation of destinations: what is judged is
+// the pod that a service led to. What the node is to its pods needs no rule: that never comes by forward.
+const (
+	egressPriority  = -5
+	ingressPriority = -4
+)
+
+// hook is one base chain: what it asks and where.
+type hook struct {
+	name, hook string
+	dir        direction
+	link       string // iifname or oifname
+}
+
+func hooks(p Place) []hook {
+	if p.node() {
+		return []hook{
+			{"egress", "forward", egress, "iifname"},
+			{"input", "input", egress, "iifname"},
+			{"ingress", "forward", ingress, "oifname"},
+		}
+	}
+	// In a pod a packet comes and goes by the pod's own end. What is forwarded is a virtual machine's.
+	return []hook{
+		{"egress", "output", egress, "oifname"},
+		{"forward-out", "forward", egress, "oifname"},
+		{"ingress", "input", ingress, "iifname"},
+		{"forward-in", "forward", ingress, "iifname"},
+	}
+}
+
+// baseChains are the base chains that the table needs: none of a direction in which nobody is selected.
+func (x *Index) baseChains(t *table) []state.Chain {
+	var out []state.Chain
+	for _, h := range hooks(t.place) {
+		if len(t.maps[h.dir]) == 0 {
+			continue
+		}
+		prio := egressPriority
+		if h.dir == ingress {
+			prio = ingressPriority
+		}
+		c := state.Chain{Name: h.name, Type: "filter", Hook: h.hook, Priority: prio, Policy: "accept"}
+		for _, text := range x.preamble(t, h) {
+			c.Rules = append(c.Rules, state.NftRule{Text: text})
+		}
+		c.Rules = append(c.Rules, state.NftRule{Text: h.link + " vmap @" + h.dir.String()})
+		out = append(out, c)
+	}
+	return out
+}
+
+// preamble is what is decided before any policy is asked.
+func (x *Index) preamble(t *table, h hook) []string {
+	out := []string{"ct state established,related accept"}
+	for _, six := range []bool{false, true} {
+		if t.hasCuts(six) {
+			out = append(out, ip(six)+" saddr . "+ip(six)+" daddr . meta l4proto . th sport . th dport @cut"+family(six)+" drop")
+		}
+	}
+	// Without neighbour discovery there is no IPv6, policy or not.
+	out = append(out, "icmpv6 type 133-137 accept")
+	if !t.place.node() && h.dir == ingress {
+		for _, a := range x.self { // a node reaches its own pods
+			out = append(out, ip(a.Is6())+" saddr "+a.String()+" accept")
+		}
+	}
+	return out
+}
+
+// SetSelf says which addresses the node has, those of bridges included.
+func (x *Index) SetSelf(addrs []netip.Addr) { x.self = sortedAddrs(addrs) }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// rangesOf are the addresses of a family that the blocks hold together, each without its own exceptions: what one leaves out
+// another may well hold.
+func rangesOf(blocks []model.IPBlock, six bool) []addrRange {
+	var all []addrRange
+	for _, b := range blocks {
+		if b.CIDR.Addr().Is6() == six {
+			all = append(all, without(b)...)
+		}
+	}
+	return joined(all)
+}
+
+// without is a block less its exceptions.
+func without(b model.IPBlock) []addrRange {
+	cidr := b.CIDR.Masked()
+	var except []addrRange
+	for _, e := range b.Except {
+		if e = e.Masked(); e.Overlaps(cidr) {
+			except = append(except, addrRange{e.Addr(), lastOf(e)})
+		}
+	}
+	var out []addrRange
+	from, last := cidr.Addr(), lastOf(cidr)
+	for _, e := range joined(except) {
+		if from.Compare(e.first) < 0 {
+			out = append(out, addrRange{from, e.first.Prev()})
+		}
+		if from = e.last.Next(); e.last.Compare(last) >= 0 || !from.IsValid() {
+			return out
+		}
+	}
+	return append(out, addrRange{from, last})
+}
+
+// joined is the union of ranges of one family: sorted, and none touches another.
+func joined(in []addrRange) []addrRange {
+	slices.SortFunc(in, func(a, b addrRange) int { return a.first.Compare(b.first) })
+	var out []addrRange
+	for _, r := range in {
+		if n := len(out) - 1; n >= 0 && (r.first.Compare(out[n].last) <= 0 || out[n].last.Next() == r.first) {
+			if out[n].last.Compare(r.last) < 0 {
+				out[n].last = r.last
+			}
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func lastOf(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for i := p.Bits(); i < len(b)*8; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}

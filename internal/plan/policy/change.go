@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Change is what of a place's table changed.
+type Change struct {
+	Place Place
+	// Gone: the table is not needed any more; the change is empty.
+	Gone bool
+	state.TableChange
+}
+
+// Changes are what separates the tables now from the tables when it was asked last, or from nothing.
+func (x *Index) Changes() []Change {
+	x.settle()
+	var out []Change
+	for _, p := range x.places() {
+		t := x.tables[p]
+		if c, any := x.change(t); any {
+			out = append(out, c)
+		}
+		t.forget()
+		if len(t.links) == 0 && len(t.cuts) == 0 {
+			delete(x.tables, p)
+		}
+	}
+	x.sweep()
+	return out
+}
+
+// forget has what is now be what the next change is measured from.
+func (t *table) forget() {
+	t.wasChains, t.wasSets = map[string]*[]state.NftRule{}, map[string]*[]state.Element{}
+	t.wasMaps = [2]map[string]string{{}, {}}
+	t.wasCuts = map[Flow]bool{}
+}
+
+func (x *Index) change(t *table) (Change, bool) {
+	c := Change{Place: t.place, TableChange: state.TableChange{Family: TableFamily, Name: TableName}}
+	base := x.baseChains(t)
+	was := t.base
+	t.base = base
+	if len(base) == 0 {
+		c.Gone = len(was) > 0
+		return c, c.Gone
+	}
+	if len(was) == 0 { // there was no table
+		whole, _ := x.whole(t)
+		c.MakeSets, c.MakeChains = whole.Sets, whole.Chains
+		return c, true
+	}
+	x.changeSets(t, &c.TableChange)
+	t.changeMaps(&c.TableChange)
+	t.changeCuts(&c.TableChange)
+	t.changeChains(&c.TableChange, was, base)
+	return c, !c.Empty()
+}
+
+func (x *Index) changeSets(t *table, c *state.TableChange) {
+	for _, name := range slices.Sorted(maps.Keys(t.wasSets)) {
+		was, s := t.wasSets[name], t.sets[name]
+		switch {
+		case was == nil && s == nil:
+		case was == nil:
+			c.MakeSets = append(c.MakeSets, x.fullSet(s))
+		case s == nil:
+			c.DropSets = append(c.DropSets, name)
+		case s.live == nil:
+			elements(c, s.head(), lacking(*was, s.fixed()), lacking(s.fixed(), *was))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.sets)) {
+		s := t.sets[name]
+		if was, touched := t.wasSets[name]; s.live == nil || len(s.live.pending) == 0 || touched && was == nil {
+			continue
+		}
+		var gone, came []state.Element
+		for _, e := range slices.SortedFunc(maps.Keys(s.live.pending), element.compare) {
+			switch {
+			case !s.takes(e):
+			case s.live.pending[e]:
+				came = append(came, s.words(e))
+			default:
+				gone = append(gone, s.words(e))
+			}
+		}
+		elements(c, s.head(), gone, came)
+	}
+}
+
+// elements notes elements of a set that go and come.
+func elements(c *state.TableChange, head state.Set, gone, came []state.Element) {
+	if len(gone) > 0 {
+		head.Elements = gone
+		c.DropElements = append(c.DropElements, head)
+	}
+	if len(came) > 0 {
+		head.Elements = came
+		c.AddElements = append(c.AddElements, head)
+	}
+}
+
+// lacking are the elements of a that are not in b.
+func lacking(a, b []state.Element) []state.Element {
+	in := map[string]bool{}
+	for _, e := range b {
+		in[strings.Join(e.Key, " . ")] = true
+	}
+	var out []state.Element
+	for _, e := range a {
+		if !in[strings.Join(e.Key, " . ")] {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func (t *table) changeMaps(c *state.TableChange) {
+	for _, dir := range directions() {
+		head, is := mapHead(dir), t.maps[dir]
+		before := len(is) // how many there were
+		var gone, came []state.Element
+		for _, link := range slices.Sorted(maps.Keys(t.wasMaps[dir])) {
+			was, now := t.wasMaps[dir][link], is[link]
+			if was == now {
+				continue
+			}
+			if was != "" {
+				gone = append(gone, verdictOf(link, was))
+				before++
+			}
+			if now != "" {
+				came = append(came, verdictOf(link, now))
+				before--
+			}
+		}
+		switch {
+		case before == 0 && len(is) > 0:
+			c.MakeSets = append(c.MakeSets, mapSet(dir, is))
+		case before > 0 && len(is) == 0:
+			c.DropSets = append(c.DropSets, head.Name)
+		default:
+			elements(c, head, gone, came)
+		}
+	}
+}
+
+func (t *table) changeChains(c *state.TableChange, was, base []state.Chain) {
+	for _, b := range base {
+		if !slices.ContainsFunc(was, func(o state.Chain) bool { return o.Name == b.Name && slices.Equal(o.Rules, b.Rules) }) {
+			c.MakeChains = append(c.MakeChains, b)
+		}
+	}
+	for _, b := range was {
+		if !slices.ContainsFunc(base, func(o state.Chain) bool { return o.Name == b.Name }) {
+			c.DropChains = append(c.DropChains, b.Name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.wasChains)) {
+		old, now := t.wasChains[name], t.chains[name]
+		switch {
+		case now == nil && old != nil:
+			c.DropChains = append(c.DropChains, name)
+		case now == nil:
+		default:
+			if rules := texts(now.rules); old == nil || !slices.Equal(*old, rules) {
+				c.MakeChains = append(c.MakeChains, state.Chain{Name: name, Rules: rules})
+			}
+		}
+	}
+}

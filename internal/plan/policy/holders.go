@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import "slices"
+
+// holders says which pods have an address. Nearly always it is one, with an IPv4 address of the cluster's network.
+type holders struct {
+	usual map[[4]byte]*pod
+	other map[homed]*pod
+	more  map[homed][]*pod // all of them, where there are several
+}
+
+func newHolders() holders {
+	return holders{usual: map[[4]byte]*pod{}, other: map[homed]*pod{}, more: map[homed][]*pod{}}
+}
+
+func (h homed) usual() bool { return h.network == "" && h.addr.Is4() }
+
+func (hs *holders) one(h homed) *pod {
+	if h.usual() {
+		return hs.usual[h.addr.As4()]
+	}
+	return hs.other[h]
+}
+
+func (hs *holders) set(h homed, p *pod) {
+	switch {
+	case h.usual() && p == nil:
+		delete(hs.usual, h.addr.As4())
+	case h.usual():
+		hs.usual[h.addr.As4()] = p
+	case p == nil:
+		delete(hs.other, h)
+	default:
+		hs.other[h] = p
+	}
+}
+
+// of yields the pods that have the address.
+func (hs *holders) of(h homed) func(yield func(*pod) bool) {
+	return func(yield func(*pod) bool) {
+		if many := hs.more[h]; many != nil {
+			for _, p := range many {
+				if !yield(p) {
+					return
+				}
+			}
+			return
+		}
+		if p := hs.one(h); p != nil {
+			yield(p)
+		}
+	}
+}
+
+func (hs *holders) add(h homed, p *pod) {
+	many := hs.more[h]
+	switch one := hs.one(h); {
+	case one == nil:
+		hs.set(h, p)
+	case one == p || slices.Contains(many, p):
+	case many == nil:
+		hs.more[h] = []*pod{one, p}
+	default:
+		hs.more[h] = append(many, p)
+	}
+}
+
+func (hs *holders) remove(h homed, p *pod) {
+	many := hs.more[h]
+	if many == nil {
+		if hs.one(h) == p {
+			hs.set(h, nil)
+		}
+		return
+	}
+	many = slices.DeleteFunc(many, func(o *pod) bool { return o == p })
+	hs.set(h, many[0])
+	if len(many) == 1 {
+		delete(hs.more, h)
+		return
+	}
+	hs.more[h] = many
+}

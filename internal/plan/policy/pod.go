@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"hash/fnv"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// pod is what is kept of a pod, and of one that only has endpoints so far. A cluster has many: what is rare is in more.
+type pod struct {
+	identity *identity // nil: the pod's object is not known
+	more     *more
+	ports    []model.PodPort
+	uid      uint64 // a hash of it, 0 when there is none
+	slot     int32  // in identity.pods
+	ip       [4]byte
+	// hasIP: ip is the pod's only address. published: that address was published, too, with the pod's uid.
+	hasIP, published bool
+	// silent pods are nobody's peer: they use the host's network or have finished.
+	silent bool
+	locals uint8 // how many endpoints this node has of it
+}
+
+// more is what most pods do not have.
+type more struct {
+	addrs     []netip.Addr // of the status
+	published []published
+}
+
+// published is what a node has published of a pod.
+type published struct {
+	uid     uint64
+	ifName  string
+	network string
+	addrs   []netip.Addr
+}
+
+// place of an address in the cluster: secondary networks may number alike.
+type homed struct {
+	network string
+	addr    netip.Addr
+}
+
+// SetPod says what a pod is.
+func (x *Index) SetPod(in model.Pod) {
+	s := x.space(in.Namespace)
+	p := s.pods[in.Name]
+	if p == nil {
+		p = x.newPod(s, in.Name)
+	}
+	id := x.identity(s, in.Labels)
+	silent := in.HostNetwork || in.Phase == "Succeeded" || in.Phase == "Failed"
+	uid := hashUID(in.UID)
+	if p.identity == id && p.silent == silent && p.uid == uid && slices.Equal(p.ports, in.Ports) && p.statusIs(in.IPs) {
+		return
+	}
+	x.withdraw(p)
+	pubs := p.publications()
+	if p.identity != id {
+		if p.identity != nil {
+			x.leave(p)
+		}
+		id.join(p)
+	}
+	p.silent, p.uid = silent, uid
+	if !slices.Equal(p.ports, in.Ports) {
+		p.ports = slices.Clone(in.Ports)
+	}
+	p.pack(in.IPs, pubs)
+	x.announce(p)
+	x.doubtPod(in.Namespace, in.Name)
+}
+
+// DelPod says that there is no such pod.
+func (x *Index) DelPod(namespace, name string) {
+	s := x.spaces[namespace]
+	if s == nil || s.pods[name] == nil || s.pods[name].identity == nil {
+		return
+	}
+	p := s.pods[name]
+	x.withdraw(p)
+	pubs := p.publications()
+	x.leave(p)
+	p.silent, p.uid, p.ports = false, 0, nil
+	p.pack(nil, pubs)
+	x.doubtPod(namespace, name)
+	x.dropPod(s, name)
+}
+
+func (x *Index) newPod(s *space, name string) *pod {
+	p := &pod{}
+	if s.pods == nil {
+		s.pods = map[string]*pod{}
+	}
+	s.pods[name] = p
+	return p
+}
+
+// dropPod forgets a pod that nothing is known of.
+func (x *Index) dropPod(s *space, name string) {
+	if p := s.pods[name]; p != nil && p.identity == nil && p.more == nil && !p.published && p.locals == 0 {
+		delete(s.pods, name)
+		x.dropSpace(s)
+	}
+}
+
+func (x *Index) pod(namespace, name string) *pod {
+	if s := x.spaces[namespace]; s != nil {
+		return s.pods[name]
+	}
+	return nil
+}
+
+// statusIs tells whether the status named these addresses.
+func (p *pod) statusIs(in []netip.Addr) bool { return slices.Equal(p.status(), in) }
+
+func (p *pod) status() []netip.Addr {
+	if p.hasIP {
+		return []netip.Addr{netip.AddrFrom4(p.ip)}
+	}
+	if p.more != nil {
+		return p.more.addrs
+	}
+	return nil
+}
+
+// usualIf is the name of the interface whose publication needs no words of its own.
+const usualIf = "eth0"
+
+func (p *pod) publications() []published {
+	if p.published {
+		return []published{{uid: p.uid, ifName: usualIf, addrs: p.status()}}
+	}
+	if p.more != nil {
+		return p.more.published
+	}
+	return nil
+}
+
+// pack notes the addresses in as little room as they need.
+func (p *pod) pack(status []netip.Addr, pubs []published) {
+	p.hasIP, p.published, p.more = false, false, nil
+	if len(status) == 1 && status[0].Is4() {
+		same := len(pubs) == 1 && pubs[0].uid == p.uid && p.uid != 0 && pubs[0].ifName == usualIf && pubs[0].network == "" &&
+			slices.Equal(pubs[0].addrs, status)
+		if same || len(pubs) == 0 {
+			p.hasIP, p.ip, p.published = true, status[0].As4(), same
+			return
+		}
+	}
+	if len(status)+len(pubs) > 0 {
+		p.more = &more{addrs: slices.Clone(status), published: slices.Clone(pubs)}
+	}
+}
+
+// homes are the addresses of a pod that peers may mean. A pod whose publications are of another of the name has none of them.
+func (p *pod) homes(yield func(homed) bool) {
+	if p.identity == nil || p.silent {
+		return
+	}
+	for _, a := range p.status() {
+		if !yield(homed{addr: a}) {
+			return
+		}
+	}
+	if p.more == nil {
+		return
+	}
+	for _, pub := range p.more.published {
+		if pub.uid != 0 && p.uid != 0 && pub.uid != p.uid {
+			continue
+		}
+		for _, a := range pub.addrs {
+			if pub.network == "" && slices.Contains(p.more.addrs, a) {
+				continue
+			}
+			if !yield(homed{pub.network, a}) {
+				return
+			}
+		}
+	}
+}
+
+func hashUID(uid string) uint64 {
+	if uid == "" {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(uid))
+	return max(h.Sum64(), 1)
+}
+
+// publish notes what a node has published, or, without addresses, that it has taken that back.
+func (x *Index) publish(key model.EndpointKey, network string, addrs []netip.Addr) {
+	s := x.space(key.Namespace)
+	p := s.pods[key.Pod]
+	if p == nil {
+		p = x.newPod(s, key.Pod)
+	}
+	uid := hashUID(key.UID)
+	status := p.status()
+	pubs := slices.DeleteFunc(slices.Clone(p.publications()), func(o published) bool { return o.uid == uid && o.ifName == key.IfName })
+	if len(addrs) > 0 {
+		pubs = append(pubs, published{uid: uid, ifName: key.IfName, network: network, addrs: addrs})
+	}
+	x.withdraw(p)
+	p.pack(status, pubs)
+	x.announce(p)
+	x.dropPod(s, key.Pod)
+}

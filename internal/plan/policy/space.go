@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// space is a namespace, with what is in it.
+type space struct {
+	name       string
+	known      bool // its object was seen; otherwise it only has pods
+	labels     labels
+	pods       map[string]*pod
+	identities map[uint64]*identity
+	policies   map[string]*policy // NetworkPolicies, by name
+	multis     map[string]*policy // MultiNetworkPolicies
+}
+
+// identity is what selectors see of a pod.
+type identity struct {
+	space  *space
+	labels labels
+	pods   []*pod
+	groups []*group
+	next   *identity // another one with the same hash
+}
+
+// SetNamespace says what a namespace is.
+func (x *Index) SetNamespace(n model.Namespace) {
+	s := x.space(n.Name)
+	in := maps.Clone(n.Labels)
+	if in == nil {
+		in = map[string]string{}
+	}
+	in["kubernetes.io/metadata.name"] = n.Name // the API server sets it; other stores need not
+	ls := intern(in)
+	if s.known && slices.Equal(s.labels, ls) {
+		return
+	}
+	s.known, s.labels = true, ls
+	x.regroup(s)
+}
+
+// DelNamespace says that there is no such namespace.
+func (x *Index) DelNamespace(name string) {
+	s := x.spaces[name]
+	if s == nil || !s.known {
+		return
+	}
+	s.known, s.labels = false, nil
+	x.regroup(s)
+	x.dropSpace(s)
+}
+
+// space is the namespace of the name, made when it is new.
+func (x *Index) space(name string) *space {
+	s := x.spaces[name]
+	if s == nil {
+		s = &space{name: name}
+		x.spaces[name] = s
+	}
+	return s
+}
+
+// dropSpace forgets a namespace that nothing is known of.
+func (x *Index) dropSpace(s *space) {
+	if !s.known && len(s.pods)+len(s.policies)+len(s.multis)+len(s.identities) == 0 {
+		delete(x.spaces, s.name)
+	}
+}
+
+// regroup asks all groups again about the namespace, and has its endpoints looked at.
+func (x *Index) regroup(s *space) {
+	for _, first := range s.identities {
+		for id := first; id != nil; id = id.next {
+			for _, g := range x.groups {
+				if was, is := g.members[id], g.selects(id); was != is {
+					x.setMember(g, id, is)
+				}
+			}
+		}
+	}
+	for _, e := range x.endpoints {
+		if e.Pod.Namespace == s.name {
+			x.doubt(e)
+		}
+	}
+}
+
+// identity is that of the labels, made when it is new.
+func (x *Index) identity(s *space, in map[string]string) *identity {
+	ls := intern(in)
+	h := ls.hash()
+	for id := s.identities[h]; id != nil; id = id.next {
+		if slices.Equal(id.labels, ls) {
+			return id
+		}
+	}
+	id := &identity{space: s, labels: ls, next: s.identities[h]}
+	if s.identities == nil {
+		s.identities = map[uint64]*identity{}
+	}
+	s.identities[h] = id
+	for _, g := range x.groups {
+		if g.selects(id) {
+			x.setMember(g, id, true)
+		}
+	}
+	return id
+}
+
+// join makes the pod one of the identity's.
+func (id *identity) join(p *pod) {
+	p.identity, p.slot = id, int32(len(id.pods))
+	id.pods = append(id.pods, p)
+}
+
+// leave takes the pod out of its identity, which goes with its last one.
+func (x *Index) leave(p *pod) {
+	id := p.identity
+	last := len(id.pods) - 1
+	id.pods[p.slot] = id.pods[last]
+	id.pods[p.slot].slot = p.slot
+	id.pods[last] = nil
+	id.pods = id.pods[:last]
+	p.identity = nil
+	if last > 0 {
+		return
+	}
+	for _, g := range id.groups {
+		delete(g.members, id)
+	}
+	id.groups = nil
+	h := id.labels.hash()
+	if s := id.space; s.identities[h] == id {
+		if s.identities[h] = id.next; id.next == nil {
+			delete(s.identities, h)
+		}
+	} else {
+		for o := s.identities[h]; o != nil; o = o.next {
+			if o.next == id {
+				o.next = id.next
+				break
+			}
+		}
+	}
+}

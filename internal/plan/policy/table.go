@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// The name of weft's table of policy.
+const (
+	TableFamily = "inet"
+	TableName   = "weft-policy"
+)
+
+// Place is where a table is: in the namespace of the pod, or of the node where there is none.
+type Place struct {
+	Pod model.PodRef
+}
+
+func (p Place) compare(o Place) int {
+	return cmp.Or(strings.Compare(p.Pod.Namespace, o.Pod.Namespace), strings.Compare(p.Pod.Name, o.Pod.Name), strings.Compare(p.Pod.UID, o.Pod.UID))
+}
+
+func (p Place) node() bool { return p == Place{} }
+
+// table is what one place's table holds: what is reached from its endpoints, and nothing else.
+type table struct {
+	place  Place
+	chains map[string]*chain
+	sets   map[string]*set
+	links  map[string][]*endpoint // by interface; nearly always one
+	maps   [2]map[string]string   // by direction: interface to verdict
+	cuts   map[Flow]bool          // see Cut
+
+	// What was before, of what was touched since the last Changes; nil and empty for what was not there.
+	wasChains map[string]*[]state.NftRule
+	wasSets   map[string]*[]state.Element
+	wasMaps   [2]map[string]string
+	wasCuts   map[Flow]bool
+	// base are the base chains that the last Changes told.
+	base []state.Chain
+}
+
+type chain struct {
+	*chainSpec
+	refs  int
+	rules []rule
+}
+
+type set struct {
+	*setSpec
+	refs int
+	live *group
+}
+
+// useChain makes sure of a chain and of everything that it leads to.
+func (x *Index) useChain(t *table, spec *chainSpec) {
+	if c := t.chains[spec.name]; c != nil {
+		c.refs++
+		return
+	}
+	t.touchChain(spec.name)
+	c := &chain{chainSpec: spec, refs: 1}
+	t.chains[spec.name] = c
+	x.fillChain(t, c)
+}
+
+// fillChain writes the chain's rules anew.
+func (x *Index) fillChain(t *table, c *chain) {
+	was := c.rules
+	c.rules = c.make()
+	for _, r := range c.rules {
+		for _, s := range r.sets() {
+			x.useSet(t, s)
+		}
+		if r.to != nil {
+			x.useChain(t, r.to)
+		}
+	}
+	x.dropRules(t, was)
+}
+
+func (x *Index) dropRules(t *table, rules []rule) {
+	for _, r := range rules {
+		for _, s := range r.sets() {
+			x.dropSet(t, s.name)
+		}
+		if r.to != nil {
+			x.dropChain(t, r.to.name)
+		}
+	}
+}
+
+// dropChain gives up one use of a chain, which goes with its last.
+func (x *Index) dropChain(t *table, name string) {
+	c := t.chains[name]
+	if c.refs--; c.refs > 0 {
+		return
+	}
+	t.touchChain(name)
+	delete(t.chains, name)
+	x.dropRules(t, c.rules)
+}
+
+func (x *Index) useSet(t *table, spec *setSpec) {
+	s := t.sets[spec.name]
+	if s == nil {
+		t.touchSet(spec.name)
+		s = &set{setSpec: spec}
+		if spec.group != nil {
+			s.live = x.useGroup(spec.group)
+		}
+		t.sets[spec.name] = s
+	} else if spec.group == nil && s.setSpec != spec {
+		t.touchSet(spec.name)
+		s.setSpec = spec // the blocks of a policy that has changed
+	}
+	s.refs++
+}
+
+func (x *Index) dropSet(t *table, name string) {
+	s := t.sets[name]
+	if s.refs--; s.refs > 0 {
+		return
+	}
+	t.touchSet(name)
+	delete(t.sets, name)
+	if s.live != nil {
+		s.live.refs--
+	}
+}
+
+// touchChain remembers what a chain was.
+func (t *table) touchChain(name string) {
+	if _, done := t.wasChains[name]; done {
+		return
+	}
+	t.wasChains[name] = nil
+	if c := t.chains[name]; c != nil {
+		rules := texts(c.rules)
+		t.wasChains[name] = &rules
+	}
+}
+
+// touchSet remembers what a set was; of a group's only that it was there.
+func (t *table) touchSet(name string) {
+	if _, done := t.wasSets[name]; done {
+		return
+	}
+	t.wasSets[name] = nil
+	if s := t.sets[name]; s != nil {
+		fixed := s.fixed()
+		t.wasSets[name] = &fixed
+	}
+}
+
+func texts(rules []rule) []state.NftRule {
+	out := make([]state.NftRule, 0, len(rules))
+	for _, r := range rules {
+		out = append(out, r.text())
+	}
+	return out
+}
+
+// relink has the maps say what is right for an interface.
+func (t *table) relink(link string) {
+	for _, dir := range directions() {
+		was, is := t.maps[dir][link], ""
+		if best := chosen(t.links[link], dir); best != nil {
+			is = "goto " + best.chains[dir].name
+		}
+		if was == is {
+			continue
+		}
+		if _, done := t.wasMaps[dir][link]; !done {
+			t.wasMaps[dir][link] = was
+		}
+		if t.maps[dir][link] = is; is == "" {
+			delete(t.maps[dir], link)
+		}
+	}
+}
+
+// chosen is the endpoint that the interface is, where several claim it: the one of the pod that is there now.
+func chosen(es []*endpoint, dir direction) *endpoint {
+	var best *endpoint
+	for _, e := range es {
+		if e.chains[dir] != nil && (best == nil || e.before(best)) {
+			best = e
+		}
+	}
+	return best
+}
+
+// whole is the table as a value; false when there is nothing in it.
+func (x *Index) whole(t *table) (state.Table, bool) {
+	out := state.Table{Family: TableFamily, Name: TableName, Chains: x.baseChains(t)}
+	if len(out.Chains) == 0 {
+		return out, false
+	}
+	for _, dir := range directions() {
+		if all := t.maps[dir]; len(all) > 0 {
+			out.Sets = append(out.Sets, mapSet(dir, all))
+		}
+	}
+	out.Sets = append(out.Sets, t.cutSets()...)
+	for _, name := range slices.Sorted(maps.Keys(t.sets)) {
+		out.Sets = append(out.Sets, x.fullSet(t.sets[name]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.chains)) {
+		out.Chains = append(out.Chains, state.Chain{Name: name, Rules: texts(t.chains[name].rules)})
+	}
+	return out, true
+}
+
+func mapSet(dir direction, all map[string]string) state.Set {
+	s := mapHead(dir)
+	for _, link := range slices.Sorted(maps.Keys(all)) {
+		s.Elements = append(s.Elements, verdictOf(link, all[link]))
+	}
+	return s
+}
+
+func mapHead(dir direction) state.Set {
+	return state.Set{Name: dir.String(), Key: "ifname", Data: "verdict"}
+}
+
+func verdictOf(link, verdict string) state.Element {
+	return state.Element{Key: []string{`"` + link + `"`}, Val: []string{verdict}}
+}
+
+func (x *Index) fullSet(s *set) state.Set {
+	out := s.head()
+	if s.live == nil {
+		out.Elements = s.fixed()
+		return out
+	}
+	for _, e := range x.elements(s.live) {
+		if s.takes(e) {
+			out.Elements = append(out.Elements, s.words(e))
+		}
+	}
+	return out
+}
