@@ -39,7 +39,6 @@ import (
 	"github.com/weft-net/weft/internal/ledger"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
-	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/store/dir"
 	"github.com/weft-net/weft/internal/store/kube"
 )
@@ -101,6 +100,7 @@ type agent struct {
 	own      []*netns.NS
 	server   *cniserver.Server
 	leases   *lease.Keeper
+	ends     *ends           // nil where pods are not numbered from pools
 	blocks   *blocks.Engine  // nil without a place for the cluster's objects
 	store    objectStore     // nil when there is no mesh
 	dir      *dir.Store      // the store, when it is a directory
@@ -126,7 +126,7 @@ func (a *agent) build() error {
 	if err = a.openStore(); err != nil {
 		return err
 	}
-	if err = a.readNetConf(); err != nil {
+	if err = errors.Join(a.checkPools(), a.readNetConf()); err != nil {
 		return err
 	}
 	if err = errors.Join(a.claim(), a.prepare()); err != nil {
@@ -150,6 +150,9 @@ func (a *agent) build() error {
 	}
 	if a.blocks, err = a.engine(boot, a.objects()); err != nil {
 		return err
+	}
+	if a.blocks != nil && a.fromPools() {
+		a.ends = a.openEnds(boot)
 	}
 	a.reaper = kernel.NewReaper(a.host, cfg.Log)
 	a.attacher = attach.New(attach.Config{
@@ -210,6 +213,10 @@ func (a *agent) run(ctx context.Context) error {
 	a.surround(behind, parts)
 	if a.store != nil {
 		parts.Go(func() error { return ended(behind, a.mesh(behind)) })
+	}
+	if a.ends != nil {
+		parts.Go(func() error { return ended(behind, a.ends.run(behind)) })
+		parts.Go(func() error { return ended(behind, a.makePools(behind)) })
 	}
 	if a.kube != nil {
 		parts.Go(func() error { return ended(behind, a.kube.Run(behind)) })
