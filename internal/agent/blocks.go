@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -20,6 +21,8 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ledger"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -32,7 +35,7 @@ func (a *agent) engine(boot string, objects store.Objects) (*blocks.Engine, erro
 	e, err := blocks.Open(blocks.Config{
 		Objects: objects, Node: a.cfg.Node, Machine: machine(a.cfg.Install.HostRoot), Dir: filepath.Join(a.cfg.StateDir, "blocks"), Log: a.cfg.Log,
 		Now: a.cfg.Now, After: a.cfg.After, Random: rand.Reader, ReadFile: os.ReadFile,
-		Nodes: a.nodes,
+		Nodes: a.nodes, Labels: a.labels, Flush: a.flush,
 	})
 	if err != nil {
 		return nil, err
@@ -63,7 +66,7 @@ func restore(e *blocks.Engine, l *ledger.Ledger, boot string) error {
 			})
 		}
 	}
-	e.Restore(asks)
+	e.Restore(context.Background(), asks)
 	return nil
 }
 
@@ -92,6 +95,31 @@ func (a *agent) nodes() map[string]bool {
 	return out
 }
 
+// labels are this node's labels; false before they are known.
+func (a *agent) labels() (map[string]string, bool) {
+	if a.facts == nil || a.facts.Cluster() == nil {
+		return nil, false
+	}
+	nodes := a.facts.Cluster().Nodes
+	i, found := slices.BinarySearchFunc(nodes, a.cfg.Node, func(n model.Node, name string) int { return strings.Compare(n.Name, name) })
+	if !found {
+		return nil, false
+	}
+	return nodes[i].Labels, true
+}
+
+// flush has the kernel forget the connections of addresses that pods had.
+func (a *agent) flush(_ context.Context, addrs []netip.Addr) error {
+	gone := make(map[netip.Addr]bool, len(addrs))
+	for _, addr := range addrs {
+		gone[addr] = true
+	}
+	_, err := a.host.Cut(func(c state.Connection) bool {
+		return gone[c.From.Addr()] || gone[c.To.Addr()] || gone[c.Answers.Addr()] || gone[c.Back.Addr()]
+	})
+	return err
+}
+
 // share has the engine claim, give back and answer other nodes, until ctx ends. What pods may ask for is claimed before.
 func (a *agent) share(ctx context.Context) error {
 	if a.blocks == nil {
@@ -111,7 +139,7 @@ func (a *agent) share(ctx context.Context) error {
 			case <-changed:
 			}
 			c := a.facts.Cluster()
-			confs := blocks.Shared(c.Networks)
+			confs := append(blocks.Shared(c.Networks), a.ownPlugins()...)
 			same := slices.EqualFunc(confs, before, func(x, y json.RawMessage) bool { return bytes.Equal(x, y) })
 			if same && (len(confs) == 0 || nodes == len(c.Nodes)) {
 				continue

@@ -20,12 +20,12 @@ type Allocator struct {
 
 // Allocators are the engine's names: weft's own, and that of the program whose configurations it takes.
 func (e *Engine) Allocators() []ipam.Allocator {
-	return []ipam.Allocator{&Allocator{e, TypeWeft}, &Allocator{e, TypeWhereabouts}}
+	return []ipam.Allocator{&Allocator{e, TypeWeft}, &Allocator{e, TypeWhereabouts}, &Cluster{Allocator{e, TypeCalico}}}
 }
 
 // Readers are the same names for who only checks configurations.
 func Readers(readFile func(string) ([]byte, error)) []ipam.Allocator {
-	e := &Engine{cfg: Config{ReadFile: readFile}, pools: map[string]*pool{}, kick: make(chan struct{}, 1)}
+	e := &Engine{cfg: Config{ReadFile: readFile}, pools: map[string]*pool{}, kick: make(chan struct{}, 1), catalog: newCatalog()}
 	return e.Allocators()
 }
 
@@ -118,7 +118,7 @@ func (e *Engine) resolve(ctx context.Context, s *settings) error {
 	}
 	e.mu.Lock()
 	p := e.pool(s.pool)
-	known := p.object.Version != ""
+	known := len(p.spec.Regions) > 0
 	e.mu.Unlock()
 	if !known {
 		_, release, err := e.alone(ctx, want{pool: s.pool, field: "ipam.pool"})
@@ -129,6 +129,9 @@ func (e *Engine) resolve(ctx context.Context, s *settings) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if p.closed() {
+		return model.Faultf(model.CodeTryAgain, "choose another pool, or enable it", "ipam.pool: pool %q gives no addresses: it is disabled or about to go", s.pool)
+	}
 	for _, bits := range []int{32, 128} {
 		w := want{pool: s.pool, field: "ipam.pool"}
 		for _, r := range p.spec.Regions {
@@ -161,6 +164,7 @@ func (a *Allocator) Del(_ context.Context, ask ipam.Ask) error {
 			a.e.free(poolName, addr, key)
 		}
 	}
+	a.e.settle(key)
 	a.e.dropForeign(ask)
 	return nil
 }
@@ -236,7 +240,7 @@ func (a *Allocator) GC(_ context.Context, ask ipam.Ask, valid []model.Attachment
 		keep[k] = true
 	}
 	stale := a.e.heldBy(func(h holder, _ netip.Addr) bool {
-		return h.key.Network == ask.Network && !keep[h.key] && h.key.ContainerID != ""
+		return h.key.Network == ask.Network && !keep[h.key] && h.key.ContainerID != "" && h.key.ContainerID != OwnContainer
 	}, nil)
 	for poolName, addrs := range stale {
 		for _, addr := range addrs {
@@ -247,31 +251,4 @@ func (a *Allocator) GC(_ context.Context, ask ipam.Ask, valid []model.Attachment
 		}
 	}
 	return nil
-}
-
-// Restore tells the engine which addresses recorded attachments have: before it is asked for any.
-func (e *Engine) Restore(asks []ipam.Ask) {
-	var held []Held
-	for _, ask := range asks {
-		s, err := e.settings(ipam.Ask{Conf: ask.Conf})
-		for _, a := range ask.Held {
-			name := s.pool
-			for _, w := range s.wants {
-				if w.network.Contains(a) {
-					name = w.pool
-				}
-			}
-			if err == nil && name != "" {
-				held = append(held, Held{name, a, ask.Key()})
-				continue
-			}
-			// Wherever the address is, it is not given.
-			e.mu.Lock()
-			for poolName := range e.pools {
-				held = append(held, Held{poolName, a, ask.Key()})
-			}
-			e.mu.Unlock()
-		}
-	}
-	e.restore(held)
 }

@@ -88,11 +88,11 @@ func (e *Engine) refuse(ctx context.Context, p *pool) error {
 
 // toCede says which addresses of a block go to whom ("" is anybody), and which are refused; the caller holds the lock.
 func (e *Engine) toCede(p *pool, b *block) (give map[netip.Addr]string, refuse []netip.Addr) {
-	if b.stands != owned || b.object.Version == "" || b.cidr.IsSingleIP() && p.empty(b, e.cfg.Now()) {
+	if b.stands != owned || b.object.Version == "" || b.cidr.IsSingleIP() && p.empty(b, e.now()) {
 		return nil, nil // a block of one address goes back whole
 	}
 	give = map[netip.Addr]string{}
-	now := e.cfg.Now()
+	now := e.now()
 	for a, asks := range b.spec.Asked {
 		node, claim, _ := strings.Cut(asks, forClaim)
 		h, held := p.held[a]

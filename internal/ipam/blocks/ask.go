@@ -138,6 +138,10 @@ func (e *Engine) exhausted(p *pool, w want) error {
 			}
 		}
 	}
+	if most := p.spec.MaxBlocks; most > 0 && p.own() >= most {
+		return model.Faultf(model.CodeExhausted, "raise it, or delete pods of this node",
+			"%s: no address is free in %s of pool %q: this node has %d blocks already, and may have no more (maxBlocksPerNode %d)", w.field, w.id(), p.name, p.own(), most)
+	}
 	here := 0
 	for a := range p.held {
 		if inSpans(w.spans, a) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
@@ -199,7 +200,7 @@ func (e *Engine) takeBack(ctx context.Context, p *pool, w want) (bool, error) {
 func (e *Engine) ceded(b *block, o store.Object, spec model.AddressBlock) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	b.object, b.spec, b.dry = o, spec, false
+	b.object, b.spec, b.dry, b.pause = o, spec, false, time.Time{}
 	clear(b.away)
 	for a := range spec.Ceded {
 		b.away[a] = true

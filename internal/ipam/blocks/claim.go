@@ -5,7 +5,6 @@ package blocks
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -14,15 +13,15 @@ import (
 )
 
 // obtain gives an address that this node has not got yet: it claims a block, takes what others ceded, and at last asks them.
-func (e *Engine) obtain(ctx context.Context, w want, h holder) (netip.Addr, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.cfg.Patience+time.Second) // a store that is silent is no reason to wait longer
+func (e *Engine) obtain(ctx context.Context, w want, h holder, patience time.Duration) (netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience+time.Second) // a store that is silent is no reason to wait longer
 	defer cancel()
 	p, release, err := e.alone(ctx, w)
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	defer func() { release() }()
-	deadline := e.cfg.After(e.cfg.Patience)
+	deadline := e.cfg.After(patience)
 	hungry := false
 	defer func() {
 		if hungry {
@@ -33,7 +32,7 @@ func (e *Engine) obtain(ctx context.Context, w want, h holder) (netip.Addr, erro
 		e.mu.Lock()
 		changed := p.changed
 		e.mu.Unlock()
-		if a, ok, err := e.fromMemory(w, h, false); ok || err != nil {
+		if a, ok, err := e.fromMemory(ctx, w, h, false); ok || err != nil {
 			return a, err
 		}
 		got, err := e.more(ctx, p, w)
@@ -44,7 +43,7 @@ func (e *Engine) obtain(ctx context.Context, w want, h holder) (netip.Addr, erro
 			continue
 		}
 		// Nothing is free. Better an address that rests than none.
-		if a, ok, err := e.fromMemory(w, h, true); ok || err != nil {
+		if a, ok, err := e.fromMemory(ctx, w, h, true); ok || err != nil {
 			return a, err
 		}
 		if !hungry && !w.addr.IsValid() {
@@ -68,6 +67,26 @@ func (e *Engine) obtain(ctx context.Context, w want, h holder) (netip.Addr, erro
 		if _, release, err = e.alone(ctx, w); err != nil {
 			release = func() {}
 			return netip.Addr{}, err
+		}
+	}
+}
+
+// fetch gives an address of a block that nobody had, or that was ceded to anybody; false when there is none to be had. Nobody
+// is asked to give something back.
+func (e *Engine) fetch(ctx context.Context, w want, h holder) (netip.Addr, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.Patience+time.Second)
+	defer cancel()
+	p, release, err := e.alone(ctx, w)
+	if err != nil {
+		return netip.Addr{}, false, err
+	}
+	defer release()
+	for {
+		if a, ok, err := e.fromMemory(ctx, w, h, false); ok || err != nil {
+			return a, ok, err
+		}
+		if got, err := e.more(ctx, p, w); !got || err != nil {
+			return netip.Addr{}, false, err
 		}
 	}
 }
@@ -135,62 +154,6 @@ func (e *Engine) wholeBlock(ctx context.Context, p *pool, w want) (bool, error) 
 	return false, nil
 }
 
-// candidate is a block that nobody has: the first, or where somebody was faster, one of the next few.
-func (e *Engine) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, error) {
-	pick := 0
-	if anyOf {
-		var b [1]byte
-		if _, err := e.cfg.Random.Read(b[:]); err != nil {
-			return netip.Prefix{}, false, fmt.Errorf("choice of a block: %w", err)
-		}
-		pick = int(b[0] % 16)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var found netip.Prefix
-	for _, s := range w.spans {
-		for _, r := range p.spec.Regions {
-			if !s.overlaps(r.CIDR) {
-				continue
-			}
-			part := keep([]span{s}, whole(r.CIDR))[0]
-			for a := part.from; a.IsValid() && !part.to.Less(a); {
-				cidr := netip.PrefixFrom(a, r.BlockSize).Masked()
-				if p.unclaimed(cidr) && p.useful(cidr, w) {
-					found = cidr
-					pick--
-				}
-				if pick < 0 {
-					return found, true, nil
-				}
-				a = last(cidr).Next()
-			}
-		}
-	}
-	return found, found.IsValid(), nil
-}
-
-// unclaimed tells whether nobody is known to have a block, or one that overlaps with it.
-func (p *pool) unclaimed(cidr netip.Prefix) bool {
-	if _, ours := p.blocks[cidr]; ours {
-		return false
-	}
-	_, others := p.others[cidr]
-	return !others
-}
-
-// useful tells whether a block has an address for a want.
-func (p *pool) useful(cidr netip.Prefix, w want) bool {
-	useful := false
-	each(cidr, func(a netip.Addr) bool {
-		_, reserved := p.reserved[a]
-		_, held := p.held[a]
-		useful = w.allows(a) && !reserved && !held
-		return !useful
-	})
-	return useful
-}
-
 // create claims a block; false when somebody else has it.
 func (e *Engine) create(ctx context.Context, p *pool, cidr netip.Prefix) (bool, error) {
 	claim, err := e.number()
@@ -229,7 +192,7 @@ func (e *Engine) own(p *pool, o store.Object, spec model.AddressBlock) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(p.others, spec.CIDR)
-	b := &block{cidr: spec.CIDR, parent: spec.CIDR, claim: spec.Claim, stands: owned, object: o, spec: spec, away: map[netip.Addr]bool{}, touched: e.cfg.Now()}
+	b := &block{cidr: spec.CIDR, parent: spec.CIDR, claim: spec.Claim, stands: owned, object: o, spec: spec, away: map[netip.Addr]bool{}, touched: e.now()}
 	for a := range spec.Ceded {
 		b.away[a] = true
 	}

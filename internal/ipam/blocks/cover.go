@@ -63,7 +63,7 @@ func (e *Engine) coverOnce(ctx context.Context, p *pool, w want) (bool, error) {
 		}
 	}
 	e.mu.Lock()
-	p.see(o, spec, e.cfg.Now())
+	e.see(p, o, spec)
 	lacks := p.lacks(w)
 	e.mu.Unlock()
 	if len(lacks) == 0 {
@@ -106,7 +106,7 @@ func (e *Engine) enlarge(ctx context.Context, p *pool, w want, o store.Object, s
 		return false, unreachable("pool "+p.name, err)
 	}
 	e.mu.Lock()
-	p.see(got, spec, e.cfg.Now())
+	e.see(p, got, spec)
 	e.mu.Unlock()
 	return true, e.step("after pool")
 }

@@ -5,10 +5,10 @@ package blocks
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -48,6 +48,10 @@ type Config struct {
 	Nodes func() map[string]bool
 	// ReadFile reads whereabouts' flat file; nil means that there is none.
 	ReadFile func(string) ([]byte, error)
+	// Labels are this node's labels; false: they are not known yet. Nil: it has none.
+	Labels func() (map[string]string, bool)
+	// Flush has the kernel forget the connections that it tracks of addresses; nil: it tracks none.
+	Flush func(context.Context, []netip.Addr) error
 	// Step, which may be nil, is called before and after each thing that is done, for fault tests.
 	Step func(name string) error
 }
@@ -59,8 +63,19 @@ type Engine struct {
 
 	writing sync.Mutex // the journal; taken before mu
 
+	clock sync.Mutex
+	last  time.Time     // what the clock said last
+	back  time.Duration // how far it went back in all
+
 	mu      sync.Mutex
 	pools   map[string]*pool
+	catalog catalog
+	// homeless are addresses that attachments have of pools that are not known.
+	homeless map[netip.Addr]holder
+	unsaved  bool // the journal does not have what pools say
+	// cluster are the configurations of the cluster's network that may come, in a cluster of so many nodes.
+	cluster []clusterConf
+	nodes   int
 	missing map[string]time.Time // nodes that have no object, since when
 	sent    map[string]bool      // claims that this engine made
 	usurps  map[string]int       // how often a thing of ours had a claim that it did not make
@@ -90,6 +105,7 @@ func Open(cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, kick: make(chan struct{}, 1), pools: map[string]*pool{}, missing: map[string]time.Time{},
 		sent: map[string]bool{}, usurps: map[string]int{}, strangers: map[string]*stranger{},
+		catalog: newCatalog(), homeless: map[netip.Addr]holder{},
 	}
 	return e, e.load()
 }
@@ -101,20 +117,12 @@ type Held struct {
 	Key  model.AttachmentKey
 }
 
-func (e *Engine) restore(held []Held) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, h := range held {
-		was := e.pool(h.Pool).held[h.Addr]
-		e.pool(h.Pool).held[h.Addr] = holder{h.Key, was.claim}
-	}
-}
-
 // pool is the pool of that name; the caller holds the lock.
 func (e *Engine) pool(name string) *pool {
 	p := e.pools[name]
 	if p == nil {
 		p = newPool(name)
+		maps.Copy(p.held, e.homeless)
 		e.pools[name] = p
 		e.used = true
 		e.wake()
@@ -122,100 +130,16 @@ func (e *Engine) pool(name string) *pool {
 	return p
 }
 
-// take gives an address, out of memory where that is possible.
-func (e *Engine) take(ctx context.Context, w want, h holder) (netip.Addr, error) {
-	if a, ok, err := e.fromMemory(w, h, false); ok || err != nil {
-		return a, err
+// now is the time, which never goes back.
+func (e *Engine) now() time.Time {
+	e.clock.Lock()
+	defer e.clock.Unlock()
+	t := e.cfg.Now()
+	if t.Before(e.last) {
+		e.back += e.last.Sub(t)
 	}
-	a, err := e.obtain(ctx, w, h)
-	if errors.Is(err, errSilent) {
-		// Better an address that rests than none.
-		if rested, ok, tooErr := e.fromMemory(w, h, true); ok || tooErr != nil {
-			return rested, tooErr
-		}
-		err = model.Faultf(model.CodeTryAgain, "", "%s: no address of this node's own blocks is free; %w", w.field, err)
-	}
-	return a, err
-}
-
-// fromMemory gives an address of this node's blocks. Nobody is asked.
-func (e *Engine) fromMemory(w want, h holder, tired bool) (netip.Addr, bool, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	p, now := e.pool(w.pool), e.cfg.Now()
-	if !w.addr.IsValid() {
-		p.wants[w.id()] = &demand{w, now}
-	}
-	if was, held := p.held[w.addr]; held && w.addr.IsValid() {
-		if h.claim == "" || was.claim != h.claim || was.key != (model.AttachmentKey{}) {
-			return netip.Addr{}, false, taken(w, was.String())
-		}
-		if b := p.blockOf(w.addr); b == nil || b.stands != owned || b.away[w.addr] {
-			return netip.Addr{}, false, nil // it is where the claim was used last
-		}
-		p.held[w.addr] = h // the claim's own address, which nobody used just now
-		return w.addr, true, nil
-	}
-	if r, is := p.reserved[w.addr]; is && w.addr.IsValid() {
-		return netip.Addr{}, false, taken(w, reservedFor(r))
-	}
-	a, ok := p.pick(w, now, tired || w.addr.IsValid())
-	if !ok {
-		return a, false, nil
-	}
-	p.give(a, h, now)
-	if !w.addr.IsValid() && !p.spare(w, now, nil, e.spareOf(p, w)) {
-		e.wake()
-	}
-	return a, true, nil
-}
-
-// spareOf is how many free addresses are held ready for a want: a block's worth.
-func (e *Engine) spareOf(p *pool, w want) int {
-	if len(w.spans) == 0 || p.tight() {
-		return 0
-	}
-	r, ok := p.region(w.spans[0].from)
-	if !ok {
-		return 1
-	}
-	return 1 << (r.CIDR.Addr().BitLen() - r.BlockSize)
-}
-
-// free lets an address rest that the holder has. A claim keeps its own.
-func (e *Engine) free(poolName string, a netip.Addr, key model.AttachmentKey) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	p := e.pools[poolName]
-	if p == nil || p.held[a].key != key {
-		return
-	}
-	if claim := p.held[a].claim; claim != "" {
-		p.held[a] = holder{claim: claim}
-		e.wake()
-		return
-	}
-	e.rest(p, a)
-}
-
-// rest takes an address from its holder; the caller holds the lock.
-func (e *Engine) rest(p *pool, a netip.Addr) {
-	delete(p.held, a)
-	if b := p.blockOf(a); b != nil {
-		b.dry = false
-	}
-	now := e.cfg.Now()
-	for b, until := range p.resting {
-		if !now.Before(until) {
-			delete(p.resting, b)
-		}
-	}
-	long := e.cfg.Cooldown
-	if p.spec.Cooldown > 0 {
-		long = time.Duration(p.spec.Cooldown) * time.Second
-	}
-	p.resting[a] = now.Add(long)
-	e.wake()
+	e.last = t
+	return t.Add(e.back)
 }
 
 // wake has Run look after things.

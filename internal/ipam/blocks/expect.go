@@ -17,16 +17,67 @@ const roomy = 4
 // that, a block is claimed before the first pod asks. What was expected before and is not any more goes back in time.
 func (e *Engine) Expect(confs []json.RawMessage, nodes int) {
 	var wants []want
+	var cluster []clusterConf
 	for _, conf := range confs {
+		if typeOf(conf) == TypeCalico {
+			if c, err := clusterSettings(ipam.Ask{Conf: conf}); err == nil {
+				cluster = append(cluster, c)
+			}
+			continue
+		}
 		if s, err := e.settings(ipam.Ask{Conf: conf}); err == nil {
 			wants = append(wants, s.wants...)
 		}
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.cluster, e.nodes = cluster, nodes
 	for _, p := range e.pools {
 		clear(p.expected)
 	}
+	e.expect(wants, nodes)
+	if len(cluster) > 0 && !e.used { // the pools are to be known
+		e.used = true
+		e.wake()
+	}
+	e.mu.Unlock()
+	e.expectCluster()
+}
+
+// expectCluster expects what the cluster's network gives on this node, by the pools that there are now.
+func (e *Engine) expectCluster() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.cluster) == 0 || !e.catalog.known {
+		return
+	}
+	var wants []want
+	for _, c := range e.cluster {
+		for _, f := range c.families {
+			some, err := e.automatic(f, ipam.Ask{})
+			if words := c.pools[f]; len(words) > 0 {
+				some, err = e.asked(f, words, "", model.UseWorkload)
+			}
+			if err == nil {
+				wants = append(wants, some[0])
+			}
+		}
+	}
+	for name := range e.catalog.pools {
+		if p := e.pools[name]; p != nil {
+			clear(p.expected)
+		}
+	}
+	e.expect(wants, e.nodes)
+}
+
+func typeOf(conf json.RawMessage) string {
+	var c struct{ IPAM struct{ Type string } }
+	_ = json.Unmarshal(conf, &c) // one that cannot be read has no type
+	return c.IPAM.Type
+}
+
+// expect has blocks claimed for what may be wanted; the caller holds the lock.
+func (e *Engine) expect(wants []want, nodes int) {
 	for _, w := range wants {
 		size := model.BlockSize(w.network, count(w.spans))
 		if r, known := e.region(w); known {
@@ -37,16 +88,23 @@ func (e *Engine) Expect(confs []json.RawMessage, nodes int) {
 		}
 		p := e.pool(w.pool)
 		p.expected[w.id()] = w
-		p.wants[w.id()] = &demand{w, e.cfg.Now()}
+		if d := p.wants[w.id()]; d != nil {
+			d.last = e.now()
+			continue
+		}
+		p.wants[w.id()] = &demand{want: w, last: e.now()}
 		e.wake()
 	}
 }
 
 // region is how the beginning of a want is cut, where that is known; the caller holds the lock.
 func (e *Engine) region(w want) (model.AddressRegion, bool) {
-	p := e.pools[w.pool]
-	if p == nil || len(w.spans) == 0 {
+	if len(w.spans) == 0 {
 		return model.AddressRegion{}, false
+	}
+	p := e.pools[w.pool]
+	if p == nil || len(p.spec.Regions) == 0 {
+		p = &pool{spec: e.catalog.pools[w.pool]}
 	}
 	return p.region(w.spans[0].from)
 }
@@ -81,8 +139,8 @@ func Shared(networks []model.NetworkAttachment) []json.RawMessage {
 			list.Plugins = []json.RawMessage{json.RawMessage(n.Config)}
 		}
 		for _, p := range list.Plugins {
-			var conf struct{ IPAM struct{ Type string } }
-			if json.Unmarshal(p, &conf) == nil && (conf.IPAM.Type == TypeWeft || conf.IPAM.Type == TypeWhereabouts) {
+			switch typeOf(p) {
+			case TypeWeft, TypeWhereabouts, TypeCalico:
 				out = append(out, p)
 			}
 		}

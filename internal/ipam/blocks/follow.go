@@ -60,6 +60,7 @@ func (e *Engine) follow(ctx context.Context) error {
 	}
 	e.mu.Lock()
 	e.synced = false
+	e.catalog.begin()
 	e.mu.Unlock()
 	defer e.setLive(false)
 	for {
@@ -123,13 +124,19 @@ func (e *Engine) hear(ev store.Event) bool {
 	defer e.mu.Unlock()
 	switch {
 	case ev.Type == store.Synced:
+		e.catalog.end()
+		e.unsaved = true
 		return true
 	case ev.Type == store.Faulty:
 		return false
 	case ev.Object.Key.Kind == store.AddressPools().Kind:
+		news := e.hearPool(ev)
 		p := e.pools[ev.Object.Key.Name]
-		if p == nil || p.object.Version == ev.Object.Version && ev.Type != store.Deleted {
-			return false
+		if p == nil {
+			return news
+		}
+		if p.object.Version == ev.Object.Version && ev.Type != store.Deleted {
+			return news
 		}
 		p.stale = true
 		return true
@@ -163,6 +170,7 @@ func (e *Engine) hear(ev store.Event) bool {
 // tend does what is to be done.
 func (e *Engine) tend(ctx context.Context) error {
 	var errs []error
+	e.expectCluster()
 	e.mu.Lock()
 	var pools []*pool
 	for _, p := range e.pools {
@@ -183,6 +191,12 @@ func (e *Engine) tend(ctx context.Context) error {
 	if len(errs) == 0 {
 		errs = append(errs, e.greeted())
 	}
+	e.mu.Lock()
+	unsaved := e.unsaved
+	e.mu.Unlock()
+	if unsaved {
+		errs = append(errs, e.save())
+	}
 	return errors.Join(errs...)
 }
 
@@ -198,6 +212,7 @@ func (e *Engine) tendPool(ctx context.Context, p *pool, sync bool) error {
 			return err
 		}
 	}
+	e.rinse(ctx, p)
 	if err := e.freshen(ctx, p); err != nil {
 		return err
 	}
@@ -208,9 +223,9 @@ func (e *Engine) tendPool(ctx context.Context, p *pool, sync bool) error {
 func (e *Engine) stock(ctx context.Context, p *pool) error {
 	e.mu.Lock()
 	var short []want
-	full := p.full || e.cfg.Now().Sub(p.scarce) < scarcity
+	full := p.full || p.closed() || e.now().Sub(p.scarce) < scarcity
 	for _, d := range p.wants {
-		if !full && p.object.Version != "" && !p.spare(d.want, e.cfg.Now(), nil, e.spareOf(p, d.want)) {
+		if !full && p.object.Version != "" && !p.spare(d.want, e.now(), nil, e.spareOf(p, d.want)) {
 			short = append(short, d.want)
 		}
 	}

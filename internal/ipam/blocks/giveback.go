@@ -22,9 +22,12 @@ const hurry = 500 * time.Millisecond
 func (e *Engine) surplus(p *pool) []*block {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := e.cfg.Now()
+	now := e.now()
 	// Pause goes by what rests; a block that became empty by it is looked at once more before that is forgotten.
-	maps.DeleteFunc(p.resting, func(_ netip.Addr, until time.Time) bool { return now.Sub(until) >= 4*hurry })
+	maps.DeleteFunc(p.resting, func(_ netip.Addr, r rest) bool { return !r.dirty && now.Sub(r.until) >= 4*hurry })
+	if p.closed() {
+		clear(p.wants)
+	}
 	for id, d := range p.wants {
 		if _, expected := p.expected[id]; !expected && now.Sub(d.last) > asleep && len(p.held) == 0 {
 			delete(p.wants, id)
@@ -163,7 +166,7 @@ func (e *Engine) refresh(ctx context.Context, p *pool, b *block) (bool, error) {
 		if b.object.Version != o.Version {
 			p.tell()
 		}
-		b.object, b.spec, b.dry = o, spec, false
+		b.object, b.spec, b.dry, b.pause = o, spec, false, time.Time{}
 		for a := range spec.Ceded {
 			b.away[a] = !b.single()
 		}

@@ -36,7 +36,7 @@ func (e *Engine) say(ctx context.Context, p *pool, hungry bool) error {
 		})
 		if err == nil {
 			e.mu.Lock()
-			p.see(got, spec, e.cfg.Now())
+			e.see(p, got, spec)
 			e.mu.Unlock()
 			return nil
 		}
@@ -70,6 +70,10 @@ func (e *Engine) quiet(ctx context.Context, p *pool) error {
 // well be alive. Where this node itself has no object, missing objects say nothing.
 func (e *Engine) takeOver(ctx context.Context, p *pool, w want) (bool, error) {
 	e.mu.Lock()
+	if most := p.spec.MaxBlocks; most > 0 && p.own() >= most {
+		e.mu.Unlock()
+		return false, nil
+	}
 	var blocks []model.AddressBlock
 	for _, spec := range p.others {
 		if p.useful(spec.CIDR, w) {
@@ -125,10 +129,10 @@ func (e *Engine) isGone(ctx context.Context, node string) (bool, error) {
 	}
 	since, known := e.missing[node]
 	if !known {
-		e.missing[node] = e.cfg.Now()
+		e.missing[node] = e.now()
 		return false, nil
 	}
-	return e.cfg.Now().Sub(since) >= e.cfg.Gone, nil
+	return e.now().Sub(since) >= e.cfg.Gone, nil
 }
 
 func (e *Engine) hasObject(ctx context.Context, node string) (bool, error) {

@@ -28,6 +28,9 @@ type journal struct {
 	Blocks  []journalBlock `json:"blocks"`
 	// Sticky are the addresses of IPAMClaims.
 	Sticky []journalSticky `json:"sticky,omitempty"`
+	// Pools are those that blocks are of, and those of the cluster's network: so that an engine that starts knows what is
+	// reserved, and what to choose from, also when the store does not answer.
+	Pools []model.AddressPool `json:"pools,omitempty"`
 	// Strangers are other machines that run as this node: for people.
 	Strangers []string `json:"strangers,omitempty"`
 }
@@ -71,6 +74,14 @@ func (e *Engine) load() error {
 		return model.Faultf(model.CodeIO, "give this node its old name, or choose another --state-dir",
 			"journal of address blocks %s is of node %q, this is node %q", path, j.Node, e.cfg.Node)
 	}
+	for _, spec := range j.Pools {
+		if e.catalog.put(spec) {
+			e.catalog.known = true
+		}
+		if slices.ContainsFunc(j.Blocks, func(b journalBlock) bool { return b.Pool == spec.Name }) {
+			e.pool(spec.Name).read(spec)
+		}
+	}
 	for _, jb := range j.Blocks {
 		b := &block{cidr: jb.CIDR, parent: jb.Parent, claim: jb.Claim, stands: jb.Stands, away: map[netip.Addr]bool{}}
 		for _, a := range jb.Away {
@@ -100,6 +111,9 @@ func (e *Engine) save() error {
 		err = e.step("after journal")
 	}
 	if err != nil {
+		e.mu.Lock()
+		e.unsaved = true
+		e.mu.Unlock()
 		return fmt.Errorf("journal of address blocks %s: %w", e.journalPath(), err)
 	}
 	return nil
@@ -108,8 +122,12 @@ func (e *Engine) save() error {
 func (e *Engine) snapshot() journal {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	j := journal{Version: journalVersion, Node: e.cfg.Node, Blocks: []journalBlock{}, Strangers: e.told}
+	e.unsaved = false
+	j := journal{Version: journalVersion, Node: e.cfg.Node, Blocks: []journalBlock{}, Strangers: e.told, Pools: e.catalog.all()}
 	for _, p := range e.pools {
+		if _, in := e.catalog.pools[p.name]; !in && len(p.spec.Regions) > 0 {
+			j.Pools = append(j.Pools, p.spec)
+		}
 		for _, b := range p.order {
 			if b.stands == lost {
 				continue
@@ -127,6 +145,7 @@ func (e *Engine) snapshot() journal {
 			}
 		}
 	}
+	slices.SortFunc(j.Pools, func(a, b model.AddressPool) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(j.Blocks, func(a, b journalBlock) int {
 		if n := strings.Compare(a.Pool, b.Pool); n != 0 {
 			return n

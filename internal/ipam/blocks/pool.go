@@ -28,10 +28,15 @@ type want struct {
 	alias string
 	// field names the place in the configuration, for messages.
 	field string
+	// name is id, where it was made beforehand.
+	name string
 }
 
 // id tells two wants apart that are served by different addresses.
 func (w want) id() string {
+	if w.name != "" {
+		return w.name
+	}
 	words := make([]string, 0, len(w.spans))
 	for _, s := range w.spans {
 		words = append(words, s.String())
@@ -75,6 +80,8 @@ type block struct {
 	stale bool
 	// dry: all of it was seen to be held, reserved or away, and nothing has become free since. It is not looked through.
 	dry bool
+	// pause is until when nothing of it is free, because what is not held rests.
+	pause time.Time
 }
 
 func (b *block) single() bool { return b.cidr != b.parent }
@@ -90,7 +97,8 @@ type pool struct {
 	order    []*block                            // by address
 	others   map[netip.Prefix]model.AddressBlock // as far as is known
 	held     map[netip.Addr]holder
-	resting  map[netip.Addr]time.Time // until when
+	resting  map[netip.Addr]rest
+	gives    int // how often an address was given
 	wants    map[string]*demand
 	expected map[string]want
 	hungry   int                   // calls that wait for an address
@@ -108,13 +116,18 @@ type pool struct {
 type demand struct {
 	want want
 	last time.Time
+	// calm: before so many addresses of the pool were given, it need not be looked whether enough are free.
+	calm int
 }
+
+// unpaused bounds for how long a block is not looked through.
+const unpaused = time.Minute
 
 func newPool(name string) *pool {
 	return &pool{
 		name: name, turn: make(chan struct{}, 1), spec: model.AddressPool{Name: name},
 		reserved: map[netip.Addr]model.ReservedAddress{}, blocks: map[netip.Prefix]*block{},
-		others: map[netip.Prefix]model.AddressBlock{}, held: map[netip.Addr]holder{}, resting: map[netip.Addr]time.Time{},
+		others: map[netip.Prefix]model.AddressBlock{}, held: map[netip.Addr]holder{}, resting: map[netip.Addr]rest{},
 		wants: map[string]*demand{}, expected: map[string]want{}, asking: map[netip.Addr]bool{}, missed: map[netip.Addr]bool{}, changed: make(chan struct{}),
 	}
 }
@@ -141,56 +154,6 @@ func (p *pool) tell() {
 	p.changed = make(chan struct{})
 }
 
-// free tells whether an address of a block may be given; rested permits one that rests.
-func (p *pool) free(b *block, a netip.Addr, now time.Time, rested bool) bool {
-	if b.stands != owned || b.away[a] {
-		return false
-	}
-	if _, held := p.held[a]; held {
-		return false
-	}
-	if _, is := p.reserved[a]; is {
-		return false
-	}
-	return rested || !now.Before(p.resting[a])
-}
-
-// pick is the first address for a want. When tired, one that rests will do: that which has rested longest.
-func (p *pool) pick(w want, now time.Time, tired bool) (netip.Addr, bool) {
-	var best netip.Addr
-	for _, b := range p.order {
-		if b.stands != owned || b.dry || w.addr.IsValid() && !b.cidr.Contains(w.addr) {
-			continue
-		}
-		done, dry := false, true
-		each(b.cidr, func(a netip.Addr) bool {
-			dry = dry && !p.free(b, a, now, true)
-			switch {
-			case !w.allows(a) || !p.free(b, a, now, tired):
-			case !tired:
-				best, done = a, true
-			case !best.IsValid() || p.resting[a].Before(p.resting[best]):
-				best = a
-			}
-			return !done
-		})
-		if done {
-			break
-		}
-		b.dry = dry
-	}
-	return best, best.IsValid()
-}
-
-// give gives an address.
-func (p *pool) give(a netip.Addr, h holder, now time.Time) {
-	delete(p.resting, a)
-	p.held[a] = h
-	if b := p.blockOf(a); b != nil {
-		b.idle, b.touched = time.Time{}, now
-	}
-}
-
 // blockOf is the block of this node, or the single address, that has an address.
 func (p *pool) blockOf(a netip.Addr) *block {
 	if b := p.blocks[netip.PrefixFrom(a, a.BitLen())]; b != nil {
@@ -208,31 +171,12 @@ func (p *pool) blockOf(a netip.Addr) *block {
 	return of
 }
 
-// spare tells whether so many addresses for a want are free now, those of one block left out.
-func (p *pool) spare(w want, now time.Time, but *block, n int) bool {
-	for _, b := range slices.Backward(p.order) { // the last were claimed last, most often
-		if n <= 0 {
-			break
-		}
-		if b == but || b.dry {
-			continue
-		}
-		each(b.cidr, func(a netip.Addr) bool {
-			if w.allows(a) && p.free(b, a, now, false) {
-				n--
-			}
-			return n > 0
-		})
-	}
-	return n <= 0
-}
-
 // empty tells whether nothing of a block is held, rests or is with another node.
 func (p *pool) empty(b *block, now time.Time) bool {
 	empty := true
 	each(b.cidr, func(a netip.Addr) bool {
 		_, held := p.held[a]
-		if held && p.blockOf(a) == b || now.Before(p.resting[a]) {
+		if held && p.blockOf(a) == b || !p.resting[a].over(now) {
 			empty = false
 		}
 		return empty
@@ -257,19 +201,28 @@ func (p *pool) region(a netip.Addr) (model.AddressRegion, bool) {
 
 // see takes over what the store says of the pool.
 func (p *pool) see(o store.Object, spec model.AddressPool, now time.Time) {
-	p.object, p.spec = o, spec
+	p.object = o
+	p.read(spec)
 	if p.tight() {
 		p.scarce = now
 	}
+	for _, b := range p.order {
+		b.dry, b.pause = false, time.Time{}
+	}
+	p.tell()
+}
+
+// read takes over what a pool says.
+func (p *pool) read(spec model.AddressPool) {
+	p.spec = spec
 	clear(p.reserved)
 	for _, r := range spec.Reserved {
 		p.reserved[r.Addr] = r
 	}
-	for _, b := range p.order {
-		b.dry = false
-	}
-	p.tell()
 }
+
+// closed tells whether the pool gives nothing more to anybody.
+func (p *pool) closed() bool { return p.spec.OfCluster() && (p.spec.Disabled || p.spec.Deleted) }
 
 // tight tells whether somebody found the pool exhausted.
 func (p *pool) tight() bool { return len(p.spec.Wanted) > 0 }

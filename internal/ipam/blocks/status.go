@@ -15,7 +15,7 @@ func (e *Engine) status(ctx context.Context, s settings) error {
 	if e.cfg.Objects == nil {
 		return model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster", "addresses of a pool need the cluster's store, and this agent has none")
 	}
-	now := e.cfg.Now()
+	now := e.now()
 	for _, w := range s.wants {
 		e.mu.Lock()
 		p := e.pools[w.pool]
@@ -41,7 +41,7 @@ func (e *Engine) Count() Counts {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var c Counts
-	now := e.cfg.Now()
+	now := e.now()
 	for _, p := range e.pools {
 		c.Held += len(p.held)
 		for _, b := range p.order {

@@ -125,7 +125,7 @@ func says(o store.Object, a netip.Addr) bool {
 
 // claims frees the addresses of claims that are gone. The caller has the pool's turn.
 func (e *Engine) claims(ctx context.Context, p *pool) error {
-	now := e.cfg.Now()
+	now := e.now()
 	unused := map[netip.Addr]string{}
 	e.mu.Lock()
 	if now.Sub(p.looked) >= claimLook {

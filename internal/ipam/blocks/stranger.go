@@ -69,7 +69,7 @@ func (e *Engine) strange(machine, what, claim string) bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := e.cfg.Now()
+	now := e.now()
 	s := e.strangers[machine]
 	if s == nil {
 		s = &stranger{things: map[string]string{}, since: now}
@@ -87,7 +87,7 @@ func (e *Engine) strange(machine, what, claim string) bool {
 
 // lives notes a sign of life; the caller holds the lock.
 func (e *Engine) lives(machine string, s *stranger) {
-	s.since = e.cfg.Now()
+	s.since = e.now()
 	if !s.alive {
 		s.alive = true
 		e.cfg.Log.Error("two machines run as this node; give each agent its own --node", "node", e.cfg.Node, "machine", machine, "self", e.cfg.Machine)
@@ -130,7 +130,7 @@ func (e *Engine) sends(claim string) {
 func (e *Engine) greetings() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := e.cfg.Now()
+	now := e.now()
 	for _, s := range e.strangers {
 		if s.waits(now, e.cfg.Gone) || now.Sub(s.since) >= e.cfg.Gone {
 			return true
@@ -146,7 +146,7 @@ func (e *Engine) greet(ctx context.Context, p *pool) error {
 	e.mu.Lock()
 	waits := false
 	for _, s := range e.strangers {
-		waits = waits || s.waits(e.cfg.Now(), e.cfg.Gone)
+		waits = waits || s.waits(e.now(), e.cfg.Gone)
 	}
 	e.mu.Unlock()
 	if !waits {
@@ -167,7 +167,7 @@ func (e *Engine) greet(ctx context.Context, p *pool) error {
 // greeted notes that all pools were claimed anew, forgets strangers that are gone, and writes down who is left.
 func (e *Engine) greeted() error {
 	e.mu.Lock()
-	now := e.cfg.Now()
+	now := e.now()
 	for machine, s := range e.strangers {
 		if s.waits(now, e.cfg.Gone) {
 			s.greeted = now

@@ -157,7 +157,7 @@ func (e *Engine) readPool(ctx context.Context, p *pool) error {
 		return err
 	}
 	e.mu.Lock()
-	p.see(o, spec, e.cfg.Now())
+	e.see(p, o, spec)
 	e.mu.Unlock()
 	return nil
 }

@@ -115,7 +115,7 @@ func (e *Engine) unreserve(ctx context.Context, p *pool) error {
 			return ignoreConflict(unreachable("pool "+p.name, err))
 		}
 		e.mu.Lock()
-		p.see(got, spec, e.cfg.Now())
+		e.see(p, got, spec)
 		e.mu.Unlock()
 	}
 	e.mu.Lock()

@@ -194,7 +194,7 @@ func (n *node) start() {
 	for key, addrs := range n.ledger {
 		asks = append(asks, n.ask(n.confs[key], key, addrs...))
 	}
-	e.Restore(asks)
+	e.Restore(context.Background(), asks)
 }
 
 func (n *node) ask(conf string, key model.AttachmentKey, held ...netip.Addr) ipam.Ask {

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// candidate is a block that nobody has: the first, or where somebody was faster, one of the next few. In a pool of the cluster's
+// network each node begins at a place of its own, so that they seldom want the same one.
+func (e *Engine) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, error) {
+	pick := 0
+	if anyOf {
+		var b [1]byte
+		if _, err := e.cfg.Random.Read(b[:]); err != nil {
+			return netip.Prefix{}, false, fmt.Errorf("choice of a block: %w", err)
+		}
+		pick = int(b[0] % 16)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if most := p.spec.MaxBlocks; most > 0 && p.own() >= most {
+		return netip.Prefix{}, false, nil
+	}
+	var found netip.Prefix
+	for _, s := range w.spans {
+		for _, r := range p.spec.Regions {
+			if !s.overlaps(r.CIDR) {
+				continue
+			}
+			part := keep([]span{s}, whole(r.CIDR))[0]
+			middle := part.from
+			if p.spec.OfCluster() {
+				middle = place(part, r, e.cfg.Node)
+			}
+			for _, row := range [][2]netip.Addr{{middle, part.to}, {part.from, middle.Prev()}} {
+				if cidr := p.unheld(row[0], row[1], r, w, &pick); cidr.IsValid() {
+					found = cidr
+				}
+				if pick < 0 {
+					return found, true, nil
+				}
+			}
+		}
+	}
+	return found, found.IsValid(), nil
+}
+
+// unheld is the pick-th block between two addresses that nobody has, or the last one; pick is counted down.
+func (p *pool) unheld(from, to netip.Addr, r model.AddressRegion, w want, pick *int) (found netip.Prefix) {
+	for a := from; a.IsValid() && !to.Less(a) && *pick >= 0; {
+		cidr := netip.PrefixFrom(a, r.BlockSize).Masked()
+		if p.unclaimed(cidr) && p.useful(cidr, w) {
+			found = cidr
+			*pick--
+		}
+		a = last(cidr).Next()
+	}
+	return found
+}
+
+// place is the beginning of the block of a region at which a node begins to look.
+func place(part span, r model.AddressRegion, node string) netip.Addr {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(node))
+	bits := min(r.BlockSize-r.CIDR.Bits(), 31) // so many lead from block to block
+	n := uint64(sum.Sum32()) % (1 << bits)
+	b := r.CIDR.Masked().Addr().AsSlice()
+	for i := range bits {
+		if n>>i&1 == 1 {
+			bit := r.BlockSize - 1 - i
+			b[bit/8] |= 0x80 >> (bit % 8)
+		}
+	}
+	a, _ := netip.AddrFromSlice(b)
+	if !part.contains(a) {
+		return part.from
+	}
+	return a
+}
+
+// own is how many blocks this node has.
+func (p *pool) own() (n int) {
+	for _, b := range p.order {
+		if !b.single() && b.stands != lost {
+			n++
+		}
+	}
+	return n
+}
+
+// unclaimed tells whether nobody is known to have a block, or one that overlaps with it.
+func (p *pool) unclaimed(cidr netip.Prefix) bool {
+	if _, ours := p.blocks[cidr]; ours {
+		return false
+	}
+	_, others := p.others[cidr]
+	return !others
+}
+
+// useful tells whether a block has an address for a want.
+func (p *pool) useful(cidr netip.Prefix, w want) bool {
+	useful := false
+	each(cidr, func(a netip.Addr) bool {
+		_, reserved := p.reserved[a]
+		_, held := p.held[a]
+		useful = w.allows(a) && !reserved && !held && !p.excluded(a)
+		return !useful
+	})
+	return useful
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// catalog is what is known of the pools of the cluster's network, used here or not.
+type catalog struct {
+	// known: all of them have been told.
+	known bool
+	pools map[string]model.AddressPool
+	// told are those that a watch has told so far.
+	told map[string]bool
+	// choices are those that give addresses, by name; nil: to be made of the pools.
+	choices []choice
+}
+
+func newCatalog() catalog { return catalog{pools: map[string]model.AddressPool{}} }
+
+// choice is a pool of the cluster's network, read.
+type choice struct {
+	model.AddressPool
+	nodes, namespaces model.Expression
+	// wants are its addresses of IPv4 and of IPv6; without spans it has none.
+	wants [2]want
+}
+
+// put takes in what a pool says.
+func (c *catalog) put(spec model.AddressPool) (news bool) {
+	was, had := c.pools[spec.Name]
+	if !spec.OfCluster() {
+		delete(c.pools, spec.Name)
+		if had {
+			c.choices = nil
+		}
+		return had
+	}
+	c.pools[spec.Name] = spec
+	if had && sameChoice(was, spec) {
+		return false
+	}
+	c.choices = nil
+	return true
+}
+
+// sameChoice tells whether two states of a pool are the same to who chooses.
+func sameChoice(a, b model.AddressPool) bool {
+	return a.AssignmentMode == b.AssignmentMode && a.NodeSelector == b.NodeSelector && a.NamespaceSelector == b.NamespaceSelector &&
+		slices.Equal(a.AllowedUses, b.AllowedUses) && a.Disabled == b.Disabled && a.Deleted == b.Deleted && a.Created.Equal(b.Created) &&
+		a.Encapsulation == b.Encapsulation && slices.Equal(a.Regions, b.Regions)
+}
+
+func (c *catalog) drop(name string) {
+	if _, had := c.pools[name]; had {
+		delete(c.pools, name)
+		c.choices = nil
+	}
+}
+
+// begin notes that a watch tells everything anew, end that it has.
+func (c *catalog) begin() { c.told = map[string]bool{} }
+
+func (c *catalog) end() {
+	for name := range c.pools {
+		if c.told != nil && !c.told[name] {
+			c.drop(name)
+		}
+	}
+	c.told, c.known = nil, true
+}
+
+// all are the pools by name.
+func (c *catalog) all() []model.AddressPool {
+	out := slices.Collect(maps.Values(c.pools))
+	slices.SortFunc(out, func(a, b model.AddressPool) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// offer are the pools that give addresses.
+func (c *catalog) offer() []choice {
+	if c.choices != nil {
+		return c.choices
+	}
+	c.choices = []choice{}
+	for _, p := range model.Allocatable(c.all()) {
+		one := choice{AddressPool: p}
+		one.nodes, _ = model.ParseExpression(p.NodeSelector) // one that cannot be read is not allocatable
+		one.namespaces, _ = model.ParseExpression(p.NamespaceSelector)
+		for i, family := range []model.IPFamily{model.IPv4, model.IPv6} {
+			w := want{pool: p.Name, field: string(family) + " address"}
+			for _, r := range p.Regions {
+				if r.CIDR.Addr().Is4() != (family == model.IPv4) {
+					continue
+				}
+				if !w.network.IsValid() {
+					w.network = r.CIDR
+				}
+				w.spans = append(w.spans, whole(r.CIDR))
+			}
+			w.name = w.id()
+			one.wants[i] = w
+		}
+		c.choices = append(c.choices, one)
+	}
+	return c.choices
+}
+
+// want is what to take of the pool for a family; false when it has nothing of it.
+func (c choice) want(f model.IPFamily) (want, bool) {
+	w := c.wants[0]
+	if f == model.IPv6 {
+		w = c.wants[1]
+	}
+	return w, len(w.spans) > 0
+}
+
+// called tells whether a word names the pool: its name, or one of its regions.
+func called(p model.AddressPool, word string) bool {
+	if p.Name == word {
+		return true
+	}
+	cidr, err := netip.ParsePrefix(word)
+	return err == nil && slices.ContainsFunc(p.Regions, func(r model.AddressRegion) bool { return r.CIDR == cidr.Masked() })
+}
+
+// learn makes sure that the pools of the cluster's network are known. Only the first time somebody is asked.
+func (e *Engine) learn(ctx context.Context) error {
+	e.mu.Lock()
+	known := e.catalog.known
+	if !e.used {
+		e.used = true
+		e.wake()
+	}
+	e.mu.Unlock()
+	if known {
+		return nil
+	}
+	if e.cfg.Objects == nil {
+		return model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
+			"addresses of a pool need the cluster's store, and this agent has none")
+	}
+	all, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) {
+		return e.cfg.Objects.List(ctx, store.AddressPools())
+	})
+	if err != nil {
+		return unreachable("list of pools", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, o := range all {
+		if spec, err := o.AddressPool(); err == nil {
+			e.catalog.put(spec)
+		}
+	}
+	e.catalog.known, e.unsaved = true, true
+	e.wake()
+	return nil
+}
+
+// see takes over what the store says of a pool; the caller holds the lock.
+func (e *Engine) see(p *pool, o store.Object, spec model.AddressPool) {
+	e.unsaved = true
+	e.catalog.put(spec)
+	p.see(o, spec, e.now())
+}
+
+// hearPool notes what happened to a pool; the caller holds the lock.
+func (e *Engine) hearPool(ev store.Event) (news bool) {
+	name := ev.Object.Key.Name
+	if ev.Type == store.Deleted {
+		e.catalog.drop(name)
+		e.unsaved = true
+		return true
+	}
+	if e.catalog.told != nil {
+		e.catalog.told[name] = true
+	}
+	spec, err := ev.Object.AddressPool()
+	if err != nil {
+		return false // it stays what it was
+	}
+	news = e.catalog.put(spec)
+	e.unsaved = e.unsaved || news
+	return news
+}

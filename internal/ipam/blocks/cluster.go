@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// TypeCalico is the name of the allocator that chooses among the pools of the cluster's network.
+const TypeCalico = "calico-ipam"
+
+// OwnContainer stands in the place of a container's id for what the node itself has, its end of a tunnel.
+const OwnContainer = "node"
+
+// clusterConf is a configuration of calico-ipam.
+type clusterConf struct {
+	families  []model.IPFamily
+	pools     map[model.IPFamily][]string
+	requested []netip.Addr
+}
+
+// flag is a boolean that may be written as a text.
+type flag bool
+
+// UnmarshalJSON reads true, "true", false and "false".
+func (f *flag) UnmarshalJSON(b []byte) error {
+	on, err := strconv.ParseBool(strings.Trim(string(b), `"`))
+	*f = flag(on)
+	return err
+}
+
+// clusterSettings reads the configuration of an attachment.
+func clusterSettings(ask ipam.Ask) (clusterConf, error) {
+	var c clusterConf
+	var o outer
+	var in struct {
+		Assign4 json.RawMessage `json:"assign_ipv4"`
+		Assign6 json.RawMessage `json:"assign_ipv6"`
+		Pools4  []string        `json:"ipv4_pools"`
+		Pools6  []string        `json:"ipv6_pools"`
+	}
+	if err := ipam.Decode("", ask.Conf, &o); err != nil {
+		return c, err
+	}
+	if err := ipam.Decode("ipam", o.IPAM, &in); err != nil {
+		return c, err
+	}
+	for _, one := range []struct {
+		key    string
+		value  json.RawMessage
+		family model.IPFamily
+		on     flag
+	}{{"assign_ipv4", in.Assign4, model.IPv4, true}, {"assign_ipv6", in.Assign6, model.IPv6, false}} {
+		if len(one.value) > 0 && json.Unmarshal(one.value, &one.on) != nil {
+			return c, ipam.Invalid(`write "true" or "false"`, "ipam.%s %s is neither true nor false", one.key, one.value)
+		}
+		if one.on {
+			c.families = append(c.families, one.family)
+		}
+	}
+	if len(c.families) == 0 {
+		return c, ipam.Invalid("set one of them to true", "ipam.assign_ipv4 and ipam.assign_ipv6 are both false: there is nothing to give")
+	}
+	c.pools = map[model.IPFamily][]string{model.IPv4: in.Pools4, model.IPv6: in.Pools6}
+	for _, list := range []struct {
+		field string
+		words []string
+	}{{"ipam.ipv4_pools", in.Pools4}, {"ipam.ipv6_pools", in.Pools6}} {
+		if i := slices.Index(list.words, ""); i >= 0 {
+			return c, ipam.Invalid("a pool's name or its CIDR", "%s[%d] is empty", list.field, i)
+		}
+	}
+	var s settings
+	if err := s.readRequests(ask, o); err != nil {
+		return c, err
+	}
+	c.requested = s.requested
+	return c, nil
+}
+
+// Cluster is an engine as the allocator of the cluster's network: it chooses among the network's pools.
+type Cluster struct{ Allocator }
+
+// Keys are the options.
+func (c *Cluster) Keys() []string {
+	return []string{"type", "assign_ipv4", "assign_ipv6", "ipv4_pools[]", "ipv6_pools[]"}
+}
+
+// Validate refuses a configuration that can never give an address.
+func (c *Cluster) Validate(conf json.RawMessage) error {
+	_, err := clusterSettings(ipam.Ask{Conf: conf})
+	return err
+}
+
+// Doubts finds nothing: all that can be said here has an effect.
+func (c *Cluster) Doubts(json.RawMessage) []model.Doubt { return nil }
+
+// Add gives an address of each family, all or none.
+func (c *Cluster) Add(ctx context.Context, ask ipam.Ask) (model.Result, error) {
+	var result model.Result
+	conf, err := clusterSettings(ask)
+	if err == nil {
+		err = c.e.learn(ctx)
+	}
+	if err != nil {
+		return result, err
+	}
+	wants, err := c.e.clusterWants(conf, ask)
+	if err != nil {
+		return result, err
+	}
+	h := holder{key: ask.Key()}
+	for _, alternatives := range wants {
+		a, err := c.e.takeAny(ctx, alternatives, h)
+		if err != nil {
+			c.e.unget(result.IPs, h)
+			return model.Result{}, err
+		}
+		result.IPs = append(result.IPs, model.IP{Address: netip.PrefixFrom(a, a.BitLen())})
+	}
+	return result, nil
+}
+
+// takeAny gives an address of the first of several pools that has one.
+func (e *Engine) takeAny(ctx context.Context, wants []want, h holder) (netip.Addr, error) {
+	if len(wants) == 1 {
+		return e.take(ctx, wants[0], h)
+	}
+	for _, w := range wants {
+		if a, ok, err := e.fromMemory(ctx, w, h, false); ok || err != nil {
+			return a, err
+		}
+	}
+	for _, w := range wants {
+		a, ok, err := e.fetch(ctx, w, h)
+		if errors.Is(err, errSilent) {
+			return e.tired(ctx, wants, h, err)
+		}
+		if ok || err != nil {
+			return a, err
+		}
+	}
+	var all []string
+	for _, w := range wants {
+		a, err := e.insist(ctx, w, h, e.cfg.Patience/2)
+		var f *model.Fault
+		if err == nil || !errors.As(err, &f) || f.Code != model.CodeExhausted {
+			return a, err
+		}
+		all = append(all, f.Msg)
+	}
+	return netip.Addr{}, model.Faultf(model.CodeExhausted, "add a pool, or delete pods", "%s", strings.Join(all, "; "))
+}
+
+// tired gives an address that rests, when the store does not answer.
+func (e *Engine) tired(ctx context.Context, wants []want, h holder, silence error) (netip.Addr, error) {
+	for _, w := range wants {
+		if a, ok, err := e.fromMemory(ctx, w, h, true); ok || err != nil {
+			return a, err
+		}
+	}
+	return netip.Addr{}, silent(wants[0], silence)
+}
+
+// unget takes addresses back that nobody has used. They need no rest.
+func (e *Engine) unget(ips []model.IP, h holder) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, ip := range ips {
+		a := ip.Address.Addr()
+		for _, p := range e.pools {
+			if p.held[a] != h {
+				continue
+			}
+			delete(p.held, a)
+			if b := p.blockOf(a); b != nil {
+				b.dry, b.pause = false, time.Time{}
+			}
+			p.tell()
+		}
+	}
+}
+
+// Hold chooses addresses for a record that is written before they are used: an address of this node's blocks has no other
+// memory.
+func (c *Cluster) Hold(ctx context.Context, ask ipam.Ask) (ipam.Hold, error) {
+	result, err := c.Add(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	return &hold{e: c.e, result: result, holder: holder{key: ask.Key()}}, nil
+}
+
+type hold struct {
+	e      *Engine
+	result model.Result
+	holder holder
+	over   bool
+}
+
+// Result is what was chosen.
+func (h *hold) Result() model.Result { return h.result }
+
+// Keep has nothing to write: the record does.
+func (h *hold) Keep() error {
+	h.over = true
+	return nil
+}
+
+// Drop gives the addresses back, unless they were kept.
+func (h *hold) Drop() {
+	if !h.over {
+		h.over = true
+		h.e.unget(h.result.IPs, h.holder)
+	}
+}
+
+// Check tells whether the attachment has the addresses of prev.
+func (c *Cluster) Check(_ context.Context, ask ipam.Ask, prev model.Result) error {
+	if err := c.Validate(ask.Conf); err != nil {
+		return err
+	}
+	key := ask.Key()
+	for _, ip := range prev.IPs {
+		held := c.e.heldBy(func(h holder, _ netip.Addr) bool { return h.key == key }, []netip.Addr{ip.Address.Addr()})
+		if len(held) == 0 {
+			return model.Faultf(model.CodeDiffers, "the address may be given to somebody else: DEL the attachment and ADD it again",
+				"%s: address %s of prevResult is not held for container %s interface %s", c.typ, ip.Address.Addr(), ask.ContainerID, ask.IfName)
+		}
+	}
+	return nil
+}
+
+// Status tells whether an address of each family could be given, without side effects.
+func (c *Cluster) Status(ctx context.Context, ask ipam.Ask) error {
+	conf, err := clusterSettings(ask)
+	if err == nil {
+		err = c.e.learn(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	wants, err := c.e.clusterWants(conf, ask)
+	if err != nil {
+		return err
+	}
+	for _, alternatives := range wants {
+		if err := c.e.status(ctx, settings{wants: alternatives}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
