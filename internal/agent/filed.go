@@ -65,6 +65,21 @@ func (f filed) Network(ctx context.Context, namespace, name string) (model.Netwo
 	return o.NetworkAttachment()
 }
 
+// Namespace is the namespace of that name.
+func (f filed) Namespace(ctx context.Context, name string) (model.Namespace, error) {
+	if c := f.facts.Cluster(); c != nil {
+		i, ok := slices.BinarySearchFunc(c.Namespaces, name, func(n model.Namespace, name string) int { return strings.Compare(n.Name, name) })
+		if ok {
+			return c.Namespaces[i], nil
+		}
+	}
+	o, err := f.get(ctx, store.NamespaceKey(name))
+	if err != nil {
+		return model.Namespace{}, err
+	}
+	return o.Namespace()
+}
+
 func (f filed) get(ctx context.Context, key store.Key) (store.Object, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Object{}, fmt.Errorf("%s: %w", key, err)

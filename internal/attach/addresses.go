@@ -70,7 +70,11 @@ func (r *run) allocateAll(ctx context.Context, first int, types map[int]string) 
 func (r *run) allocate(ctx context.Context, k int, typ string) (model.Result, error) {
 	conf := r.job.Network.Plugins[k]
 	if alloc := r.a.cfg.Allocators[typ]; alloc != nil {
-		return alloc.Add(ctx, ask(r.job.Request, conf))
+		q, err := r.ask(conf)
+		if err != nil {
+			return model.Result{}, err
+		}
+		return alloc.Add(ctx, q)
 	}
 	return r.execute(ctx, conf, typ, r.chain.Prev)
 }
@@ -105,7 +109,11 @@ func (r *run) choose(ctx context.Context, first int) (map[int]*model.Result, err
 	if !ok || len(acts) > 1 {
 		return nil, nil
 	}
-	if r.hold, err = holder.Hold(ctx, ask(r.job.Request, conf)); err != nil {
+	q, err := r.ask(conf)
+	if err == nil {
+		r.hold, err = holder.Hold(ctx, q)
+	}
+	if err != nil {
 		r.rec.Acts = r.rec.Acts[:first]
 		return nil, err
 	}

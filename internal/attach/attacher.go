@@ -102,6 +102,8 @@ type Job struct {
 	Netns *netns.NS
 	// OwnNetns permits that Netns is the node's own (CNI_NETNS_OVERRIDE).
 	OwnNetns bool
+	// NamespaceLabels are those of the pod's namespace, nil where they are not known.
+	NamespaceLabels map[string]string
 	// Parallel permits AddAll to execute foreign plugins beside those of its neighbours that permit it, too.
 	Parallel bool
 

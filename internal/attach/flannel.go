@@ -59,6 +59,9 @@ func (a *Attacher) each(job Job, replace func(job *Job, conf model.PluginConf) (
 // unfold puts delegates in their places, by what flanneld says now.
 func (a *Attacher) unfold(job Job) (Job, error) {
 	job, err := a.withNode(job)
+	if err == nil {
+		job, err = a.withPod(job)
+	}
 	if err != nil {
 		return job, err
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
@@ -61,6 +62,42 @@ func (a *Attacher) withPrefixes(job Job, prefixes func() []netip.Prefix) (Job, e
 // withNode is withPrefixes by what is known now.
 func (a *Attacher) withNode(job Job) (Job, error) {
 	return a.withPrefixes(job, func() []netip.Prefix { return a.node().PodCIDRs })
+}
+
+// withPod has a plugin ask no IPAM where the pod brings its addresses along.
+func (a *Attacher) withPod(job Job) (Job, error) {
+	for i, conf := range job.Network.Plugins {
+		if conf.Type != plugin.CalicoType || a.cfg.Planners[conf.Type] == nil {
+			continue
+		}
+		static, changed, err := plugin.Calico{}.Static(conf, job.Request)
+		if err != nil {
+			return job, err
+		}
+		if changed {
+			job.Network.Plugins = slices.Clone(job.Network.Plugins)
+			job.Network.Plugins[i] = static
+		}
+	}
+	return job, nil
+}
+
+// wisher is what a planner is that reads what a pod says of its addresses.
+type wisher interface {
+	Wishes(conf model.PluginConf, r model.Request) (model.AddressWishes, error)
+}
+
+// ask is what an allocator is asked for an ADD.
+func (r *run) ask(conf model.PluginConf) (ipam.Ask, error) {
+	q := ask(r.job.Request, conf)
+	if p, ok := r.a.cfg.Planners[conf.Type].(wisher); ok {
+		var err error
+		if q.Wishes, err = p.Wishes(conf, r.job.Request); err != nil {
+			return q, err
+		}
+	}
+	q.Wishes.NamespaceLabels = r.job.NamespaceLabels
+	return q, nil
 }
 
 // withAny is withPrefixes for what gives addresses back: that goes by their owner's name, wherever they are from.

@@ -72,6 +72,7 @@ type Cluster struct {
 
 // Namespace is a Kubernetes namespace.
 type Namespace struct {
-	Name   string            `json:"name"`
-	Labels map[string]string `json:"labels,omitempty"`
+	Name        string            `json:"name"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
 }

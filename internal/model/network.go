@@ -44,6 +44,8 @@ type Origin struct {
 	Asked   json.RawMessage `json:"asked,omitempty"`
 	// Call is the runtime's own configuration: with it, further networks are attached later. Only the first network has it.
 	Call json.RawMessage `json:"call,omitempty"`
+	// Annotations are those of the pod, and of its namespace, that the network's plugins read.
+	Annotations [][2]string `json:"annotations,omitempty"`
 	// Device is the device that the interface is made of, DeviceFile the file that tells of it.
 	Device     string `json:"device,omitempty"`
 	DeviceFile string `json:"deviceFile,omitempty"`

@@ -27,6 +27,11 @@ type Cluster interface {
 	Network(ctx context.Context, namespace, name string) (model.NetworkAttachment, error)
 }
 
+// Namespaces is what a Cluster is that knows namespaces, too.
+type Namespaces interface {
+	Namespace(ctx context.Context, name string) (model.Namespace, error)
+}
+
 // Reporter writes what became of a pod. Both are called behind the answer and may take their time.
 type Reporter interface {
 	// Annotate merges annotations into the pod's; an empty value takes one away. A pod that is gone, or that is another one of

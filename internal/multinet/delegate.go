@@ -24,6 +24,8 @@ type Attachment struct {
 	Request model.Request
 	// Prev is what the runtime's other plugins made before this one, for the first network only.
 	Prev *model.Result
+	// NamespaceLabels are those of the pod's namespace, nil where they are not known.
+	NamespaceLabels map[string]string
 	// Parallel permits that it is attached at the same time as its neighbours.
 	Parallel bool
 

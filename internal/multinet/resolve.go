@@ -65,6 +65,9 @@ func (r *Resolver) Resolve(ctx context.Context, call cni.Call) (Plan, error) {
 		return Plan{Pod: w.pod}, err
 	}
 	all, err := w.attachments(sources)
+	if err == nil {
+		err = w.say(ctx, all)
+	}
 	return Plan{Pod: w.pod, Attachments: all, Doubts: w.doubts}, err
 }
 

@@ -133,7 +133,7 @@ func (o Object) Namespace() (model.Namespace, error) {
 		Metadata metadata `json:"metadata"`
 	}
 	err := o.decode(&n)
-	return model.Namespace{Name: o.Key.Name, Labels: n.Metadata.Labels}, err
+	return model.Namespace{Name: o.Key.Name, Labels: n.Metadata.Labels, Annotations: n.Metadata.Annotations}, err
 }
 
 // DeriveUID is the uid of an object whose manifest has none.

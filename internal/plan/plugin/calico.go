@@ -79,7 +79,11 @@ func (p Calico) Plan(in Input) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
-	ends := newPair(in.Request, mtu, state.MAC{})
+	words, err := c.words(in.Request)
+	if err != nil {
+		return Step{}, err
+	}
+	ends := newPair(in.Request, mtu, words.mac)
 	ends.rename(CalicoHostName(in.Request), routedMAC())
 	ends.host.Replaces = true
 	f := state.Fragment{Owner: Owner(in.Request.Key())}

@@ -26,6 +26,7 @@ type calicoConf struct {
 	Features struct {
 		NoIPAM   bool `json:"ip_addrs_no_ipam"`
 		Floating bool `json:"floating_ips"`
+		Sources  bool `json:"source_prefixes"` // weft's own; with Calico it is its daemon that permits that
 	} `json:"feature_control"`
 	Container struct {
 		Forwarding bool `json:"allow_ip_forwarding"`
@@ -33,12 +34,14 @@ type calicoConf struct {
 	DefaultRoutes bool     `json:"include_default_routes"`
 	Gates         []string `json:"readiness_gates"`
 	PolicyTimeout int      `json:"policy_setup_timeout_seconds"`
+
+	ipam string // its type
 }
 
 // calicoKeys are the keys of Calico's plugin beside those that all have.
 func calicoKeys() []string {
 	return []string{
-		"mtu", "require_mtu_file", "num_queues", "policy.*", "kubernetes.*", "feature_control.ip_addrs_no_ipam", "feature_control.floating_ips",
+		"mtu", "require_mtu_file", "num_queues", "policy.*", "kubernetes.*", "feature_control.ip_addrs_no_ipam", "feature_control.floating_ips", "feature_control.source_prefixes",
 		"container_settings.allow_ip_forwarding", "include_default_routes", "readiness_gates[]", "policy_setup_timeout_seconds",
 		"endpoint_status_dir", "mode", "nodename", "nodename_file", "nodename_file_optional", "hostname", "ipam_lock_file", "datastore_type",
 		"calico_api_group", "qps", "burst", "etcd_endpoints", "etcd_discovery_srv", "etcd_scheme", "etcd_key_file", "etcd_cert_file",
@@ -76,6 +79,13 @@ func readCalico(conf model.PluginConf) (calicoConf, error) {
 	if section == nil {
 		return c, bad(`add "ipam": {"type": "calico-ipam"}`, "ipam.type is missing")
 	}
+	var typed struct {
+		Type string `json:"type"`
+	}
+	if err := decodeAt(conf, "ipam", section, &typed); err != nil {
+		return c, err
+	}
+	c.ipam = typed.Type
 	_, _, err = readDNS(conf)
 	return c, err
 }

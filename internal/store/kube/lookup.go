@@ -68,6 +68,19 @@ func (s *Store) Network(ctx context.Context, namespace, name string) (model.Netw
 	return o.NetworkAttachment()
 }
 
+// Namespace is the namespace of that name, from the shelf or else by one request.
+func (s *Store) Namespace(ctx context.Context, name string) (model.Namespace, error) {
+	key := store.NamespaceKey(name)
+	o, ok := s.shelf(namespaces()).get(key)
+	if !ok {
+		var err error
+		if o, err = s.look(ctx, namespaces(), key); err != nil {
+			return model.Namespace{}, err
+		}
+	}
+	return o.Namespace()
+}
+
 // look asks the server once, for not longer than somebody can wait.
 func (s *Store) look(ctx context.Context, kind store.Kind, key store.Key) (store.Object, error) {
 	raw, err := ask(ctx, lookupLimit, s.clients.lookup.Get().AbsPath(path(kind, key.Namespace, key.Name)).MaxRetries(0))
