@@ -39,7 +39,7 @@ func (a *agent) openStore() error {
 	kube.LogTo(cfg.Log.With("room", "client-go"))
 	s, err := kube.Open(kube.Config{
 		Access: kube.Access{InCluster: k.InCluster, Kubeconfig: k.Kubeconfig, Server: k.Server, Getenv: cfg.Getenv},
-		Node:   cfg.Node, Dir: filepath.Join(cfg.StateDir, "cluster"), Agent: "weft/" + cfg.Version, Flannel: begin,
+		Node:   cfg.Node, Dir: filepath.Join(cfg.StateDir, "cluster"), Agent: "weft/" + cfg.Version, Flannel: begin, Pools: cfg.Network.FromPools(),
 		Log: cfg.Log, Now: cfg.Now, After: cfg.After,
 	})
 	if err == nil {

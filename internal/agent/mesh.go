@@ -25,6 +25,9 @@ func (a *agent) mesh(ctx context.Context) error {
 		Mesh: a.meshConfig(), Repaired: a.repaired(), Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 		Exceptions: a.exceptions(), Passed: a.passed,
 	}
+	if a.ends != nil {
+		cfg.Own, cfg.OwnNews = a.ends.all, a.ends.news
+	}
 	tunnels := tunnel.New(tunnel.Config{Env: a.cfg.Env, Random: rand.Reader, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After})
 	defer tunnels.Close()
 	cfg.Runner = tunnels
@@ -85,7 +88,7 @@ func (a *agent) meshConfig() mesh.Config {
 func (a *agent) clusterMesh() mesh.Config {
 	n := a.cfg.Network
 	cfg := mesh.Config{
-		Backend: n.Encapsulation, Blackhole: n.Blackhole,
+		Backend: n.Encapsulation, Blackhole: n.Blackhole, Pools: n.FromPools(),
 		Vxlan: mesh.Vxlan{
 			VNI: uint32(n.VNI), Port: uint16(n.VxlanPort), GBP: n.VxlanGBP, Learning: n.VxlanLearning,
 			DirectRouting: n.DirectRouting, MTU: n.UnderlayMTU,

@@ -98,17 +98,21 @@ func (a *agent) placed(changes []install.Change, err error) {
 	}
 	news := a.health.set(partConf, err)
 	switch {
-	case !errors.Is(err, errNoPrefix):
+	case !errors.Is(err, errNoPrefix) && !errors.Is(err, errNoPools):
 		a.waiting = time.Time{}
 		if news && err != nil {
 			a.cfg.Log.Error("network configuration", "err", err)
 		}
 	case a.waiting.IsZero(): // most often the controller manager is not there yet
 		a.waiting = a.cfg.Now()
-		a.cfg.Log.Info("waiting for the node's prefix", "err", err)
+		what := "waiting for the node's prefix"
+		if errors.Is(err, errNoPools) {
+			what = "waiting for a pool of addresses"
+		}
+		a.cfg.Log.Info(what, "err", err)
 	case !a.warned && a.cfg.Now().Sub(a.waiting) >= prefixWait:
 		a.warned = true
-		a.cfg.Log.Warn("the node still has no prefix: no pod gets a network", "since", a.waiting.Format(time.RFC3339), "err", err)
+		a.cfg.Log.Warn("the node still has no addresses: no pod gets a network", "since", a.waiting.Format(time.RFC3339), "err", err)
 	}
 	a.warned = a.warned && !a.waiting.IsZero()
 }
@@ -125,13 +129,22 @@ func (a *agent) fit() error {
 // network is weft's own network on this node, by the configuration and the cluster's facts.
 func (a *agent) network() (install.Own, error) {
 	n := a.cfg.Network
-	own := install.Own{Name: n.Name, Node: a.cfg.Node, MTU: n.MTU, CIDRs: n.PodCIDRs}
+	own := install.Own{Name: n.Name, Node: a.cfg.Node, MTU: n.MTU, CIDRs: n.PodCIDRs, Bridge: n.Design == config.DesignBridge}
+	if a.fromPools() {
+		if own.Pools = a.poolFamilies(); len(own.Pools) > 0 {
+			return own, nil
+		}
+		if a.facts != nil && a.facts.Cluster() == nil {
+			return own, unknownCluster()
+		}
+		return own, a.noPools()
+	}
 	if len(own.CIDRs) > 0 {
 		return own, nil
 	}
 	own.CIDRs = a.podCIDRs()
 	if len(own.CIDRs) == 0 && a.facts != nil && a.facts.Cluster() == nil {
-		return own, model.Faultf(model.CodeNotAvailable, "look at the API server, and at the agent's way to it", "nothing is known of the cluster yet")
+		return own, unknownCluster()
 	}
 	if len(own.CIDRs) == 0 {
 		return own, model.Faultf(model.CodeNotAvailable,
@@ -139,6 +152,10 @@ func (a *agent) network() (install.Own, error) {
 			"node %q %w", a.cfg.Node, errNoPrefix)
 	}
 	return own, nil
+}
+
+func unknownCluster() error {
+	return model.Faultf(model.CodeNotAvailable, "look at the API server, and at the agent's way to it", "nothing is known of the cluster yet")
 }
 
 // podCIDRs are the prefixes that the cluster gave this node.

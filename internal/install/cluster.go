@@ -4,12 +4,15 @@ package install
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
@@ -21,7 +24,11 @@ type Own struct {
 	Node string
 	// CIDRs are the prefixes of the node's pods.
 	CIDRs []netip.Prefix
-	MTU   int // bytes; 0 is the kernel's
+	// Pools are the families (4, 6) of which pods have addresses from pools of the whole cluster. Then CIDRs has no meaning.
+	Pools []int
+	// Bridge joins the pods by a bridge; without it each has a link of its own, and a route to its address.
+	Bridge bool
+	MTU    int // bytes; 0 is the kernel's
 }
 
 // clusterName is the file of weft's own network.
@@ -63,10 +70,13 @@ func Cluster(ctx context.Context, c Config, own Own) ([]Change, error) {
 	return append([]Change{change}, withdrawn...), err
 }
 
-// form is the agent's form of the network: links of their own for the pods, addresses of the node's prefixes, ports of the
-// node and limits of bandwidth for the pods that ask for them.
-func (o Own) form(socket string) ([]byte, error) {
+// bridgeName is the bridge's link.
+const bridgeName = "weft0"
+
+// link is the plugin that joins pods to the node.
+func (o Own) link() map[string]any {
 	type object = map[string]any
+	const usual = 1500
 	var ranges [][]object
 	var routes []object
 	for _, p := range o.CIDRs {
@@ -77,15 +87,41 @@ func (o Own) form(socket string) ([]byte, error) {
 		}
 		routes = append(routes, object{"dst": all.String()})
 	}
-	link := object{"type": "ptp", "ipam": object{"type": "host-local", "ranges": ranges, "routes": routes}}
-	if o.MTU != 0 {
-		link["mtu"] = o.MTU
+	if o.Bridge {
+		link := object{
+			"type": "bridge", "bridge": bridgeName, "isGateway": true, "hairpinMode": true,
+			"ipam": object{"type": "host-local", "ranges": ranges, "routes": routes},
+		}
+		if o.MTU != 0 {
+			link["mtu"] = o.MTU
+		}
+		return link
+	}
+	ipam := object{"type": "host-local", "ranges": ranges}
+	if len(o.Pools) > 0 {
+		assign := func(family int) string { return strconv.FormatBool(slices.Contains(o.Pools, family)) } // texts, as Calico has it
+		ipam = object{"type": "calico-ipam", "assign_ipv4": assign(4), "assign_ipv6": assign(6)}
+	}
+	// The MTU is said, lest a file count that Calico has left on the node.
+	return object{"type": "calico", "mtu": cmp.Or(o.MTU, usual), "policy": object{"type": "k8s"}, "ipam": ipam}
+}
+
+// Plugin is that part of the network as its planner and its allocator are given it.
+func (o Own) Plugin() (json.RawMessage, error) { return json.Marshal(o.link()) }
+
+// form is the agent's form of the network: links of their own for the pods, addresses of the node's prefixes or of pools,
+// ports of the node and limits of bandwidth for the pods that ask for them.
+func (o Own) form(socket string) ([]byte, error) {
+	type object = map[string]any
+	from := "the prefixes of node " + o.Node
+	if len(o.Pools) > 0 {
+		from = "the pools of the cluster"
 	}
 	caps := map[string]bool{annotations: true, "portMappings": true, "bandwidth": true}
 	network, err := json.Marshal(object{
 		"cniVersion": "1.0.0", "name": o.Name,
 		"plugins": []object{
-			link,
+			o.link(),
 			{"type": "portmap", "capabilities": object{"portMappings": true}},
 			{"type": "bandwidth", "capabilities": object{"bandwidth": true}},
 		},
@@ -94,7 +130,7 @@ func (o Own) form(socket string) ([]byte, error) {
 		return nil, err
 	}
 	out, err := json.MarshalIndent(agentList{
-		CNIVersion: "1.0.0", CNIVersions: since("1.0.0"), Name: o.Name, Inlined: true, Mark: &mark{"the prefixes of node " + o.Node},
+		CNIVersion: "1.0.0", CNIVersions: since("1.0.0"), Name: o.Name, Inlined: true, Mark: &mark{from},
 		Plugins: []agentPlugin{{cni.ShimType, socket, caps, []json.RawMessage{network}}},
 	}, "", "  ")
 	if err != nil {
