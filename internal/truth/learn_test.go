@@ -5,7 +5,6 @@ package truth_test
 import (
 	"net/netip"
 	"slices"
-	"testing"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy"
@@ -13,7 +12,7 @@ import (
 )
 
 // learn tells a compiler a whole cluster.
-func learn(t testing.TB, x *policy.Index, w naive.World) {
+func learn(x *policy.Index, w naive.World) {
 	for _, name := range nodes() {
 		x.SetNode(model.Node{Name: name, Labels: w.Nodes[name].Labels, Addrs: w.Nodes[name].Addrs})
 	}
@@ -24,10 +23,10 @@ func learn(t testing.TB, x *policy.Index, w naive.World) {
 		learnPod(x, &w.Pods[i])
 	}
 	for _, p := range w.Policies {
-		x.SetPolicy(modelPolicy(t, p))
+		x.SetPolicy(modelPolicy(p))
 	}
 	for _, p := range w.Cluster {
-		x.SetPolicy(modelCluster(t, p))
+		x.SetPolicy(modelCluster(p))
 	}
 }
 
@@ -70,7 +69,7 @@ func modelSelector(s *naive.Selector) model.Selector {
 	return out
 }
 
-func modelPolicy(_ testing.TB, p naive.NetworkPolicy) model.Policy {
+func modelPolicy(p naive.NetworkPolicy) model.Policy {
 	out := model.Policy{PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: p.Metadata.Namespace, Name: p.Metadata.Name}, Networks: p.Networks}
 	if len(p.Networks) > 0 {
 		out.Kind = model.KindMultiNetworkPolicy
@@ -128,7 +127,7 @@ func modelRule(namespace string, r naive.Rule) model.PolicyRule {
 	return out
 }
 
-func modelCluster(_ testing.TB, p naive.ClusterPolicy) model.Policy {
+func modelCluster(p naive.ClusterPolicy) model.Policy {
 	out := model.Policy{PolicyKey: model.PolicyKey{Kind: model.KindClusterNetworkPolicy, Name: p.Metadata.Name}, Tier: model.PolicyTier(p.Spec.Tier), Priority: p.Spec.Priority}
 	out.Subject = *clusterPeers(p.Spec.Subject)[0].Pods
 	rules := func(all []naive.ClusterRule) model.PolicyDirection {

@@ -21,11 +21,11 @@ import (
 type plans map[string]map[model.PodRef]state.Table
 
 // compile has the compiler of each node learn the cluster from nothing.
-func compile(t testing.TB, w naive.World) plans {
+func compile(w naive.World) plans {
 	out := plans{}
 	for _, node := range nodes() {
 		x := policy.New(policy.Config{Node: node})
-		learn(t, x, w)
+		learn(x, w)
 		out[node] = tables(x)
 	}
 	return out
@@ -45,7 +45,7 @@ func TestPlans(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		d := draw{T: rt}
 		w := d.world(7, 6, 4)
-		p := compile(t, w)
+		p := compile(w)
 		for _, packet := range packets(w) {
 			got, err := p.allowed(w, packet)
 			if err != nil {
