@@ -210,6 +210,7 @@ func (a *agent) run(ctx context.Context) error {
 	})
 	parts.Go(func() error { return ended(behind, a.mend(behind)) })
 	parts.Go(func() error { return ended(behind, a.share(behind)) })
+	parts.Go(func() error { return ended(behind, a.keepPools(behind)) })
 	a.surround(behind, parts)
 	if a.store != nil {
 		parts.Go(func() error { return ended(behind, a.mesh(behind)) })

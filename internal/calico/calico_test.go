@@ -34,7 +34,7 @@ func object(t testing.TB, kind store.Kind, name, rest string) store.Object {
 
 // TestPool: every field of an IPPool has its place, in both groups.
 func TestPool(t *testing.T) {
-	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix()
 	region := func(cidr string, size int) []model.AddressRegion {
 		return []model.AddressRegion{{CIDR: netip.MustParsePrefix(cidr), BlockSize: size}}
 	}

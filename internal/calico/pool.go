@@ -45,7 +45,10 @@ func Pool(o store.Object) (model.AddressPool, []model.Doubt, error) {
 	s := in.Spec
 	pool := model.AddressPool{
 		Name: o.Key.Name, AssignmentMode: model.AssignAutomatic, NodeSelector: s.NodeSelector, NamespaceSelector: s.NamespaceSelector,
-		Disabled: s.Disabled, NATOutgoing: s.NATOutgoing, Created: in.Metadata.CreationTimestamp, Deleted: in.Metadata.DeletionTimestamp != nil,
+		Disabled: s.Disabled, NATOutgoing: s.NATOutgoing, Deleted: in.Metadata.DeletionTimestamp != nil,
+	}
+	if t := in.Metadata.CreationTimestamp; !t.IsZero() {
+		pool.Created = t.Unix()
 	}
 	switch s.AssignmentMode {
 	case "", "Automatic":

@@ -5,21 +5,15 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"net"
 	"net/http"
-	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/weft-net/weft/internal/agent"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/netns"
 )
 
 const (
@@ -28,8 +22,6 @@ const (
 	agentLimit = 5 * time.Second
 	// oldEnough is how old an attachment must be for its pod to be known.
 	oldEnough = 5 * time.Minute
-	// namedNamespaces is where runtimes keep the namespaces of their pods.
-	namedNamespaces = "/run/netns"
 )
 
 // here gathers what this node knows: the agent's memory and ledger, and the addresses in the kernel.
@@ -59,28 +51,11 @@ func here(ctx context.Context, url string) (blocks.Local, error) {
 			}
 		}
 		l.Ledger = append(l.Ledger, one)
-		paths[r.Netns] = r.Netns != ""
+		paths[r.Netns] = true
 	}
-	entries, err := os.ReadDir(namedNamespaces)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	var err error
+	if l.Kernel, l.Gone, err = agent.Kernel(paths); err != nil {
 		return l, fmt.Errorf("namespaces of pods: %w", err)
-	}
-	for _, e := range entries {
-		paths[filepath.Join(namedNamespaces, e.Name())] = true
-	}
-	for path, is := range paths {
-		if !is {
-			continue
-		}
-		seen, err := addressesIn(path)
-		if errors.Is(err, netns.ErrGone) || errors.Is(err, fs.ErrNotExist) {
-			l.Gone = append(l.Gone, path)
-			continue
-		}
-		if err != nil {
-			return l, fmt.Errorf("namespace %s: %w", path, err)
-		}
-		l.Kernel = append(l.Kernel, seen...)
 	}
 	// What came or went meanwhile is no finding: both times it must be so.
 	if err := askAgent(ctx, url+"/addresses", &after); err != nil {
@@ -89,35 +64,6 @@ func here(ctx context.Context, url string) (blocks.Local, error) {
 	l.Giving = before
 	l.Held = slices.DeleteFunc(before.Held, func(h blocks.HeldAddress) bool { return !slices.Contains(after.Held, h) })
 	return l, nil
-}
-
-// addressesIn are the addresses of the interfaces in a namespace.
-func addressesIn(path string) ([]blocks.Seen, error) {
-	ns, err := netns.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = ns.Close() }()
-	var seen []blocks.Seen
-	err = ns.Do(func() error {
-		links, err := net.Interfaces()
-		if err != nil {
-			return err
-		}
-		for _, link := range links {
-			addrs, err := link.Addrs()
-			if err != nil {
-				return err
-			}
-			for _, a := range addrs {
-				if p, err := netip.ParsePrefix(a.String()); err == nil {
-					seen = append(seen, blocks.Seen{Netns: path, IfName: link.Name, Addr: p.Addr().Unmap()})
-				}
-			}
-		}
-		return nil
-	})
-	return seen, err
 }
 
 func askAgent(ctx context.Context, url string, into any) error {

@@ -19,7 +19,7 @@ const ConditionConsistent = "Consistent"
 
 // grace is for how long a reservation must have been a gone pod's before it goes: lists of a server that starts are believed
 // the second time.
-const grace = 5 * time.Minute
+const grace = 15 * time.Minute
 
 // check compares everything, and says in each pool's status whether it agrees. The only thing that it repairs are reservations
 // for pods of another network that are gone.

@@ -71,7 +71,7 @@ func lookCalico(ctx context.Context, objects store.Objects) (calicos, error) {
 		c.pools[i].MaxBlocks, c.pools[i].Cooldown = conf.MaxBlocks, conf.Cooldown
 	}
 	slices.SortFunc(c.pools, func(a, b model.AddressPool) int {
-		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Created, b.Created), strings.Compare(a.Name, b.Name))
 	})
 	return c, nil
 }

@@ -106,3 +106,26 @@ func (m *Metrics) Gauge(name, help string, value func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
 }
+
+// Gauges adds values by one label that are asked for when somebody reads the metrics.
+func (m *Metrics) Gauges(name, help, label string, values func() map[string]float64) {
+	if m != nil {
+		m.registry.MustRegister(&gauges{prometheus.NewDesc(name, help, []string{label}, nil), values})
+	}
+}
+
+// gauges are values by one label.
+type gauges struct {
+	desc   *prometheus.Desc
+	values func() map[string]float64
+}
+
+// Describe says what they are.
+func (g *gauges) Describe(out chan<- *prometheus.Desc) { out <- g.desc }
+
+// Collect tells them.
+func (g *gauges) Collect(out chan<- prometheus.Metric) {
+	for label, value := range g.values() {
+		out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value, label)
+	}
+}

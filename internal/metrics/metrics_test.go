@@ -41,13 +41,14 @@ func TestMetrics(t *testing.T) {
 	s.Metrics.Leak("pods", 0)
 	s.Metrics.GC("done")
 	s.Metrics.Gauge("weft_attachments", "x", func() float64 { return 7 })
+	s.Metrics.Gauges("weft_pool_blocks", "x", "pool", func() map[string]float64 { return map[string]float64{"p": 3} })
 	code, text := ask(t, s, "GET", "/metrics", "", "192.0.2.1:1")
 	for _, want := range []string{
 		`weft_cni_call_seconds_count{code="0",verb="ADD"} 1`, `weft_cni_call_seconds_bucket{code="0",verb="ADD",le="0.005"} 1`,
 		`weft_cni_call_seconds_count{code="11",verb="ADD"} 1`, `weft_cni_call_seconds_count{code="4",verb="other"} 1`,
 		`weft_repairs_total{kind="route"} 1`, `weft_repairs_total{kind="addr"} 1`, `weft_repairs_total{kind="nft"} 1`,
 		`weft_repairs_total{kind="iptables"} 1`, `weft_repairs_total{kind="other"} 1`,
-		`weft_leaks_total{network="pods"} 2`, `weft_gc_runs_total{outcome="done"} 1`, "weft_attachments 7", `weft_build_info{version="v1"} 1`,
+		`weft_leaks_total{network="pods"} 2`, `weft_gc_runs_total{outcome="done"} 1`, "weft_attachments 7", `weft_pool_blocks{pool="p"} 3`, `weft_build_info{version="v1"} 1`,
 		"process_resident_memory_bytes", "go_goroutines",
 	} {
 		if !strings.Contains(text, want) {
@@ -60,6 +61,7 @@ func TestMetrics(t *testing.T) {
 	none.Leak("x", 1)
 	none.GC("done")
 	none.Gauge("x", "x", nil)
+	none.Gauges("x", "x", "x", nil)
 }
 
 // TestDocumented: each metric stands in the table of docs/kubernetes.md, and nothing else does.

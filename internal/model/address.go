@@ -5,7 +5,6 @@ package model
 import (
 	"net/netip"
 	"slices"
-	"time"
 )
 
 // AddressPool is a set of addresses from which nodes claim blocks.
@@ -38,8 +37,8 @@ type AddressPool struct {
 	NATOutgoing bool `json:"natOutgoing,omitempty"`
 	// MaxBlocks is how many blocks of the pool a node may have; 0 sets no bound.
 	MaxBlocks int `json:"maxBlocksPerNode,omitempty"`
-	// Created is when the object came to be: of two pools with the same addresses the older one gives them.
-	Created time.Time `json:"created,omitzero"`
+	// Created is when the object came to be, in seconds since 1970: of two pools with the same addresses the older one gives them.
+	Created int64 `json:"created,omitempty"`
 	// Deleted: the object is about to go, and waits until its last block is back.
 	Deleted bool `json:"deleted,omitempty"`
 }

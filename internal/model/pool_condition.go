@@ -38,7 +38,7 @@ func PoolConditions(pools []AddressPool) map[string]Condition {
 	out := make(map[string]Condition, len(pools))
 	byAge := slices.Clone(pools)
 	slices.SortFunc(byAge, func(a, b AddressPool) int {
-		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Created, b.Created), strings.Compare(a.Name, b.Name))
 	})
 	for i, p := range byAge {
 		c := p.condition()

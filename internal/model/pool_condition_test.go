@@ -6,7 +6,6 @@ import (
 	"math/rand"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -16,16 +15,15 @@ func TestPoolConditions(t *testing.T) {
 	region := func(cidr string) []AddressRegion {
 		return []AddressRegion{{CIDR: netip.MustParsePrefix(cidr), BlockSize: 26}}
 	}
-	at := func(n int64) time.Time { return time.Unix(n, 0) }
 	pools := []AddressPool{
-		{Name: "old", AssignmentMode: AssignAutomatic, Regions: region("10.0.0.0/16"), Created: at(1)},
-		{Name: "young", AssignmentMode: AssignManual, Regions: region("10.0.128.0/17"), Created: at(2)},
-		{Name: "younger", AssignmentMode: AssignAutomatic, Regions: region("10.0.255.0/24"), Created: at(3)},
-		{Name: "same-b", AssignmentMode: AssignAutomatic, Regions: region("10.1.0.0/16"), Created: at(4)},
-		{Name: "same-a", AssignmentMode: AssignAutomatic, Regions: region("10.1.0.0/16"), Created: at(4)},
-		{Name: "lan", Regions: region("10.0.0.0/16"), Created: at(5)},
+		{Name: "old", AssignmentMode: AssignAutomatic, Regions: region("10.0.0.0/16"), Created: 1},
+		{Name: "young", AssignmentMode: AssignManual, Regions: region("10.0.128.0/17"), Created: 2},
+		{Name: "younger", AssignmentMode: AssignAutomatic, Regions: region("10.0.255.0/24"), Created: 3},
+		{Name: "same-b", AssignmentMode: AssignAutomatic, Regions: region("10.1.0.0/16"), Created: 4},
+		{Name: "same-a", AssignmentMode: AssignAutomatic, Regions: region("10.1.0.0/16"), Created: 4},
+		{Name: "lan", Regions: region("10.0.0.0/16"), Created: 5},
 		{Name: "disabled", AssignmentMode: AssignAutomatic, Disabled: true, Regions: region("10.2.0.0/16")},
-		{Name: "beside-disabled", AssignmentMode: AssignAutomatic, Regions: region("10.2.0.0/24"), Created: at(9)},
+		{Name: "beside-disabled", AssignmentMode: AssignAutomatic, Regions: region("10.2.0.0/24"), Created: 9},
 		{Name: "going", AssignmentMode: AssignAutomatic, Deleted: true, Disabled: true, Regions: region("10.3.0.0/16")},
 		{Name: "selector", AssignmentMode: AssignAutomatic, NodeSelector: "zone = 'a'", Regions: region("10.4.0.0/16")},
 		{Name: "namespace", AssignmentMode: AssignAutomatic, NamespaceSelector: "has()", Regions: region("10.5.0.0/16")},

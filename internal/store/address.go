@@ -80,7 +80,7 @@ func (o Object) AddressPool() (model.AddressPool, error) {
 	}
 	pool := model.AddressPool{
 		Name: o.Key.Name, Cooldown: p.Spec.CooldownSeconds, Wanted: p.Spec.Wanted,
-		Created: p.Metadata.CreationTimestamp, Deleted: !p.Metadata.DeletionTimestamp.IsZero(),
+		Created: p.Metadata.created(), Deleted: !p.Metadata.DeletionTimestamp.IsZero(),
 	}
 	if pool.Cooldown < 0 {
 		return pool, o.fault("write a number of seconds", "spec.cooldownSeconds %d is negative", pool.Cooldown)

@@ -18,6 +18,14 @@ type lifetime struct {
 	DeletionTimestamp time.Time `json:"deletionTimestamp"`
 }
 
+// created is the first of these in seconds, 0 where nobody said it.
+func (l lifetime) created() int64 {
+	if l.CreationTimestamp.IsZero() {
+		return 0
+	}
+	return l.CreationTimestamp.Unix()
+}
+
 // ofCluster adds what a pool of the cluster's network says. Selectors are not read here: one that is wrong makes the pool
 // give nothing further, and what it gave stays reachable.
 func (o Object) ofCluster(pool *model.AddressPool, s clusterSpec) error {

@@ -61,7 +61,7 @@ func TestPoolRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := o.AddressPool()
-		second.Created = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		second.Created = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Unix()
 		if d := cmp.Diff(second, got, netips()); err != nil || d != "" {
 			t.Fatalf("%v, -want +got:\n%s", err, d)
 		}

@@ -55,7 +55,7 @@ func (c *catalog) put(spec model.AddressPool) (news bool) {
 // sameChoice tells whether two states of a pool are the same to who chooses.
 func sameChoice(a, b model.AddressPool) bool {
 	return a.AssignmentMode == b.AssignmentMode && a.NodeSelector == b.NodeSelector && a.NamespaceSelector == b.NamespaceSelector &&
-		slices.Equal(a.AllowedUses, b.AllowedUses) && a.Disabled == b.Disabled && a.Deleted == b.Deleted && a.Created.Equal(b.Created) &&
+		slices.Equal(a.AllowedUses, b.AllowedUses) && a.Disabled == b.Disabled && a.Deleted == b.Deleted && a.Created == b.Created &&
 		a.Encapsulation == b.Encapsulation && slices.Equal(a.Regions, b.Regions)
 }
 

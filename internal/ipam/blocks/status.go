@@ -58,3 +58,10 @@ func (e *Engine) Count() Counts {
 	}
 	return c
 }
+
+// Used tells whether anybody here has asked for pools.
+func (e *Engine) Used() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.used
+}
