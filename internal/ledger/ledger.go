@@ -34,6 +34,7 @@ const (
 // Ledger is an open ledger. It is safe for concurrent use.
 type Ledger struct {
 	db  *bbolt.DB
+	out *writer
 	dir string
 }
 
@@ -76,7 +77,7 @@ func open(dir string) (*Ledger, error) {
 	if err != nil {
 		return nil, errors.Join(unusable(dir, err), db.Close())
 	}
-	return &Ledger{db: db, dir: dir}, nil
+	return &Ledger{db: db, out: newWriter(db), dir: dir}, nil
 }
 
 // Close closes the file.
@@ -124,10 +125,14 @@ func (l *Ledger) PutAll(rs []attach.Record) error {
 			return err
 		}
 	}
-	return l.fault(l.db.Update(func(tx *bbolt.Tx) error {
-		bk := tx.Bucket([]byte(bucket))
+	return l.fault(l.out.write(func(bk *bbolt.Bucket) error {
+		for _, r := range rs {
+			if err := check(bk, l.where(r.Key()), name(r.Key())); err != nil {
+				return err
+			}
+		}
 		for i, r := range rs {
-			if err := change(bk, l.where(r.Key()), name(r.Key()), texts[i]); err != nil {
+			if err := bk.Put(name(r.Key()), texts[i]); err != nil {
 				return err
 			}
 		}
@@ -135,14 +140,12 @@ func (l *Ledger) PutAll(rs []attach.Record) error {
 	}))
 }
 
-// change writes a record unless one of a newer version stands there.
-func change(bk *bbolt.Bucket, where string, k, b []byte) error {
+// check refuses to write where a record of a newer version stands.
+func check(bk *bbolt.Bucket, where string, k []byte) error {
 	if old := bk.Get(k); old != nil {
-		if err := attach.CheckStored(where, old); err != nil {
-			return err
-		}
+		return attach.CheckStored(where, old)
 	}
-	return bk.Put(k, b)
+	return nil
 }
 
 // Get reads one record.
@@ -188,12 +191,10 @@ func (l *Ledger) Delete(key model.AttachmentKey) error {
 }
 
 func (l *Ledger) update(key model.AttachmentKey, change func(bk *bbolt.Bucket, k []byte) error) error {
-	return l.fault(l.db.Update(func(tx *bbolt.Tx) error {
-		bk, k := tx.Bucket([]byte(bucket)), name(key)
-		if old := bk.Get(k); old != nil {
-			if err := attach.CheckStored(l.where(key), old); err != nil {
-				return err
-			}
+	return l.fault(l.out.write(func(bk *bbolt.Bucket) error {
+		k := name(key)
+		if err := check(bk, l.where(key), k); err != nil {
+			return err
 		}
 		return change(bk, k)
 	}))

@@ -33,6 +33,10 @@ func TestMain(m *testing.M) {
 		write(dir)
 		os.Exit(1)
 	}
+	if dir := os.Getenv(manyWriters); dir != "" {
+		writeMany(dir)
+		os.Exit(1)
+	}
 	os.Exit(nettest.Main(m))
 }
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"sync"
+
+	"go.etcd.io/bbolt"
+)
+
+// writer makes one transaction of all that is to be written at a moment. Who comes while one is under way waits for the next,
+// which takes everybody that waits; who comes alone does not wait. A call is answered when what it wrote is in the file.
+type writer struct {
+	db   *bbolt.DB
+	turn chan struct{} // held by who commits
+
+	mu    sync.Mutex
+	queue []*write
+}
+
+// write is what one call writes. It changes nothing when it fails.
+type write struct {
+	do   func(bk *bbolt.Bucket) error
+	err  error
+	done chan struct{}
+}
+
+func newWriter(db *bbolt.DB) *writer { return &writer{db: db, turn: make(chan struct{}, 1)} }
+
+// write does what is to be written, and tells how that went.
+func (w *writer) write(do func(bk *bbolt.Bucket) error) error {
+	one := &write{do: do, done: make(chan struct{})}
+	w.mu.Lock()
+	w.queue = append(w.queue, one)
+	w.mu.Unlock()
+	select {
+	case <-one.done:
+		return one.err
+	case w.turn <- struct{}{}:
+	}
+	w.mu.Lock()
+	all := w.queue // without this one, when it was done meanwhile
+	w.queue = nil
+	w.mu.Unlock()
+	w.commit(all)
+	<-w.turn
+	return one.err
+}
+
+// commit writes all in one transaction; where that fails, each in its own, so that each has its own error.
+func (w *writer) commit(all []*write) {
+	if len(all) > 0 && w.together(all) != nil && len(all) > 1 {
+		for i := range all {
+			_ = w.together(all[i : i+1])
+		}
+	}
+	for _, one := range all {
+		close(one.done)
+	}
+}
+
+// together is one transaction. One write that fails undoes it for all.
+func (w *writer) together(all []*write) error {
+	err := w.db.Update(func(tx *bbolt.Tx) error {
+		bk := tx.Bucket([]byte(bucket))
+		for _, one := range all {
+			if err := one.do(bk); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, one := range all {
+		one.err = err
+	}
+	return err
+}
