@@ -24,6 +24,10 @@ func ofPorts(err error) error {
 	if !errors.As(err, &taken) {
 		return nil
 	}
+	if addr, ok := plugin.TakenFloating(taken.Table, taken.Key); ok {
+		return model.Faultf(model.CodeTaken, "choose another floating IP, or delete that pod", "floating IP %s is taken by attachment %s",
+			addr, strings.TrimPrefix(taken.By, markPrefix))
+	}
 	port, ok := plugin.TakenPort(taken.Table, taken.Key)
 	if !ok {
 		return nil

@@ -149,3 +149,5 @@ func spoofed(t *testing.T) (packets int) {
 	}
 	return packets
 }
+
+func (n *node) hostEnd(job attach.Job) string { return plugin.CalicoHostName(job.Request) }

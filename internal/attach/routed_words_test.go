@@ -109,3 +109,79 @@ func TestRoutedWishes(t *testing.T) {
 	wantCode(t, "closed gate", err, model.CodeInvalidConf, "annotation cni.projectcalico.org/floatingIPs: feature_control.floating_ips is off")
 	n.clean("refused ADD")
 }
+
+// A floating IP leads to its pod, from everywhere and from the pod itself; one address to one pod.
+func TestRoutedFloating(t *testing.T) {
+	n, _ := wishingNode(t)
+	const word = "cni.projectcalico.org/floatingIPs"
+	a := n.saying(calicoOpen, "web-0", word, `["198.51.100.7","198.51.100.8","2001:db8:7::7"]`, "cni.projectcalico.org/ipAddrs", `["10.8.0.33","fd00:8::33"]`)
+	b := n.saying(calicoOpen, "web-1", "cni.projectcalico.org/ipAddrs", `["10.8.0.34","fd00:8::34"]`)
+	n.add(a)
+	n.add(b)
+	for _, addr := range []string{"198.51.100.7", "198.51.100.8", "2001:db8:7::7"} {
+		nettest.Run(t, b.Netns, "ping", "-c1", "-W2", addr)
+	}
+	nettest.Run(t, nil, "ip", "route", "add", "198.51.100.0/24", "dev", "lo") // a node has a default route
+	nettest.Run(t, nil, "ping", "-c1", "-W2", "198.51.100.7")
+	nettest.Run(t, a.Netns, "ping", "-c1", "-W2", "198.51.100.7")
+	if err := n.Check(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+	taken := n.saying(calicoOpen, "web-2", word, `["198.51.100.8"]`)
+	_, err := n.Add(t.Context(), taken)
+	wantCode(t, "taken", err, model.CodeTaken, "floating IP 198.51.100.8 is taken by attachment net/"+a.Request.ContainerID)
+	_, err = n.Add(t.Context(), n.saying(calicoOpen, "web-3", word, `["2001:db8:7::9"]`))
+	wantCode(t, "other family", err, model.CodeInvalidConf, "2001:db8:7::9: the pod has no address of its family")
+	if err := n.Del(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+	if out, err := nettest.Try(b.Netns, "ping", "-c1", "-W1", "198.51.100.7"); err == nil {
+		t.Errorf("after DEL it still leads to the pod: %s", out)
+	}
+	n.add(taken)
+	for _, job := range []attach.Job{b, taken} {
+		if err := n.Del(t.Context(), job); err != nil {
+			t.Error(err)
+		}
+	}
+	n.clean("DEL")
+}
+
+// What a pod may say beside its own addresses.
+func TestRoutedSourcePrefixes(t *testing.T) {
+	n, _ := wishingNode(t)
+	a := n.saying(calicoOpen, "web-0", "cni.projectcalico.org/allowedSourcePrefixes", `["192.168.77.0/24","fd77::/64"]`,
+		"cni.projectcalico.org/ipAddrs", `["10.8.0.33","fd00:8::33"]`)
+	n.add(a)
+	for _, addr := range []string{"192.168.77.5/32", "192.168.78.5/32", "fd77::5/128", "fd78::5/128"} {
+		nettest.Run(t, a.Netns, append([]string{"ip", "addr", "add", addr, "dev", "eth0"}, nodad(addr)...)...)
+		nettest.Run(t, nil, "ip", "route", "add", addr, "dev", n.hostEnd(a))
+	}
+	nettest.Run(t, nil, "ip", "addr", "add", "fd00:9::9/128", "dev", "lo", "nodad")
+	defer nettest.Run(t, nil, "ip", "addr", "del", "fd00:9::9/128", "dev", "lo")
+	for _, tt := range []struct {
+		from, to string
+		want     bool
+	}{
+		{"192.168.77.5", "192.0.2.7", true}, {"192.168.78.5", "192.0.2.7", false},
+		{"fd77::5", "fd00:9::9", true}, {"fd78::5", "fd00:9::9", false},
+	} {
+		if out, err := nettest.Try(a.Netns, "ping", "-c1", "-W1", "-I", tt.from, tt.to); (err == nil) != tt.want {
+			t.Errorf("from %s: %v %s", tt.from, err, out)
+		}
+	}
+	if err := n.Check(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+	if err := n.Del(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+	n.clean("DEL")
+}
+
+func nodad(addr string) []string {
+	if strings.Contains(addr, ":") {
+		return []string{"nodad"}
+	}
+	return nil
+}

@@ -95,7 +95,12 @@ func (p Calico) Plan(in Input) (Step, error) {
 		calicoAddress(&f, ends, ip.Address.Addr())
 	}
 	calicoRoutes(&f, ends, a, c)
-	f.Host.Tables = sourceOf(ends, a).tables(in.Request.Key())
+	from := sourceOf(ends, a)
+	from.more = words.sources
+	f.Host.Tables = from.tables(in.Request.Key())
+	if err := floating(&f, in, a, words.floating); err != nil {
+		return Step{}, err
+	}
 	result := model.Result{Interfaces: ends.interfaces(in.Request), DNS: in.IPAM.DNS}
 	for _, r := range a.routes {
 		result.Routes = append(result.Routes, model.Route{Dst: r.Dst})

@@ -36,7 +36,7 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 	}
 	links, links4 := state.Set{Name: "links", Key: "ifname"}, state.Set{Name: "links", Key: "ifname"}
 	own4, own6 := state.Set{Name: "own4", Key: "ifname . ether_addr . ipv4_addr"}, state.Set{Name: "own6", Key: "ifname . ether_addr . ipv6_addr"}
-	own := state.Set{Name: "own4", Key: own4.Key}
+	own, more := state.Set{Name: "own4", Key: own4.Key}, state.Set{Name: "more4", Key: own4.Key, Interval: true}
 	more4, more6 := state.Set{Name: "more4", Key: own4.Key, Interval: true}, state.Set{Name: "more6", Key: own6.Key, Interval: true}
 	add(&links)
 	add(&links4)
@@ -51,6 +51,7 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 	for _, p := range s.more {
 		if p.Addr().Is4() {
 			add(&more4, s.mac.String(), p.String())
+			add(&more, s.mac.String(), p.String())
 		} else {
 			add(&more6, s.mac.String(), p.String())
 		}
@@ -59,11 +60,12 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 		{Family: "inet", Name: SourceTable, Shared: true, Sets: []state.Set{links, own4, own6, more4, more6}, Chains: []state.Chain{{
 			Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: sourceRules(),
 		}}},
-		{Family: "arp", Name: SourceTable, Shared: true, Sets: []state.Set{links4, own}, Chains: []state.Chain{{
+		{Family: "arp", Name: SourceTable, Shared: true, Sets: []state.Set{links4, own, more}, Chains: []state.Chain{{
 			Name: "input", Type: "filter", Hook: "input", Policy: "accept",
 			Rules: []state.NftRule{
 				{Text: "iifname != @links accept"},
 				{Text: "iifname . arp saddr ether . arp saddr ip @own4 accept"},
+				{Text: "iifname . arp saddr ether . arp saddr ip @more4 accept"},
 				{Text: "counter drop"},
 			},
 		}}},

@@ -14,5 +14,6 @@ func SharedTables() []state.Table {
 		{Family: "bridge", Name: "weft_spoof", Shared: true},
 		{Family: "inet", Name: SourceTable, Shared: true},
 		{Family: "arp", Name: SourceTable, Shared: true},
+		{Family: "inet", Name: FloatingTable, Shared: true},
 	}
 }

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// FloatingTable names the table that leads other addresses to pods.
+const FloatingTable = "weft_floating"
+
+// floating leads addresses to the pod's own of the same family, one to one. Whoever on this node or beyond sends to such
+// an address reaches the pod; a pod that calls itself by it hears from it. That packets for the address come to this node is
+// the network's business. One address leads to one pod.
+func floating(f *state.Fragment, in Input, a addressed, addrs []netip.Addr) error {
+	if len(addrs) == 0 || a.late && !a.known() {
+		return nil
+	}
+	mark := elementMark(in.Request.Key())
+	t := floatingTable()
+	gone := state.Effect{Kind: state.FlushConntrack, Space: state.Host, When: state.OnRemove}
+	called := map[netip.Addr]bool{} // pods that hear from one of their addresses already
+	for _, ext := range addrs {
+		own, ok := a.first(ext.Is4())
+		if !ok {
+			return model.Faultf(model.CodeInvalidConf, "give the pod an address of that family, or leave it out",
+				"annotation %sfloatingIPs: %s: the pod has no address of its family", calicoCNI, ext)
+		}
+		to, back := 0, 1
+		if own.Is6() {
+			to, back = 2, 3
+		}
+		t.Sets[to].Elements = append(t.Sets[to].Elements, state.Element{Key: []string{ext.String()}, Val: []string{own.String()}, Comment: mark})
+		if !called[own] {
+			called[own] = true
+			t.Sets[back].Elements = append(t.Sets[back].Elements, state.Element{
+				Key: []string{own.String(), own.String()}, Val: []string{ext.String()}, Comment: mark,
+			})
+			gone.Flows = append(gone.Flows, state.Flow{IPv6: own.Is6(), To: own})
+		}
+	}
+	f.Host.Tables = append(f.Host.Tables, t)
+	f.Effects = append(f.Effects, gone)
+	return nil
+}
+
+// first is the first address of a family.
+func (a *addressed) first(v4 bool) (netip.Addr, bool) {
+	for _, ip := range a.ips {
+		if ip.Address.Addr().Is4() == v4 {
+			return ip.Address.Addr(), true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+func floatingTable() state.Table {
+	lead := texts("dnat ip to ip daddr map @to4", "dnat ip6 to ip6 daddr map @to6")
+	return state.Table{Family: "inet", Name: FloatingTable, Shared: true, Sets: []state.Set{
+		{Name: "to4", Key: "ipv4_addr", Data: "ipv4_addr", Exclusive: "to4"},
+		{Name: "back4", Key: "ipv4_addr . ipv4_addr", Data: "ipv4_addr"},
+		{Name: "to6", Key: "ipv6_addr", Data: "ipv6_addr", Exclusive: "to6"},
+		{Name: "back6", Key: "ipv6_addr . ipv6_addr", Data: "ipv6_addr"},
+	}, Chains: []state.Chain{
+		{Name: "prerouting", Type: "nat", Hook: "prerouting", Priority: -110, Policy: "accept", Rules: lead},
+		{Name: "output", Type: "nat", Hook: "output", Priority: -110, Policy: "accept", Rules: lead},
+		{Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: 90, Policy: "accept", Rules: texts(
+			"snat ip to ip saddr . ip daddr map @back4", "snat ip6 to ip6 saddr . ip6 daddr map @back6")},
+	}}
+}
+
+// TakenFloating says of an element which floating address it is about; false for other tables.
+func TakenFloating(table string, key []string) (addr string, ok bool) {
+	if table != FloatingTable || len(key) != 1 {
+		return "", false
+	}
+	return key[0], true
+}
