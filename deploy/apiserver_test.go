@@ -175,8 +175,18 @@ const (
 	nodeStatus = "/api/v1/nodes/"
 	flannels   = `{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip":"10.0.0.1"}}}`
 	blocksURL  = "/apis/weft.dev/v1alpha1/addressblocks"
+	poolsURL   = "/apis/weft.dev/v1alpha1/addresspools"
+	leasesURL  = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 	network    = `{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/network-status":"[]"}}}`
 )
+
+func pool(name, annotations string) string {
+	return fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":%q,"annotations":%s},"spec":{}}`, name, annotations)
+}
+
+func lease(name string) string {
+	return fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":%q},"spec":{"holderIdentity":"n1"}}`, name)
+}
 
 func block(name, node, claim, more string) string {
 	return fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressBlock","metadata":{"name":%q},
@@ -219,7 +229,17 @@ func tries() []try {
 		{"taken over", swap, blocksURL + "/b2", patch(`{"node":"n1","claim":"3"}`), 200, ""},
 		{"its own deleted", "DELETE", blocksURL + "/b1", "", 200, ""},
 		{"a block patched", "PATCH", blocksURL + "/b2", patch(`{"claim":"4"}`), 403, "cannot patch"},
-		{"a pool", "POST", "/apis/weft.dev/v1alpha1/addresspools", `{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"p"},"spec":{}}`, 201, ""},
+		{"a pool", "POST", poolsURL, pool("p", "{}"), 201, ""},
+		{"a pool deleted", "DELETE", poolsURL + "/p", "", 422, "that follow Calico's, and no others"},
+		{"a pool that follows Calico's", "POST", poolsURL, pool("followed", `{"weft.dev/from":"crd.projectcalico.org/IPPool"}`), 201, ""},
+		{"that one deleted", "DELETE", poolsURL + "/followed", "", 200, ""},
+		{"Calico's pools read", "GET", "/apis/crd.projectcalico.org/v1/ippools", "", 404, ""},
+		{"Calico's pools written", "POST", "/apis/crd.projectcalico.org/v1/ippools", "{}", 403, "cannot create"},
+		{"reservations read", "GET", "/apis/weft.dev/v1alpha1/addressreservations", "", 200, ""},
+		{"a reservation made", "POST", "/apis/weft.dev/v1alpha1/addressreservations", "{}", 403, "cannot create"},
+		{"the Lease", "POST", leasesURL, lease("weft-controller"), 201, ""},
+		{"the Lease read", "GET", leasesURL + "/weft-controller", "", 200, ""},
+		{"another Lease read", "GET", leasesURL + "/kube-scheduler", "", 403, "cannot get"},
 	}
 }
 
@@ -241,11 +261,13 @@ func (c *cluster) rights() {
 		other, _ := c.ask(token, swap, blocksURL+"/b2", `{"spec":{"claim":"1"}}`)
 		probe, _ := c.ask(token, "DELETE", blocksURL+"/none", "")
 		node, _ := c.ask(token, "PATCH", nodeStatus+"n2/status", flannels)
-		if pod == 422 && other == 200 && probe == 404 && node == 422 {
+		c.ask("admin", "POST", poolsURL, pool("probe", "{}")) // gone where the policy is not in force
+		pools, _ := c.ask(token, "DELETE", poolsURL+"/probe", "")
+		if pod == 422 && other == 200 && probe == 404 && node == 422 && pools == 422 {
 			break
 		}
 		if time.Now().After(until) {
-			t.Fatalf("the policies are not in force: %d %d %d %d", pod, other, probe, node)
+			t.Fatalf("the policies are not in force: %d %d %d %d %d", pod, other, probe, node, pools)
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
