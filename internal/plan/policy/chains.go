@@ -38,13 +38,28 @@ func (d Denial) String() string {
 	}
 	var names []string
 	for _, p := range d.Policies {
-		name := p.Name
-		if p.Namespace != "" {
-			name = p.Namespace + "/" + name
-		}
-		names = append(names, name)
+		names = append(names, strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"))
 	}
 	return string(d.Policies[0].Kind) + " " + strings.Join(names, ",") + " " + d.Direction
+}
+
+// headerBytes is as much of a denied packet as is wanted: the headers of IPv6 and of TCP with options.
+const headerBytes = 96
+
+// prefix is the denial as one word, by which the reader of the log knows it.
+func (d Denial) prefix() string {
+	dir := "in"
+	if d.Direction == egress.String() {
+		dir = "out"
+	}
+	if len(d.Policies) == 0 {
+		return dir + ":unknown"
+	}
+	var names []string
+	for _, p := range d.Policies {
+		names = append(names, strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"))
+	}
+	return cut(dir+":"+string(d.Policies[0].Kind)+":"+strings.Join(names, "+"), mostComment)
 }
 
 // policy is a policy and what was made of it.
@@ -137,9 +152,8 @@ func (x *Index) denyChain(keys []model.PolicyKey, dir direction) *chainSpec {
 	}
 	c.make = func() []rule {
 		var out []rule
-		if x.cfg.Log {
-			text := strings.ReplaceAll(cut("weft denied "+d.String(), mostComment), `"`, "")
-			out = append(out, rule{plain: fmt.Sprintf("limit rate %d/second log prefix %q", max(x.cfg.LogRate, 1), text+": ")})
+		if g := x.cfg.LogGroup; g > 0 {
+			out = append(out, rule{plain: fmt.Sprintf("limit rate 10/second log prefix %q group %d snaplen %d", d.prefix(), g, headerBytes)})
 		}
 		return append(out, rule{verdict: "counter drop", comment: cut("deny "+d.String(), mostComment)})
 	}

@@ -57,6 +57,9 @@ func (x *Index) SetEndpoint(in model.Endpoint) {
 	e := &endpoint{Endpoint: in, table: x.table(place)}
 	x.endpoints[key] = e
 	e.table.links[e.link()] = append(e.table.links[e.link()], e)
+	for _, a := range in.Addrs {
+		x.byAddr[a] = append(x.byAddr[a], e)
+	}
 	x.localPod(key, 1)
 	x.doubt(e)
 }
@@ -81,6 +84,11 @@ func (x *Index) delLocal(e *endpoint) {
 			x.dropChain(t, e.chains[dir].name)
 		}
 	}
+	for _, a := range e.Addrs {
+		if x.byAddr[a] = slices.DeleteFunc(x.byAddr[a], func(o *endpoint) bool { return o == e }); len(x.byAddr[a]) == 0 {
+			delete(x.byAddr, a)
+		}
+	}
 	delete(x.endpoints, e.Key())
 	delete(x.doubted, e)
 }
@@ -101,11 +109,7 @@ func (x *Index) localPod(key model.EndpointKey, n int) {
 func (x *Index) table(p Place) *table {
 	t := x.tables[p]
 	if t == nil {
-		t = &table{
-			place: p, chains: map[string]*chain{}, sets: map[string]*set{}, cuts: map[Flow]bool{},
-			links: map[string][]*endpoint{}, maps: [2]map[string]string{{}, {}},
-		}
-		t.forget()
+		t = newTable(p)
 		x.tables[p] = t
 	}
 	return t

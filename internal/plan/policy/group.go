@@ -112,8 +112,10 @@ func (g *groupSpec) of(p *pod) []element {
 		if !slices.Contains(g.networks, h.network) {
 			continue
 		}
-		if g.port == nil {
-			out = append(out, element{addr: h.addr})
+		if e := (element{addr: h.addr}); g.port == nil {
+			if !slices.Contains(out, e) { // several interfaces may say the same address
+				out = append(out, e)
+			}
 			continue
 		}
 		for _, port := range p.ports {

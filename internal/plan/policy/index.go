@@ -17,10 +17,9 @@ import (
 type Config struct {
 	// Node is this node's name.
 	Node string
-	// Log has denied packets written to the kernel's log with the names of the policies, at most LogRate in a second of
-	// each.
-	Log     bool
-	LogRate int
+	// LogGroup is the group of the kernel's packet log that denied packets are told to, with the names of the policies and at
+	// most ten in a second for the same ones; 0: to none.
+	LogGroup int
 }
 
 // Index holds the facts and what was compiled of them. What is said to it costs what it touches; what comes out depends on
@@ -33,6 +32,7 @@ type Index struct {
 	policies  map[model.PolicyKey]*policy
 	cluster   []*policy // the ClusterNetworkPolicies, in the order in which they are asked
 	endpoints map[model.EndpointKey]*endpoint
+	byAddr    map[netip.Addr][]*endpoint
 	holders   holders
 	groups    map[string]*group
 	tables    map[Place]*table
@@ -45,7 +45,7 @@ type Index struct {
 func New(cfg Config) *Index {
 	return &Index{
 		cfg: cfg, spaces: map[string]*space{}, nodes: map[string]*node{}, policies: map[model.PolicyKey]*policy{},
-		endpoints: map[model.EndpointKey]*endpoint{}, holders: newHolders(), groups: map[string]*group{},
+		endpoints: map[model.EndpointKey]*endpoint{}, byAddr: map[netip.Addr][]*endpoint{}, holders: newHolders(), groups: map[string]*group{},
 		tables: map[Place]*table{}, doubted: map[*endpoint]bool{}, changed: map[model.PolicyKey]bool{},
 	}
 }
@@ -96,7 +96,7 @@ func (x *Index) replace(key model.PolicyKey, p *policy) {
 		if key.Namespace != "" && e.Pod.Namespace != key.Namespace {
 			continue
 		}
-		if e.pod == nil || was != nil && was.subject.matches(e.pod.identity) || p != nil && p.subject.matches(e.pod.identity) {
+		if e.pod == nil || e.pod.identity == nil || was != nil && was.subject.matches(e.pod.identity) || p != nil && p.subject.matches(e.pod.identity) {
 			x.doubt(e)
 		}
 	}

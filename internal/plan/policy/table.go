@@ -47,6 +47,15 @@ type table struct {
 	base []state.Chain
 }
 
+func newTable(p Place) *table {
+	t := &table{
+		place: p, chains: map[string]*chain{}, sets: map[string]*set{}, cuts: map[Flow]bool{},
+		links: map[string][]*endpoint{}, maps: [2]map[string]string{{}, {}},
+	}
+	t.forget()
+	return t
+}
+
 type chain struct {
 	*chainSpec
 	refs  int
@@ -172,7 +181,7 @@ func texts(rules []rule) []state.NftRule {
 func (t *table) relink(link string) {
 	for _, dir := range directions() {
 		was, is := t.maps[dir][link], ""
-		if best := chosen(t.links[link], dir); best != nil {
+		if best := chosen(t.links[link]); best != nil && best.chains[dir] != nil {
 			is = "goto " + best.chains[dir].name
 		}
 		if was == is {
@@ -188,10 +197,10 @@ func (t *table) relink(link string) {
 }
 
 // chosen is the endpoint that the interface is, where several claim it: the one of the pod that is there now.
-func chosen(es []*endpoint, dir direction) *endpoint {
+func chosen(es []*endpoint) *endpoint {
 	var best *endpoint
 	for _, e := range es {
-		if e.chains[dir] != nil && (best == nil || e.before(best)) {
+		if best == nil || e.before(best) {
 			best = e
 		}
 	}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// facts are what an index was told last of everything.
+type facts struct {
+	pods       map[string]model.Pod
+	namespaces map[string]model.Namespace
+	nodes      map[string]model.Node
+	policies   map[model.PolicyKey]model.Policy
+	endpoints  map[model.EndpointKey]model.Endpoint
+	self       []netip.Addr
+}
+
+func newFacts() *facts {
+	return &facts{map[string]model.Pod{}, map[string]model.Namespace{}, map[string]model.Node{}, map[model.PolicyKey]model.Policy{}, map[model.EndpointKey]model.Endpoint{}, nil}
+}
+
+// fresh is an index that is told all of it at once, in no particular order.
+func (f *facts) fresh() *Index {
+	x := New(Config{Node: "n1", LogGroup: 7})
+	for _, e := range f.endpoints {
+		x.SetEndpoint(e)
+	}
+	for _, p := range f.policies {
+		x.SetPolicy(p)
+	}
+	for _, p := range f.pods {
+		x.SetPod(p)
+	}
+	for _, n := range f.nodes {
+		x.SetNode(n)
+	}
+	for _, n := range f.namespaces {
+		x.SetNamespace(n)
+	}
+	x.SetSelf(f.self)
+	return x
+}
+
+func TestHistories(t *testing.T) { rapid.Check(t, history) }
+
+// history tells an index random facts one after the other. At any time the changes that it told must add up to its tables,
+// and these must be those of an index that knows only how it ended.
+func history(t *rapid.T) {
+	f, x, m := newFacts(), New(Config{Node: "n1", LogGroup: 7}), mirror{}
+	for range rapid.IntRange(1, 40).Draw(t, "steps") {
+		for range rapid.IntRange(1, 4).Draw(t, "at once") {
+			f.step(t, x)
+		}
+		m.apply(t, x.Changes())
+		got := tablesOf(x)
+		if diff := cmp.Diff(m.tables(), got); diff != "" {
+			t.Fatalf("the changes (-) and the tables (+):\n%s", diff)
+		}
+		for place, table := range got {
+			sound(t, x, place, table)
+		}
+	}
+	if diff := cmp.Diff(tablesOf(f.fresh()), tablesOf(x)); diff != "" {
+		t.Fatalf("fresh (-) and grown (+):\n%s", diff)
+	}
+	f.end(t, x, m)
+}
+
+// end takes everything back: nothing may be left.
+func (f *facts) end(t *rapid.T, x *Index, m mirror) {
+	for k := range f.policies {
+		x.DelPolicy(k)
+	}
+	for k := range f.endpoints {
+		x.DelEndpoint(k)
+	}
+	for _, p := range f.pods {
+		x.DelPod(p.Namespace, p.Name)
+	}
+	for k := range f.namespaces {
+		x.DelNamespace(k)
+	}
+	m.apply(t, x.Changes())
+	if left := len(m) + len(x.tables) + len(x.groups) + len(x.spaces) + len(x.endpoints) + len(x.byAddr) + len(x.holders.usual) + len(x.holders.other) + len(x.holders.more); left != 0 {
+		t.Fatalf("left: %v, tables %v, groups %v, spaces %v, holders %v", m, x.tables, x.groups, x.spaces, x.holders)
+	}
+}
+
+func (f *facts) step(t *rapid.T, x *Index) {
+	ns, name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "namespace"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
+	switch rapid.IntRange(0, 13).Draw(t, "what") {
+	case 0, 1, 2:
+		p := drawPod(t, ns, name)
+		f.pods[ns+"/"+name] = p
+		x.SetPod(p)
+	case 3:
+		delete(f.pods, ns+"/"+name)
+		x.DelPod(ns, name)
+	case 4:
+		n := model.Namespace{Name: ns, Labels: drawLabels(t)}
+		f.namespaces[ns] = n
+		x.SetNamespace(n)
+	case 5:
+		delete(f.namespaces, ns)
+		x.DelNamespace(ns)
+	case 6, 7, 8:
+		p := drawPolicy(t, ns, name)
+		f.policies[p.PolicyKey] = p
+		x.SetPolicy(p)
+	case 9:
+		for k := range f.policies {
+			if k.Name == name && (k.Namespace == ns || k.Namespace == "") {
+				delete(f.policies, k)
+				x.DelPolicy(k)
+				break
+			}
+		}
+	case 10, 11:
+		e := drawEndpoint(t, ns, name)
+		f.endpoints[e.Key()] = e
+		x.SetEndpoint(e)
+	case 12:
+		for k := range f.endpoints {
+			if k.Namespace == ns && k.Pod == name {
+				delete(f.endpoints, k)
+				x.DelEndpoint(k)
+			}
+		}
+	case 13:
+		n := model.Node{Name: name, Labels: drawLabels(t), Addrs: addrs(fmt.Sprintf("192.168.0.%d", rapid.IntRange(1, 3).Draw(t, "node")))}
+		f.nodes[name], f.self = n, n.Addrs
+		x.SetNode(n)
+		x.SetSelf(n.Addrs)
+	}
+}
+
+func drawLabels(t *rapid.T) map[string]string {
+	return rapid.MapOfN(rapid.SampledFrom([]string{"app", "tier"}), rapid.SampledFrom([]string{"1", "2"}), 0, 2).Draw(t, "labels")
+}
+
+func drawPod(t *rapid.T, ns, name string) model.Pod {
+	return model.Pod{
+		Namespace: ns, Name: name, UID: drawUID(t), Labels: drawLabels(t),
+		Phase:       rapid.SampledFrom([]string{"Running", "Running", "Pending", "Succeeded"}).Draw(t, "phase"),
+		HostNetwork: rapid.IntRange(0, 9).Draw(t, "host network") == 0,
+		IPs:         drawAddrs(t),
+		Ports: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) model.PodPort {
+			return model.PodPort{Name: rapid.SampledFrom([]string{"web", "dns"}).Draw(t, "port"), Protocol: drawProtocol(t), Number: uint16(rapid.IntRange(80, 82).Draw(t, "number"))}
+		}), 0, 2).Draw(t, "ports"),
+	}
+}
+
+// Pods are recreated under their names, and addresses are given again; both is drawn often.
+func drawUID(t *rapid.T) string { return rapid.SampledFrom([]string{"u1", "u2"}).Draw(t, "uid") }
+
+func drawAddrs(t *rapid.T) []netip.Addr {
+	pool := addrs("10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "fd00::2")
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(pool), 0, 2, rapid.ID).Draw(t, "addrs")
+}
+
+func drawProtocol(t *rapid.T) model.Protocol {
+	return rapid.SampledFrom([]model.Protocol{model.TCP, model.UDP, model.SCTP}).Draw(t, "protocol")
+}
+
+func drawEndpoint(t *rapid.T, ns, name string) model.Endpoint {
+	e := model.Endpoint{
+		Pod:    model.PodRef{Namespace: ns, Name: name, UID: drawUID(t)},
+		Node:   rapid.SampledFrom([]string{"n1", "n1", "n2"}).Draw(t, "node"),
+		IfName: rapid.SampledFrom([]string{"eth0", "net1"}).Draw(t, "interface"), Addrs: drawAddrs(t), Point: model.PointHost,
+	}
+	if e.HostLink = "cali" + ns + name + e.IfName; e.IfName == "net1" {
+		e.Network = "x/net"
+		e.Point = rapid.SampledFrom([]model.PolicyPoint{model.PointHost, model.PointPod}).Draw(t, "point")
+	}
+	return e
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// View is what policies say of a pod.
+type View struct {
+	Pod model.PodRef `json:"pod"`
+	// Here: the pod is on this node, which judges it.
+	Here       bool        `json:"here"`
+	Interfaces []Interface `json:"interfaces"`
+}
+
+// Interface is what they say of an interface.
+type Interface struct {
+	model.Endpoint
+	Ingress Judged `json:"ingress"`
+	Egress  Judged `json:"egress"`
+}
+
+// Judged is what is asked of packets in one direction.
+type Judged struct {
+	// Isolated: some NetworkPolicy or MultiNetworkPolicy selects the pod, and what no rule accepts is denied.
+	Isolated bool              `json:"isolated"`
+	Selected []model.PolicyKey `json:"selected,omitempty"`
+	Chain    string            `json:"chain,omitempty"`
+	Rules    []Ruling          `json:"rules,omitempty"`
+}
+
+// Ruling is one rule of the kernel, in the order in which they are asked.
+type Ruling struct {
+	Policy model.PolicyKey `json:"policy"`
+	Rule   int             `json:"rule"`
+	Text   string          `json:"text"`
+	// Sets are how many elements the sets have that the rule asks.
+	Sets map[string]int `json:"sets,omitempty"`
+}
+
+// Show says what policies say of a pod and of all its interfaces. Of a pod of another node it is what that node does if it
+// knows the same.
+func (x *Index) Show(ref model.PodRef) (View, error) {
+	x.settle()
+	p := x.pod(ref.Namespace, ref.Name)
+	if p == nil || p.identity == nil && p.locals == 0 {
+		return View{}, model.Faultf(model.CodeInvalidConf, "look for it with kubectl get pods -A", "pod %s is not known", ref)
+	}
+	v := View{Pod: ref}
+	for _, e := range x.endpoints {
+		if e.Pod.Namespace == ref.Namespace && e.Pod.Name == ref.Name {
+			v.Here = true
+			v.Interfaces = append(v.Interfaces, x.interfaceView(e, e.table))
+		}
+	}
+	if !v.Here {
+		e := &endpoint{Endpoint: model.Endpoint{Pod: ref, Addrs: p.status()}, pod: p}
+		t, done := x.trial(e)
+		v.Interfaces = append(v.Interfaces, x.interfaceView(e, t))
+		done()
+	}
+	slices.SortFunc(v.Interfaces, func(a, b Interface) int {
+		return cmp.Or(strings.Compare(a.Network, b.Network), strings.Compare(a.IfName, b.IfName))
+	})
+	return v, nil
+}
+
+func (x *Index) interfaceView(e *endpoint, t *table) Interface {
+	return Interface{Endpoint: e.Endpoint, Ingress: x.judged(e, t, ingress), Egress: x.judged(e, t, egress)}
+}
+
+func (x *Index) judged(e *endpoint, t *table, dir direction) Judged {
+	if e.chains[dir] == nil {
+		return Judged{}
+	}
+	j := Judged{Chain: e.chains[dir].name}
+	if e.pod == nil {
+		j.Isolated = true
+	} else {
+		c := x.combination(e, dir)
+		j.Isolated, j.Selected = len(c.plain) > 0, slices.Concat(c.admin, c.plain, c.baseline)
+	}
+	j.Rules = x.rulings(t, j.Chain)
+	return j
+}
+
+// rulings are the rules of policies in a chain and in those that it leads to.
+func (x *Index) rulings(t *table, name string) []Ruling {
+	var out []Ruling
+	for _, r := range t.chains[name].rules {
+		if r.from != (model.PolicyKey{}) {
+			one := Ruling{Policy: r.from, Rule: r.number, Text: r.text().Text}
+			for _, s := range r.sets() {
+				if one.Sets == nil {
+					one.Sets = map[string]int{}
+				}
+				one.Sets[s.name] = len(x.fullSet(t.sets[s.name]).Elements)
+			}
+			out = append(out, one)
+			continue
+		}
+		if r.to != nil && r.to.denies == nil {
+			out = append(out, x.rulings(t, r.to.name)...)
+		}
+	}
+	return out
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Party is an end of a connection: a pod, or an address.
+type Party struct {
+	Pod  model.PodRef
+	Addr netip.Addr
+}
+
+// Query asks for one connection.
+type Query struct {
+	From, To Party
+	// Network is the one whose addresses are meant; empty: the cluster's.
+	Network string
+	// Protocol is empty for what has no ports (ping).
+	Protocol model.Protocol
+	Port     uint16
+}
+
+// Answer says what becomes of a connection between two addresses.
+type Answer struct {
+	Flow    Flow   `json:"flow"`
+	Allowed bool   `json:"allowed"`
+	Sides   []Side `json:"sides"`
+}
+
+// Side is what one end's policies say: what the source may send, what the destination may receive. An end that is no pod
+// has none.
+type Side struct {
+	Direction string       `json:"direction"`
+	Pod       model.PodRef `json:"pod"`
+	// Here: this node judges it. Otherwise the pod's node does, by what this node would do in its place.
+	Here    bool `json:"here"`
+	Allowed bool `json:"allowed"`
+	// Selected are all policies that select the pod in this direction; without any it is not isolated.
+	Selected []model.PolicyKey `json:"selected,omitempty"`
+	// Decided are the policies that decided: one with a rule, or those that isolate the pod together. None: nothing denied.
+	Decided []model.PolicyKey `json:"decided,omitempty"`
+	// Rule is the number of the rule in its policy, -1 where none decided.
+	Rule int `json:"rule"`
+	// Text is what the kernel has: a rule, the chain that it is in, and the element of the set that made it true.
+	Text    string `json:"text,omitempty"`
+	Chain   string `json:"chain,omitempty"`
+	Set     string `json:"set,omitempty"`
+	Element string `json:"element,omitempty"`
+}
+
+// Why says for each family that both ends have what becomes of a connection, and which policies, rules and elements decide it.
+func (x *Index) Why(q Query) ([]Answer, error) {
+	x.settle()
+	from, err := x.addrsOf(q.From, q.Network)
+	if err != nil {
+		return nil, err
+	}
+	to, err := x.addrsOf(q.To, q.Network)
+	if err != nil {
+		return nil, err
+	}
+	var out []Answer
+	for _, src := range from {
+		for _, dst := range to {
+			if src.Is4() != dst.Is4() {
+				continue
+			}
+			f := Flow{Src: src, Dst: dst, Protocol: q.Protocol, DstPort: q.Port}
+			a := Answer{Flow: f, Allowed: true}
+			for _, dir := range []direction{egress, ingress} {
+				if s, ok := x.side(q, f, dir); ok {
+					a.Sides = append(a.Sides, s)
+					a.Allowed = a.Allowed && s.Allowed
+				}
+			}
+			out = append(out, a)
+		}
+	}
+	if len(out) == 0 {
+		return nil, model.Faultf(model.CodeInvalidConf, "", "%s and %s have no addresses of one family", q.From, q.To)
+	}
+	return out, nil
+}
+
+// String is the pod's name or the address.
+func (p Party) String() string {
+	if p.Pod.Name != "" {
+		return "pod " + p.Pod.String()
+	}
+	return p.Addr.String()
+}
+
+// addrsOf are the addresses of a party, one of a family.
+func (x *Index) addrsOf(p Party, network string) ([]netip.Addr, error) {
+	if p.Pod.Name == "" {
+		return []netip.Addr{p.Addr.Unmap()}, nil
+	}
+	pod := x.pod(p.Pod.Namespace, p.Pod.Name)
+	if pod == nil || pod.identity == nil {
+		return nil, model.Faultf(model.CodeInvalidConf, "look for it with kubectl get pods -A", "%s is not known", p)
+	}
+	var out []netip.Addr
+	for h := range pod.homes {
+		if h.network == network && !slices.ContainsFunc(out, func(a netip.Addr) bool { return a.Is4() == h.addr.Is4() }) {
+			out = append(out, h.addr)
+		}
+	}
+	if len(out) == 0 {
+		return nil, model.Faultf(model.CodeInvalidConf, "it has none yet, has finished, or uses its node's network", "%s has no address that policies see", p)
+	}
+	return out, nil
+}
+
+// side is what is said of the connection on one side; false when no pod is there.
+func (x *Index) side(q Query, f Flow, dir direction) (Side, bool) {
+	party, own := q.From, f.Src
+	if dir == ingress {
+		party, own = q.To, f.Dst
+	}
+	if party.Pod.Name == "" {
+		var ok bool
+		if party.Pod, ok = x.podAt(homed{q.Network, own}); !ok {
+			return Side{}, false
+		}
+	}
+	e, here := x.standIn(party.Pod, q.Network, own)
+	s := Side{Direction: dir.String(), Pod: party.Pod, Here: here, Allowed: true, Rule: -1}
+	if e.pod == nil {
+		return s, true
+	}
+	t := e.table
+	done := func() {}
+	if !here {
+		t, done = x.trial(e)
+	}
+	defer done()
+	if c := e.chains[dir]; c != nil {
+		comb := x.combination(e, dir)
+		s.Selected = slices.Concat(comb.admin, comb.plain, comb.baseline)
+		if dir == ingress && here && slices.Contains(x.self, f.Src) {
+			return s, true // a node reaches its own pods
+		}
+		s.decide(x.walk(t, c.name, f, dir))
+	}
+	return s, true
+}
+
+// decide notes what a walk found.
+func (s *Side) decide(d decision) {
+	s.Allowed = d.verdict != verdictDrop
+	if d.verdict == "" {
+		return
+	}
+	s.Text, s.Chain, s.Set, s.Element = d.rule.text().Text, d.chain.name, d.set, d.element
+	switch {
+	case d.rule.from != (model.PolicyKey{}):
+		s.Decided, s.Rule = []model.PolicyKey{d.rule.from}, d.rule.number
+	case d.chain.denies != nil:
+		s.Decided = d.chain.denies.Policies
+	}
+}
+
+// standIn is the pod's endpoint here, or what would be one.
+func (x *Index) standIn(pod model.PodRef, network string, own netip.Addr) (*endpoint, bool) {
+	for _, e := range x.byAddr[own] {
+		if e.Pod.Namespace == pod.Namespace && e.Pod.Name == pod.Name && e.Network == network {
+			return e, true
+		}
+	}
+	e := &endpoint{Endpoint: model.Endpoint{Pod: pod, Network: network}}
+	if p := x.pod(pod.Namespace, pod.Name); p != nil && p.identity != nil {
+		e.pod = p
+	}
+	return e, false
+}
+
+// trial makes the chains of an endpoint of another node in a table that nobody sees.
+func (x *Index) trial(e *endpoint) (*table, func()) {
+	t := newTable(Place{})
+	e.pod.locals++ // ports by name are resolved on the pod's own node
+	for _, dir := range directions() {
+		if e.chains[dir] = x.chainOf(e, dir); e.chains[dir] != nil {
+			x.useChain(t, e.chains[dir])
+		}
+	}
+	return t, func() {
+		e.pod.locals--
+		for _, c := range e.chains {
+			if c != nil {
+				x.dropChain(t, c.name)
+			}
+		}
+	}
+}
+
+// podAt is the pod that has an address.
+func (x *Index) podAt(h homed) (model.PodRef, bool) {
+	for p := range x.holders.of(h) {
+		s := p.identity.space
+		for name, o := range s.pods {
+			if o == p {
+				return model.PodRef{Namespace: s.name, Name: name}, true
+			}
+		}
+	}
+	return model.PodRef{}, false
+}
+
+// Holder is the pod that has an address of the cluster's network, zero where none is known.
+func (x *Index) Holder(a netip.Addr) model.PodRef {
+	ref, _ := x.podAt(homed{addr: a.Unmap()})
+	return ref
+}
+
+func elementWords(e state.Element) string { return strings.Join(e.Key, " . ") }
