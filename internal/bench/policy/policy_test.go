@@ -25,14 +25,14 @@ func TestRun(t *testing.T) {
 		}
 	}
 	report, err := policy.Run(t.Context(), policy.Config{
-		Engines: []string{"routed", "iptables", "calico", "kube-router"}, Policies: []int{0, 2}, Peers: []int{0, 20}, N: 1, Span: 5 * time.Millisecond, Program: 50,
+		Policies: []int{0, 2}, Peers: []int{0, 20}, N: 1, Span: 5 * time.Millisecond, Program: 50,
 		Self: filepath.Join(nettest.Programs(t), "weft"), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Three cells of three engines and the routed way, two tests each; programming of three engines, pods and blocks.
-	if got, want := len(report.Rows), (3*3+1)*2+3*2*2; got != want {
+	// Three cells of four engines and the routed way, two tests each; programming of four engines, pods and blocks.
+	if got, want := len(report.Rows), (3*4+1)*2+4*2*2; got != want {
 		t.Errorf("%d rows, want %d", got, want)
 	}
 	for _, r := range report.Rows {
