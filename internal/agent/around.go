@@ -30,6 +30,8 @@ type around struct {
 	// topology is the mesh that is in force, nil before the first pass; planned holds a token when there is a new one.
 	topology atomic.Pointer[mesh.Topology]
 	planned  chan struct{}
+	// ownNews holds a token when the mesh is to plan with other things of this node's.
+	ownNews chan struct{}
 	// waiting is since when the node has no prefix, as place found out; warned, that it was said.
 	waiting time.Time
 	warned  bool
@@ -40,7 +42,7 @@ func (a *agent) prepare() error {
 	if err := errors.Join(writableSysctls(), ownProcesses(a.cfg.Install.HostRoot)); err != nil {
 		a.cfg.Log.Warn("container", "err", err)
 	}
-	a.ready, a.planned = make(chan struct{}), make(chan struct{}, 1)
+	a.ready, a.planned, a.ownNews = make(chan struct{}), make(chan struct{}, 1), make(chan struct{}, 1)
 	a.health = newHealth(partCalls)
 	if a.placing() {
 		a.health = newHealth(partCalls, partConf)

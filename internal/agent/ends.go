@@ -28,7 +28,6 @@ type ends struct {
 	agent *agent
 	boot  string
 	file  string
-	news  chan struct{} // holds a token when the addresses are others
 
 	mu    sync.Mutex
 	addrs map[int]netip.Addr // by family
@@ -42,7 +41,7 @@ type endsFile struct {
 
 // openEnds reads what was remembered in this boot, and has the engine keep it.
 func (a *agent) openEnds(boot string) *ends {
-	e := &ends{agent: a, boot: boot, file: filepath.Join(a.cfg.StateDir, "ends.json"), news: make(chan struct{}, 1), addrs: map[int]netip.Addr{}}
+	e := &ends{agent: a, boot: boot, file: filepath.Join(a.cfg.StateDir, "ends.json"), addrs: map[int]netip.Addr{}}
 	b, err := os.ReadFile(e.file)
 	var f endsFile
 	if err != nil || json.Unmarshal(b, &f) != nil || f.Boot != boot {
@@ -201,10 +200,7 @@ func (e *ends) set(family int, addr netip.Addr) error {
 		return fmt.Errorf("tunnel addresses: %w", err)
 	}
 	e.addrs = next.Addrs
-	select {
-	case e.news <- struct{}{}:
-	default:
-	}
+	e.agent.tellMesh()
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,9 +26,7 @@ func (a *agent) mesh(ctx context.Context) error {
 		Mesh: a.meshConfig(), Repaired: a.repaired(), Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 		Exceptions: a.exceptions(), Passed: a.passed,
 	}
-	if a.ends != nil {
-		cfg.Own, cfg.OwnNews = a.ends.all, a.ends.news
-	}
+	cfg.Own, cfg.Routed, cfg.OwnNews = a.ends.all, a.routedPods, a.ownNews
 	tunnels := tunnel.New(tunnel.Config{Env: a.cfg.Env, Random: rand.Reader, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After})
 	defer tunnels.Close()
 	cfg.Runner = tunnels
@@ -88,7 +87,7 @@ func (a *agent) meshConfig() mesh.Config {
 func (a *agent) clusterMesh() mesh.Config {
 	n := a.cfg.Network
 	cfg := mesh.Config{
-		Backend: n.Encapsulation, Blackhole: n.Blackhole, Pools: n.FromPools(),
+		Backend: n.Encapsulation, Blackhole: n.Blackhole, Pools: n.FromPools(), Beside: n.Mode == config.ModeCluster && n.Design != config.DesignBridge,
 		Vxlan: mesh.Vxlan{
 			VNI: uint32(n.VNI), Port: uint16(n.VxlanPort), GBP: n.VxlanGBP, Learning: n.VxlanLearning,
 			DirectRouting: n.DirectRouting, MTU: n.UnderlayMTU,
@@ -112,7 +111,10 @@ func (a *agent) passed(s reconcile.Status) {
 	if len(t.Lost) > 0 {
 		return
 	}
-	a.topology.Store(&t)
+	before := a.topology.Swap(&t)
+	if slices.Contains(t.Bridged, 6) && (before == nil || !slices.Contains(before.Bridged, 6)) {
+		a.tellMesh() // of the routed pods, of which this pass did not know that they matter
+	}
 	select {
 	case a.planned <- struct{}{}:
 	default:

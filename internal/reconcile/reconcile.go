@@ -54,9 +54,10 @@ type Config struct {
 	Runner Runner
 	// Exceptions, which may be nil, says where the receiver sees pods' own addresses beside Mesh.Keep, and when to ask again.
 	Exceptions func() (keep []netip.Prefix, again time.Duration)
-	// Own, which may be nil, says self's own addresses at its tunnels' ends beside Mesh.TunnelAddrs; OwnNews holds a token when
-	// they are others.
-	Own     func() []netip.Addr
+	// Own, which may be nil, says self's own addresses at its tunnels' ends beside Mesh.TunnelAddrs.
+	Own func() []netip.Addr
+	// Routed, which may be nil, is Mesh.Routed. OwnNews holds a token when one of both has news.
+	Routed  func() []netip.Addr
 	OwnNews <-chan struct{}
 	// Full is how often everything is compared without a reason; 0 is DefaultFull.
 	Full time.Duration

@@ -36,6 +36,9 @@ func (r *Reconciler) learn(ctx context.Context) (mesh.Config, error) {
 	if r.cfg.Own != nil {
 		cfg.TunnelAddrs = slices.Concat(cfg.TunnelAddrs, r.cfg.Own())
 	}
+	if r.cfg.Routed != nil {
+		cfg.Routed = r.cfg.Routed()
+	}
 	if r.cfg.Runner == nil {
 		return cfg, nil
 	}

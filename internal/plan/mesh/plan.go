@@ -48,6 +48,10 @@ type Config struct {
 	// TunnelAddrs are self's own addresses at its tunnels' ends, at most one a family; without one of a family it is the first
 	// of self's prefix.
 	TunnelAddrs []netip.Addr
+	// Beside expects pods on a bridge of self's prefixes, which was the design before: it answers them for those that are routed.
+	Beside bool
+	// Routed are the addresses of the pods that are, of IPv6: only where Topology.Bridged tells that they matter.
+	Routed []netip.Addr
 	// Blackhole refuses what is sent to an address of self's own prefixes that no pod has, instead of sending it elsewhere.
 	Blackhole bool
 }
@@ -69,6 +73,11 @@ func Observe(c *model.Cluster, cfg Config) []state.Query {
 	var out []state.Query
 	for _, addr := range addrsOf(self) {
 		out = append(out, state.Query{Space: state.Host, LinkOf: addr})
+	}
+	if cfg.Beside {
+		for _, gw := range bridgeGateways(self) {
+			out = append(out, state.Query{Space: state.Host, LinkOf: gw})
+		}
 	}
 	if cfg.Interface != "" {
 		out = append(out, state.Query{Space: state.Host, Link: cfg.Interface})
@@ -168,6 +177,9 @@ func (p *Planner) node(t *Topology, used []Backend, alone bool) {
 		f.Host.Tables = append(f.Host.Tables, notrack(untracked))
 	}
 	f.Host.Routes = append(f.Host.Routes, p.blackholes()...)
+	beside, bridged := p.beside()
+	f.Merge(state.Fragment{Host: beside})
+	t.Bridged = bridged
 	if len(p.cfg.Masquerade) > 0 || p.pools.hide() {
 		f.Host.Tables = append(f.Host.Tables, masquerade(p.cfg, p.pools))
 	}

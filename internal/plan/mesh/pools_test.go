@@ -164,3 +164,35 @@ func TestPoolsMetrics(t *testing.T) {
 		t.Errorf("%d routes, then %d", len(before), len(after))
 	}
 }
+
+// TestBeside: a bridge of the design before is answered on for what is routed beside it.
+func TestBeside(t *testing.T) {
+	c := &model.Cluster{Self: "a", Nodes: []model.Node{node("a", "192.168.0.1", "10.1.0.0/24", "fd01::/64"), node("b", "192.168.0.2")}}
+	how := mesh.Config{Beside: true, Routed: []netip.Addr{netip.MustParseAddr("fd01::5"), netip.MustParseAddr("fd02::5")}}
+	at := func(a string) state.Query { return state.Query{Space: state.Host, LinkOf: netip.MustParseAddr(a)} }
+	answers := state.Answers{
+		at("192.168.0.1"): {Found: true, Link: state.Link{Name: "eth0", MTU: 1500}, Addrs: []state.Addr{{Prefix: netip.MustParsePrefix("192.168.0.1/24")}}},
+		at("10.1.0.1"):    {Found: true, Link: state.Link{Name: "cni0", Kind: state.Bridge}},
+		at("fd01::1"):     {Found: true, Link: state.Link{Name: "cni0", Kind: state.Bridge}},
+	}
+	for _, q := range []string{"10.1.0.1", "fd01::1"} {
+		if !slices.Contains(mesh.Observe(c, how), at(q)) {
+			t.Errorf("nobody asks for %s", q)
+		}
+	}
+	topo, err := mesh.Plan(c, how, answers)
+	text := topo.Text()
+	for _, want := range []string{"net/ipv4/conf/cni0/proxy_arp = 1", "net/ipv6/conf/cni0/proxy_ndp = 1", "neigh proxy fd01::5 dev cni0"} {
+		if err != nil || !strings.Contains(text, want) {
+			t.Errorf("%q is missing (%v):\n%s", want, err, text)
+		}
+	}
+	if strings.Contains(text, "fd02::5") || len(topo.Bridged) != 2 {
+		t.Errorf("bridged %v:\n%s", topo.Bridged, text)
+	}
+	answers[at("10.1.0.1")] = state.Answer{Found: true, Link: state.Link{Name: "veth1", Kind: state.Veth}}
+	delete(answers, at("fd01::1"))
+	if topo, err := mesh.Plan(c, how, answers); err != nil || strings.Contains(topo.Text(), "proxy") || len(topo.Bridged) > 0 {
+		t.Errorf("a link that is no bridge (%v):\n%s", err, topo.Text())
+	}
+}

@@ -31,6 +31,8 @@ type Topology struct {
 	Tunnels []Tunnel `json:"tunnels,omitempty"`
 	// MTU is the largest packet of a pod that fits through every tunnel, in bytes; 0 where there are none.
 	MTU int `json:"mtu,omitempty"`
+	// Bridged are the families (4, 6) of which self has a bridge for pods, from a design before this one.
+	Bridged []int `json:"bridged,omitempty"`
 	// Publish is what the other nodes should be told of this one: the values of flannel's annotations and leases.
 	Publish  model.Published `json:"publish"`
 	Problems []Problem       `json:"problems"`

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/store/dir"
+)
+
+// pair of nodes that are joined by a wire, with their agents; the cluster stands in files.
+type two struct {
+	t     *testing.T
+	store *dir.Store
+	nodes []*world
+}
+
+// newTwo makes nodes n1 and n2 with an agent of that configuration each.
+func newTwo(t *testing.T, network string) two {
+	t.Helper()
+	path := t.TempDir()
+	s, err := dir.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := two{t: t, store: s, nodes: []*world{newWorld(t), newWorld(t)}}
+	nettest.Run(t, p.nodes[0].node, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", p.nodes[1].node.Path())
+	for i, w := range p.nodes {
+		name := fmt.Sprintf("n%d", i+1)
+		v4, v6 := fmt.Sprintf("192.168.77.%d", i+1), fmt.Sprintf("fd00:77::%d", i+1)
+		nettest.Run(t, w.node, "ip", "addr", "add", v4+"/24", "dev", "eth0")
+		nettest.Run(t, w.node, "ip", "addr", "add", v6+"/64", "dev", "eth0", "nodad")
+		nettest.Run(t, w.node, "ip", "link", "set", "eth0", "up")
+		o, err := store.NodeObject(model.Node{
+			Name: name, Addrs: []netip.Addr{netip.MustParseAddr(v4), netip.MustParseAddr(v6)},
+			PodCIDRs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.99.%d.0/24", i+1)), netip.MustParsePrefix(fmt.Sprintf("fd99:%d::/64", i+1))},
+		})
+		if err == nil {
+			_, err = s.Create(o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.args = []string{"--node", name, "--store-dir", path, "--config", w.path("weft.yaml"), "--address-dir", w.path("addresses")}
+		w.configure(network)
+		w.start()
+	}
+	return p
+}
+
+// configure writes the configuration with that part network.
+func (w *world) configure(network string) {
+	w.t.Helper()
+	w.configured(fmt.Sprintf("install: {confDir: %q}\nnetwork: {mode: cluster, %s}\n", w.path("net.d"), network))
+}
+
+func (p two) until(what string, ok func() bool) {
+	p.t.Helper()
+	for begin := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(begin) > 30*time.Second {
+			p.t.Fatalf("not within 30s: %s\n%s\n%s", what, p.nodes[0].log(), p.nodes[1].log())
+		}
+	}
+}
+
+// own is the configuration that the agent has put into the runtime's directory.
+func (w *world) own() (*libcni.NetworkConfigList, error) {
+	b, err := os.ReadFile(w.path("net.d", "00-weft.conflist"))
+	if err != nil {
+		return nil, err
+	}
+	return libcni.NetworkConfFromBytes(b)
+}
+
+// pod starts a pod on the node's own network.
+func (p two) pod(w *world, id string) (*netns.NS, []netip.Addr) {
+	p.t.Helper()
+	var list *libcni.NetworkConfigList
+	p.until("the network's configuration", func() bool {
+		l, err := w.own()
+		list = l
+		return err == nil
+	})
+	ns := nettest.NS(p.t, id)
+	got, err := w.add(list, id, ns)
+	if err != nil {
+		p.t.Fatalf("%v\n%s", err, w.log())
+	}
+	var addrs []netip.Addr
+	for _, ip := range got.IPs {
+		a, _ := netip.AddrFromSlice(ip.Address.IP)
+		addrs = append(addrs, a.Unmap())
+	}
+	return ns, addrs
+}
+
+func (p two) reaches(from *netns.NS, to []netip.Addr) {
+	p.t.Helper()
+	for _, a := range to {
+		p.until(fmt.Sprintf("%s answers", a), func() bool {
+			_, err := nettest.Try(from, "ping", "-n", "-c1", "-W1", a.String())
+			return err == nil
+		})
+	}
+}
+
+const twoPools = "pools: [{cidr: 10.77.0.0/24, blockSize: 28, encapsulation: vxlan}, {name: six, cidr: \"fd77::/112\", blockSize: 124, encapsulation: vxlan}]"
+
+// TestOwnNetworkFromPools: the configuration names pools, the agents make them, take blocks of them, number pods from these and
+// route them; also from node to pod. An agent that was killed goes on with what it had.
+func TestOwnNetworkFromPools(t *testing.T) {
+	nettest.Need(t, "vxlan")
+	p := newTwo(t, twoPools)
+	n1, n2 := p.nodes[0], p.nodes[1]
+	pod1, addrs1 := p.pod(n1, "pod1")
+	pod2, addrs2 := p.pod(n2, "pod2")
+	if len(addrs1) != 2 || len(addrs2) != 2 {
+		t.Fatalf("addresses %v and %v", addrs1, addrs2)
+	}
+	p.reaches(pod1, addrs2)
+	p.reaches(pod2, addrs1)
+	p.reaches(n1.node, addrs2)
+	if mtu := nettest.Run(t, pod1, "ip", "link", "show", "eth0"); !strings.Contains(mtu, "mtu 1430") {
+		t.Errorf("the pod's link: %s", mtu)
+	}
+	objects, err := p.store.List("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, problems := store.Cluster(objects)
+	if len(problems) > 0 || len(c.Pools) != 2 || c.Pools[0].Name != "pool-10-77-0-0-24" || c.Pools[1].Name != "six" || !c.Pools[0].OfCluster() {
+		t.Errorf("pools %+v %v", c.Pools, problems)
+	}
+	for i, addrs := range [][]netip.Addr{addrs1, addrs2} {
+		for _, a := range addrs {
+			if !slices.ContainsFunc(c.Blocks, func(b model.AddressBlock) bool { return b.Node == fmt.Sprintf("n%d", i+1) && b.CIDR.Contains(a) }) {
+				t.Errorf("%s is of no block of node %d: %+v", a, i+1, c.Blocks)
+			}
+		}
+	}
+	ends := func() string { return tunnelAddrs(t, n1) }
+	before := ends()
+	if strings.Count(before, " ") < 1 || strings.Contains(before, addrs1[0].String()+"/") {
+		t.Errorf("the tunnels' own addresses: %q, the pod has %v", before, addrs1)
+	}
+	n1.kill()
+	p.reaches(pod1, addrs2)
+	n1.start()
+	p.until("the same addresses of the tunnels", func() bool { return ends() == before })
+	_, addrs3 := p.pod(n1, "pod3")
+	for _, a := range addrs3 {
+		if strings.Contains(before, a.String()+"/") || slices.Contains(addrs1, a) {
+			t.Errorf("%s is given twice: tunnels %s, pod1 %v", a, before, addrs1)
+		}
+	}
+	p.reaches(pod2, addrs3)
+}
+
+var inet = regexp.MustCompile(`inet6? (10\.77\.\S+|fd77\S+)`)
+
+// tunnelAddrs are the pools' addresses at a node's tunnels.
+func tunnelAddrs(t *testing.T, w *world) string {
+	t.Helper()
+	var out []string
+	for _, dev := range []string{"flannel.1", "flannel-v6.1"} {
+		text, _ := nettest.Try(w.node, "ip", "-o", "addr", "show", "dev", dev)
+		for _, m := range inet.FindAllStringSubmatch(text, -1) {
+			out = append(out, m[1])
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// TestPoolsComeLater: without pools an agent waits, and says for what; one that people make will do.
+func TestPoolsComeLater(t *testing.T) {
+	p := newTwo(t, "addresses: pools")
+	n1 := p.nodes[0]
+	list := n1.list("1.1.0", `{"name":"pods","cniVersion":"1.1.0","plugins":[{"type":"calico","ipam":{"type":"calico-ipam"}}]}`)
+	p.until("STATUS says what is missing", func() bool {
+		err := n1.cni.GetStatusNetworkList(n1.ctx(), list)
+		return err != nil && strings.Contains(err.Error(), "there is no pool for the cluster's pods")
+	})
+	o, err := store.AddressPoolObject(store.Object{}, model.AddressPool{
+		Name: "mine", AssignmentMode: model.AssignAutomatic, Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.77.0.0/24"), BlockSize: 28}},
+	})
+	if err == nil {
+		_, err = p.store.Create(o)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod1, _ := p.pod(n1, "pod1")
+	_, addrs2 := p.pod(p.nodes[1], "pod2")
+	p.reaches(pod1, addrs2)
+}
+
+// TestDesignChanges: pods that were joined by a bridge go on beside those of the routed design, on the same node and on another
+// one, and are taken away as ever.
+func TestDesignChanges(t *testing.T) {
+	p := newTwo(t, "design: bridge")
+	n1, n2 := p.nodes[0], p.nodes[1]
+	old1, oldAddrs1 := p.pod(n1, "old1")
+	old2, oldAddrs2 := p.pod(n2, "old2")
+	if !strings.Contains(nettest.Run(t, n1.node, "ip", "-o", "link", "show", "type", "veth"), "master weft0") {
+		t.Fatal("the pod is on no bridge")
+	}
+	p.reaches(old1, oldAddrs2)
+	bridged, err := n1.own()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range p.nodes {
+		w.stop()
+		w.configure("design: routed")
+		w.start()
+		p.until("the other configuration", func() bool {
+			b, _ := os.ReadFile(w.path("net.d", "00-weft.conflist"))
+			return strings.Contains(string(b), `"calico"`)
+		})
+	}
+	new1, newAddrs1 := p.pod(n1, "new1")
+	new2, newAddrs2 := p.pod(n2, "new2")
+	for _, a := range newAddrs1 {
+		if slices.Contains(oldAddrs1, a) {
+			t.Fatalf("%s is given twice", a)
+		}
+	}
+	p.reaches(old2, append(append(slices.Clone(oldAddrs1), newAddrs1...), newAddrs2...))
+	p.reaches(new2, append(append(slices.Clone(oldAddrs1), newAddrs1...), oldAddrs2...))
+	p.reaches(new1, append(slices.Clone(oldAddrs1), newAddrs2...))
+	p.reaches(old1, append(slices.Clone(newAddrs1), newAddrs2...))
+	p.reaches(n1.node, append(slices.Clone(oldAddrs1), newAddrs2...))
+	if err := n1.del(bridged, "old1", old1); err != nil {
+		t.Error(err)
+	}
+	p.until("the bridged pod's link is gone", func() bool {
+		_, err := nettest.Try(old1, "ip", "link", "show", "eth0")
+		return err != nil
+	})
+}
