@@ -32,6 +32,9 @@ type Element struct {
 	Key []string `json:"key"`
 	// Val is the value in a map: a verdict ("accept", "goto chain") or the parts of a data value.
 	Val []string `json:"val,omitempty"`
+	// Keeps is a statement that keeps count for this element alone, and must hold for the element to match: "limit rate over
+	// 100/second burst 5 packets" or "ct count over 10".
+	Keeps string `json:"keeps,omitempty"`
 	// Comment carries the owner's mark.
 	Comment string `json:"comment,omitempty"`
 	// Shared marks an element with several owners: Remove leaves it, and it goes with its table. Its comment is SharedComment.

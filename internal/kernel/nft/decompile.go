@@ -63,6 +63,9 @@ func (r *reader) say(text string) bool {
 func (r *reader) step(e expr) bool {
 	switch e.op {
 	case "meta", "ct", "payload", "fib":
+		if e.sreg != 0 && e.op == "payload" {
+			return r.storeDSCP(e)
+		}
 		if e.sreg != 0 {
 			return r.store(e)
 		}
@@ -113,6 +116,9 @@ func (r *reader) get(at reg) (content, bool) {
 
 func (r *reader) load(e expr) bool {
 	f, n, ok := r.known.identify(e)
+	if !ok {
+		f, ok = r.known.dscpField(e)
+	}
 	if !ok {
 		return false
 	}

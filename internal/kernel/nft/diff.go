@@ -86,7 +86,7 @@ func lines(in state.Table) []line {
 		out = append(out, line{about: "set " + s.Name, says: kind})
 		for _, e := range s.Elements {
 			about := fmt.Sprintf("set %s element %s", s.Name, strings.Join(e.Key, " . "))
-			out = append(out, line{about: about, says: strings.Join(e.Val, " . ")})
+			out = append(out, line{about: about, says: strings.TrimSpace(e.Keeps + " " + strings.Join(e.Val, " . "))})
 		}
 	}
 	for _, c := range in.Chains {

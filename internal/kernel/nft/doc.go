@@ -29,8 +29,10 @@
 //	statement  = "accept" | "drop" | "return" | "continue" | "jump" chain | "goto" chain | "counter" | "notrack"
 //	           | "reject" [ "with" … ] | "masquerade" [ flags ] | ( "dnat" | "snat" ) [ "ip" | "ip6" ] "to" target
 //	           | "log" [ "prefix" word ] [ "group" number [ "snaplen" number ] ]
-//	           | "limit" "rate" number "/" unit [ "burst" number "packets" ]
-//	           | ( "meta" | "ct" ) "mark" "set" source | fields "vmap" "@" map
+//	           | "limit" "rate" [ "over" ] number "/" unit [ "burst" number "packets" ]
+//	           | ( "meta" | "ct" ) "mark" "set" source | fields "vmap" "@" map | ( "ip" | "ip6" ) "dscp" "set" number
+//
+// An element can keep a limit, or "ct" "count" [ "over" ] number, for itself: it matches while that holds.
 //
 // Everything else is refused with an error that names the word.
 package nft

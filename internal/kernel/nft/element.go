@@ -20,6 +20,7 @@ type elem struct {
 	val     []byte   // of a map
 	verdict *verdict // of a verdict map
 	comment string
+	keeps   *expr // a limit or a count of its own
 }
 
 // verdict is what a verdict map or a rule decides.
@@ -30,6 +31,9 @@ type verdict struct {
 
 // sameValue tells whether both elements map to the same value.
 func (e elem) sameValue(f elem) bool {
+	if keeping(e.keeps) != keeping(f.keeps) {
+		return false
+	}
 	if e.verdict != nil && f.verdict != nil {
 		return *e.verdict == *f.verdict
 	}
@@ -70,6 +74,9 @@ func (s set) compileElement(in state.Element) (elem, error) {
 		e.verdict, err = parseVerdict(strings.Join(in.Val, " "))
 	case s.isMap:
 		e.val, err = parseParts(s.data, in.Val)
+	}
+	if err == nil {
+		e.keeps, err = s.compileKeeping(in.Keeps)
 	}
 	if err != nil {
 		return e, fmt.Errorf("element %v: %w", in.Key, err)
@@ -194,7 +201,7 @@ func formatParts(ts []datatype, lo, hi []byte) []string {
 
 // words turns the element back into what plans are made of.
 func (s set) words(e elem) state.Element {
-	out := state.Element{Key: formatParts(s.key, e.lo, e.hi), Comment: e.comment}
+	out := state.Element{Key: formatParts(s.key, e.lo, e.hi), Comment: e.comment, Keeps: keeping(e.keeps)}
 	switch {
 	case e.verdict != nil:
 		out.Val = []string{e.verdict.String()}

@@ -26,6 +26,8 @@ type expr struct {
 	group      *uint16 // log
 	rate, per  uint64  // limit: so many in so many seconds
 	burst      uint32
+	csum       uint32 // payload that is written: the kind of its checksum, and where that is
+	csumAt     uint32
 	prefix     string // log
 	verdict    *verdict
 	// strange is set when the kernel said more than weft ever writes.
@@ -95,6 +97,10 @@ func (e *expr) slots() (list []slot, ok bool) {
 			{attr: 2, num: &e.key, always: true},
 			{attr: 3, num: &e.off, always: true},
 			{attr: 4, num: &e.size},
+			{attr: 5, reg: &e.sreg},
+			{attr: 6, num: &e.csum},
+			{attr: 7, num: &e.csumAt},
+			{attr: 8},
 		}, true
 	case "cmp":
 		return []slot{{attr: 1, reg: &e.sreg}, {attr: 2, num: &e.key, always: true}, {attr: 3, data: &e.data}}, true
@@ -136,15 +142,19 @@ func (e *expr) slots() (list []slot, ok bool) {
 	case "log":
 		return []slot{{attr: 1, short: &e.group}, {attr: 2, str: &e.prefix}, {attr: 3, num: &e.size}, {attr: 4}, {attr: 5}}, true
 	case "limit":
-		// Of packets (type 0), up to the rate and not over it (flags 0).
+		// Of packets (type 0), up to the rate (flags 0) or over it.
 		return []slot{{attr: 1, long: &e.rate}, {attr: 2, long: &e.per}, {attr: 3, num: &e.burst}, {attr: 4, num: &e.key}, {attr: 5, num: &e.flags}}, true
+	case "connlimit":
+		return []slot{{attr: 1, num: &e.size, always: true}, {attr: 2, num: &e.flags}}, true
 	}
 	return nil, false
 }
 
 // putExpr writes one expression into the list that is open.
-func (b *batch) putExpr(e expr) {
-	item := b.nest(unix.NFTA_LIST_ELEM)
+func (b *batch) putExpr(e expr) { b.putExprAs(unix.NFTA_LIST_ELEM, e) }
+
+func (b *batch) putExprAs(typ uint16, e expr) {
+	item := b.nest(typ)
 	b.str(unix.NFTA_EXPR_NAME, e.op)
 	list, _ := e.slots()
 	if len(list) > 0 {
@@ -189,20 +199,24 @@ func (b *batch) putSlot(s slot) {
 func decodeExprs(b []byte) []expr {
 	var out []expr
 	for _, item := range attrs(b) {
-		e := expr{op: cstr(findAttr(item, unix.NFTA_EXPR_NAME))}
-		list, ok := e.slots()
-		e.strange = !ok
-		for typ, v := range attrs(findAttr(item, unix.NFTA_EXPR_DATA)) {
-			at := slices.IndexFunc(list, func(s slot) bool { return s.attr == typ })
-			if at < 0 {
-				e.strange = true
-				continue
-			}
-			list[at].take(v)
-		}
-		out = append(out, e)
+		out = append(out, decodeExpr(item))
 	}
 	return out
+}
+
+func decodeExpr(item []byte) expr {
+	e := expr{op: cstr(findAttr(item, unix.NFTA_EXPR_NAME))}
+	list, ok := e.slots()
+	e.strange = !ok
+	for typ, v := range attrs(findAttr(item, unix.NFTA_EXPR_DATA)) {
+		at := slices.IndexFunc(list, func(s slot) bool { return s.attr == typ })
+		if at < 0 {
+			e.strange = true
+			continue
+		}
+		list[at].take(v)
+	}
+	return e
 }
 
 func (s slot) take(v []byte) {

@@ -89,13 +89,16 @@ func periods() []period {
 	return []period{{"second", 1}, {"minute", 60}, {"hour", 3600}, {"day", 86400}}
 }
 
-// limit compiles "limit rate N/second [burst N packets]".
+// limit compiles "limit rate [over] N/second [burst N packets]".
 func (c *compiler) limit() error {
 	c.pos++
 	if err := c.want("rate"); err != nil {
 		return err
 	}
 	e := expr{op: "limit", burst: usualBurst}
+	if c.accept("over") {
+		e.flags = limitOver
+	}
 	rate, word, _ := strings.Cut(c.peek(), "/")
 	n, err := strconv.ParseUint(rate, 10, 31)
 	for _, p := range periods() {
@@ -125,14 +128,20 @@ func (c *compiler) limit() error {
 }
 
 func limitText(e expr) (string, bool) {
-	if e.key != 0 || e.flags != 0 {
-		return "", false // of bytes, or over the rate
+	over := ""
+	if e.flags == limitOver {
+		over = "over "
+	} else if e.flags != 0 {
+		return "", false
+	}
+	if e.key != 0 {
+		return "", false // of bytes
 	}
 	for _, p := range periods() {
 		if p.seconds != e.per {
 			continue
 		}
-		text := fmt.Sprintf("limit rate %d/%s", e.rate, p.word)
+		text := fmt.Sprintf("limit rate %s%d/%s", over, e.rate, p.word)
 		if e.burst != usualBurst {
 			text += fmt.Sprintf(" burst %d packets", e.burst)
 		}

@@ -170,3 +170,46 @@ func TestCompileErrors(t *testing.T) {
 		}
 	}
 }
+
+// Elements that keep count and rules that mark packets are read back as they were written; a count that changes is made anew.
+func TestKeeping(t *testing.T) {
+	ns := nettest.NS(t, "n")
+	c := dial(t, ns)
+	tbl := keepers()
+	apply(t, c, tbl)
+	before := gen(t, ns)
+	apply(t, dial(t, ns), tbl)
+	if now := gen(t, ns); now != before {
+		t.Errorf("a second Apply wrote something: generation %d, then %d", before, now)
+	}
+	have, err := c.Read(bounded(t), []state.Table{tbl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := Diff([]state.Table{tbl}, have); len(d) > 0 {
+		t.Errorf("Read differs from what was applied: %v", d)
+	}
+	out := list(t, ns, tbl)
+	for _, want := range []string{`"eth0" limit rate over 100/second burst 7 packets comment "a"`, "ip dscp set ef", "ip6 dscp set ef"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%s is missing in\n%s", want, out)
+		}
+	}
+	tbl.Sets[0].Elements[1].Keeps = "limit rate over 10/second"
+	if d := Diff([]state.Table{tbl}, have); len(d) != 1 {
+		t.Errorf("a changed limit: %v", d)
+	}
+	apply(t, c, tbl)
+	if out := list(t, ns, tbl); !strings.Contains(out, `"eth1" limit rate over 10/second`) {
+		t.Errorf("the limit is not changed:\n%s", out)
+	}
+	for text, want := range map[string]string{
+		"counter": "an element keeps a limit or a ct count", "limit rate over 1/second drop": "one statement is enough", "ct count over x": "want a number of connections",
+	} {
+		bad := keepers()
+		bad.Sets[0].Elements[0].Keeps = text
+		if _, err := Text(bad); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}

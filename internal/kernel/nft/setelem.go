@@ -79,6 +79,7 @@ func (b *batch) putValue(e elem) {
 	case e.val != nil:
 		b.putKey(unix.NFTA_SET_ELEM_DATA, e.val)
 	}
+	b.putKeeping(e.keeps)
 	if e.comment != "" {
 		b.attr(unix.NFTA_SET_ELEM_USERDATA, comment(e.comment))
 	}
@@ -121,6 +122,9 @@ func decodeElements(body []byte) []rawElem {
 				e.end = beU32(v)&unix.NFT_SET_ELEM_INTERVAL_END != 0
 			case unix.NFTA_SET_ELEM_DATA:
 				e.val, e.verdict = decodeValue(v)
+			case unix.NFTA_SET_ELEM_EXPR:
+				kept := decodeExpr(v)
+				e.keeps = &kept
 			case unix.NFTA_SET_ELEM_USERDATA:
 				e.comment = commentIn(v)
 			}

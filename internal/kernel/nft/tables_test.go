@@ -184,3 +184,23 @@ func arpTable() state.Table {
 			counter drop`)}},
 	}
 }
+
+// keepers has elements that keep count, and rules that mark packets.
+func keepers() state.Table {
+	return state.Table{
+		Family: "inet", Name: "weft-keepers",
+		Sets: []state.Set{
+			{Name: "fast", Key: "ifname", Elements: []state.Element{
+				{Key: []string{`"eth0"`}, Keeps: "limit rate over 100/second burst 7 packets", Comment: "a"},
+				{Key: []string{`"eth1"`}, Keeps: "limit rate over 9/second"},
+			}},
+			{Name: "class", Key: "ifname", Data: "verdict", Elements: elements(`"eth0" : jump dscp46`)},
+		},
+		Chains: []state.Chain{
+			{Name: "dscp46", Rules: rules("ip dscp set 46\nip6 dscp set 46")},
+			{Name: "in", Type: "filter", Hook: "prerouting", Priority: -150, Policy: "accept", Rules: rules(`
+				iifname vmap @class
+				iifname @fast drop`)},
+		},
+	}
+}

@@ -84,6 +84,9 @@ func (s set) listed() []elem {
 
 func elementText(e state.Element) string {
 	text := strings.Join(e.Key, " . ")
+	if e.Keeps != "" {
+		text += " " + e.Keeps
+	}
 	if e.Comment != "" {
 		text += fmt.Sprintf(" comment %q", e.Comment)
 	}
