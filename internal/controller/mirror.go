@@ -113,7 +113,7 @@ func (s *scene) mirror(ctx context.Context, c calicos) {
 	}
 	for _, name := range s.names() {
 		o := s.pools[name]
-		if annotation(o, From) == "" || c.from[name] != "" || c.unreadP[name] {
+		if annotation(o, From) == "" || c.from[name] != "" || c.unreadP[name] || s.specs[name].Deleted {
 			continue
 		}
 		if s.held(name) > 0 {
