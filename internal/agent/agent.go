@@ -39,6 +39,7 @@ import (
 	"github.com/weft-net/weft/internal/ledger"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/policy"
 	"github.com/weft-net/weft/internal/store/dir"
 	"github.com/weft-net/weft/internal/store/kube"
 )
@@ -62,6 +63,7 @@ type Config struct {
 	Network    config.Network
 	Flannel    config.Flannel
 	Multus     config.Multus
+	Policy     config.Policy
 	Runtime    config.Runtime
 	Install    config.Install
 	Metrics    config.Metrics
@@ -100,12 +102,13 @@ type agent struct {
 	own      []*netns.NS
 	server   *cniserver.Server
 	leases   *lease.Keeper
-	ends     *ends           // nil where pods are not numbered from pools
-	blocks   *blocks.Engine  // nil without a place for the cluster's objects
-	store    objectStore     // nil when there is no mesh
-	dir      *dir.Store      // the store, when it is a directory
-	kube     *kube.Store     // the store, when it is Kubernetes
-	netConf  flannel.NetConf // in mode flannel
+	ends     *ends            // nil where pods are not numbered from pools
+	blocks   *blocks.Engine   // nil without a place for the cluster's objects
+	store    objectStore      // nil when there is no mesh
+	dir      *dir.Store       // the store, when it is a directory
+	kube     *kube.Store      // the store, when it is Kubernetes
+	netConf  flannel.NetConf  // in mode flannel
+	policy   *policy.Enforcer // nil where policies are nobody's business
 	around
 }
 
@@ -155,10 +158,11 @@ func (a *agent) build() error {
 		a.ends = a.openEnds(boot)
 	}
 	a.reaper = kernel.NewReaper(a.host, cfg.Log)
+	a.policy = a.enforcer()
 	a.attacher = attach.New(attach.Config{
 		Memory: a.ledger, Host: a.host, Planners: a.planners(), Node: a.ofNode, Allocators: allocators(cfg.AddressDir, a.leases, a.blocks),
 		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime}, Reaper: a.reaper,
-		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step, Repaired: a.repaired(),
+		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step, Repaired: a.repaired(), Guard: a.guard(),
 	})
 	server := cniserver.Config{
 		Socket: cfg.Socket, Attacher: a.attacher, Memory: a.ledger, Log: cfg.Log, Own: a.own, Ready: a.answering, Called: a.called,
@@ -200,6 +204,7 @@ func (a *agent) run(ctx context.Context) error {
 	for _, problem := range report.Problems {
 		a.cfg.Log.Error("recovery", "err", problem)
 	}
+	a.adopt()
 	lean()
 	parts.Go(func() error {
 		defer stop()
@@ -212,6 +217,9 @@ func (a *agent) run(ctx context.Context) error {
 	parts.Go(func() error { return ended(behind, a.share(behind)) })
 	parts.Go(func() error { return ended(behind, a.keepPools(behind)) })
 	a.surround(behind, parts)
+	if a.policy != nil {
+		parts.Go(func() error { return ended(behind, a.enforce(behind)) })
+	}
 	if a.store != nil {
 		parts.Go(func() error { return ended(behind, a.mesh(behind)) })
 	}

@@ -19,7 +19,7 @@ const (
 
 // mend brings the attachments' rules on the node back when somebody flushes them, until ctx ends.
 func (a *agent) mend(ctx context.Context) error {
-	gone, err := watch.TablesGone(ctx, nil)
+	gone, err := watch.TablesGone(ctx, nil, a.quiet()...)
 	if err != nil {
 		a.cfg.Log.Warn("flushed rules are noticed only now and then", "err", err)
 	}

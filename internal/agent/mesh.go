@@ -24,7 +24,7 @@ func (a *agent) mesh(ctx context.Context) error {
 	cfg := reconcile.Config{
 		Facts: a.facts, Host: a.host, StatusFile: filepath.Join(a.cfg.StateDir, reconcile.StatusFile),
 		Mesh: a.meshConfig(), Repaired: a.repaired(), Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
-		Exceptions: a.exceptions(), Passed: a.passed,
+		Exceptions: a.exceptions(), Passed: a.passed, Quiet: a.quiet(),
 	}
 	cfg.Own, cfg.Routed, cfg.OwnNews = a.ends.all, a.routedPods, a.ownNews
 	tunnels := tunnel.New(tunnel.Config{Env: a.cfg.Env, Random: rand.Reader, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After})

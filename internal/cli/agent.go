@@ -60,6 +60,7 @@ stdout when it answers.`,
 	f.StringVar(&c.StoreDir, "store-dir", "", "`DIR` of the cluster's manifests (default: no mesh)")
 	f.StringVar(&c.AddressDir, "address-dir", c.AddressDir, "`DIR` of host-local's addresses where a network names none")
 	f.StringVar(&c.Network.Encapsulation, "encapsulation", c.Network.Encapsulation, "how packets get from node to node: host-gw, vxlan, udp, ipip or wireguard")
+	f.StringVar((*string)(&c.Network.Addresses), "addresses", "", "what pods are numbered from: podCIDRs or pools")
 	f.StringVar(&c.Network.WireguardKeyFile, "wireguard-key-file", c.Network.WireguardKeyFile, "`FILE` of the node's private key for wireguard, made when it is missing")
 	f.BoolVar(&c.Kubernetes.InCluster, "in-cluster", false, "reach the API server as a pod does")
 	f.StringVar(&c.Kubernetes.Kubeconfig, "kubeconfig", "", "reach the API server by this `FILE`")
@@ -113,7 +114,7 @@ func runAgent(ctx context.Context, env Env, c config.Config, file string) error 
 	log := slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
 	return agent.Run(ctx, agent.Config{
 		Node: c.Node, Socket: c.Socket, StateDir: c.StateDir, StoreDir: c.StoreDir, AddressDir: c.AddressDir,
-		Kubernetes: c.Kubernetes, Network: c.Network, Flannel: c.Flannel, Multus: c.Multus, Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
+		Kubernetes: c.Kubernetes, Network: c.Network, Flannel: c.Flannel, Multus: c.Multus, Policy: c.Policy, Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
 		File: file, Level: level, Log: log, PodUID: env.Getenv("POD_UID"), Getenv: env.Getenv, Version: env.Version,
 		Env: []string{"PATH=" + env.Getenv("PATH")}, Stderr: env.Stderr,
 		Now: time.Now, After: time.After, Sized: sized(c), Step: agentStep(env), PluginTime: pluginTime(env),

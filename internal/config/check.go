@@ -124,8 +124,8 @@ func (c Config) checkNetwork() error {
 	if err := n.checkDesign(); err != nil {
 		return err
 	}
-	if c.Policy.Mode != "none" {
-		return unsupported("none", "policy.mode %q is not supported yet", c.Policy.Mode)
+	if err := c.Policy.check(); err != nil {
+		return err
 	}
 	if n.Mode != ModeMultus && !reflect.ValueOf(c.Multus).IsZero() {
 		return invalid("set network.mode to multus, or leave multus out", "multus has no effect with network.mode %q", n.Mode)

@@ -204,8 +204,17 @@ type Multus struct {
 
 // Policy is about NetworkPolicy.
 type Policy struct {
-	// Mode is what is done about NetworkPolicy objects. Only `none`, nothing, is supported yet.
+	// Mode is what is done about NetworkPolicy, ClusterNetworkPolicy and MultiNetworkPolicy objects: `enforce` has them be obeyed,
+	// `none` does nothing about them, `auto` is `enforce` with network.mode `cluster` and `none`, where no other vendor does it.
 	Mode string `json:"mode"`
+	// Established is what becomes of connections that a changed policy does not allow any more: `cut` ends them, `keep` lets
+	// them go on.
+	Established string `json:"established"`
+	// Log is which packets are logged with the names of the policies that decided: `denied`, at most 10 in a second of each
+	// policy, or `none`.
+	Log string `json:"log"`
+	// LogGroup is the group of the kernel's nflog by which they come; another program must not listen to it.
+	LogGroup int `json:"logGroup"`
 }
 
 // Runtime is the container runtime's side.
@@ -262,7 +271,7 @@ func Default() Config {
 			Publish: true, AnnotationPrefix: "flannel.alpha.coreos.com", NetConf: "/etc/kube-flannel/net-conf.json",
 			CNIConf: "/etc/kube-flannel/cni-conf.json", SubnetFile: "/run/flannel/subnet.env",
 		},
-		Policy:  Policy{Mode: "none"},
+		Policy:  Policy{Mode: PolicyAuto, Established: EstablishedCut, Log: LogNone, LogGroup: 9119},
 		Runtime: Runtime{GCInterval: Duration(5 * time.Minute)},
 	}
 }

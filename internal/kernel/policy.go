@@ -4,13 +4,15 @@ package kernel
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/weft-net/weft/internal/kernel/nft"
 	"github.com/weft-net/weft/internal/state"
 )
 
 // ErrUnfit is wrapped by the error about a change of a table that is not as its sender took it for.
-var ErrUnfit = nft.ErrUnfit
+var ErrUnfit = errors.New("everything must be written")
 
 // Count is what the counters of rules with one comment say.
 type Count = nft.Count
@@ -21,7 +23,10 @@ func (c *Conn) Change(ctx context.Context, changes []state.TableChange) error {
 	if err != nil {
 		return err
 	}
-	return n.Change(ctx, changes)
+	if err = n.Change(ctx, changes); errors.Is(err, nft.ErrUnfit) {
+		return fmt.Errorf("%w: %w", ErrUnfit, err)
+	}
+	return err
 }
 
 // Counts reads the counters of a table's rules that have a comment.
@@ -45,4 +50,22 @@ func (c *Conn) Port() (uint32, error) {
 		return 0, err
 	}
 	return n.Port()
+}
+
+// ApplyTables makes tables as they should be, whatever they are.
+func (c *Conn) ApplyTables(ctx context.Context, tables []state.Table) error {
+	n, err := c.tables()
+	if err != nil {
+		return err
+	}
+	return n.Apply(ctx, tables)
+}
+
+// RemoveTables deletes tables that weft owns whole. A missing one is no error.
+func (c *Conn) RemoveTables(ctx context.Context, tables []state.Table) error {
+	n, err := c.tables()
+	if err != nil {
+		return err
+	}
+	return n.Remove(ctx, tables)
 }

@@ -98,7 +98,7 @@ func (l *loop) soon() {
 // listen begins to hear of tables when there is one to lose.
 func (l *loop) listen(ctx context.Context) (err error) {
 	if l.tables == nil && ctx.Err() == nil && len(l.Status().Topology.Node.Host.Tables) > 0 {
-		l.tables, err = watch.TablesGone(ctx, l.cfg.NS)
+		l.tables, err = watch.TablesGone(ctx, l.cfg.NS, l.cfg.Quiet...)
 	}
 	return err
 }

@@ -61,6 +61,8 @@ type Config struct {
 	OwnNews <-chan struct{}
 	// Full is how often everything is compared without a reason; 0 is DefaultFull.
 	Full time.Duration
+	// Quiet are tables of nft that their owner changes all the time: that something of them is gone is no reason to look.
+	Quiet []watch.Own
 	// Repaired, which may be nil, is told what others had changed and is about to be brought back.
 	Repaired func(things []string)
 	// Passed, which may be nil, is told what is in force after each pass. The next one waits for it.

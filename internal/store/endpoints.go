@@ -70,3 +70,27 @@ func (o Object) Lean() Object {
 	}
 	return o
 }
+
+// OwnedBy has the object be deleted by the API server when its owner is. An owner without a uid has no say.
+func (o Object) OwnedBy(owner Object) (Object, error) {
+	var head struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Metadata   struct {
+			UID string `json:"uid"`
+		} `json:"metadata"`
+	}
+	if err := owner.decode(&head); err != nil || head.Metadata.UID == "" {
+		return o, err
+	}
+	return o.Edited(func(fields map[string]any) error {
+		meta, err := child(fields, "metadata")
+		if err != nil {
+			return err
+		}
+		meta["ownerReferences"] = []any{map[string]any{
+			"apiVersion": head.APIVersion, "kind": head.Kind, "name": owner.Key.Name, "uid": head.Metadata.UID,
+		}}
+		return nil
+	})
+}

@@ -135,19 +135,8 @@ func (e *expr) slots() (list []slot, ok bool) {
 		return []slot{{attr: 1, num: &e.flags}}, true
 	case "reject":
 		return []slot{{attr: 1, num: &e.key, always: true}, {attr: 2, raw: &e.code}}, true
-	case "counter":
-		return []slot{{attr: 1}, {attr: 2}, {attr: 3}}, true
-	case "notrack":
-		return nil, true
-	case "log":
-		return []slot{{attr: 1, short: &e.group}, {attr: 2, str: &e.prefix}, {attr: 3, num: &e.size}, {attr: 4}, {attr: 5}}, true
-	case "limit":
-		// Of packets (type 0), up to the rate (flags 0) or over it.
-		return []slot{{attr: 1, long: &e.rate}, {attr: 2, long: &e.per}, {attr: 3, num: &e.burst}, {attr: 4, num: &e.key}, {attr: 5, num: &e.flags}}, true
-	case "connlimit":
-		return []slot{{attr: 1, num: &e.size, always: true}, {attr: 2, num: &e.flags}}, true
 	}
-	return nil, false
+	return e.noting()
 }
 
 // putExpr writes one expression into the list that is open.

@@ -24,7 +24,9 @@ const (
 
 	tbfParms  = 1
 	tbfRate64 = 4
+	tbfPeak64 = 5
 	tbfBurst  = 6
+	tbfPeakBy = 7
 	tbfLen    = 36 // struct tc_tbf_qopt
 	ethernet  = 1  // TC_LINKLAYER_ETHERNET
 )
@@ -57,10 +59,21 @@ func tbf(m *rtnl.Message, q state.Qdisc) {
 	b[1] = ethernet
 	binary.NativeEndian.PutUint32(b[8:], uint32(min(q.Rate, rate32)))
 	binary.NativeEndian.PutUint32(b[24:], q.Limit)
+	if q.Peak != 0 {
+		b[13] = ethernet
+		binary.NativeEndian.PutUint32(b[20:], uint32(min(q.Peak, rate32)))
+	}
 	m.Attr(tbfParms, b)
 	m.Uint32(tbfBurst, q.Burst)
 	if q.Rate > rate32 {
 		m.Attr(tbfRate64, binary.NativeEndian.AppendUint64(nil, q.Rate))
+	}
+	if q.Peak == 0 {
+		return
+	}
+	m.Uint32(tbfPeakBy, q.PeakBurst)
+	if q.Peak > rate32 {
+		m.Attr(tbfPeak64, binary.NativeEndian.AppendUint64(nil, q.Peak))
 	}
 }
 
@@ -98,6 +111,8 @@ type Found struct {
 	Handle uint32
 	// Ticks of 64 ns is how the kernel tells the burst: the time that it takes at the rate.
 	Ticks uint32
+	// PeakTicks is the same of the peak's.
+	PeakTicks uint32
 }
 
 // Decode reads RTM_NEWQDISC; the link's name is left to who asked.
@@ -129,6 +144,14 @@ func (f *Found) tbf(kind uint16, data []byte) {
 		}
 		f.Limit, f.Ticks = binary.NativeEndian.Uint32(data[24:]), binary.NativeEndian.Uint32(data[28:])
 		f.Burst = bytesIn(f.Rate, f.Ticks)
+		if f.Peak == 0 {
+			f.Peak = uint64(binary.NativeEndian.Uint32(data[20:]))
+		}
+		f.PeakTicks = binary.NativeEndian.Uint32(data[32:])
+		f.PeakBurst = bytesIn(f.Peak, f.PeakTicks)
+	case kind == tbfPeak64 && len(data) >= 8:
+		f.Peak = binary.NativeEndian.Uint64(data)
+		f.PeakBurst = bytesIn(f.Peak, f.PeakTicks)
 	case kind == tbfRate64 && len(data) >= 8:
 		f.Rate = binary.NativeEndian.Uint64(data)
 		f.Burst = bytesIn(f.Rate, f.Ticks)
@@ -140,11 +163,14 @@ func (f Found) Foreign() bool { return f.Handle != 0 && f.Handle != Handle }
 
 // Is tells whether a root qdisc is as wanted.
 func (f Found) Is(want state.Qdisc) bool {
-	if f.Handle != Handle || f.Kind != want.Kind || f.Rate != want.Rate || f.Limit != want.Limit {
+	if f.Handle != Handle || f.Kind != want.Kind || f.Rate != want.Rate || f.Limit != want.Limit || f.Peak != want.Peak {
 		return false
 	}
-	d := int32(f.Ticks - ticks(want.Rate, want.Burst)) // the kernel tells 32 bits of it
-	return d >= -1 && d <= 1
+	near := func(have, want uint32) bool {
+		d := int32(have - want) // the kernel tells 32 bits of it
+		return d >= -1 && d <= 1
+	}
+	return near(f.Ticks, ticks(want.Rate, want.Burst)) && (want.Peak == 0 || near(f.PeakTicks, ticks(want.Peak, want.PeakBurst)))
 }
 
 // The kernel keeps the time of a burst in ns and tells it in units of 64 of them.

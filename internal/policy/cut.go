@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"time"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/policy"
+	"github.com/weft-net/weft/internal/state"
+)
+
+const (
+	// cutPause gathers changes before connections are looked at: going through all of them is work.
+	cutPause = 200 * time.Millisecond
+	// scarTime is how long the end of a cut connection is remembered, so that the other side's next packet does not open it
+	// anew from there.
+	scarTime = 5 * time.Minute
+)
+
+// scar is a cut connection.
+type scar struct {
+	flow policy.Flow
+	due  time.Time
+}
+
+// cutAll has the kernel forget the connections of this node's pods that policies do not allow any more, each time that
+// something changed, until ctx ends.
+func (e *Enforcer) cutAll(ctx context.Context) error {
+	for {
+		var heal <-chan time.Time
+		e.mu.Lock()
+		if len(e.cuts) > 0 {
+			heal = e.cfg.After(max(e.cuts[0].due.Sub(e.cfg.Now()), 0))
+		}
+		e.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-heal:
+			e.heal()
+			continue
+		case <-e.judge:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.cfg.After(cutPause): // by now it has been written
+		}
+		e.cut(ctx)
+	}
+}
+
+// heal forgets cuts that are old.
+func (e *Enforcer) heal() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.cfg.Now()
+	for len(e.cuts) > 0 && !e.cuts[0].due.After(now) {
+		e.index.Uncut(e.cuts[0].flow)
+		e.cuts = e.cuts[1:]
+	}
+	token(e.due)
+}
+
+// cut looks at all tracked connections of this node's pods, wherever they are tracked.
+func (e *Enforcer) cut(ctx context.Context) {
+	e.mu.Lock()
+	all := map[policy.Place]*kernel.Conn{}
+	if e.ready() && len(e.known) > 0 && len(e.local) > 0 {
+		e.self()
+		all[policy.Place{}] = e.cfg.Host
+		for p, at := range e.places {
+			if at.conn != nil {
+				all[p] = at.conn
+			}
+		}
+	}
+	e.mu.Unlock()
+	for p, at := range all {
+		if err := e.cutAt(ctx, p, at); err != nil && ctx.Err() == nil {
+			e.log.Warn("connections that policies do not allow any more may go on", "err", err)
+		}
+	}
+}
+
+// cutAt cuts connections in one namespace. Before one is forgotten, what its other side sends is dropped: that would look like
+// the beginning of a connection the other way.
+func (e *Enforcer) cutAt(ctx context.Context, p policy.Place, at *kernel.Conn) error {
+	denied := map[state.Connection]bool{}
+	if _, err := at.Cut(func(c state.Connection) bool {
+		if e.denied(p, c) {
+			denied[c] = true
+		}
+		return false
+	}); err != nil || len(denied) == 0 {
+		return err
+	}
+	if p == (policy.Place{}) {
+		if err := e.scar(ctx, denied); err != nil {
+			return err
+		}
+	}
+	cut, err := at.Cut(func(c state.Connection) bool { return denied[c] })
+	for _, c := range cut {
+		e.log.Info("connection is cut: policies do not allow it any more", "proto", c.Proto, "from", c.From.String(), "to", c.Answers.String())
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.Cut += uint64(len(cut))
+	return err
+}
+
+// scar has what the other sides of connections send be dropped for a while.
+func (e *Enforcer) scar(ctx context.Context, denied map[state.Connection]bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	due := e.cfg.Now().Add(scarTime)
+	for c := range denied {
+		if f := flowOf(c); f.Protocol != "" {
+			e.index.Cut(f)
+			e.cuts = append(e.cuts, scar{f, due})
+		}
+	}
+	return e.commit(ctx)
+}
+
+// denied tells whether policy is against a connection that is tracked.
+func (e *Enforcer) denied(p policy.Place, c state.Connection) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.addrs[c.From.Addr()] == 0 && e.addrs[c.Answers.Addr()] == 0 {
+		return false // no pod of this node's
+	}
+	return !e.index.Allowed(p, flowOf(c))
+}
+
+// flowOf is a connection as policies see it: from who began it to who answers, after the translation of a service's address.
+func flowOf(c state.Connection) policy.Flow {
+	f := policy.Flow{Src: c.From.Addr(), Dst: c.Answers.Addr(), SrcPort: c.From.Port(), DstPort: c.Answers.Port()}
+	switch c.Proto {
+	case 6:
+		f.Protocol = model.TCP
+	case 17:
+		f.Protocol = model.UDP
+	case 132:
+		f.Protocol = model.SCTP
+	}
+	return f
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"time"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/kernel/nflog"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/policy"
+)
+
+// Teller tells people about policies, behind the caller's back.
+type Teller interface {
+	// Faults says what of a policy could not be understood; none: all of it is.
+	Faults(key model.PolicyKey, faults []string)
+}
+
+// tell tells what is wrong with a policy. The lock is held.
+func (e *Enforcer) tell(key model.PolicyKey, faults []string) {
+	if len(faults) > 0 {
+		e.log.Warn("policy is not understood in full; what is not allows nothing", "policy", key.String(), "faults", faults)
+	}
+	if e.cfg.Told != nil {
+		e.cfg.Told.Faults(key, faults)
+	}
+}
+
+// Counts are the packets that policies denied on this node since their chains were made, by what the rule says.
+func (e *Enforcer) Counts(ctx context.Context) ([]kernel.Count, error) {
+	return e.cfg.Host.Counts(ctx, policy.TableFamily, policy.TableName)
+}
+
+// listen logs denied packets with the names of the pods and of the policies, until ctx ends.
+func (e *Enforcer) listen(ctx context.Context) error {
+	for {
+		done, err := nflog.Listen(ctx, nil, e.cfg.LogGroup, e.deniedPacket)
+		if err == nil {
+			<-done
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		e.log.Warn("denied packets are not logged", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.cfg.After(time.Minute):
+		}
+	}
+}
+
+func (e *Enforcer) deniedPacket(p nflog.Packet) {
+	e.log.Info("denied", "by", p.Prefix, "packet", p.String())
+}

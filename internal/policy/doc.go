@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policy does what network policies say: it feeds plan/policy's index with what the store tells and with this node's
+// interfaces, and writes what the index says has changed into the kernel, one transaction for each change.
+//
+// # Vocabulary
+//
+//   - Interface: one of a pod of this node (attach.Guarded), from before it is made until it is down.
+//   - Peers: the pods, nodes and interfaces of the whole cluster. They are followed once there is a policy, and not before.
+//   - Whole: writing everything that should be there, whatever there is: at the start, and when somebody meddled.
+//   - Place: the namespace that a table stands in: the node's, or that of a pod whose interface has no end on the node that all
+//     its packets pass.
+//
+// # The picture
+//
+//	store ──policies, namespaces, peers──→ index ──changes──→ kernel: the node's namespace, and pods' own
+//	attach ──Admit, Release──────────────↗   │
+//	                └──→ NodeEndpoints, one object a node, for the index of the others
+//	conntrack ──entries of pods──→ index: allowed? ──→ those that are not are forgotten
+//
+// # Closed until known
+//
+// The table of an agent before stays in force until everything is known anew; then it is made right in one transaction. An
+// ADD waits until policies are known, and the pod, if a policy could be about it; it fails with "try again" otherwise, and is
+// never let through. What is written into the kernel is written before Admit returns, and before anything of the interface
+// exists.
+package policy

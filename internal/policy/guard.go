@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// How long an ADD waits for what is not known yet: for policies when the agent has just started, for its pod when the
+// kubelet was told of it before the agent was.
+const (
+	startPatience = 3 * time.Second
+	podPatience   = 5 * time.Second
+)
+
+// Admit makes what policies say of the interfaces stand in the kernel. Nothing is asked of the store.
+func (e *Enforcer) Admit(ctx context.Context, all ...attach.Guarded) error {
+	if !e.await(ctx, startPatience, e.ready) {
+		return model.Faultf(model.CodeTryAgain, "it is tried again; look at the API server, and at the agent's log",
+			"network policies are not known yet")
+	}
+	for _, g := range all {
+		known := func() bool { return e.ready() && (!e.concerned(g.Pod.Namespace) || e.knows(g.Pod)) }
+		if !e.await(ctx, podPatience, known) {
+			return model.Faultf(model.CodeTryAgain, "it is tried again; network policies could be about it, and go by its labels",
+				"pod %s is not known yet", g.Pod)
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, g := range all {
+		l := e.local[g.Key]
+		if l == nil {
+			l = &local{}
+			e.local[g.Key] = l
+		}
+		g.Netns = nil // the caller's
+		l.Guarded = g
+		e.setEndpoint(l)
+	}
+	if slices.ContainsFunc(all, func(g attach.Guarded) bool { return g.HostLink == "" }) {
+		e.self()
+	}
+	if err := e.commit(ctx); err != nil {
+		return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written: %w", err)
+	}
+	return nil
+}
+
+// Attached publishes interfaces whose ADD is done.
+func (e *Enforcer) Attached(keys ...model.AttachmentKey) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, k := range keys {
+		if l := e.local[k]; l != nil {
+			l.done = true
+			if l.endpoint.Point == model.PointPod {
+				e.self() // the ADD may have given the node's end an address
+				token(e.due)
+			}
+		}
+	}
+	token(e.news)
+}
+
+// Adopt takes over the interfaces that an agent before has admitted. It is called before Run.
+func (e *Enforcer) Adopt(all ...attach.Guarded) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, g := range all {
+		l := &local{Guarded: g, done: true}
+		e.local[g.Key] = l
+		e.setEndpoint(l)
+	}
+}
+
+// Release gives up what Admit made. What cannot be written is written later: an interface that is gone needs nothing.
+func (e *Enforcer) Release(ctx context.Context, key model.AttachmentKey) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.local[key]
+	if l == nil {
+		return nil
+	}
+	delete(e.local, key)
+	e.count(l.endpoint, -1)
+	e.index.DelEndpoint(l.endpoint.Key())
+	for _, other := range e.local { // the pod's next sandbox
+		if other.endpoint.Key() == l.endpoint.Key() {
+			e.index.SetEndpoint(other.endpoint)
+		}
+	}
+	if err := e.commit(ctx); err != nil {
+		e.log.Warn("policies are written later", "err", err)
+	}
+	e.leave(l)
+	token(e.news)
+	return nil
+}
+
+// knows tells whether a pod of this node is known. The lock is held.
+func (e *Enforcer) knows(ref model.PodRef) bool {
+	is, ok := e.pods[model.PodRef{Namespace: ref.Namespace, Name: ref.Name}]
+	return ok && (ref.UID == "" || ref.UID == is.uid || ref.UID == is.hash)
+}
+
+// setEndpoint gives the index an interface, in the name that its pod has in the API. The lock is held.
+func (e *Enforcer) setEndpoint(l *local) {
+	was := l.endpoint
+	l.endpoint = model.Endpoint{
+		Pod: l.Pod, Node: e.cfg.Node, Network: l.Network, IfName: l.IfName, HostLink: l.HostLink, Addrs: l.Addrs, Point: model.PointHost,
+	}
+	if l.HostLink == "" {
+		l.endpoint.Point = model.PointPod
+	}
+	if e.knows(l.Pod) {
+		l.endpoint.Pod.UID = e.pods[model.PodRef{Namespace: l.Pod.Namespace, Name: l.Pod.Name}].uid
+	}
+	if was.IfName != "" && was.Key() != l.endpoint.Key() {
+		e.index.DelEndpoint(was.Key())
+	}
+	if !was.Equal(l.endpoint) {
+		e.count(was, -1)
+		e.count(l.endpoint, 1)
+		e.index.SetEndpoint(l.endpoint)
+		token(e.news)
+	}
+}
+
+// count notes whose addresses are this node's pods'. The lock is held.
+func (e *Enforcer) count(ep model.Endpoint, n int) {
+	for _, a := range ep.Addrs {
+		if e.addrs[a] += n; e.addrs[a] <= 0 {
+			delete(e.addrs, a)
+		}
+	}
+}

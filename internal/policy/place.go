@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/plan/policy"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// place is a pod's namespace that has a table, or should.
+type place struct {
+	ns     *netns.NS // nil while it is not open
+	conn   *kernel.Conn
+	broken error // it is not known to be right
+}
+
+// open opens the pod's namespace. The error wraps netns.ErrGone when there is none any more. The lock is held.
+func (e *Enforcer) open(p policy.Place) (*place, error) {
+	at := e.places[p]
+	if at != nil && at.conn != nil {
+		return at, nil
+	}
+	if at == nil {
+		at = &place{}
+		e.places[p] = at
+	}
+	var l *local
+	for _, one := range e.local {
+		if one.endpoint.Pod == p.Pod && one.endpoint.Point == model.PointPod {
+			l = one
+		}
+	}
+	if l == nil || l.Path == "" {
+		return at, fmt.Errorf("pod %s: %w", p.Pod, netns.ErrGone)
+	}
+	ns, err := netns.Open(l.Path)
+	if err != nil {
+		return at, err
+	}
+	if id, err := ns.ID(); err != nil || id != l.NetnsID {
+		return at, errors.Join(fmt.Errorf("namespace %s is another one: %w", l.Path, netns.ErrGone), err, ns.Close())
+	}
+	conn, err := kernel.Dial(ns)
+	if err != nil {
+		return at, errors.Join(err, ns.Close())
+	}
+	at.ns, at.conn = ns, conn
+	return at, nil
+}
+
+// close closes what is open of a place.
+func (p *place) close() {
+	if p.conn != nil {
+		_ = errors.Join(p.conn.Close(), p.ns.Close())
+	}
+	p.conn, p.ns = nil, nil
+}
+
+// changePod changes the table in a pod's namespace. A pod that is gone needs none.
+func (e *Enforcer) changePod(ctx context.Context, c policy.Change) {
+	if c.Gone && e.renamed(c.Place) {
+		return
+	}
+	at, err := e.open(c.Place)
+	if err == nil {
+		err = write(ctx, at.conn, c)
+	}
+	switch {
+	case errors.Is(err, netns.ErrGone):
+		e.forget(c.Place)
+	case err != nil:
+		at.broken = err
+		e.mend(ctx, c.Place)
+	case c.Gone:
+		e.forget(c.Place)
+	}
+}
+
+// renamed tells whether the pod has another name in the index by now: the namespace has that one's table.
+func (e *Enforcer) renamed(p policy.Place) bool {
+	for _, l := range e.local {
+		if was := l.endpoint.Pod; l.endpoint.Point == model.PointPod && was.Namespace == p.Pod.Namespace && was.Name == p.Pod.Name && was.UID != p.Pod.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// mend makes the table of a place what it should be, whatever it is.
+func (e *Enforcer) mend(ctx context.Context, p policy.Place) {
+	tables := map[policy.Place]state.Table{}
+	for _, t := range e.index.Tables() {
+		tables[t.Place] = t.Table
+	}
+	e.settle(ctx, p, tables)
+}
+
+// settle makes the table of a pod's place that of tables.
+func (e *Enforcer) settle(ctx context.Context, p policy.Place, tables map[policy.Place]state.Table) {
+	at, err := e.open(p)
+	if err == nil {
+		err = put(ctx, at.conn, tables, p)
+	}
+	_, needed := tables[p]
+	switch {
+	case errors.Is(err, netns.ErrGone), err == nil && !needed:
+		e.forget(p)
+		return
+	case err != nil:
+		e.stats.Failures++
+		e.log.Error("policies of a pod cannot be written; it is tried again", "pod", p.Pod.String(), "err", err)
+	}
+	at.broken = err
+}
+
+func (e *Enforcer) forget(p policy.Place) {
+	if at := e.places[p]; at != nil {
+		at.close()
+		delete(e.places, p)
+	}
+}
+
+// podPlaces are those of all interfaces that are judged in their pods' namespaces.
+func (e *Enforcer) podPlaces() []policy.Place {
+	seen := map[policy.Place]bool{}
+	var out []policy.Place
+	for _, l := range e.local {
+		p := policy.Place{Pod: l.endpoint.Pod}
+		if l.endpoint.Point == model.PointPod && !seen[p] {
+			seen[p] = true
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// leave gives up the namespace of a pod whose last interface has gone. The lock is held.
+func (e *Enforcer) leave(l *local) {
+	p := policy.Place{Pod: l.endpoint.Pod}
+	if !slices.Contains(e.podPlaces(), p) {
+		e.forget(p)
+	}
+}
+
+func (e *Enforcer) closePlaces() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for p := range e.places {
+		e.forget(p)
+	}
+}
+
+// self tells the index the node's own addresses, from which its pods may always be reached: where packets are judged in the
+// pod, they look like anybody's. The lock is held.
+func (e *Enforcer) self() {
+	if len(e.known) == 0 {
+		return
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		e.log.Warn("the node's own addresses are not known", "err", err)
+		return
+	}
+	var addrs []netip.Addr
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLoopback() {
+			addrs = append(addrs, p.Addr())
+		}
+	}
+	e.index.SetSelf(addrs)
+}
