@@ -92,8 +92,10 @@ func (o Object) Pod() (model.Pod, error) {
 	var p struct {
 		Metadata metadata `json:"metadata"`
 		Spec     struct {
-			NodeName    string `json:"nodeName"`
-			HostNetwork bool   `json:"hostNetwork"`
+			NodeName       string         `json:"nodeName"`
+			HostNetwork    bool           `json:"hostNetwork"`
+			Containers     []podContainer `json:"containers"`
+			InitContainers []podContainer `json:"initContainers"`
 		} `json:"spec"`
 		Status struct {
 			Phase  string                `json:"phase"`
@@ -111,6 +113,7 @@ func (o Object) Pod() (model.Pod, error) {
 	if pod.UID == "" {
 		pod.UID = DeriveUID(o.Key)
 	}
+	pod.Ports = namedPorts(p.Spec.Containers, p.Spec.InitContainers)
 	if len(p.Status.PodIPs) == 0 && p.Status.PodIP != "" {
 		p.Status.PodIPs = []struct{ IP string }{{p.Status.PodIP}}
 	}

@@ -5,6 +5,7 @@ package kube
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/flannel"
@@ -36,6 +37,31 @@ type factSpec struct {
 	PodCIDR     string   `json:"podCIDR,omitempty"`
 	PodCIDRs    []string `json:"podCIDRs,omitempty"`
 	Config      string   `json:"config,omitempty"`
+	// Containers and InitContainers are those of which policies may name a port.
+	Containers     []factContainer `json:"containers,omitempty"`
+	InitContainers []factContainer `json:"initContainers,omitempty"`
+}
+
+type factContainer struct {
+	RestartPolicy string     `json:"restartPolicy,omitempty"`
+	Ports         []factPort `json:"ports,omitempty"`
+}
+
+type factPort struct {
+	Name          string `json:"name"`
+	Protocol      string `json:"protocol,omitempty"`
+	ContainerPort int    `json:"containerPort"`
+}
+
+// withNames are the containers, with no ports but those that have names.
+func withNames(in []factContainer) []factContainer {
+	var out []factContainer
+	for _, c := range in {
+		if c.Ports = slices.DeleteFunc(c.Ports, func(p factPort) bool { return p.Name == "" }); len(c.Ports) > 0 {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 type factStatus struct {
@@ -78,6 +104,7 @@ func (s *Store) reduceFact(raw []byte) (store.Object, error) {
 		}
 	}
 	f.Metadata.Annotations = kept
+	f.Spec.Containers, f.Spec.InitContainers = withNames(f.Spec.Containers), withNames(f.Spec.InitContainers)
 	small, err := json.Marshal(f)
 	if err != nil {
 		return store.Object{}, err
