@@ -105,7 +105,10 @@ func (e *Enforcer) cutAt(ctx context.Context, p policy.Place, at *kernel.Conn) e
 	}
 	cut, err := at.Cut(func(c state.Connection) bool { return denied[c] })
 	for _, c := range cut {
-		e.log.Info("connection is cut: policies do not allow it any more", "proto", c.Proto, "from", c.From.String(), "to", c.Answers.String())
+		e.log.Debug("connection is cut", "proto", c.Proto, "from", c.From.String(), "to", c.Answers.String())
+	}
+	if len(cut) > 0 {
+		e.log.Info("connections are cut that policies do not allow any more", "count", len(cut), "one", cut[0].From.String()+" > "+cut[0].Answers.String())
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -93,8 +93,9 @@ func (e *Enforcer) takePolicy(o store.Object, gone bool) error {
 	key := model.PolicyKey{Kind: model.PolicyKind(o.Key.Kind), Namespace: o.Key.Namespace, Name: o.Key.Name}
 	var p *model.Policy
 	if !gone {
-		read, err := policyOf(o)
+		read, err := o.Policy()
 		if err != nil {
+			e.tell(key, []string{err.Error()})
 			return err
 		}
 		p = &read
@@ -220,12 +221,4 @@ func (e *Enforcer) takeEndpoints(o store.Object, gone bool) error {
 	}
 	e.published[node] = keys
 	return nil
-}
-
-// policyOf is a placeholder until the store reads policies.
-func policyOf(o store.Object) (model.Policy, error) {
-	if p, ok := any(o).(interface{ Policy() (model.Policy, error) }); ok {
-		return p.Policy()
-	}
-	return model.Policy{}, fmt.Errorf("%s: not read yet", o.Key)
 }
