@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package truth_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"github.com/weft-net/weft/internal/plan/policy/naive"
+)
+
+// TestPackets sends real packets past compiled tables in real namespaces, and compares what arrives with what the
+// specification says of it.
+func TestPackets(t *testing.T) {
+	l := newLab(t)
+	ears := l.listen()
+	rapid.Check(t, func(rt *rapid.T) {
+		d := draw{T: rt, plain: true}
+		w := d.world(labPods, 6, 4)
+		for i := range w.Pods {
+			w.Pods[i] = fit(w.Pods[i])
+		}
+		p := compile(w)
+		if err := l.program(p); err != nil {
+			rt.Fatal(err)
+		}
+		all := l.reachable(w)
+		// Some of all: a packet that is dropped costs patience.
+		all = rapid.Permutation(all).Draw(rt, "order")
+		all = all[:min(len(all), 150)]
+		arrived, err := ears.send(l, w, all)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for i, packet := range all {
+			if want := w.Allowed(packet); arrived[i] != want {
+				rt.Fatalf("%s: arrived %t, the specification says %t\n%s\n%s", say(w, packet), arrived[i], want, describe(w), p)
+			}
+		}
+	})
+}
+
+// ears are the sockets that hear datagrams, connections and pings at all places.
+type ears struct {
+	datagrams, pings []int
+}
+
+func ports() []int { return []int{53, 80, 81, 8080} }
+
+func (l *lab) listen() *ears {
+	e := &ears{}
+	done := map[int]bool{}
+	for _, ns := range l.places {
+		if done[ns.Fd()] {
+			continue
+		}
+		done[ns.Fd()] = true
+		err := ns.Do(func() error {
+			for _, port := range ports() {
+				u, err := bound(unix.SOCK_DGRAM, netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(port)))
+				if err != nil {
+					return err
+				}
+				c, err := bound(unix.SOCK_STREAM, netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(port)))
+				if err != nil {
+					return err
+				}
+				e.datagrams = append(e.datagrams, u)
+				l.Cleanup(func() { _, _ = unix.Close(u), unix.Close(c) })
+				if err := unix.Listen(c, 1024); err != nil {
+					return err
+				}
+			}
+			for family, proto := range map[int]int{unix.AF_INET: unix.IPPROTO_ICMP, unix.AF_INET6: unix.IPPROTO_ICMPV6} {
+				fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, proto)
+				if err != nil {
+					return err
+				}
+				e.pings = append(e.pings, fd)
+				l.Cleanup(func() { _ = unix.Close(fd) })
+			}
+			return nil
+		})
+		if err != nil {
+			l.Fatal(err)
+		}
+	}
+	return e
+}
+
+func bound(kind int, at netip.AddrPort) (int, error) {
+	family := unix.AF_INET6
+	if at.Addr().Is4() {
+		family = unix.AF_INET
+	}
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, err
+	}
+	return fd, errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, sockaddr(at)))
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
+// patience is how long a packet that should arrive may take, grace how long one that should not is waited for after all others.
+const (
+	patience = 10 * time.Second
+	grace    = 20 * time.Millisecond
+)
+
+// send sends one packet of each kind and tells which arrive.
+func (e *ears) send(l *lab, w naive.World, all []naive.Packet) ([]bool, error) {
+	e.drain(nil) // what was late last time
+	arrived, talks := make([]bool, len(all)), map[int]int{}
+	defer func() {
+		for _, fd := range talks {
+			_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+			_ = unix.Close(fd)
+		}
+	}()
+	for i, p := range all {
+		err := l.places[p.Src].Do(func() error {
+			if p.Proto == "ICMP" {
+				return ping(p, i)
+			}
+			kind := map[string]int{"TCP": unix.SOCK_STREAM, "UDP": unix.SOCK_DGRAM}[p.Proto]
+			fd, err := bound(kind, netip.AddrPortFrom(p.Src, 0))
+			if err != nil {
+				return err
+			}
+			to := sockaddr(netip.AddrPortFrom(p.Dst, uint16(p.Port)))
+			if kind == unix.SOCK_DGRAM {
+				err = unix.Sendto(fd, binary.BigEndian.AppendUint32(nil, uint32(i)), 0, to)
+				return errors.Join(err, unix.Close(fd))
+			}
+			talks[i] = fd
+			if err := unix.Connect(fd, to); !errors.Is(err, unix.EINPROGRESS) {
+				return err
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, unix.EPERM) { // the sender's own rules may say so at once
+			return nil, fmt.Errorf("%s: %w", say(w, p), err)
+		}
+	}
+	look := func() (missing bool) {
+		e.drain(arrived)
+		for i, fd := range talks {
+			if n, err := unix.Getpeername(fd); err == nil && n != nil {
+				arrived[i] = true
+			}
+		}
+		for i, p := range all {
+			missing = missing || !arrived[i] && w.Allowed(p)
+		}
+		return missing
+	}
+	for end := time.Now().Add(patience); look() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(grace)
+	look()
+	return arrived, nil
+}
+
+// drain reads what was heard.
+func (e *ears) drain(arrived []bool) {
+	b := make([]byte, 256)
+	mark := func(n uint32) {
+		if int(n) < len(arrived) {
+			arrived[n] = true
+		}
+	}
+	for _, fd := range e.datagrams {
+		for {
+			if n, _, err := unix.Recvfrom(fd, b, 0); err != nil || n != 4 {
+				break
+			}
+			mark(binary.BigEndian.Uint32(b))
+		}
+	}
+	for _, fd := range e.pings {
+		for {
+			n, _, err := unix.Recvfrom(fd, b, 0)
+			if err != nil {
+				break
+			}
+			m := b[:n]
+			if n > 20 && m[0]>>4 == 4 { // IPv4's raw sockets give the header, too
+				m = m[int(m[0]&15)*4:]
+			}
+			if len(m) == 12 && (m[0] == 8 || m[0] == 128) {
+				mark(binary.BigEndian.Uint32(m[8:]))
+			}
+		}
+	}
+}
+
+// ping sends an echo request. Each has an identifier of its own, so that none is an answer's sister.
+func ping(p naive.Packet, number int) error {
+	family, proto, kind := unix.AF_INET, unix.IPPROTO_ICMP, byte(8)
+	if !p.Src.Is4() {
+		family, proto, kind = unix.AF_INET6, unix.IPPROTO_ICMPV6, 128
+	}
+	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(p.Src, 0))); err != nil {
+		return err
+	}
+	m := []byte{kind, 0, 0, 0, 0, 0, 0, 0}
+	binary.BigEndian.PutUint16(m[4:], uint16(time.Now().UnixNano()/1000))
+	m = binary.BigEndian.AppendUint32(m, uint32(number))
+	if family == unix.AF_INET { // the kernel does it for ICMPv6
+		var sum uint32
+		for i := 0; i < len(m); i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(m[i:]))
+		}
+		sum = sum>>16 + sum&0xffff
+		binary.BigEndian.PutUint16(m[2:], ^uint16(sum+sum>>16))
+	}
+	return unix.Sendto(fd, m, 0, sockaddr(netip.AddrPortFrom(p.Dst, 0)))
+}
