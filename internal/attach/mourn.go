@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
 // mourners look after what a fast DEL leaves: a record until its links are dead, an address until nobody can answer for
@@ -225,6 +226,9 @@ func (a *Attacher) unpark() {
 		}
 		return a.locked(ctx, a.cfg.Locks.Alone, func() error {
 			if shared, any := a.sharedOf(next.rec); any && a.mourn.last(next.rec.Key()) {
+				if len(shared.Host.Tables) > 0 { // and those of its neighbours that went before it
+					shared.Host.Tables = plugin.SharedTables()
+				}
 				if err := a.removeShared(ctx, shared); err != nil {
 					return err
 				}

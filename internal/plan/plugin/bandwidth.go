@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
@@ -133,11 +134,14 @@ func (Bandwidth) Plan(in Input) (Step, error) {
 		return Step{}, err
 	}
 	f := &step.Fragment
-	if l.egress != (limit{}) {
+	shaped := func(s state.Space, link string) bool { // by what stands before, which says more
+		return slices.ContainsFunc(s.Qdiscs, func(q state.Qdisc) bool { return q.Link == link && q.Kind == state.TBF })
+	}
+	if l.egress != (limit{}) && !shaped(in.Chain.Fragment.Pod, in.Request.IfName) {
 		f.Pod.Qdiscs = append(f.Pod.Qdiscs, l.egress.bucket(in.Request.IfName))
 	}
 	switch {
-	case l.ingress == (limit{}):
+	case l.ingress == (limit{}), shaped(in.Chain.Fragment.Host, e.host.Name):
 	case e.host.Name != "":
 		f.Host.Qdiscs = append(f.Host.Qdiscs, l.ingress.bucket(e.host.Name))
 	default:

@@ -98,6 +98,7 @@ func (p Calico) Plan(in Input) (Step, error) {
 	from := sourceOf(ends, a)
 	from.more = words.sources
 	f.Host.Tables = from.tables(in.Request.Key())
+	words.qos.limits(&f, in, ends)
 	if err := floating(&f, in, a, words.floating); err != nil {
 		return Step{}, err
 	}

@@ -111,7 +111,9 @@ func TestGolden(t *testing.T) {
 	maps.Copy(all, calicoGoldens())
 	for name, in := range all {
 		t.Run(name, func(t *testing.T) {
+			origin := in.Request.Origin
 			in.Request = request()
+			in.Request.Origin = origin
 			p := InAgent()[in.Conf.Type]
 			if err := p.Validate(in.Conf); err != nil {
 				t.Fatal(err)
@@ -194,7 +196,7 @@ func showSpace(b *strings.Builder, s state.Space) {
 		for _, set := range t.Sets {
 			fmt.Fprintf(b, "    set %s { %s }%s\n", set.Name, set.Key+mark(set.Data != "", " : "+set.Data), mark(set.Interval, " interval"))
 			for _, e := range set.Elements {
-				fmt.Fprintf(b, "      %s comment %q%s\n", strings.Join(e.Key, " . ")+showValue(e), e.Comment, shareMark(e.Shared))
+				fmt.Fprintf(b, "      %s comment %q%s\n", strings.TrimSpace(strings.Join(e.Key, " . ")+" "+e.Keeps)+showValue(e), e.Comment, shareMark(e.Shared))
 			}
 		}
 		for _, c := range t.Chains {

@@ -15,5 +15,6 @@ func SharedTables() []state.Table {
 		{Family: "inet", Name: SourceTable, Shared: true},
 		{Family: "arp", Name: SourceTable, Shared: true},
 		{Family: "inet", Name: FloatingTable, Shared: true},
+		{Family: "inet", Name: QoSTable, Shared: true},
 	}
 }

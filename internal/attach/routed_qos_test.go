@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+const qos = "qos.projectcalico.org/"
+
+// Limits of bandwidth are token buckets, with a peak where one is asked for; what the annotations of the pod say comes
+// before what a bandwidth plugin behind is told.
+func TestRoutedBandwidth(t *testing.T) {
+	n, _ := wishingNode(t)
+	job := n.saying(calicoOpen+`,{"type":"bandwidth","ingressRate":80000000,"ingressBurst":8000000,"egressRate":80000000,"egressBurst":8000000}`, "web-0",
+		qos+"ingressBandwidth", "10M", qos+"ingressPeakrate", "20M", qos+"ingressBurst", "1M")
+	n.add(job)
+	if out := nettest.Run(t, nil, "tc", "qdisc", "show", "dev", n.hostEnd(job)); !strings.Contains(out, "tbf") || !strings.Contains(out, "rate 10Mbit") || !strings.Contains(out, "peakrate 20Mbit") {
+		t.Errorf("ingress: %s", out)
+	}
+	if out := nettest.Run(t, job.Netns, "tc", "qdisc", "show", "dev", "eth0"); !strings.Contains(out, "rate 80Mbit") {
+		t.Errorf("egress: %s", out)
+	}
+	nettest.Run(t, nil, "ping", "-c1", "-W2", "-s", "1472", "10.8.0.9")
+	if err := n.Check(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	if err := n.Del(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	n.clean("DEL")
+}
+
+// Limits of packets and connections, and marks, are elements.
+func TestRoutedLimits(t *testing.T) {
+	n, _ := wishingNode(t)
+	job := n.saying(calicoOpen, "web-0", qos+"ingressPacketRate", "1", qos+"ingressPacketBurst", "2", qos+"dscp", "EF")
+	n.add(job)
+	few := n.saying(calicoOpen, "web-2", qos+"egressMaxConnections", "2", "cni.projectcalico.org/ipAddrs", `["10.8.0.11"]`)
+	n.add(few)
+	free := n.saying(calicoOpen, "web-1", "cni.projectcalico.org/ipAddrs", `["10.8.0.10"]`)
+	n.add(free)
+	received := func(to string) (got int) {
+		out, _ := nettest.Try(nil, "ping", "-c20", "-i0.01", "-W1", to)
+		if _, rest, ok := strings.Cut(out, " transmitted, "); ok {
+			_, _ = fmt.Sscan(rest, &got)
+		}
+		return got
+	}
+	if got := received("10.8.0.9"); got < 1 || got >= 20 {
+		t.Errorf("%d of 20 packets came through a limit of 1 a second", got)
+	}
+	if got := received("10.8.0.10"); got != 20 {
+		t.Errorf("%d of 20 packets came to a pod without a limit", got)
+	}
+	if err := n.Check(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	if got := n.connects(few.Netns, 4); got != 2 {
+		t.Errorf("%d connections of 4 are there at once, want 2", got)
+	}
+	if got := n.connects(free.Netns, 4); got != 4 {
+		t.Errorf("%d connections of 4 of a pod without a limit", got)
+	}
+	if got := n.marked(job.Netns); got != 46 {
+		t.Errorf("packets are marked %d, want 46", got)
+	}
+	if got := n.marked(free.Netns); got != 0 {
+		t.Errorf("packets of a pod without a mark are marked %d", got)
+	}
+	for _, job := range []attach.Job{job, few, free} {
+		if err := n.Del(t.Context(), job); err != nil {
+			t.Error(err)
+		}
+	}
+	n.clean("DEL")
+}
+
+// connects is how many connections a pod has to the node at once.
+func (n *node) connects(pod *netns.NS, tries int) (made int) {
+	n.t.Helper()
+	l, err := net.Listen("tcp4", "192.0.2.7:0")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	err = pod.Do(func() error {
+		for range tries {
+			c, err := (&net.Dialer{Timeout: 500 * time.Millisecond}).DialContext(n.t.Context(), "tcp4", l.Addr().String())
+			if err == nil {
+				made++
+				defer func() { _ = c.Close() }()
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return made
+}
+
+// marked is the code point that the node sees on a packet of a pod.
+func (n *node) marked(pod *netns.NS) int {
+	n.t.Helper()
+	l, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(192, 0, 2, 7)})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	raw, err := l.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVTOS, 1) })
+	}
+	if err == nil {
+		err = pod.Do(func() error {
+			c, err := net.Dial("udp4", l.LocalAddr().String())
+			if err == nil {
+				_, err = c.Write([]byte("x"))
+			}
+			return errors.Join(err, c.Close())
+		})
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	_ = l.SetReadDeadline(time.Now().Add(5 * time.Second))
+	b, control := make([]byte, 9), make([]byte, 64)
+	_, size, _, _, err := l.ReadMsgUDP(b, control)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:size])
+	if err != nil || len(messages) != 1 || len(messages[0].Data) < 1 {
+		n.t.Fatalf("%v %v", messages, err)
+	}
+	return int(messages[0].Data[0] >> 2)
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/weft-net/weft/internal/state"
+)
+
+// QoSTable names the table that limits packets and connections of pods, and marks packets.
+const QoSTable = "weft_qos"
+
+// Which sets and maps of the table a pod can be in. What it sends comes in over its link, what it gets goes out.
+const (
+	packetsOut = "packets_out"
+	packetsIn  = "packets_in"
+	connsOut   = "conns_out"
+	connsIn    = "conns_in"
+	classes    = "dscp"
+)
+
+// limits adds what annotations limit of a pod's traffic. Bandwidth is shaped where packets leave a queue, as plugin bandwidth
+// does it; the rest are elements that keep count.
+func (q qos) limits(f *state.Fragment, in Input, ends pair) {
+	mtu := uint64(max(ends.pod.MTU, 1500))
+	if q.egress.rate != 0 {
+		f.Pod.Qdiscs = append(f.Pod.Qdiscs, q.egress.bucket(ends.pod.Name, mtu))
+	}
+	if q.ingress.rate != 0 {
+		f.Host.Qdiscs = append(f.Host.Qdiscs, q.ingress.bucket(ends.host.Name, mtu))
+	}
+	if t, any := q.table(ends.host.Name, elementMark(in.Request.Key())); any {
+		f.Host.Tables = append(f.Host.Tables, t)
+	}
+}
+
+// bucket is the token bucket of a direction. At the peak rate no less than a packet passes at once.
+func (f flow) bucket(link string, mtu uint64) state.Qdisc {
+	const octet, header = 8, 14
+	b := limit{rate: f.rate, burst: min(f.burst, octet*math.MaxUint32)}.bucket(link)
+	if f.peak != 0 {
+		b.Peak, b.PeakBurst = f.peak/octet, uint32(max(f.minburst, mtu+header))
+	}
+	return b
+}
+
+// table is the shared table with a link's elements; false when there are none.
+func (q qos) table(link, mark string) (state.Table, bool) {
+	t, any := qosTable(), false
+	add := func(set string, e state.Element) {
+		i := slices.IndexFunc(t.Sets, func(s state.Set) bool { return s.Name == set })
+		e.Key, e.Comment = []string{link}, mark
+		t.Sets[i].Elements, any = append(t.Sets[i].Elements, e), true
+	}
+	for _, way := range []struct {
+		flow           flow
+		packets, conns string
+	}{{q.egress, packetsOut, connsOut}, {q.ingress, packetsIn, connsIn}} {
+		if n := way.flow.packets; n != 0 {
+			add(way.packets, state.Element{Keeps: fmt.Sprintf("limit rate over %d/second burst %d packets", n, way.flow.packetBurst)})
+		}
+		if n := way.flow.conns; n != 0 {
+			add(way.conns, state.Element{Keeps: fmt.Sprintf("ct count over %d", n)})
+		}
+	}
+	if q.dscp != nil {
+		chain := fmt.Sprintf("dscp%d", *q.dscp)
+		t.Chains = append([]state.Chain{{Name: chain, Rules: texts(
+			fmt.Sprintf("ip dscp set %d", *q.dscp), fmt.Sprintf("ip6 dscp set %d", *q.dscp))}}, t.Chains...)
+		add(classes, state.Element{Val: []string{"jump " + chain}})
+	}
+	return t, any
+}
+
+// qosTable is the table without elements. What is over a limit is dropped; a connection that is, at its first packet. All who
+// have one class share its chain.
+func qosTable() state.Table {
+	t := state.Table{Family: "inet", Name: QoSTable, Shared: true}
+	for _, name := range []string{packetsOut, packetsIn, connsOut, connsIn} {
+		t.Sets = append(t.Sets, state.Set{Name: name, Key: "ifname"})
+	}
+	t.Sets = append(t.Sets, state.Set{Name: classes, Key: "ifname", Data: "verdict"})
+	const mangle = -150 // behind conntrack, before addresses are translated
+	t.Chains = []state.Chain{
+		{Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: mangle, Policy: "accept", Rules: texts(
+			"iifname @"+packetsOut+" drop", "ct state new iifname @"+connsOut+" drop", "iifname vmap @"+classes)},
+		{Name: "postrouting", Type: "filter", Hook: "postrouting", Priority: mangle, Policy: "accept", Rules: texts(
+			"oifname @"+packetsIn+" drop", "ct state new oifname @"+connsIn+" drop")},
+	}
+	return t
+}
