@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -172,14 +171,6 @@ func addrs(in ...string) []netip.Addr {
 		out = append(out, netip.MustParseAddr(s))
 	}
 	return out
-}
-
-func having(pairs ...string) model.Selector {
-	s := model.Selector{Labels: map[string]string{}}
-	for i := 0; i < len(pairs); i += 2 {
-		s.Labels[pairs[i]] = pairs[i+1]
-	}
-	return s
 }
 
 // fataler is a test, or rapid's.
