@@ -108,6 +108,8 @@ func newLabUpCmd(env Env, f *labFlags) *cobra.Command {
 	flags.StringSliceVar(&u.From, "from", nil, "directories whose *.yaml manifests (not those of subfolders) make the cluster")
 	flags.StringSliceVar(&cidrs, "cluster-cidr", []string{"10.42.0.0/16", "fd42::/48"}, "prefixes that the pods are numbered from")
 	flags.StringVar(&u.Spec.Encapsulation, "encapsulation", "host-gw", "how packets get from node to node: host-gw, vxlan, udp, ipip or wireguard")
+	flags.StringVar(&u.Spec.Design, "design", "routed", "how pods are joined to their node: routed or bridge")
+	flags.StringVar(&u.Spec.Addresses, "addresses", "podCIDRs", "what pods are numbered from: podCIDRs, a prefix a node, or pools, blocks of the cluster's prefixes")
 	flags.StringSliceVar(&bins, "cni-bin-dir", nil, "directories of further CNI plugins")
 	return cmd
 }

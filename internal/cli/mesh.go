@@ -125,7 +125,7 @@ func meshDiagram(s meshSeen) graph.Diagram {
 			d.Wires[i].Lines = append(d.Wires[i].Lines, p.String())
 		}
 	}
-	for _, c := range t.PodCIDRs {
+	for _, c := range slices.Concat(t.PodCIDRs, t.Blocks) {
 		self.Lines = append(self.Lines, "pods "+c.String())
 	}
 	for _, l := range t.Node.Host.Links {
@@ -172,7 +172,7 @@ func peerBox(s meshSeen, p mesh.Peer) graph.Node {
 		}
 		n.Links[i].Lines = append(n.Links[i].Lines, line)
 	}
-	for _, c := range p.PodCIDRs {
+	for _, c := range slices.Concat(p.PodCIDRs, p.Blocks) {
 		word := "not reached "
 		if reached[c] {
 			word = "pods "

@@ -91,6 +91,12 @@ func pingMesh(cmd *cobra.Command, env Env, t mesh.Topology, peers []string, outp
 	return err
 }
 
+// blockWay is a way that several blocks of a peer may have.
+type blockWay struct {
+	link string
+	v6   bool
+}
+
 // meshTargets are what is asked of the peers of a topology; of all when none are named.
 func meshTargets(t mesh.Topology, peers []string) (targets []probe.Target, missing []unplanned, err error) {
 	missing = []unplanned{}
@@ -104,13 +110,21 @@ func meshTargets(t mesh.Topology, peers []string) (targets []probe.Target, missi
 			continue
 		}
 		reaches := t.Reaches(p)
+		asked := map[blockWay]bool{}
 		for _, r := range reaches {
+			if slices.Contains(p.Blocks, r.CIDR) { // who refuses what no pod has does not say it often
+				way := blockWay{r.Link, r.CIDR.Addr().Is6()}
+				if asked[way] {
+					continue
+				}
+				asked[way] = true
+			}
 			targets = append(targets, probe.Target{
 				Name: p.Name, Backend: p.Backend, Underlay: r.Far, UnderlayMTU: r.Underlay.MTU,
 				Overlay: r.CIDR.Addr(), OverlayMTU: max(r.MTU, 68), Tunnel: r.Tunnel,
 			})
 		}
-		if len(reaches) < len(p.PodCIDRs) || len(p.PodCIDRs) == 0 {
+		if wanted := len(p.PodCIDRs) + len(p.Blocks); len(reaches) < wanted || wanted == 0 && !t.Awaited(p) {
 			u := unplanned{p.Name, "no plan leads to it"}
 			for _, problem := range t.Problems {
 				if slices.Contains(problem.Nodes, p.Name) {

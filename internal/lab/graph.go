@@ -56,7 +56,7 @@ func (s Seen) draw(d *graph.Diagram, node *graph.Node) {
 	backends, order := map[string]string{}, []string{}
 	for _, p := range s.Topology.Peers {
 		reaches := s.Topology.Reaches(p)
-		if len(reaches) == 0 {
+		if len(reaches) == 0 && !s.Topology.Awaited(p) {
 			node.Lines, node.Bad = append(node.Lines, "does not reach "+p.Name), true
 		}
 		for _, r := range reaches {

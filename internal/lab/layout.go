@@ -26,7 +26,15 @@ type Spec struct {
 	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"` // at most one a family
 	// Encapsulation is the agents' back end: host-gw, which it also is when empty, vxlan, udp, ipip or wireguard.
 	Encapsulation string `json:"encapsulation,omitempty"`
+	// Design is how pods are joined to their node: routed, which it also is when empty, or bridge.
+	Design string `json:"design,omitempty"`
+	// Addresses is what pods are numbered from: podCIDRs, a prefix a node, which it also is when empty, or pools, blocks of the
+	// whole ClusterCIDRs.
+	Addresses string `json:"addresses,omitempty"`
 }
+
+// pools tells whether pods are numbered from blocks.
+func (s Spec) pools() bool { return s.Addresses == "pools" }
 
 // wireMTU is that of the wires, in bytes.
 const wireMTU = 1500
@@ -87,6 +95,9 @@ func (s Spec) Lay() (Layout, error) {
 			n.Addrs = append(n.Addrs, []netip.Prefix{host(w.Prefixes[0], i+1), host(w.Prefixes[1], i+1)})
 		}
 		for _, c := range s.ClusterCIDRs {
+			if s.pools() {
+				break
+			}
 			p, err := cut(c, i, s.Nodes)
 			if err != nil {
 				return Layout{}, err
@@ -110,6 +121,14 @@ func (s Spec) check() error {
 	}
 	if !slices.Contains([]string{"", "host-gw", "vxlan", "udp", "ipip", "wireguard"}, s.Encapsulation) {
 		return model.Faultf(model.CodeInvalidConf, "host-gw, vxlan, udp, ipip or wireguard", "encapsulation %q is not known", s.Encapsulation)
+	}
+	switch {
+	case !slices.Contains([]string{"", "routed", "bridge"}, s.Design):
+		return model.Faultf(model.CodeInvalidConf, "routed or bridge", "design %q is not known", s.Design)
+	case !slices.Contains([]string{"", "podCIDRs", "pools"}, s.Addresses):
+		return model.Faultf(model.CodeInvalidConf, "podCIDRs or pools", "addresses %q are not known", s.Addresses)
+	case s.pools() && s.Design == "bridge":
+		return model.Faultf(model.CodeInvalidConf, "a bridge's pods are of one prefix a node", "addresses from pools cannot be with design bridge")
 	}
 	if len(s.ClusterCIDRs) == 0 {
 		return model.Faultf(model.CodeInvalidConf, "for example 10.42.0.0/16,fd42::/48", "cluster CIDR is empty")

@@ -58,7 +58,7 @@ func (d Dir) fill(ctx context.Context, from []string, l Layout) (pods []model.Po
 	if err := runnable(s, pods); err != nil {
 		return nil, nil, err
 	}
-	if err := writeNodes(ctx, s, c, l); err != nil {
+	if err := errors.Join(writeNodes(ctx, s, c, l), writePools(s, c, l)); err != nil {
 		return nil, nil, err
 	}
 	return pods, others, writePods(ctx, s, c, pods)
@@ -66,7 +66,7 @@ func (d Dir) fill(ctx context.Context, from []string, l Layout) (pods []model.Po
 
 // known tells whether somebody acts on the object.
 func known(o store.Object) bool {
-	return o.Is("Node") || o.Is("Pod") || o.Is("Namespace") || o.Key.Of(store.NetworkAttachments())
+	return o.Is("Node") || o.Is("Pod") || o.Is("Namespace") || o.Key.Of(store.NetworkAttachments()) || o.Key.Of(store.AddressPools())
 }
 
 // copyManifests copies the files of a directory and notes where each was. A name that another directory has too is made

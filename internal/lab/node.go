@@ -63,23 +63,11 @@ func (u Up) linkPlugins() error {
 	return nil
 }
 
-// conflist is a node's network configuration: ptp with host-local, and portmap, in the agent's form.
-func (d Dir) conflist(n Node, mtu int) ([]byte, error) {
+// conflist is a node's network configuration: the design that was asked for, and portmap, in the agent's form.
+func (d Dir) conflist(s Spec, n Node) ([]byte, error) {
 	type object = map[string]any
-	var ranges []any
-	var routes []any
-	for _, p := range n.PodCIDRs {
-		ranges = append(ranges, []any{object{"subnet": p.String()}})
-		all := "0.0.0.0/0"
-		if p.Addr().Is6() {
-			all = "::/0"
-		}
-		routes = append(routes, object{"dst": all})
-	}
-	link := object{"type": "ptp", "ipam": object{
-		"type": "host-local", "dataDir": d.Node(n.Name, "ipam"), "ranges": ranges, "routes": routes,
-	}}
-	if mtu != 0 {
+	link := s.link(n, d.Node(n.Name, "ipam"))
+	if mtu := s.podMTU(); mtu != 0 {
 		link["mtu"] = mtu
 	}
 	plugins := []any{
@@ -107,7 +95,7 @@ func (u Up) startNode(ctx context.Context, n Node, died func(error)) error {
 			return u.Dir.unwritable(err)
 		}
 	}
-	conf, err := u.Dir.conflist(n, u.Spec.podMTU())
+	conf, err := u.Dir.conflist(u.Spec, n)
 	if err != nil {
 		return err
 	}
@@ -137,7 +125,7 @@ func (u Up) command(n Node, role string) []string {
 			u.Self, "agent", "--node", n.Name, "--socket", u.Dir.AgentSocket(n.Name),
 			"--state-dir", at("agent"), "--store-dir", u.Dir.Store(),
 			"--address-dir", at("ipam"), "--encapsulation", cmp.Or(u.Spec.Encapsulation, "host-gw"),
-			"--wireguard-key-file", at("agent", "wireguard.key"),
+			"--wireguard-key-file", at("agent", "wireguard.key"), "--addresses", cmp.Or(u.Spec.Addresses, "podCIDRs"),
 		}
 	}
 	argv := []string{

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
@@ -78,10 +79,34 @@ func (d Dir) Status(ctx context.Context) (Status, error) {
 		count[p.Node]++
 		st.Pods = append(st.Pods, d.pod(p, live[podKey{p.Namespace, p.Name}]))
 	}
+	taken, err := d.blocks()
+	problem(err)
 	for _, n := range m.Layout.Nodes {
-		st.Nodes = append(st.Nodes, d.node(n, count[n.Name]))
+		ns := d.node(n, count[n.Name])
+		ns.PodCIDRs = append(ns.PodCIDRs, taken[n.Name]...)
+		st.Nodes = append(st.Nodes, ns)
 	}
 	return st, nil
+}
+
+// blocks are what each node has taken of the cluster's pools.
+func (d Dir) blocks() (map[string][]netip.Prefix, error) {
+	s, err := dir.Open(d.Store())
+	if err != nil {
+		return nil, err
+	}
+	objects, err := s.List("")
+	objects = slices.DeleteFunc(objects, func(o store.Object) bool {
+		return !o.Key.Of(store.AddressPools()) && !o.Key.Of(store.AddressBlocks())
+	})
+	c, problems := store.Cluster(objects)
+	out := map[string][]netip.Prefix{}
+	for _, b := range c.Blocks {
+		if slices.ContainsFunc(c.Pools, func(p model.AddressPool) bool { return p.Name == b.Pool && p.OfCluster() }) {
+			out[b.Node] = append(out[b.Node], b.CIDR)
+		}
+	}
+	return out, errors.Join(append(problems, err)...)
 }
 
 // pods are those of the store.

@@ -51,7 +51,7 @@ func TestBlocks(t *testing.T) {
 	c := newPools(t, model.Encapsulation{Kind: model.EncapsulationNone})
 	c.allReach(soon)
 	n1, n2, n3 := c.nodes[0], c.nodes[1], c.nodes[2]
-	if r := n1.routes(t); strings.Contains(r, "/24") || strings.Count(r, "blackhole") != 2 || strings.Count(r, " via ") != 4 {
+	if r := n1.routes(t); strings.Contains(r, "/24") || strings.Count(r, "unreachable") != 2 || strings.Count(r, " via ") != 4 {
 		t.Errorf("routes of n1:\n%s", r)
 	}
 	before := n1.routes(t)
@@ -79,7 +79,7 @@ func TestBlocks(t *testing.T) {
 			return err == nil
 		})
 	}
-	if r := n3.routes(t); !strings.Contains(r, "blackhole 10.244.2.9") {
+	if r := n3.routes(t); !strings.Contains(r, "unreachable 10.244.2.9") {
 		t.Errorf("without its pod, the address that n3 holds would go back and forth:\n%s", r)
 	}
 	// An address of a block that no pod has: the node says so, instead of sending it on.
@@ -93,7 +93,7 @@ func TestBlocks(t *testing.T) {
 	}
 	within(t, soon, "no pool's route is left", func() bool {
 		r := n1.routes(t)
-		return !strings.Contains(r, "blackhole") && !strings.Contains(r, "/26") && strings.Count(r, "/24 via") == 2 &&
+		return !strings.Contains(r, "unreachable") && !strings.Contains(r, "/26") && strings.Count(r, "/24 via") == 2 &&
 			!strings.Contains(nettest.Run(t, n1.node, "nft", "list", "tables"), mesh.MasqueradeTable)
 	})
 	c.allReach(soon)

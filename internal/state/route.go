@@ -66,7 +66,7 @@ type Route struct {
 	MTU    int    `json:"mtu,omitempty"`    // bytes
 	AdvMSS int    `json:"advmss,omitempty"` // bytes
 	OnLink bool   `json:"onlink,omitempty"`
-	// Type is the kernel's route type; 0 is unicast, RTN_BLACKHOLE is 6.
+	// Type is the kernel's route type; 0 is unicast, RTN_BLACKHOLE is 6, RTN_UNREACHABLE 7.
 	Type uint8 `json:"type,omitempty"`
 	// Protocol says who made it; 0 lets the driver write weft's own number.
 	Protocol uint8 `json:"protocol,omitempty"`

@@ -41,21 +41,25 @@ func gateway(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
 }
 
 // blackholes refuse what is for self's own pods and finds none: a default route would send it back where it came from, and
-// of a single address the node whose block has it.
+// of a single address the node whose block has it. Who sends to a block is told; a prefix is silent, as its key says.
 func (p *Planner) blackholes() []state.Route {
-	var own []netip.Prefix
-	if p.cfg.Blackhole {
-		own = first(p.self.PodCIDRs)
-	}
-	const blackhole = 6 // RTN_BLACKHOLE
+	const blackhole, unreachable = 6, 7 // RTN_BLACKHOLE, RTN_UNREACHABLE
 	var out []state.Route
-	for _, cidr := range append(own, cidrs(p.pools.of[p.self.Name])...) {
+	refuse := func(cidr netip.Prefix, kind uint8) {
 		r := p.Route(cidr)
-		r.Type = blackhole
+		r.Type = kind
 		if familyOf(cidr.Addr()) == 6 {
 			r.Link = "lo" // where the kernel puts it
 		}
 		out = append(out, r)
+	}
+	if p.cfg.Blackhole {
+		for _, cidr := range first(p.self.PodCIDRs) {
+			refuse(cidr, blackhole)
+		}
+	}
+	for _, s := range p.pools.of[p.self.Name] {
+		refuse(s.cidr, unreachable)
 	}
 	return out
 }

@@ -116,7 +116,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	nodes = held.without(cfg.on(nodes))
 	self = held.without(cfg.on([]model.Node{self}))[0]
 	t := Topology{
-		Self: self.Name, Backend: used[0].Name, PodCIDRs: first(self.PodCIDRs), Blocks: cidrs(held.of[self.Name]),
+		Self: self.Name, Backend: used[0].Name, PodCIDRs: first(self.PodCIDRs), Blocks: cidrs(held.of[self.Name]), Pools: held.names(),
 		Underlay: []Underlay{}, Peers: make([]Peer, 0, len(nodes)), Problems: []Problem{},
 	}
 	p := &Planner{cfg: cfg, self: self, pools: held, answers: answers, underlay: map[int]Underlay{}, vteps: map[int]state.MAC{}}

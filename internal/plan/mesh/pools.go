@@ -115,6 +115,14 @@ func (p pools) without(nodes []model.Node) []model.Node {
 	return out
 }
 
+func (p pools) names() []string {
+	var out []string
+	for _, o := range p.all {
+		out = append(out, o.Name)
+	}
+	return out
+}
+
 // kinds are the back ends that pools name, in the order of the table.
 func (p pools) kinds() []string {
 	var out []string
@@ -137,6 +145,9 @@ func cidrs(spans []span) []netip.Prefix {
 
 // span plans the way to a block of a peer, or to a single address that it holds.
 func (p *Planner) span(own Backend, peer model.Node, s span) (Part, *Problem) {
+	if s.how.Kind == "" {
+		s.how = p.usual(own)
+	}
 	if s.how.Kind == "" {
 		if own.Peer == nil {
 			return Part{}, nil
@@ -161,6 +172,21 @@ func (p *Planner) span(own Backend, peer model.Node, s span) (Part, *Problem) {
 		[]string{peer.Name}, fmt.Sprintf("%s of node %s: encapsulation %q is not known", s.cidr, peer.Name, s.how.Kind),
 		"none, vxlan or ipip",
 	}
+}
+
+// usual is how a back end does it that is one of the kinds of pools, too.
+func (p *Planner) usual(own Backend) model.Encapsulation {
+	how, direct := model.Encapsulation{}, false
+	switch own.Name {
+	case "vxlan":
+		how.Kind, direct = model.EncapsulationVXLAN, p.cfg.Vxlan.DirectRouting
+	case "ipip":
+		how.Kind, direct = model.EncapsulationIPIP, p.cfg.IPIP.DirectRouting
+	}
+	if direct {
+		how.When = model.EncapsulateCrossSubnet
+	}
+	return how
 }
 
 // vxlanSpan leads a block into the tunnel to a peer: the peer's own address is the gateway, or its end's link-local one, so

@@ -18,6 +18,8 @@ type Topology struct {
 	Backend string `json:"backend"`
 	// PodCIDRs are self's own.
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
+	// Pools are the cluster's pools that are routed, by name.
+	Pools []string `json:"pools,omitempty"`
 	// Blocks are self's own of the cluster's pools, and single addresses of other nodes' blocks that it holds.
 	Blocks   []netip.Prefix `json:"blocks,omitempty"`
 	Underlay []Underlay     `json:"underlay"`
@@ -135,7 +137,7 @@ func (t Topology) Text() string {
 			fmt.Fprintf(&b, "  %s\n", line)
 		}
 		if len(lines) == 0 {
-			b.WriteString("  not reached\n")
+			b.WriteString("  " + t.idle(p) + "\n")
 		}
 	}
 	for _, p := range t.Problems {
@@ -143,6 +145,17 @@ func (t Topology) Text() string {
 	}
 	return b.String()
 }
+
+// idle says why nothing leads to a peer.
+func (t Topology) idle(p Peer) string {
+	if t.Awaited(p) {
+		return "no addresses yet"
+	}
+	return "not reached"
+}
+
+// Awaited tells whether a peer has not taken any addresses yet, so that there is nothing to reach.
+func (t Topology) Awaited(p Peer) bool { return len(t.Pools) > 0 && len(p.PodCIDRs)+len(p.Blocks) == 0 }
 
 // Lines are the objects of a space that a mesh uses, each in its own words.
 func Lines(s state.Space) []string {

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/store/dir"
+)
+
+// link is the plugin that joins pods to a node, and gives them addresses.
+func (s Spec) link(n Node, dataDir string) map[string]any {
+	type object = map[string]any
+	var ranges, routes []any
+	for _, p := range n.PodCIDRs {
+		ranges = append(ranges, []any{object{"subnet": p.String()}})
+		all := "0.0.0.0/0"
+		if p.Addr().Is6() {
+			all = "::/0"
+		}
+		routes = append(routes, object{"dst": all})
+	}
+	ipam := object{"type": "host-local", "dataDir": dataDir, "ranges": ranges}
+	if s.Design == "bridge" {
+		ipam["routes"] = routes
+		return object{"type": "bridge", "bridge": "weft0", "isGateway": true, "hairpinMode": true, "ipam": ipam}
+	}
+	if s.pools() {
+		ipam = object{"type": "calico-ipam"}
+		for _, family := range []int{4, 6} {
+			ipam[fmt.Sprintf("assign_ipv%d", family)] = strconv.FormatBool(s.has(family))
+		}
+	}
+	return object{"type": "calico", "policy": object{"type": "k8s"}, "ipam": ipam}
+}
+
+// has tells whether the cluster has addresses of a family (4 or 6).
+func (s Spec) has(family int) bool {
+	for _, c := range s.ClusterCIDRs {
+		if c.Addr().Is4() == (family == 4) {
+			return true
+		}
+	}
+	return false
+}
+
+// writePools makes a pool of each of the cluster's prefixes, but of those in which the manifests have one.
+func writePools(s *dir.Store, c model.Cluster, l Layout) error {
+	if !l.Spec.pools() {
+		return nil
+	}
+	var errs []error
+	for i, cidr := range l.Spec.ClusterCIDRs {
+		if inPools(c.Pools, cidr) {
+			continue
+		}
+		const size, size6 = 26, 122 // blocks of 64 addresses
+		region := model.AddressRegion{CIDR: cidr, BlockSize: max(size, cidr.Bits())}
+		if cidr.Addr().Is6() {
+			region.BlockSize = max(size6, cidr.Bits())
+		}
+		o, err := store.AddressPoolObject(store.Object{}, model.AddressPool{
+			Name: fmt.Sprintf("pods%d", i), AssignmentMode: model.AssignAutomatic, Regions: []model.AddressRegion{region},
+		})
+		if err == nil {
+			_, err = s.Create(o)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// inPools tells whether a prefix has addresses of one of the pools.
+func inPools(pools []model.AddressPool, cidr netip.Prefix) bool {
+	for _, p := range pools {
+		for _, r := range p.Regions {
+			if p.OfCluster() && r.CIDR.Overlaps(cidr) {
+				return true
+			}
+		}
+	}
+	return false
+}
