@@ -140,3 +140,88 @@ func TestBlocksThroughTunnels(t *testing.T) {
 	})
 	c.allReach(soon)
 }
+
+// Both kinds of tunnels, always and only to another network: n3 is behind a router.
+func TestIPIPBlocks(t *testing.T)        { acrossSubnets(t, model.EncapsulationIPIP, "flannel.ipip") }
+func TestVxlanBlocksAcross(t *testing.T) { acrossSubnets(t, model.EncapsulationVXLAN, "flannel.1") }
+
+func acrossSubnets(t *testing.T, kind model.EncapsulationKind, device string) {
+	nettest.Need(t, string(kind))
+	c := newPools(t, model.Encapsulation{Kind: kind})
+	c.behindRouter()
+	for i, m := range c.nodes {
+		m.stop()
+		m.mesh.TunnelAddrs = []netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.244.%d.0", i+1))}
+		m.start(c)
+		nettest.Run(t, m.node, "nft", "add table inet look; add chain inet look in { type filter hook prerouting priority -400; };"+
+			"add counter inet look wrapped; add rule inet look in ip protocol 4 counter name wrapped; add rule inet look in udp dport 8472 counter name wrapped")
+	}
+	n1, n2, n3 := c.nodes[0], c.nodes[1], c.nodes[2]
+	reach := func(from, to *machine) {
+		t.Helper()
+		within(t, soon, from.name+" reaches the pod of "+to.name, func() bool {
+			_, err := nettest.Try(from.pod, "ping", "-n", "-c1", "-W1", to.addrs[0])
+			return err == nil
+		})
+	}
+	wrapped := func(m *machine, f func()) bool {
+		t.Helper()
+		nettest.Run(t, m.node, "nft", "reset", "counter", "inet", "look", "wrapped")
+		f()
+		return !strings.Contains(nettest.Run(t, m.node, "nft", "list", "counter", "inet", "look", "wrapped"), "packets 0 ")
+	}
+	for _, from := range c.nodes {
+		for _, to := range c.nodes {
+			reach(from, to)
+		}
+	}
+	if !wrapped(n2, func() { reach(n1, n2) }) || !wrapped(n3, func() { reach(n1, n3) }) {
+		t.Error("packets travel as they are, and should always be wrapped")
+	}
+	if out := nettest.Run(t, n1.node, "ip", "route", "get", n3.addrs[0]); !strings.Contains(out, "dev "+device+" src 10.244.1.0") {
+		t.Errorf("the node's own way: %s", out)
+	}
+	nettest.Run(t, n1.node, "ping", "-n", "-c1", "-W2", n3.addrs[0])
+	_, err := c.store.Modify(t.Context(), store.AddressPools().Key("", "p"), func(fields map[string]any) error {
+		fields["spec"].(map[string]any)["encapsulation"] = map[string]any{"kind": string(kind), "when": "CrossSubnet"}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range c.nodes {
+		inside := []int{1, 1, 0}[i]
+		within(t, soon, m.name+" goes without a tunnel where it can", func() bool {
+			return strings.Count(nettest.Run(t, m.node, "ip", "route", "show", "proto", "119"), " dev eth0 ") == inside
+		})
+	}
+	for _, from := range c.nodes {
+		for _, to := range c.nodes {
+			reach(from, to)
+		}
+	}
+	if wrapped(n2, func() { reach(n1, n2) }) {
+		t.Error("packets to a neighbour are wrapped")
+	}
+	if !wrapped(n3, func() { reach(n1, n3) }) || !wrapped(n3, func() { reach(n2, n3) }) {
+		t.Error("packets to another network are not wrapped")
+	}
+}
+
+// behindRouter puts n3 on a network of its own; the switch is the router.
+func (c *cluster) behindRouter() {
+	c.t.Helper()
+	n1, n2, n3 := c.nodes[0], c.nodes[1], c.nodes[2]
+	ip(c.t, c.hub, "addr add 192.168.0.254/24 dev br0", "addr add 192.168.9.254/24 dev br0")
+	nettest.Run(c.t, c.hub, "sysctl", "-q", "net.ipv4.ip_forward=1", "net.ipv4.conf.br0.send_redirects=0", "net.ipv4.conf.all.send_redirects=0")
+	ip(c.t, n3.node, "addr del 192.168.0.3/24 dev eth0", "addr add 192.168.9.3/24 dev eth0", "route add default via 192.168.9.254")
+	ip(c.t, n1.node, "route add default via 192.168.0.254")
+	ip(c.t, n2.node, "route add default via 192.168.0.254")
+	_, err := c.store.Modify(c.t.Context(), store.NodeKey("n3"), func(fields map[string]any) error {
+		fields["status"] = map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": "192.168.9.3"}}}
+		return nil
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}

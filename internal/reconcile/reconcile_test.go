@@ -35,6 +35,7 @@ type cluster struct {
 	store *dir.Store
 	dir   string // of the store
 	nodes []*machine
+	hub   *netns.NS
 }
 
 type machine struct {
@@ -67,6 +68,7 @@ func newMesh(t *testing.T, how mesh.Config) *cluster {
 	}
 	c := &cluster{t: t, store: s, dir: path}
 	hub := nettest.NS(t, "hub")
+	c.hub = hub
 	ip(t, hub, "link add br0 type bridge", "link set br0 up")
 	for i := 1; i <= 3; i++ {
 		c.nodes = append(c.nodes, c.machine(hub, i))
