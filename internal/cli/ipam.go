@@ -23,7 +23,7 @@ import (
 
 func newIPAMCmd(env Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "ipam", Short: "Show, check and fill the cluster's pools of addresses", Args: cobra.NoArgs}
-	cmd.AddCommand(newIPAMShowCmd(env), newIPAMCheckCmd(env), newIPAMImportCmd(env))
+	cmd.AddCommand(newIPAMShowCmd(env), newIPAMCheckCmd(env), newIPAMReserveCmd(env), newIPAMReleaseCmd(env), newIPAMMigrateCmd(env), newIPAMImportCmd(env))
 	return cmd
 }
 
@@ -31,10 +31,13 @@ func newIPAMShowCmd(env Env) *cobra.Command {
 	from := ipamSource{env: env}
 	var output string
 	cmd := &cobra.Command{
-		Use:   "show",
-		Short: "Show pools of addresses and which node has which block",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Use:   "show [ADDRESS]",
+		Short: "Show pools of addresses and which node has which block, or all that is known of one address",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return from.find(cmd.Context(), env.Stdout, args[0], output)
+			}
 			picture, _, err := from.look(cmd, output)
 			if err != nil {
 				return err
@@ -151,7 +154,8 @@ func (f *ipamSource) look(cmd *cobra.Command, output string) (blocks.Picture, st
 
 func printPools(w io.Writer, p blocks.Picture) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "POOL\tREGIONS\tBLOCKS\tRESERVED\tWANTED BY")
+	fmt.Fprintln(table, "POOL\tREGIONS\tMODE\tENCAPSULATION\tBLOCKS\tRESERVED\tGIVES\tWANTED BY")
+	conditions := model.PoolConditions(p.Pools)
 	for _, pool := range p.Pools {
 		var regions []string
 		for _, r := range pool.Regions {
@@ -163,7 +167,12 @@ func printPools(w io.Writer, p blocks.Picture) error {
 				n++
 			}
 		}
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\n", pool.Name, dash(strings.Join(regions, ", ")), n, len(pool.Reserved), dash(strings.Join(pool.Wanted, ", ")))
+		gives := "yes"
+		if c := conditions[pool.Name]; !c.True {
+			gives = c.Reason
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", pool.Name, dash(strings.Join(regions, ", ")), dash(string(pool.AssignmentMode)),
+			encapsulation(pool.Encapsulation), n, len(pool.Reserved)+len(pool.Excluded), gives, dash(strings.Join(pool.Wanted, ", ")))
 	}
 	if len(p.Blocks) > 0 {
 		fmt.Fprintln(table, "\nBLOCK\tPOOL\tNODE\tCEDED\tASKED FOR")
@@ -172,6 +181,17 @@ func printPools(w io.Writer, p blocks.Picture) error {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", b.CIDR, b.Pool, b.Node, addrs(b.Ceded), addrs(b.Asked))
 	}
 	return table.Flush()
+}
+
+// encapsulation is how packets travel, in a word.
+func encapsulation(e model.Encapsulation) string {
+	switch {
+	case e.None():
+		return dash(string(e.Kind))
+	case e.When == "":
+		return string(e.Kind) + " " + string(model.EncapsulateAlways)
+	}
+	return string(e.Kind) + " " + string(e.When)
 }
 
 // addrs lists addresses, each with the node that has it or asks for it.

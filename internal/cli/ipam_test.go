@@ -43,8 +43,8 @@ func TestIPAM(t *testing.T) {
 		want string
 	}{
 		{[]string{"show"}, 0, "" +
-			"POOL  REGIONS             BLOCKS  RESERVED  WANTED BY\n" +
-			"p     10.0.0.0/24 in /28  2       0         a\n\n" +
+			"POOL  REGIONS             MODE  ENCAPSULATION  BLOCKS  RESERVED  GIVES  WANTED BY\n" +
+			"p     10.0.0.0/24 in /28  -     -              2       0         yes    a\n\n" +
 			"BLOCK         POOL  NODE  CEDED                   ASKED FOR\n" +
 			"10.0.0.0/28   p     a     10.0.0.8 b, 10.0.0.9 -  10.0.0.7 a\n" +
 			"10.0.0.16/28  p     b     -                       -\n"},
@@ -55,11 +55,13 @@ func TestIPAM(t *testing.T) {
 		{[]string{"check", "--fix", "-o", "json"}, 0, `[
   {
     "object": "AddressBlock p-10-0-0-0-28",
+    "pool": "p",
     "message": "address 10.0.0.8 was ceded to node \"b\", and there is no such node",
     "fix": "the address is free"
   },
   {
     "object": "AddressBlock p-10-0-0-16-28",
+    "pool": "p",
     "message": "block 10.0.0.16/28 belongs to node \"b\", and there is no such node",
     "fix": "the block is free"
   }
@@ -102,7 +104,7 @@ func TestIPAMImport(t *testing.T) {
 		{[]string{"import", "--dry-run"}, plan + left + "1 addresses to reserve (nothing was written), 0 were there, 1 left out\n"},
 		{[]string{"import"}, plan + left + "1 addresses reserved, 0 were there, 1 left out\n"},
 		{[]string{"import"}, left + "0 addresses reserved, 1 were there, 1 left out\n"},
-		{[]string{"show"}, "POOL         REGIONS             BLOCKS  RESERVED  WANTED BY\nwhereabouts  10.0.0.0/24 in /30  0       1         -\n"},
+		{[]string{"show"}, "POOL         REGIONS             MODE  ENCAPSULATION  BLOCKS  RESERVED  GIVES  WANTED BY\nwhereabouts  10.0.0.0/24 in /30  -     -              0       1         yes    -\n"},
 	} {
 		var out, errs bytes.Buffer
 		args := append(append([]string{"ipam"}, c.args...), "--store-dir", dir)

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// Import is what of another network's addresses is taken over: pods that have them keep them, and stay reachable.
+type Import struct {
+	Pools []PoolImport `json:"pools"`
+	// Blocks are claimed for the nodes that these pods are on, so that packets find them.
+	Blocks []model.AddressBlock `json:"blocks"`
+	// LeftOut are addresses that are not taken over, each with its reason; Doubts are for people to look at.
+	LeftOut []string `json:"leftOut"`
+	Doubts  []string `json:"doubts"`
+}
+
+// PoolImport is what one pool gets, in one write.
+type PoolImport struct {
+	Pool string `json:"pool"`
+	// New: there was no such pool.
+	New bool `json:"new,omitempty"`
+	// Regions and Reserved are new; Had is how many of the addresses the pool knew.
+	Regions  []model.AddressRegion   `json:"regions,omitempty"`
+	Reserved []model.ReservedAddress `json:"reserved,omitempty"`
+	Had      int                     `json:"had"`
+
+	object store.Object
+	spec   model.AddressPool
+	from   string
+}
+
+// importer gathers what an import depends on.
+type importer struct {
+	scene  *scene
+	pods   blocks.Pods
+	nodes  map[string]bool
+	random io.Reader
+	pools  map[string]*PoolImport
+	claims map[netip.Prefix]*model.AddressBlock
+	had    map[string]bool // names of blocks that there are
+	out    Import
+}
+
+// newImporter reads what there is.
+func newImporter(ctx context.Context, objects store.Objects, random io.Reader) (*importer, error) {
+	s, err := look(ctx, objects, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	im := &importer{
+		scene: s, nodes: map[string]bool{}, random: random, pools: map[string]*PoolImport{},
+		claims: map[netip.Prefix]*model.AddressBlock{}, had: map[string]bool{},
+		out: Import{Pools: []PoolImport{}, Blocks: []model.AddressBlock{}, LeftOut: []string{}, Doubts: []string{}},
+	}
+	for _, name := range s.names() {
+		if err := s.broken[name]; err != nil {
+			return nil, err
+		}
+		if spec := s.specs[name]; spec.OfCluster() {
+			im.pools[name] = &PoolImport{Pool: name, object: s.pools[name], spec: spec}
+		}
+	}
+	for _, b := range s.blocks {
+		im.had[store.BlockName(b.Pool, b.CIDR)] = true
+	}
+	nodes, err := list(ctx, objects, store.Nodes())
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range nodes {
+		im.nodes[o.Key.Name] = true
+	}
+	im.pods, err = blocks.LookAtPods(ctx, objects)
+	return im, err
+}
+
+// pool is the pool that has an address, with its region.
+func (im *importer) pool(a netip.Addr) (*PoolImport, model.AddressRegion) {
+	var specs []model.AddressPool
+	for _, p := range im.pools {
+		specs = append(specs, p.spec)
+	}
+	slices.SortFunc(specs, func(a, b model.AddressPool) int {
+		return cmp.Or(cmp.Compare(a.Created, b.Created), strings.Compare(a.Name, b.Name))
+	})
+	for _, spec := range specs {
+		for _, r := range spec.Regions {
+			if r.CIDR.Contains(a) {
+				return im.pools[spec.Name], r
+			}
+		}
+	}
+	return nil, model.AddressRegion{}
+}
+
+func (im *importer) leaveOut(from string, a netip.Addr, format string, args ...any) {
+	im.out.LeftOut = append(im.out.LeftOut, fmt.Sprintf("%s: address %s: %s", from, a, fmt.Sprintf(format, args...)))
+}
+
+func (im *importer) doubt(format string, args ...any) {
+	im.out.Doubts = append(im.out.Doubts, fmt.Sprintf(format, args...))
+}
+
+// take reserves an address, and has the node that it is on claim its block; from says where that is written.
+func (im *importer) take(from, node string, r model.ReservedAddress) error {
+	p, region := im.pool(r.Addr)
+	if p == nil {
+		im.leaveOut(from, r.Addr, "no pool of the cluster's network has it")
+		return nil
+	}
+	if slices.ContainsFunc(p.spec.Reserved, func(have model.ReservedAddress) bool { return have.Addr == r.Addr }) {
+		p.Had++
+	} else if !slices.ContainsFunc(p.Reserved, func(have model.ReservedAddress) bool { return have.Addr == r.Addr }) {
+		p.Reserved = append(p.Reserved, r)
+	}
+	if node == "" {
+		return nil
+	}
+	if len(im.nodes) > 0 && !im.nodes[node] {
+		im.doubt("%s: address %s is on node %q, and there is no such node", from, r.Addr, node)
+		return nil
+	}
+	return im.claim(from, p.Pool, netip.PrefixFrom(r.Addr, region.BlockSize).Masked(), node, r.Addr)
+}
+
+// claim has a node claim a block; an address on another node than its block's is ceded to that one.
+func (im *importer) claim(from, pool string, cidr netip.Prefix, node string, a netip.Addr) error {
+	b := im.claims[cidr]
+	if b == nil && im.had[store.BlockName(pool, cidr)] {
+		for _, have := range im.scene.blocks {
+			if have.Pool == pool && have.CIDR == cidr && have.Node != node && !strings.HasPrefix(have.Ceded[a], node+"/") {
+				im.doubt("%s: address %s is on node %q, and block %s is node %q's: packets do not find it; make its pod anew", from, a, node, cidr, have.Node)
+			}
+		}
+		return nil
+	}
+	number, err := im.number()
+	if err != nil {
+		return err
+	}
+	switch {
+	case b == nil:
+		im.claims[cidr] = &model.AddressBlock{Pool: pool, CIDR: cidr, Node: node, Claim: number}
+	case b.Node != node:
+		if b.Ceded == nil {
+			b.Ceded = map[netip.Addr]string{}
+		}
+		b.Ceded[a] = node + "/" + number
+	}
+	return nil
+}
+
+// number is a new number for a claim.
+func (im *importer) number() (string, error) {
+	var b [8]byte
+	if _, err := io.ReadFull(im.random, b[:]); err != nil {
+		return "", fmt.Errorf("number for a claim: %w", err)
+	}
+	return hex.EncodeToString(b[:]), nil
+}
+
+// finish puts the import in order.
+func (im *importer) finish() Import {
+	for _, p := range im.pools {
+		if p.New || p.Had+len(p.Reserved) > 0 {
+			slices.SortFunc(p.Reserved, func(a, b model.ReservedAddress) int { return a.Addr.Compare(b.Addr) })
+			im.out.Pools = append(im.out.Pools, *p)
+		}
+	}
+	slices.SortFunc(im.out.Pools, func(a, b PoolImport) int { return strings.Compare(a.Pool, b.Pool) })
+	for _, b := range im.claims {
+		im.out.Blocks = append(im.out.Blocks, *b)
+	}
+	slices.SortFunc(im.out.Blocks, func(a, b model.AddressBlock) int { return a.CIDR.Addr().Compare(b.CIDR.Addr()) })
+	return im.out
+}
+
+// Apply writes each pool in one request, then the blocks: an address is never free to be given while its block is somebody's.
+// Who runs it again after an error goes on where it stopped.
+func (im Import) Apply(ctx context.Context, objects store.Objects) error {
+	for _, p := range im.Pools {
+		if err := p.apply(ctx, objects); err != nil {
+			return err
+		}
+	}
+	for _, b := range im.Blocks {
+		o, err := store.AddressBlockObject(store.Object{}, b)
+		if err == nil {
+			_, err = objects.Create(ctx, store.AddressBlocks(), o)
+		}
+		if err != nil && !errors.Is(err, store.ErrExists) {
+			return fmt.Errorf("block %s: %w", b.CIDR, err)
+		}
+	}
+	return nil
+}
+
+func (p PoolImport) apply(ctx context.Context, objects store.Objects) error {
+	if !p.New && len(p.Regions)+len(p.Reserved) == 0 {
+		return nil
+	}
+	spec := p.spec
+	spec.Reserved = append(slices.Clone(spec.Reserved), p.Reserved...)
+	next, err := store.AddressPoolObject(p.object, spec)
+	if err == nil && p.from != "" {
+		next, err = next.Edited(store.Annotate(map[string]string{From: p.from}))
+	}
+	if err != nil {
+		return err
+	}
+	if p.New {
+		_, err = objects.Create(ctx, store.AddressPools(), next)
+	} else {
+		_, err = objects.CompareAndSwap(ctx, store.AddressPools(), p.object.Version, next)
+	}
+	switch {
+	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrConflict):
+		return model.Faultf(model.CodeTryAgain, "run it again: it goes on where it stopped", "pool %q was changed meanwhile: %w", p.Pool, err)
+	case errors.Is(err, store.ErrNotFound):
+		return model.Faultf(model.CodeNotAvailable, "install the definitions of deploy/crds first", "pool %q cannot be written: %w", p.Pool, err)
+	case err != nil:
+		return fmt.Errorf("pool %q: %w", p.Pool, err)
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/store"
+)
+
+// Pods are the pods that there are, by what they say of their addresses.
+type Pods struct {
+	people people
+	having map[netip.Addr][]string
+}
+
+// LookAtPods reads all pods.
+func LookAtPods(ctx context.Context, objects store.Objects) (Pods, error) {
+	p := Pods{people: people{}, having: map[netip.Addr][]string{}}
+	all, err := objects.List(ctx, store.Pods())
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return p, fmt.Errorf("list of pods: %w", err)
+	}
+	for _, o := range all {
+		p.people.note(o)
+	}
+	for _, name := range p.people.names() {
+		one := p.people[name]
+		for _, a := range one.addrs {
+			if !one.over {
+				p.having[a] = append(p.having[a], name)
+			}
+		}
+	}
+	return p, nil
+}
+
+// Gone tells whether there is no pod "namespace/name", as far as pods are known.
+func (p Pods) Gone(name string) bool { return p.people.gone(name) }
+
+// Moved tells whether that pod has other addresses in the cluster's network, and not this one.
+func (p Pods) Moved(name string, a netip.Addr) bool { return p.people.moved(name, a) }
+
+// Node is the node that the pod is on.
+func (p Pods) Node(name string) string { return p.people[name].node }
+
+// Having are the pods that say that they have an address, in order.
+func (p Pods) Having(a netip.Addr) []string { return p.having[a] }
+
+// In are the addresses of a prefix that pods say they have.
+func (p Pods) In(cidr netip.Prefix) map[netip.Addr][]string {
+	out := map[netip.Addr][]string{}
+	for a, names := range p.having {
+		if cidr.Contains(a) {
+			out[a] = names
+		}
+	}
+	return out
+}
