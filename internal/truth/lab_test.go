@@ -149,3 +149,13 @@ func (l *lab) reachable(w naive.World) []naive.Packet {
 		return l.places[p.Src] == nil || l.places[p.Dst] == nil || l.places[p.Src] == l.places[p.Dst] || p.Proto == "SCTP"
 	})
 }
+
+// rules are what nft says of the nodes.
+func (l *lab) rules() string {
+	var b strings.Builder
+	for _, n := range nodes() {
+		out, err := nettest.Try(l.places[nodeAddrs(n)[0]], "nft", "list", "ruleset")
+		fmt.Fprintf(&b, "%s: %v\n%s", n, err, out)
+	}
+	return b.String()
+}

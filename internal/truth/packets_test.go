@@ -41,7 +41,7 @@ func TestPackets(t *testing.T) {
 		}
 		for i, packet := range all {
 			if want := w.Allowed(packet); arrived[i] != want {
-				rt.Fatalf("%s: arrived %t, the specification says %t\n%s\n%s", say(w, packet), arrived[i], want, describe(w), p)
+				rt.Fatalf("%s: arrived %t, the specification says %t\n%s\n%s\n%s", say(w, packet), arrived[i], want, describe(w), p, l.rules())
 			}
 		}
 	})
@@ -49,7 +49,10 @@ func TestPackets(t *testing.T) {
 
 // ears are the sockets that hear datagrams, connections and pings at all places.
 type ears struct {
-	datagrams, pings []int
+	datagrams, connections, pings []int
+	// round tells packets of this time from those that were late last time, port is the source of the next connection: none is
+	// taken for an earlier one's by a node that remembers.
+	round, port uint32
 }
 
 func ports() []int { return []int{53, 80, 81, 8080} }
@@ -72,7 +75,7 @@ func (l *lab) listen() *ears {
 				if err != nil {
 					return err
 				}
-				e.datagrams = append(e.datagrams, u)
+				e.datagrams, e.connections = append(e.datagrams, u), append(e.connections, c)
 				l.Cleanup(func() { _, _ = unix.Close(u), unix.Close(c) })
 				if err := unix.Listen(c, 1024); err != nil {
 					return err
@@ -122,7 +125,7 @@ const (
 
 // send sends one packet of each kind and tells which arrive.
 func (e *ears) send(l *lab, w naive.World, all []naive.Packet) ([]bool, error) {
-	e.drain(nil) // what was late last time
+	e.round++
 	arrived, talks := make([]bool, len(all)), map[int]int{}
 	defer func() {
 		for _, fd := range talks {
@@ -133,16 +136,17 @@ func (e *ears) send(l *lab, w naive.World, all []naive.Packet) ([]bool, error) {
 	for i, p := range all {
 		err := l.places[p.Src].Do(func() error {
 			if p.Proto == "ICMP" {
-				return ping(p, i)
+				return e.ping(p, i)
 			}
 			kind := map[string]int{"TCP": unix.SOCK_STREAM, "UDP": unix.SOCK_DGRAM}[p.Proto]
-			fd, err := bound(kind, netip.AddrPortFrom(p.Src, 0))
+			e.port++
+			fd, err := bound(kind, netip.AddrPortFrom(p.Src, uint16(10000+e.port%50000)))
 			if err != nil {
 				return err
 			}
 			to := sockaddr(netip.AddrPortFrom(p.Dst, uint16(p.Port)))
 			if kind == unix.SOCK_DGRAM {
-				err = unix.Sendto(fd, binary.BigEndian.AppendUint32(nil, uint32(i)), 0, to)
+				err = unix.Sendto(fd, e.note(nil, i), 0, to)
 				return errors.Join(err, unix.Close(fd))
 			}
 			talks[i] = fd
@@ -175,20 +179,34 @@ func (e *ears) send(l *lab, w naive.World, all []naive.Packet) ([]bool, error) {
 	return arrived, nil
 }
 
+// note is what a packet carries.
+func (e *ears) note(b []byte, number int) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, e.round), uint32(number))
+}
+
 // drain reads what was heard.
 func (e *ears) drain(arrived []bool) {
 	b := make([]byte, 256)
-	mark := func(n uint32) {
-		if int(n) < len(arrived) {
+	mark := func(note []byte) {
+		if n := int(binary.BigEndian.Uint32(note[4:])); n < len(arrived) && binary.BigEndian.Uint32(note) == e.round {
 			arrived[n] = true
+		}
+	}
+	for _, fd := range e.connections { // the queue of those that nobody accepts is short
+		for {
+			c, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
+			if err != nil {
+				break
+			}
+			_ = unix.Close(c)
 		}
 	}
 	for _, fd := range e.datagrams {
 		for {
-			if n, _, err := unix.Recvfrom(fd, b, 0); err != nil || n != 4 {
+			if n, _, err := unix.Recvfrom(fd, b, 0); err != nil || n != 8 {
 				break
 			}
-			mark(binary.BigEndian.Uint32(b))
+			mark(b)
 		}
 	}
 	for _, fd := range e.pings {
@@ -201,15 +219,15 @@ func (e *ears) drain(arrived []bool) {
 			if n > 20 && m[0]>>4 == 4 { // IPv4's raw sockets give the header, too
 				m = m[int(m[0]&15)*4:]
 			}
-			if len(m) == 12 && (m[0] == 8 || m[0] == 128) {
-				mark(binary.BigEndian.Uint32(m[8:]))
+			if len(m) == 16 && (m[0] == 8 || m[0] == 128) {
+				mark(m[8:])
 			}
 		}
 	}
 }
 
 // ping sends an echo request. Each has an identifier of its own, so that none is an answer's sister.
-func ping(p naive.Packet, number int) error {
+func (e *ears) ping(p naive.Packet, number int) error {
 	family, proto, kind := unix.AF_INET, unix.IPPROTO_ICMP, byte(8)
 	if !p.Src.Is4() {
 		family, proto, kind = unix.AF_INET6, unix.IPPROTO_ICMPV6, 128
@@ -223,8 +241,9 @@ func ping(p naive.Packet, number int) error {
 		return err
 	}
 	m := []byte{kind, 0, 0, 0, 0, 0, 0, 0}
-	binary.BigEndian.PutUint16(m[4:], uint16(time.Now().UnixNano()/1000))
-	m = binary.BigEndian.AppendUint32(m, uint32(number))
+	e.port++
+	binary.BigEndian.PutUint16(m[4:], uint16(e.port))
+	m = e.note(m, number)
 	if family == unix.AF_INET { // the kernel does it for ICMPv6
 		var sum uint32
 		for i := 0; i < len(m); i += 2 {

@@ -160,14 +160,14 @@ func (w *walker) match(tok []string) (rest []string, verdict string, matched boo
 	if slices.ContainsFunc(values, func(v value) bool { return !v.ok }) { // nft asks for the protocol first
 		return nil, "", false, nil
 	}
-	switch {
-	case tok[0] == "vmap":
+	switch tok[0] {
+	case "vmap":
 		e, err := w.lookup(strings.TrimPrefix(tok[1], "@"), values)
 		if err != nil || e == nil {
 			return tok[2:], "", true, err
 		}
 		return nil, strings.Join(e.Val, " "), true, nil
-	case tok[0] == "!=":
+	case "!=":
 		_, matched, err = w.compare(tok[1], values)
 		return tok[2:], "", !matched, err
 	}
