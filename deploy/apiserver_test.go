@@ -171,17 +171,23 @@ type try struct {
 }
 
 const (
-	statusOf   = "/api/v1/namespaces/default/pods/%s/status"
-	nodeStatus = "/api/v1/nodes/"
-	flannels   = `{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip":"10.0.0.1"}}}`
-	blocksURL  = "/apis/weft.dev/v1alpha1/addressblocks"
-	poolsURL   = "/apis/weft.dev/v1alpha1/addresspools"
-	leasesURL  = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-	network    = `{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/network-status":"[]"}}}`
+	statusOf     = "/api/v1/namespaces/default/pods/%s/status"
+	nodeStatus   = "/api/v1/nodes/"
+	flannels     = `{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip":"10.0.0.1"}}}`
+	blocksURL    = "/apis/weft.dev/v1alpha1/addressblocks"
+	poolsURL     = "/apis/weft.dev/v1alpha1/addresspools"
+	endpointsURL = "/apis/weft.dev/v1alpha1/nodeendpoints"
+	leasesURL    = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+	network      = `{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/network-status":"[]"}}}`
 )
 
 func pool(name, annotations string) string {
 	return fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":%q,"annotations":%s},"spec":{}}`, name, annotations)
+}
+
+func endpoints(node string) string {
+	return fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"NodeEndpoints","metadata":{"name":%q},
+		"spec":{"endpoints":[{"namespace":"a","pod":"p","interface":"eth0","addresses":["10.0.0.1"]}]}}`, node)
 }
 
 func lease(name string) string {
@@ -235,6 +241,11 @@ func tries() []try {
 		{"that one deleted", "DELETE", poolsURL + "/followed", "", 200, ""},
 		{"Calico's pools read", "GET", "/apis/crd.projectcalico.org/v1/ippools", "", 404, ""},
 		{"Calico's pools written", "POST", "/apis/crd.projectcalico.org/v1/ippools", "{}", 403, "cannot create"},
+		{"its own endpoints", "POST", endpointsURL, endpoints("n1"), 201, ""},
+		{"another node's endpoints", "POST", endpointsURL, endpoints("n2"), 422, "this is n2, the token is of n1"},
+		{"endpoints deleted", "DELETE", endpointsURL + "/n1", "", 403, "cannot delete"},
+		{"network policies read", "GET", "/apis/networking.k8s.io/v1/networkpolicies", "", 200, ""},
+		{"a network policy made", "POST", "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", "{}", 403, "cannot create"},
 		{"reservations read", "GET", "/apis/weft.dev/v1alpha1/addressreservations", "", 200, ""},
 		{"a reservation made", "POST", "/apis/weft.dev/v1alpha1/addressreservations", "{}", 403, "cannot create"},
 		{"the Lease", "POST", leasesURL, lease("weft-controller"), 201, ""},

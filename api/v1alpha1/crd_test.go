@@ -63,6 +63,10 @@ func kinds() []kind {
 			columns:    [][2]string{{"Addresses", ".status.addresses"}, {"Node", ".status.node"}},
 			rules:      [][2]string{{"self == oldSelf", "a claim cannot be changed: delete it, and make another"}},
 		},
+		{
+			name: "NodeEndpoints", plural: "nodeendpoints", typ: reflect.TypeFor[NodeEndpointsSpec](),
+			columns: [][2]string{{"Pods", ".spec.endpoints[*].pod"}},
+		},
 	}
 }
 
@@ -95,6 +99,13 @@ func limits() map[string]m {
 		"AddressPoolStatus.Conditions":     {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": []string{"type"}},
 		"AddressReservationSpec.Addresses": {"maxItems": 1024, "items": m{"type": "string", "pattern": `^[0-9a-fA-F:.]+(/[0-9]{1,3})?$`, "maxLength": 43}},
 		"AddressClaimSpec.Addresses":       {"maxItems": 2, "items": m{"type": "string", "pattern": `^[0-9a-fA-F:.]+$`, "maxLength": 39}},
+		"NodeEndpointsSpec.Endpoints":      {"maxItems": 4096},
+		"Endpoint.Namespace":               {"maxLength": 63},
+		"Endpoint.Pod":                     {"maxLength": 253},
+		"Endpoint.UID":                     {"maxLength": 64},
+		"Endpoint.Network":                 {"maxLength": 317},
+		"Endpoint.Interface":               {"maxLength": 15},
+		"Endpoint.Addresses":               {"maxItems": 64, "items": m{"type": "string", "pattern": `^[0-9a-fA-F:.]+$`, "maxLength": 39}},
 		"AddressClaimSpec.Pools":           {"maxItems": 16, "items": m{"type": "string", "maxLength": 200}},
 	}
 }

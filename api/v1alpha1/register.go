@@ -14,7 +14,8 @@ func GroupVersion() schema.GroupVersion { return schema.GroupVersion{Group: Grou
 // AddToScheme makes the kinds known to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion(), &AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{},
-		&AddressReservation{}, &AddressReservationList{}, &AddressClaim{}, &AddressClaimList{})
+		&AddressReservation{}, &AddressReservationList{}, &AddressClaim{}, &AddressClaimList{},
+		&NodeEndpoints{}, &NodeEndpointsList{})
 	metav1.AddToGroupVersion(s, GroupVersion())
 	return nil
 }
