@@ -3,12 +3,14 @@
 package truth_test
 
 import (
-	"net/netip"
-	"slices"
+	"encoding/json"
+	"fmt"
+	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy"
 	"github.com/weft-net/weft/internal/plan/policy/naive"
+	"github.com/weft-net/weft/internal/store"
 )
 
 // learn tells a compiler a whole cluster.
@@ -58,128 +60,37 @@ func endpoints(p *naive.Pod) []model.Endpoint {
 	return out
 }
 
-func modelSelector(s *naive.Selector) model.Selector {
-	if s == nil {
-		return model.Selector{}
+// decoded are the policy's words as the API server has them, read as an agent reads them.
+func decoded(apiVersion, kind string, metadata naive.Metadata, networks []string, spec any) model.Policy {
+	meta := map[string]any{"name": metadata.Name}
+	if metadata.Namespace != "" {
+		meta["namespace"] = metadata.Namespace
 	}
-	out := model.Selector{Labels: s.MatchLabels}
-	for _, e := range s.MatchExpressions {
-		out.Requirements = append(out.Requirements, model.SelectorRequirement{Key: e.Key, Op: model.SelectorOp(e.Operator), Values: e.Values})
+	if len(networks) > 0 {
+		meta["annotations"] = map[string]string{"k8s.v1.cni.cncf.io/policy-for": strings.Join(networks, ",")}
 	}
-	return out
+	raw, err := json.Marshal(map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": meta, "spec": spec})
+	if err != nil {
+		panic(err)
+	}
+	o, err := store.NewObject(raw)
+	if err != nil {
+		panic(err)
+	}
+	p, err := o.Policy()
+	if err != nil || len(p.Faults) > 0 {
+		panic(fmt.Sprintf("%s: %v %q", raw, err, p.Faults))
+	}
+	return p
 }
 
 func modelPolicy(p naive.NetworkPolicy) model.Policy {
-	out := model.Policy{PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: p.Metadata.Namespace, Name: p.Metadata.Name}, Networks: p.Networks}
 	if len(p.Networks) > 0 {
-		out.Kind = model.KindMultiNetworkPolicy
+		return decoded("k8s.cni.cncf.io/v1beta1", "MultiNetworkPolicy", p.Metadata, p.Networks, p.Spec)
 	}
-	out.Subject = model.PodPeer{Namespace: p.Metadata.Namespace, Pods: modelSelector(&p.Spec.PodSelector)}
-	types := p.Spec.PolicyTypes
-	if len(types) == 0 {
-		if types = []string{"Ingress"}; len(p.Spec.Egress) > 0 {
-			types = append(types, "Egress")
-		}
-	}
-	rules := func(way string, all []naive.Rule) model.PolicyDirection {
-		d := model.PolicyDirection{On: slices.Contains(types, way)}
-		for _, r := range all {
-			d.Rules = append(d.Rules, modelRule(p.Metadata.Namespace, r))
-		}
-		return d
-	}
-	out.Ingress, out.Egress = rules("Ingress", p.Spec.Ingress), rules("Egress", p.Spec.Egress)
-	return out
-}
-
-func modelRule(namespace string, r naive.Rule) model.PolicyRule {
-	out := model.PolicyRule{Action: model.PolicyAccept, AnyPeer: len(r.From)+len(r.To) == 0, AnyPort: len(r.Ports) == 0}
-	for _, peer := range append(slices.Clone(r.From), r.To...) {
-		if b := peer.IPBlock; b != nil {
-			block := &model.IPBlock{CIDR: netip.MustParsePrefix(b.CIDR)}
-			for _, e := range b.Except {
-				block.Except = append(block.Except, netip.MustParsePrefix(e))
-			}
-			out.Peers = append(out.Peers, model.PolicyPeer{Block: block})
-			continue
-		}
-		pods := &model.PodPeer{Pods: modelSelector(peer.PodSelector)}
-		if peer.NamespaceSelector == nil {
-			pods.Namespace = namespace
-		} else {
-			pods.Namespaces = modelSelector(peer.NamespaceSelector)
-		}
-		out.Peers = append(out.Peers, model.PolicyPeer{Pods: pods})
-	}
-	for _, port := range r.Ports {
-		x := model.PolicyPort{Protocol: model.Protocol(port.Protocol)}
-		if x.Protocol == "" {
-			x.Protocol = model.TCP
-		}
-		switch n := port.Port.(type) {
-		case string:
-			x.Name = n
-		case int:
-			x.First, x.Last = uint16(n), uint16(max(n, port.EndPort))
-		}
-		out.Ports = append(out.Ports, x)
-	}
-	return out
+	return decoded("networking.k8s.io/v1", "NetworkPolicy", p.Metadata, nil, p.Spec)
 }
 
 func modelCluster(p naive.ClusterPolicy) model.Policy {
-	out := model.Policy{PolicyKey: model.PolicyKey{Kind: model.KindClusterNetworkPolicy, Name: p.Metadata.Name}, Tier: model.PolicyTier(p.Spec.Tier), Priority: p.Spec.Priority}
-	out.Subject = *clusterPeers(p.Spec.Subject)[0].Pods
-	rules := func(all []naive.ClusterRule) model.PolicyDirection {
-		d := model.PolicyDirection{On: len(all) > 0}
-		for _, r := range all {
-			rule := model.PolicyRule{Name: r.Name, Action: model.PolicyAction(r.Action), AnyPort: len(r.Protocols) == 0}
-			for _, peer := range append(slices.Clone(r.From), r.To...) {
-				rule.Peers = append(rule.Peers, clusterPeers(peer)...)
-			}
-			for _, x := range r.Protocols {
-				rule.Ports = append(rule.Ports, clusterPort(x))
-			}
-			d.Rules = append(d.Rules, rule)
-		}
-		return d
-	}
-	out.Ingress, out.Egress = rules(p.Spec.Ingress), rules(p.Spec.Egress)
-	return out
-}
-
-func clusterPeers(p naive.ClusterPeer) []model.PolicyPeer {
-	switch {
-	case p.Namespaces != nil:
-		return []model.PolicyPeer{{Pods: &model.PodPeer{Namespaces: modelSelector(p.Namespaces)}}}
-	case p.Pods != nil:
-		return []model.PolicyPeer{{Pods: &model.PodPeer{Namespaces: modelSelector(&p.Pods.NamespaceSelector), Pods: modelSelector(&p.Pods.PodSelector)}}}
-	case p.Nodes != nil:
-		s := modelSelector(p.Nodes)
-		return []model.PolicyPeer{{Nodes: &s}}
-	}
-	var out []model.PolicyPeer
-	for _, c := range p.Networks {
-		out = append(out, model.PolicyPeer{Block: &model.IPBlock{CIDR: netip.MustParsePrefix(c)}})
-	}
-	return out
-}
-
-func clusterPort(x naive.Protocol) model.PolicyPort {
-	if x.Named != "" {
-		return model.PolicyPort{Name: x.Named}
-	}
-	for proto, of := range map[model.Protocol]*naive.ProtocolPort{model.TCP: x.TCP, model.UDP: x.UDP, model.SCTP: x.SCTP} {
-		switch {
-		case of == nil:
-		case of.DestinationPort == nil:
-			return model.PolicyPort{Protocol: proto}
-		case of.DestinationPort.Range != nil:
-			return model.PolicyPort{Protocol: proto, First: uint16(of.DestinationPort.Range.Start), Last: uint16(of.DestinationPort.Range.End)}
-		default:
-			n := uint16(of.DestinationPort.Number)
-			return model.PolicyPort{Protocol: proto, First: n, Last: n}
-		}
-	}
-	return model.PolicyPort{}
+	return decoded("policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy", p.Metadata, nil, p.Spec)
 }
