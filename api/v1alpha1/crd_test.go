@@ -40,8 +40,11 @@ func kinds() []kind {
 		{
 			name: "AddressPool", plural: "addresspools", typ: reflect.TypeFor[AddressPoolSpec](), status: reflect.TypeFor[AddressPoolStatus](),
 			columns: [][2]string{
-				{"Regions", ".spec.regions[*].cidr"}, {"Mode", ".spec.assignmentMode"}, {"Encapsulation", ".spec.encapsulation.kind"},
-				{"Allocatable", `.status.conditions[?(@.type=="Allocatable")].status`}, {"Wanted by", ".spec.wanted"},
+				{"Regions", ".spec.regions[*].cidr"},
+				{"Mode", ".spec.assignmentMode"},
+				{"Encapsulation", ".spec.encapsulation.kind"},
+				{"Allocatable", `.status.conditions[?(@.type=="Allocatable")].status`},
+				{"Wanted by", ".spec.wanted"},
 			},
 			rules: [][2]string{{
 				"has(self.assignmentMode) == has(oldSelf.assignmentMode)",

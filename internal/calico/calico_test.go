@@ -47,11 +47,13 @@ func TestPool(t *testing.T) {
 		}{
 			{
 				`"cidr":"10.244.0.0/16"`,
-				model.AddressPool{AssignmentMode: model.AssignAutomatic, Regions: region("10.244.0.0/16", 26), Encapsulation: none}, nil,
+				model.AddressPool{AssignmentMode: model.AssignAutomatic, Regions: region("10.244.0.0/16", 26), Encapsulation: none},
+				nil,
 			},
 			{
 				`"cidr":"fd00::/48"`,
-				model.AddressPool{AssignmentMode: model.AssignAutomatic, Regions: region("fd00::/48", 122), Encapsulation: none}, nil,
+				model.AddressPool{AssignmentMode: model.AssignAutomatic, Regions: region("fd00::/48", 122), Encapsulation: none},
+				nil,
 			},
 			{
 				`"cidr":"10.0.0.0/16","blockSize":28,"vxlanMode":"CrossSubnet","ipipMode":"Never","natOutgoing":true,"disabled":true,
@@ -154,7 +156,7 @@ func TestAllocations(t *testing.T) {
 			{"handle_id":"vxlan-tunnel-addr-n1","secondary":{"node":"n1","type":"vxlanTunnelAddress"}},
 			{"handle_id":"k8s-pod-network.0a1b","secondary":{"namespace":"shop","node":"n2","pod":"web-0","timestamp":"x"}},
 			{"handle_id":"k8s-pod-network.vmi.shop.db","secondary":{"namespace":"shop","node":"n1","pod":"virt-launcher-db-x","vmi-name":"db"}}]}`))
-		a := func(s string) netip.Addr { return netip.MustParseAddr(s) }
+		a := netip.MustParseAddr
 		want := Block{CIDR: netip.MustParsePrefix("10.0.0.0/29"), Node: "n1", Given: []Given{
 			{Addr: a("10.0.0.0"), Handle: "vxlan-tunnel-addr-n1", Node: "n1", Use: "vxlanTunnelAddress"},
 			{Addr: a("10.0.0.1"), Handle: "k8s-pod-network.0a1b", Pod: "shop/web-0", Node: "n2"},

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/store"
 )
 
-// ConditionConsistent: pools, blocks, nodes and pods agree.
+// ConditionConsistent says that pools, blocks, nodes and pods agree.
 const ConditionConsistent = "Consistent"
 
 // grace is for how long a reservation must have been a gone pod's before it goes: lists of a server that starts are believed

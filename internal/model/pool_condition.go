@@ -17,7 +17,7 @@ type Condition struct {
 	Message string `json:"message"` // for people
 }
 
-// ConditionAllocatable: addresses can be had of the pool.
+// ConditionAllocatable says that addresses can be had of the pool.
 const ConditionAllocatable = "Allocatable"
 
 // The reasons of ConditionAllocatable.
