@@ -21,13 +21,21 @@ func (a *agent) enforcer() *policy.Enforcer {
 		return nil
 	}
 	cfg := policy.Config{
-		Node: a.cfg.Node, Source: a.store.Objects(), Objects: a.store.Objects(), Host: a.host,
+		Node: a.cfg.Node, Source: a.policySource(), Objects: a.store.Objects(), Host: a.host,
 		Keep: a.cfg.Policy.Established == config.EstablishedKeep, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 	}
 	if a.cfg.Policy.Log == config.LogDenied {
 		cfg.LogGroup = uint16(a.cfg.Policy.LogGroup)
 	}
 	return policy.New(cfg)
+}
+
+// policySource is where policies are told of.
+func (a *agent) policySource() policy.Source {
+	if a.kube != nil {
+		return a.kube.Policies()
+	}
+	return a.store.Objects()
 }
 
 // guard is the enforcer as attach sees it.

@@ -30,7 +30,7 @@ func TestServer(t *testing.T) {
 	w.node("n2", "10.244.2.0/24", "192.168.0.2")
 	for name, part := range map[string]func(*testing.T, world){
 		"facts": facted, "lookups": lookups, "annotations": annotations, "events": events, "objects": objectsAt, "resumption": resumption,
-		"token": token, "devices": devices,
+		"token": token, "devices": devices, "policies": policies,
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer w.Refuse(nil)

@@ -20,6 +20,10 @@ type shelf struct {
 	// restored: the snapshot had something to say.
 	restored bool
 
+	// lean: the objects are told and not kept, but for marks of what was told.
+	lean  bool
+	marks map[string]uint64 // by namespace and name
+
 	mu      sync.Mutex
 	objects map[store.Key]store.Object
 	faults  map[store.Key]string // that were told
@@ -52,11 +56,7 @@ func (s *shelf) put(i *item) {
 		return
 	}
 	delete(s.faults, i.object.Key)
-	was, had := s.objects[i.object.Key]
-	news := !had || was.Version != i.object.Version
-	if news {
-		s.objects[i.object.Key], s.dirty = i.object, true
-	}
+	had, news := s.note(i.object)
 	s.mu.Unlock()
 	switch {
 	case !news:
@@ -69,8 +69,7 @@ func (s *shelf) put(i *item) {
 
 func (s *shelf) remove(key store.Key) {
 	s.mu.Lock()
-	was, had := s.objects[key]
-	delete(s.objects, key)
+	was, had := s.forget(key)
 	delete(s.faults, key)
 	s.dirty = s.dirty || had
 	s.mu.Unlock()
@@ -113,9 +112,9 @@ func (s *shelf) Replace(all []any, _ string) error {
 		now[i.object.Key] = true
 		s.put(i)
 	}
-	for _, o := range s.all() {
-		if !now[o.Key] {
-			s.remove(o.Key)
+	for _, key := range s.keys() {
+		if !now[key] {
+			s.remove(key)
 		}
 	}
 	s.mu.Lock()

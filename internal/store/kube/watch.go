@@ -160,7 +160,7 @@ func (f *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 func (f *source) deny(ctx context.Context) {
 	const believed = 3
 	f.denied++
-	if f.denied < believed && len(f.shelf.all()) > 0 {
+	if f.denied < believed && len(f.shelf.keys()) > 0 {
 		return
 	}
 	_ = f.shelf.Replace(nil, "")

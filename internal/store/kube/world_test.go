@@ -44,7 +44,7 @@ func newWorld(t *testing.T) world {
 	}
 	crds, _ := filepath.Glob("../../../deploy/crds/*.yaml")
 	for _, file := range crds {
-		if strings.Contains(file, "weft") || strings.Contains(file, "address") {
+		if strings.Contains(file, "weft") || strings.Contains(file, "address") || strings.Contains(file, "endpoints") {
 			w.apply(t, file)
 		}
 	}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube_test
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// policies: what policies go by is told of all nodes, and little of it; what says nothing new to them is no news; a kind that
+// the server does not have has no objects.
+func policies(t *testing.T, w world) {
+	v := start(t, w.config(t, "n1"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	events, err := v.Policies().Watch(ctx, store.NetworkPolicies(), store.ClusterNetworkPolicies(), store.Pods(), store.NodeEndpoints())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func(what string, is func(store.Event) bool) store.Event {
+		t.Helper()
+		late := time.After(long)
+		for {
+			select {
+			case e := <-events:
+				if is(e) {
+					return e
+				}
+			case <-late:
+				t.Fatalf("never told: %s", what)
+			}
+		}
+	}
+	next("everything", func(e store.Event) bool { return e.Type == store.Synced })
+	w.pod(t, "pol-other", "n2", object{"a": "b", "kubernetes.io/config.hash": "0123"})
+	of := func(name string) func(store.Event) bool {
+		return func(e store.Event) bool { return e.Object.Key.Name == name }
+	}
+	e := next("the pod", of("pol-other"))
+	p, err := e.Object.Pod()
+	if err != nil || p.Node != "n2" || len(p.Annotations) != 1 || p.Annotations["kubernetes.io/config.hash"] != "0123" {
+		t.Errorf("%+v %v", p, err)
+	}
+	// An annotation is nothing to policies, an address is.
+	w.Do("PATCH", "/api/v1/namespaces/default/pods/pol-other", object{"metadata": object{"annotations": object{"more": "1"}}})
+	w.Do("PATCH", "/api/v1/namespaces/default/pods/pol-other/status", object{"status": object{"phase": "Running", "podIPs": []object{{"ip": "10.1.2.3"}}, "podIP": "10.1.2.3"}})
+	e = next("the address", of("pol-other"))
+	if p, err = e.Object.Pod(); err != nil || len(p.IPs) != 1 || p.IPs[0] != netip.MustParseAddr("10.1.2.3") || e.Type != store.Modified {
+		t.Errorf("the first news of the pod is %s %+v %v", e.Type, p, err)
+	}
+	w.Do("POST", "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", object{
+		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": object{"name": "pol"},
+		"spec": object{"podSelector": object{}, "ingress": []object{{"ports": []object{{"port": 80}}}}},
+	})
+	e = next("the policy", of("pol"))
+	if pol, err := e.Object.Policy(); err != nil || !pol.Ingress.On || pol.Egress.On || len(pol.Ingress.Rules) != 1 || len(pol.Faults) > 0 {
+		t.Errorf("%+v %v", pol, err)
+	}
+	w.Do("DELETE", "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies/pol", nil)
+	if e = next("the policy gone", of("pol")); e.Type != store.Deleted || !e.Object.Key.Of(store.NetworkPolicies()) || e.Object.Key.Namespace != "default" {
+		t.Errorf("%+v", e)
+	}
+	mine := model.Endpoint{Pod: model.PodRef{Namespace: "default", Name: "pol-other"}, Node: "n2", IfName: "eth0", Addrs: addrs("10.1.2.4")}
+	o, err := store.NodeEndpointsObject(store.Object{}, "n2", []model.Endpoint{mine})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Objects().Create(ctx, store.NodeEndpoints(), o); err != nil {
+		t.Fatal(err)
+	}
+	e = next("another node's interfaces", of("n2"))
+	if all, err := e.Object.NodeEndpoints(); err != nil || len(all) != 1 || !all[0].Equal(mine) || strings.Contains(string(e.Object.Raw), "managedFields") {
+		t.Errorf("%+v %v %s", all, err, e.Object.Raw)
+	}
+}
