@@ -26,7 +26,7 @@ func (p *Picture) pool(name string) *model.AddressPool {
 	return &p.Pools[i]
 }
 
-// overlaps are, by the place of a block, another block with some of its addresses: of the same pool, or both of the cluster's
+// overlaps are, by the place of a block, another block that has all of its addresses: of the same pool, or both of the cluster's
 // network. Prefixes that overlap contain each other, so that those which contain a block are a stack.
 func (p *Picture) overlaps() map[int]*model.AddressBlock {
 	order := make([]int, len(p.Blocks))
@@ -50,7 +50,7 @@ func (p *Picture) overlaps() map[int]*model.AddressBlock {
 		}
 		for _, j := range slices.Backward(open) {
 			if o := p.Blocks[j]; o.Pool == b.Pool || cluster[o.Pool] && cluster[b.Pool] {
-				out[max(i, j)] = &p.Blocks[min(i, j)]
+				out[i] = &p.Blocks[j]
 				break
 			}
 		}
