@@ -70,9 +70,35 @@ func (x *Index) preamble(t *table, h hook) []string {
 	}
 	// Without neighbour discovery there is no IPv6, policy or not.
 	out = append(out, "icmpv6 type 133-137 accept")
-	if !t.place.node() && h.dir == ingress {
-		for _, a := range x.self { // a node reaches its own pods
-			out = append(out, ip(a.Is6())+" saddr "+a.String()+" accept")
+	if t.place.node() {
+		return out
+	}
+	// Nor does a switch hand neighbours' questions to whom it has not heard say which groups it is in (RFC 4541).
+	out = append(out, "icmpv6 type 130-132 accept", "icmpv6 type 143 accept")
+	if h.dir == ingress {
+		for _, s := range x.selfSets(t) { // a node reaches its own pods
+			family := ip(s.Key == "ipv6_addr")
+			out = append(out, family+" saddr @"+s.Name+" accept")
+		}
+	}
+	return out
+}
+
+// selfSets are the node's own addresses as sets of a pod's table that asks for them.
+func (x *Index) selfSets(t *table) []state.Set {
+	if t.place.node() || len(t.maps[ingress]) == 0 {
+		return nil
+	}
+	var out []state.Set
+	for _, six := range []bool{false, true} {
+		s := state.Set{Name: "self" + family(six), Key: "ipv" + family(six) + "_addr"}
+		for _, a := range x.self {
+			if a.Is6() == six {
+				s.Elements = append(s.Elements, state.Element{Key: []string{a.String()}})
+			}
+		}
+		if len(s.Elements) > 0 {
+			out = append(out, s)
 		}
 	}
 	return out

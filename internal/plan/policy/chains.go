@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -99,8 +100,12 @@ func (x *Index) podsChain(c combination, dir direction) *chainSpec {
 		if len(c.admin) > 0 {
 			out = append(out, rule{verdict: "jump", to: x.tierChain("admin", c.admin, dir)})
 		}
-		for _, k := range c.plain {
-			out = append(out, rule{verdict: "jump", to: x.plainChain(k, dir)})
+		if len(c.plain) > cmp.Or(x.cfg.Apart, usuallyApart) {
+			out = append(out, rule{verdict: "jump", to: x.unionChain(c.plain, dir)})
+		} else {
+			for _, k := range c.plain {
+				out = append(out, rule{verdict: "jump", to: x.plainChain(k, dir)})
+			}
 		}
 		switch {
 		case len(c.plain) > 0:

@@ -46,8 +46,8 @@ func (t *table) forget() {
 func (x *Index) change(t *table) (Change, bool) {
 	c := Change{Place: t.place, TableChange: state.TableChange{Family: TableFamily, Name: TableName}}
 	base := x.baseChains(t)
-	was := t.base
-	t.base = base
+	was, wasSelf := t.base, t.self
+	t.base, t.self = base, x.selfSets(t)
 	if len(base) == 0 {
 		c.Gone = len(was) > 0
 		return c, c.Gone
@@ -60,6 +60,7 @@ func (x *Index) change(t *table) (Change, bool) {
 	x.changeSets(t, &c.TableChange)
 	t.changeMaps(&c.TableChange)
 	t.changeCuts(&c.TableChange)
+	changeSelf(&c.TableChange, wasSelf, t.self)
 	t.changeChains(&c.TableChange, was, base)
 	return c, !c.Empty()
 }
@@ -121,6 +122,29 @@ func lacking(a, b []state.Element) []state.Element {
 		}
 	}
 	return out
+}
+
+func changeSelf(c *state.TableChange, was, is []state.Set) {
+	find := func(in []state.Set, name string) (state.Set, bool) {
+		i := slices.IndexFunc(in, func(s state.Set) bool { return s.Name == name })
+		if i < 0 {
+			return state.Set{}, false
+		}
+		return in[i], true
+	}
+	for _, now := range is {
+		old, there := find(was, now.Name)
+		if !there {
+			c.MakeSets = append(c.MakeSets, now)
+			continue
+		}
+		elements(c, now, lacking(old.Elements, now.Elements), lacking(now.Elements, old.Elements))
+	}
+	for _, old := range was {
+		if _, there := find(is, old.Name); !there {
+			c.DropSets = append(c.DropSets, old.Name)
+		}
+	}
 }
 
 func (t *table) changeMaps(c *state.TableChange) {

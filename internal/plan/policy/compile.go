@@ -10,20 +10,27 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// writer writes the rules of one policy in one direction.
+// writer writes rules of policies in one direction.
 type writer struct {
-	policy *model.Policy
-	dir    direction
-	// deny is the chain of what the policy denies, where rules do.
-	deny *chainSpec
-	out  []rule
+	dir      direction
+	networks []string
+	blocks   string // what the names of sets of blocks go on with
+	out      []rule
 }
 
-// compileRules makes rules of nft of the rules of a policy, in their order.
+// compileRules makes rules of nft of the rules of a policy, in their order. Deny is the chain of what it denies.
 func compileRules(p *model.Policy, dir direction, deny *chainSpec) []rule {
-	w := writer{policy: p, dir: dir, deny: deny}
-	for i, r := range direct(p, dir).Rules {
-		w.rule(i, r)
+	w := writer{dir: dir, networks: networksOf(p)}
+	for i, in := range direct(p, dir).Rules {
+		base := rule{from: p.PolicyKey, number: i, comment: commentOf(p, i, in), verdict: verdictAccept}
+		switch in.Action {
+		case model.PolicyDeny:
+			base.verdict, base.to = "goto", deny
+		case model.PolicyPass:
+			base.verdict = "return"
+		}
+		w.blocks = fmt.Sprintf("%s%s/%d", nameOf(p.PolicyKey), dir.suffix(), i)
+		w.write(base, in)
 	}
 	return w.out
 }
@@ -35,17 +42,17 @@ func direct(p *model.Policy, dir direction) model.PolicyDirection {
 	return p.Egress
 }
 
-func (w *writer) rule(i int, in model.PolicyRule) {
-	base := rule{from: w.policy.PolicyKey, number: i, comment: w.comment(i, in)}
-	switch in.Action {
-	case model.PolicyDeny:
-		base.verdict, base.to = "goto", w.deny
-	case model.PolicyPass:
-		base.verdict = "return"
-	default:
-		base.verdict = "accept"
+// networksOf are those whose addresses the policy's peers are meant by.
+func networksOf(p *model.Policy) []string {
+	if p.Kind != model.KindMultiNetworkPolicy {
+		return []string{""}
 	}
-	peers, ports := w.peers(i, in), w.ports(in)
+	return slices.Compact(slices.Sorted(slices.Values(p.Networks)))
+}
+
+// write writes one rule of a policy: base says what is done where it is true.
+func (w *writer) write(base rule, in model.PolicyRule) {
+	peers, ports := w.peers(in), w.ports(in)
 	for _, peer := range peers {
 		for _, port := range ports {
 			r := base
@@ -58,13 +65,13 @@ func (w *writer) rule(i int, in model.PolicyRule) {
 	}
 }
 
-func (w *writer) comment(i int, in model.PolicyRule) string {
+func commentOf(p *model.Policy, i int, in model.PolicyRule) string {
 	text := fmt.Sprintf("rule %d", i)
 	if in.Name != "" {
 		text += " " + in.Name
 	}
-	if w.policy.Kind == model.KindClusterNetworkPolicy {
-		text = w.policy.Name + " " + text
+	if p.Kind == model.KindClusterNetworkPolicy {
+		text = p.Name + " " + text
 	}
 	return cut(text, mostComment)
 }
@@ -85,7 +92,7 @@ func (w *writer) ports(in model.PolicyRule) []portMatch {
 }
 
 // peers are the questions about the peer's address: at most two sets of pods, two of nodes and two of blocks.
-func (w *writer) peers(i int, in model.PolicyRule) []addrMatch {
+func (w *writer) peers(in model.PolicyRule) []addrMatch {
 	if in.AnyPeer {
 		return []addrMatch{{}}
 	}
@@ -108,8 +115,7 @@ func (w *writer) peers(i int, in model.PolicyRule) []addrMatch {
 			}
 			fallthrough
 		default:
-			name := fmt.Sprintf("block%s/%s%s/%d", family(six), nameOf(w.policy.PolicyKey), w.dir.suffix(), i)
-			out = append(out, addrMatch{dir: w.dir, six: six, set: &setSpec{name: strings.ReplaceAll(name, "//", "/"), six: six, ranges: all}})
+			out = append(out, addrMatch{dir: w.dir, six: six, set: &setSpec{name: "block" + family(six) + "/" + w.blocks, six: six, ranges: all}})
 		}
 	}
 	return out
@@ -117,7 +123,7 @@ func (w *writer) peers(i int, in model.PolicyRule) []addrMatch {
 
 // named writes the rules for a port that is known by its name, which each receiving pod resolves in its own way.
 func (w *writer) named(base rule, in model.PolicyRule, peers []addrMatch, name portName) {
-	spec := &groupSpec{networks: w.networks(), port: &name, any: true, local: w.dir == ingress}
+	spec := &groupSpec{networks: w.networks, port: &name, any: true, local: w.dir == ingress}
 	spec.id = groupID(spec, "")
 	if pods := w.podGroup(in); pods != nil && w.dir == egress {
 		own := &groupSpec{networks: pods.networks, port: &name, terms: pods.terms}
@@ -142,28 +148,25 @@ func (w *writer) named(base rule, in model.PolicyRule, peers []addrMatch, name p
 	}
 }
 
-func (w *writer) networks() []string {
-	if w.policy.Kind != model.KindMultiNetworkPolicy {
-		return []string{""}
-	}
-	return slices.Compact(slices.Sorted(slices.Values(w.policy.Networks)))
-}
-
 // podGroup is the group of the pods that a rule's peers select together; nil when none does.
 func (w *writer) podGroup(in model.PolicyRule) *groupSpec {
-	spec := &groupSpec{networks: w.networks()}
+	spec := &groupSpec{networks: w.networks}
 	var ids []string
+	seen := map[string]bool{}
 	for _, p := range in.Peers {
-		if p.Pods != nil {
-			spec.terms = append(spec.terms, compileTerm(*p.Pods))
-			ids = append(ids, p.Pods.String())
+		if p.Pods == nil {
+			continue
+		}
+		if id := p.Pods.String(); !seen[id] {
+			seen[id] = true
+			spec.terms, ids = append(spec.terms, compileTerm(*p.Pods)), append(ids, id)
 		}
 	}
 	if len(ids) == 0 {
 		return nil
 	}
 	slices.Sort(ids)
-	spec.id = groupID(spec, strings.Join(slices.Compact(ids), "\x01"))
+	spec.id = groupID(spec, strings.Join(ids, "\x01"))
 	return spec
 }
 

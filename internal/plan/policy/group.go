@@ -134,12 +134,17 @@ func (n *portName) is(p model.PodPort) bool {
 
 // has tells whether some pod brings the element into the group.
 func (x *Index) has(g *group, e element) bool {
+	return x.holds(g.groupSpec, e, func(id *identity) bool { return g.members[id] })
+}
+
+// holds is has for a group that need not be a live one.
+func (x *Index) holds(g *groupSpec, e element, member func(*identity) bool) bool {
 	if g.nodes != nil {
-		return slices.ContainsFunc(x.nodesOf(g), func(o element) bool { return o == e })
+		return slices.Contains(x.nodesOf(g), e)
 	}
 	for _, network := range g.networks {
 		for p := range x.holders.of(homed{network, e.addr}) {
-			if g.members[p.identity] && (!g.local || p.locals > 0) &&
+			if member(p.identity) && (!g.local || p.locals > 0) &&
 				(g.port == nil || slices.ContainsFunc(p.ports, func(o model.PodPort) bool {
 					return g.port.is(o) && o.Protocol == e.protocol && o.Number == e.port
 				})) {
@@ -217,7 +222,7 @@ func (x *Index) tell(p *pod, came bool) {
 // elements are all of a group, sorted.
 func (x *Index) elements(g *group) []element {
 	if g.nodes != nil {
-		return x.nodesOf(g)
+		return x.nodesOf(g.groupSpec)
 	}
 	var out []element
 	for id := range g.members {

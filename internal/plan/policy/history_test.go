@@ -21,15 +21,20 @@ type facts struct {
 	policies   map[model.PolicyKey]model.Policy
 	endpoints  map[model.EndpointKey]model.Endpoint
 	self       []netip.Addr
+	cuts       map[Flow]bool
+	cfg        Config
 }
 
 func newFacts() *facts {
-	return &facts{map[string]model.Pod{}, map[string]model.Namespace{}, map[string]model.Node{}, map[model.PolicyKey]model.Policy{}, map[model.EndpointKey]model.Endpoint{}, nil}
+	return &facts{
+		pods: map[string]model.Pod{}, namespaces: map[string]model.Namespace{}, nodes: map[string]model.Node{},
+		policies: map[model.PolicyKey]model.Policy{}, endpoints: map[model.EndpointKey]model.Endpoint{}, cuts: map[Flow]bool{},
+	}
 }
 
 // fresh is an index that is told all of it at once, in no particular order.
 func (f *facts) fresh() *Index {
-	x := New(Config{Node: "n1", LogGroup: 7})
+	x := New(f.cfg)
 	for _, e := range f.endpoints {
 		x.SetEndpoint(e)
 	}
@@ -46,6 +51,9 @@ func (f *facts) fresh() *Index {
 		x.SetNamespace(n)
 	}
 	x.SetSelf(f.self)
+	for c := range f.cuts {
+		x.Cut(c)
+	}
 	return x
 }
 
@@ -54,7 +62,9 @@ func TestHistories(t *testing.T) { rapid.Check(t, history) }
 // history tells an index random facts one after the other. At any time the changes that it told must add up to its tables,
 // and these must be those of an index that knows only how it ended.
 func history(t *rapid.T) {
-	f, x, m := newFacts(), New(Config{Node: "n1", LogGroup: 7}), mirror{}
+	f, m := newFacts(), mirror{}
+	f.cfg = Config{Node: "n1", LogGroup: 7, Apart: rapid.IntRange(0, 1).Draw(t, "apart")}
+	x := New(f.cfg)
 	for range rapid.IntRange(1, 40).Draw(t, "steps") {
 		for range rapid.IntRange(1, 4).Draw(t, "at once") {
 			f.step(t, x)
@@ -88,6 +98,9 @@ func (f *facts) end(t *rapid.T, x *Index, m mirror) {
 	for k := range f.namespaces {
 		x.DelNamespace(k)
 	}
+	for c := range f.cuts {
+		x.Uncut(c)
+	}
 	m.apply(t, x.Changes())
 	if left := len(m) + len(x.tables) + len(x.groups) + len(x.spaces) + len(x.endpoints) + len(x.byAddr) + len(x.holders.usual) + len(x.holders.other) + len(x.holders.more); left != 0 {
 		t.Fatalf("left: %v, tables %v, groups %v, spaces %v, holders %v", m, x.tables, x.groups, x.spaces, x.holders)
@@ -96,7 +109,7 @@ func (f *facts) end(t *rapid.T, x *Index, m mirror) {
 
 func (f *facts) step(t *rapid.T, x *Index) {
 	ns, name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "namespace"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
-	switch rapid.IntRange(0, 13).Draw(t, "what") {
+	switch rapid.IntRange(0, 14).Draw(t, "what") {
 	case 0, 1, 2:
 		p := drawPod(t, ns, name)
 		f.pods[ns+"/"+name] = p
@@ -135,11 +148,30 @@ func (f *facts) step(t *rapid.T, x *Index) {
 			}
 		}
 	case 13:
+		if rapid.Bool().Draw(t, "del") {
+			delete(f.nodes, name)
+			x.DelNode(name)
+			return
+		}
 		n := model.Node{Name: name, Labels: drawLabels(t), Addrs: addrs(fmt.Sprintf("192.168.0.%d", rapid.IntRange(1, 3).Draw(t, "node")))}
-		f.nodes[name], f.self = n, n.Addrs
+		f.nodes[name], f.self = n, append(drawAddrs(t), n.Addrs...)
 		x.SetNode(n)
-		x.SetSelf(n.Addrs)
+		x.SetSelf(f.self)
+	case 14:
+		f.cut(t, x)
 	}
+}
+
+func (f *facts) cut(t *rapid.T, x *Index) {
+	pair := rapid.SampledFrom([][]netip.Addr{addrs("10.0.0.1", "10.0.0.2"), addrs("fd00::1", "fd00::2")}).Draw(t, "pair")
+	c := Flow{Src: pair[0], Dst: pair[1], Protocol: drawProtocol(t), SrcPort: 4000, DstPort: 80}
+	if rapid.Bool().Draw(t, "cut") {
+		f.cuts[c] = true
+		x.Cut(c)
+		return
+	}
+	delete(f.cuts, c)
+	x.Uncut(c)
 }
 
 func drawLabels(t *rapid.T) map[string]string {

@@ -20,6 +20,8 @@ type Config struct {
 	// LogGroup is the group of the kernel's packet log that denied packets are told to, with the names of the policies and at
 	// most ten in a second for the same ones; 0: to none.
 	LogGroup int
+	// Apart is how many NetworkPolicies that select one pod have a chain each; more are written together. 0 is a usual number.
+	Apart int
 }
 
 // Index holds the facts and what was compiled of them. What is said to it costs what it touches; what comes out depends on

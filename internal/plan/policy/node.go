@@ -36,12 +36,12 @@ func (x *Index) renode(change func()) {
 	before := map[*group][]element{}
 	for _, g := range x.groups {
 		if g.nodes != nil {
-			before[g] = x.nodesOf(g)
+			before[g] = x.nodesOf(g.groupSpec)
 		}
 	}
 	change()
 	for g, was := range before {
-		is := x.nodesOf(g)
+		is := x.nodesOf(g.groupSpec)
 		for _, e := range was {
 			if _, found := slices.BinarySearchFunc(is, e, element.compare); !found {
 				g.pend(e, false)
@@ -56,7 +56,7 @@ func (x *Index) renode(change func()) {
 }
 
 // nodesOf are the addresses of the nodes that a group selects, sorted.
-func (x *Index) nodesOf(g *group) []element {
+func (x *Index) nodesOf(g *groupSpec) []element {
 	var out []element
 	for _, n := range x.nodes {
 		if !slices.ContainsFunc(g.nodes, func(s selector) bool { return s.matches(n.labels) }) {

@@ -38,10 +38,11 @@ type rule struct {
 	to      *chainSpec
 	// plain is the text of a rule that is true of everything that comes by, and only notes it.
 	plain string
-	// from says whose the rule is; the zero value is weft's own.
-	from    model.PolicyKey
-	number  int
-	comment string
+	// from says whose the rule is, together whose it is where several are written together; neither: it is weft's own.
+	from     model.PolicyKey
+	number   int
+	together []model.PolicyKey
+	comment  string
 }
 
 // addrMatch is a question about the peer's address; the zero value is true of all.

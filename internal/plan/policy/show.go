@@ -36,9 +36,11 @@ type Judged struct {
 
 // Ruling is one rule of the kernel, in the order in which they are asked.
 type Ruling struct {
-	Policy model.PolicyKey `json:"policy"`
-	Rule   int             `json:"rule"`
-	Text   string          `json:"text"`
+	Policy model.PolicyKey `json:"policy,omitzero"`
+	// Together are the policies whose rule it is, where many are written together.
+	Together []model.PolicyKey `json:"together,omitempty"`
+	Rule     int               `json:"rule"`
+	Text     string            `json:"text"`
 	// Sets are how many elements the sets have that the rule asks.
 	Sets map[string]int `json:"sets,omitempty"`
 }
@@ -93,8 +95,8 @@ func (x *Index) judged(e *endpoint, t *table, dir direction) Judged {
 func (x *Index) rulings(t *table, name string) []Ruling {
 	var out []Ruling
 	for _, r := range t.chains[name].rules {
-		if r.from != (model.PolicyKey{}) {
-			one := Ruling{Policy: r.from, Rule: r.number, Text: r.text().Text}
+		if r.from != (model.PolicyKey{}) || r.together != nil {
+			one := Ruling{Policy: r.from, Together: r.together, Rule: r.number, Text: r.text().Text}
 			for _, s := range r.sets() {
 				if one.Sets == nil {
 					one.Sets = map[string]int{}

@@ -43,8 +43,9 @@ type table struct {
 	wasSets   map[string]*[]state.Element
 	wasMaps   [2]map[string]string
 	wasCuts   map[Flow]bool
-	// base are the base chains that the last Changes told.
+	// base are the base chains, self the sets of the node's addresses, that the last Changes told.
 	base []state.Chain
+	self []state.Set
 }
 
 func newTable(p Place) *table {
@@ -218,7 +219,7 @@ func (x *Index) whole(t *table) (state.Table, bool) {
 			out.Sets = append(out.Sets, mapSet(dir, all))
 		}
 	}
-	out.Sets = append(out.Sets, t.cutSets()...)
+	out.Sets = slices.Concat(out.Sets, t.cutSets(), x.selfSets(t))
 	for _, name := range slices.Sorted(maps.Keys(t.sets)) {
 		out.Sets = append(out.Sets, x.fullSet(t.sets[name]))
 	}

@@ -30,7 +30,7 @@ func (x *Index) walk(t *table, name string, f Flow, dir direction) decision {
 		if r.plain != "" {
 			continue
 		}
-		set, found, ok := x.matches(t, r, f, dir)
+		set, found, ok := x.matches(r, f, dir)
 		if !ok {
 			continue
 		}
@@ -55,7 +55,7 @@ func (x *Index) walk(t *table, name string, f Flow, dir direction) decision {
 }
 
 // matches tells whether the rule is true of the packet, and which element of which set made it so.
-func (x *Index) matches(t *table, r rule, f Flow, dir direction) (set, found string, ok bool) {
+func (x *Index) matches(r rule, f Flow, dir direction) (set, found string, ok bool) {
 	peer := f.Src
 	if dir == egress {
 		peer = f.Dst
@@ -70,7 +70,7 @@ func (x *Index) matches(t *table, r rule, f Flow, dir direction) (set, found str
 			}
 			found = m.prefix.String()
 		default:
-			if found, ok = x.lookup(t, m.set, element{addr: peer}); !ok {
+			if found, ok = x.lookup(m.set, element{addr: peer}); !ok {
 				return "", "", false
 			}
 			set = m.set.name
@@ -83,7 +83,7 @@ func (x *Index) matches(t *table, r rule, f Flow, dir direction) (set, found str
 			return "", "", false
 		}
 	default:
-		port, is := x.lookup(t, m.set, element{f.Dst, f.Protocol, f.DstPort})
+		port, is := x.lookup(m.set, element{f.Dst, f.Protocol, f.DstPort})
 		if !is {
 			return "", "", false
 		}
@@ -95,10 +95,16 @@ func (x *Index) matches(t *table, r rule, f Flow, dir direction) (set, found str
 }
 
 // lookup asks a set for an element and says which one it has.
-func (x *Index) lookup(t *table, spec *setSpec, e element) (string, bool) {
+func (x *Index) lookup(spec *setSpec, e element) (string, bool) {
 	switch {
 	case spec.group != nil:
-		return elementWords(spec.words(e)), e.addr.Is6() == spec.six && x.has(t.sets[spec.name].live, e)
+		if e.addr.Is6() != spec.six {
+			return "", false
+		}
+		if g := x.groups[spec.group.id]; g != nil {
+			return elementWords(spec.words(e)), x.has(g, e)
+		}
+		return elementWords(spec.words(e)), x.holds(spec.group, e, spec.group.selects)
 	case spec.ports != nil:
 		i := slices.IndexFunc(spec.ports, func(p portRange) bool { return p.contains(e.protocol, e.port) })
 		if i < 0 {

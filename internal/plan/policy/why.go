@@ -147,7 +147,11 @@ func (x *Index) side(q Query, f Flow, dir direction) (Side, bool) {
 		if dir == ingress && here && slices.Contains(x.self, f.Src) {
 			return s, true // a node reaches its own pods
 		}
-		s.decide(x.walk(t, c.name, f, dir))
+		d := x.walk(t, c.name, f, dir)
+		s.decide(d)
+		if own, ok := x.whose(d.rule.together, f, dir); ok {
+			s.Decided, s.Rule = []model.PolicyKey{own.from}, own.number
+		}
 	}
 	return s, true
 }

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// usuallyApart is how many policies of a pod have a chain each before they are written together.
+const usuallyApart = 8
+
+// unionChain holds the exceptions of many policies together: the rules of one list of ports are one rule, whose peers are those
+// of all of them. What NetworkPolicies accept adds up, so that it does not matter whose rule it was, and a connection costs
+// as much under a thousand policies as under one. The price: a change of one policy writes the sets of its ports anew.
+func (x *Index) unionChain(keys []model.PolicyKey, dir direction) *chainSpec {
+	var parts []string
+	for _, k := range keys {
+		parts = append(parts, k.String())
+	}
+	name := "union/" + short(parts...)
+	return &chainSpec{name: name + dir.suffix(), policies: keys, make: func() []rule {
+		type bundle struct {
+			networks []string
+			rule     model.PolicyRule
+		}
+		bundles := map[string]*bundle{}
+		for _, k := range keys {
+			p := x.policies[k]
+			for _, r := range direct(&p.Policy, dir).Rules {
+				id := fmt.Sprint(networksOf(&p.Policy)) + " " + portsID(r)
+				b := bundles[id]
+				if b == nil {
+					b = &bundle{networksOf(&p.Policy), model.PolicyRule{Action: model.PolicyAccept, AnyPort: r.AnyPort, Ports: r.Ports}}
+					bundles[id] = b
+				}
+				b.rule.AnyPeer = b.rule.AnyPeer || r.AnyPeer
+				b.rule.Peers = append(b.rule.Peers, r.Peers...)
+			}
+		}
+		var out []rule
+		for _, id := range slices.Sorted(maps.Keys(bundles)) {
+			b := bundles[id]
+			w := writer{networks: b.networks, dir: dir, blocks: name + dir.suffix() + "/" + short(id)}
+			w.write(rule{verdict: verdictAccept, together: keys, comment: fmt.Sprintf("%d policies", len(keys))}, b.rule)
+			out = append(out, w.out...)
+		}
+		return out
+	}}
+}
+
+// portsID is the same for rules that ask for the same ports.
+func portsID(r model.PolicyRule) string {
+	if r.AnyPort {
+		return "any"
+	}
+	var parts []string
+	for _, n := range numbers(r.Ports) {
+		parts = append(parts, string(n.protocol)+":"+n.String())
+	}
+	for _, n := range names(r.Ports) {
+		parts = append(parts, string(n.protocol)+":"+n.name)
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ",")
+}
+
+// whose finds which rule of policies that were written together a connection is owed to.
+func (x *Index) whose(keys []model.PolicyKey, f Flow, dir direction) (rule, bool) {
+	for _, k := range keys {
+		p := x.policies[k]
+		if p == nil {
+			continue
+		}
+		for _, r := range x.compiled(p, dir) {
+			if _, _, ok := x.matches(r, f, dir); ok {
+				return r, true
+			}
+		}
+	}
+	return rule{}, false
+}
