@@ -160,7 +160,7 @@ func (a *agent) build() error {
 	a.reaper = kernel.NewReaper(a.host, cfg.Log)
 	a.policy = a.enforcer()
 	a.attacher = attach.New(attach.Config{
-		Memory: a.ledger, Host: a.host, Planners: a.planners(), Node: a.ofNode, Allocators: allocators(cfg.AddressDir, a.leases, a.blocks),
+		Memory: a.ledger, Host: a.host, Planners: a.planners(), Node: a.ofNode, Gates: a.gates, Allocators: allocators(cfg.AddressDir, a.leases, a.blocks),
 		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime}, Reaper: a.reaper,
 		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step, Repaired: a.repaired(), Guard: a.guard(),
 	})

@@ -30,6 +30,9 @@ func (a *Attacher) Add(ctx context.Context, job Job) (model.Result, error) {
 	if err := a.validate(job); err != nil {
 		return none, err
 	}
+	if err := a.gates(ctx, job); err != nil {
+		return none, err
+	}
 	release, err := a.cfg.Locks.Container(ctx, job.Request.ContainerID)
 	if err != nil {
 		return none, err

@@ -25,6 +25,11 @@ func (a *Attacher) AddAll(ctx context.Context, jobs []Job) (results []model.Resu
 	if err != nil {
 		return nil, failed, err
 	}
+	for i := range jobs {
+		if err := a.gates(ctx, jobs[i]); err != nil {
+			return nil, i, err
+		}
+	}
 	release, err := a.cfg.Locks.Container(ctx, jobs[0].Request.ContainerID)
 	if err != nil {
 		return nil, 0, err

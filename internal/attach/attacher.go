@@ -56,6 +56,8 @@ type Config struct {
 	Step func(name string) error
 	// Repaired, which may be nil, is told of rules that others had taken away and that are about to be brought back.
 	Repaired func(things []string)
+	// Gates, which may be nil, waits until what URLs lead to is ready.
+	Gates func(ctx context.Context, urls []string) error
 	// Node, which may be nil, tells what the cluster says of this node.
 	Node func() Node
 	// Linger is how long shared objects without owners stay (agent); 0 means the default.

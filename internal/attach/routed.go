@@ -3,6 +3,7 @@
 package attach
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 
@@ -80,6 +81,29 @@ func (a *Attacher) withPod(job Job) (Job, error) {
 		}
 	}
 	return job, nil
+}
+
+// gated is what a planner is whose plugin waits for others before it attaches a container.
+type gated interface {
+	Gates(conf model.PluginConf) ([]string, error)
+}
+
+// gates waits for what the plugins of a job wait for.
+func (a *Attacher) gates(ctx context.Context, job Job) error {
+	for _, conf := range job.Network.Plugins {
+		p, ok := a.cfg.Planners[conf.Type].(gated)
+		if !ok || a.cfg.Gates == nil {
+			continue
+		}
+		urls, err := p.Gates(conf)
+		if err == nil && len(urls) > 0 {
+			err = a.cfg.Gates(ctx, urls)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // wisher is what a planner is that reads what a pod says of its addresses.

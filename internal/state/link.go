@@ -42,6 +42,8 @@ type Link struct {
 	MTU int `json:"mtu,omitempty"`
 	// TxQLen is the length of the transmit queue in packets.
 	TxQLen *int `json:"txQLen,omitempty"`
+	// Queues is how many queues a veth link is made with, in each direction; 0 is one. It is not compared.
+	Queues int `json:"queues,omitempty"`
 	// Up is the administrative state.
 	Up *bool `json:"up,omitempty"`
 	// Master is the bridge (later: VRF, bond) the link is enslaved to, by name in the same space.
@@ -128,6 +130,9 @@ func (l Link) String() string {
 		fmt.Fprintf(&b, " mtu %d", l.MTU)
 	}
 	number(&b, "qlen", l.TxQLen)
+	if l.Queues > 1 {
+		fmt.Fprintf(&b, " queues %d", l.Queues)
+	}
 	flag(&b, "up", l.Up)
 	word(&b, "master", l.Master)
 	if l.Peer != nil {

@@ -110,8 +110,9 @@ func describe(m *rtnl.Message, l state.Link) {
 		m.Uint32(unix.IFLA_TXQLEN, uint32(*l.TxQLen))
 	}
 	if l.Kind == state.Veth {
-		m.Uint32(unix.IFLA_NUM_TX_QUEUES, 1)
-		m.Uint32(unix.IFLA_NUM_RX_QUEUES, 1)
+		queues := uint32(max(l.Queues, 1))
+		m.Uint32(unix.IFLA_NUM_TX_QUEUES, queues)
+		m.Uint32(unix.IFLA_NUM_RX_QUEUES, queues)
 	}
 }
 

@@ -86,6 +86,9 @@ func (p Calico) Plan(in Input) (Step, error) {
 	ends := newPair(in.Request, mtu, words.mac)
 	ends.rename(CalicoHostName(in.Request), routedMAC())
 	ends.host.Replaces = true
+	if c.Queues > 1 {
+		ends.host.Queues, ends.pod.Queues = c.Queues, c.Queues
+	}
 	f := state.Fragment{Owner: Owner(in.Request.Key())}
 	f.Host.Links, f.Pod.Links = []state.Link{ends.host}, []state.Link{ends.pod}
 	calicoSettings(&f, ends.host.Name, a, c)

@@ -71,6 +71,11 @@ func readCalico(conf model.PluginConf) (calicoConf, error) {
 	case c.PolicyTimeout < 0:
 		return c, bad("0 is no timeout", "policy_setup_timeout_seconds %d is negative", c.PolicyTimeout)
 	}
+	for i, gate := range c.Gates {
+		if !strings.HasPrefix(gate, "http://") && !strings.HasPrefix(gate, "https://") {
+			return c, bad("for example http://localhost:9099/readiness", "readiness_gates[%d] %.60q is no URL of HTTP", i, gate)
+		}
+	}
 	c.Queues = cmp.Or(c.Queues, 1)
 	section, err := ipamSection(conf)
 	if err != nil {
@@ -88,6 +93,12 @@ func readCalico(conf model.PluginConf) (calicoConf, error) {
 	c.ipam = typed.Type
 	_, _, err = readDNS(conf)
 	return c, err
+}
+
+// Gates are the URLs that must answer before a pod is attached.
+func (Calico) Gates(conf model.PluginConf) ([]string, error) {
+	c, err := readCalico(conf)
+	return c.Gates, err
 }
 
 // mtuFile asks for the MTU where the configuration does not say it.

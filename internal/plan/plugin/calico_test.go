@@ -26,7 +26,7 @@ func calicoGoldens() map[string]Input {
 	return map[string]Input{
 		"calico-words":    {Conf: confOf(calicoOpen), IPAM: dual(), Request: model.Request{Origin: said}},
 		"calico":          {Conf: confOf(`{"type":"calico","mtu":1450,"ipam":{"type":"calico-ipam"}}`), IPAM: &model.Result{IPs: []model.IP{ip("10.1.0.5/32", "")}}},
-		"calico-dual":     {Conf: confOf(`{"type":"calico","container_settings":{"allow_ip_forwarding":true},"ipam":{"type":"x"},"dns":{"domain":"d"}}`), IPAM: dual(), MTU: 1400},
+		"calico-dual":     {Conf: confOf(`{"type":"calico","num_queues":4,"container_settings":{"allow_ip_forwarding":true},"ipam":{"type":"x"},"dns":{"domain":"d"}}`), IPAM: dual(), MTU: 1400},
 		"calico-mtu-file": {Conf: confOf(`{"type":"calico","require_mtu_file":true,"ipam":{"type":"x"}}`), IPAM: v4(), Answers: file("1430\n"), MTU: 1400},
 		"calico-routes":   {Conf: confOf(`{"type":"calico","ipam":{"type":"host-local"}}`), IPAM: routes},
 		"calico-both":     {Conf: confOf(`{"type":"calico","include_default_routes":true,"ipam":{"type":"host-local"}}`), IPAM: routes},
@@ -57,13 +57,14 @@ func TestCalicoHostName(t *testing.T) {
 func TestCalicoBadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"type":"calico"}`: `plugin calico: ipam.type is missing (add "ipam": {"type": "calico-ipam"})`,
-		`{"type":"calico","mtu":"x","ipam":{"type":"x"}}`:                         "plugin calico: mtu is string, want int",
-		`{"type":"calico","mtu":60,"ipam":{"type":"x"}}`:                          "plugin calico: mtu 60 is not between 68 and 65535 (0 leaves it to the kernel)",
-		`{"type":"calico","num_queues":-1,"ipam":{"type":"x"}}`:                   "plugin calico: num_queues -1 is not between 1 and 4096 (leave it out to have 1)",
-		`{"type":"calico","policy":{"type":"mesos"},"ipam":{"type":"x"}}`:         `plugin calico: policy.type "mesos" is not known (leave it out, or write "k8s")`,
-		`{"type":"calico","policy_setup_timeout_seconds":-1,"ipam":{"type":"x"}}`: "plugin calico: policy_setup_timeout_seconds -1 is negative (0 is no timeout)",
-		`{"type":"calico","container_settings":[],"ipam":{"type":"x"}}`:           "plugin calico: container_settings is array, want object",
-		`{"type":"calico","ipam":{"type":"x"},"dns":7}`:                           "plugin calico: dns is number, want object",
+		`{"type":"calico","mtu":"x","ipam":{"type":"x"}}`:                            "plugin calico: mtu is string, want int",
+		`{"type":"calico","mtu":60,"ipam":{"type":"x"}}`:                             "plugin calico: mtu 60 is not between 68 and 65535 (0 leaves it to the kernel)",
+		`{"type":"calico","num_queues":-1,"ipam":{"type":"x"}}`:                      "plugin calico: num_queues -1 is not between 1 and 4096 (leave it out to have 1)",
+		`{"type":"calico","policy":{"type":"mesos"},"ipam":{"type":"x"}}`:            `plugin calico: policy.type "mesos" is not known (leave it out, or write "k8s")`,
+		`{"type":"calico","policy_setup_timeout_seconds":-1,"ipam":{"type":"x"}}`:    "plugin calico: policy_setup_timeout_seconds -1 is negative (0 is no timeout)",
+		`{"type":"calico","readiness_gates":["localhost:9099"],"ipam":{"type":"x"}}`: `plugin calico: readiness_gates[0] "localhost:9099" is no URL of HTTP (for example http://localhost:9099/readiness)`,
+		`{"type":"calico","container_settings":[],"ipam":{"type":"x"}}`:              "plugin calico: container_settings is array, want object",
+		`{"type":"calico","ipam":{"type":"x"},"dns":7}`:                              "plugin calico: dns is number, want object",
 	} {
 		err := Calico{}.Validate(confOf(text))
 		if err == nil || err.Error() != want {
