@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+const onlyFastFriends = `
+apiVersion: k8s.cni.cncf.io/v1beta1
+kind: MultiNetworkPolicy
+metadata: {namespace: shop, name: fast, annotations: {k8s.v1.cni.cncf.io/policy-for: fast}}
+spec:
+  podSelector: {matchLabels: {app: web}}
+  policyTypes: [Ingress]
+  ingress:
+  - from: [{podSelector: {matchLabels: {friend: "yes"}}}]
+`
+
+// bridged gives a pod an interface of another network that is a bridge's port: none of its packets passes the node's routing.
+func (w *world) bridged(p *pod, n int) *pod {
+	w.t.Helper()
+	run := func(in *netns.NS, format string, args ...any) {
+		nettest.Run(w.t, in, strings.Fields(fmt.Sprintf(format, args...))...)
+	}
+	if out, err := nettest.Try(nil, "ip", "link", "add", "pbr0", "type", "bridge"); err == nil {
+		w.t.Cleanup(func() { _, _ = nettest.Try(nil, "ip", "link", "del", "pbr0") })
+		run(nil, "ip addr add 10.8.0.1/24 dev pbr0")
+		run(nil, "ip link set pbr0 up")
+	} else if !strings.Contains(out, "exists") {
+		w.t.Fatal(out)
+	}
+	q := &pod{ns: p.ns, addr: netip.AddrFrom4([4]byte{10, 8, 0, byte(n)}), link: fmt.Sprintf("port%d", n)}
+	q.Guarded = attach.Guarded{
+		Key: model.AttachmentKey{Network: "fast", ContainerID: p.Key.ContainerID, IfName: "net1"}, Pod: p.Pod, Network: "shop/fast", IfName: "net1",
+		Addrs: []netip.Addr{q.addr}, Path: p.Path, NetnsID: p.NetnsID,
+	}
+	if err := w.Admit(w.t.Context(), q.Guarded); err != nil {
+		w.t.Fatal(err)
+	}
+	run(nil, "ip link add %s type veth peer name tmp0", q.link)
+	run(nil, "ip link set tmp0 name net1 netns %s", p.ns.Path())
+	run(nil, "ip link set %s master pbr0 up", q.link)
+	run(p.ns, "ip addr add %s/24 dev net1", q.addr)
+	run(p.ns, "ip link set net1 up")
+	w.Attached(q.Key)
+	w.pods["net1 of "+p.Pod.String()] = q
+	return q
+}
+
+// An interface whose packets do not pass the node is judged in the pod, by the same policies and by those of its own network,
+// which are about nothing else.
+func TestOtherNetworks(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`), w.pod("shop/other", "app: other")
+	web1, friend1, other1 := w.bridged(web, 2), w.bridged(friend, 3), w.bridged(other, 4)
+	w.serve(web, 80) // on all interfaces
+	if !reaches(friend1.ns, web1, 80) || !reaches(other1.ns, web1, 80) {
+		t.Fatal("the bridge carries nothing")
+	}
+	w.manifest("fast", onlyFastFriends)
+	w.eventually("the policy denies", func() bool { return !reaches(other.ns, web1, 80) })
+	if !reaches(friend.ns, web1, 80) {
+		t.Errorf("a friend is denied:\n%s", nettest.Run(t, web.ns, "nft", "list", "ruleset"))
+	}
+	if !reaches(other.ns, web, 80) {
+		t.Error("a policy of another network is about the cluster's")
+	}
+	if !reaches(nil, web1, 80) {
+		t.Error("the node does not reach its own pod")
+	}
+	w.start() // an agent that starts finds it as it is
+	w.object("shop/other", `friend: "yes"`, "n1")
+	w.eventually("a new label is followed", func() bool { return reaches(other.ns, web1, 80) })
+	nettest.Run(t, web.ns, "nft", "flush", "ruleset")
+	w.object("shop/other", `friend: "no"`, "n1")
+	w.eventually("a change repairs what somebody flushed", func() bool { return !reaches(other.ns, web1, 80) })
+	w.remove("fast")
+	w.eventually("no table stays in the pod", func() bool { return !strings.Contains(nettest.Run(t, web.ns, "nft", "list", "ruleset"), "weft") })
+	if !reaches(other.ns, web1, 80) {
+		t.Error("a deleted policy denies")
+	}
+	for _, p := range []*pod{web1, friend1, other1} {
+		if err := w.Release(t.Context(), p.Key); err != nil {
+			t.Error(err)
+		}
+	}
+}
