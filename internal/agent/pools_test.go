@@ -193,15 +193,30 @@ func TestPoolsComeLater(t *testing.T) {
 		err := n1.cni.GetStatusNetworkList(n1.ctx(), list)
 		return err != nil && strings.Contains(err.Error(), "there is no pool for the cluster's pods")
 	})
-	o, err := store.AddressPoolObject(store.Object{}, model.AddressPool{
-		Name: "mine", AssignmentMode: model.AssignAutomatic, Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.77.0.0/24"), BlockSize: 28}},
+	pool := func(name, cidr, namespaces string) {
+		t.Helper()
+		o, err := store.AddressPoolObject(store.Object{}, model.AddressPool{
+			Name: name, AssignmentMode: model.AssignAutomatic, Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix(cidr), BlockSize: 28}},
+			NamespaceSelector: namespaces,
+		})
+		if err == nil {
+			_, err = p.store.Create(o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool("gold", "10.78.0.0/24", `tier == "gold"`)
+	p.until("a pool for some namespaces makes the node fit", func() bool { return n1.cni.GetStatusNetworkList(n1.ctx(), list) == nil })
+	pool("mine", "10.77.0.0/24", "")
+	p.until("the agent knows the other pool", func() bool {
+		ns := nettest.NS(t, "try")
+		_, err := n1.add(list, "try", ns)
+		if err == nil {
+			err = n1.del(list, "try", ns)
+		}
+		return err == nil
 	})
-	if err == nil {
-		_, err = p.store.Create(o)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	pod1, _ := p.pod(n1, "pod1")
 	_, addrs2 := p.pod(p.nodes[1], "pod2")
 	p.reaches(pod1, addrs2)

@@ -13,7 +13,7 @@ import (
 )
 
 // clusterWants says which addresses an attachment is to have: for each the pools that may give it, the best first. STATUS
-// asks without a container: then a pool for some namespaces only is none.
+// asks without a container: it is a pod of any namespace, lest a node be unfit whose pools all select some.
 func (e *Engine) clusterWants(c clusterConf, ask ipam.Ask) ([][]want, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -149,7 +149,7 @@ func (e *Engine) automatic(f model.IPFamily, ask ipam.Ask) ([]want, error) {
 		if !has {
 			continue
 		}
-		if why := c.refuses(ask.Wishes, labels, known); why != "" {
+		if why := c.refuses(ask, labels, known); why != "" {
 			refused = append(refused, fmt.Sprintf("pool %q: %s", c.Name, why))
 			continue
 		}
@@ -176,8 +176,9 @@ func (e *Engine) automatic(f model.IPFamily, ask ipam.Ask) ([]want, error) {
 }
 
 // refuses says why a pool gives nothing to a pod that does not ask for it; empty: it does.
-func (c choice) refuses(w model.AddressWishes, labels map[string]string, known bool) string {
-	use := useOf(w)
+func (c choice) refuses(ask ipam.Ask, labels map[string]string, known bool) string {
+	w, use := ask.Wishes, useOf(ask.Wishes)
+	ofPod := use == model.UseWorkload && ask.ContainerID != ""
 	switch {
 	case c.AssignmentMode != model.AssignAutomatic:
 		return "it gives addresses only to who asks for it (assignmentMode " + string(c.AssignmentMode) + ")"
@@ -187,9 +188,9 @@ func (c choice) refuses(w model.AddressWishes, labels map[string]string, known b
 		return "it selects nodes, and this node's labels are not known yet"
 	case !c.nodes.Matches(labels):
 		return "its nodeSelector " + c.NodeSelector + " does not select this node"
-	case c.NamespaceSelector != "" && use == model.UseWorkload && w.NamespaceLabels == nil:
+	case c.NamespaceSelector != "" && ofPod && w.NamespaceLabels == nil:
 		return "it selects namespaces, and the labels of the pod's are not known"
-	case use == model.UseWorkload && !c.namespaces.Matches(w.NamespaceLabels):
+	case ofPod && !c.namespaces.Matches(w.NamespaceLabels):
 		return "its namespaceSelector " + c.NamespaceSelector + " does not select the pod's namespace"
 	}
 	return ""

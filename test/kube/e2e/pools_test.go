@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestPools: a cluster whose pods are numbered from the nodes' prefixes goes over to pools. Pods are routed before and after,
+// those of before go on, and both reach each other between nodes, as the nodes reach them. Two pools at once: one through VXLAN,
+// and one without a tunnel for a namespace that it selects.
+func TestPools(t *testing.T) {
+	weft(t)
+	c := another(t, "e2epl", "--cni", "weft", "--no-dns")
+	ns := c.namespace(t)
+	old := c.rollOut(t, ns, "old", 2)
+	for _, node := range c.nodes(t) {
+		out := c.must(t, "exec", node, "sh", "-c", "ip -o link show type bridge; ip route show proto 119")
+		if !strings.Contains(out, " dev cali") || strings.Contains(out, "<") {
+			t.Errorf("%s does not route its pods: %s", node, out)
+		}
+	}
+	c.kubectl(t, "label", "namespace", ns, "tier=gold")
+	plain := ns + "-plain"
+	c.kubectl(t, "create", "namespace", plain)
+	c.overToPools(t)
+	c.apply(t, ns, deployment("tunnelled", 2))
+	pods := c.allReady(t, ns, 4, time.Minute) // those of before are the same ones
+	for _, p := range old {
+		if !slices.ContainsFunc(pods, func(o Pod) bool { return o.Metadata.UID == p.Metadata.UID && o.Status.PodIP == p.Status.PodIP }) {
+			t.Errorf("pod %s is not what it was: %+v", p.Metadata.Name, pods)
+		}
+	}
+	c.apply(t, plain, deployment("plain", 2))
+	pods = append(pods, c.allReady(t, plain, 2, time.Minute)...)
+	in := map[string]netip.Prefix{
+		"old": netip.MustParsePrefix("10.244.0.0/16"), "tunnelled": netip.MustParsePrefix("10.77.0.0/20"), "plain": netip.MustParsePrefix("10.78.0.0/24"),
+	}
+	for _, p := range pods {
+		kind, _, _ := strings.Cut(p.Metadata.Name, "-")
+		if a, err := netip.ParseAddr(p.Status.PodIP); err != nil || !in[kind].Contains(a) {
+			t.Errorf("pod %s has %s, want one of %s", p.Metadata.Name, p.Status.PodIP, in[kind])
+		}
+		// The machine that stands for the outside is told where the pods are, as a router would be.
+		c.must(t, "exec", "control", "ip", "route", "replace", p.Status.PodIP, "via", c.nodeIP(t, p.Spec.NodeName))
+	}
+	for _, from := range pods {
+		for _, to := range pods {
+			within(t, 20*time.Second, func() error {
+				_, err := c.dial(from, "http", to.Status.PodIP, 8080)
+				if err != nil {
+					return fmt.Errorf("%s (%s) to %s: %w", from.Metadata.Name, from.Spec.NodeName, to.Metadata.Name, err)
+				}
+				return nil
+			})
+		}
+		for _, node := range c.nodes(t) {
+			if _, err := c.fetch(node, "http://"+from.Status.PodIP+":8080/hostname"); err != nil {
+				t.Errorf("%s does not reach %s on %s: %v", node, from.Metadata.Name, from.Spec.NodeName, err)
+			}
+		}
+	}
+	routes := c.must(t, "exec", "node1", "ip", "route")
+	for _, line := range strings.Split(routes, "\n") {
+		if strings.Contains(line, " via ") && (strings.HasPrefix(line, "10.77.") && !strings.Contains(line, "dev flannel.1") || strings.HasPrefix(line, "10.78.") && strings.Contains(line, "flannel")) {
+			t.Errorf("the wrong way: %s", line)
+		}
+	}
+	if !strings.Contains(routes, "10.77.") || !strings.Contains(routes, "10.78.") {
+		t.Errorf("routes of node1:\n%s", routes)
+	}
+	c.kubectl(t, "delete", "namespace", plain, "--timeout=120s")
+}
+
+// overToPools changes the ConfigMap and starts the agents anew.
+func (c Cluster) overToPools(t *testing.T) {
+	t.Helper()
+	var cm struct {
+		Data map[string]string `json:"data"`
+	}
+	c.get(t, &cm, "configmap", "weft", "-n", "kube-system")
+	const before = "mode: cluster\n"
+	text := cm.Data["weft.yaml"]
+	if !strings.Contains(text, before) {
+		t.Fatalf("weft.yaml:\n%s", text)
+	}
+	text = strings.Replace(text, before, before+`  pools:
+  - {cidr: 10.77.0.0/20, blockSize: 28, encapsulation: vxlan, natOutgoing: true, namespaceSelector: tier == "gold"}
+  - {name: plain, cidr: 10.78.0.0/24, blockSize: 28, encapsulation: none, namespaceSelector: tier != "gold"}
+`, 1)
+	patch, err := json.Marshal(map[string]any{"data": map[string]string{"weft.yaml": text}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.kubectl(t, "-n", "kube-system", "patch", "configmap", "weft", "--type=merge", "-p", string(patch))
+	c.kubectl(t, "-n", "kube-system", "rollout", "restart", "daemonset/weft")
+	c.weftReady(t)
+	within(t, time.Minute, func() error {
+		out, err := c.try("kubectl", "get", "addresspools", "-o", "name")
+		if err == nil && (!strings.Contains(out, "pool-10-77-0-0-20") || !strings.Contains(out, "/plain")) {
+			err = fmt.Errorf("pools %s", out)
+		}
+		if err != nil {
+			return err
+		}
+		for _, node := range c.nodes(t) {
+			conf := c.must(t, "exec", node, "cat", "/etc/cni/net.d/00-weft.conflist")
+			if !strings.Contains(conf, "calico-ipam") {
+				return fmt.Errorf("%s has still %s", node, conf)
+			}
+		}
+		return nil
+	})
+}
