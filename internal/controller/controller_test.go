@@ -157,7 +157,8 @@ kind: AddressBlock
 metadata: {name: default-ipv4-ippool-10-244-0-0-26}
 spec: {pool: default-ipv4-ippool, cidr: 10.244.0.0/26, node: n1, claim: "1"}
 `)
-	w.write("all.yaml", "")
+	const other = "apiVersion: crd.projectcalico.org/v1\nkind: IPPool\nmetadata: {name: other}\nspec: {cidr: 10.9.0.0/16}\n"
+	w.write("all.yaml", other)
 	w.tend()
 	if _, says := w.pool("default-ipv4-ippool"); says != "false PoolDisabled: the pool is disabled" {
 		t.Error(says)
@@ -168,6 +169,12 @@ spec: {pool: default-ipv4-ippool, cidr: 10.244.0.0/26, node: n1, claim: "1"}
 	w.write("block.yaml", "")
 	w.tend()
 	if _, says := w.pool("default-ipv4-ippool"); !strings.Contains(says, "not found") {
+		t.Error(says)
+	}
+	// All of Calico's are gone: what followed them is weft's.
+	w.write("all.yaml", "")
+	w.tend()
+	if _, says := w.pool("other"); says != ok {
 		t.Error(says)
 	}
 	// A pool of weft's own.

@@ -65,6 +65,7 @@ func TestOnKubernetes(t *testing.T) {
 	s, w := kubernetes(t, map[string]string{"ippools": "IPPool", "ipreservations": "IPReservation", "ipamconfigurations": "IPAMConfiguration"})
 	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ippools", `{"apiVersion":"projectcalico.org/v3","kind":"IPPool","metadata":{"name":"theirs"},
 		"spec":{"cidr":"10.244.0.0/16","ipipMode":"Always","blockSize":27}}`)
+	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ippools", `{"apiVersion":"projectcalico.org/v3","kind":"IPPool","metadata":{"name":"other"},"spec":{"cidr":"10.245.0.0/16"}}`)
 	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ipreservations", `{"apiVersion":"projectcalico.org/v3","kind":"IPReservation","metadata":{"name":"r"},
 		"spec":{"reservedCIDRs":["10.244.1.0/24","10.0.7.0/24"]}}`)
 	// No block size: nobody may add it later.

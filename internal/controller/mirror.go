@@ -100,7 +100,8 @@ func (c *calicos) reservation(o store.Object) {
 	c.excluded = append(c.excluded, ranges...)
 }
 
-// mirror makes AddressPools of Calico's pools, the oldest first, and lets those go whose pool is gone.
+// mirror makes AddressPools of Calico's pools, the oldest first, and lets those go whose pool is gone. Where all of Calico's
+// pools are gone, Calico is, or its kinds for a moment: then the pools stay as they are.
 func (s *scene) mirror(ctx context.Context, c calicos) {
 	for _, p := range c.pools {
 		o, there := s.pools[p.Name]
@@ -110,6 +111,9 @@ func (s *scene) mirror(ctx context.Context, c calicos) {
 		case there && annotation(o, From) != "":
 			s.follow(ctx, o, p)
 		}
+	}
+	if len(c.from)+len(c.unreadP) == 0 {
+		return
 	}
 	for _, name := range s.names() {
 		o := s.pools[name]
