@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/store"
+)
+
+// said are the interfaces that the node has published.
+func (w *world) said() string {
+	o, err := w.store.Get(store.NodeEndpoints().Key("", "n1"))
+	if err != nil {
+		return "nothing"
+	}
+	all, err := o.NodeEndpoints()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var out []string
+	for _, e := range all {
+		out = append(out, fmt.Sprintf("%s %s %s%s %v", e.Pod, e.Pod.UID, e.Network, e.IfName, e.Addrs))
+	}
+	return strings.Join(out, "; ")
+}
+
+// A node tells the others of its pods' addresses once their ADD is done and somebody may want to know, and no longer than they
+// are there.
+func TestPublish(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	web := w.pod("shop/web", "app: web")
+	if said := w.said(); said != "nothing" {
+		t.Errorf("without a policy the node says %s", said)
+	}
+	w.manifest("friends", onlyFriends)
+	w.eventually("what is there is published", func() bool { return w.said() == "shop/web uid-web eth0 [10.9.0.2]" })
+	w.object("shop/late", "app: late", "n1")
+	late := w.guarded("shop/late")
+	if err := w.Admit(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	w.pod("shop/other", "app: other")
+	w.eventually("the next pod is published, and not the one whose ADD is not done", func() bool {
+		return w.said() == "shop/other uid-other eth0 [10.9.0.3]; shop/web uid-web eth0 [10.9.0.2]"
+	})
+	// Somebody else writes the object: the next change puts it right.
+	w.manifest("nodeendpoints-n1", "apiVersion: weft.dev/v1alpha1\nkind: NodeEndpoints\nmetadata: {name: n1}\nspec: {}\n")
+	if err := w.Release(t.Context(), web.Key); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("a pod that is gone is not published", func() bool { return w.said() == "shop/other uid-other eth0 [10.9.0.3]" })
+}
+
+// What another node tells counts at once, for the pod of that uid, before any kubelet reports the address; and no more when it
+// is taken back.
+func TestPublishedByOthers(t *testing.T) {
+	w := newWorld(t)
+	w.manifest("friends", onlyFriends)
+	w.start()
+	w.pod("shop/web", "app: web")
+	w.object("shop/far", `friend: "yes"`, "n2")
+	tell := func(uid, addr string) {
+		w.manifest("endpoints-n2", fmt.Sprintf(`
+apiVersion: weft.dev/v1alpha1
+kind: NodeEndpoints
+metadata: {name: n2}
+spec: {endpoints: [{namespace: shop, pod: far, uid: %s, interface: eth0, addresses: [%s]}]}
+`, uid, addr))
+	}
+	has := func(addr string) func() bool {
+		return func() bool {
+			for line := range strings.Lines(ruleset()) {
+				if strings.Contains(line, "elements = {") && strings.Contains(line, addr) || strings.HasPrefix(strings.TrimSpace(line), addr) {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	tell("uid-far", "10.77.0.9")
+	w.eventually("the address counts", has("10.77.0.9"))
+	tell("uid-far", "10.77.0.10")
+	w.eventually("the next address counts", has("10.77.0.10"))
+	if has("10.77.0.9")() {
+		t.Error("the old address still counts")
+	}
+	tell("uid-of-another-life", "10.77.0.11")
+	w.eventually("the address of another pod of that name does not count", func() bool { return !has("10.77.0.10")() && !has("10.77.0.11")() })
+	w.object("shop/far", `friend: "yes"`, "n2", "10.77.0.12")
+	w.eventually("the address that the kubelet reports counts", has("10.77.0.12"))
+}
+
+// A policy that is not understood harms no other one, closes what it is about, and people are told.
+func TestFaultyPolicies(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	web, friend := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`)
+	w.serve(web, 80)
+	w.manifest("bad", `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {namespace: shop, name: bad}
+spec:
+  podSelector: {matchLabels: {app: web}}
+  ingress: [{from: [{ipBlock: {cidr: nonsense}}]}]
+`)
+	w.eventually("the policy is told about", func() bool { return strings.Contains(w.log.String(), "policy is not understood in full") })
+	w.eventually("it allows nothing", func() bool { return !reaches(friend.ns, web, 80) })
+	w.manifest("friends", onlyFriends)
+	w.eventually("another policy counts", func() bool { return reaches(friend.ns, web, 80) })
+	if s := w.Stats(); s.Policies != 2 || s.Faulty != 1 || s.Interfaces != 2 || s.Transactions == 0 {
+		t.Errorf("%+v", s)
+	}
+}
