@@ -80,7 +80,7 @@ func (e *Engine) refuse(ctx context.Context, p *pool) error {
 			return ignoreConflict(err)
 		}
 		e.mu.Lock()
-		b.object, b.spec = o, spec
+		b.learn(o, spec, e.now())
 		e.mu.Unlock()
 	}
 	return nil

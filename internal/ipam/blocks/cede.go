@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
-	"time"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
@@ -86,10 +85,11 @@ func (e *Engine) certainOurs(ctx context.Context, p *pool, w want, o store.Objec
 	if with == "" || asked && spec.Asked[w.addr] == "" {
 		delete(p.asking, w.addr)
 	}
-	b.spec, b.object = spec, o
+	b.learn(o, spec, e.now())
+	nobodys := b.nobodys(w.addr, with, e.now())
 	e.mu.Unlock()
 	switch {
-	case with == "":
+	case nobodys:
 		return e.takeBack(ctx, p, w)
 	case w.claim == "" || asked && spec.Asked[w.addr] == "":
 		return false, taken(w, "node "+with[:max(0, strings.IndexByte(with, '/'))])
@@ -172,7 +172,7 @@ func (e *Engine) takeBack(ctx context.Context, p *pool, w want) (bool, error) {
 	for _, b := range e.ownBlocks(p) {
 		useful := false
 		for a, with := range b.spec.Ceded {
-			useful = useful || with == "" && w.allows(a)
+			useful = useful || b.nobodys(a, with, e.now()) && w.allows(a)
 		}
 		if !useful || b.stands != owned {
 			continue
@@ -180,9 +180,10 @@ func (e *Engine) takeBack(ctx context.Context, p *pool, w want) (bool, error) {
 		if there, err := e.refresh(ctx, p, b); err != nil || !there {
 			return false, err
 		}
+		now := e.now()
 		o, spec, err := e.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
 			for a, with := range s.Ceded {
-				if with == "" {
+				if b.nobodys(a, with, now) {
 					s.Ceded = lacking(s.Ceded, a)
 				}
 			}
@@ -200,7 +201,7 @@ func (e *Engine) takeBack(ctx context.Context, p *pool, w want) (bool, error) {
 func (e *Engine) ceded(b *block, o store.Object, spec model.AddressBlock) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	b.object, b.spec, b.dry, b.pause = o, spec, false, time.Time{}
+	b.learn(o, spec, e.now())
 	clear(b.away)
 	for a := range spec.Ceded {
 		b.away[a] = true

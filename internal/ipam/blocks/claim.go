@@ -192,7 +192,11 @@ func (e *Engine) own(p *pool, o store.Object, spec model.AddressBlock) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(p.others, spec.CIDR)
-	b := &block{cidr: spec.CIDR, parent: spec.CIDR, claim: spec.Claim, stands: owned, object: o, spec: spec, away: map[netip.Addr]bool{}, touched: e.now()}
+	b := &block{cidr: spec.CIDR, parent: spec.CIDR, claim: spec.Claim, stands: owned, away: map[netip.Addr]bool{}, touched: e.now()}
+	if was := p.blocks[spec.CIDR]; was != nil {
+		b.spec, b.offers = was.spec, was.offers
+	}
+	b.learn(o, spec, e.now())
 	for a := range spec.Ceded {
 		b.away[a] = true
 	}
@@ -229,6 +233,7 @@ func (e *Engine) adopt(ctx context.Context, p *pool, o store.Object, spec model.
 	if err != nil {
 		return err
 	}
+	e.flush(ctx, e.unheld(spec.CIDR)) // who knows what was given of it
 	e.own(p, got, spec)
 	return e.save()
 }

@@ -216,7 +216,7 @@ func (e *Engine) tendPool(ctx context.Context, p *pool, sync bool) error {
 	if err := e.freshen(ctx, p); err != nil {
 		return err
 	}
-	return errors.Join(e.coverExpected(ctx, p), e.greet(ctx, p), e.quiet(ctx, p), e.unreserve(ctx, p), e.claims(ctx, p), e.answer(ctx, p), e.refuse(ctx, p), e.giveBack(ctx, p), e.stock(ctx, p))
+	return errors.Join(e.coverExpected(ctx, p), e.absorb(ctx, p), e.greet(ctx, p), e.quiet(ctx, p), e.unreserve(ctx, p), e.claims(ctx, p), e.answer(ctx, p), e.refuse(ctx, p), e.giveBack(ctx, p), e.stock(ctx, p))
 }
 
 // stock claims spare blocks. The caller has the pool's turn.

@@ -131,8 +131,8 @@ func (e *Engine) release(ctx context.Context, p *pool, b *block) error {
 		}
 		return e.forget(p, b)
 	}
-	for _, holder := range b.spec.Ceded {
-		if holder != "" {
+	for a, with := range b.spec.Ceded {
+		if !b.nobodys(a, with, e.now()) {
 			return e.renew(ctx, p, b) // somebody took a ceded address: the block has to stay
 		}
 	}
@@ -166,7 +166,7 @@ func (e *Engine) refresh(ctx context.Context, p *pool, b *block) (bool, error) {
 		if b.object.Version != o.Version {
 			p.tell()
 		}
-		b.object, b.spec, b.dry, b.pause = o, spec, false, time.Time{}
+		b.learn(o, spec, e.now())
 		for a := range spec.Ceded {
 			b.away[a] = !b.single()
 		}

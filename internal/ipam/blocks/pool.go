@@ -78,6 +78,8 @@ type block struct {
 	idle, touched time.Time
 	// stale: the store says something else than what was seen.
 	stale bool
+	// offers are since when addresses of it are offered to one node that has not taken them.
+	offers map[netip.Addr]time.Time
 	// dry: all of it was seen to be held, reserved or away, and nothing has become free since. It is not looked through.
 	dry bool
 	// pause is until when nothing of it is free, because what is not held rests.
@@ -85,6 +87,30 @@ type block struct {
 }
 
 func (b *block) single() bool { return b.cidr != b.parent }
+
+// offerTime is how long an address is kept for the node that it was offered to.
+const offerTime = 10 * time.Second
+
+// learn takes over what the store says of the block; the caller holds the lock.
+func (b *block) learn(o store.Object, spec model.AddressBlock, now time.Time) {
+	offers := map[netip.Addr]time.Time{}
+	for a, with := range spec.Ceded {
+		if len(with) < 2 || !strings.HasSuffix(with, "/") {
+			continue
+		}
+		offers[a] = now
+		if since, was := b.offers[a]; was && b.spec.Ceded[a] == with {
+			offers[a] = since
+		}
+	}
+	b.object, b.spec, b.offers, b.dry, b.pause = o, spec, offers, false, time.Time{}
+}
+
+// nobodys tells whether an address that the block ceded is with nobody: free for anybody, or offered in vain.
+func (b *block) nobodys(a netip.Addr, with string, now time.Time) bool {
+	since, offered := b.offers[a]
+	return with == "" || offered && now.Sub(since) >= offerTime
+}
 
 // pool is what this node knows of a pool.
 type pool struct {
@@ -156,7 +182,7 @@ func (p *pool) tell() {
 
 // blockOf is the block of this node, or the single address, that has an address.
 func (p *pool) blockOf(a netip.Addr) *block {
-	if b := p.blocks[netip.PrefixFrom(a, a.BitLen())]; b != nil {
+	if b := p.blocks[netip.PrefixFrom(a, a.BitLen())]; b != nil && b.stands != lost {
 		return b
 	}
 	if r, known := p.region(a); known {
@@ -182,7 +208,7 @@ func (p *pool) empty(b *block, now time.Time) bool {
 		return empty
 	})
 	for a, with := range b.spec.Ceded {
-		if with != "" && b.cidr.Contains(a) && !b.single() {
+		if b.cidr.Contains(a) && !b.single() && !b.nobodys(a, with, now) {
 			return false
 		}
 	}

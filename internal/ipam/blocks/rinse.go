@@ -54,18 +54,34 @@ func (e *Engine) rinseAll(ctx context.Context) {
 	if e.cfg.Flush == nil {
 		return
 	}
-	var dirty []netip.Addr
+	var cidrs []netip.Prefix
 	e.mu.Lock()
 	for _, p := range e.pools {
 		for _, b := range p.order {
-			each(b.cidr, func(a netip.Addr) bool {
-				if _, held := p.held[a]; !held {
-					dirty = append(dirty, a)
-				}
-				return true
-			})
+			cidrs = append(cidrs, b.cidr)
 		}
 	}
 	e.mu.Unlock()
-	e.flush(ctx, dirty)
+	e.flush(ctx, e.unheld(cidrs...))
+}
+
+// unheld are the addresses that nobody has.
+func (e *Engine) unheld(cidrs ...netip.Prefix) (out []netip.Addr) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	held := map[netip.Addr]bool{}
+	for _, p := range e.pools {
+		for a := range p.held {
+			held[a] = true
+		}
+	}
+	for _, cidr := range cidrs {
+		each(cidr, func(a netip.Addr) bool {
+			if !held[a] {
+				out = append(out, a)
+			}
+			return true
+		})
+	}
+	return out
 }

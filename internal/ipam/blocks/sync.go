@@ -73,6 +73,7 @@ func (e *Engine) adoptSingles(ctx context.Context, p *pool, o store.Object) erro
 		if !mine || known || with == e.cfg.Node+"/" && !e.isHeld(p, a) || e.strange(machineOf(with), thing(p.name, netip.PrefixFrom(a, a.BitLen())), with) {
 			continue
 		}
+		e.flush(ctx, e.unheld(netip.PrefixFrom(a, a.BitLen())))
 		if _, err := e.grab(ctx, p, a, o, spec); err != nil {
 			return err
 		}

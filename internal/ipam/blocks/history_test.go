@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// history is a long life of a small cluster: pods come and go, nodes lose the store, are killed at any step, die and are made
+// anew, clocks jump, pools change. Every answer is compared with all that was answered before.
+type history struct {
+	t     *testing.T
+	rand  *rand.Rand
+	path  string
+	dir   *heap
+	lines map[string]*line
+	names []string
+	nodes map[string]*node
+	now   time.Time
+	// skew is how far a node's clock is off.
+	skew  map[string]time.Duration
+	steps map[string]int
+	// has says who has an address, released when it was released last on which node and not flushed there since.
+	has      map[netip.Addr]string
+	unclean  map[string]map[netip.Addr]bool
+	next     int
+	done     map[string]int // by kind of operation
+	kills    int
+	disabled bool
+}
+
+func newHistory(t *testing.T, seed uint64) *history {
+	files := []string{
+		poolYAML("a", "10.1.0.0/24", 28, "  reserved: [{address: 10.1.0.77, for: a printer}]\n"),
+		poolYAML("b", "10.2.0.0/27", 30, "  nodeSelector: all()\n"),
+		poolYAML("c", "fd00:3::/120", 124),
+		poolYAML("d", "10.1.0.128/25", 28), // overlaps with a: nothing may come of it
+	}
+	h := &history{
+		t: t, rand: rand.New(rand.NewPCG(seed, 7)), names: []string{"n1", "n2", "n3", "n4"}, nodes: map[string]*node{}, now: time.Unix(1e9, 0),
+		skew: map[string]time.Duration{}, steps: map[string]int{}, has: map[netip.Addr]string{}, unclean: map[string]map[netip.Addr]bool{}, done: map[string]int{},
+		lines: map[string]*line{},
+	}
+	for _, name := range h.names {
+		files = append(files, nodeYAML(name))
+	}
+	h.dir = newHeap(t, files...)
+	_, h.path = cluster(t, nil)
+	for _, name := range h.names {
+		h.join(name)
+	}
+	return h
+}
+
+func nodeYAML(name string) string {
+	return "apiVersion: v1\nkind: Node\nmetadata: {name: " + name + "}\n"
+}
+
+func (h *history) join(name string) {
+	h.steps[name], h.unclean[name] = -1, map[netip.Addr]bool{}
+	h.nodes[name] = join(h.t, h.path, name, func(c *Config) {
+		h.lines[name] = c.Objects.(*line)
+		h.lines[name].Objects = h.dir
+		c.Machine = fmt.Sprint(name, h.next)
+		c.Now = func() time.Time { return h.now.Add(h.skew[name]) }
+		c.After = func(time.Duration) <-chan time.Time { ch := make(chan time.Time, 1); ch <- h.now; return ch }
+		c.Step = func(string) error { return h.step(name) }
+		c.Flush = func(_ context.Context, addrs []netip.Addr) error {
+			for _, a := range addrs {
+				delete(h.unclean[name], a)
+			}
+			return nil
+		}
+	})
+}
+
+func (h *history) step(name string) error {
+	if h.steps[name] < 0 {
+		return nil
+	}
+	if h.steps[name]--; h.steps[name] >= 0 {
+		return nil
+	}
+	h.steps[name] = 0
+	return errCrash
+}
+
+// act does one operation.
+func (h *history) act() {
+	name := h.names[h.rand.IntN(len(h.names))]
+	n := h.nodes[name]
+	what := ""
+	switch p := h.rand.IntN(1000); {
+	case p < 400:
+		what = h.add(n)
+	case p < 850:
+		what = h.del(n)
+	case p < 920:
+		what = "tend"
+		h.tend(n)
+	case p < 945:
+		what = "later"
+		h.now = h.now.Add(time.Duration([]int{1, 5, 11, 70, 700}[h.rand.IntN(5)]) * time.Second)
+	case p < 955:
+		what = "clock jumps"
+		h.skew[name] = time.Duration(h.rand.IntN(7200)-3600) * time.Second
+	case p < 970:
+		what = "store away"
+		n.line.set(h.rand.IntN(3) == 0, h.rand.IntN(4) == 0)
+		n.line.late = h.rand.IntN(6) == 0
+	case p < 978:
+		what = "late requests"
+		n.line.deliver()
+	case p < 984:
+		what = "killed"
+		h.kill(n)
+	case p < 996:
+		what = "to be killed at a step"
+		h.steps[name] = 1 + h.rand.IntN(12)
+	case p < 999:
+		what = "pool changes"
+		h.pool()
+	default:
+		what = "node made anew"
+		h.anew(name)
+	}
+	h.done[what]++
+	if h.steps[name] == 0 {
+		h.kill(h.nodes[name])
+	}
+}
+
+func (h *history) kill(n *node) {
+	h.steps[n.name] = -1
+	h.kills++
+	n.start()
+}
+
+func (h *history) add(n *node) string {
+	if len(h.has) > 330 {
+		return h.del(n)
+	}
+	conf, wishes := calicoConf(), model.AddressWishes{}
+	switch h.rand.IntN(8) {
+	case 0, 1:
+		conf = calicoConf(`"assign_ipv6":"true"`)
+	case 2:
+		wishes.Pools4 = []string{"b", "a"}
+	case 3:
+		wishes.Addrs = []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, byte(h.rand.IntN(256))})}
+	}
+	h.next++
+	id := fmt.Sprint("c", h.next)
+	if _, err := n.addCluster(conf, id, wishes); err != nil {
+		return "add, refused"
+	}
+	for _, a := range n.ledger[key(id)] {
+		if by, twice := h.has[a]; twice {
+			h.t.Fatalf("operation %d: address %s is given to %s of node %s, and %s has it", h.next, a, id, n.name, by)
+		}
+		if a == netip.MustParseAddr("10.1.0.77") {
+			h.t.Fatalf("address %s is reserved", a)
+		}
+		for name, unclean := range h.unclean {
+			if unclean[a] {
+				h.t.Fatalf("address %s is given on node %s, and the kernel of node %s still tracks its connections", a, n.name, name)
+			}
+		}
+		h.has[a] = n.name + "/" + id
+	}
+	return "add"
+}
+
+func (h *history) del(n *node) string {
+	if len(n.ledger) == 0 {
+		return "nothing"
+	}
+	ids := slices.SortedFunc(maps.Keys(n.ledger), func(a, b model.AttachmentKey) int { return len(a.ContainerID) - len(b.ContainerID) })
+	k := ids[h.rand.IntN(len(ids))]
+	for _, a := range n.ledger[k] {
+		delete(h.has, a)
+		h.unclean[n.name][a] = true
+	}
+	if h.rand.IntN(20) == 0 { // killed before the record is gone
+		_ = n.engine.Allocators()[2].Del(context.Background(), n.ask("", k, n.ledger[k]...))
+		n.start()
+	}
+	n.del(k.ContainerID)
+	return "del"
+}
+
+// tend is what Run does when a watch has told everything.
+func (h *history) tend(n *node) {
+	e := n.engine
+	all, err := n.line.List(context.Background(), store.AddressPools())
+	e.mu.Lock()
+	e.synced = e.synced && h.rand.IntN(3) > 0
+	if err == nil {
+		e.catalog.begin()
+		for _, o := range all {
+			e.hearPool(store.Event{Type: store.Modified, Object: o})
+		}
+		e.catalog.end()
+	}
+	for _, p := range e.pools {
+		p.stale, p.full = true, false
+		for _, b := range p.order {
+			b.stale = true
+		}
+	}
+	e.mu.Unlock()
+	_ = e.tend(context.Background())
+}
+
+// pool has people change a pool: it is disabled and enabled, and a part of it excluded.
+func (h *history) pool() {
+	k := store.AddressPools()
+	o, err := h.dir.Get(context.Background(), k, k.Key("", "b"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	spec, err := o.AddressPool()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.disabled = !h.disabled
+	spec.Disabled = h.disabled
+	next, err := store.AddressPoolObject(o, spec)
+	if err == nil {
+		_, err = h.dir.CompareAndSwap(context.Background(), k, o.Version, next)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// anew has a machine die for good, with its pods and all that it remembers; later its name is given to another one.
+func (h *history) anew(name string) {
+	old := h.nodes[name]
+	old.line.deliver()
+	old.line.set(true, false)
+	object := h.dir.objects[store.NodeKey(name)]
+	delete(h.dir.objects, object.Key)
+	for _, addrs := range old.ledger {
+		for _, a := range addrs {
+			delete(h.has, a)
+		}
+	}
+	delete(h.unclean, name)
+	for range 4 {
+		h.now = h.now.Add(10 * time.Minute)
+		for _, other := range h.names {
+			if other != name {
+				h.tend(h.nodes[other])
+				if h.steps[other] == 0 {
+					h.kill(h.nodes[other])
+				}
+			}
+		}
+	}
+	h.dir.put(object)
+	h.next++
+	h.join(name)
+}
+
+// overlaps looks whether two blocks of the store overlap, or one is of a pool that gives nothing.
+func (h *history) overlaps() {
+	all, err := h.dir.List(context.Background(), store.AddressBlocks())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var seen []netip.Prefix
+	for _, o := range all {
+		b, err := o.AddressBlock()
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		for _, p := range seen {
+			if p.Overlaps(b.CIDR) {
+				h.t.Fatalf("blocks %s and %s overlap", p, b.CIDR)
+			}
+		}
+		if b.Pool == "d" {
+			h.t.Fatalf("block %s of pool d, which overlaps with an older one", b.CIDR)
+		}
+		seen = append(seen, b.CIDR)
+	}
+}
+
+// TestHistory: more than 100,000 operations, and never an address twice; in the end every address can be had, and when all pods
+// are gone, no block is left.
+func TestHistory(t *testing.T) {
+	ops := 105_000
+	if testing.Short() {
+		ops = 10_000
+	}
+	h := newHistory(t, 1)
+	for i := range ops {
+		h.act()
+		if i%1000 == 0 {
+			h.overlaps()
+		}
+	}
+	t.Logf("%d operations, %d engines killed: %v", ops, h.kills, h.done)
+	if h.disabled {
+		h.pool()
+	}
+	for _, name := range h.names {
+		n := h.nodes[name]
+		n.line.set(false, false)
+		n.line.late = false
+		n.line.deliver()
+		h.steps[name] = -1
+	}
+	h.settle()
+	const want = 255 + 32
+	for range 300 { // all that is left, by turns
+		if h.add2(); len(h.four()) >= want {
+			break
+		}
+	}
+	if len(h.four()) != want {
+		t.Errorf("%d of %d IPv4 addresses can be had", len(h.four()), want)
+	}
+	for _, name := range h.names {
+		for k := range maps.Clone(h.nodes[name].ledger) {
+			h.nodes[name].del(k.ContainerID)
+		}
+	}
+	h.has = map[netip.Addr]string{}
+	h.settle()
+	h.settle()
+	all, err := h.dir.List(context.Background(), store.AddressBlocks())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all {
+		t.Errorf("a block is left when all pods are gone: %s", o.Raw)
+	}
+}
+
+// settle lets time pass, and all nodes work, until nothing is under way.
+func (h *history) settle() {
+	for range 6 {
+		h.now = h.now.Add(4 * time.Minute)
+		for _, name := range h.names {
+			h.tend(h.nodes[name])
+		}
+	}
+}
+
+// add2 has every node take an IPv4 address if it can, and work.
+func (h *history) add2() {
+	h.now = h.now.Add(time.Second)
+	for _, name := range h.names {
+		n := h.nodes[name]
+		h.next++
+		id := fmt.Sprint("c", h.next)
+		if _, err := n.addCluster(calicoConf(), id, model.AddressWishes{}); err == nil {
+			for _, a := range n.ledger[key(id)] {
+				if by, twice := h.has[a]; twice {
+					h.t.Fatalf("address %s is given to %s of node %s, and %s has it", a, id, n.name, by)
+				}
+				h.has[a] = n.name + "/" + id
+			}
+			continue
+		}
+		h.tend(n)
+	}
+}
+
+func (h *history) four() (out []netip.Addr) {
+	for a := range h.has {
+		if a.Is4() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
