@@ -87,7 +87,7 @@ func (x *Index) matches(r rule, f Flow, dir direction) (set, found string, ok bo
 		if !is {
 			return "", "", false
 		}
-		if set == "" {
+		if set == "" && found == "" {
 			set, found = m.set.name, port
 		}
 	}

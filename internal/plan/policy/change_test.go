@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/policy"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// brief is what changes, in one line.
+func brief(changes []policy.Change) string {
+	var out []string
+	for _, c := range changes {
+		if c.Gone {
+			out = append(out, "gone")
+		}
+		for _, s := range c.MakeSets {
+			out = append(out, "set "+s.Name)
+		}
+		for _, ch := range c.MakeChains {
+			out = append(out, "chain "+ch.Name)
+		}
+		out = append(out, elementsOf("-", c.DropElements)...)
+		out = append(out, elementsOf("+", c.AddElements)...)
+		for _, name := range slices.Concat(c.DropChains, c.DropSets) {
+			out = append(out, "no "+name)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+func elementsOf(sign string, sets []state.Set) []string {
+	var out []string
+	for _, s := range sets {
+		for _, e := range s.Elements {
+			name, _, _ := strings.Cut(s.Name, "/")
+			out = append(out, strings.TrimSpace(fmt.Sprintf("%s%s %s %s", sign, name, strings.Join(e.Key, " . "), strings.Join(e.Val, " "))))
+		}
+	}
+	return out
+}
+
+func newPod(name, app, addr string) model.Pod {
+	return model.Pod{Namespace: "shop", Name: name, UID: "u-" + name, Node: "n2", Labels: map[string]string{"app": app}, IPs: []netip.Addr{netip.MustParseAddr(addr)}}
+}
+
+// What changes is what was touched: a peer is elements of sets, a pod an element of the maps, a block an element of its set.
+func TestChanges(t *testing.T) {
+	x := worldOf(t, "testdata/networkpolicy.yaml")
+	if first := x.Changes(); len(first) != 1 || len(first[0].MakeChains) == 0 || len(first[0].AddElements) > 0 {
+		t.Fatalf("the first change makes the table: %s", brief(first))
+	}
+	p := newPod("far2", "web", "10.0.2.9")
+	for _, c := range []struct {
+		what string
+		do   func()
+		want string
+	}{
+		{"nothing", func() {}, ""},
+		{"the same again", func() { x.SetPod(p); x.DelPod("shop", "far2") }, ""},
+		{"a peer", func() { x.SetPod(p) }, "+pods4 10.0.2.9"},
+		{"its labels", func() { x.SetPod(newPod("far2", "db", "10.0.2.9")) }, "-pods4 10.0.2.9; +pods4 10.0.2.9"},
+		{"it finishes", func() { q := newPod("far2", "db", "10.0.2.9"); q.Phase = "Failed"; x.SetPod(q) }, "-pods4 10.0.2.9"},
+		{"it is published before its status says so", func() {
+			x.SetPod(newPod("far3", "db", "10.0.2.9"))
+			x.SetEndpoint(model.Endpoint{Pod: model.PodRef{Namespace: "shop", Name: "far3", UID: "u-far3"}, Node: "n2", IfName: "eth0", Addrs: p.IPs})
+		}, "+pods4 10.0.2.9"},
+		{"the status goes", func() { q := newPod("far3", "db", "10.0.2.9"); q.IPs = nil; x.SetPod(q) }, ""},
+		{"another one of its name", func() { q := newPod("far3", "db", "10.0.2.9"); q.UID, q.IPs = "new", nil; x.SetPod(q) }, "-pods4 10.0.2.9"},
+		{"an interface here", func() {
+			x.SetPod(newPod("near", "web", "10.0.1.9"))
+			x.SetEndpoint(model.Endpoint{Pod: model.PodRef{Namespace: "shop", Name: "near", UID: "u-near"}, Node: "n1", IfName: "eth0", HostLink: "cali-near", Addrs: []netip.Addr{netip.MustParseAddr("10.0.1.9")}, Point: model.PointHost})
+		}, `+pods4 10.0.1.9; +ingress "cali-near" goto pods/ca33bbdf3d0f4314/in; +egress "cali-near" goto pods/9c1180c76c2878b8/out`},
+		{"a namespace's labels", func() { x.SetNamespace(model.Namespace{Name: "other"}) }, "-named4 10.0.1.3 . udp . 5353; -pods4 10.0.1.3"},
+	} {
+		c.do()
+		if got := brief(x.Changes()); got != c.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", c.what, got, c.want)
+		}
+	}
+}
+
+func blocks(cidrs ...string) model.Policy {
+	r := model.PolicyRule{Action: model.PolicyAccept, AnyPort: true}
+	for _, c := range cidrs {
+		r.Peers = append(r.Peers, model.PolicyPeer{Block: &model.IPBlock{CIDR: netip.MustParsePrefix(c)}})
+	}
+	return model.Policy{
+		PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "blocks"}, Subject: model.PodPeer{Namespace: "shop"},
+		Ingress: model.PolicyDirection{On: true, Rules: []model.PolicyRule{r}},
+	}
+}
+
+func TestOneMoreBlock(t *testing.T) {
+	x := worldOf(t, "testdata/networkpolicy.yaml")
+	x.SetPolicy(blocks("10.0.0.0/24", "10.1.0.0/24"))
+	x.Changes()
+	x.SetPolicy(blocks("10.0.0.0/24", "10.1.0.0/24", "10.2.0.0/24"))
+	if got := brief(x.Changes()); got != "+block4 10.2.0.0/24" {
+		t.Error(got)
+	}
+	x.SetPolicy(blocks("10.0.0.0/24", "10.1.0.0/24", "10.1.1.0/24")) // it touches one: they are one range
+	if got := brief(x.Changes()); got != "-block4 10.1.0.0/24; -block4 10.2.0.0/24; +block4 10.1.0.0/23" {
+		t.Error(got)
+	}
+}
+
+// A pod of which nothing is known is closed as soon as some policy could select it, and opened by what is known.
+func TestUnknownPodIsClosed(t *testing.T) {
+	x := policy.New(policy.Config{Node: "n1"})
+	x.SetNamespace(model.Namespace{Name: "shop"})
+	e := model.Endpoint{Pod: model.PodRef{Namespace: "shop", Name: "late", UID: "u-late"}, Node: "n1", IfName: "eth0", HostLink: "cali-late", Point: model.PointHost}
+	x.SetEndpoint(e)
+	if got := brief(x.Changes()); got != "" {
+		t.Errorf("without a policy: %s", got)
+	}
+	p := blocks("10.0.0.0/24")
+	p.Subject.Pods = model.Selector{Labels: map[string]string{"app": "db"}}
+	x.SetPolicy(p)
+	if got := x.Changes(); len(got) != 1 || got[0].MakeSets[0].Elements[0].Val[0] != "goto deny/unknown/in" {
+		t.Errorf("with a policy: %s", brief(got))
+	}
+	x.SetPod(newPod("late", "web", "10.0.0.1"))
+	if got := brief(x.Changes()); got != "gone" {
+		t.Errorf("with the pod: %s", got)
+	}
+	again := newPod("late", "web", "10.0.0.2")
+	again.UID = "another"
+	x.SetPod(again)
+	if got := x.Changes(); len(got) != 1 || got[0].MakeSets[0].Elements[0].Val[0] != "goto deny/unknown/in" {
+		t.Errorf("with another pod of the name: %s", brief(got))
+	}
+	e.Pod.UID = "another"
+	e.HostLink = "cali-other"
+	x.SetEndpoint(e)
+	if got := x.Changes(); len(got) != 0 {
+		t.Errorf("the other pod's interface is not closed: %s", brief(got))
+	}
+}
+
+// A cut is a set of replies that exists only while something is cut.
+func TestCut(t *testing.T) {
+	x := worldOf(t, "testdata/networkpolicy.yaml")
+	x.Changes()
+	f := policy.Flow{Src: netip.MustParseAddr("10.0.2.1"), Dst: netip.MustParseAddr("10.0.1.2"), Protocol: model.TCP, SrcPort: 4000, DstPort: 5432}
+	g := f
+	g.SrcPort++
+	x.Cut(f)
+	if got := brief(x.Changes()); got != "set cut4; chain egress; chain input; chain ingress" {
+		t.Error(got)
+	}
+	x.Cut(g)
+	if got := brief(x.Changes()); got != "+cut4 10.0.1.2 . 10.0.2.1 . tcp . 5432 . 4001" {
+		t.Error(got)
+	}
+	x.Uncut(f)
+	x.Uncut(g)
+	if got := brief(x.Changes()); got != "chain egress; chain input; chain ingress; no cut4" {
+		t.Error(got)
+	}
+}
