@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// TestPoolsOfCalico: pods are numbered from a pool of Calico's without anybody writing one of weft's; what is reserved is not given.
+// The agent that looks after it says so, and its metrics say what is in the pools.
+func TestPoolsOfCalico(t *testing.T) {
+	p := newTwo(t, "addresses: pools")
+	for _, text := range []string{
+		`{"apiVersion":"crd.projectcalico.org/v1","kind":"IPPool","metadata":{"name":"theirs"},"spec":{"cidr":"10.66.0.0/24","blockSize":28,"nodeSelector":"all()"}}`,
+		`{"apiVersion":"crd.projectcalico.org/v1","kind":"IPReservation","metadata":{"name":"r"},"spec":{"reservedCIDRs":["10.66.0.0/28","10.66.0.128/25"]}}`,
+	} {
+		o, err := store.NewObject([]byte(text))
+		if err == nil {
+			_, err = p.store.Create(o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The agents look for pools again and again; to be asked at once, they start anew.
+	for _, w := range p.nodes {
+		w.stop()
+		w.configured(fmt.Sprintf("metrics: {address: '127.0.0.1:9119'}\ninstall: {confDir: %q}\nnetwork: {mode: cluster, addresses: pools}\n", w.path("net.d")))
+		w.start()
+	}
+	given := map[netip.Addr]bool{}
+	for i := range 6 {
+		_, addrs := p.pod(p.nodes[i%2], fmt.Sprint("pod", i))
+		for _, a := range addrs {
+			if given[a] || !netip.MustParsePrefix("10.66.0.0/25").Contains(a) || netip.MustParsePrefix("10.66.0.0/28").Contains(a) {
+				t.Errorf("address %s is given twice, reserved or none of the pool", a)
+			}
+			given[a] = true
+		}
+	}
+	if len(given) != 6 {
+		t.Errorf("%d addresses", len(given))
+	}
+	leads := ""
+	p.until("one agent tells of the pool", func() bool {
+		leads = ""
+		for i, w := range p.nodes {
+			if text := w.web("GET /metrics HTTP/1.0"); strings.Contains(text, "\nweft_controller_leads 1") {
+				leads += fmt.Sprint(i)
+				if !strings.Contains(text, `weft_pool_allocatable{pool="theirs"} 1`) || !strings.Contains(text, `weft_pool_addresses{pool="theirs"} 256`) {
+					return false
+				}
+			}
+		}
+		return leads != ""
+	})
+	if len(leads) != 1 {
+		t.Errorf("nodes %q look after the pools", leads)
+	}
+	o, err := p.store.Get(store.AddressPools().Key("", "theirs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := o.AddressPool()
+	if c := o.Conditions()[model.ConditionAllocatable]; err != nil || !c.True || len(pool.Excluded) != 2 || pool.AssignmentMode != model.AssignAutomatic {
+		t.Errorf("%+v %+v %v", pool, c, err)
+	}
+}
