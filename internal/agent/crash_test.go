@@ -184,7 +184,7 @@ func (c *crasher) cycle(killAdd, killDel func()) bool {
 func newCrasher(t *testing.T, network string) *crasher {
 	w := newWorld(t)
 	w.start()
-	return &crasher{world: w, list: w.list("1.0.0", w.networks()[network]), before: w.host()}
+	return &crasher{world: w, list: w.list("1.0.0", w.routedOr(network)), before: w.host()}
 }
 
 // arm lets the agent die at its step k from now.
@@ -200,7 +200,7 @@ func (c *crasher) arm(k int) func() {
 func (c *crasher) disarm() func() { return func() { _ = os.Remove(c.path("step")) } }
 
 func TestKilledAtEveryStep(t *testing.T) {
-	for _, network := range []string{"ptp", "bridge", "chain", "late", "guarded"} {
+	for _, network := range []string{"ptp", "bridge", "chain", "late", "guarded", "routed"} {
 		t.Run(network, func(t *testing.T) {
 			c := newCrasher(t, network)
 			disarm := c.disarm()

@@ -173,6 +173,15 @@ func (w *world) networks() map[string]string {
 	}
 }
 
+// routedOr is a network of that name; the routed one has no gateway of its own, so it is none of the others.
+func (w *world) routedOr(name string) string {
+	if name != "routed" {
+		return w.networks()[name]
+	}
+	return fmt.Sprintf(`{"plugins":[{"type":"calico","mtu":1400,"ipam":%s},
+		{"type":"bandwidth","ingressRate":8000000,"ingressBurst":800000,"egressRate":8000000,"egressBurst":800000}]}`, w.ipam("10.9.0.0/16"))
+}
+
 func runtimeConf(id string, ns *netns.NS) *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{ContainerID: id, NetNS: ns.Path(), IfName: "eth0"}
 }

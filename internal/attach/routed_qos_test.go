@@ -147,3 +147,33 @@ func (n *node) marked(pod *netns.NS) int {
 	}
 	return int(messages[0].Data[0] >> 2)
 }
+
+// serve listens in a pod and takes connections until the end.
+func serve(t *testing.T, pod *netns.NS, network, addr string) (stop func()) {
+	t.Helper()
+	var l net.Listener
+	err := pod.Do(func() (err error) { l, err = net.Listen(network, addr); return err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	return func() { _ = l.Close(); <-done }
+}
+
+func dial(addr string) error {
+	c, err := net.DialTimeout("tcp", addr, 2*time.Second)
+	if err == nil {
+		_ = c.Close()
+	}
+	return err
+}
