@@ -16,6 +16,8 @@ type AddressWishes struct {
 	Addrs []netip.Addr `json:"addrs,omitempty"`
 	// Families are the families to give an address of.
 	Families []IPFamily `json:"families,omitempty"`
+	// Claim is the AddressClaim whose addresses the pod is to get, "namespace/name".
+	Claim string `json:"claim,omitempty"`
 	// Use is what the addresses are for; empty means a workload.
 	Use AddressUse `json:"use,omitempty"`
 }

@@ -107,28 +107,45 @@ func (c *Cluster) Doubts(json.RawMessage) []model.Doubt { return nil }
 
 // Add gives an address of each family, all or none.
 func (c *Cluster) Add(ctx context.Context, ask ipam.Ask) (model.Result, error) {
-	var result model.Result
+	result, _, err := c.get(ctx, ask)
+	return result, err
+}
+
+// get gives addresses, and says who holds them.
+func (c *Cluster) get(ctx context.Context, ask ipam.Ask) (result model.Result, h holder, err error) {
 	conf, err := clusterSettings(ask)
 	if err == nil {
 		err = c.e.learn(ctx)
 	}
 	if err != nil {
-		return result, err
+		return result, h, err
+	}
+	claim, err := c.e.readClaim(ctx, ask.Wishes.Claim)
+	if err == nil {
+		ask.Wishes, err = c.e.claimWishes(claim, ask.Wishes)
+	}
+	if err != nil {
+		return result, h, err
 	}
 	wants, err := c.e.clusterWants(conf, ask)
 	if err != nil {
-		return result, err
+		return result, h, err
 	}
-	h := holder{key: ask.Key()}
+	claim.forClaimed(wants)
+	h = holder{key: ask.Key(), claim: claim.id}
 	for _, alternatives := range wants {
 		a, err := c.e.takeAny(ctx, alternatives, h)
 		if err != nil {
 			c.e.unget(result.IPs, h)
-			return model.Result{}, err
+			return model.Result{}, h, err
 		}
 		result.IPs = append(result.IPs, model.IP{Address: netip.PrefixFrom(a, a.BitLen())})
 	}
-	return result, nil
+	if err := c.e.writeClaim(ctx, claim, result.IPs); err != nil {
+		c.e.unget(result.IPs, h)
+		return model.Result{}, h, err
+	}
+	return result, h, nil
 }
 
 // takeAny gives an address of the first of several pools that has one.
@@ -172,7 +189,8 @@ func (e *Engine) tired(ctx context.Context, wants []want, h holder, silence erro
 	return netip.Addr{}, silent(wants[0], silence)
 }
 
-// unget takes addresses back that nobody has used. They need no rest.
+// unget takes addresses back that nobody has used. They need no rest. A claim may have had its own before: they stay with it
+// until it is seen not to name them.
 func (e *Engine) unget(ips []model.IP, h holder) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -180,6 +198,11 @@ func (e *Engine) unget(ips []model.IP, h holder) {
 		a := ip.Address.Addr()
 		for _, p := range e.pools {
 			if p.held[a] != h {
+				continue
+			}
+			if h.claim != "" {
+				p.held[a] = holder{claim: h.claim}
+				e.wake()
 				continue
 			}
 			delete(p.held, a)
@@ -194,11 +217,11 @@ func (e *Engine) unget(ips []model.IP, h holder) {
 // Hold chooses addresses for a record that is written before they are used: an address of this node's blocks has no other
 // memory.
 func (c *Cluster) Hold(ctx context.Context, ask ipam.Ask) (ipam.Hold, error) {
-	result, err := c.Add(ctx, ask)
+	result, h, err := c.get(ctx, ask)
 	if err != nil {
 		return nil, err
 	}
-	return &hold{e: c.e, result: result, holder: holder{key: ask.Key()}}, nil
+	return &hold{e: c.e, result: result, holder: h}, nil
 }
 
 type hold struct {

@@ -171,7 +171,7 @@ func (e *Engine) number() (string, error) {
 // String names the holder.
 func (h holder) String() string {
 	if h.key == (model.AttachmentKey{}) {
-		return "IPAMClaim " + h.claim
+		return claimWords(h.claim)
 	}
 	return "interface " + h.key.IfName + " of container " + h.key.ContainerID + " (network " + h.key.Network + ")"
 }

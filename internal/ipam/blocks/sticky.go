@@ -113,11 +113,16 @@ func sameJSON(a, b json.RawMessage) bool { return string(a) == string(b) }
 
 // says tells whether a claim has an address. When in doubt it has.
 func says(o store.Object, a netip.Addr) bool {
-	var c ipamClaim
+	var c struct {
+		Status struct {
+			IPs       []string `json:"ips"`
+			Addresses []string `json:"addresses"` // an AddressClaim's
+		} `json:"status"`
+	}
 	if json.Unmarshal(o.Raw, &c) != nil {
 		return true
 	}
-	return slices.ContainsFunc(c.Status.IPs, func(text string) bool {
+	return slices.ContainsFunc(append(c.Status.IPs, c.Status.Addresses...), func(text string) bool {
 		b, err := ipam.ParseAddr(text)
 		return err != nil || a == b
 	})
@@ -140,10 +145,11 @@ func (e *Engine) claims(ctx context.Context, p *pool) error {
 	freed := false
 	for a, claim := range unused {
 		o, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
-			return e.cfg.Objects.Get(ctx, store.IPAMClaims(), claimKey(claim))
+			kind, key := claimPlace(claim)
+			return e.cfg.Objects.Get(ctx, kind, key)
 		})
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return unreachable("IPAMClaim "+claim, err)
+			return unreachable(claimWords(claim), err)
 		}
 		if err == nil && says(o, a) {
 			delete(p.missed, a)

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// Two kinds of objects keep addresses over pods: IPAMClaims, for networks that a pod asks for, and AddressClaims, for the
+// cluster's network. In a claim's text the second have this before their name.
+const ofAddressClaim = "AddressClaim "
+
+// claimPlace is where the object of a claim is.
+func claimPlace(claim string) (store.Kind, store.Key) {
+	if name, is := strings.CutPrefix(claim, ofAddressClaim); is {
+		namespace, name, _ := strings.Cut(name, "/")
+		return store.AddressClaims(), store.AddressClaims().Key(namespace, name)
+	}
+	return store.IPAMClaims(), claimKey(claim)
+}
+
+// claimWords names a claim for people.
+func claimWords(claim string) string {
+	if strings.HasPrefix(claim, ofAddressClaim) {
+		return claim
+	}
+	return "IPAMClaim " + claim
+}
+
+// addressClaim is an AddressClaim that an attachment names; the zero value is none.
+type addressClaim struct {
+	id     string
+	object store.Object
+	pools  []string
+	addrs  []netip.Addr
+	// silent: the store does not answer, and the addresses are those that this node keeps for the claim.
+	silent bool
+}
+
+// readClaim reads the AddressClaim that a pod names, before its addresses are chosen.
+func (e *Engine) readClaim(ctx context.Context, name string) (addressClaim, error) {
+	if name == "" {
+		return addressClaim{}, nil
+	}
+	c := addressClaim{id: ofAddressClaim + name}
+	kind, key := claimPlace(c.id)
+	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) { return e.cfg.Objects.Get(ctx, kind, key) })
+	if errors.Is(err, store.ErrNotFound) {
+		return c, model.Faultf(model.CodeInvalidConf, "make it, or take the annotation away", "%s does not exist", c.id)
+	}
+	if err != nil {
+		for _, addrs := range e.heldBy(func(h holder, _ netip.Addr) bool { return h == holder{claim: c.id} }, nil) {
+			c.addrs = append(c.addrs, addrs...)
+		}
+		if c.silent = len(c.addrs) > 0; c.silent {
+			return c, nil // it was here last, and nobody else gives these
+		}
+		return c, unreachable(c.id, err)
+	}
+	var in struct {
+		Spec struct {
+			Pools     []string `json:"pools"`
+			Addresses []string `json:"addresses"`
+		} `json:"spec"`
+		Status struct {
+			Addresses []string `json:"addresses"`
+		} `json:"status"`
+	}
+	if err := json.Unmarshal(o.Raw, &in); err != nil {
+		return c, model.Faultf(model.CodeDecode, "put the object right", "%s: %w", c.id, err)
+	}
+	texts, field := in.Status.Addresses, "status.addresses"
+	if len(texts) == 0 {
+		texts, field = in.Spec.Addresses, "spec.addresses"
+	}
+	for i, text := range texts {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" {
+			return c, ipam.Invalid("an address, for example 10.1.0.5", "%s: %s[%d] %q is no address", c.id, field, i, text)
+		}
+		c.addrs = append(c.addrs, a.Unmap())
+	}
+	c.object, c.pools = o, in.Spec.Pools
+	return c, nil
+}
+
+// wishes are an attachment's with what its claim says.
+func (e *Engine) claimWishes(c addressClaim, w model.AddressWishes) (model.AddressWishes, error) {
+	if c.id == "" {
+		return w, nil
+	}
+	if len(w.Addrs) > 0 {
+		return w, ipam.Invalid("leave one out", "%s and certain addresses exclude each other", c.id)
+	}
+	if w.Addrs = c.addrs; len(w.Addrs) > 0 || len(c.pools) == 0 {
+		return w, nil
+	}
+	w.Pools4, w.Pools6 = nil, nil
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := e.catalog.all()
+	for _, name := range c.pools {
+		i := slices.IndexFunc(all, func(p model.AddressPool) bool { return called(p, name) })
+		if i < 0 {
+			return w, ipam.Invalid("name a pool of the cluster's network", "%s: spec.pools: there is no pool %q", c.id, name)
+		}
+		for _, v6 := range []bool{false, true} {
+			if !slices.ContainsFunc(all[i].Regions, func(r model.AddressRegion) bool { return r.CIDR.Addr().Is6() == v6 }) {
+				continue
+			}
+			if v6 {
+				w.Pools6 = append(w.Pools6, name)
+			} else {
+				w.Pools4 = append(w.Pools4, name)
+			}
+		}
+	}
+	return w, nil
+}
+
+// writeClaim writes addresses into the claim's status, before anybody uses them.
+func (e *Engine) writeClaim(ctx context.Context, c addressClaim, ips []model.IP) error {
+	if c.id == "" || c.silent {
+		return nil
+	}
+	if err := e.save(); err != nil { // the address stays the claim's when the pod has gone
+		return model.Faultf(model.CodeIO, "is the file system full or read-only?", "%w", err)
+	}
+	var words []any
+	for _, ip := range ips {
+		words = append(words, ip.Address.Addr().String())
+	}
+	next, err := c.object.Edited(func(fields map[string]any) error {
+		status, ok := fields["status"].(map[string]any)
+		if !ok {
+			status = map[string]any{}
+			fields["status"] = status
+		}
+		status["addresses"], status["node"] = words, e.cfg.Node
+		return nil
+	})
+	if err != nil || sameJSON(next.Raw, c.object.Raw) {
+		return err
+	}
+	_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+		return e.cfg.Objects.CompareAndSwapStatus(ctx, store.AddressClaims(), c.object.Version, next)
+	})
+	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
+		return model.Faultf(model.CodeTryAgain, "", "%s was changed meanwhile: %w", c.id, err)
+	}
+	if err != nil {
+		return unreachable(c.id, err)
+	}
+	return nil
+}
+
+// forClaimed makes wants of certain addresses those of a claim.
+func (c addressClaim) forClaimed(wants [][]want) {
+	if c.id == "" {
+		return
+	}
+	for _, alternatives := range wants {
+		for i := range alternatives {
+			if w := &alternatives[i]; w.addr.IsValid() {
+				w.claim, w.field = c.id, fmt.Sprintf("%s: spec.addresses", c.id)
+			}
+		}
+	}
+}
