@@ -50,17 +50,24 @@ func (a *agent) openEnds(boot string) *ends {
 	for family, addr := range f.Addrs {
 		if addr.IsValid() {
 			e.addrs[family] = addr
-			a.blocks.Restore(context.Background(), []ipam.Ask{e.ask(family, addr)})
+			a.blocks.Restore(context.Background(), []ipam.Ask{e.ask(family, nil, addr)})
 		}
 	}
 	return e
 }
 
-// ask is how the engine is asked for the address of a family.
-func (e *ends) ask(family int, held ...netip.Addr) ipam.Ask {
-	conf := fmt.Sprintf(`{"type":"calico","ipam":{"type":%q,"assign_ipv4":"%t","assign_ipv6":"%t"}}`, blocks.TypeCalico, family == 4, family == 6)
+// ask is how the engine is asked for the address of a family, from some pools alone where these are named.
+func (e *ends) ask(family int, pools []string, held ...netip.Addr) ipam.Ask {
+	section := map[string]any{"type": blocks.TypeCalico, "assign_ipv4": strconv.FormatBool(family == 4), "assign_ipv6": strconv.FormatBool(family == 6)}
+	if len(pools) > 0 {
+		section[fmt.Sprintf("ipv%d_pools", family)] = pools
+	}
+	conf, err := json.Marshal(map[string]any{"type": "calico", "ipam": section})
+	if err != nil {
+		conf = nil // texts alone: it cannot be; the engine would refuse it
+	}
 	return ipam.Ask{
-		Conf: json.RawMessage(conf), Network: e.agent.cfg.Network.Name, ContainerID: blocks.OwnContainer, IfName: "tunnel" + strconv.Itoa(family),
+		Conf: conf, Network: e.agent.cfg.Network.Name, ContainerID: blocks.OwnContainer, IfName: "tunnel" + strconv.Itoa(family),
 		Held: held, Wishes: model.AddressWishes{Use: model.UseTunnel},
 	}
 }
@@ -125,7 +132,7 @@ func (e *ends) follow(ctx context.Context, c *model.Cluster) error {
 		if ok || !slices.Contains(need, family) {
 			continue
 		}
-		if err := e.get(ctx, family); err != nil {
+		if err := e.get(ctx, family, e.agent.tunnelPools(c, family)); err != nil {
 			return err
 		}
 	}
@@ -144,6 +151,23 @@ func (a *agent) tunneled(p model.AddressPool) bool {
 	return kind != "" && kind != "none" && kind != "host-gw"
 }
 
+// tunnelPools are the pools that an end's address had best be of: those of the tunnel itself. So what comes back to it comes
+// through the tunnel, too.
+func (a *agent) tunnelPools(c *model.Cluster, family int) []string {
+	labels, _ := a.labels()
+	var out []string
+	for _, p := range model.Allocatable(c.Pools) {
+		selector, err := model.ParseExpression(p.NodeSelector)
+		if err != nil || !selector.Matches(labels) || !a.tunneled(p) || !p.Allows(model.UseTunnel) || p.AssignmentMode != model.AssignAutomatic {
+			continue
+		}
+		if slices.Contains(familiesOf([]model.AddressPool{p}, func(model.AddressPool) bool { return true }), family) {
+			out = append(out, p.Name)
+		}
+	}
+	return out
+}
+
 // elsewhere tells whether an address is known to be another node's.
 func elsewhere(c *model.Cluster, a netip.Addr) bool {
 	for _, b := range c.Blocks {
@@ -154,12 +178,12 @@ func elsewhere(c *model.Cluster, a netip.Addr) bool {
 	return false
 }
 
-func (e *ends) get(ctx context.Context, family int) error {
+func (e *ends) get(ctx context.Context, family int, pools []string) error {
 	allocator, err := e.allocator()
 	if err != nil {
 		return err
 	}
-	got, err := allocator.Add(ctx, e.ask(family))
+	got, err := allocator.Add(ctx, e.ask(family, pools))
 	if err != nil {
 		return err
 	}
@@ -177,7 +201,7 @@ func (e *ends) drop(ctx context.Context, family int, addr netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	return allocator.Del(ctx, e.ask(family, addr))
+	return allocator.Del(ctx, e.ask(family, nil, addr))
 }
 
 // set remembers an address, or that there is none, before it is used.

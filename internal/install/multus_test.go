@@ -173,7 +173,7 @@ func TestCluster(t *testing.T) {
 	if err != nil || parsed.Name != "weft" || parsed.CNIVersion != "1.1.0" {
 		t.Errorf("%+v, %v", parsed, err)
 	}
-	for _, part := range []string{`"mtu": 1400`, `"subnet": "10.244.1.0/24"`, `"subnet": "fd00:1::/64"`, `"dst": "0.0.0.0/0"`, `"dst": "::/0"`} {
+	for _, part := range []string{`"mtu": 1400`, `"subnet": "10.244.1.0/24"`, `"subnet": "fd00:1::/64"`, `"type": "calico"`, `"derivedFrom": "the prefixes of node n1"`} {
 		if !strings.Contains(string(b), part) {
 			t.Errorf("%s is not in\n%s", part, b)
 		}
@@ -187,6 +187,26 @@ func TestCluster(t *testing.T) {
 	files(t, c.ConfDir, map[string]string{clusterName: `{}`})
 	if _, err := Cluster(t.Context(), c, own); err == nil || fault(t, err).Msg != "configuration "+c.ConfDir+"/00-weft.conflist: not weft's, nothing was changed" {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestOwn: what the network consists of, for each design and for each place that addresses come from.
+func TestOwn(t *testing.T) {
+	prefixes := []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")}
+	for name, want := range map[string]struct {
+		own  Own
+		text string
+	}{
+		"routed":        {Own{CIDRs: prefixes, MTU: 1400}, `{"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}],[{"subnet":"fd00:1::/64"}]],"type":"host-local"},"mtu":1400,"policy":{"type":"k8s"},"type":"calico"}`},
+		"usual MTU":     {Own{CIDRs: prefixes[:1]}, `{"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],"type":"host-local"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`},
+		"pools":         {Own{Pools: []int{4, 6}}, `{"ipam":{"assign_ipv4":"true","assign_ipv6":"true","type":"calico-ipam"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`},
+		"pools of IPv6": {Own{CIDRs: prefixes, Pools: []int{6}}, `{"ipam":{"assign_ipv4":"false","assign_ipv6":"true","type":"calico-ipam"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`},
+		"bridge": {Own{CIDRs: prefixes[:1], Bridge: true}, `{"bridge":"weft0","hairpinMode":true,"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}],"type":"host-local"},` +
+			`"isGateway":true,"type":"bridge"}`},
+	} {
+		if got, err := want.own.Plugin(); err != nil || string(got) != want.text {
+			t.Errorf("%s: %v\n got %s\nwant %s", name, err, got, want.text)
+		}
 	}
 }
 

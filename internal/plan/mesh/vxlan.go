@@ -171,6 +171,9 @@ func vxlanNode(p *Planner) Part {
 			s.Addrs = append(s.Addrs, state.Addr{Link: link.Name, Prefix: netip.PrefixFrom(own, own.BitLen()), NoDAD: true})
 		}
 		s.Sysctls = append(s.Sysctls, state.Sysctl{Name: "net/ipv6/conf/" + link.Name + "/accept_ra", Value: "0", IfPresent: true})
+		if len(p.pools.all) > 0 { // with several pools a peer may be reached through another device than its packets come from
+			s.Sysctls = append(s.Sysctls, state.Sysctl{Name: "net/ipv4/conf/" + link.Name + "/rp_filter", Value: "2"})
+		}
 	}
 	return part
 }
