@@ -18,6 +18,8 @@ const (
 	calicoCNI = "cni.projectcalico.org/"
 	calicoQoS = "qos.projectcalico.org/"
 	kubeRate  = "kubernetes.io/"
+	// addressClaim names the AddressClaim whose addresses the pod gets.
+	addressClaim = "weft.dev/address-claim"
 )
 
 // CalicoAnnotations are the annotations of a pod that a planner reads, in the order of their names. What a namespace says of
@@ -27,7 +29,7 @@ func CalicoAnnotations(pod, namespace map[string]string) [][2]string {
 	for key, value := range pod {
 		rest, cni := strings.CutPrefix(key, calicoCNI)
 		told := rest == "podIP" || rest == "podIPs" || rest == "containerID" // by Calico
-		if value != "" && (cni && !told || strings.HasPrefix(key, calicoQoS) || IsKubeRate(key)) {
+		if value != "" && (cni && !told || strings.HasPrefix(key, calicoQoS) || IsKubeRate(key) || key == addressClaim) {
 			out = append(out, [2]string{key, value})
 		}
 	}
@@ -71,6 +73,7 @@ func (c calicoConf) words(r model.Request) (calicoWords, error) {
 		Pools4: a.list(calicoCNI + "ipv4pools"), Pools6: a.list(calicoCNI + "ipv6pools"),
 		Addrs: a.addrs(calicoCNI+"ipAddrs", true), Families: a.families(calicoCNI + "ipFamilies"),
 	}
+	w.wishes.Claim = a.claim(r.Origin.Pod)
 	w.noIPAM, w.floating = a.addrs(calicoCNI+"ipAddrsNoIpam", true), a.addrs(calicoCNI+"floatingIPs", false)
 	w.mac, w.sources = a.mac(calicoCNI+"hwAddr"), a.prefixes(calicoCNI+"allowedSourcePrefixes")
 	w.qos = a.qos()
@@ -89,6 +92,10 @@ func (c calicoConf) gates(w calicoWords) error {
 	switch {
 	case len(w.wishes.Addrs) > 0 && len(w.noIPAM) > 0:
 		return model.Faultf(model.CodeInvalidConf, "leave one out", "annotations %sipAddrs and %sipAddrsNoIpam exclude each other", calicoCNI, calicoCNI)
+	case w.wishes.Claim != "" && len(w.wishes.Addrs)+len(w.noIPAM) > 0:
+		return model.Faultf(model.CodeInvalidConf, "leave one out", "annotations %s and %sipAddrs exclude each other", addressClaim, calicoCNI)
+	case w.wishes.Claim != "" && c.ipam != "calico-ipam":
+		return model.Faultf(model.CodeInvalidConf, "it needs calico-ipam", "annotation %s: ipam.type %s keeps no addresses", addressClaim, c.ipam)
 	case len(w.wishes.Addrs) > 0 && c.ipam != "calico-ipam":
 		return model.Faultf(model.CodeInvalidConf, "it needs calico-ipam", "annotation %sipAddrs: ipam.type %s gives no address that is asked for", calicoCNI, c.ipam)
 	case len(w.noIPAM) > 0 && c.ipam != "calico-ipam" && c.ipam != "static":
@@ -113,6 +120,18 @@ func (a *annotated) fail(key, hint, format string, args ...any) {
 	if a.err == nil {
 		a.err = model.Faultf(model.CodeInvalidConf, hint, "annotation %s: %s", key, fmt.Sprintf(format, args...))
 	}
+}
+
+// claim is the claim that the pod names, in its own namespace.
+func (a *annotated) claim(pod model.PodRef) string {
+	name := a.said[addressClaim]
+	if name == "" {
+		return ""
+	}
+	if err := model.CheckName("annotation "+addressClaim+":", name); err != nil && a.err == nil {
+		a.err = err
+	}
+	return pod.Namespace + "/" + name
 }
 
 // list is an annotation that is a list of texts in JSON.

@@ -73,6 +73,33 @@ func TestCalicoWords(t *testing.T) {
 	}
 }
 
+func TestAddressClaimOfAPod(t *testing.T) {
+	read := func(conf string, annotations map[string]string) (model.AddressWishes, error) {
+		return Calico{}.Wishes(confOf(conf), model.Request{Origin: &model.Origin{
+			Pod: model.PodRef{Namespace: "shop", Name: "db-0"}, Annotations: CalicoAnnotations(annotations, map[string]string{addressClaim: "namespaces-have-none"}),
+		}})
+	}
+	if w, err := read(calicoOpen, map[string]string{addressClaim: "db"}); err != nil || w.Claim != "shop/db" {
+		t.Errorf("%+v %v", w, err)
+	}
+	if w, err := read(calicoOpen, nil); err != nil || w.Claim != "" {
+		t.Errorf("%+v %v", w, err)
+	}
+	for _, tt := range []struct{ conf, name, addrs, want string }{
+		{calicoOpen, "A_b", "", `annotation weft.dev/address-claim: "A_b" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`},
+		{calicoOpen, "db", `["10.0.0.1"]`, "annotations weft.dev/address-claim and cni.projectcalico.org/ipAddrs exclude each other (leave one out)"},
+		{`{"type":"calico","policy":{"type":"k8s"},"ipam":{"type":"host-local","subnet":"usePodCidr"}}`, "db", "", "annotation weft.dev/address-claim: ipam.type host-local keeps no addresses (it needs calico-ipam)"},
+	} {
+		annotations := map[string]string{addressClaim: tt.name}
+		if tt.addrs != "" {
+			annotations["cni.projectcalico.org/ipAddrs"] = tt.addrs
+		}
+		if _, err := read(tt.conf, annotations); err == nil || err.Error() != tt.want {
+			t.Errorf("%s: got %v\nwant %s", tt.name, err, tt.want)
+		}
+	}
+}
+
 func TestCalicoBadWords(t *testing.T) {
 	const cni, qos = "annotation cni.projectcalico.org/", "annotation qos.projectcalico.org/"
 	for _, tt := range []struct{ key, value, want string }{
