@@ -6,14 +6,13 @@ import (
 	"context"
 	"path/filepath"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/kernel/watch"
 	"github.com/weft-net/weft/internal/policy"
 )
-
-// policySocket is where `weft policy` asks, in the state directory.
-const policySocket = "policy.sock"
 
 // enforcer makes what obeys network policies; nil where nobody is to, or nobody knows of any.
 func (a *agent) enforcer() *policy.Enforcer {
@@ -66,11 +65,14 @@ func (a *agent) adopt() {
 
 // enforce obeys policies, and answers who asks about them, until ctx ends.
 func (a *agent) enforce(ctx context.Context) error {
-	return a.policy.Run(ctx)
+	parts, ctx := errgroup.WithContext(ctx)
+	parts.Go(func() error { return a.policy.Run(ctx) })
+	parts.Go(func() error { return a.policy.Serve(ctx, a.policyPath()) })
+	return parts.Wait()
 }
 
 // policyPath is the socket's path.
-func (a *agent) policyPath() string { return filepath.Join(a.cfg.StateDir, policySocket) }
+func (a *agent) policyPath() string { return filepath.Join(a.cfg.StateDir, policy.Socket) }
 
 // quiet are the tables of nft that change all the time without anybody having lost anything.
 func (a *agent) quiet() []watch.Own {

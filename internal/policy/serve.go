@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/policy"
+)
+
+// Limits of the server: root alone may ask, and asks little.
+const (
+	askTime = 10 * time.Second
+	askHead = 8 << 10
+)
+
+// Summary is what an Enforcer says of itself.
+type Summary struct {
+	Node string `json:"node"`
+	// Known: what policies say is known; until then the kernel stays as it was.
+	Known      bool     `json:"known"`
+	Interfaces int      `json:"interfaces"`
+	Policies   []Known  `json:"policies"`
+	Denied     []Denied `json:"denied,omitempty"`
+}
+
+// Known is a policy.
+type Known struct {
+	model.PolicyKey
+	// Faults is what of it could not be understood.
+	Faults string `json:"faults,omitempty"`
+}
+
+// Denied are packets that were denied on this node, by which policies.
+type Denied struct {
+	By      string `json:"by"`
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// Serve answers on a unix socket, which root alone may open, until ctx ends.
+func (e *Enforcer) Serve(ctx context.Context, path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("policy socket: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil { // its path may be too long: that is no reason not to obey
+		e.log.Warn("nobody can ask about policies", "err", err)
+		return nil
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return errors.Join(fmt.Errorf("policy socket: %w", err), l.Close())
+	}
+	web := &http.Server{
+		Handler: e.handler(), ReadTimeout: askTime, WriteTimeout: askTime, MaxHeaderBytes: askHead,
+		ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
+	}
+	defer context.AfterFunc(ctx, func() { _ = web.Close() })()
+	if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("policy socket: %w", err)
+	}
+	return nil
+}
+
+func (e *Enforcer) handler() http.Handler {
+	mux := http.NewServeMux()
+	on := func(path string, tell func(*http.Request) (any, error)) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			all, err := tell(r)
+			w.Header().Set("Content-Type", "application/json")
+			if err != nil {
+				w.WriteHeader(http.StatusBadRequest)
+				all = refusal(err)
+			}
+			_ = json.NewEncoder(w).Encode(all)
+		})
+	}
+	on("/summary", func(r *http.Request) (any, error) { return e.summary(r.Context()) })
+	on("/show", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return e.Show(model.PodRef{Namespace: q.Get("namespace"), Name: q.Get("name")})
+	})
+	on("/why", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		port, _ := strconv.ParseUint(q.Get("port"), 10, 16)
+		query := policy.Query{Network: q.Get("network"), Protocol: model.Protocol(q.Get("protocol")), Port: uint16(port)}
+		var err error
+		if query.From, err = party(q.Get("from")); err == nil {
+			query.To, err = party(q.Get("to"))
+		}
+		if err != nil {
+			return nil, err
+		}
+		return e.Why(query)
+	})
+	return mux
+}
+
+// party reads "namespace/name" or an address.
+func party(s string) (policy.Party, error) {
+	if namespace, name, ok := strings.Cut(s, "/"); ok && namespace != "" && name != "" {
+		return policy.Party{Pod: model.PodRef{Namespace: namespace, Name: name}}, nil
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return policy.Party{}, model.Faultf(model.CodeInvalidConf, "write namespace/name or an address", "%q is no pod and no address", s)
+	}
+	return policy.Party{Addr: a}, nil
+}
+
+// refusal is an error as an answer.
+func refusal(err error) Refusal {
+	r := Refusal{Code: model.CodeInternal, Message: err.Error()}
+	var f *model.Fault
+	if errors.As(err, &f) {
+		r.Code, r.Hint = f.Code, f.Hint
+		r.Message = strings.TrimSuffix(r.Message, " ("+f.Hint+")")
+	}
+	return r
+}
+
+// Refusal is an answer that says no.
+type Refusal struct {
+	Code    model.Code `json:"code"`
+	Message string     `json:"message"`
+	Hint    string     `json:"hint,omitempty"`
+}
+
+// Show says what policies say of a pod.
+func (e *Enforcer) Show(ref model.PodRef) (policy.View, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.answerable(); err != nil {
+		return policy.View{}, err
+	}
+	return e.index.Show(ref)
+}
+
+// Why says what decides about a connection.
+func (e *Enforcer) Why(q policy.Query) ([]policy.Answer, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.answerable(); err != nil {
+		return nil, err
+	}
+	return e.index.Why(q)
+}
+
+// answerable tells whether enough is known to answer. Peers are followed for who asks, too. The lock is held.
+func (e *Enforcer) answerable() error {
+	if !e.ready() {
+		return model.Faultf(model.CodeTryAgain, "ask again in a moment; look at the API server, and at the agent's log", "network policies are not known yet")
+	}
+	if len(e.known) == 0 {
+		return model.Faultf(model.CodeInvalidConf, "everything is allowed", "there is no network policy in the cluster")
+	}
+	return nil
+}
+
+func (e *Enforcer) summary(ctx context.Context) (Summary, error) {
+	counts, err := e.Counts(ctx)
+	if err != nil {
+		return Summary{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := Summary{Node: e.cfg.Node, Known: e.ready(), Interfaces: len(e.local), Policies: []Known{}}
+	for key, k := range e.known {
+		s.Policies = append(s.Policies, Known{key, k.faults})
+	}
+	slices.SortFunc(s.Policies, func(a, b Known) int { return a.Compare(b.PolicyKey) })
+	for _, c := range counts {
+		if by, ok := strings.CutPrefix(c.Comment, "deny "); ok {
+			s.Denied = append(s.Denied, Denied{by, c.Packets, c.Bytes})
+		}
+	}
+	return s, nil
+}
