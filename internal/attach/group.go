@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
 // group is how many jobs from i on are planned together.
@@ -37,7 +39,7 @@ func (a *Attacher) plain(job Job) (apart, plain bool) {
 	for _, conf := range job.Network.Plugins {
 		switch conf.Type {
 		case "macvlan", "ipvlan", "dummy":
-		case "ptp", "bridge", "portmap", "bandwidth", "firewall", "tuning":
+		case "ptp", "bridge", plugin.CalicoType, "portmap", "bandwidth", "firewall", "tuning":
 			apart = false
 		default: // unknown, or one that asks the kernel for what neighbours are about to change
 			return false, false

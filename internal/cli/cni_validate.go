@@ -47,7 +47,7 @@ func newCNIValidateCmd(env Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report := cni.Examine(b, plugin.Builtin(), allocators())
+			report := cni.Examine(b, plugin.InAgent(), allocators())
 			return printExamined(env.Stdout, examined{File: args[0], OK: report.OK(strict), Report: report}, strict, output)
 		},
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
@@ -99,11 +100,26 @@ func (r *Report) validate(prefix string, n model.Network, planners map[string]pl
 			r.problem(where, err)
 		}
 		if a := ipams[ipamType(p)]; a != nil {
-			if err := a.Validate(p.Raw); err != nil {
+			if err := a.Validate(filled(p).Raw); err != nil {
 				r.problem(where, err)
 			}
 		}
 	}
+}
+
+// filled has example prefixes where the node's stand for themselves by a word.
+func filled(p model.PluginConf) model.PluginConf {
+	c := plugin.Calico{}
+	if p.Type != plugin.CalicoType || !c.WantsPrefixes(p) {
+		return p
+	}
+	example, err := c.WithPrefixes(p, []netip.Prefix{
+		netip.PrefixFrom(netip.AddrFrom4([4]byte{10}), 24), netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd}), 64),
+	})
+	if err != nil {
+		return p // Validate says what is wrong with it
+	}
+	return example
 }
 
 func (r *Report) delegates(where string, p model.PluginConf, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) {

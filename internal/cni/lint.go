@@ -84,7 +84,7 @@ func (l *linter) list(n model.Network) {
 // makesInterface tells whether a plugin makes the container's interface. An ipvlan without ipam is one that is chained.
 func makesInterface(p model.PluginConf) bool {
 	switch p.Type {
-	case "bridge", "ptp", "macvlan", "vlan", "host-device", "dummy", "tap", plugin.FlannelType:
+	case "bridge", "ptp", "macvlan", "vlan", "host-device", "dummy", "tap", plugin.FlannelType, plugin.CalicoType:
 		return true
 	case "ipvlan":
 		return hasIPAM(p)

@@ -134,7 +134,7 @@ func (n Node) foreign() []string {
 	found := map[string]bool{}
 	types(tree, found)
 	var out []string
-	known := plugin.Builtin()
+	known := plugin.InAgent()
 	for typ := range found {
 		if known[typ] == nil && !slices.Contains([]string{cni.ShimType, "host-local", "static", "dhcp", "whereabouts", "multus", "multus-shim"}, typ) &&
 			cni.CheckType(typ) == nil {

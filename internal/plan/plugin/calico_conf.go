@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"cmp"
+	"encoding/json"
 	"strconv"
 	"strings"
 
@@ -93,6 +94,26 @@ func readCalico(conf model.PluginConf) (calicoConf, error) {
 	c.ipam = typed.Type
 	_, _, err = readDNS(conf)
 	return c, err
+}
+
+// Doubts finds what hardly anybody means.
+func (Calico) Doubts(raw json.RawMessage) []model.Doubt {
+	c, err := readCalico(model.PluginConf{Type: CalicoType, Raw: raw})
+	if err != nil {
+		return nil // Validate says it
+	}
+	var out []model.Doubt
+	if c.Policy.Type == "" {
+		out = append(out, model.Doubt{
+			Field: "policy.type", Msg: "policy.type is not k8s: annotations of pods and namespaces are not read", Hint: `"policy": {"type": "k8s"}`,
+		})
+	}
+	if c.PolicyTimeout > 0 {
+		out = append(out, model.Doubt{
+			Field: "policy_setup_timeout_seconds", Msg: "policy_setup_timeout_seconds has no effect: policy stands before a pod is attached", Hint: "leave it out",
+		})
+	}
+	return out
 }
 
 // Gates are the URLs that must answer before a pod is attached.

@@ -73,6 +73,16 @@ func TestCalicoBadInput(t *testing.T) {
 	}
 }
 
+func TestCalicoDoubts(t *testing.T) {
+	got := Calico{}.Doubts([]byte(`{"type":"calico","policy_setup_timeout_seconds":5,"ipam":{"type":"x"}}`))
+	if len(got) != 2 || got[0].Field != "policy.type" || got[1].Field != "policy_setup_timeout_seconds" {
+		t.Errorf("%+v", got)
+	}
+	if got := (Calico{}).Doubts([]byte(calicoOpen)); got != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestCalicoRefusals(t *testing.T) {
 	conf := confOf(`{"type":"calico","require_mtu_file":true,"ipam":{"type":"x"}}`)
 	mtu := state.Query{Space: state.Host, File: CalicoMTUFile}

@@ -157,7 +157,7 @@ func parseFile(path string) (*Network, []string, error) {
 		allocators[a.Type()] = a
 	}
 	var warnings []string
-	for _, w := range cni.Lint(n, plugin.Builtin(), allocators) {
+	for _, w := range cni.Lint(n, plugin.InAgent(), allocators) {
 		if w.Field != "loadOnlyInlinedPlugins" {
 			warnings = append(warnings, w.String())
 		}

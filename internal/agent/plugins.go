@@ -5,6 +5,10 @@ package agent
 import (
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/hostlocal"
+	"github.com/weft-net/weft/internal/ipam/static"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
@@ -16,6 +20,22 @@ func (a *agent) planners() map[string]plugin.Planner {
 		delete(all, plugin.CalicoType)
 	}
 	return all
+}
+
+// allocators give addresses; over another vendor's network Calico's are Calico's, too.
+func (a *agent) allocators() map[string]ipam.Allocator {
+	all := []ipam.Allocator{hostlocal.New(hostlocal.Config{DataDir: a.cfg.AddressDir, CallerKnows: true}), static.New(), a.leases}
+	if a.blocks != nil {
+		all = append(all, a.blocks.Allocators()...)
+	}
+	table := map[string]ipam.Allocator{}
+	for _, one := range all {
+		table[one.Type()] = one
+	}
+	if a.cfg.Network.Mode == config.ModeMultus {
+		delete(table, blocks.TypeCalico)
+	}
+	return table
 }
 
 // ofNode is what the cluster, or the configuration, says of this node.
