@@ -4,7 +4,6 @@ package cli
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/netip"
 	"net/url"
