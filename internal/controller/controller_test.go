@@ -94,7 +94,7 @@ spec: {cidr: 10.244.0.0/16, vxlanMode: CrossSubnet, natOutgoing: true, nodeSelec
 ---
 apiVersion: crd.projectcalico.org/v1
 kind: IPPool
-metadata: {name: overlapping, creationTimestamp: "2026-01-02T00:00:00Z"}
+metadata: {name: a-younger, creationTimestamp: "2026-01-02T00:00:00Z"}
 spec: {cidr: 10.244.128.0/20}
 ---
 apiVersion: crd.projectcalico.org/v1
@@ -127,6 +127,7 @@ func TestMirror(t *testing.T) {
 		Regions:       []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.244.0.0/16"), BlockSize: 26}},
 		Encapsulation: model.Encapsulation{Kind: model.EncapsulationVXLAN, When: model.EncapsulateCrossSubnet},
 		Excluded:      []model.ExcludedRange{{CIDR: netip.MustParsePrefix("10.244.9.0/24"), By: "IPReservation printers"}},
+		Created:       time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Unix(),
 	}
 	same := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 	if d := cmp.Diff(want, p, same); d != "" || says != ok {
@@ -135,7 +136,7 @@ func TestMirror(t *testing.T) {
 	if _, says := w.pool("broken"); !strings.Contains(says, "not found") {
 		t.Errorf("a pool that cannot be understood: %s", says)
 	}
-	if _, says := w.pool("overlapping"); says != "false CIDROverlap: region 10.244.128.0/20 overlaps with region 10.244.0.0/16 of pool default-ipv4-ippool, which is older" {
+	if _, says := w.pool("a-younger"); says != "false CIDROverlap: region 10.244.128.0/20 overlaps with region 10.244.0.0/16 of pool default-ipv4-ippool, which is older" {
 		t.Error(says)
 	}
 	// A second pass writes nothing.
@@ -163,7 +164,7 @@ spec: {pool: default-ipv4-ippool, cidr: 10.244.0.0/26, node: n1, claim: "1"}
 	if _, says := w.pool("default-ipv4-ippool"); says != "false PoolDisabled: the pool is disabled" {
 		t.Error(says)
 	}
-	if _, says := w.pool("overlapping"); !strings.Contains(says, "not found") {
+	if _, says := w.pool("a-younger"); !strings.Contains(says, "not found") {
 		t.Error(says)
 	}
 	w.write("block.yaml", "")
@@ -178,11 +179,45 @@ spec: {pool: default-ipv4-ippool, cidr: 10.244.0.0/26, node: n1, claim: "1"}
 		t.Error(says)
 	}
 	// A pool of weft's own.
-	w.write("own.yaml", "apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: overlapping}\nspec: {assignmentMode: Manual}\n")
+	w.write("own.yaml", "apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: a-younger}\nspec: {assignmentMode: Manual}\n")
 	w.write("all.yaml", calicoPools)
 	w.tend()
-	if p, _ := w.pool("overlapping"); p.AssignmentMode != model.AssignManual || len(p.Regions) > 0 {
+	if p, _ := w.pool("a-younger"); p.AssignmentMode != model.AssignManual || len(p.Regions) > 0 {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestMirrorOfAPoolInUse: what Calico has given is reserved when the pool is made, so that nobody gets it twice; while that cannot be
+// understood no pool is made.
+func TestMirrorOfAPoolInUse(t *testing.T) {
+	const block = `---
+apiVersion: crd.projectcalico.org/v1
+kind: IPAMBlock
+metadata: {name: 10-244-0-0-26}
+spec:
+  cidr: 10.244.0.0/26
+  affinity: host:n1
+  allocations: [null, 0, 1]
+  attributes: [{handle_id: net.0123, secondary: {node: n1, namespace: shop, pod: web-0}}, {handle_id: net.4567, secondary: {node: n1, namespace: shop, pod: gone}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-0, namespace: shop}
+spec: {nodeName: n1}
+`
+	w := newWorld(t, calicoPools+strings.Replace(block, "[null, 0, 1]", "[null, 7]", 1))
+	if got := w.tend(); !strings.Contains(got, "new pools of Calico's are not followed: IPAMBlock 10-244-0-0-26 (crd.projectcalico.org): spec.allocations[1] is 7") {
+		t.Error(got)
+	}
+	if _, says := w.pool("default-ipv4-ippool"); !strings.Contains(says, "not found") {
+		t.Error(says)
+	}
+	w.write("all.yaml", calicoPools+block)
+	w.tend()
+	p, says := w.pool("default-ipv4-ippool")
+	want := []model.ReservedAddress{{Addr: netip.MustParseAddr("10.244.0.1"), For: "shop/web-0", ContainerID: "0123", IfName: "eth0", By: "calico"}}
+	if d := cmp.Diff(want, p.Reserved, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" || says != ok {
+		t.Errorf("%s, -want +got:\n%s", says, d)
 	}
 }
 

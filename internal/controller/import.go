@@ -56,7 +56,7 @@ type importer struct {
 	out    Import
 }
 
-// newImporter reads what there is.
+// newImporter reads what there is. Without random no blocks are claimed.
 func newImporter(ctx context.Context, objects store.Objects, random io.Reader) (*importer, error) {
 	s, err := look(ctx, objects, time.Time{})
 	if err != nil {
@@ -128,7 +128,7 @@ func (im *importer) take(from, node string, r model.ReservedAddress) error {
 	} else if !slices.ContainsFunc(p.Reserved, func(have model.ReservedAddress) bool { return have.Addr == r.Addr }) {
 		p.Reserved = append(p.Reserved, r)
 	}
-	if node == "" {
+	if node == "" || im.random == nil {
 		return nil
 	}
 	if len(im.nodes) > 0 && !im.nodes[node] {
@@ -194,7 +194,7 @@ func (im *importer) finish() Import {
 // Who runs it again after an error goes on where it stopped.
 func (im Import) Apply(ctx context.Context, objects store.Objects) error {
 	for _, p := range im.Pools {
-		if err := p.apply(ctx, objects); err != nil {
+		if _, err := p.apply(ctx, objects); err != nil {
 			return err
 		}
 	}
@@ -210,31 +210,39 @@ func (im Import) Apply(ctx context.Context, objects store.Objects) error {
 	return nil
 }
 
-func (p PoolImport) apply(ctx context.Context, objects store.Objects) error {
+// since is how old the pool is that a new one follows; empty where that is not known.
+func since(p model.AddressPool) string {
+	if p.Created == 0 {
+		return ""
+	}
+	return time.Unix(p.Created, 0).UTC().Format(time.RFC3339)
+}
+
+func (p PoolImport) apply(ctx context.Context, objects store.Objects) (store.Object, error) {
 	if !p.New && len(p.Regions)+len(p.Reserved) == 0 {
-		return nil
+		return p.object, nil
 	}
 	spec := p.spec
 	spec.Reserved = append(slices.Clone(spec.Reserved), p.Reserved...)
 	next, err := store.AddressPoolObject(p.object, spec)
 	if err == nil && p.from != "" {
-		next, err = next.Edited(store.Annotate(map[string]string{From: p.from}))
+		next, err = next.Edited(store.Annotate(map[string]string{From: p.from, store.Since: since(p.spec)}))
 	}
 	if err != nil {
-		return err
+		return p.object, err
 	}
 	if p.New {
-		_, err = objects.Create(ctx, store.AddressPools(), next)
+		next, err = objects.Create(ctx, store.AddressPools(), next)
 	} else {
-		_, err = objects.CompareAndSwap(ctx, store.AddressPools(), p.object.Version, next)
+		next, err = objects.CompareAndSwap(ctx, store.AddressPools(), p.object.Version, next)
 	}
 	switch {
 	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrConflict):
-		return model.Faultf(model.CodeTryAgain, "run it again: it goes on where it stopped", "pool %q was changed meanwhile: %w", p.Pool, err)
+		return next, model.Faultf(model.CodeTryAgain, "run it again: it goes on where it stopped", "pool %q was changed meanwhile: %w", p.Pool, err)
 	case errors.Is(err, store.ErrNotFound):
-		return model.Faultf(model.CodeNotAvailable, "install the definitions of deploy/crds first", "pool %q cannot be written: %w", p.Pool, err)
+		return next, model.Faultf(model.CodeNotAvailable, "install the definitions of deploy/crds first", "pool %q cannot be written: %w", p.Pool, err)
 	case err != nil:
-		return fmt.Errorf("pool %q: %w", p.Pool, err)
+		return next, fmt.Errorf("pool %q: %w", p.Pool, err)
 	}
-	return nil
+	return next, nil
 }

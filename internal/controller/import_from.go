@@ -4,6 +4,8 @@ package controller
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"strings"
@@ -31,8 +33,12 @@ func PlanCalico(ctx context.Context, objects store.Objects, random io.Reader) (I
 	if len(c.problems) > 0 {
 		return Import{}, c.problems[0]
 	}
+	return im.planCalico(ctx, objects, c)
+}
+
+func (im *importer) planCalico(ctx context.Context, objects store.Objects, c calicos) (Import, error) {
 	for _, p := range c.pools {
-		if _, there := im.scene.pools[p.Name]; !there {
+		if _, there := im.scene.pools[p.Name]; !there && !p.Deleted {
 			im.pools[p.Name] = &PoolImport{Pool: p.Name, New: true, Regions: p.Regions, spec: p, from: c.from[p.Name]}
 		}
 	}
@@ -59,6 +65,34 @@ func PlanCalico(ctx context.Context, objects store.Objects, random io.Reader) (I
 		}
 	}
 	return im.finish(), nil
+}
+
+// create makes the pools that follow Calico's and are not there yet. What Calico has given of them is reserved in the same write: a
+// forgotten import gives no address twice.
+func (s *scene) create(ctx context.Context, c calicos) {
+	im, err := newImporter(ctx, s.objects, nil)
+	var plan Import
+	if err == nil {
+		plan, err = im.planCalico(ctx, s.objects, c)
+	}
+	if err != nil {
+		s.problems = append(s.problems, fmt.Errorf("new pools of Calico's are not followed: %w", err))
+		return
+	}
+	for _, p := range plan.Pools {
+		if !p.New {
+			continue
+		}
+		o, err := p.apply(ctx, s.objects)
+		var f *model.Fault
+		switch {
+		case err == nil:
+			s.take(o)
+		case errors.As(err, &f) && f.Code == model.CodeTryAgain: // somebody was faster
+		default:
+			s.problems = append(s.problems, err)
+		}
+	}
 }
 
 // given takes an address over that a block of Calico's says is given.

@@ -103,14 +103,18 @@ func (c *calicos) reservation(o store.Object) {
 // mirror makes AddressPools of Calico's pools, the oldest first, and lets those go whose pool is gone. Where all of Calico's
 // pools are gone, Calico is, or its kinds for a moment: then the pools stay as they are.
 func (s *scene) mirror(ctx context.Context, c calicos) {
+	fresh := false
 	for _, p := range c.pools {
 		o, there := s.pools[p.Name]
 		switch {
-		case !there && !p.Deleted:
-			s.create(ctx, p, c.from[p.Name])
-		case there && annotation(o, From) != "":
+		case !there:
+			fresh = fresh || !p.Deleted
+		case annotation(o, From) != "":
 			s.follow(ctx, o, p)
 		}
+	}
+	if fresh {
+		s.create(ctx, c)
 	}
 	if len(c.from)+len(c.unreadP) == 0 {
 		return
@@ -130,22 +134,6 @@ func (s *scene) mirror(ctx context.Context, c calicos) {
 		}
 		delete(s.pools, name)
 		delete(s.specs, name)
-	}
-}
-
-func (s *scene) create(ctx context.Context, p model.AddressPool, from string) {
-	o, err := store.AddressPoolObject(store.Object{}, p)
-	if err == nil {
-		o, err = o.Edited(store.Annotate(map[string]string{From: from}))
-	}
-	if err == nil {
-		o, err = s.objects.Create(ctx, store.AddressPools(), o)
-	}
-	switch {
-	case err == nil:
-		s.take(o)
-	case !errors.Is(err, store.ErrExists):
-		s.problems = append(s.problems, fmt.Errorf("pool %s of Calico: %w", p.Name, err))
 	}
 }
 

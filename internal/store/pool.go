@@ -14,16 +14,24 @@ import (
 
 // lifetime is when an object came, and when somebody wanted it to go.
 type lifetime struct {
-	CreationTimestamp time.Time `json:"creationTimestamp"`
-	DeletionTimestamp time.Time `json:"deletionTimestamp"`
+	CreationTimestamp time.Time         `json:"creationTimestamp"`
+	DeletionTimestamp time.Time         `json:"deletionTimestamp"`
+	Annotations       map[string]string `json:"annotations"`
 }
+
+// Since is the annotation of a pool that is as old as another object, of which it was made: that one's age.
+const Since = Group + "/since"
 
 // created is the first of these in seconds, 0 where nobody said it.
 func (l lifetime) created() int64 {
-	if l.CreationTimestamp.IsZero() {
+	created := l.CreationTimestamp
+	if since, err := time.Parse(time.RFC3339, l.Annotations[Since]); err == nil && (created.IsZero() || since.Before(created)) {
+		created = since
+	}
+	if created.IsZero() {
 		return 0
 	}
-	return l.CreationTimestamp.Unix()
+	return created.Unix()
 }
 
 // ofCluster adds what a pool of the cluster's network says. Selectors are not read here: one that is wrong makes the pool

@@ -83,6 +83,9 @@ func (p *Picture) Compare(l Local) {
 	held := map[netip.Addr]bool{}
 	for _, h := range l.Held {
 		held[h.Addr] = true
+		if h.ContainerID == OwnContainer {
+			continue // the node's own end of a tunnel
+		}
 		if h.AttachmentKey != (model.AttachmentKey{}) && !ledger[h.AttachmentKey] {
 			p.local("address %s of pool %q is held for %s, and the ledger has no such attachment: restart the agent, pods stay", h.Addr, h.Pool, name(h.AttachmentKey))
 		}
