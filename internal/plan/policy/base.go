@@ -74,7 +74,7 @@ func (x *Index) preamble(t *table, h hook) []string {
 		return out
 	}
 	// Nor does a switch hand neighbours' questions to whom it has not heard say which groups it is in (RFC 4541).
-	out = append(out, "icmpv6 type 130-132 accept", "icmpv6 type 143 accept")
+	out = append(out, "icmpv6 type 130-132 accept", "icmpv6 type 141-143 accept")
 	if h.dir == ingress {
 		for _, s := range x.selfSets(t) { // a node reaches its own pods
 			family := ip(s.Key == "ipv6_addr")

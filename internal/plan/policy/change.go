@@ -13,8 +13,8 @@ import (
 // Change is what of a place's table changed.
 type Change struct {
 	Place Place
-	// Gone: the table is not needed any more; the change is empty.
-	Gone bool
+	// Gone: the table is not needed any more; the change is empty. Made: it was not needed before; the change is all of it.
+	Gone, Made bool
 	state.TableChange
 }
 
@@ -54,7 +54,7 @@ func (x *Index) change(t *table) (Change, bool) {
 	}
 	if len(was) == 0 { // there was no table
 		whole, _ := x.whole(t)
-		c.MakeSets, c.MakeChains = whole.Sets, whole.Chains
+		c.Made, c.MakeSets, c.MakeChains = true, whole.Sets, whole.Chains
 		return c, true
 	}
 	x.changeSets(t, &c.TableChange)
@@ -170,6 +170,7 @@ func (t *table) changeMaps(c *state.TableChange) {
 		case before == 0 && len(is) > 0:
 			c.MakeSets = append(c.MakeSets, mapSet(dir, is))
 		case before > 0 && len(is) == 0:
+			elements(c, head, gone, nil) // the kernel wants it: chains go before sets, and elements lead to chains
 			c.DropSets = append(c.DropSets, head.Name)
 		default:
 			elements(c, head, gone, came)

@@ -26,7 +26,10 @@ func (m mirror) apply(t fataler, changes []Change) {
 			delete(m, c.Place)
 			continue
 		}
-		if m[c.Place] == nil {
+		if (m[c.Place] == nil) != c.Made {
+			t.Fatalf("%v is made: %v, and the table is there: %v", c.Place, c.Made, m[c.Place] != nil)
+		}
+		if c.Made {
 			m[c.Place] = &state.Table{Family: c.Family, Name: c.Name}
 		}
 		applyOne(t, m[c.Place], c.TableChange)
