@@ -53,5 +53,8 @@ func (e *Enforcer) listen(ctx context.Context) error {
 }
 
 func (e *Enforcer) deniedPacket(p nflog.Packet) {
-	e.log.Info("denied", "by", p.Prefix, "packet", p.String())
+	e.mu.Lock()
+	from, to := e.index.Holder(p.From.Addr()), e.index.Holder(p.To.Addr())
+	e.mu.Unlock()
+	e.log.Info("denied", "by", p.Prefix, "packet", p.String(), "from", from.String(), "to", to.String())
 }

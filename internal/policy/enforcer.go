@@ -70,7 +70,9 @@ type Enforcer struct {
 	addrs     map[netip.Addr]int // local ones
 	places    map[policy.Place]*place
 	// right: the kernel holds what the index last said.
-	right   bool
+	right bool
+	// looked is when the node's own addresses were looked at.
+	looked  time.Time
 	waiters map[chan struct{}]bool
 	stats   Stats
 	cuts    []scar

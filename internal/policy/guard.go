@@ -60,7 +60,7 @@ func (e *Enforcer) Attached(keys ...model.AttachmentKey) {
 		if l := e.local[k]; l != nil {
 			l.done = true
 			if l.endpoint.Point == model.PointPod {
-				e.self() // the ADD may have given the node's end an address
+				e.looked = time.Time{} // the ADD may have given the node's end an address
 				token(e.due)
 			}
 		}

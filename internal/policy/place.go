@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
@@ -16,6 +17,9 @@ import (
 	"github.com/weft-net/weft/internal/plan/policy"
 	"github.com/weft-net/weft/internal/state"
 )
+
+// selfPause is how long what was seen of the node's own addresses counts.
+const selfPause = 100 * time.Millisecond
 
 // place is a pod's namespace that has a table, or should.
 type place struct {
@@ -163,9 +167,11 @@ func (e *Enforcer) closePlaces() {
 // self tells the index the node's own addresses, from which its pods may always be reached: where packets are judged in the
 // pod, they look like anybody's. The lock is held.
 func (e *Enforcer) self() {
-	if len(e.known) == 0 {
+	now := e.cfg.Now()
+	if len(e.known) == 0 || e.right && now.Sub(e.looked) < selfPause {
 		return
 	}
+	e.looked = now
 	all, err := net.InterfaceAddrs()
 	if err != nil {
 		e.log.Warn("the node's own addresses are not known", "err", err)

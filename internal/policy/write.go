@@ -51,6 +51,7 @@ func (e *Enforcer) keep(ctx context.Context, meddled <-chan struct{}) error {
 		case <-retry:
 		}
 		e.mu.Lock()
+		e.self()
 		err := e.commit(ctx)
 		e.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
@@ -143,6 +144,9 @@ func (e *Enforcer) change(ctx context.Context, c policy.Change) error {
 func write(ctx context.Context, at *kernel.Conn, c policy.Change) error {
 	if c.Gone {
 		return at.RemoveTables(ctx, []state.Table{{Family: policy.TableFamily, Name: policy.TableName}})
+	}
+	if c.Made {
+		return at.ApplyTables(ctx, []state.Table{{Family: c.Family, Name: c.Name, Sets: c.MakeSets, Chains: c.MakeChains}})
 	}
 	return at.Change(ctx, []state.TableChange{c.TableChange})
 }
