@@ -117,14 +117,9 @@ func sharedAddrs(nodes []model.Node, unusable map[claim]bool, held pools) []Prob
 				"correct status.addresses of one of the Nodes; until then neither's pods are reached",
 			})
 			for _, who := range []model.Node{other, n} {
-				for _, c := range first(who.PodCIDRs) {
-					if familyOf(c.Addr()) == family {
-						unusable[claim{who.Name, c, ofNode}] = true
-					}
-				}
-				for _, s := range held.of[who.Name] {
-					if familyOf(s.cidr.Addr()) == family {
-						unusable[claim{who.Name, s.cidr, ofPool}] = true
+				for _, c := range held.claims(who) {
+					if familyOf(c.cidr.Addr()) == family {
+						unusable[c] = true
 					}
 				}
 			}

@@ -55,7 +55,8 @@ func gather(c *model.Cluster, cfg Config) (out pools, problems []Problem) {
 			return r.CIDR.Bits() <= b.CIDR.Bits() && r.CIDR.Contains(b.CIDR.Addr())
 		}) {
 			problems = append(problems, Problem{
-				[]string{b.Node}, fmt.Sprintf("block %s of node %s is outside of its pool %s", b.CIDR, b.Node, b.Pool),
+				[]string{b.Node},
+				fmt.Sprintf("block %s of node %s is outside of its pool %s", b.CIDR, b.Node, b.Pool),
 				"give the pool back the region that the block is of; until then its pods are not reached",
 			})
 			continue
@@ -65,7 +66,8 @@ func gather(c *model.Cluster, cfg Config) (out pools, problems []Problem) {
 			out.of[b.Node] = append(out.of[b.Node], span{b.CIDR.Masked(), how})
 		} else {
 			problems = append(problems, Problem{
-				[]string{b.Node}, fmt.Sprintf("node %s has blocks and is not in the cluster", b.Node),
+				[]string{b.Node},
+				fmt.Sprintf("node %s has blocks and is not in the cluster", b.Node),
 				"its blocks are taken over after a while; `weft ipam check` shows them",
 			})
 		}
@@ -111,6 +113,18 @@ func (p pools) without(nodes []model.Node) []model.Node {
 			n.PodCIDRs = slices.DeleteFunc(slices.Clone(n.PodCIDRs), p.in)
 		}
 		out = append(out, n)
+	}
+	return out
+}
+
+// claims are all that a node claims.
+func (p pools) claims(n model.Node) []claim {
+	var out []claim
+	for _, c := range first(n.PodCIDRs) {
+		out = append(out, claim{n.Name, c, ofNode})
+	}
+	for _, s := range p.of[n.Name] {
+		out = append(out, claim{n.Name, s.cidr, ofPool})
 	}
 	return out
 }
@@ -169,7 +183,8 @@ func (p *Planner) span(own Backend, peer model.Node, s span) (Part, *Problem) {
 		return p.ipipSpan(peer, s.cidr, far)
 	}
 	return Part{}, &Problem{
-		[]string{peer.Name}, fmt.Sprintf("%s of node %s: encapsulation %q is not known", s.cidr, peer.Name, s.how.Kind),
+		[]string{peer.Name},
+		fmt.Sprintf("%s of node %s: encapsulation %q is not known", s.cidr, peer.Name, s.how.Kind),
 		"none, vxlan or ipip",
 	}
 }

@@ -81,11 +81,13 @@ func TestPoolsGolden(t *testing.T) {
 			mesh.Config{TunnelAddrs: own, Keep: []netip.Prefix{netip.MustParsePrefix("172.16.0.0/12")}},
 		},
 		{
-			"wrong", []model.AddressPool{pool("one", "10.1.0.0/16", "none"), pool("same", "10.1.0.0/16", "none"), pool("near", "192.168.0.0/24", "none"), {Name: "other", Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.9.0.0/16")}}}},
+			"wrong",
+			[]model.AddressPool{pool("one", "10.1.0.0/16", "none"), pool("same", "10.1.0.0/16", "none"), pool("near", "192.168.0.0/24", "none"), {Name: "other", Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.9.0.0/16")}}}},
 			[]model.AddressBlock{
 				block("one", "10.1.0.0/26", "b"), block("same", "10.1.0.32/27", "c"), block("same", "10.1.0.64/27", "c"), block("one", "10.1.0.64/26", "c"),
 				block("near", "192.168.0.0/26", "b"), block("one", "10.2.0.0/26", "b"), block("one", "10.1.2.0/26", "gone"), block("other", "10.9.0.0/26", "b"),
-			}, mesh.Config{},
+			},
+			mesh.Config{},
 		},
 	} {
 		t.Run(g.name, func(t *testing.T) {
