@@ -29,18 +29,16 @@ import (
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/foreign"
-	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/dhcp/exchange"
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
-	"github.com/weft-net/weft/internal/ipam/hostlocal"
-	"github.com/weft-net/weft/internal/ipam/static"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/ledger"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/policy"
 	"github.com/weft-net/weft/internal/store/dir"
+	"github.com/weft-net/weft/internal/store/etcd"
 	"github.com/weft-net/weft/internal/store/kube"
 )
 
@@ -60,6 +58,7 @@ type Config struct {
 	AddressDir string
 	// The parts of the configuration file that are about what lies around the agent; the zero values are "nothing of it".
 	Kubernetes config.Kubernetes
+	Etcd       config.Etcd
 	Network    config.Network
 	Flannel    config.Flannel
 	Multus     config.Multus
@@ -107,6 +106,7 @@ type agent struct {
 	store    objectStore      // nil when there is no mesh
 	dir      *dir.Store       // the store, when it is a directory
 	kube     *kube.Store      // the store, when it is Kubernetes
+	etcd     *etcd.Shelf      // when it is an etcd
 	netConf  flannel.NetConf  // in mode flannel
 	policy   *policy.Enforcer // nil where policies are nobody's business
 	around
@@ -160,7 +160,7 @@ func (a *agent) build() error {
 	a.reaper = kernel.NewReaper(a.host, cfg.Log)
 	a.policy = a.enforcer()
 	a.attacher = attach.New(attach.Config{
-		Memory: a.ledger, Host: a.host, Planners: a.planners(), Node: a.ofNode, Gates: a.gates, Allocators: allocators(cfg.AddressDir, a.leases, a.blocks),
+		Memory: a.ledger, Host: a.host, Planners: a.planners(), Allocators: a.allocators(), Node: a.ofNode, Gates: a.gates,
 		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime}, Reaper: a.reaper,
 		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step, Repaired: a.repaired(), Guard: a.guard(),
 	})
@@ -220,8 +220,11 @@ func (a *agent) run(ctx context.Context) error {
 	if a.policy != nil {
 		parts.Go(func() error { return ended(behind, a.enforce(behind)) })
 	}
-	if a.store != nil {
+	if a.meshes() {
 		parts.Go(func() error { return ended(behind, a.mesh(behind)) })
+	}
+	if a.etcd != nil {
+		parts.Go(func() error { return ended(behind, a.enlist(behind)) })
 	}
 	if a.ends != nil {
 		parts.Go(func() error { return ended(behind, a.ends.run(behind)) })
@@ -262,6 +265,9 @@ func (a *agent) close() error {
 	if a.leases != nil {
 		errs = append(errs, a.leases.Close())
 	}
+	if a.etcd != nil {
+		errs = append(errs, a.etcd.Close())
+	}
 	if a.ledger != nil {
 		errs = append(errs, a.ledger.Close())
 	}
@@ -283,16 +289,4 @@ func (a *agent) keeper(boot string) (*lease.Keeper, error) {
 			Timeout: exchange.Timeout, ResendMax: exchange.ResendMax, ResendTimeout: exchange.ResendTimeout,
 		},
 	})
-}
-
-func allocators(dir string, leases *lease.Keeper, shared *blocks.Engine) map[string]ipam.Allocator {
-	all := []ipam.Allocator{hostlocal.New(hostlocal.Config{DataDir: dir, CallerKnows: true}), static.New(), leases}
-	if shared != nil {
-		all = append(all, shared.Allocators()...)
-	}
-	table := map[string]ipam.Allocator{}
-	for _, a := range all {
-		table[a.Type()] = a
-	}
-	return table
 }

@@ -28,6 +28,9 @@ func (a *agent) openStore() error {
 		}
 		return err
 	}
+	if len(cfg.Etcd.Endpoints) > 0 {
+		return a.openEtcd()
+	}
 	k := cfg.Kubernetes
 	if !k.InCluster && k.Kubeconfig == "" {
 		return nil

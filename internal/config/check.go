@@ -57,6 +57,9 @@ func (c Config) checkNode() error {
 		{"storeDir", c.StoreDir, false},
 		{"readyFile", c.ReadyFile, false},
 		{"kubernetes.kubeconfig", c.Kubernetes.Kubeconfig, false},
+		{"etcd.caFile", c.Etcd.CAFile, false},
+		{"etcd.certFile", c.Etcd.CertFile, false},
+		{"etcd.keyFile", c.Etcd.KeyFile, false},
 		{"install.confDir", c.Install.ConfDir, c.Network.Mode != ModeNone},
 		{"install.binDir", c.Install.BinDir, false},
 	} {
@@ -77,6 +80,8 @@ func (c Config) checkKubernetes() error {
 		return invalid("leave one out", "kubernetes.inCluster and kubernetes.kubeconfig %q contradict each other", k.Kubeconfig)
 	case c.StoreDir != "" && (k.InCluster || k.Kubeconfig != ""):
 		return invalid("the cluster's objects are in one place: leave one out", "storeDir %q and kubernetes contradict each other", c.StoreDir)
+	case len(c.Etcd.Endpoints) > 0 && (c.StoreDir != "" || k.InCluster || k.Kubeconfig != ""):
+		return invalid("the cluster's objects are in one place: leave one out", "etcd.endpoints %q and storeDir or kubernetes contradict each other", c.Etcd.Endpoints)
 	}
 	if k.Server == "" {
 		return nil

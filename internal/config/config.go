@@ -36,6 +36,8 @@ type Config struct {
 
 	// Kubernetes says how the API server is reached.
 	Kubernetes Kubernetes `json:"kubernetes"`
+	// Etcd is an etcd with the cluster's objects, where there is no Kubernetes.
+	Etcd Etcd `json:"etcd"`
 	// Network is the pods' network.
 	Network Network `json:"network"`
 	// Flannel is what weft has in common with the nodes of a flannel cluster.
@@ -61,6 +63,25 @@ type Kubernetes struct {
 	// Server is the URL of the API server where it is another than that of InCluster or Kubeconfig: an agent that must not wait
 	// for kube-proxy names the server itself.
 	Server string `json:"server"`
+}
+
+// Etcd says how an etcd is reached in which hosts without Kubernetes keep what they share: pools of addresses, their blocks,
+// and the networks that pods may ask for.
+type Etcd struct {
+	// Endpoints are the URLs of its members; none: there is no etcd.
+	Endpoints []string `json:"endpoints"`
+	// Prefix stands before all keys.
+	Prefix string `json:"prefix"`
+	// CAFile is the file of the certificate authority that the members are known by.
+	CAFile string `json:"caFile"`
+	// CertFile is the file of the certificate that the agent shows.
+	CertFile string `json:"certFile"`
+	// KeyFile is the file of its key.
+	KeyFile string `json:"keyFile"`
+	// Username is the agent's name in an etcd that knows users.
+	Username string `json:"username"`
+	// Password is that user's.
+	Password string `json:"password"`
 }
 
 // Network is the pods' network.
@@ -262,6 +283,7 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 func Default() Config {
 	return Config{
 		Socket: "/run/weft/agent.sock", StateDir: "/run/weft/agent", AddressDir: "/var/lib/cni/networks",
+		Etcd: Etcd{Prefix: "/weft"},
 		Network: Network{
 			Mode: ModeNone, Name: "weft", Design: DesignRouted, Interface: "auto", Encapsulation: "host-gw", VNI: 1, VxlanPort: 8472,
 			UDPPort: 8285, WireguardPort: 51820, WireguardPortV6: 51821, WireguardKeyFile: "/run/flannel/wgkey", WireguardMode: "separate",

@@ -55,6 +55,7 @@ network:
   masqAgentConfig: /etc/config/ip-masq-agent
   masqueradeRandom: false
   blackhole: true
+etcd: {prefix: /hosts}
 flannel: {publish: false, annotationPrefix: example.org/net, netConf: /a/n.json, cniConf: /a/c.json, subnetFile: /a/s.env}
 policy: {mode: none, established: keep, log: denied, logGroup: 7}
 runtime: {endpoint: auto, gcInterval: 1m}
@@ -66,6 +67,7 @@ func TestParse(t *testing.T) {
 	want := Config{
 		Node: "n1", Socket: "/run/weft/a.sock", StateDir: "/var/lib/weft", AddressDir: "/var/lib/cni/networks", ReadyFile: "/run/weft/ready", LogLevel: slog.LevelDebug,
 		Kubernetes: Kubernetes{InCluster: true, Server: "https://10.0.0.1:6443"},
+		Etcd:       Etcd{Prefix: "/hosts"},
 		Network: Network{
 			Mode: ModeCluster, Name: "pods", Design: DesignRouted, Addresses: AddressesPodCIDRs, Interface: "auto", MTU: 1400, Encapsulation: "vxlan", VNI: 7, VxlanPort: 4789, DirectRouting: true, Masquerade: true,
 			VxlanGBP: true, VxlanLearning: true, UnderlayMTU: 1480, UDPPort: 8286, WireguardPort: 51822, WireguardPortV6: 51823, WireguardKeyFile: "/etc/weft/wg",
@@ -104,7 +106,7 @@ func TestParse(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"[]":                        "the file is a list, want object",
-		"nodes: x":                  "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, network, flannel, multus, policy, runtime, install, metrics)",
+		"nodes: x":                  "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, etcd, network, flannel, multus, policy, runtime, install, metrics)",
 		"network: {MTU: 1400}":      "network.MTU: unknown key (the keys here are mode, name, design, addresses, pools, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, blackhole)",
 		"network: {design: mesh}":   `network.design "mesh" is not known (routed or bridge)`,
 		"network: {addresses: all}": `network.addresses "all" is not known (podCIDRs or pools)`,
@@ -177,6 +179,7 @@ func TestBadInput(t *testing.T) {
 		`stateDir: ""`:                "stateDir is empty (leave it out, and the default counts)",
 		"logLevel: loud":              `logLevel "loud" is not one of DEBUG, INFO, WARN, ERROR`,
 		"kubernetes: {inCluster: true, kubeconfig: /k}":   `kubernetes.inCluster and kubernetes.kubeconfig "/k" contradict each other (leave one out)`,
+		"{storeDir: /s, etcd: {endpoints: [http://a:1]}}": `etcd.endpoints ["http://a:1"] and storeDir or kubernetes contradict each other (the cluster's objects are in one place: leave one out)`,
 		"{storeDir: /s, kubernetes: {inCluster: true}}":   `storeDir "/s" and kubernetes contradict each other (the cluster's objects are in one place: leave one out)`,
 		"kubernetes: {inCluster: true, server: 10.0.0.1}": `kubernetes.server "10.0.0.1" is no URL of a server (as https://10.0.0.1:6443)`,
 		"kubernetes: {server: https://10.0.0.1}":          `kubernetes.server "https://10.0.0.1": there is no credential to go there with (set kubernetes.inCluster or kubernetes.kubeconfig)`,

@@ -15,4 +15,8 @@
 // What is known stays known: leases do not end while etcd is away, so neither do the nodes' claims. One that comes back
 // without the network's configuration is not believed, because it has lost the rest too. A lease that ended nevertheless (a
 // machine that slept for a day) is claimed again, if nobody else has the subnet by then.
+//
+// # Objects
+//
+// Beside that, Shelf keeps the objects of a cluster in an etcd, so that hosts without Kubernetes can share pools of addresses.
 package etcd

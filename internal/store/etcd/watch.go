@@ -91,37 +91,9 @@ func (f *follower) list(ctx context.Context) (int64, error) {
 	return p.revision, nil
 }
 
-// follow tells changes until the watch breaks. One that breaks is not taken up where it was: an etcd that was made anew
-// counts from one, and would say nothing for years.
+// follow tells changes until the watch breaks.
 func (f *follower) follow(ctx context.Context, from int64) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	// The registry is locked while a connection is made: renewals would wait with it for a server that says nothing.
-	dialing, done := context.WithTimeout(ctx, patience)
-	c, err := f.r.dial(dialing)
-	done()
-	if err != nil {
-		return err
-	}
-	create := get(f.r.subnetsKey(), true).number(3, from)
-	s, err := c.stream(ctx, "Watch/Watch", message{}.sub(1, create))
-	for err == nil {
-		var answer []byte
-		if err = s.RecvMsg(&answer); err != nil {
-			break
-		}
-		var n notice
-		if err = n.read(answer); err == nil && n.canceled {
-			err = fmt.Errorf("the watch has ended: %s", n.reason)
-		}
-		for _, e := range n.changes {
-			f.take(ctx, e)
-		}
-	}
-	if passing(err) {
-		f.r.drop(c)
-	}
-	return err
+	return f.r.stream(ctx, f.r.subnetsKey(), from, func(e change) { f.take(ctx, e) })
 }
 
 // take takes one change.

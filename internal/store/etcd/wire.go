@@ -56,8 +56,8 @@ func read(b []byte, field func(num protowire.Number, n int64, inner []byte) erro
 
 // keyValue is a key as it is kept (mvccpb.KeyValue).
 type keyValue struct {
-	key, value     string
-	created, lease int64
+	key, value               string
+	created, modified, lease int64
 }
 
 func (kv *keyValue) read(b []byte) error {
@@ -67,6 +67,8 @@ func (kv *keyValue) read(b []byte) error {
 			kv.key = string(inner)
 		case 2:
 			kv.created = n
+		case 3:
+			kv.modified = n
 		case 5:
 			kv.value = string(inner)
 		case 6:
@@ -106,6 +108,13 @@ func ifCreated(key string, revision int64) message {
 	const create = 1 // the target; the result EQUAL is 0
 	m := message{}.number(2, create).text(3, key)
 	return protowire.AppendVarint(protowire.AppendTag(m, 5, protowire.VarintType), uint64(revision))
+}
+
+// ifModified is the condition that a key was changed last at that revision.
+func ifModified(key string, revision int64) message {
+	const modified = 2
+	m := message{}.number(2, modified).text(3, key)
+	return protowire.AppendVarint(protowire.AppendTag(m, 6, protowire.VarintType), uint64(revision))
 }
 
 // result is what a transaction, or a single reading, has answered.
