@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scale_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// TestScale prints what it has measured.
+func TestScale(t *testing.T) {
+	c := newCluster(t)
+	c.Bulk(c.small)
+	c.served(locals)
+	c.start()
+	c.attach()
+	few := c.memory()
+	c.stop()
+
+	began := time.Now()
+	c.Bulk(c.large)
+	c.served(locals + c.pods)
+	t.Logf("%d nodes, %d pods: in the API server after %s", c.nodes, c.pods, time.Since(began).Round(time.Second))
+	kernel := hear(t, c.node)
+	began = time.Now()
+	c.start()
+	last := number(c.pods - 100 + (100-c.pods%100)%100) // the last one that is a peer of all
+	c.inTheKernel(last.addr())
+	t.Logf("agent: everything enforced %s after its start", time.Since(began).Round(10*time.Millisecond))
+	kernel.drain()
+	many := c.memory()
+	t.Logf("memory of the agent: %.1f MiB with %d pods, %.1f MiB with %d: %d bytes a pod", mib(few), locals, mib(many), c.pods, (many-few)/c.pods)
+
+	c.latency(kernel)
+	c.churning()
+}
+
+func mib(bytes int) float64 { return float64(bytes) / (1 << 20) }
+
+// memory is the agent's resident set, when it has come to rest.
+func (c *cluster) memory() int {
+	c.t.Helper()
+	best := 0
+	for range 3 {
+		time.Sleep(c.rest())
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.agent.Process.Pid))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		var kib int
+		for l := range strings.Lines(string(text)) {
+			if _, err := fmt.Sscanf(l, "VmRSS: %d kB", &kib); err == nil && (best == 0 || kib*1024 < best) {
+				best = kib * 1024
+			}
+		}
+	}
+	return best
+}
+
+// rest is how long one waits for garbage to be given back.
+func (c *cluster) rest() time.Duration {
+	if c.pods > 1000 {
+		return 10 * time.Second
+	}
+	return 50 * time.Millisecond
+}
+
+// latency has a remote pod be published, a pod's label change and a policy get one more block, and measures until the kernel has it.
+func (c *cluster) latency(kernel *ear) {
+	var published, labelled, policy []time.Duration
+	for i := range c.writes {
+		n := number(c.pods + i*100) // one that is a peer of all
+		name := fmt.Sprint("n", 1+i%c.nodes)
+		object := pod(n.namespace(), n.name(), n.uid(), name, n.labels(), "")
+		c.Do(http.MethodPost, "/api/v1/namespaces/"+n.namespace()+"/pods", object)
+		uid := c.uid("/api/v1/namespaces/" + n.namespace() + "/pods/" + n.name())
+		spec := c.published(1+i%c.nodes, n)["spec"]
+		spec.(fields)["endpoints"].([]fields)[0]["uid"] = uid
+		published = append(published, kernel.until(c.t, n.addr().AsSlice(), func() {
+			c.Do(http.MethodPatch, "/apis/weft.dev/v1alpha1/nodeendpoints/"+name, fields{"spec": spec})
+		}))
+		m := number(i*100%c.pods + 1 + i*100/c.pods) // one that is not
+		labelled = append(labelled, kernel.until(c.t, m.addr().AsSlice(), func() {
+			c.Do(http.MethodPatch, "/api/v1/namespaces/"+m.namespace()+"/pods/"+m.name(), fields{"metadata": fields{"labels": fields{"tier": "front"}}})
+		}))
+		block := netip.AddrFrom4([4]byte{198, 51, byte(100 + i>>8), byte(i)})
+		policy = append(policy, kernel.until(c.t, block.AsSlice(), func() {
+			c.Do(http.MethodPatch, "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies/policy-1", fields{"spec": fields{"ingress": []fields{{"from": []fields{{"ipBlock": fields{"cidr": block.String() + "/32"}}}}}}})
+		}))
+	}
+	for _, m := range []struct {
+		what string
+		all  []time.Duration
+	}{{"a pod is published", published}, {"a pod's label changes", labelled}, {"a policy changes", policy}} {
+		slices.Sort(m.all)
+		at := func(p int) time.Duration {
+			return m.all[min(len(m.all)-1, len(m.all)*p/100)].Round(100 * time.Microsecond)
+		}
+		c.t.Logf("from before the API write until it is enforced, %s: p50 %s, p99 %s, most %s, n=%d", m.what, at(50), at(99), at(100), len(m.all))
+	}
+}
+
+func (c *cluster) uid(path string) string {
+	var o struct{ Metadata struct{ UID string } }
+	c.get(path, &o)
+	return o.Metadata.UID
+}
+
+// churning has a thousand pods a minute come and as many go, and measures the agent's processor time.
+func (c *cluster) churning() {
+	before, began, done := c.cpu(), time.Now(), 0
+	for next := began; time.Since(began) < c.churn; done++ {
+		n := number(c.pods + (c.writes+done)*100 + done%100)
+		name := fmt.Sprint("n", 1+done%c.nodes)
+		path := "/api/v1/namespaces/" + n.namespace() + "/pods"
+		c.Do(http.MethodPost, path, pod(n.namespace(), n.name(), n.uid(), name, n.labels(), ""))
+		spec := c.published(1+done%c.nodes, n)["spec"]
+		spec.(fields)["endpoints"].([]fields)[0]["uid"] = c.uid(path + "/" + n.name())
+		c.Do(http.MethodPatch, "/apis/weft.dev/v1alpha1/nodeendpoints/"+name, fields{"spec": spec})
+		c.Do(http.MethodDelete, path+"/"+n.name()+"?gracePeriodSeconds=0", nil)
+		c.Do(http.MethodPatch, "/apis/weft.dev/v1alpha1/nodeendpoints/"+name, fields{"spec": c.published(1 + done%c.nodes)["spec"]})
+		next = next.Add(time.Minute / 1000)
+		time.Sleep(time.Until(next))
+	}
+	took := time.Since(began)
+	c.t.Logf("%d pods came and went in %s: the agent took %s of processor time, %.2f %% of one processor, %s a pod", done, took.Round(time.Millisecond),
+		(c.cpu() - before).Round(time.Millisecond), 100*(c.cpu()-before).Seconds()/took.Seconds(), ((c.cpu() - before) / time.Duration(done)).Round(10*time.Microsecond))
+}
+
+// cpu is the agent's user and system time.
+func (c *cluster) cpu() time.Duration {
+	c.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.agent.Process.Pid))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')'):]))
+	var user, system int
+	if _, err := fmt.Sscan(f[12]+" "+f[13], &user, &system); err != nil {
+		c.t.Fatal(err)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+// ear hears each change of a namespace's nft tables as the kernel commits it.
+type ear struct{ fd int }
+
+func hear(t *testing.T, ns *netns.NS) *ear {
+	t.Helper()
+	e := &ear{}
+	err := ns.Do(func() (err error) {
+		if e.fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER); err != nil {
+			return err
+		}
+		return errors.Join(unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20),
+			unix.Bind(e.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)}))
+	})
+	if err != nil {
+		t.Skipf("SKIP: nobody may hear the kernel's changes here: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Close(e.fd) })
+	return e
+}
+
+func (e *ear) drain() {
+	for b := make([]byte, 1<<16); ; {
+		if _, _, err := unix.Recvfrom(e.fd, b, unix.MSG_DONTWAIT); errors.Is(err, unix.EAGAIN) {
+			return
+		}
+	}
+}
+
+// until writes and waits until the kernel tells of those bytes.
+func (e *ear) until(t testing.TB, want []byte, write func()) time.Duration {
+	t.Helper()
+	e.drain()
+	heard := make(chan time.Time, 1)
+	go func() {
+		defer close(heard)
+		wait := unix.NsecToTimeval(int64(time.Minute))
+		_ = unix.SetsockoptTimeval(e.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait)
+		for b := make([]byte, 1<<16); ; {
+			n, _, err := unix.Recvfrom(e.fd, b, 0)
+			if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) {
+				return
+			}
+			if err == nil && bytes.Contains(b[:n], want) {
+				heard <- time.Now()
+				return
+			}
+		}
+	}()
+	began := time.Now()
+	write()
+	at, ok := <-heard
+	if !ok {
+		t.Fatalf("%v is not in the kernel within a minute", want)
+	}
+	return at.Sub(began)
+}
