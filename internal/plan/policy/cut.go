@@ -16,9 +16,12 @@ import (
 
 // Flow is a connection, as its first packet says it.
 type Flow struct {
-	Src, Dst         netip.Addr
-	Protocol         model.Protocol // empty: neither TCP, UDP nor SCTP
-	SrcPort, DstPort uint16
+	Src netip.Addr `json:"src"`
+	Dst netip.Addr `json:"dst"`
+	// Protocol is empty for what is neither TCP, UDP nor SCTP.
+	Protocol model.Protocol `json:"protocol,omitempty"`
+	SrcPort  uint16         `json:"srcPort,omitempty"`
+	DstPort  uint16         `json:"dstPort,omitempty"`
 }
 
 func (f Flow) compare(o Flow) int {

@@ -13,18 +13,19 @@ import (
 
 // Party is an end of a connection: a pod, or an address.
 type Party struct {
-	Pod  model.PodRef
-	Addr netip.Addr
+	Pod  model.PodRef `json:"pod,omitzero"`
+	Addr netip.Addr   `json:"address,omitzero"`
 }
 
 // Query asks for one connection.
 type Query struct {
-	From, To Party
+	From Party `json:"from"`
+	To   Party `json:"to"`
 	// Network is the one whose addresses are meant; empty: the cluster's.
-	Network string
+	Network string `json:"network,omitempty"`
 	// Protocol is empty for what has no ports (ping).
-	Protocol model.Protocol
-	Port     uint16
+	Protocol model.Protocol `json:"protocol,omitempty"`
+	Port     uint16         `json:"port,omitempty"`
 }
 
 // Answer says what becomes of a connection between two addresses.
