@@ -164,3 +164,24 @@ func TestRoutedMendAndGC(t *testing.T) {
 	nettest.Run(t, nil, "nft", "flush", "ruleset")
 	n.clean("DEL")
 }
+
+// A foreign IPAM plugin, and any that sends packets, finds the routed interface up and without addresses.
+func TestRoutedLateIPAM(t *testing.T) {
+	n := routedNode(t)
+	n.plugin("looker", looker)
+	id, ns := n.pod()
+	job := n.job(n.list(`{"type":"calico","ipam":{"type":"looker"}}`), id, ns)
+	result := n.add(job)
+	if result.IPs[0].Address.String() != "10.8.0.7/32" {
+		t.Errorf("%+v", result)
+	}
+	nettest.Run(t, ns, "ping", "-c1", "-W2", "192.0.2.7")
+	job.Prev = &result
+	if err := n.Check(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	if err := n.Del(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	n.clean("DEL")
+}
