@@ -13,7 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/plan/policy"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -29,28 +31,93 @@ type history struct {
 	endpoints map[model.EndpointKey]model.Endpoint
 	policies  map[model.PolicyKey]model.Policy
 	kernel    map[model.PodRef]state.Table
+	// conn, unless it is nil, has a real kernel follow the node's own table.
+	conn *kernel.Conn
+}
+
+func newHistory(rt *rapid.T) *history {
+	return &history{
+		draw: draw{T: rt}, index: policy.New(policy.Config{Node: "n1"}), nodes: map[string]model.Node{}, spaces: map[string]model.Namespace{},
+		pods: map[string]model.Pod{}, endpoints: map[model.EndpointKey]model.Endpoint{}, policies: map[model.PolicyKey]model.Policy{},
+		kernel: map[model.PodRef]state.Table{},
+	}
+}
+
+func (h *history) live() {
+	h.Repeat(map[string]func(*rapid.T){
+		"namespace": h.namespaceTurn, "pod": h.podTurn, "pod again": h.podTurn, "endpoint": h.endpointTurn, "endpoint again": h.endpointTurn,
+		"policy": h.policyTurn, "policy again": h.policyTurn, "cluster policy": h.clusterTurn, "node": h.nodeTurn,
+		"": func(rt *rapid.T) {
+			if h.T = rt; h.yes("look") {
+				h.compare()
+			}
+		},
+	})
+	h.compare()
 }
 
 // TestHistories: whatever came and went in whatever order, the tables are those of a fresh start with the same facts, and
 // the changes lead there.
 func TestHistories(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) { newHistory(rt).live() })
+}
+
+// TestHistoriesInKernel is the same with a real kernel, which is told of changes alone.
+func TestHistoriesInKernel(t *testing.T) {
+	conn, err := kernel.Dial(nettest.NS(t, "node"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
 	rapid.Check(t, func(rt *rapid.T) {
-		h := &history{
-			draw: draw{T: rt}, index: policy.New(policy.Config{Node: "n1"}), nodes: map[string]model.Node{}, spaces: map[string]model.Namespace{},
-			pods: map[string]model.Pod{}, endpoints: map[model.EndpointKey]model.Endpoint{}, policies: map[model.PolicyKey]model.Policy{},
-			kernel: map[model.PodRef]state.Table{},
-		}
-		rt.Repeat(map[string]func(*rapid.T){
-			"namespace": h.namespaceTurn, "pod": h.podTurn, "pod again": h.podTurn, "endpoint": h.endpointTurn, "endpoint again": h.endpointTurn,
-			"policy": h.policyTurn, "policy again": h.policyTurn, "cluster policy": h.clusterTurn, "node": h.nodeTurn,
-			"": func(rt *rapid.T) {
-				if h.T = rt; h.yes("look") {
-					h.compare()
-				}
-			},
-		})
-		h.compare()
+		h := newHistory(rt)
+		h.conn = conn
+		defer h.forget()
+		h.live()
 	})
+}
+
+// forget takes the node's table away.
+func (h *history) forget() {
+	tables, err := h.conn.Netfilter()
+	if err == nil {
+		err = tables.Remove(h.Context(), []state.Table{{Family: policy.TableFamily, Name: policy.TableName}})
+	}
+	if err != nil {
+		h.Error(err)
+	}
+}
+
+// follow has the kernel follow, and compares what it says it holds.
+func (h *history) follow(changes []policy.Change, want state.Table) {
+	tables, err := h.conn.Netfilter()
+	if err != nil {
+		h.Fatal(err)
+	}
+	for _, c := range changes {
+		switch {
+		case c.Place != policy.Place{}:
+		case c.Gone:
+			err = tables.Remove(h.Context(), []state.Table{{Family: policy.TableFamily, Name: policy.TableName}})
+		case h.kernel[model.PodRef{}].Name == "": // the first: as an agent that starts
+			err = tables.Apply(h.Context(), []state.Table{want})
+		default:
+			err = tables.Change(h.Context(), []state.TableChange{c.TableChange})
+		}
+		if err != nil {
+			h.Fatalf("the kernel does not take it: %v", err)
+		}
+	}
+	if want.Name == "" {
+		return
+	}
+	have, err := tables.Read(h.Context(), []state.Table{want})
+	if err != nil {
+		h.Fatal(err)
+	}
+	if diff := cmp.Diff(sorted(map[model.PodRef]state.Table{{}: want}), sorted(map[model.PodRef]state.Table{{}: have[0]}), cmpopts.EquateEmpty()); diff != "" {
+		h.Fatalf("the kernel does not hold what it should (-want +kernel):\n%s", diff)
+	}
 }
 
 func (h *history) namespaceTurn(rt *rapid.T) {
@@ -137,7 +204,11 @@ func (h *history) nodeTurn(rt *rapid.T) {
 
 // compare is the end of a batch of changes.
 func (h *history) compare() {
-	for _, c := range h.index.Changes() {
+	changes := h.index.Changes()
+	if h.conn != nil {
+		h.follow(changes, tables(h.index)[model.PodRef{}])
+	}
+	for _, c := range changes {
 		if c.Gone {
 			delete(h.kernel, c.Place.Pod)
 			continue
