@@ -145,6 +145,38 @@ func TestUnknownPodIsClosed(t *testing.T) {
 	}
 }
 
+// A pod whose namespace is not known yet is closed where a policy may select it by the namespace's labels, but not by its name.
+func TestUnknownNamespaceIsClosed(t *testing.T) {
+	for _, c := range []struct {
+		subject model.Selector
+		want    string
+	}{
+		{model.Selector{}, "goto pods/"},
+		{model.Selector{Labels: map[string]string{"kubernetes.io/metadata.name": "shop"}}, "goto pods/"},
+		{model.Selector{Labels: map[string]string{"kubernetes.io/metadata.name": "other"}}, ""},
+		{model.Selector{Labels: map[string]string{"team": "a"}}, "goto deny/unknown/in"},
+	} {
+		x := policy.New(policy.Config{Node: "n1"})
+		x.SetPod(newPod("new", "web", "10.0.0.1"))
+		x.SetEndpoint(model.Endpoint{Pod: model.PodRef{Namespace: "shop", Name: "new", UID: "u-new"}, Node: "n1", IfName: "eth0", HostLink: "cali-new", Point: model.PointHost})
+		p := blocks("10.0.0.0/24")
+		p.PolicyKey, p.Tier = model.PolicyKey{Kind: model.KindClusterNetworkPolicy, Name: "c"}, model.TierAdmin
+		p.Subject = model.PodPeer{Namespaces: c.subject}
+		x.SetPolicy(p)
+		got := ""
+		if changes := x.Changes(); len(changes) > 0 {
+			got = changes[0].MakeSets[0].Elements[0].Val[0]
+		}
+		if !strings.HasPrefix(got, c.want) || got != "" && c.want == "" {
+			t.Errorf("%v: %q, want %q", c.subject, got, c.want)
+		}
+		x.SetNamespace(model.Namespace{Name: "shop"})
+		if left := brief(x.Changes()); c.want == "goto deny/unknown/in" && left != "gone" {
+			t.Errorf("%v: once it is known: %s", c.subject, left)
+		}
+	}
+}
+
 // A cut is a set of replies that exists only while something is cut.
 func TestCut(t *testing.T) {
 	x := worldOf(t, "testdata/networkpolicy.yaml")

@@ -156,6 +156,11 @@ func (x *Index) chainOf(e *endpoint, dir direction) *chainSpec {
 		}
 		return nil
 	}
+	if e.Network == "" && slices.ContainsFunc(x.cluster, func(p *policy) bool {
+		return len(direct(&p.Policy, dir).Rules) > 0 && p.subject.unsure(e.pod.identity.space)
+	}) {
+		return x.denyChain(nil, dir)
+	}
 	if c := x.combination(e, dir); !c.empty() {
 		return x.podsChain(c, dir)
 	}

@@ -98,7 +98,7 @@ func (x *Index) replace(key model.PolicyKey, p *policy) {
 		if key.Namespace != "" && e.Pod.Namespace != key.Namespace {
 			continue
 		}
-		if e.pod == nil || e.pod.identity == nil || was != nil && was.subject.matches(e.pod.identity) || p != nil && p.subject.matches(e.pod.identity) {
+		if e.pod == nil || e.pod.identity == nil || !e.pod.identity.space.known || was != nil && was.subject.matches(e.pod.identity) || p != nil && p.subject.matches(e.pod.identity) {
 			x.doubt(e)
 		}
 	}

@@ -32,11 +32,8 @@ type identity struct {
 // SetNamespace says what a namespace is.
 func (x *Index) SetNamespace(n model.Namespace) {
 	s := x.space(n.Name)
-	in := maps.Clone(n.Labels)
-	if in == nil {
-		in = map[string]string{}
-	}
-	in["kubernetes.io/metadata.name"] = n.Name // the API server sets it; other stores need not
+	in := map[string]string{nameLabel: n.Name} // the API server sets it; other stores need not
+	maps.Copy(in, n.Labels)
 	ls := intern(in)
 	if s.known && slices.Equal(s.labels, ls) {
 		return
@@ -51,7 +48,7 @@ func (x *Index) DelNamespace(name string) {
 	if s == nil || !s.known {
 		return
 	}
-	s.known, s.labels = false, nil
+	s.known, s.labels = false, intern(map[string]string{nameLabel: name})
 	x.regroup(s)
 	x.dropSpace(s)
 }
@@ -60,7 +57,7 @@ func (x *Index) DelNamespace(name string) {
 func (x *Index) space(name string) *space {
 	s := x.spaces[name]
 	if s == nil {
-		s = &space{name: name}
+		s = &space{name: name, labels: intern(map[string]string{nameLabel: name})}
 		x.spaces[name] = s
 	}
 	return s
