@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -327,6 +328,26 @@ spec:
 	r, _ := c.Report()
 	if d := cmp.Diff([]PoolReport{{Name: "p", Allocatable: true, Addresses: 65536, Reserved: 2}}, r.Pools); d != "" {
 		t.Error(d)
+	}
+}
+
+// TestManyAtOnce: controllers that all believe that they lead come to the same as one.
+func TestManyAtOnce(t *testing.T) {
+	const more = "---\napiVersion: weft.dev/v1alpha1\nkind: AddressReservation\nmetadata: {name: r}\nspec: {addresses: [10.244.7.0/24]}\n"
+	alone, w := newWorld(t, calicoPools+more), newWorld(t, calicoPools+more)
+	alone.tend()
+	var many sync.WaitGroup
+	for range 4 {
+		many.Go(func() {
+			for range 3 {
+				_, _ = Tend(t.Context(), w.Objects, w.now) // who was overtaken says so
+			}
+		})
+	}
+	many.Wait()
+	w.tend()
+	if d := cmp.Diff(alone.text(), w.text()); d != "" {
+		t.Errorf("-one +many:\n%s", d)
 	}
 }
 

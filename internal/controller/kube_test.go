@@ -3,6 +3,7 @@
 package controller
 
 import (
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -62,7 +63,7 @@ const pools = "/apis/weft.dev/v1alpha1/addresspools"
 // TestOnKubernetes: with a real API server, pools follow Calico's (as projectcalico.org/v3), what people wrote stays as the server
 // wants it, a pool that is deleted waits for its last block, and conditions are in the status.
 func TestOnKubernetes(t *testing.T) {
-	s, w := kubernetes(t, map[string]string{"ippools": "IPPool", "ipreservations": "IPReservation", "ipamconfigurations": "IPAMConfiguration"})
+	s, w := kubernetes(t, map[string]string{"ippools": "IPPool", "ipreservations": "IPReservation", "ipamconfigurations": "IPAMConfiguration", "ipamblocks": "IPAMBlock"})
 	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ippools", `{"apiVersion":"projectcalico.org/v3","kind":"IPPool","metadata":{"name":"theirs"},
 		"spec":{"cidr":"10.244.0.0/16","ipipMode":"Always","blockSize":27}}`)
 	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ippools", `{"apiVersion":"projectcalico.org/v3","kind":"IPPool","metadata":{"name":"other"},"spec":{"cidr":"10.245.0.0/16"}}`)
@@ -104,6 +105,30 @@ func TestOnKubernetes(t *testing.T) {
 	}
 	leading(t, w)
 	refused(t, w)
+	people(t, s, w)
+}
+
+// people: what `weft ipam` does, by the server's own rules.
+func people(t *testing.T, s *apitest.Server, w *world) {
+	t.Helper()
+	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ipamblocks", `{"apiVersion":"projectcalico.org/v3","kind":"IPAMBlock","metadata":{"name":"b"},
+		"spec":{"cidr":"10.245.0.0/26","affinity":"host:n1","allocations":[0,null],"attributes":[{"handle_id":"wireguard","secondary":{"node":"n1","type":"wireguardTunnelAddress"}}]}}`)
+	plan, err := PlanCalico(t.Context(), w.Objects, rand.Reader)
+	if err == nil {
+		err = plan.Apply(t.Context(), w.Objects)
+	}
+	if other, _ := w.pool("other"); err != nil || len(plan.Blocks) != 1 || plan.Blocks[0].Node != "n1" || len(other.Reserved) != 1 {
+		t.Errorf("import: %v %+v %+v", err, plan, other)
+	}
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.245.9.0/24")}
+	change, err := Reserve(t.Context(), w.Objects, "printers", "printers", ranges, w.now)
+	if other, _ := w.pool("other"); err != nil || len(change.Done) != 1 || !strings.Contains(excluded(other), "10.245.9.0/24 AddressReservation printers") {
+		t.Errorf("reserve: %v %+v %s", err, change, excluded(other))
+	}
+	change, err = Release(t.Context(), w.Objects, append(ranges, netip.MustParsePrefix("10.245.0.0/32")), w.now)
+	if other, _ := w.pool("other"); err != nil || len(change.Done) != 2 || strings.Contains(excluded(other), "10.245.9") || len(other.Reserved) != 0 {
+		t.Errorf("release: %v %+v %+v", err, change, other)
+	}
 }
 
 // leading: of two controllers one leads, over the server's Lease.

@@ -94,7 +94,7 @@ func Look(ctx context.Context, objects store.Objects) (Picture, error) {
 		p.examineBlock(overlaps[i], b, raw[store.AddressBlocks().Key("", store.BlockName(b.Pool, b.CIDR)).String()])
 	}
 	p.examinePods()
-	return p, nil
+	return p, p.examineKept(ctx, objects)
 }
 
 func note[T any](into *[]T, read func() (T, error)) error {

@@ -65,6 +65,26 @@ spec: {nodeName: a, hostNetwork: true}
 status: {podIP: 10.0.9.3}
 ---
 apiVersion: weft.dev/v1alpha1
+kind: AddressReservation
+metadata: {name: r}
+spec: {addresses: [10.0.9.0/24, 192.0.2.1]}
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressReservation
+metadata: {name: words}
+spec: {addresses: [printer]}
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressClaim
+metadata: {name: one, namespace: shop}
+status: {addresses: [10.0.0.9]}
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressClaim
+metadata: {name: two, namespace: shop}
+status: {addresses: [10.0.0.9, 10.9.0.1, x]}
+---
+apiVersion: weft.dev/v1alpha1
 kind: AddressPool
 metadata: {name: big, creationTimestamp: "2026-01-01T00:00:00Z"}
 spec:
@@ -127,6 +147,11 @@ func TestLookAtTheCluster(t *testing.T) {
 		`AddressBlock late-10-0-64-32-27 [late]: block 10.0.64.32/27 of node "b" overlaps with block 10.0.64.0/26 of node "a";  false`,
 		`Pod shop/astray [big]: it is on node "b" and says that it has address 10.0.0.3, which is in block 10.0.0.0/26 of node "a": make the pod anew;  false`,
 		`Pod shop/nowhere [big]: it says that it has address 10.0.9.1 of pool "big", which is in no node's block: make the pod anew;  false`,
+		`AddressReservation r []: 192.0.2.1/32 is in no pool;  false`,
+		`AddressReservation words []: AddressReservation words: spec.addresses[0] "printer" is no prefix (write for example "10.244.1.0/24");  false`,
+		`AddressClaim shop/two []: address 10.0.0.9 is AddressClaim shop/one's, too: delete one of them;  false`,
+		`AddressClaim shop/two []: address 10.9.0.1 is in no pool of the cluster's network: no pod can get it;  false`,
+		`AddressClaim shop/two []: status.addresses: "x" is no address: delete the claim, and make it anew;  false`,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("findings (-want +got):\n%s", d)

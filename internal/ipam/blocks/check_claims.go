@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// examineKept looks at what people keep back, and at the addresses that stay with claims.
+func (p *Picture) examineKept(ctx context.Context, objects store.Objects) error {
+	for _, look := range []struct {
+		kind    store.Kind
+		examine func(store.Object)
+	}{
+		{store.AddressReservations(), p.examineReservation},
+		{store.AddressClaims(), p.claimExaminer()},
+	} {
+		all, err := objects.List(ctx, look.kind)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return fmt.Errorf("list of %s: %w", look.kind.Resource, err)
+		}
+		for _, o := range all {
+			look.examine(o)
+		}
+	}
+	return nil
+}
+
+// examineReservation finds reservations that keep nothing back.
+func (p *Picture) examineReservation(o store.Object) {
+	ranges, err := o.AddressReservation()
+	if err != nil {
+		p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: err.Error()})
+	}
+	for _, r := range ranges {
+		if len(p.poolsOf(r.CIDR)) == 0 {
+			p.found(o, nil, "", "%s is in no pool", r.CIDR)
+		}
+	}
+}
+
+// poolsOf are the pools that have some of a prefix.
+func (p *Picture) poolsOf(cidr netip.Prefix) []string {
+	var out []string
+	for _, pool := range p.Pools {
+		if slices.ContainsFunc(pool.Regions, func(r model.AddressRegion) bool { return r.CIDR.Overlaps(cidr) }) {
+			out = append(out, pool.Name)
+		}
+	}
+	return out
+}
+
+// claimExaminer finds two claims with one address, and addresses of claims that no pool of the cluster's network has.
+func (p *Picture) claimExaminer() func(store.Object) {
+	first := map[netip.Addr]string{}
+	return func(o store.Object) {
+		var in struct {
+			Status struct {
+				Addresses []string `json:"addresses"`
+			} `json:"status"`
+		}
+		if err := json.Unmarshal(o.Raw, &in); err != nil {
+			p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: err.Error()})
+			return
+		}
+		for _, text := range in.Status.Addresses {
+			a, err := netip.ParseAddr(text)
+			if err != nil {
+				p.found(o, nil, "", "status.addresses: %q is no address: delete the claim, and make it anew", text)
+				continue
+			}
+			var pool string
+			for _, name := range p.poolsOf(netip.PrefixFrom(a, a.BitLen())) {
+				if p.pool(name).OfCluster() {
+					pool = name
+				}
+			}
+			switch was, taken := first[a]; {
+			case taken:
+				p.found(o, nil, "", "address %s is %s's, too: delete one of them", a, was)
+			case pool == "":
+				p.found(o, nil, "", "address %s is in no pool of the cluster's network: no pod can get it", a)
+			}
+			if first[a] == "" {
+				first[a] = o.Key.String()
+			}
+		}
+	}
+}
