@@ -3,6 +3,7 @@
 package config
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"net/url"
@@ -126,7 +127,7 @@ func (c Config) checkNetwork() error {
 	if err := n.checkEncapsulation(); err != nil {
 		return err
 	}
-	if err := n.checkDesign(); err != nil {
+	if err := errors.Join(n.checkPermit(), n.checkDesign()); err != nil {
 		return err
 	}
 	if err := c.Policy.check(); err != nil {

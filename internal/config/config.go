@@ -96,6 +96,9 @@ type Network struct {
 	// Design is how pods are joined to their node in mode `cluster`: `routed`, each by a link of its own and a route to its
 	// address, or `bridge`.
 	Design Design `json:"design"`
+	// Permit are annotations of Calico's that pods may use on weft's own network beside those that all may: `ipAddrsNoIpam`,
+	// `floatingIPs`, `allowedSourcePrefixes`. Whoever may make a pod can then take addresses that are others'.
+	Permit []string `json:"permit"`
 	// Addresses says what pods are numbered from: `podCIDRs`, the prefix of their node, or `pools`, blocks that nodes take from
 	// pools of the whole cluster; empty is `pools` where Pools names any.
 	Addresses Addresses `json:"addresses"`
@@ -157,17 +160,6 @@ type Network struct {
 	// Blackhole refuses packets to addresses of the node's own PodCIDRs that no pod has, instead of sending them elsewhere.
 	Blackhole bool `json:"blackhole"`
 }
-
-// Mode is one of the modes of a network.
-type Mode string
-
-// The modes.
-const (
-	ModeNone    Mode = "none"
-	ModeCluster Mode = "cluster"
-	ModeFlannel Mode = "flannel"
-	ModeMultus  Mode = "multus"
-)
 
 // Design is how pods are joined to their node.
 type Design string

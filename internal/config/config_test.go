@@ -107,7 +107,7 @@ func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"[]":                        "the file is a list, want object",
 		"nodes: x":                  "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, etcd, network, flannel, multus, policy, runtime, install, metrics)",
-		"network: {MTU: 1400}":      "network.MTU: unknown key (the keys here are mode, name, design, addresses, pools, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, blackhole)",
+		"network: {MTU: 1400}":      "network.MTU: unknown key (the keys here are mode, name, design, permit, addresses, pools, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, blackhole)",
 		"network: {design: mesh}":   `network.design "mesh" is not known (routed or bridge)`,
 		"network: {addresses: all}": `network.addresses "all" is not known (podCIDRs or pools)`,
 		"network: {addresses: podCIDRs, pools: [{cidr: 10.1.0.0/16}]}":                      `network.addresses "podCIDRs" and network.pools contradict each other (leave one out)`,
@@ -126,6 +126,7 @@ func TestBadInput(t *testing.T) {
 		"network: {pools: [{cidr: 10.1.0.0/16, encapsulation: gre}]}":                       `network.pools[0].encapsulation "gre" is not known (none or vxlan or ipip)`,
 		"network: {pools: [{cidr: 10.1.0.0/16, encapsulation: vxlan, encapsulate: Never}]}": `network.pools[0].encapsulate "Never" is not known (Always or CrossSubnet)`,
 		"network: {pools: [{cidr: 10.1.0.0/16, encapsulate: Always}]}":                      `network.pools[0].encapsulate has no effect with encapsulation "" (leave it out, or name vxlan or ipip)`,
+		"network: {permit: [floatingIPs, hwAddr]}":                                          `network.permit[1] "hwAddr" is not known (ipAddrsNoIpam, floatingIPs or allowedSourcePrefixes)`,
 		"network: {pools: [{cidr: 10.1.0.0/16, assignmentMode: Never}]}":                    `network.pools[0].assignmentMode "Never" is not known (Automatic or Manual)`,
 		`network: {pools: [{cidr: "fd00::/64", encapsulation: ipip}]}`:                      `network.pools[0].encapsulation "ipip" carries IPv4 only, and the pool is fd00::/64 (use vxlan)`,
 		`network: {pools: [{cidr: 10.1.0.0/16, nodeSelector: "zone =="}]}`:                  `network.pools[0].nodeSelector "zone ==": selector "zone ==", character 8: the end is no value (put quotes around the value)`,

@@ -29,6 +29,8 @@ type Own struct {
 	// Bridge joins the pods by a bridge; without it each has a link of its own, and a route to its address.
 	Bridge bool
 	MTU    int // bytes; 0 is the kernel's
+	// Permit are Calico's annotations behind a gate that pods may use.
+	Permit []string
 }
 
 // clusterName is the file of weft's own network.
@@ -103,7 +105,19 @@ func (o Own) link() map[string]any {
 		ipam = object{"type": "calico-ipam", "assign_ipv4": assign(4), "assign_ipv6": assign(6)}
 	}
 	// The MTU is said, lest a file count that Calico has left on the node.
-	return object{"type": "calico", "mtu": cmp.Or(o.MTU, usual), "policy": object{"type": "k8s"}, "ipam": ipam}
+	link := object{"type": "calico", "mtu": cmp.Or(o.MTU, usual), "policy": object{"type": "k8s"}, "ipam": ipam}
+	gates := object{}
+	for annotation, gate := range map[string]string{
+		"ipAddrsNoIpam": "ip_addrs_no_ipam", "floatingIPs": "floating_ips", "allowedSourcePrefixes": "source_prefixes",
+	} {
+		if slices.Contains(o.Permit, annotation) {
+			gates[gate] = true
+		}
+	}
+	if len(gates) > 0 {
+		link["feature_control"] = gates
+	}
+	return link
 }
 
 // Plugin is that part of the network as its planner and its allocator are given it.

@@ -199,6 +199,7 @@ func TestOwn(t *testing.T) {
 	}{
 		"routed":        {Own{CIDRs: prefixes, MTU: 1400}, `{"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}],[{"subnet":"fd00:1::/64"}]],"type":"host-local"},"mtu":1400,"policy":{"type":"k8s"},"type":"calico"}`},
 		"usual MTU":     {Own{CIDRs: prefixes[:1]}, `{"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],"type":"host-local"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`},
+		"permissions":   {Own{Pools: []int{4}, Permit: []string{"floatingIPs", "allowedSourcePrefixes"}}, `{"feature_control":{"floating_ips":true,"source_prefixes":true},"ipam":{"assign_ipv4":"true","assign_ipv6":"false","type":"calico-ipam"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`},
 		"pools":         {Own{Pools: []int{4, 6}}, `{"ipam":{"assign_ipv4":"true","assign_ipv6":"true","type":"calico-ipam"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`},
 		"pools of IPv6": {Own{CIDRs: prefixes, Pools: []int{6}}, `{"ipam":{"assign_ipv4":"false","assign_ipv6":"true","type":"calico-ipam"},"mtu":1500,"policy":{"type":"k8s"},"type":"calico"}`},
 		"bridge": {Own{CIDRs: prefixes[:1], Bridge: true}, `{"bridge":"weft0","hairpinMode":true,"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}],"type":"host-local"},` +
