@@ -242,7 +242,7 @@ func TestReservations(t *testing.T) {
 	w := newWorld(t, `apiVersion: weft.dev/v1alpha1
 kind: AddressPool
 metadata: {name: a}
-spec: {regions: [{cidr: 10.0.0.0/16}], excluded: [{cidr: 10.0.1.0/24, for: people}]}
+spec: {regions: [{cidr: 10.0.0.0/16}, {cidr: "FD00::/64"}], excluded: [{cidr: 10.0.1.0/24, for: people}]}
 ---
 apiVersion: weft.dev/v1alpha1
 kind: AddressPool
@@ -274,6 +274,11 @@ spec: {regions: [{cidr: 10.1.0.0/16}], nodeSelector: "zone ==", assignmentMode: 
 	w.write("r.yaml", "")
 	w.tend()
 	is("10.0.1.0/24", "")
+	const people = `{"assignmentMode":"Manual","encapsulation":{},"regions":[{"cidr":"FD01::/64"}]}`
+	w.write("c.yaml", "apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: c}\nspec: "+people+"\n")
+	if w.tend(); !strings.Contains(w.text(), people) {
+		t.Errorf("what people wrote is written anew: %s", w.text())
+	}
 }
 
 // TestCheck: the comparison is told of in each pool's status and in the report, and a reservation goes when its pod has been gone

@@ -159,8 +159,11 @@ func (s *scene) tendPool(ctx context.Context, name string) {
 	if !ok {
 		return
 	}
-	spec.Excluded = s.excludedOf(spec)
-	next, err := store.AddressPoolObject(s.pools[name], spec)
+	next, err := s.pools[name], error(nil)
+	if excluded := s.excludedOf(spec); !slices.Equal(excluded, spec.Excluded) { // else it stays as people have written it
+		spec.Excluded = excluded
+		next, err = store.AddressPoolObject(next, spec)
+	}
 	if err == nil {
 		next, err = next.Edited(s.finalizer(spec))
 	}
