@@ -4,7 +4,6 @@ package policy
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -171,12 +170,12 @@ func (x *Index) chainOf(e *endpoint, dir direction) *chainSpec {
 func (x *Index) mayConcern(e *endpoint, dir direction) bool {
 	s := x.spaces[e.Pod.Namespace]
 	if e.Network != "" {
-		return s != nil && slices.ContainsFunc(slices.Collect(maps.Values(s.multis)), func(p *policy) bool {
+		return s != nil && slices.ContainsFunc(s.multis, func(p *policy) bool {
 			return direct(&p.Policy, dir).On && slices.Contains(p.Networks, e.Network)
 		})
 	}
 	return slices.ContainsFunc(x.cluster, func(p *policy) bool { return len(direct(&p.Policy, dir).Rules) > 0 }) ||
-		s != nil && slices.ContainsFunc(slices.Collect(maps.Values(s.policies)), func(p *policy) bool { return direct(&p.Policy, dir).On })
+		s != nil && slices.ContainsFunc(s.policies, func(p *policy) bool { return direct(&p.Policy, dir).On })
 }
 
 // combination are the policies that select the endpoint in a direction.
@@ -187,8 +186,7 @@ func (x *Index) combination(e *endpoint, dir direction) combination {
 	if e.Network != "" {
 		plain = id.space.multis
 	}
-	for _, name := range slices.Sorted(maps.Keys(plain)) {
-		p := plain[name]
+	for _, p := range plain {
 		if direct(&p.Policy, dir).On && p.subject.matches(id) && (e.Network == "" || slices.Contains(p.Networks, e.Network)) {
 			c.plain = append(c.plain, p.PolicyKey)
 		}

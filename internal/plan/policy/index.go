@@ -73,39 +73,37 @@ func (x *Index) replace(key model.PolicyKey, p *policy) {
 		x.policies[key] = p
 	}
 	x.changed[key] = true
+	list := &x.cluster
+	s := x.space(key.Namespace)
 	switch key.Kind {
-	case model.KindClusterNetworkPolicy:
-		x.cluster = slices.DeleteFunc(x.cluster, func(o *policy) bool { return o == was })
-		if p != nil {
-			i, _ := slices.BinarySearchFunc(x.cluster, p, (*policy).order)
-			x.cluster = slices.Insert(x.cluster, i, p)
-		}
-	default:
-		s := x.space(key.Namespace)
-		list := &s.policies
-		if key.Kind == model.KindMultiNetworkPolicy {
-			list = &s.multis
-		}
-		if *list == nil {
-			*list = map[string]*policy{}
-		}
-		if delete(*list, key.Name); p != nil {
-			(*list)[key.Name] = p
-		}
-		x.dropSpace(s)
+	case model.KindNetworkPolicy:
+		list = &s.policies
+	case model.KindMultiNetworkPolicy:
+		list = &s.multis
 	}
+	*list = slices.DeleteFunc(*list, func(o *policy) bool { return o == was })
+	if p != nil {
+		i, _ := slices.BinarySearchFunc(*list, p, (*policy).order)
+		*list = slices.Insert(*list, i, p)
+	}
+	x.dropSpace(s)
 	for _, e := range x.endpoints {
 		if key.Namespace != "" && e.Pod.Namespace != key.Namespace {
 			continue
 		}
-		if e.pod == nil || e.pod.identity == nil || !e.pod.identity.space.known || was != nil && was.subject.matches(e.pod.identity) || p != nil && p.subject.matches(e.pod.identity) {
+		if was.mayBeAbout(e) || p.mayBeAbout(e) {
 			x.doubt(e)
 		}
 	}
 }
 
-// order is that in which cluster-wide policies are asked. Two of one priority are asked in the order of their names: the
-// specification leaves it open, and it should not depend on the weather.
+// mayBeAbout tells whether the policy, which may be nil, might select an endpoint, as far as its pod is known.
+func (p *policy) mayBeAbout(e *endpoint) bool {
+	return p != nil && (e.pod == nil || e.pod.identity == nil || !e.pod.identity.space.known || p.subject.matches(e.pod.identity))
+}
+
+// order is that in which cluster-wide policies are asked; others are sorted by it, too. Two of one priority are asked in the
+// order of their names: the specification leaves it open, and it should not depend on the weather.
 func (p *policy) order(o *policy) int {
 	return cmp.Or(strings.Compare(string(p.Tier), string(o.Tier)), cmp.Compare(p.Priority, o.Priority), strings.Compare(p.Name, o.Name))
 }

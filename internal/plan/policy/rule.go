@@ -96,8 +96,12 @@ func (r rule) text() state.NftRule {
 	if r.plain != "" {
 		return state.NftRule{Text: r.plain, Comment: r.comment}
 	}
+	peer := r.peer.String()
+	if r.peer.prefix.IsValid() && r.peer.prefix.Bits() == 0 && r.port.set != nil && r.port.set.group != nil {
+		peer = "" // the address that comes with the port says the family
+	}
 	var words []string
-	for _, w := range []string{r.peer.String(), r.port.String(), r.verdict} {
+	for _, w := range []string{peer, r.port.String(), r.verdict} {
 		if w != "" {
 			words = append(words, w)
 		}

@@ -16,8 +16,8 @@ type space struct {
 	labels     labels
 	pods       map[string]*pod
 	identities map[uint64]*identity
-	policies   map[string]*policy // NetworkPolicies, by name
-	multis     map[string]*policy // MultiNetworkPolicies
+	policies   []*policy // NetworkPolicies, sorted by name
+	multis     []*policy // MultiNetworkPolicies
 }
 
 // identity is what selectors see of a pod.
