@@ -93,7 +93,7 @@ func TestOnKubernetes(t *testing.T) {
 	again := func(n *node, id string) {
 		t.Helper()
 		var err error
-		for range 5 { // as a runtime does: a handful of requests a second go to the server
+		for limit := time.Now().Add(time.Minute); time.Now().Before(limit); { // as a runtime does: a handful of requests a second go to the server
 			if _, err = n.add(conf, id); err == nil {
 				return
 			}
