@@ -15,9 +15,10 @@ import (
 // BenchmarkCycle is ADD and DEL in process, with the ledger and a new namespace each time.
 func BenchmarkCycle(b *testing.B) {
 	ptp := strings.Replace(bridge, `"type":"bridge","bridge":"abr0","isDefaultGateway":true`, `"type":"ptp"`, 1)
-	for name, conf := range map[string]string{"bridge": bridge, "ptp": ptp} {
+	routed := `{"type":"calico","mtu":1400,"ipam":{"type":"host-local","subnet":"usePodCidr","dataDir":"DATA"}}`
+	for name, conf := range map[string]string{"bridge": bridge, "ptp": ptp, "routed": routed} {
 		b.Run(name, func(b *testing.B) {
-			n := newNode(b)
+			n := routedNode(b)
 			keeper, ns := n.pod()
 			n.add(n.job(n.list(conf), keeper, ns))
 			var add, del time.Duration
