@@ -82,8 +82,8 @@ type Config struct {
 	After  func(time.Duration) <-chan time.Time
 	// Ready, which may be nil, is called once callers are answered.
 	Ready func()
-	// Sized, which may be nil, is told how many nodes the cluster has.
-	Sized func(nodes int)
+	// Sized, which may be nil, is told how many nodes the cluster has, and about how many pods are kept for policies.
+	Sized func(nodes, pods int)
 	// PluginTime is how long one execution of a foreign plugin may take; 0 is foreign's default.
 	PluginTime time.Duration
 	// Step, which may be nil, is attach's hook for fault tests.
@@ -109,6 +109,7 @@ type agent struct {
 	etcd     *etcd.Shelf      // when it is an etcd
 	netConf  flannel.NetConf  // in mode flannel
 	policy   *policy.Enforcer // nil where policies are nobody's business
+	known    sizes
 	around
 }
 

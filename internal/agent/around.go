@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,9 +50,24 @@ func (a *agent) prepare() error {
 	}
 	if a.store != nil {
 		a.facts = facts.New(a.store, a.cfg.Node, a.cfg.Log, a.cfg.After)
-		a.facts.Sized = a.cfg.Sized
+		a.facts.Sized = func(nodes int) { a.resize(func(s *sizes) { s.nodes = nodes }) }
 	}
 	return a.measure()
+}
+
+// sizes are how much is known of the cluster.
+type sizes struct {
+	mu          sync.Mutex
+	nodes, pods int
+}
+
+func (a *agent) resize(change func(*sizes)) {
+	a.known.mu.Lock()
+	defer a.known.mu.Unlock()
+	change(&a.known)
+	if a.cfg.Sized != nil {
+		a.cfg.Sized(a.known.nodes, a.known.pods)
+	}
 }
 
 func (a *agent) placing() bool {

@@ -22,6 +22,7 @@ func (a *agent) enforcer() *policy.Enforcer {
 	cfg := policy.Config{
 		Node: a.cfg.Node, Source: a.policySource(), Objects: a.store.Objects(), Host: a.host,
 		Keep: a.cfg.Policy.Established == config.EstablishedKeep, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+		Sized: func(pods int) { a.resize(func(s *sizes) { s.pods = pods }) },
 	}
 	if a.cfg.Policy.Log == config.LogDenied {
 		cfg.LogGroup = uint16(a.cfg.Policy.LogGroup)

@@ -28,6 +28,8 @@ const (
 	// collector run without end.
 	nodeMemory   = 8 << 10
 	usualCluster = 1000
+	// podMemory is added for each pod that policies may be about: twice what it takes.
+	podMemory = 3 << 9
 )
 
 func newAgentCmd(env Env) *cobra.Command {
@@ -48,7 +50,7 @@ stdout when it answers.`,
 				return err
 			}
 			debug.SetGCPercent(agentGCPercent)
-			sized(c)(0)
+			sized(c)(0, 0)
 			return runAgent(cmd.Context(), env, c, file)
 		},
 	}
@@ -100,12 +102,14 @@ func complete(c *config.Config, file string, env Env, flags *pflag.FlagSet) erro
 }
 
 // sized makes room for what is known of a large cluster.
-func sized(c config.Config) func(nodes int) {
+func sized(c config.Config) func(nodes, pods int) {
 	limit := int64(agentMemory)
 	if c.Kubernetes != (config.Kubernetes{}) {
 		limit = clusterMemory
 	}
-	return func(nodes int) { debug.SetMemoryLimit(limit + int64(max(0, nodes-usualCluster))*nodeMemory) }
+	return func(nodes, pods int) {
+		debug.SetMemoryLimit(limit + int64(max(0, nodes-usualCluster))*nodeMemory + int64(pods)*podMemory)
+	}
 }
 
 func runAgent(ctx context.Context, env Env, c config.Config, file string) error {

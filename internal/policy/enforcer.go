@@ -37,6 +37,8 @@ type Config struct {
 	Keep bool
 	// LogGroup is the group of nflog that denied packets are told to, some of them; 0 is none.
 	LogGroup uint16
+	// Sized, which may be nil, is told about how many pods are known when that is another number.
+	Sized func(pods int)
 	// Told, which may be nil, is told of things that happen to policies' objects.
 	Told Teller
 	Log  *slog.Logger
@@ -75,6 +77,8 @@ type Enforcer struct {
 	looked  time.Time
 	waiters map[chan struct{}]bool
 	stats   Stats
+	// crowd is how many pods there are, sized how many Sized was told of.
+	crowd, sized int
 	cuts    []scar
 }
 

@@ -78,6 +78,7 @@ func (e *Enforcer) take(ev store.Event) {
 	case key.Of(store.Namespaces()):
 		err = e.takeNamespace(ev.Object, gone)
 	case key.Of(store.Pods()):
+		e.crowded(ev.Type)
 		err = e.takePod(ev.Object, gone)
 	case key.Of(store.Nodes()):
 		err = e.takeNode(ev.Object, gone)
@@ -86,6 +87,20 @@ func (e *Enforcer) take(ev store.Event) {
 	}
 	if err != nil {
 		e.log.Warn("left out, or kept as it was before", "object", key.String(), "err", err)
+	}
+}
+
+// crowded says how many pods there are, but not for each of them.
+func (e *Enforcer) crowded(what store.EventType) {
+	switch what {
+	case store.Added:
+		e.crowd++
+	case store.Deleted:
+		e.crowd--
+	}
+	if d := e.crowd - e.sized; e.cfg.Sized != nil && (d >= 500 || d <= -500) {
+		e.sized = e.crowd
+		e.cfg.Sized(e.crowd)
 	}
 }
 
