@@ -30,7 +30,7 @@ func outside() []netip.Addr {
 // draw makes random parts of a cluster.
 type draw struct {
 	*rapid.T
-	// plain leaves out what namespaces of this machine cannot show: SCTP, a second network.
+	// plain leaves the second network out.
 	plain bool
 }
 
@@ -117,9 +117,6 @@ func (d draw) pod(number int) naive.Pod {
 }
 
 func (d draw) protocol() string {
-	if d.plain {
-		return d.one("protocol", "", "TCP", "UDP")
-	}
 	return d.one("protocol", "", "TCP", "UDP", "SCTP")
 }
 
@@ -250,12 +247,8 @@ func (d draw) protocols() []naive.Protocol {
 	var out []naive.Protocol
 	for range d.number(0, 2, "protocols") {
 		port := rapid.SampledFrom([]*naive.Ports{nil, {Number: 80}, {Number: 53}, {Range: &naive.Range{Start: 80, End: 8080}}}).Draw(d.T, "destination port")
-		kinds := []string{"tcp", "udp", "name"}
-		if !d.plain {
-			kinds = append(kinds, "sctp")
-		}
 		of := &naive.ProtocolPort{DestinationPort: port}
-		switch d.one("protocol", kinds...) {
+		switch d.one("protocol", "tcp", "udp", "sctp", "name") {
 		case "tcp":
 			out = append(out, naive.Protocol{TCP: of})
 		case "udp":

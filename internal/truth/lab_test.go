@@ -146,7 +146,7 @@ func (l *lab) program(p plans) error {
 // reachable are the packets that the lab can send: those of addresses that are there.
 func (l *lab) reachable(w naive.World) []naive.Packet {
 	return slices.DeleteFunc(packets(w), func(p naive.Packet) bool {
-		return l.places[p.Src] == nil || l.places[p.Dst] == nil || l.places[p.Src] == l.places[p.Dst] || p.Proto == "SCTP"
+		return l.places[p.Src] == nil || l.places[p.Dst] == nil || l.places[p.Src] == l.places[p.Dst]
 	})
 }
 

@@ -49,7 +49,7 @@ func TestPackets(t *testing.T) {
 
 // ears are the sockets that hear datagrams, connections and pings at all places.
 type ears struct {
-	datagrams, connections, pings []int
+	datagrams, connections, raw []int
 	// round tells packets of this time from those that were late last time, port is the source of the next connection: none is
 	// taken for an earlier one's by a node that remembers.
 	round, port uint32
@@ -81,12 +81,12 @@ func (l *lab) listen() *ears {
 					return err
 				}
 			}
-			for family, proto := range map[int]int{unix.AF_INET: unix.IPPROTO_ICMP, unix.AF_INET6: unix.IPPROTO_ICMPV6} {
-				fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, proto)
+			for _, p := range [][2]int{{unix.AF_INET, unix.IPPROTO_ICMP}, {unix.AF_INET6, unix.IPPROTO_ICMPV6}, {unix.AF_INET, unix.IPPROTO_SCTP}, {unix.AF_INET6, unix.IPPROTO_SCTP}} {
+				fd, err := unix.Socket(p[0], unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, p[1])
 				if err != nil {
 					return err
 				}
-				e.pings = append(e.pings, fd)
+				e.raw = append(e.raw, fd)
 				l.Cleanup(func() { _ = unix.Close(fd) })
 			}
 			return nil
@@ -135,8 +135,8 @@ func (e *ears) send(l *lab, w naive.World, all []naive.Packet) ([]bool, error) {
 	}()
 	for i, p := range all {
 		err := l.places[p.Src].Do(func() error {
-			if p.Proto == "ICMP" {
-				return e.ping(p, i)
+			if p.Proto == "ICMP" || p.Proto == "SCTP" {
+				return e.sendRaw(p, i)
 			}
 			kind := map[string]int{"TCP": unix.SOCK_STREAM, "UDP": unix.SOCK_DGRAM}[p.Proto]
 			e.port++
@@ -209,48 +209,15 @@ func (e *ears) drain(arrived []bool) {
 			mark(b)
 		}
 	}
-	for _, fd := range e.pings {
+	for _, fd := range e.raw {
 		for {
 			n, _, err := unix.Recvfrom(fd, b, 0)
 			if err != nil {
 				break
 			}
-			m := b[:n]
-			if n > 20 && m[0]>>4 == 4 { // IPv4's raw sockets give the header, too
-				m = m[int(m[0]&15)*4:]
-			}
-			if len(m) == 16 && (m[0] == 8 || m[0] == 128) {
-				mark(m[8:])
+			if note := noteOf(b[:n]); note != nil {
+				mark(note)
 			}
 		}
 	}
-}
-
-// ping sends an echo request. Each has an identifier of its own, so that none is an answer's sister.
-func (e *ears) ping(p naive.Packet, number int) error {
-	family, proto, kind := unix.AF_INET, unix.IPPROTO_ICMP, byte(8)
-	if !p.Src.Is4() {
-		family, proto, kind = unix.AF_INET6, unix.IPPROTO_ICMPV6, 128
-	}
-	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(p.Src, 0))); err != nil {
-		return err
-	}
-	m := []byte{kind, 0, 0, 0, 0, 0, 0, 0}
-	e.port++
-	binary.BigEndian.PutUint16(m[4:], uint16(e.port))
-	m = e.note(m, number)
-	if family == unix.AF_INET { // the kernel does it for ICMPv6
-		var sum uint32
-		for i := 0; i < len(m); i += 2 {
-			sum += uint32(binary.BigEndian.Uint16(m[i:]))
-		}
-		sum = sum>>16 + sum&0xffff
-		binary.BigEndian.PutUint16(m[2:], ^uint16(sum+sum>>16))
-	}
-	return unix.Sendto(fd, m, 0, sockaddr(netip.AddrPortFrom(p.Dst, 0)))
 }
