@@ -14,7 +14,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 [ $# -gt 0 ] || { echo "upstream.sh: which specs?" >&2; exit 2; }
 # What wants a cloud, a second address family, or nodes that one may break. docs/e2e.md says it.
-skip=${WEFT_E2E_SKIP:-'Disruptive|Feature:|DualStack|IPv6|LoadBalancer|PerformanceDNS|Serial|Federation|Slow'}
+skip=${WEFT_E2E_SKIP:-'Disruptive|Feature:([^N]|No|Networking)|DualStack|IPv6|LoadBalancer|PerformanceDNS|Serial|Federation|Slow'}
 limit=${WEFT_E2E_TIMEOUT:-25m}
 "$here/../deps.sh" kube
 "$here/build.sh"
