@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strings"
+	"time"
 
 	"github.com/weft-net/weft/internal/store"
 )
@@ -27,9 +28,82 @@ func (p Policies) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.
 	for _, kind := range kinds {
 		sh := newShelf(kind)
 		sh.lean, sh.marks = true, map[string]uint64{}
+		if kind != store.NodeEndpoints() { // what they say the kubelets say, too, a little later
+			sh.archive = newArchive(p.s.cfg.Dir, p.s.cfg.Node, kind)
+		}
 		shelfs = append(shelfs, sh)
 	}
-	return p.s.follow(ctx, reducePolicy, func() {}, shelfs...), nil
+	events := p.s.follow(ctx, reducePolicy, func() {}, shelfs...)
+	if p.s.cfg.Dir == "" {
+		return events, nil
+	}
+	out := make(chan store.Event)
+	go func() {
+		defer close(out)
+		p.pass(ctx, events, out, shelfs)
+	}()
+	return out, nil
+}
+
+// archivePause gathers what is written to the archives.
+const archivePause = 2 * time.Second
+
+// pass hands events on, and writes the archives now and then.
+func (p Policies) pass(ctx context.Context, in <-chan store.Event, out chan<- store.Event, shelfs []*shelf) {
+	flush := func() {
+		for _, sh := range shelfs {
+			if err := sh.archive.flush(); err != nil {
+				p.s.log.Warn("what policies go by is not remembered", "resource", sh.kind.Resource, "err", err)
+			}
+		}
+	}
+	defer flush()
+	var due <-chan time.Time
+	for {
+		select {
+		case e, ok := <-in:
+			if !ok {
+				return
+			}
+			if due == nil {
+				due = p.s.cfg.After(archivePause)
+			}
+			select {
+			case out <- e:
+			case <-ctx.Done():
+			}
+		case <-due:
+			due = nil
+			flush()
+		}
+	}
+}
+
+// alone has what was recalled be everything, as long as the server does not say otherwise. While it may, who obeys policies
+// waits for it: there may be a policy by now that nobody here has heard of.
+func (s *shelf) alone() {
+	if s.lean && s.restored {
+		s.filled()
+	}
+}
+
+// recall tells what the archive knows.
+func (s *Store) recall(sh *shelf, tell func(store.Object)) {
+	if sh.kind == store.NodeEndpoints() && sh.lean && s.cfg.Dir != "" {
+		sh.restored = true
+		return
+	}
+	whole, err := sh.archive.replay(func(o store.Object) {
+		sh.mu.Lock()
+		sh.marks[markOf(o.Key)] = mark(o)
+		sh.mu.Unlock()
+		tell(o)
+	})
+	if err != nil {
+		s.log.Warn("what policies went by is not known any more", "resource", sh.kind.Resource, "err", err)
+		return
+	}
+	sh.restored = whole
 }
 
 // configHashOnly keeps of a pod's annotations by what a kubelet knows a static one.
@@ -104,7 +178,10 @@ func (s *shelf) note(o store.Object) (had, news bool) {
 		was, had := s.marks[markOf(o.Key)]
 		is := mark(o)
 		s.marks[markOf(o.Key)] = is
-		return had, !had || was != is
+		if news = !had || was != is; news {
+			s.archive.add(archived{Name: markOf(o.Key), Object: o.Raw})
+		}
+		return had, news
 	}
 	was, had := s.objects[o.Key]
 	if news = !had || was.Version != o.Version; news {
@@ -116,7 +193,9 @@ func (s *shelf) note(o store.Object) (had, news bool) {
 // forget takes an object away, and gives it as far as it is known. The lock is held.
 func (s *shelf) forget(key store.Key) (was store.Object, had bool) {
 	if s.lean {
-		_, had = s.marks[markOf(key)]
+		if _, had = s.marks[markOf(key)]; had {
+			s.archive.add(archived{Name: markOf(key)})
+		}
 		delete(s.marks, markOf(key))
 		return store.Object{Key: key}, had
 	}

@@ -4,7 +4,9 @@ package kube_test
 
 import (
 	"context"
+	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,13 +18,20 @@ import (
 // policies: what policies go by is told of all nodes, and little of it; what says nothing new to them is no news; a kind that
 // the server does not have has no objects.
 func policies(t *testing.T, w world) {
-	v := start(t, w.config(t, "n1"))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	events, err := v.Policies().Watch(ctx, store.NetworkPolicies(), store.ClusterNetworkPolicies(), store.Pods(), store.NodeEndpoints())
-	if err != nil {
-		t.Fatal(err)
+	cfg := w.config(t, "n1")
+	v := start(t, cfg)
+	var events <-chan store.Event
+	watch := func(v view) context.CancelFunc {
+		ctx, cancel := context.WithCancel(context.Background())
+		var err error
+		events, err = v.Policies().Watch(ctx, store.NetworkPolicies(), store.ClusterNetworkPolicies(), store.Pods(), store.NodeEndpoints())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cancel
 	}
+	cancel := watch(v)
+	ctx := t.Context()
 	next := func(what string, is func(store.Event) bool) store.Event {
 		t.Helper()
 		late := time.After(long)
@@ -78,4 +87,25 @@ func policies(t *testing.T, w world) {
 	if all, err := e.Object.NodeEndpoints(); err != nil || len(all) != 1 || !all[0].Equal(mine) || strings.Contains(string(e.Object.Raw), "managedFields") {
 		t.Errorf("%+v %v %s", all, err, e.Object.Raw)
 	}
+	cancel()
+	for range events { // until what is known is written
+	}
+	v.end()
+	// An agent that starts while the server is away is told what the one before it was.
+	w.Refuse(func(*http.Request) int { return http.StatusServiceUnavailable })
+	v = start(t, cfg)
+	defer watch(v)()
+	var known []string
+	next("what was known, and that this was all", func(e store.Event) bool {
+		if e.Type == store.Added {
+			known = append(known, e.Object.Key.Name)
+		}
+		return e.Type == store.Synced
+	})
+	if !slices.Contains(known, "pol-other") || slices.Contains(known, "pol") {
+		t.Errorf("known are %v", known)
+	}
+	w.Refuse(nil)
+	w.Do("DELETE", "/api/v1/namespaces/default/pods/pol-other?gracePeriodSeconds=0", nil)
+	next("what changed meanwhile", func(e store.Event) bool { return e.Type == store.Deleted && e.Object.Key.Name == "pol-other" })
 }

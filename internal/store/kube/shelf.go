@@ -21,8 +21,9 @@ type shelf struct {
 	restored bool
 
 	// lean: the objects are told and not kept, but for marks of what was told.
-	lean  bool
-	marks map[string]uint64 // by namespace and name
+	lean    bool
+	marks   map[string]uint64 // by namespace and name
+	archive *archive          // nil: none
 
 	mu      sync.Mutex
 	objects map[store.Key]store.Object
@@ -119,6 +120,9 @@ func (s *shelf) Replace(all []any, _ string) error {
 	}
 	s.mu.Lock()
 	s.dirty = s.dirty || !s.live
+	if !s.live {
+		s.archive.add(archived{Whole: true})
+	}
 	s.live = true
 	s.mu.Unlock()
 	s.filled()

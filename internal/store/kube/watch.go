@@ -54,7 +54,10 @@ func (s *Store) follow(ctx context.Context, keep reduce, changed func(), shelfs 
 			for _, o := range sh.all() {
 				f.send(store.Event{Type: store.Added, Object: o})
 			}
-			if sh.restored {
+			if sh.lean {
+				s.recall(sh, func(o store.Object) { f.send(store.Event{Type: store.Added, Object: o}) })
+			}
+			if sh.restored && !sh.lean {
 				sh.filled()
 			}
 			s.reflect(ctx, sh, keep)
@@ -151,6 +154,8 @@ func (f *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 	}
 	if apierrors.IsNotFound(err) {
 		f.deny(ctx)
+	} else {
+		f.shelf.alone()
 	}
 	return nil, err
 }
@@ -176,6 +181,7 @@ func (f *source) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 		f.s.outage.note(f.kind, err)
 	}
 	if err != nil {
+		f.shelf.alone()
 		return nil, err
 	}
 	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/weft-net/weft/internal/store"
+)
+
+const (
+	// archiveVersion is that of the file's form. One of another version is not read.
+	archiveVersion = 1
+	// smallArchive is never written anew; a larger one is when it is this many times what it was then, in bytes.
+	smallArchive, archiveGrowth = 256 << 10, 3
+	// mostLine bounds one object, in bytes.
+	mostLine = 4 << 20
+)
+
+// archive is what was told of one kind, as a file, for an agent that starts while the server is away: changes are added to its
+// end, packed, so that all pods of a cluster need no place in memory for it.
+type archive struct {
+	file, node string
+
+	mu      sync.Mutex
+	pending bytes.Buffer // lines not yet written
+	// torn: the file's end may be half a piece, behind which nothing would be found.
+	torn    bool
+	size    int64
+	written int64 // what the size was when the file was written anew
+}
+
+// archived is a line: what an object is, that there is none of the name, or that everything was told up to here.
+type archived struct {
+	Version int             `json:"version,omitempty"` // the first line of all
+	Node    string          `json:"node,omitempty"`
+	Name    string          `json:"name,omitempty"`
+	Object  json.RawMessage `json:"object,omitempty"`
+	Whole   bool            `json:"whole,omitempty"`
+}
+
+func newArchive(dir, node string, kind store.Kind) *archive {
+	if dir == "" {
+		return nil
+	}
+	return &archive{file: filepath.Join(dir, "policy-"+kind.Resource+".gz"), node: node}
+}
+
+// add notes what is to be written. The nil archive keeps nothing.
+func (a *archive) add(line archived) {
+	if a == nil {
+		return
+	}
+	b, err := json.Marshal(line)
+	if err != nil {
+		return // a line of what was JSON already
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, _ = a.pending.Write(append(b, '\n'))
+}
+
+// replay tells the objects that the file knows; false when it does not know everything that was there once. It comes before
+// everything else, and holds no lock: whoever is told may be slow.
+func (a *archive) replay(tell func(store.Object)) (bool, error) {
+	if a == nil {
+		return false, nil
+	}
+	last, whole, err := a.index()
+	if err != nil || !whole {
+		return false, err
+	}
+	if info, err := os.Stat(a.file); err == nil {
+		a.mu.Lock()
+		a.size, a.torn = info.Size(), true
+		a.mu.Unlock()
+	}
+	return true, a.live(last, func(line archived) error {
+		if o, err := store.NewObject(line.Object); err == nil {
+			tell(o)
+		}
+		return nil
+	})
+}
+
+// index finds the last line of each name, and whether everything was told.
+func (a *archive) index() (last map[string]int, whole bool, err error) {
+	last = map[string]int{}
+	n := 0
+	err = a.lines(func(line archived) error {
+		if n == 0 && (line.Version != archiveVersion || line.Node != a.node) {
+			return fmt.Errorf("%s: version %d of node %q", a.file, line.Version, line.Node)
+		}
+		if line.Name != "" {
+			last[line.Name] = n
+		}
+		whole = whole || line.Whole
+		n++
+		return nil
+	})
+	return last, whole, err
+}
+
+// live hands on the lines of the objects that there are.
+func (a *archive) live(last map[string]int, f func(archived) error) error {
+	n := 0
+	return a.lines(func(line archived) error {
+		n++
+		if line.Name == "" || line.Object == nil || last[line.Name] != n-1 {
+			return nil
+		}
+		return f(line)
+	})
+}
+
+// lines reads the file, up to where a killed agent stopped writing.
+func (a *archive) lines(f func(archived) error) error {
+	in, err := os.Open(a.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	packed, err := gzip.NewReader(bufio.NewReader(in))
+	if err != nil {
+		return nil // nothing whole is in it
+	}
+	scan := bufio.NewScanner(packed)
+	scan.Buffer(make([]byte, 64<<10), mostLine)
+	for scan.Scan() {
+		var line archived
+		if json.Unmarshal(scan.Bytes(), &line) != nil {
+			return nil
+		}
+		if err := f(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flush writes what is pending, and the file anew when most of it is old.
+func (a *archive) flush() error {
+	if a == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pending.Len() == 0 {
+		return nil
+	}
+	if a.size == 0 {
+		return a.begin()
+	}
+	if a.torn {
+		if err := a.rewrite(); err != nil {
+			return err
+		}
+	}
+	out, err := os.OpenFile(a.file, os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := pack(out, &a.pending)
+	if err = errors.Join(err, out.Close()); err != nil {
+		return err
+	}
+	a.size += n
+	if a.size > smallArchive && a.size > archiveGrowth*a.written {
+		return a.rewrite()
+	}
+	return nil
+}
+
+// begin makes the file of what is pending.
+func (a *archive) begin() error {
+	return a.replace(func(w io.Writer) error { _, err := a.pending.WriteTo(w); return err })
+}
+
+// rewrite leaves out what is old.
+func (a *archive) rewrite() error {
+	last, whole, err := a.index()
+	if err != nil {
+		return err
+	}
+	return a.replace(func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		if err := a.live(last, func(line archived) error { return e.Encode(line) }); err != nil {
+			return err
+		}
+		return e.Encode(archived{Whole: whole})
+	})
+}
+
+// replace puts a whole file in place.
+func (a *archive) replace(fill func(io.Writer) error) error {
+	tmp := a.file + ".new"
+	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	packed := gzip.NewWriter(out)
+	err = json.NewEncoder(packed).Encode(archived{Version: archiveVersion, Node: a.node})
+	if err == nil {
+		err = fill(packed)
+	}
+	err = errors.Join(err, packed.Close())
+	info, e := out.Stat()
+	if err = errors.Join(err, e, out.Close()); err != nil {
+		return err
+	}
+	a.size, a.written, a.torn = info.Size(), info.Size(), false
+	return os.Rename(tmp, a.file)
+}
+
+// pack writes what is pending as one packed piece, and tells how long that is.
+func pack(out *os.File, pending *bytes.Buffer) (int64, error) {
+	var piece bytes.Buffer
+	packed := gzip.NewWriter(&piece)
+	_, err := pending.WriteTo(packed)
+	if err = errors.Join(err, packed.Close()); err != nil {
+		return 0, err
+	}
+	n, err := piece.WriteTo(out)
+	return n, err
+}
