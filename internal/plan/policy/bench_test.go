@@ -29,10 +29,13 @@ func farEndpoint(p model.Pod) model.Endpoint {
 }
 
 // clusterOf is a cluster of so many far pods, a near one, and policies that let everybody reach that on one port each.
-func clusterOf(pods, policies int) *policy.Index {
+func clusterOf(pods, policies int, dual bool) *policy.Index {
 	x := policy.New(policy.Config{Node: "n1"})
 	for i := range pods {
 		p := farPod(i)
+		if dual {
+			p.IPs = append(p.IPs, netip.AddrFrom16([16]byte{0xfd, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)}))
+		}
 		x.SetNamespace(model.Namespace{Name: p.Namespace})
 		x.SetPod(p)
 		x.SetEndpoint(farEndpoint(p))
@@ -58,7 +61,7 @@ func clusterOf(pods, policies int) *policy.Index {
 func BenchmarkOneMorePod(b *testing.B) {
 	for _, policies := range []int{1, 100} {
 		b.Run(fmt.Sprintf("policies=%d", policies), func(b *testing.B) {
-			x := clusterOf(10_000, policies)
+			x := clusterOf(10_000, policies, false)
 			x.Changes()
 			for b.Loop() {
 				p := farPod(10_001)
@@ -76,12 +79,15 @@ func BenchmarkOneMorePod(b *testing.B) {
 
 // BenchmarkBytesPerPod gives the memory that a far pod needs, known by its object and published by its node.
 func BenchmarkBytesPerPod(b *testing.B) {
-	for _, policies := range []int{0, 1, 100} {
-		b.Run(fmt.Sprintf("policies=%d", policies), func(b *testing.B) {
+	for _, c := range []struct {
+		policies int
+		dual     bool
+	}{{0, false}, {1, false}, {100, false}, {1, true}} {
+		b.Run(fmt.Sprintf("policies=%d,dual=%v", c.policies, c.dual), func(b *testing.B) {
 			const pods = 100_000
 			for b.Loop() {
 				before := heap()
-				x := clusterOf(pods, policies)
+				x := clusterOf(pods, c.policies, c.dual)
 				x.Changes()
 				b.ReportMetric(float64(heap()-before)/pods, "B/pod")
 				runtime.KeepAlive(x)
@@ -101,7 +107,7 @@ func heap() uint64 {
 // BenchmarkWhole is the way from nothing to the tables: what an agent does when it starts.
 func BenchmarkWhole(b *testing.B) {
 	for b.Loop() {
-		x := clusterOf(10_000, 10)
+		x := clusterOf(10_000, 10, false)
 		if changes := x.Changes(); len(changes) != 1 {
 			b.Fatal(len(changes))
 		}

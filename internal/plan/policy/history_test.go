@@ -102,7 +102,7 @@ func (f *facts) end(t *rapid.T, x *Index, m mirror) {
 		x.Uncut(c)
 	}
 	m.apply(t, x.Changes())
-	if left := len(m) + len(x.tables) + len(x.groups) + len(x.spaces) + len(x.endpoints) + len(x.byAddr) + len(x.holders.usual) + len(x.holders.other) + len(x.holders.more); left != 0 {
+	if left := len(m) + len(x.tables) + len(x.groups) + len(x.spaces) + len(x.endpoints) + len(x.byAddr) + len(x.holders.usual) + len(x.holders.six) + len(x.holders.other) + len(x.holders.more); left != 0 {
 		t.Fatalf("left: %v, tables %v, groups %v, spaces %v, holders %v", m, x.tables, x.groups, x.spaces, x.holders)
 	}
 }

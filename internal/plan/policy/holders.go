@@ -7,33 +7,39 @@ import "slices"
 // holders says which pods have an address. Nearly always it is one, with an IPv4 address of the cluster's network.
 type holders struct {
 	usual map[[4]byte]*pod
+	six   map[[16]byte]*pod
 	other map[homed]*pod
 	more  map[homed][]*pod // all of them, where there are several
 }
 
 func newHolders() holders {
-	return holders{usual: map[[4]byte]*pod{}, other: map[homed]*pod{}, more: map[homed][]*pod{}}
+	return holders{usual: map[[4]byte]*pod{}, six: map[[16]byte]*pod{}, other: map[homed]*pod{}, more: map[homed][]*pod{}}
 }
 
-func (h homed) usual() bool { return h.network == "" && h.addr.Is4() }
-
 func (hs *holders) one(h homed) *pod {
-	if h.usual() {
+	switch {
+	case h.network != "":
+		return hs.other[h]
+	case h.addr.Is4():
 		return hs.usual[h.addr.As4()]
 	}
-	return hs.other[h]
+	return hs.six[h.addr.As16()]
 }
 
 func (hs *holders) set(h homed, p *pod) {
 	switch {
-	case h.usual() && p == nil:
-		delete(hs.usual, h.addr.As4())
-	case h.usual():
-		hs.usual[h.addr.As4()] = p
-	case p == nil:
-		delete(hs.other, h)
+	case h.network != "":
+		put(hs.other, h, p)
+	case h.addr.Is4():
+		put(hs.usual, h.addr.As4(), p)
 	default:
-		hs.other[h] = p
+		put(hs.six, h.addr.As16(), p)
+	}
+}
+
+func put[K comparable](in map[K]*pod, k K, p *pod) {
+	if in[k] = p; p == nil {
+		delete(in, k)
 	}
 }
 

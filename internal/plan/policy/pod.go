@@ -18,7 +18,7 @@ type pod struct {
 	uid      uint64 // a hash of it, 0 when there is none
 	slot     int32  // in identity.pods
 	ip       [4]byte
-	// hasIP: ip is the pod's only address. published: that address was published, too, with the pod's uid.
+	// hasIP: ip is the pod's only address. published: what the status says was published, too, with the pod's uid.
 	hasIP, published bool
 	// silent pods are nobody's peer: they use the host's network or have finished.
 	silent bool
@@ -143,14 +143,15 @@ func (p *pod) publications() []published {
 
 // pack notes the addresses in as little room as they need.
 func (p *pod) pack(status []netip.Addr, pubs []published) {
-	p.hasIP, p.published, p.more = false, false, nil
-	if len(status) == 1 && status[0].Is4() {
-		same := len(pubs) == 1 && pubs[0].uid == p.uid && p.uid != 0 && pubs[0].ifName == usualIf && pubs[0].network == "" &&
-			slices.Equal(pubs[0].addrs, status)
-		if same || len(pubs) == 0 {
-			p.hasIP, p.ip, p.published = true, status[0].As4(), same
-			return
-		}
+	p.hasIP, p.more = false, nil
+	p.published = len(pubs) == 1 && pubs[0].uid == p.uid && p.uid != 0 && pubs[0].ifName == usualIf && pubs[0].network == "" &&
+		len(status) > 0 && slices.Equal(pubs[0].addrs, status)
+	if p.published {
+		pubs = nil
+	}
+	if len(pubs) == 0 && len(status) == 1 && status[0].Is4() {
+		p.hasIP, p.ip = true, status[0].As4()
+		return
 	}
 	if len(status)+len(pubs) > 0 {
 		p.more = &more{addrs: slices.Clone(status), published: slices.Clone(pubs)}

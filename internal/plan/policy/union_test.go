@@ -112,3 +112,24 @@ func TestManyPoliciesFewRules(t *testing.T) {
 		t.Errorf("%+v %v", why, err)
 	}
 }
+
+// Policies of other nodes' pods need nothing here: no table, no group, nothing compiled.
+func TestNothingForOthers(t *testing.T) {
+	x := New(Config{Node: "n1"})
+	x.SetNamespace(model.Namespace{Name: "x"})
+	for i := range 50 {
+		x.SetPod(model.Pod{Namespace: "x", Name: fmt.Sprint("p", i), Labels: map[string]string{"n": fmt.Sprint(i)}, IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, byte(i)})}})
+		x.SetPolicy(model.Policy{
+			PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "x", Name: fmt.Sprint("p", i)}, Subject: model.PodPeer{Namespace: "x"},
+			Ingress: model.PolicyDirection{On: true, Rules: []model.PolicyRule{{Action: model.PolicyAccept, AnyPort: true, Peers: []model.PolicyPeer{{Pods: &model.PodPeer{}}}}}},
+		})
+	}
+	if changes := x.Changes(); len(changes)+len(x.Tables())+len(x.groups) != 0 {
+		t.Errorf("changes %v, groups %v", changes, x.groups)
+	}
+	for k, p := range x.policies {
+		if p.rules[ingress] != nil {
+			t.Errorf("%s is compiled", k)
+		}
+	}
+}
