@@ -122,6 +122,7 @@ func TestRoutedFloating(t *testing.T) {
 		nettest.Run(t, b.Netns, "ping", "-c1", "-W2", addr)
 	}
 	nettest.Run(t, nil, "ip", "route", "add", "198.51.100.0/24", "dev", "lo") // a node has a default route
+	defer nettest.Run(t, nil, "ip", "route", "del", "198.51.100.0/24", "dev", "lo")
 	nettest.Run(t, nil, "ping", "-c1", "-W2", "198.51.100.7")
 	nettest.Run(t, a.Netns, "ping", "-c1", "-W2", "198.51.100.7")
 	if err := n.Check(t.Context(), a); err != nil {
@@ -163,8 +164,10 @@ func TestRoutedSourcePrefixes(t *testing.T) {
 		from, to string
 		want     bool
 	}{
-		{"192.168.77.5", "192.0.2.7", true}, {"192.168.78.5", "192.0.2.7", false},
-		{"fd77::5", "fd00:9::9", true}, {"fd78::5", "fd00:9::9", false},
+		{"192.168.77.5", "192.0.2.7", true},
+		{"192.168.78.5", "192.0.2.7", false},
+		{"fd77::5", "fd00:9::9", true},
+		{"fd78::5", "fd00:9::9", false},
 	} {
 		if out, err := nettest.Try(a.Netns, "ping", "-c1", "-W1", "-I", tt.from, tt.to); (err == nil) != tt.want {
 			t.Errorf("from %s: %v %s", tt.from, err, out)

@@ -73,6 +73,7 @@ func TestNamesOutsideAreRefused(t *testing.T) {
 }
 
 // TestOf takes names apart; those of all links, of new ones and of no link are not about one.
+// A setting of neighbours is one of the link, too, and keeps apart from conf's of the same name.
 func TestOf(t *testing.T) {
 	for name, want := range map[string]Conf{
 		"net/ipv4/conf/eth0/rp_filter":        {Link: "eth0", Setting: "rp_filter"},
@@ -81,7 +82,9 @@ func TestOf(t *testing.T) {
 		"net/ipv6/conf/default/disable_ipv6":  {},
 		"net/ipv4/ip_forward":                 {},
 		"net/ipv4/conf/rp_filter":             {},
-		"net/ipv4/neigh/eth0/gc_stale_time":   {},
+		"net/ipv4/neigh/eth0/gc_stale_time":   {Link: "eth0", Setting: "neigh/gc_stale_time"},
+		"net/ipv6/neigh/a.b/proxy_delay":      {IPv6: true, Link: "a.b", Setting: "neigh/proxy_delay"},
+		"net/ipv4/neigh/default/proxy_delay":  {},
 		"net/ipv6/conf/vethabc/addr_gen_mode": {IPv6: true, Link: "vethabc", Setting: AddrGenMode},
 	} {
 		if got, ok := Of(name); got != want || ok != (want != Conf{}) {
