@@ -35,6 +35,9 @@ func (e *Engine) cover(ctx context.Context, p *pool, w want) error {
 
 // lacks are the parts of a want's network that the pool does not have.
 func (p *pool) lacks(w want) []netip.Prefix {
+	if !w.network.IsValid() {
+		return nil // whatever the pool has will do
+	}
 	var have []netip.Prefix
 	for _, r := range p.spec.Regions {
 		have = append(have, r.CIDR)
