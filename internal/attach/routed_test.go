@@ -19,8 +19,6 @@ const calico = `{"type":"calico","log_level":"info","datastore_type":"kubernetes
 	"kubernetes":{"kubeconfig":"/etc/cni/net.d/calico-kubeconfig"},"container_settings":{"allow_ip_forwarding":false},
 	"ipam":{"type":"host-local","ranges":[[{"subnet":"usePodCidr"}],[{"subnet":"usePodCidrIPv6"}]],"dataDir":"DATA"}}`
 
-const calico4 = `{"type":"calico","ipam":{"type":"host-local","subnet":"usePodCidr","dataDir":"DATA"}}`
-
 // routedNode is a node with prefixes, whose agent knows the routed design.
 func routedNode(t testing.TB) *node {
 	n := newNode(t)

@@ -25,7 +25,8 @@ func (w *resolving) say(ctx context.Context, all []Attachment) error {
 	var ns *model.Namespace
 	for i := range all {
 		words, pools := asks(all[i].Network)
-		if !pools && !(words && i == 0) {
+		words = words && i == 0
+		if !pools && !words {
 			continue
 		}
 		if ns == nil {
@@ -36,7 +37,7 @@ func (w *resolving) say(ctx context.Context, all []Attachment) error {
 			ns = &found
 		}
 		all[i].NamespaceLabels = ns.Labels
-		if o := all[i].Request.Origin; o != nil && i == 0 && words {
+		if o := all[i].Request.Origin; o != nil && words {
 			o.Annotations = plugin.CalicoAnnotations(w.pod.Annotations, ns.Annotations)
 			o.Annotations = slices.DeleteFunc(o.Annotations, func(kv [2]string) bool { return plugin.IsKubeRate(kv[0]) && limits(all[i].Network) })
 		}

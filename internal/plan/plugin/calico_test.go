@@ -98,7 +98,8 @@ func TestCalicoRefusals(t *testing.T) {
 		{state.Answers{mtu: {Found: true, Value: "12"}}, v4(), model.CodeInvalidConf, "plugin calico: mtu 12 is not between 68 and 65535"},
 		{state.Answers{mtu: {Found: true, Value: "1400"}}, nil, model.CodeInvalidConf, "plugin calico: ipam gave no address"},
 		{
-			state.Answers{host: {Found: true, Link: state.Link{Name: "calic0ffee", Alias: "weft:net/other/eth0"}}}, v4(), model.CodeTryAgain,
+			state.Answers{host: {Found: true, Link: state.Link{Name: "calic0ffee", Alias: "weft:net/other/eth0"}}},
+			v4(), model.CodeTryAgain,
 			`interface "calic0ffee" exists already on the node (weft:net/other/eth0)`,
 		},
 		{state.Answers{freeName(request()): {Found: true}}, v4(), model.CodeExists, `interface "eth0" exists already in /run/netns/c0ffee`},

@@ -211,7 +211,7 @@ func (a *annotated) prefixes(key string) []netip.Prefix {
 		p = p.Masked()
 		within := func(o netip.Prefix) bool { return o.Overlaps(p) && o.Bits() <= p.Bits() }
 		if !slices.ContainsFunc(out, within) { // the kernel takes no ranges that overlap
-			out = append(slices.DeleteFunc(out, func(o netip.Prefix) bool { return p.Overlaps(o) }), p)
+			out = append(slices.DeleteFunc(out, p.Overlaps), p)
 		}
 	}
 	return out

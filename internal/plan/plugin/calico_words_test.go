@@ -31,8 +31,10 @@ func TestCalicoAnnotations(t *testing.T) {
 		"cni.projectcalico.org/ipv4pools": `["b"]`, "cni.projectcalico.org/ipv6pools": `["c"]`, "cni.projectcalico.org/ipAddrs": `["10.0.0.9"]`,
 	})
 	want := [][2]string{
-		{"cni.projectcalico.org/ipv4pools", `["a"]`}, {"cni.projectcalico.org/ipv6pools", `["c"]`},
-		{"kubernetes.io/ingress-bandwidth", "1M"}, {"qos.projectcalico.org/dscp", "EF"},
+		{"cni.projectcalico.org/ipv4pools", `["a"]`},
+		{"cni.projectcalico.org/ipv6pools", `["c"]`},
+		{"kubernetes.io/ingress-bandwidth", "1M"},
+		{"qos.projectcalico.org/dscp", "EF"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
