@@ -160,6 +160,7 @@ func (a *agent) build() error {
 	}
 	a.reaper = kernel.NewReaper(a.host, cfg.Log)
 	a.policy = a.enforcer()
+	a.measurePolicies()
 	a.attacher = attach.New(attach.Config{
 		Memory: a.ledger, Host: a.host, Planners: a.planners(), Allocators: a.allocators(), Node: a.ofNode, Gates: a.gates,
 		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime}, Reaper: a.reaper,
@@ -218,9 +219,7 @@ func (a *agent) run(ctx context.Context) error {
 	parts.Go(func() error { return ended(behind, a.share(behind)) })
 	parts.Go(func() error { return ended(behind, a.keepPools(behind)) })
 	a.surround(behind, parts)
-	if a.policy != nil {
-		parts.Go(func() error { return ended(behind, a.enforce(behind)) })
-	}
+	parts.Go(func() error { return ended(behind, a.enforce(behind)) })
 	if a.meshes() {
 		parts.Go(func() error { return ended(behind, a.mesh(behind)) })
 	}

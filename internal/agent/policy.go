@@ -48,9 +48,13 @@ func (a *agent) guard() attach.Guard {
 
 // adopt tells the enforcer of the interfaces that an agent before has attached.
 func (a *agent) adopt() {
-	if a.policy == nil {
-		return
+	if a.policy != nil {
+		a.policy.Adopt(a.guarded()...)
 	}
+}
+
+// guarded are the interfaces of pods that are attached.
+func (a *agent) guarded() []attach.Guarded {
 	records, err := a.ledger.List()
 	if err != nil {
 		a.cfg.Log.Error("recovery", "err", err)
@@ -61,11 +65,18 @@ func (a *agent) adopt() {
 			all = append(all, g)
 		}
 	}
-	a.policy.Adopt(all...)
+	return all
 }
 
-// enforce obeys policies, and answers who asks about them, until ctx ends.
+// enforce obeys policies, and answers who asks about them, until ctx ends. Where nobody is to, what an agent before has left is
+// taken away.
 func (a *agent) enforce(ctx context.Context) error {
+	if a.policy == nil {
+		if err := policy.Clear(ctx, a.host, a.guarded()...); err != nil && ctx.Err() == nil {
+			a.cfg.Log.Warn("policies of an agent before are still obeyed", "err", err)
+		}
+		return nil
+	}
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return a.policy.Run(ctx) })
 	parts.Go(func() error { return a.policy.Serve(ctx, a.policyPath()) })
@@ -86,4 +97,24 @@ func (a *agent) quiet() []watch.Own {
 		return nil
 	}
 	return []watch.Own{own}
+}
+
+// measurePolicies adds what the enforcer counts.
+func (a *agent) measurePolicies() {
+	if a.policy == nil {
+		return
+	}
+	p := a.policy
+	a.metrics.Gauge("weft_policies", "Network policies that this node knows.", func() float64 { return float64(p.Stats().Policies) })
+	a.metrics.Gauge("weft_policies_faulty", "Those of them that are not understood in full.", func() float64 { return float64(p.Stats().Faulty) })
+	a.metrics.Gauge("weft_policy_known", "1 when everything is known that policies go by; 0: the kernel is as it was, and new pods wait.", func() float64 {
+		if p.Known() {
+			return 1
+		}
+		return 0
+	})
+	a.metrics.Gauge("weft_policy_transactions", "Changes of policies that were written into the kernel.", func() float64 { return float64(p.Stats().Transactions) })
+	a.metrics.Gauge("weft_policy_repairs", "How often somebody else had changed the policies' table.", func() float64 { return float64(p.Stats().Meddled) })
+	a.metrics.Gauge("weft_policy_connections_cut", "Connections that were ended because a changed policy does not allow them.", func() float64 { return float64(p.Stats().Cut) })
+	a.metrics.Gauges("weft_policy_denied_packets", "Packets that were denied on this node, by who denied them.", "by", p.Denied)
 }

@@ -4,6 +4,8 @@ package policy
 
 import (
 	"context"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
@@ -31,6 +33,32 @@ func (e *Enforcer) tell(key model.PolicyKey, faults []string) {
 // Counts are the packets that policies denied on this node since their chains were made, by what the rule says.
 func (e *Enforcer) Counts(ctx context.Context) ([]kernel.Count, error) {
 	return e.cfg.Host.Counts(ctx, policy.TableFamily, policy.TableName)
+}
+
+// Denied are the packets that were denied on this node since the agent was started, by who denied them. A chain that is made
+// anew counts from nothing; what it counted before is not forgotten.
+func (e *Enforcer) Denied() map[string]float64 {
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	counts, err := e.Counts(ctx)
+	if err != nil {
+		e.log.Warn("denied packets cannot be counted", "err", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := map[string]uint64{}
+	for _, c := range counts {
+		if by, ok := strings.CutPrefix(c.Comment, "deny "); ok {
+			now[by] = c.Packets
+			more := c.Packets
+			if was := e.counted[by]; was <= more {
+				more -= was
+			}
+			e.denials[by] += float64(more)
+		}
+	}
+	e.counted = now
+	return maps.Clone(e.denials)
 }
 
 // listen logs denied packets with the names of the pods and of the policies, until ctx ends.

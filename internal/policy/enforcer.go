@@ -79,7 +79,10 @@ type Enforcer struct {
 	stats   Stats
 	// crowd is how many pods there are, sized how many Sized was told of.
 	crowd, sized int
-	cuts    []scar
+	cuts         []scar
+	// denials are denied packets by who denied them, counted what the counters said last.
+	denials map[string]float64
+	counted map[string]uint64
 }
 
 // known is what is remembered of a policy beside what the index knows.
@@ -116,7 +119,7 @@ func New(cfg Config) *Enforcer {
 		judge: make(chan struct{}, 1), index: policy.New(policy.Config{Node: cfg.Node, LogGroup: int(cfg.LogGroup)}),
 		held: map[model.PolicyKey]*model.Policy{}, known: map[model.PolicyKey]known{}, about: map[string]int{},
 		pods: map[model.PodRef]identity{}, published: map[string][]model.EndpointKey{}, local: map[model.AttachmentKey]*local{},
-		addrs: map[netip.Addr]int{}, places: map[policy.Place]*place{}, waiters: map[chan struct{}]bool{},
+		addrs: map[netip.Addr]int{}, places: map[policy.Place]*place{}, waiters: map[chan struct{}]bool{}, denials: map[string]float64{},
 	}
 }
 
@@ -168,6 +171,13 @@ func (e *Enforcer) Stats() Stats {
 		}
 	}
 	return s
+}
+
+// Known tells whether everything is known that policies go by.
+func (e *Enforcer) Known() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ready()
 }
 
 // ready tells whether what the index says may be written: all is known that it needs. The lock is held.
