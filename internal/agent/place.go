@@ -131,13 +131,13 @@ func (a *agent) network() (install.Own, error) {
 	n := a.cfg.Network
 	own := install.Own{Name: n.Name, Node: a.cfg.Node, MTU: n.MTU, CIDRs: n.PodCIDRs, Bridge: n.Design == config.DesignBridge, Permit: n.Permit}
 	if a.fromPools() {
-		if own.Pools = a.poolFamilies(); len(own.Pools) > 0 {
-			return own, nil
-		}
 		if a.facts != nil && a.facts.Cluster() == nil {
 			return own, unknownCluster()
 		}
-		return own, a.noPools()
+		if own.Pools = a.poolFamilies(); len(own.Pools) == 0 || a.awaited() {
+			return own, a.noPools()
+		}
+		return own, nil
 	}
 	if len(own.CIDRs) > 0 {
 		return own, nil

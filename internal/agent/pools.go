@@ -70,11 +70,11 @@ func (a *agent) makeMissing(ctx context.Context, have []model.AddressPool) error
 	var errs []error
 	for _, p := range a.cfg.Network.Pools {
 		want := p.Model()
-		if slices.ContainsFunc(have, func(o model.AddressPool) bool { return o.Name == want.Name }) {
-			continue
+		there, inTheWay := findPool(have, want)
+		if inTheWay != "" {
+			errs = append(errs, fmt.Errorf("pool %s is not made: the pool %s has addresses of %s", want.Name, inTheWay, p.CIDR))
 		}
-		if i := slices.IndexFunc(have, func(o model.AddressPool) bool { return overlap(o, want) }); i >= 0 {
-			errs = append(errs, fmt.Errorf("pool %s is not made: the pool %s has addresses of %s", want.Name, have[i].Name, p.CIDR))
+		if there || inTheWay != "" {
 			continue
 		}
 		o, err := store.AddressPoolObject(store.Object{}, want)
@@ -89,6 +89,27 @@ func (a *agent) makeMissing(ctx context.Context, have []model.AddressPool) error
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// findPool tells whether a pool is there, and which other one has addresses of it.
+func findPool(have []model.AddressPool, want model.AddressPool) (there bool, inTheWay string) {
+	for _, o := range have {
+		switch {
+		case o.Name == want.Name:
+			return true, ""
+		case overlap(o, want):
+			inTheWay = o.Name
+		}
+	}
+	return false, inTheWay
+}
+
+// awaited tells whether one of the configuration's pools is about to be made: pods that come before would lack a family.
+func (a *agent) awaited() bool {
+	return slices.ContainsFunc(a.cfg.Network.Pools, func(p config.Pool) bool {
+		there, inTheWay := findPool(a.facts.Cluster().Pools, p.Model())
+		return !there && inTheWay == ""
+	})
 }
 
 // overlap tells whether two pools of the cluster's network have addresses in common.

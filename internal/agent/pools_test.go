@@ -220,6 +220,14 @@ func TestPoolsComeLater(t *testing.T) {
 	pod1, _ := p.pod(n1, "pod1")
 	_, addrs2 := p.pod(p.nodes[1], "pod2")
 	p.reaches(pod1, addrs2)
+	n1.stop()
+	n1.configure("pools: [{cidr: 10.77.0.0/25}]")
+	n1.start()
+	p.until("a pool in the way is named", func() bool {
+		return strings.Contains(n1.log(), "pool pool-10-77-0-0-25 is not made: the pool mine has addresses of 10.77.0.0/25")
+	})
+	_, addrs3 := p.pod(n1, "pod3")
+	p.reaches(pod1, addrs3)
 }
 
 // TestDesignChanges: pods that were joined by a bridge go on beside those of the routed design, on the same node and on another
