@@ -202,11 +202,18 @@ func (x *Index) publish(key model.EndpointKey, network string, addrs []netip.Add
 	if p == nil {
 		p = x.newPod(s, key.Pod)
 	}
-	uid := hashUID(key.UID)
-	status := p.status()
-	pubs := slices.DeleteFunc(slices.Clone(p.publications()), func(o published) bool { return o.uid == uid && o.ifName == key.IfName })
-	if len(addrs) > 0 {
-		pubs = append(pubs, published{uid: uid, ifName: key.IfName, network: network, addrs: addrs})
+	one := published{uid: hashUID(key.UID), ifName: key.IfName, network: network, addrs: addrs}
+	status, pubs := p.status(), slices.Clone(p.publications())
+	i := slices.IndexFunc(pubs, func(o published) bool { return o.uid == one.uid && o.ifName == one.ifName })
+	switch known := i >= 0; {
+	case known && pubs[i].network == network && slices.Equal(pubs[i].addrs, addrs):
+		return
+	case known && len(addrs) > 0:
+		pubs[i] = one
+	case known:
+		pubs = slices.Delete(pubs, i, i+1)
+	case len(addrs) > 0:
+		pubs = append(pubs, one)
 	}
 	x.withdraw(p)
 	p.pack(status, pubs)
