@@ -65,7 +65,8 @@ upstream() { (cd "$here/upstream" && ${WEFT_NICE:-nice} go test -c -trimpath -ld
 npa() {
 	(cd "$here/npa" && ${WEFT_NICE:-nice} go test -c -trimpath -ldflags '-s -w' -o "$out/npa.test" sigs.k8s.io/network-policy-api/conformance &&
 		cat "$(go list -m -f '{{.Dir}}' sigs.k8s.io/network-policy-api)/config/crd/experimental/policy.networking.k8s.io_clusternetworkpolicies.yaml" >"$out/crd.yaml") || return
-	image -name "$IMAGE_NPA" -entrypoint /agnhost -cmd pause -o "$out/npa.tar" "$KUBE_BIN/agnhost=/agnhost" "$here/npa/bash=/bin/bash" \
+	(cd "$here/../.." && go build -trimpath -ldflags '-s -w' -o "$work/" ./test/kube/sctp) || return
+	image -name "$IMAGE_NPA" -entrypoint /agnhost -cmd pause -o "$out/npa.tar" "$work/sctp=/agnhost" "$KUBE_BIN/agnhost=/agnhost.real" "$here/npa/bash=/bin/bash" \
 		"$(readlink -f "$(command -v busybox)")=/bin/busybox" @/bin/busybox=/bin/sh
 }
 
@@ -100,7 +101,7 @@ for what; do
 	coredns) build coredns "$(sum coredns "$here"/coredns/*)" "$KUBE_BIN" coredns ;;
 	agnhost) build agnhost "$(sum agnhost "$here"/upstream/go.*)" "$KUBE_BIN" agnhost ;;
 	upstream) build upstream "$(sum upstream "$here"/upstream/*)" "$KUBE_BIN" upstream ;;
-	npa) build npa "$(sum "$IMAGE_NPA" "$here"/npa/{go.*,bash} "$here"/image/main.go "$KUBE_BIN"/.agnhost 2>/dev/null)" "$KUBE_CACHE/npa" npa ;;
+	npa) build npa "$(sum "$IMAGE_NPA" "$here"/npa/{go.*,bash} "$here"/{image,sctp}/main.go "$KUBE_BIN"/.agnhost 2>/dev/null)" "$KUBE_CACHE/npa" npa ;;
 	flannel) build flannel "$(sum flannel-v0.9.1 /dev/null)" "$KUBE_BIN" flannel ;;
 	images) building=yes && build images "$(sum "$IMAGE_AGNHOST $IMAGE_DNS getent wget coredns" "$here"/{lib/versions.sh,image/main.go,pause/main.go,traffic/*.go} "$KUBE_BIN"/{.agnhost,.coredns} 2>/dev/null)" "$KUBE_IMAGES" images ;;
 	*)

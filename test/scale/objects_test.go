@@ -26,6 +26,7 @@ func (n number) namespace() string     { return fmt.Sprintf("team-%d", int(n)%10
 func (n number) addr() netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(1 + n>>16), byte(n >> 8), byte(n)})
 }
+
 func (n number) labels() map[string]string {
 	l := map[string]string{"app": fmt.Sprintf("app-%d", int(n)%1000), "pod-template-hash": fmt.Sprintf("%08x", int(n)%3000)}
 	if n%100 == 0 { // a peer of the local pods: one of a hundred
@@ -94,8 +95,10 @@ func (c *cluster) small(yield func(string, any) bool) {
 		if i > 0 {
 			peer = fields{"namespaceSelector": fields{"matchLabels": fields{"kubernetes.io/metadata.name": fmt.Sprint("team-", i)}}}
 		}
-		o := fields{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": fields{"namespace": "shop", "name": name, "uid": "uid-" + name, "creationTimestamp": made, "generation": 1},
-			"spec": fields{"podSelector": fields{"matchLabels": subject}, "policyTypes": []string{"Ingress"}, "ingress": []fields{{"from": []fields{peer}, "ports": []fields{{"port": 8080, "protocol": "TCP"}}}}}}
+		o := fields{
+			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": fields{"namespace": "shop", "name": name, "uid": "uid-" + name, "creationTimestamp": made, "generation": 1},
+			"spec": fields{"podSelector": fields{"matchLabels": subject}, "policyTypes": []string{"Ingress"}, "ingress": []fields{{"from": []fields{peer}, "ports": []fields{{"port": 8080, "protocol": "TCP"}}}}},
+		}
 		if !yield("networkpolicies/shop/"+name, o) {
 			return
 		}
@@ -129,8 +132,10 @@ func node(i int) fields {
 	if i == 0 {
 		addr = "192.168.77.10"
 	}
-	return fields{"apiVersion": "v1", "kind": "Node", "metadata": fields{"name": name, "uid": "uid-" + name, "creationTimestamp": made, "labels": fields{"kubernetes.io/hostname": name}},
-		"spec": fields{}, "status": fields{"addresses": []fields{{"type": "InternalIP", "address": addr}}}}
+	return fields{
+		"apiVersion": "v1", "kind": "Node", "metadata": fields{"name": name, "uid": "uid-" + name, "creationTimestamp": made, "labels": fields{"kubernetes.io/hostname": name}},
+		"spec": fields{}, "status": fields{"addresses": []fields{{"type": "InternalIP", "address": addr}}},
+	}
 }
 
 // served waits until the server tells of as many pods as there should be.
