@@ -36,7 +36,7 @@ func (a *agent) keepPools(ctx context.Context) error {
 		return nil
 	}
 	c := controller.New(controller.Config{
-		Objects: a.store.Objects(), Identity: a.cfg.Node, Rank: a.rank, Needed: a.pooled, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+		Objects: a.store.Objects(), Identity: a.cfg.Node, Rank: a.rank, Needed: a.pooled, FollowCalico: a.givesForCluster, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 	})
 	var findings atomic.Int64
 	a.measurePools(c, &findings)
@@ -65,6 +65,10 @@ func (a *agent) keepPools(ctx context.Context) error {
 
 // pooled tells whether pools concern this node.
 func (a *agent) pooled() bool { return a.fromPools() || a.blocks.Used() }
+
+// givesForCluster tells whether weft gives the addresses of the cluster's network. Over another vendor's it does not, and that one's
+// pools are none of its business.
+func (a *agent) givesForCluster() bool { return a.fromPools() || a.blocks.ServesCluster() }
 
 // rank is how many nodes come before this one, in an order that is the same everywhere and no name's advantage.
 func (a *agent) rank() int {

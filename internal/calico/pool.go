@@ -4,6 +4,7 @@ package calico
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
@@ -145,6 +146,9 @@ func Reservation(o store.Object) ([]model.ExcludedRange, error) {
 	}
 	return out, nil
 }
+
+// IsReservation tells whether somebody who keeps addresses back is an IPReservation.
+func IsReservation(by string) bool { return strings.HasPrefix(by, "IPReservation ") }
 
 // Configuration is what of an IPAMConfig concerns pools.
 type Configuration struct {

@@ -22,9 +22,11 @@ type Config struct {
 	Rank func() int
 	// Needed tells whether there is anything to do here; asked again and again, without cost.
 	Needed func() bool
-	Log    *slog.Logger
-	Now    func() time.Time
-	After  func(time.Duration) <-chan time.Time
+	// FollowCalico tells whether pools are to follow Calico's: weft gives the addresses of the cluster's network. Nil is no.
+	FollowCalico func() bool
+	Log          *slog.Logger
+	Now          func() time.Time
+	After        func(time.Duration) <-chan time.Time
 	// Every is how often pools are looked at, Check how often everything is compared; 0 means half a minute and ten minutes.
 	Every, Check time.Duration
 }
@@ -123,7 +125,7 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 
 // Pass does once what is to be done.
 func (c *Controller) Pass(ctx context.Context) error {
-	pools, err := Tend(ctx, c.cfg.Objects, c.cfg.Now())
+	pools, err := Tend(ctx, c.cfg.Objects, c.cfg.Now(), c.cfg.FollowCalico != nil && c.cfg.FollowCalico())
 	c.mu.Lock()
 	c.report.Pools = pools
 	due := c.checked.IsZero() || c.cfg.Now().Sub(c.checked) >= c.cfg.Check

@@ -56,7 +56,7 @@ func (w *world) write(name, manifests string) {
 // tend does one pass, and gives what did not go well.
 func (w *world) tend() string {
 	w.t.Helper()
-	_, err := Tend(w.t.Context(), w.Objects, w.now)
+	_, err := Tend(w.t.Context(), w.Objects, w.now, true)
 	if err != nil {
 		return err.Error()
 	}
@@ -118,6 +118,9 @@ spec: {strictAffinity: false, autoAllocateBlocks: true, maxBlocksPerHost: 3}
 // same name stay as they are.
 func TestMirror(t *testing.T) {
 	w := newWorld(t, calicoPools)
+	if _, err := Tend(t.Context(), w.Objects, w.now, false); err != nil || w.text() != "" {
+		t.Errorf("beside a Calico that gives the cluster's addresses: %v %s", err, w.text())
+	}
 	const trouble = `IPPool broken (crd.projectcalico.org): spec.vxlanMode "Always" and spec.ipipMode "Always" contradict each other (one of them is Never)`
 	if got := w.tend(); got != trouble {
 		t.Errorf("%s", got)
@@ -139,6 +142,11 @@ func TestMirror(t *testing.T) {
 	}
 	if _, says := w.pool("a-younger"); says != "false CIDROverlap: region 10.244.128.0/20 overlaps with region 10.244.0.0/16 of pool default-ipv4-ippool, which is older" {
 		t.Error(says)
+	}
+	// Whoever does not follow Calico leaves what came of it.
+	followed := w.text()
+	if _, err := Tend(t.Context(), w.Objects, w.now, false); err != nil || w.text() != followed {
+		t.Errorf("%v %s", err, cmp.Diff(followed, w.text()))
 	}
 	// A second pass writes nothing.
 	before := w.text()
@@ -345,7 +353,7 @@ func TestManyAtOnce(t *testing.T) {
 	for range 4 {
 		many.Go(func() {
 			for range 3 {
-				_, _ = Tend(t.Context(), w.Objects, w.now) // who was overtaken says so
+				_, _ = Tend(t.Context(), w.Objects, w.now, true) // who was overtaken says so
 			}
 		})
 	}

@@ -70,7 +70,7 @@ func Reserve(ctx context.Context, objects store.Objects, name, what string, rang
 		return c, fmt.Errorf("AddressReservation %s: %w", name, err)
 	}
 	c.Done = append(c.Done, fmt.Sprintf("AddressReservation %s: %s", name, strings.Join(texts, ", ")))
-	_, err = Tend(ctx, objects, now)
+	_, err = Tend(ctx, objects, now, false)
 	return c, err
 }
 
@@ -134,7 +134,7 @@ func Release(ctx context.Context, objects store.Objects, ranges []netip.Prefix, 
 			return c, err
 		}
 	}
-	_, err = Tend(ctx, objects, now)
+	_, err = Tend(ctx, objects, now, false)
 	return c, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/calico"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
 )
@@ -29,24 +30,29 @@ type scene struct {
 	excluded []model.ExcludedRange
 	unread   map[string]bool
 	problems []error
+	// follows: Calico's objects are looked at; else what came of them stays.
+	follows bool
 }
 
-// Tend does once what is to be done about pools, but for the comparison with pods, and gives the pools in numbers.
-func Tend(ctx context.Context, objects store.Objects, now time.Time) ([]PoolReport, error) {
+// Tend does once what is to be done about pools, but for the comparison with pods, and gives the pools in numbers. Calico's
+// pools are followed where weft gives the addresses of the cluster's network; beside a Calico that does, they are Calico's.
+func Tend(ctx context.Context, objects store.Objects, now time.Time, followCalico bool) ([]PoolReport, error) {
 	s, err := look(ctx, objects, now)
 	if err != nil {
 		return nil, err
 	}
-	cal, err := lookCalico(ctx, objects)
-	if err != nil {
-		return nil, err
+	if s.follows = followCalico; followCalico {
+		cal, err := lookCalico(ctx, objects)
+		if err != nil {
+			return nil, err
+		}
+		s.problems = append(s.problems, cal.problems...)
+		s.excluded = append(s.excluded, cal.excluded...)
+		for name := range cal.unread {
+			s.unread[name] = true
+		}
+		s.mirror(ctx, cal)
 	}
-	s.problems = append(s.problems, cal.problems...)
-	s.excluded = append(s.excluded, cal.excluded...)
-	for name := range cal.unread {
-		s.unread[name] = true
-	}
-	s.mirror(ctx, cal)
 	for _, name := range s.names() {
 		s.tendPool(ctx, name)
 	}
@@ -178,7 +184,7 @@ func (s *scene) tendPool(ctx context.Context, name string) {
 func (s *scene) excludedOf(p model.AddressPool) []model.ExcludedRange {
 	var out []model.ExcludedRange
 	for _, r := range p.Excluded {
-		if r.By == "" || s.unread[r.By] {
+		if r.By == "" || s.unread[r.By] || !s.follows && calico.IsReservation(r.By) {
 			out = append(out, r)
 		}
 	}

@@ -136,6 +136,7 @@ func called(p model.AddressPool, word string) bool {
 func (e *Engine) learn(ctx context.Context) error {
 	e.mu.Lock()
 	known := e.catalog.known
+	e.serving = true
 	if !e.used {
 		e.used = true
 		e.wake()

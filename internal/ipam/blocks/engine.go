@@ -62,6 +62,7 @@ type Engine struct {
 	kick chan struct{} // something is to be tended
 
 	writing sync.Mutex // the journal; taken before mu
+	confs   confs
 
 	clock sync.Mutex
 	last  time.Time     // what the clock said last
@@ -83,6 +84,7 @@ type Engine struct {
 	strangers map[string]*stranger
 	told      []string
 	used      bool // there is something to follow
+	serving   bool // somebody asked for addresses of the cluster's network
 	live      bool // a watch tells what other nodes have
 	synced    bool
 }

@@ -65,3 +65,10 @@ func (e *Engine) Used() bool {
 	defer e.mu.Unlock()
 	return e.used
 }
+
+// ServesCluster tells whether anybody here has asked, or may ask, for addresses of the cluster's network.
+func (e *Engine) ServesCluster() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.serving || len(e.cluster) > 0
+}
