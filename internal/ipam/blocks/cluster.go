@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,72 +20,6 @@ const TypeCalico = "calico-ipam"
 // OwnContainer stands in the place of a container's id for what the node itself has, its end of a tunnel.
 const OwnContainer = "node"
 
-// clusterConf is a configuration of calico-ipam.
-type clusterConf struct {
-	families  []model.IPFamily
-	pools     map[model.IPFamily][]string
-	requested []netip.Addr
-}
-
-// flag is a boolean that may be written as a text.
-type flag bool
-
-// UnmarshalJSON reads true, "true", false and "false".
-func (f *flag) UnmarshalJSON(b []byte) error {
-	on, err := strconv.ParseBool(strings.Trim(string(b), `"`))
-	*f = flag(on)
-	return err
-}
-
-// clusterSettings reads the configuration of an attachment.
-func clusterSettings(ask ipam.Ask) (clusterConf, error) {
-	var c clusterConf
-	var o outer
-	var in struct {
-		Assign4 json.RawMessage `json:"assign_ipv4"`
-		Assign6 json.RawMessage `json:"assign_ipv6"`
-		Pools4  []string        `json:"ipv4_pools"`
-		Pools6  []string        `json:"ipv6_pools"`
-	}
-	if err := ipam.Decode("", ask.Conf, &o); err != nil {
-		return c, err
-	}
-	if err := ipam.Decode("ipam", o.IPAM, &in); err != nil {
-		return c, err
-	}
-	for _, one := range []struct {
-		key    string
-		value  json.RawMessage
-		family model.IPFamily
-		on     flag
-	}{{"assign_ipv4", in.Assign4, model.IPv4, true}, {"assign_ipv6", in.Assign6, model.IPv6, false}} {
-		if len(one.value) > 0 && json.Unmarshal(one.value, &one.on) != nil {
-			return c, ipam.Invalid(`write "true" or "false"`, "ipam.%s %s is neither true nor false", one.key, one.value)
-		}
-		if one.on {
-			c.families = append(c.families, one.family)
-		}
-	}
-	if len(c.families) == 0 {
-		return c, ipam.Invalid("set one of them to true", "ipam.assign_ipv4 and ipam.assign_ipv6 are both false: there is nothing to give")
-	}
-	c.pools = map[model.IPFamily][]string{model.IPv4: in.Pools4, model.IPv6: in.Pools6}
-	for _, list := range []struct {
-		field string
-		words []string
-	}{{"ipam.ipv4_pools", in.Pools4}, {"ipam.ipv6_pools", in.Pools6}} {
-		if i := slices.Index(list.words, ""); i >= 0 {
-			return c, ipam.Invalid("a pool's name or its CIDR", "%s[%d] is empty", list.field, i)
-		}
-	}
-	var s settings
-	if err := s.readRequests(ask, o); err != nil {
-		return c, err
-	}
-	c.requested = s.requested
-	return c, nil
-}
-
 // Cluster is an engine as the allocator of the cluster's network: it chooses among the network's pools.
 type Cluster struct{ Allocator }
 
@@ -98,7 +30,7 @@ func (c *Cluster) Keys() []string {
 
 // Validate refuses a configuration that can never give an address.
 func (c *Cluster) Validate(conf json.RawMessage) error {
-	_, err := clusterSettings(ipam.Ask{Conf: conf})
+	_, err := c.e.clusterSettings(ipam.Ask{Conf: conf})
 	return err
 }
 
@@ -113,7 +45,7 @@ func (c *Cluster) Add(ctx context.Context, ask ipam.Ask) (model.Result, error) {
 
 // get gives addresses, and says who holds them.
 func (c *Cluster) get(ctx context.Context, ask ipam.Ask) (result model.Result, h holder, err error) {
-	conf, err := clusterSettings(ask)
+	conf, err := c.e.clusterSettings(ask)
 	if err == nil {
 		err = c.e.learn(ctx)
 	}
@@ -266,7 +198,7 @@ func (c *Cluster) Check(_ context.Context, ask ipam.Ask, prev model.Result) erro
 
 // Status tells whether an address of each family could be given, without side effects.
 func (c *Cluster) Status(ctx context.Context, ask ipam.Ask) error {
-	conf, err := clusterSettings(ask)
+	conf, err := c.e.clusterSettings(ask)
 	if err == nil {
 		err = c.e.learn(ctx)
 	}

@@ -20,7 +20,7 @@ func (e *Engine) Expect(confs []json.RawMessage, nodes int) {
 	var cluster []clusterConf
 	for _, conf := range confs {
 		if typeOf(conf) == TypeCalico {
-			if c, err := clusterSettings(ipam.Ask{Conf: conf}); err == nil {
+			if c, err := e.clusterSettings(ipam.Ask{Conf: conf}); err == nil {
 				cluster = append(cluster, c)
 			}
 			continue

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// clusterConf is a configuration of calico-ipam.
+type clusterConf struct {
+	families  []model.IPFamily
+	pools     map[model.IPFamily][]string
+	requested []netip.Addr
+}
+
+// flag is a boolean that may be written as a text.
+type flag bool
+
+// UnmarshalJSON reads true, "true", false and "false".
+func (f *flag) UnmarshalJSON(b []byte) error {
+	on, err := strconv.ParseBool(strings.Trim(string(b), `"`))
+	*f = flag(on)
+	return err
+}
+
+// mostConfs bounds how many configurations are remembered.
+const mostConfs = 64
+
+// readConf is a configuration as it was read.
+type readConf struct {
+	clusterConf
+	outer outer
+}
+
+// confs are the configurations that were read last: nearly all pods come with the same one.
+type confs struct {
+	mu   sync.Mutex
+	read map[string]readConf
+}
+
+// clusterSettings are the configuration of an attachment, and which addresses its caller wants.
+func (e *Engine) clusterSettings(ask ipam.Ask) (clusterConf, error) {
+	e.confs.mu.Lock()
+	r, known := e.confs.read[string(ask.Conf)]
+	e.confs.mu.Unlock()
+	if !known {
+		var err error
+		if r, err = readCluster(ask.Conf); err != nil {
+			return clusterConf{}, err
+		}
+		e.confs.mu.Lock()
+		if e.confs.read == nil || len(e.confs.read) >= mostConfs {
+			e.confs.read = map[string]readConf{}
+		}
+		e.confs.read[string(ask.Conf)] = r
+		e.confs.mu.Unlock()
+	}
+	var s settings
+	err := s.readRequests(ask, r.outer)
+	r.requested = s.requested
+	return r.clusterConf, err
+}
+
+// readCluster reads a configuration.
+func readCluster(conf json.RawMessage) (readConf, error) {
+	var c readConf
+	var in struct {
+		Assign4 json.RawMessage `json:"assign_ipv4"`
+		Assign6 json.RawMessage `json:"assign_ipv6"`
+		Pools4  []string        `json:"ipv4_pools"`
+		Pools6  []string        `json:"ipv6_pools"`
+	}
+	if err := ipam.Decode("", conf, &c.outer); err != nil {
+		return c, err
+	}
+	if err := ipam.Decode("ipam", c.outer.IPAM, &in); err != nil {
+		return c, err
+	}
+	for _, one := range []struct {
+		key    string
+		value  json.RawMessage
+		family model.IPFamily
+		on     flag
+	}{{"assign_ipv4", in.Assign4, model.IPv4, true}, {"assign_ipv6", in.Assign6, model.IPv6, false}} {
+		if len(one.value) > 0 && json.Unmarshal(one.value, &one.on) != nil {
+			return c, ipam.Invalid(`write "true" or "false"`, "ipam.%s %s is neither true nor false", one.key, one.value)
+		}
+		if one.on {
+			c.families = append(c.families, one.family)
+		}
+	}
+	if len(c.families) == 0 {
+		return c, ipam.Invalid("set one of them to true", "ipam.assign_ipv4 and ipam.assign_ipv6 are both false: there is nothing to give")
+	}
+	c.pools = map[model.IPFamily][]string{model.IPv4: in.Pools4, model.IPv6: in.Pools6}
+	for _, list := range []struct {
+		field string
+		words []string
+	}{{"ipam.ipv4_pools", in.Pools4}, {"ipam.ipv6_pools", in.Pools6}} {
+		if i := slices.Index(list.words, ""); i >= 0 {
+			return c, ipam.Invalid("a pool's name or its CIDR", "%s[%d] is empty", list.field, i)
+		}
+	}
+	return c, nil
+}
