@@ -185,3 +185,43 @@ func TestRoutedLateIPAM(t *testing.T) {
 	}
 	n.clean("DEL")
 }
+
+// A pod may have IPv6 alone, in a namespace where the runtime has switched it off.
+func TestRoutedIPv6Alone(t *testing.T) {
+	n, _ := wishingNode(t)
+	a := n.saying(calicoOpen, "web-0", "cni.projectcalico.org/ipAddrs", `["fd00:8::33"]`)
+	b := n.saying(calicoOpen, "web-1", "cni.projectcalico.org/ipAddrs", `["fd00:8::34"]`)
+	for _, job := range []attach.Job{a, b} {
+		nettest.Run(t, job.Netns, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+		n.add(job)
+	}
+	nettest.Run(t, a.Netns, "ping", "-c1", "-W2", "fd00:8::34")
+	if out := nettest.Run(t, a.Netns, "ip", "-4", "route"); out != "" {
+		t.Errorf("routes of IPv4: %s", out)
+	}
+	for _, job := range []attach.Job{a, b} {
+		if err := errors.Join(n.Check(t.Context(), job), n.Del(t.Context(), job)); err != nil {
+			t.Error(err)
+		}
+	}
+	n.clean("DEL")
+}
+
+// A pod that Calico's own plugin has attached is detached by weft, which has no record of it.
+func TestRoutedPodOfCalico(t *testing.T) {
+	n := routedNode(t)
+	job := n.podJob(calico, "web-0")
+	for _, line := range []string{
+		"link add cali0d7763386da address ee:ee:ee:ee:ee:ee type veth peer name eth0 netns " + job.Netns.Path(),
+		"link set cali0d7763386da up", "route add 10.8.0.99 dev cali0d7763386da",
+	} {
+		nettest.Run(t, nil, append([]string{"ip"}, strings.Fields(line)...)...)
+	}
+	for range 2 {
+		if err := n.Del(t.Context(), job); err != nil {
+			t.Error(err)
+		}
+	}
+	n.gone(job.Netns, "eth0")
+	n.clean("DEL")
+}
