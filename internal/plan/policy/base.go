@@ -75,11 +75,13 @@ func (x *Index) preamble(t *table, h hook) []string {
 	}
 	// Nor does a switch hand neighbours' questions to whom it has not heard say which groups it is in (RFC 4541).
 	out = append(out, "icmpv6 type 130-132 accept", "icmpv6 type 141-143 accept")
-	if h.dir == ingress {
-		for _, s := range x.selfSets(t) { // a node reaches its own pods
-			family := ip(s.Key == "ipv6_addr")
-			out = append(out, family+" saddr @"+s.Name+" accept")
-		}
+	// An address that is leased must be leased again. DHCPv4 does not come by here (it is spoken below IP).
+	if h.dir == egress {
+		return append(out, "ip6 saddr fe80::/10 udp sport 546 udp dport 547 accept")
+	}
+	out = append(out, "ip6 daddr fe80::/10 udp sport 547 udp dport 546 accept")
+	for _, s := range x.selfSets(t) { // a node reaches its own pods
+		out = append(out, ip(s.Key == "ipv6_addr")+" saddr @"+s.Name+" accept")
 	}
 	return out
 }
