@@ -34,6 +34,8 @@ type Config struct {
 const (
 	every      = 30 * time.Second
 	checkEvery = 10 * time.Minute
+	// soon is when it is tried again after trouble.
+	soon = 5 * time.Second
 	// seldom is how often an agent asks who leads that is not among the first.
 	seldom = 10 * time.Minute
 	first  = 5
@@ -48,6 +50,7 @@ type Controller struct {
 	report  Report
 	leading bool
 	said    string // the last trouble that was logged
+	failed  int    // passes with trouble, one after the other
 	checked time.Time
 	gone    map[string]time.Time // reservations of pods that are gone, since when
 }
@@ -112,15 +115,25 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 	c.mu.Unlock()
 	switch {
 	case err != nil:
-		c.trouble(err)
-		return c.cfg.Every
+		return c.again(err)
 	case !leads && c.cfg.Rank != nil && c.cfg.Rank() >= first:
 		return max(seldom, c.cfg.Every)
 	case !leads:
 		return c.cfg.Every
 	}
-	c.trouble(c.Pass(ctx))
-	return c.cfg.Every
+	return c.again(c.Pass(ctx))
+}
+
+// again notes how it went, and says when to come again: soon after the first trouble, and less soon the longer it lasts.
+func (c *Controller) again(err error) time.Duration {
+	c.trouble(err)
+	if err == nil {
+		c.failed = 0
+		return c.cfg.Every
+	}
+	pause := min(soon<<min(c.failed, 8), c.cfg.Every)
+	c.failed++
+	return pause
 }
 
 // Pass does once what is to be done.

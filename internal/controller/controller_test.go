@@ -3,13 +3,11 @@
 package controller
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -342,50 +340,4 @@ spec:
 	if d := cmp.Diff([]PoolReport{{Name: "p", Allocatable: true, Addresses: 65536, Reserved: 2}}, r.Pools); d != "" {
 		t.Error(d)
 	}
-}
-
-// TestManyAtOnce: controllers that all believe that they lead come to the same as one.
-func TestManyAtOnce(t *testing.T) {
-	const more = "---\napiVersion: weft.dev/v1alpha1\nkind: AddressReservation\nmetadata: {name: r}\nspec: {addresses: [10.244.7.0/24]}\n"
-	alone, w := newWorld(t, calicoPools+more), newWorld(t, calicoPools+more)
-	alone.tend()
-	var many sync.WaitGroup
-	for range 4 {
-		many.Go(func() {
-			for range 3 {
-				_, _ = Tend(t.Context(), w.Objects, w.now, true) // who was overtaken says so
-			}
-		})
-	}
-	many.Wait()
-	w.tend()
-	if d := cmp.Diff(alone.text(), w.text()); d != "" {
-		t.Errorf("-one +many:\n%s", d)
-	}
-}
-
-// TestLease: one leads; another one takes over when the first is silent for long enough by its own clock, however wrong the first
-// one's clock is.
-func TestLease(t *testing.T) {
-	w := newWorld(t, "")
-	a, b := lease{objects: w.Objects, me: "a"}, lease{objects: w.Objects, me: "b"}
-	const long = time.Minute
-	nowB := w.now
-	hold := func(l *lease, now time.Time, want bool) {
-		t.Helper()
-		got, err := l.hold(context.Background(), now, long)
-		if err != nil || got != want {
-			t.Errorf("%s at %s: %v %v, want %v", l.me, now.Format(time.TimeOnly), got, err, want)
-		}
-	}
-	future := w.now.AddDate(10, 0, 0)
-	hold(&a, future, true)
-	hold(&b, nowB, false)
-	hold(&b, nowB.Add(long/2), false)
-	hold(&a, future.Add(time.Second), true) // a lives
-	hold(&b, nowB.Add(long), false)
-	hold(&b, nowB.Add(2*long-time.Second), false)
-	hold(&b, nowB.Add(2*long), true)
-	hold(&a, future.Add(time.Hour), false)
-	hold(&b, nowB.Add(9*long), true)
 }

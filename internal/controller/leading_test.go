@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestAgain: trouble is looked at again soon, and less soon the longer it lasts.
+func TestAgain(t *testing.T) {
+	c := New(Config{})
+	var got []time.Duration
+	for _, err := range []error{errors.New("x"), errors.New("x"), errors.New("y"), errors.New("x"), nil, errors.New("x")} {
+		got = append(got, c.again(err))
+	}
+	want := []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, every, every, 5 * time.Second}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestManyAtOnce: controllers that all believe that they lead come to the same as one.
+func TestManyAtOnce(t *testing.T) {
+	const more = "---\napiVersion: weft.dev/v1alpha1\nkind: AddressReservation\nmetadata: {name: r}\nspec: {addresses: [10.244.7.0/24]}\n"
+	alone, w := newWorld(t, calicoPools+more), newWorld(t, calicoPools+more)
+	alone.tend()
+	var many sync.WaitGroup
+	for range 4 {
+		many.Go(func() {
+			for range 3 {
+				_, _ = Tend(t.Context(), w.Objects, w.now, true) // who was overtaken says so
+			}
+		})
+	}
+	many.Wait()
+	w.tend()
+	if d := cmp.Diff(alone.text(), w.text()); d != "" {
+		t.Errorf("-one +many:\n%s", d)
+	}
+}
+
+// TestLease: one leads; another one takes over when the first is silent for long enough by its own clock, however wrong the first
+// one's clock is.
+func TestLease(t *testing.T) {
+	w := newWorld(t, "")
+	a, b := lease{objects: w.Objects, me: "a"}, lease{objects: w.Objects, me: "b"}
+	const long = time.Minute
+	nowB := w.now
+	hold := func(l *lease, now time.Time, want bool) {
+		t.Helper()
+		got, err := l.hold(context.Background(), now, long)
+		if err != nil || got != want {
+			t.Errorf("%s at %s: %v %v, want %v", l.me, now.Format(time.TimeOnly), got, err, want)
+		}
+	}
+	future := w.now.AddDate(10, 0, 0)
+	hold(&a, future, true)
+	hold(&b, nowB, false)
+	hold(&b, nowB.Add(long/2), false)
+	hold(&a, future.Add(time.Second), true) // a lives
+	hold(&b, nowB.Add(long), false)
+	hold(&b, nowB.Add(2*long-time.Second), false)
+	hold(&b, nowB.Add(2*long), true)
+	hold(&a, future.Add(time.Hour), false)
+	hold(&b, nowB.Add(9*long), true)
+}
