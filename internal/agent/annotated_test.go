@@ -52,7 +52,9 @@ func (p two) named(namespace, name string) (*netns.NS, netip.Addr, error) {
 	if err != nil {
 		return ns, netip.Addr{}, err
 	}
-	var result struct{ IPs []struct{ Address netip.Prefix } }
+	var result struct {
+		IPs []struct{ Address netip.Prefix }
+	}
 	raw, err := json.Marshal(got)
 	if err == nil {
 		err = json.Unmarshal(raw, &result)
