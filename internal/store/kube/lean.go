@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,8 +46,9 @@ func (p Policies) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.
 	return out, nil
 }
 
-// archivePause gathers what is written to the archives.
-const archivePause = 2 * time.Second
+// archivePause gathers what is written to the archives, archivePods where all pods of a cluster are among it. An agent that is
+// killed meanwhile, while the server is away, does not know these changes.
+const archivePause, archivePods = savePause, time.Second
 
 // pass hands events on, and writes the archives now and then.
 func (p Policies) pass(ctx context.Context, in <-chan store.Event, out chan<- store.Event, shelfs []*shelf) {
@@ -58,6 +60,10 @@ func (p Policies) pass(ctx context.Context, in <-chan store.Event, out chan<- st
 		}
 	}
 	defer flush()
+	pause := archivePause
+	if slices.ContainsFunc(shelfs, func(sh *shelf) bool { return sh.kind == store.Pods() }) {
+		pause = archivePods
+	}
 	var due <-chan time.Time
 	for {
 		select {
@@ -65,8 +71,11 @@ func (p Policies) pass(ctx context.Context, in <-chan store.Event, out chan<- st
 			if !ok {
 				return
 			}
+			if e.Type == store.Synced {
+				flush()
+			}
 			if due == nil {
-				due = p.s.cfg.After(archivePause)
+				due = p.s.cfg.After(pause)
 			}
 			select {
 			case out <- e:

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,6 +46,39 @@ func (o objects) List(ctx context.Context, kind store.Kind) ([]store.Object, err
 		out = append(out, i.object)
 	}
 	return out, nil
+}
+
+// page is how many objects are asked for at once.
+const page = 500
+
+// Each visits all objects of a kind, page by page; all pages are of one moment. One that cannot be understood ends it.
+func (o objects) Each(ctx context.Context, kind store.Kind, visit func(store.Object)) error {
+	for more := ""; ; {
+		request := o.s.clients.work.Get().AbsPath(path(kind, "", "")).Param("limit", strconv.Itoa(page))
+		if more != "" {
+			request = request.Param("continue", more)
+		}
+		raw, err := ask(ctx, patient, request)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind.Resource, err)
+		}
+		list, err := newItems(kind, raw, versioned)
+		if err != nil {
+			return err
+		}
+		for _, i := range list.Items {
+			if i.err != nil {
+				return i.err
+			}
+			visit(i.object)
+		}
+		if more = list.Continue; more == "" {
+			return nil
+		}
+	}
 }
 
 // Watch tells what is there, and then what changes. A kind that the server does not have has no objects, and is followed

@@ -94,7 +94,13 @@ func policies(t *testing.T, w world) {
 	// An agent that starts while the server is away is told what the one before it was.
 	w.Refuse(func(*http.Request) int { return http.StatusServiceUnavailable })
 	v = start(t, cfg)
-	defer watch(v)()
+	stop := watch(v)
+	defer func() { // what is known is written to the end
+		stop()
+		for range events {
+		}
+		v.end()
+	}()
 	var known []string
 	next("what was known, and that this was all", func(e store.Event) bool {
 		if e.Type == store.Added {
