@@ -36,11 +36,13 @@ type EndpointKey struct {
 	// UID tells a pod from an earlier one of the name; two of them may have interfaces for a moment.
 	UID    string `json:"uid,omitempty"`
 	IfName string `json:"ifName"`
+	// Node is the one that says so: no node takes another's word away.
+	Node string `json:"node,omitempty"`
 }
 
 // Key is what tells the endpoint from others.
 func (e Endpoint) Key() EndpointKey {
-	return EndpointKey{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: e.Pod.UID, IfName: e.IfName}
+	return EndpointKey{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: e.Pod.UID, IfName: e.IfName, Node: e.Node}
 }
 
 // String is "namespace/pod/interface".

@@ -72,10 +72,18 @@ func TestChanges(t *testing.T) {
 			x.SetPod(newPod("far3", "db", "10.0.2.9"))
 			x.SetEndpoint(model.Endpoint{Pod: model.PodRef{Namespace: "shop", Name: "far3", UID: "u-far3"}, Node: "n2", IfName: "eth0", Addrs: p.IPs})
 		}, "+pods4 10.0.2.9"},
+		{"another node says something of it", func() {
+			x.SetEndpoint(model.Endpoint{Pod: model.PodRef{Namespace: "shop", Name: "far3", UID: "u-far3"}, Node: "n3", IfName: "eth0", Addrs: []netip.Addr{netip.MustParseAddr("10.0.3.3")}})
+		}, ""},
+		{"and takes it back", func() {
+			x.DelEndpoint(model.EndpointKey{Namespace: "shop", Pod: "far3", UID: "u-far3", IfName: "eth0", Node: "n3"})
+		}, ""},
 		{"the status goes", func() { q := newPod("far3", "db", "10.0.2.9"); q.IPs = nil; x.SetPod(q) }, ""},
 		{"another one of its name", func() { q := newPod("far3", "db", "10.0.2.9"); q.UID, q.IPs = "new", nil; x.SetPod(q) }, "-pods4 10.0.2.9"},
 		{"an interface here", func() {
-			x.SetPod(newPod("near", "web", "10.0.1.9"))
+			near := newPod("near", "web", "10.0.1.9")
+			near.Node = "n1"
+			x.SetPod(near)
 			x.SetEndpoint(model.Endpoint{Pod: model.PodRef{Namespace: "shop", Name: "near", UID: "u-near"}, Node: "n1", IfName: "eth0", HostLink: "cali-near", Addrs: []netip.Addr{netip.MustParseAddr("10.0.1.9")}, Point: model.PointHost})
 		}, `+pods4 10.0.1.9; +ingress "cali-near" goto pods/ca33bbdf3d0f4314/in; +egress "cali-near" goto pods/9c1180c76c2878b8/out`},
 		{"a namespace's labels", func() { x.SetNamespace(model.Namespace{Name: "other"}) }, "-named4 10.0.1.3 . udp . 5353; -pods4 10.0.1.3"},

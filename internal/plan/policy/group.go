@@ -118,7 +118,7 @@ func (g *groupSpec) of(p *pod) []element {
 			}
 			continue
 		}
-		for _, port := range p.ports {
+		for _, port := range p.ports() {
 			e := element{h.addr, port.Protocol, port.Number}
 			if g.port.is(port) && !slices.Contains(out, e) {
 				out = append(out, e)
@@ -145,7 +145,7 @@ func (x *Index) holds(g *groupSpec, e element, member func(*identity) bool) bool
 	for _, network := range g.networks {
 		for p := range x.holders.of(homed{network, e.addr}) {
 			if member(p.identity) && (!g.local || p.locals > 0) &&
-				(g.port == nil || slices.ContainsFunc(p.ports, func(o model.PodPort) bool {
+				(g.port == nil || slices.ContainsFunc(p.ports(), func(o model.PodPort) bool {
 					return g.port.is(o) && o.Protocol == e.protocol && o.Number == e.port
 				})) {
 				return true

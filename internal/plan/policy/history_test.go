@@ -184,6 +184,7 @@ func drawPod(t *rapid.T, ns, name string) model.Pod {
 		Phase:       rapid.SampledFrom([]string{"Running", "Running", "Pending", "Succeeded"}).Draw(t, "phase"),
 		HostNetwork: rapid.IntRange(0, 9).Draw(t, "host network") == 0,
 		IPs:         drawAddrs(t),
+		Node:        rapid.SampledFrom([]string{"", "n1", "n1", "n2"}).Draw(t, "node"),
 		Ports: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) model.PodPort {
 			return model.PodPort{Name: rapid.SampledFrom([]string{"web", "dns"}).Draw(t, "port"), Protocol: drawProtocol(t), Number: uint16(rapid.IntRange(80, 82).Draw(t, "number"))}
 		}), 0, 2).Draw(t, "ports"),

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"slices"
+	"unique"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -14,9 +15,10 @@ import (
 type pod struct {
 	identity *identity // nil: the pod's object is not known
 	more     *more
-	ports    []model.PodPort
-	uid      uint64 // a hash of it, 0 when there is none
-	slot     int32  // in identity.pods
+	named    *[]model.PodPort // nil: it has no ports with names
+	node     text             // zero: none that is known
+	uid      uint64           // a hash of it, 0 when there is none
+	slot     int32            // in identity.pods
 	ip       [4]byte
 	// hasIP: ip is the pod's only address. published: what the status says was published, too, with the pod's uid.
 	hasIP, published bool
@@ -34,6 +36,7 @@ type more struct {
 // published is what a node has published of a pod.
 type published struct {
 	uid     uint64
+	node    text
 	ifName  string
 	network string
 	addrs   []netip.Addr
@@ -54,8 +57,8 @@ func (x *Index) SetPod(in model.Pod) {
 	}
 	id := x.identity(s, in.Labels)
 	silent := in.HostNetwork || in.Phase == "Succeeded" || in.Phase == "Failed"
-	uid := hashUID(in.UID)
-	if p.identity == id && p.silent == silent && p.uid == uid && slices.Equal(p.ports, in.Ports) && p.statusIs(in.IPs) {
+	uid, node := hashUID(in.UID), nodeName(in.Node)
+	if p.identity == id && p.silent == silent && p.uid == uid && p.node == node && slices.Equal(p.ports(), in.Ports) && p.statusIs(in.IPs) {
 		return
 	}
 	x.withdraw(p)
@@ -66,9 +69,10 @@ func (x *Index) SetPod(in model.Pod) {
 		}
 		id.join(p)
 	}
-	p.silent, p.uid = silent, uid
-	if !slices.Equal(p.ports, in.Ports) {
-		p.ports = slices.Clone(in.Ports)
+	p.silent, p.uid, p.node, p.named = silent, uid, node, nil
+	if len(in.Ports) > 0 {
+		ports := slices.Clone(in.Ports)
+		p.named = &ports
 	}
 	p.pack(in.IPs, pubs)
 	x.announce(p)
@@ -85,7 +89,7 @@ func (x *Index) DelPod(namespace, name string) {
 	x.withdraw(p)
 	pubs := p.publications()
 	x.leave(p)
-	p.silent, p.uid, p.ports = false, 0, nil
+	p.silent, p.uid, p.node, p.named = false, 0, text{}, nil
 	p.pack(nil, pubs)
 	x.doubtPod(namespace, name)
 	x.dropPod(s, name)
@@ -115,6 +119,20 @@ func (x *Index) pod(namespace, name string) *pod {
 	return nil
 }
 
+func (p *pod) ports() []model.PodPort {
+	if p.named == nil {
+		return nil
+	}
+	return *p.named
+}
+
+func nodeName(name string) text {
+	if name == "" {
+		return text{}
+	}
+	return unique.Make(name)
+}
+
 // statusIs tells whether the status named these addresses.
 func (p *pod) statusIs(in []netip.Addr) bool { return slices.Equal(p.status(), in) }
 
@@ -133,7 +151,7 @@ const usualIf = "eth0"
 
 func (p *pod) publications() []published {
 	if p.published {
-		return []published{{uid: p.uid, ifName: usualIf, addrs: p.status()}}
+		return []published{{uid: p.uid, node: p.node, ifName: usualIf, addrs: p.status()}}
 	}
 	if p.more != nil {
 		return p.more.published
@@ -144,7 +162,7 @@ func (p *pod) publications() []published {
 // pack notes the addresses in as little room as they need.
 func (p *pod) pack(status []netip.Addr, pubs []published) {
 	p.hasIP, p.more = false, nil
-	p.published = len(pubs) == 1 && pubs[0].uid == p.uid && p.uid != 0 && pubs[0].ifName == usualIf && pubs[0].network == "" &&
+	p.published = len(pubs) == 1 && pubs[0].uid == p.uid && p.uid != 0 && pubs[0].node == p.node && pubs[0].ifName == usualIf && pubs[0].network == "" &&
 		len(status) > 0 && slices.Equal(pubs[0].addrs, status)
 	if p.published {
 		pubs = nil
@@ -158,7 +176,13 @@ func (p *pod) pack(status []netip.Addr, pubs []published) {
 	}
 }
 
-// homes are the addresses of a pod that peers may mean. A pod whose publications are of another of the name has none of them.
+// owns tells whether a publication is about this pod, and not another one of the name, and from its own node: none may say what
+// the addresses of another's pods are.
+func (p *pod) owns(pub published) bool {
+	return (pub.uid == 0 || p.uid == 0 || pub.uid == p.uid) && (pub.node == text{} || p.node == text{} || pub.node == p.node)
+}
+
+// homes are the addresses of a pod that peers may mean.
 func (p *pod) homes(yield func(homed) bool) {
 	if p.identity == nil || p.silent {
 		return
@@ -172,7 +196,7 @@ func (p *pod) homes(yield func(homed) bool) {
 		return
 	}
 	for _, pub := range p.more.published {
-		if pub.uid != 0 && p.uid != 0 && pub.uid != p.uid {
+		if !p.owns(pub) {
 			continue
 		}
 		for _, a := range pub.addrs {
@@ -202,9 +226,9 @@ func (x *Index) publish(key model.EndpointKey, network string, addrs []netip.Add
 	if p == nil {
 		p = x.newPod(s, key.Pod)
 	}
-	one := published{uid: hashUID(key.UID), ifName: key.IfName, network: network, addrs: addrs}
+	one := published{uid: hashUID(key.UID), node: nodeName(key.Node), ifName: key.IfName, network: network, addrs: addrs}
 	status, pubs := p.status(), slices.Clone(p.publications())
-	i := slices.IndexFunc(pubs, func(o published) bool { return o.uid == one.uid && o.ifName == one.ifName })
+	i := slices.IndexFunc(pubs, func(o published) bool { return o.uid == one.uid && o.node == one.node && o.ifName == one.ifName })
 	switch known := i >= 0; {
 	case known && pubs[i].network == network && slices.Equal(pubs[i].addrs, addrs):
 		return
