@@ -22,9 +22,12 @@ fi
 . "$here/lib/versions.sh"
 . "$here/lib/names.sh"
 suite=$KUBE_CACHE/npa
-"$here/cluster" load --name "$name" "$suite/npa.tar"
+kc get crd clusternetworkpolicies.policy.networking.k8s.io >/dev/null 2>&1 || new=yes
 kc apply -f "$suite/crd.yaml"
 kc wait --for=condition=Established crd/clusternetworkpolicies.policy.networking.k8s.io --timeout=60s
+"$here/cluster" load --name "$name" "$suite/npa.tar"
+# Agents look now and then for kinds that were not there when they started.
+[ -z "${new-}" ] || sleep 40
 mkdir -p "$repo/bin"
 [ -e /proc/net/sctp ] || echo "npa: this kernel may have no SCTP: the pods speak its first packets by hand then (test/kube/sctp)" >&2
 code=0
