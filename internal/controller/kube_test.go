@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,6 +107,43 @@ func TestOnKubernetes(t *testing.T) {
 	leading(t, w)
 	refused(t, w)
 	people(t, s, w)
+	pages(t, w)
+}
+
+// pages: all objects are visited once, also where the server gives them in pages; a kind that it does not have has none.
+func pages(t *testing.T, w *world) {
+	t.Helper()
+	const n, writers = 510, 8
+	var wait sync.WaitGroup
+	for i := range writers {
+		wait.Go(func() {
+			for k := i; k < n; k += writers {
+				o, err := store.NewObject(fmt.Appendf(nil, `{"apiVersion":"weft.dev/v1alpha1","kind":"AddressClaim","metadata":{"namespace":"default","name":"c%d"},"spec":{}}`, k))
+				if err == nil {
+					_, err = w.Create(t.Context(), store.AddressClaims(), o)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	seen := map[string]int{}
+	if err := store.Each(t.Context(), w.Objects, store.AddressClaims(), func(o store.Object) { seen[o.Key.Name]++ }); err != nil {
+		t.Error(err)
+	}
+	if len(seen) != n {
+		t.Errorf("%d of %d objects are visited", len(seen), n)
+	}
+	for name, times := range seen {
+		if times != 1 {
+			t.Errorf("%s is visited %d times", name, times)
+		}
+	}
+	if err := store.Each(t.Context(), w.Objects, store.WhereaboutsPools(), func(o store.Object) { t.Error(o.Key) }); err != nil {
+		t.Error(err)
+	}
 }
 
 // people: what `weft ipam` does, by the server's own rules.

@@ -103,3 +103,21 @@ type Objects interface {
 	// Delete takes the object away if it still has the version.
 	Delete(ctx context.Context, kind Kind, key Key, version string) error
 }
+
+// Each visits all objects of a kind, in pages where the place has pages: of a hundred thousand pods no more is in memory at once
+// than the caller keeps.
+func Each(ctx context.Context, objects Objects, kind Kind, visit func(Object)) error {
+	if paged, is := objects.(interface {
+		Each(ctx context.Context, kind Kind, visit func(Object)) error
+	}); is {
+		return paged.Each(ctx, kind, visit)
+	}
+	all, err := objects.List(ctx, kind)
+	if err != nil {
+		return err
+	}
+	for _, o := range all {
+		visit(o)
+	}
+	return nil
+}

@@ -56,7 +56,7 @@ func (f Finding) Repair(ctx context.Context, objects store.Objects) error {
 func Look(ctx context.Context, objects store.Objects) (Picture, error) {
 	p := Picture{nodes: map[string]bool{}, people: people{}, machines: map[string]model.AddressBlock{}}
 	raw := map[string]store.Object{}
-	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks(), store.Nodes(), store.Pods()} {
+	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks(), store.Nodes()} {
 		all, err := objects.List(ctx, kind)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return p, fmt.Errorf("list of %s: %w", kind.Resource, err)
@@ -68,15 +68,17 @@ func Look(ctx context.Context, objects store.Objects) (Picture, error) {
 				err = note(&p.Pools, o.AddressPool)
 			case store.AddressBlocks():
 				err = note(&p.Blocks, o.AddressBlock)
-			case store.Nodes():
-				p.nodes[o.Key.Name] = true
 			default:
-				p.people.note(o)
+				p.nodes[o.Key.Name] = true
 			}
 			if err != nil {
 				p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: err.Error()})
 			}
 		}
+	}
+	// Pods last: one for which something is reserved is there already.
+	if err := store.Each(ctx, objects, store.Pods(), p.people.note); err != nil && !errors.Is(err, store.ErrNotFound) {
+		return p, fmt.Errorf("list of pods: %w", err)
 	}
 	slices.SortFunc(p.Pools, func(a, b model.AddressPool) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(p.Blocks, func(a, b model.AddressBlock) int {

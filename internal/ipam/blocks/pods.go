@@ -20,12 +20,8 @@ type Pods struct {
 // LookAtPods reads all pods.
 func LookAtPods(ctx context.Context, objects store.Objects) (Pods, error) {
 	p := Pods{people: people{}, having: map[netip.Addr][]string{}}
-	all, err := objects.List(ctx, store.Pods())
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
+	if err := store.Each(ctx, objects, store.Pods(), p.people.note); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return p, fmt.Errorf("list of pods: %w", err)
-	}
-	for _, o := range all {
-		p.people.note(o)
 	}
 	for _, name := range p.people.names() {
 		one := p.people[name]
