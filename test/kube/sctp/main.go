@@ -24,9 +24,10 @@ import (
 const agnhost = "/agnhost.real"
 
 func main() {
-	err := run()
-	fmt.Fprintln(os.Stderr, err)
-	os.Exit(1)
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 func run() error {
@@ -113,7 +114,7 @@ func connect(args []string) error {
 			return fmt.Errorf("OTHER: %w", err)
 		}
 		if from, source, err := hear(fd, port, chunkAck); err == nil && from == to.Addr() && source == to.Port() {
-			os.Exit(0)
+			return nil
 		}
 	}
 	return errors.New("TIMEOUT")
