@@ -57,7 +57,7 @@ func (r *Report) finish(cfg Config) {
 			"each sample gives %d addresses; every one was in the ledger's file when its call returned, and the file was opened again and compared", cfg.Count))
 	}
 	if cfg.Open == nil {
-		r.Notes = append(r.Notes, "claims were not measured: give --kubeconfig, or --etcd-endpoints")
+		r.Notes = append(r.Notes, "claims were not measured: give --kubeconfig")
 	}
 }
 
