@@ -108,6 +108,7 @@ type agent struct {
 	kube     *kube.Store      // the store, when it is Kubernetes
 	etcd     *etcd.Shelf      // when it is an etcd
 	netConf  flannel.NetConf  // in mode flannel
+	teller   *policyTeller    // nil without an API server
 	policy   *policy.Enforcer // nil where policies are nobody's business
 	known    sizes
 	around

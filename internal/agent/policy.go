@@ -24,6 +24,10 @@ func (a *agent) enforcer() *policy.Enforcer {
 		Keep: a.cfg.Policy.Established == config.EstablishedKeep, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 		Sized: func(pods int) { a.resize(func(s *sizes) { s.pods = pods }) },
 	}
+	if a.kube != nil {
+		a.teller = newPolicyTeller(a)
+		cfg.Told = a.teller
+	}
 	if a.cfg.Policy.Log == config.LogDenied {
 		cfg.LogGroup = uint16(a.cfg.Policy.LogGroup)
 	}
@@ -80,6 +84,9 @@ func (a *agent) enforce(ctx context.Context) error {
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return a.policy.Run(ctx) })
 	parts.Go(func() error { return a.policy.Serve(ctx, a.policyPath()) })
+	if a.teller != nil {
+		parts.Go(func() error { return a.teller.run(ctx) })
+	}
 	return parts.Wait()
 }
 

@@ -6,11 +6,15 @@ import "slices"
 
 // The words of Policy.
 const (
-	PolicyAuto, PolicyEnforce, PolicyNone = "auto", "enforce", "none"
+	PolicyAuto    = "auto"
+	PolicyEnforce = "enforce"
+	PolicyNone    = "none"
 
-	EstablishedCut, EstablishedKeep = "cut", "keep"
+	EstablishedCut  = "cut"
+	EstablishedKeep = "keep"
 
-	LogDenied, LogNone = "denied", "none"
+	LogDenied = "denied"
+	LogNone   = "none"
 )
 
 // Enforced tells whether policies are obeyed where the network is of that mode.

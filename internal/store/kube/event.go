@@ -32,7 +32,13 @@ func (s *Store) Event(_ context.Context, pod model.PodRef, e model.Event) error 
 	if p, ok := s.podOnShelf(pod); ok {
 		pod.UID = p.UID
 	}
-	s.events.add(story{pod, e})
+	s.events.add(story{pod, e, pods()})
+	return nil
+}
+
+// EventOn is Event about an object of another kind.
+func (s *Store) EventOn(_ context.Context, kind store.Kind, object model.PodRef, e model.Event) error {
+	s.events.add(story{object, e, kind})
 	return nil
 }
 
@@ -40,6 +46,7 @@ func (s *Store) Event(_ context.Context, pod model.PodRef, e model.Event) error 
 type story struct {
 	pod   model.PodRef
 	event model.Event
+	kind  store.Kind
 }
 
 // telling is a story and how often it happened.
@@ -191,6 +198,13 @@ func (b *postbox) tell(ctx context.Context, name string, t telling) error {
 	}
 }
 
+func versionOf(kind store.Kind) string {
+	if kind.Group == "" {
+		return kind.Version
+	}
+	return kind.Group + "/" + kind.Version
+}
+
 func (b *postbox) write(ctx context.Context, name string, made bool, t telling) error {
 	work, kind := b.s.clients.work, store.Kind{Version: "v1", Kind: "Event", Resource: "events", Namespaced: true}
 	last := t.last.UTC().Format(time.RFC3339)
@@ -208,7 +222,7 @@ func (b *postbox) write(ctx context.Context, name string, made bool, t telling) 
 	}
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"name": name, "namespace": t.pod.Namespace},
-		"involvedObject": map[string]any{"apiVersion": "v1", "kind": "Pod", "namespace": t.pod.Namespace, "name": t.pod.Name, "uid": t.pod.UID},
+		"involvedObject": map[string]any{"apiVersion": versionOf(t.kind), "kind": t.kind.Kind, "namespace": t.pod.Namespace, "name": t.pod.Name, "uid": t.pod.UID},
 		"type":           class, "reason": t.event.Reason, "message": t.event.Message, "count": t.count,
 		"firstTimestamp": t.first.UTC().Format(time.RFC3339), "lastTimestamp": last,
 		"source":             map[string]any{"component": manager, "host": b.s.cfg.Node},

@@ -71,6 +71,10 @@ func policies(t *testing.T, w world) {
 	if pol, err := e.Object.Policy(); err != nil || !pol.Ingress.On || pol.Egress.On || len(pol.Ingress.Rules) != 1 || len(pol.Faults) > 0 {
 		t.Errorf("%+v %v", pol, err)
 	}
+	_ = v.EventOn(ctx, store.NetworkPolicies(), model.PodRef{Namespace: "default", Name: "pol"}, model.Event{Warning: true, Reason: "NotUnderstood", Message: "m"})
+	eventually(t, "the event", func() bool {
+		return strings.Contains(string(w.Do("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=NetworkPolicy", nil)), "NotUnderstood")
+	})
 	w.Do("DELETE", "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies/pol", nil)
 	if e = next("the policy gone", of("pol")); e.Type != store.Deleted || !e.Object.Key.Of(store.NetworkPolicies()) || e.Object.Key.Namespace != "default" {
 		t.Errorf("%+v", e)
