@@ -97,6 +97,21 @@ type blockWay struct {
 	v6   bool
 }
 
+// askable are the ways that are tried: of the blocks of one way the first, for who refuses what no pod has does not say it
+// often.
+func askable(p mesh.Peer, reaches []mesh.Reach) []mesh.Reach {
+	asked := map[blockWay]bool{}
+	return slices.DeleteFunc(slices.Clone(reaches), func(r mesh.Reach) bool {
+		way := blockWay{r.Link, r.CIDR.Addr().Is6()}
+		if !slices.Contains(p.Blocks, r.CIDR) {
+			return false
+		}
+		again := asked[way]
+		asked[way] = true
+		return again
+	})
+}
+
 // meshTargets are what is asked of the peers of a topology; of all when none are named.
 func meshTargets(t mesh.Topology, peers []string) (targets []probe.Target, missing []unplanned, err error) {
 	missing = []unplanned{}
@@ -110,15 +125,7 @@ func meshTargets(t mesh.Topology, peers []string) (targets []probe.Target, missi
 			continue
 		}
 		reaches := t.Reaches(p)
-		asked := map[blockWay]bool{}
-		for _, r := range reaches {
-			if slices.Contains(p.Blocks, r.CIDR) { // who refuses what no pod has does not say it often
-				way := blockWay{r.Link, r.CIDR.Addr().Is6()}
-				if asked[way] {
-					continue
-				}
-				asked[way] = true
-			}
+		for _, r := range askable(p, reaches) {
 			targets = append(targets, probe.Target{
 				Name: p.Name, Backend: p.Backend, Underlay: r.Far, UnderlayMTU: r.Underlay.MTU,
 				Overlay: r.CIDR.Addr(), OverlayMTU: max(r.MTU, 68), Tunnel: r.Tunnel,

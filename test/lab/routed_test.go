@@ -19,7 +19,8 @@ import (
 func clusterOf(t *testing.T, lab string) (c struct {
 	ips    map[string][]netip.Addr // by pod
 	blocks map[netip.Prefix]struct{ node, pool string }
-}) {
+},
+) {
 	t.Helper()
 	s, err := dir.Open(filepath.Join(lab, "store"))
 	if err != nil {
