@@ -225,3 +225,40 @@ func TestRoutedPodOfCalico(t *testing.T) {
 	n.gone(job.Netns, "eth0")
 	n.clean("DEL")
 }
+
+// A pod may have several routed interfaces: each has names of its own on the node, and the default routes are the first one's.
+func TestRoutedTwice(t *testing.T) {
+	n, _ := wishingNode(t)
+	first := n.saying(calicoOpen, "web-0", "cni.projectcalico.org/ipAddrs", `["10.8.0.33","fd00:8::33"]`)
+	second := n.job(strings.Replace(n.list(calico), `"name":"net"`, `"name":"more"`, 1), first.Request.ContainerID, first.Netns)
+	second.Request.IfName, second.Request.Args = "net1", first.Request.Args
+	second.Request.Origin = &model.Origin{Pod: first.Request.Origin.Pod, Network: "default/more"}
+	other := n.saying(calicoOpen, "web-1", "cni.projectcalico.org/ipAddrs", `["10.8.0.34","fd00:8::34"]`)
+	n.add(other)
+	results, _, err := n.AddAll(t.Context(), []attach.Job{first, second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := results[0].Interfaces[0].Name, results[1].Interfaces[0].Name; a == b || a != "cali0d7763386da" {
+		t.Errorf("the node's ends are %s and %s", a, b)
+	}
+	for _, r := range results {
+		for _, ip := range r.IPs {
+			nettest.Run(t, other.Netns, "ping", "-c1", "-W2", ip.Address.Addr().String())
+		}
+	}
+	for _, job := range []attach.Job{first, second} {
+		if err := n.Check(t.Context(), job); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, job := range []attach.Job{second, first, other} {
+		if err := n.Del(t.Context(), job); err != nil {
+			t.Error(err)
+		}
+	}
+	n.drain()
+	if out := nettest.Run(t, nil, "ip", "-br", "link", "show", "type", "veth"); out != "" {
+		t.Error(out)
+	}
+}

@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"iter"
 	"net/netip"
 
 	"github.com/weft-net/weft/internal/model"
@@ -41,6 +42,9 @@ func (Calico) Observe(in Input) ([]state.Query, error) {
 		return nil, err
 	}
 	queries := []state.Query{freeName(in.Request), hostEnd(in.Request)}
+	if in.further() {
+		queries = append(queries, tablesQuery())
+	}
 	return append(queries, c.mtuFile()...), checkArgs(in.Request)
 }
 
@@ -93,11 +97,15 @@ func (p Calico) Plan(in Input) (Step, error) {
 	f.Host.Links, f.Pod.Links = []state.Link{ends.host}, []state.Link{ends.pod}
 	calicoSettings(&f, ends.host.Name, a, c)
 	a.ipv6(&f, ends, true)
-	calicoGateways(&f, ends, a)
+	calicoGateways(&f, ends, a, in.further())
 	for _, ip := range a.ips {
 		calicoAddress(&f, ends, ip.Address.Addr())
 	}
-	calicoRoutes(&f, ends, a, c)
+	if in.further() {
+		furtherRoutes(&f, in, ends, a)
+	} else {
+		calicoRoutes(&f, ends, a, c)
+	}
 	from := sourceOf(ends, a)
 	from.more = words.sources
 	f.Host.Tables = from.tables(in.Request.Key())
@@ -156,12 +164,14 @@ func calicoSettings(f *state.Fragment, host string, a addressed, c calicoConf) {
 func routedGateway4() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 1, 1}) }
 
 // calicoGateways tells the pod where its gateways are: the address that nobody has, and the link-local one of the node's
-// end.
-func calicoGateways(f *state.Fragment, ends pair, a addressed) {
+// end. The way to the former is the first interface's; the others know that it is on their link.
+func calicoGateways(f *state.Fragment, ends pair, a addressed, further bool) {
 	pod, mac := ends.pod.Name, ends.host.MAC
 	if a.v4 {
 		f.Pod.Neighs = append(f.Pod.Neighs, state.Neigh{Link: pod, IP: routedGateway4(), MAC: mac})
-		f.Pod.Routes = append(f.Pod.Routes, state.Route{Dst: full(routedGateway4()), Link: pod})
+		if !further {
+			f.Pod.Routes = append(f.Pod.Routes, state.Route{Dst: full(routedGateway4()), Link: pod})
+		}
 	}
 	if a.v6 {
 		f.Pod.Neighs = append(f.Pod.Neighs, state.Neigh{Link: pod, IP: linkLocal(pod, mac).Prefix.Addr(), MAC: mac})
@@ -194,14 +204,24 @@ func calicoRoutes(f *state.Fragment, ends pair, a addressed, c calicoConf) {
 	if everywhere && a.v6 {
 		add(netip.PrefixFrom(netip.IPv6Unspecified(), 0))
 	}
-	seen := map[netip.Prefix]bool{}
-	for _, r := range a.routes {
-		dst := r.Dst.Masked()
-		usable := dst.Addr().Is4() && a.v4 || dst.Addr().Is6() && a.v6
-		if seen[dst] || !usable || everywhere && dst.Bits() == 0 {
-			continue
+	for dst := range a.destinations() {
+		if !everywhere || dst.Bits() > 0 {
+			add(dst)
 		}
-		seen[dst] = true
-		add(dst)
+	}
+}
+
+// destinations are those of IPAM's routes that an address of their family can use, each one once.
+func (a *addressed) destinations() iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		seen := map[netip.Prefix]bool{}
+		for _, r := range a.routes {
+			dst := r.Dst.Masked()
+			usable := dst.Addr().Is4() && a.v4 || dst.Addr().Is6() && a.v6
+			if usable && !seen[dst] && !yield(dst) {
+				return
+			}
+			seen[dst] = true
+		}
 	}
 }

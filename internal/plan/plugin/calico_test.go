@@ -16,14 +16,16 @@ func calicoGoldens() map[string]Input {
 	}
 	routes := v4()
 	routes.Routes = append(routes.Routes[:0:0], model.Route{Dst: netip.MustParsePrefix("10.96.0.0/12"), GW: netip.MustParseAddr("10.1.0.9")})
-	said := &model.Origin{Annotations: CalicoAnnotations(map[string]string{
+	said := &model.Origin{Primary: true, Annotations: CalicoAnnotations(map[string]string{
 		"cni.projectcalico.org/hwAddr": "02:00:00:00:00:09", "cni.projectcalico.org/floatingIPs": `["192.0.2.1","192.0.2.2","2001:db8::1"]`,
 		"cni.projectcalico.org/allowedSourcePrefixes": `["10.9.0.0/16","fd09::/64"]`,
 		"qos.projectcalico.org/ingressBandwidth":      "10M", "qos.projectcalico.org/ingressPeakrate": "20M", "kubernetes.io/egress-bandwidth": "1M",
 		"qos.projectcalico.org/ingressPacketRate": "100", "qos.projectcalico.org/egressPacketRate": "50", "qos.projectcalico.org/egressPacketBurst": "9",
 		"qos.projectcalico.org/ingressMaxConnections": "7", "qos.projectcalico.org/egressMaxConnections": "8", "qos.projectcalico.org/dscp": "AF21",
 	}, nil)}
+	further := model.Request{Origin: &model.Origin{Pod: model.PodRef{Namespace: "shop", Name: "web"}, Network: "shop/more"}}
 	return map[string]Input{
+		"calico-further":  {Conf: confOf(calicoOpen), IPAM: dual(), Request: further, Answers: state.Answers{tablesQuery(): {Found: true, Tables: []uint32{100, 254}}}},
 		"calico-words":    {Conf: confOf(calicoOpen), IPAM: dual(), Request: model.Request{Origin: said}},
 		"calico":          {Conf: confOf(`{"type":"calico","mtu":1450,"ipam":{"type":"calico-ipam"}}`), IPAM: &model.Result{IPs: []model.IP{ip("10.1.0.5/32", "")}}},
 		"calico-dual":     {Conf: confOf(`{"type":"calico","num_queues":4,"container_settings":{"allow_ip_forwarding":true},"ipam":{"type":"x"},"dns":{"domain":"d"}}`), IPAM: dual(), MTU: 1400},
