@@ -106,11 +106,7 @@ func (p Calico) Plan(in Input) (Step, error) {
 	} else {
 		calicoRoutes(&f, ends, a, c)
 	}
-	from := sourceOf(ends, a)
-	from.more = words.sources
-	f.Host.Tables = from.tables(in.Request.Key())
-	words.qos.limits(&f, in, ends)
-	if err := floating(&f, in, a, words.floating); err != nil {
+	if err := words.apply(&f, in, ends, a); err != nil {
 		return Step{}, err
 	}
 	result := model.Result{Interfaces: ends.interfaces(in.Request), DNS: in.IPAM.DNS}
@@ -126,6 +122,15 @@ func (p Calico) Plan(in Input) (Step, error) {
 		return Step{}, err
 	}
 	return Step{Fragment: f, Result: result}, nil
+}
+
+// apply adds who may speak over the link, and what annotations limit, mark and lead to the pod.
+func (w calicoWords) apply(f *state.Fragment, in Input, ends pair, a addressed) error {
+	from := sourceOf(ends, a)
+	from.more = w.sources
+	f.Host.Tables = from.tables(in.Request.Key())
+	w.qos.limits(f, in, ends)
+	return floating(f, in, a, w.floating)
 }
 
 // rename gives the node's end another name and hardware address.
