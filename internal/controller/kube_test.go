@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -107,28 +106,17 @@ func TestOnKubernetes(t *testing.T) {
 	leading(t, w)
 	refused(t, w)
 	people(t, s, w)
-	pages(t, w)
+	pages(t, s, w)
 }
 
 // pages: all objects are visited once, also where the server gives them in pages; a kind that it does not have has none.
-func pages(t *testing.T, w *world) {
+func pages(t *testing.T, s *apitest.Server, w *world) {
 	t.Helper()
-	const n, writers = 510, 8
-	var wait sync.WaitGroup
-	for i := range writers {
-		wait.Go(func() {
-			for k := i; k < n; k += writers {
-				o, err := store.NewObject(fmt.Appendf(nil, `{"apiVersion":"weft.dev/v1alpha1","kind":"AddressClaim","metadata":{"namespace":"default","name":"c%d"},"spec":{}}`, k))
-				if err == nil {
-					_, err = w.Create(t.Context(), store.AddressClaims(), o)
-				}
-				if err != nil {
-					t.Error(err)
-				}
-			}
-		})
+	const n = 510
+	for k := range n {
+		s.Do(http.MethodPost, "/apis/weft.dev/v1alpha1/namespaces/default/addressclaims",
+			fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressClaim","metadata":{"name":"c%d"},"spec":{}}`, k))
 	}
-	wait.Wait()
 	seen := map[string]int{}
 	if err := store.Each(t.Context(), w.Objects, store.AddressClaims(), func(o store.Object) { seen[o.Key.Name]++ }); err != nil {
 		t.Error(err)
