@@ -11,13 +11,16 @@
 //   - Identity: a namespace and a set of labels. Selectors are asked once for an identity, not once for a pod.
 //   - Group: what the peers of a rule select, as a set of addresses; the same selectors anywhere are the same group. It
 //     exists while a chain on this node uses it.
-//   - Chain of a combination: all endpoints that the same policies select share one chain, which asks these policies.
+//   - Combination: the policies that select an endpoint in one direction. All endpoints with the same one share a chain, which
+//     asks these policies: each in a chain of its own, or, where they are many, all of them together (a union).
 //
 // # The picture
 //
 //	forward ── egress ── iifname vmap @egress ─► pods/HASH/out ─► admin/… np/… np/… deny/…
 //	        └─ ingress ─ oifname vmap @ingress ─► pods/HASH/in ─► …           │
 //	                                                         ip saddr @pods4/HASH tcp dport 80 accept
+//
+// The picture of a table in a pod is the same, at the hooks of the pod's own end.
 //
 // An accept ends only its own base chain, so that a connection needs both sides. There is no rule for a pod and none for a
 // peer: a pod is an element of two maps and of the sets of the groups that it belongs to.

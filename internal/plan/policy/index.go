@@ -41,6 +41,7 @@ type Index struct {
 
 	doubted map[*endpoint]bool
 	changed map[model.PolicyKey]bool
+	settled int // how often; a chain that was made by the last time says what its policies do
 }
 
 // New is an index without facts.
@@ -110,17 +111,19 @@ func (p *policy) order(o *policy) int {
 
 // settle has the tables say what the facts do.
 func (x *Index) settle() {
+	if len(x.doubted)+len(x.changed) == 0 {
+		return
+	}
+	x.settled++
 	for e := range x.doubted {
 		x.settleEndpoint(e)
 	}
 	clear(x.doubted)
-	for key := range x.changed {
-		for _, t := range x.tables {
-			for _, c := range t.chains {
-				if slices.Contains(c.policies, key) {
-					t.touchChain(c.name)
-					x.fillChain(t, c)
-				}
+	for _, t := range x.tables {
+		for _, c := range t.chains {
+			if c.made != x.settled && slices.ContainsFunc(c.policies, func(k model.PolicyKey) bool { return x.changed[k] }) {
+				t.touchChain(c.name)
+				x.fillChain(t, c)
 			}
 		}
 	}

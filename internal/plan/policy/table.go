@@ -60,6 +60,7 @@ func newTable(p Place) *table {
 type chain struct {
 	*chainSpec
 	refs  int
+	made  int // Index.settled then
 	rules []rule
 }
 
@@ -84,7 +85,7 @@ func (x *Index) useChain(t *table, spec *chainSpec) {
 // fillChain writes the chain's rules anew.
 func (x *Index) fillChain(t *table, c *chain) {
 	was := c.rules
-	c.rules = c.make()
+	c.rules, c.made = c.make(), x.settled
 	for _, r := range c.rules {
 		for _, s := range r.sets() {
 			x.useSet(t, s)

@@ -14,7 +14,7 @@ const (
 	verdictDrop   = "drop"
 )
 
-// decision is the rule that ended a walk; nil verdict "" is the end of the chains, where everything passes.
+// decision is the rule that ended a walk; without a verdict it is the end of the chains, where everything passes.
 type decision struct {
 	verdict string
 	chain   *chain
