@@ -183,10 +183,17 @@ func TestObjectsAreFollowed(t *testing.T) {
 		t.Errorf("create without etcd: %v", err)
 	}
 	e.Again()
-	if err := s.Delete(ctx, kind, a.Key, a.Version); err != nil {
-		t.Fatal(err)
+	again := func(do func() error, done error) { // the connection may be one that was begun while there was no etcd
+		t.Helper()
+		for err := do(); err != nil && !errors.Is(err, done); err = do() {
+			if ctx.Err() != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
 	}
-	must(s.Create(ctx, kind, pool(t, "c", "")))
+	again(func() error { return s.Delete(ctx, kind, a.Key, a.Version) }, store.ErrNotFound)
+	again(func() error { _, err := s.Create(ctx, kind, pool(t, "c", "")); return err }, store.ErrExists)
 	seen := map[string]bool{}
 	for !seen["deleted a"] || !seen["added c"] {
 		seen[next(events)] = true
