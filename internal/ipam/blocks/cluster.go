@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -178,6 +179,27 @@ func (h *hold) Drop() {
 		h.over = true
 		h.e.unget(h.result.IPs, h.holder)
 	}
+}
+
+// Del gives back what the attachment has; what another program has given to it, and was reserved for it, is free, too.
+func (c *Cluster) Del(ctx context.Context, ask ipam.Ask) error {
+	err := c.Allocator.Del(ctx, ask)
+	if len(ask.Held) > 0 {
+		return err
+	}
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	for name, spec := range c.e.catalog.pools {
+		its := func(r model.ReservedAddress) bool {
+			return r.By != "" && r.ContainerID == ask.ContainerID && r.IfName == ask.IfName
+		}
+		if slices.ContainsFunc(spec.Reserved, its) {
+			p := c.e.pool(name)
+			p.dropped = append(p.dropped, ask.Key())
+			c.e.wake()
+		}
+	}
+	return err
 }
 
 // Check tells whether the attachment has the addresses of prev.

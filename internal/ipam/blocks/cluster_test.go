@@ -319,3 +319,28 @@ func TestClusterHold(t *testing.T) {
 		t.Errorf("%s was kept, and comes again", second)
 	}
 }
+
+// TestClusterImported: what another program gave to a pod is reserved until the pod's DEL.
+func TestClusterImported(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	_, path := cluster(t, nil)
+	h := newHeap(t, poolYAML("p", "10.1.0.0/30", 30, "  reserved: [{address: 10.1.0.0, for: shop/web, containerID: old, ifName: net1, by: host-local}]\n"))
+	a := join(t, path, "a", still(h, &now))
+	for i := range 3 {
+		if _, err := a.addCluster(calicoConf(), fmt.Sprint("c", i), model.AddressWishes{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := a.addCluster(calicoConf(), "early", model.AddressWishes{}); err == nil {
+		t.Errorf("%s is given, and is the old pod's", got)
+	}
+	if err := a.engine.Allocators()[2].Del(t.Context(), a.ask(calicoConf(), key("old"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.engine.Tend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := a.addCluster(calicoConf(), "late", model.AddressWishes{}); err != nil || got != "10.1.0.0/32" {
+		t.Errorf("after the old pod's DEL: %s, %v", got, err)
+	}
+}
