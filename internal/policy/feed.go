@@ -110,6 +110,10 @@ func (e *Enforcer) takePolicy(o store.Object, gone bool) error {
 	if !gone {
 		read, err := o.Policy()
 		if err != nil {
+			if _, had := e.known[key]; !had {
+				e.about[key.Namespace]++
+			}
+			e.known[key] = known{faults: err.Error()} // what it was before stays in force
 			e.tell(key, []string{err.Error()})
 			return err
 		}

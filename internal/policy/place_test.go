@@ -12,6 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/policy"
 )
 
 const onlyFastFriends = `
@@ -83,5 +84,31 @@ func TestOtherNetworks(t *testing.T) {
 		if err := w.Release(t.Context(), p.Key); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Where policies are not obeyed any more, nothing of them stays, on the node and in pods.
+func TestClear(t *testing.T) {
+	w := newWorld(t)
+	w.manifest("none", denyAll)
+	w.manifest("fast", onlyFastFriends)
+	w.start()
+	web := w.pod("shop/web", "app: web")
+	web1 := w.bridged(web, 2)
+	inPod := func() bool { return strings.Contains(nettest.Run(t, web.ns, "nft", "list", "ruleset"), "weft-policy") }
+	if !strings.Contains(ruleset(), "weft-policy") || !inPod() {
+		t.Fatal("there is nothing to clear")
+	}
+	w.halt()
+	if !strings.Contains(ruleset(), "weft-policy") || !inPod() {
+		t.Error("an agent that ends opens pods")
+	}
+	gone := web1.Guarded
+	gone.Path = "/run/netns/nobody"
+	if err := policy.Clear(t.Context(), w.host, web.Guarded, web1.Guarded, gone); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(ruleset(), "weft-policy") || inPod() {
+		t.Error("policies stay")
 	}
 }

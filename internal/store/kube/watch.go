@@ -30,6 +30,9 @@ const backoffFirst, backoffLongest = 500 * time.Millisecond, 5 * time.Second
 // missing is how often a kind that the server does not have is looked for: its definition may be installed later.
 const missing = 30 * time.Second
 
+// missingLeast is the least for kinds of policies, and missingEach what each node of the cluster adds.
+const missingLeast, missingEach = 2 * time.Second, 10 * time.Millisecond
+
 // Watch follows what facts are made of: the node's pods, all nodes, namespaces and networks. What the snapshot knows is told
 // first, so Synced does not wait for the server where there is one. It is called once.
 func (s *Store) Watch(ctx context.Context) (<-chan store.Event, error) {
@@ -160,6 +163,16 @@ func (f *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 	return nil, err
 }
 
+// absent is how long a kind that the server does not have is not looked for. Policies are to be obeyed soon after their kind is
+// installed; thousands of nodes must not ask all the time.
+func (f *source) absent() time.Duration {
+	if !f.shelf.lean {
+		return missing
+	}
+	nodes := len(f.s.shelf(store.Nodes()).keys())
+	return min(max(missingLeast, time.Duration(nodes)*missingEach), missing)
+}
+
 // deny believes a server that says that it does not have the kind, when it says so again: one that starts may not know
 // yet.
 func (f *source) deny(ctx context.Context) {
@@ -170,7 +183,7 @@ func (f *source) deny(ctx context.Context) {
 	}
 	_ = f.shelf.Replace(nil, "")
 	select {
-	case <-f.s.cfg.After(missing):
+	case <-f.s.cfg.After(f.absent()):
 	case <-ctx.Done():
 	}
 }
