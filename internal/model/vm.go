@@ -14,6 +14,8 @@ type VM struct {
 	Interfaces []VMInterface `json:"interfaces,omitempty"`
 	// Queues is how many queues a virtio interface has; 0 is a device that has no more than one.
 	Queues int `json:"queues,omitempty"`
+	// Transitional has devices of virtio that guests of before 2016 know, too.
+	Transitional bool `json:"transitional,omitempty"`
 	// Owner is the user and group that the hypervisor runs as.
 	Owner uint32 `json:"owner"`
 	// Mesh tells that a proxy beside the machine (Istio's) has its own rules in the pod.

@@ -3,6 +3,8 @@
 package manifest
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -41,17 +43,15 @@ func (c *checker) binding(p *field.Path, nic kubevirt.Interface, network kubevir
 
 // plugin checks that a binding plugin is known.
 func (c *checker) plugin(p *field.Path, name string) {
-	switch how := c.options.attachment(name); how {
-	case string(model.VMTap), string(model.VMManagedTap), string(model.VMMacvtap):
-	case "":
-		if name == "" {
-			c.wrong(p, "the name of a binding plugin", "it is empty")
-		} else if name == "passt" {
-			c.unsupported(p, "bind it by masquerade", "connections carried by a process for each guest are not supported")
-		} else {
-			c.wrong(p, "name the plugins with their domainAttachmentType, as KubeVirt's own object does", "no binding plugin %q is known", name)
-		}
-	default:
+	switch how := c.options.attachment(name); {
+	case name == "":
+		c.wrong(p, "the name of a binding plugin", "it is empty")
+	case slices.Contains([]model.VMBinding{model.VMTap, model.VMManagedTap, model.VMMacvtap}, model.VMBinding(how)):
+	case how != "":
 		c.unsupported(p, "tap or managedTap", "binding plugin %q: domainAttachmentType %q is not supported", name, how)
+	case name == "passt":
+		c.unsupported(p, "bind it by masquerade", "connections carried by a process for each guest are not supported")
+	default:
+		c.wrong(p, "name the plugins with their domainAttachmentType, as KubeVirt's own object does", "no binding plugin %q is known", name)
 	}
 }

@@ -46,6 +46,7 @@ spec:
     resources: {requests: {memory: 64M}}
     devices:
       networkInterfaceMultiqueue: true
+      useVirtioTransitional: true
       disks: [{name: root, bootOrder: 1, disk: {bus: virtio}}]
       interfaces:
       - name: default
@@ -76,7 +77,7 @@ status:
   interfaces: [{name: blue, podInterfaceName: net1}]
 `, Options{Bindings: map[string]string{"mine": "managedTap"}})
 	want := model.VM{
-		Namespace: "shop", Name: "vm1", UID: "6b1f", Path: "spec", Queues: 6, Owner: 107, Mesh: true, Hostname: "vm1", Subdomain: "db",
+		Namespace: "shop", Name: "vm1", UID: "6b1f", Path: "spec", Queues: 6, Transitional: true, Owner: 107, Mesh: true, Hostname: "vm1", Subdomain: "db",
 		Interfaces: []model.VMInterface{
 			{
 				Name: "default", Binding: model.VMMasquerade, Model: "virtio", MAC: "de:ad:00:00:be:af", BootOrder: 2, PCIAddress: "0000:81:01.0", ACPIIndex: 7,

@@ -115,7 +115,7 @@ func parse(text []byte) (d document, ours bool, err error) {
 func (d document) machine(o Options) (model.VM, error) {
 	vm := model.VM{
 		Namespace: d.meta.Namespace, Name: d.meta.Name, UID: string(d.meta.UID), Path: d.path.String(),
-		Queues: d.queues(), Owner: d.owner(), Mesh: d.mesh(),
+		Queues: d.queues(), Transitional: d.transitional(), Owner: d.owner(), Mesh: d.mesh(),
 		Hostname: d.instance.Hostname, Subdomain: d.instance.Subdomain,
 	}
 	if vm.Namespace == "" {
@@ -189,6 +189,11 @@ func (d document) owner() uint32 {
 		return qemu
 	}
 	return 0
+}
+
+func (d document) transitional() bool {
+	t := d.instance.Domain.Devices.UseVirtioTransitional
+	return t != nil && *t
 }
 
 func (d document) mesh() bool {
