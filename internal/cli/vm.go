@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -20,7 +19,7 @@ import (
 
 func newVMCmd(env Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "vm", Short: "Show how the network of a KubeVirt machine is made", Args: cobra.NoArgs}
-	cmd.AddCommand(newVMPlanCmd(env), newVMXMLCmd(env))
+	cmd.AddCommand(newVMPlanCmd(env), newVMXMLCmd(env), newVMPhase1Cmd(env))
 	return cmd
 }
 
@@ -46,21 +45,23 @@ holds links, addrs, routes, sysctls and tables.`,
 				return err
 			}
 			if output == "json" {
-				enc := json.NewEncoder(env.Stdout)
-				enc.SetIndent("", "  ")
-				return enc.Encode(p)
+				return printJSON(env.Stdout, p)
 			}
-			text, err := p.Text(nft.Text)
-			if err != nil {
-				return err
-			}
-			_, err = io.WriteString(env.Stdout, text)
-			return err
+			return printVMPlan(env.Stdout, p)
 		},
 	}
 	in.flags(cmd)
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
+}
+
+func printVMPlan(w io.Writer, p plan.Plan) error {
+	text, err := p.Text(nft.Text)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, text)
+	return err
 }
 
 func newVMXMLCmd(env Env) *cobra.Command {
@@ -104,36 +105,49 @@ type vmInput struct {
 	dns           model.DNS
 }
 
+// flags are all those of a command that only looks at a manifest.
 func (v *vmInput) flags(cmd *cobra.Command) {
+	v.machineFlags(cmd)
+	f := cmd.Flags()
+	f.StringArrayVar(&v.nics, "nic", nil, "`NETWORK[,KEY=VALUE…]`: the pod's link of a network; mtu, mac, address and gateway, the last two once for each family; tap, where a plugin has left one")
+	f.BoolVar(&v.ordinal, "ordinal-names", false, "the pod's further links are net1, net2 …")
+	f.StringVar(&v.standIn, "stand-in", string(state.Dummy), "dummy or bridge: what keeps the name of a pod's link that the guest speaks through")
+}
+
+// machineFlags say what a manifest and a pod's links do not.
+func (v *vmInput) machineFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&v.name, "name", "", "which `MACHINE` of the file is meant")
 	f.StringVar(&v.usual, "default-binding", string(model.VMBridge), "bridge or masquerade: the cluster's defaultNetworkInterface")
 	f.StringToStringVar(&v.bindings, "binding", nil, "`PLUGIN=TYPE` of the cluster's binding plugins: tap or managedTap")
-	f.StringArrayVar(&v.nics, "nic", nil, "`NETWORK[,KEY=VALUE…]`: the pod's link of a network; mtu, mac, address and gateway, the last two once for each family; tap, where a plugin has left one")
 	f.StringToStringVar(&v.devices, "device", nil, "`NETWORK=ADDRESS`: the PCI address of the device of an sriov network")
-	f.BoolVar(&v.ordinal, "ordinal-names", false, "the pod's further links are net1, net2 …")
-	f.StringVar(&v.standIn, "stand-in", string(state.Dummy), "dummy or bridge: what keeps the name of a pod's link that the guest speaks through")
 	f.BoolVar(&v.soft, "software-checksums", false, "the kernel computes checksums, as with KubeVirt until 1.7")
 	f.StringSliceVar(&v.dns.Nameservers, "nameserver", nil, "`ADDRESS` in the pod's resolv.conf")
 	f.StringSliceVar(&v.dns.Search, "search", nil, "`DOMAIN` in the pod's resolv.conf")
 }
 
-func (v *vmInput) plan(file string) (plan.Plan, error) {
+// machine is what the plan may come from, but for what there is in the pod.
+func (v *vmInput) machine(file string) (plan.Input, error) {
 	if v.usual != string(model.VMBridge) && v.usual != string(model.VMMasquerade) {
-		return plan.Plan{}, usageError{fmt.Errorf("--default-binding %q is neither bridge nor masquerade", v.usual)}
-	}
-	if v.standIn != string(state.Dummy) && v.standIn != string(state.Bridge) {
-		return plan.Plan{}, usageError{fmt.Errorf("--stand-in %q is neither dummy nor bridge", v.standIn)}
+		return plan.Input{}, usageError{fmt.Errorf("--default-binding %q is neither bridge nor masquerade", v.usual)}
 	}
 	data, err := v.read(file)
 	if err != nil {
-		return plan.Plan{}, err
+		return plan.Input{}, err
 	}
 	machine, err := manifest.Read(data, manifest.Options{Name: v.name, Bindings: v.bindings, Default: model.VMBinding(v.usual)})
+	return plan.Input{VM: machine, SoftChecksums: v.soft, Devices: v.devices, DNS: v.dns}, err
+}
+
+func (v *vmInput) plan(file string) (plan.Plan, error) {
+	if v.standIn != string(state.Dummy) && v.standIn != string(state.Bridge) {
+		return plan.Plan{}, usageError{fmt.Errorf("--stand-in %q is neither dummy nor bridge", v.standIn)}
+	}
+	in, err := v.machine(file)
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	in := plan.Input{VM: machine, Ordinal: v.ordinal, StandIn: state.Kind(v.standIn), SoftChecksums: v.soft, Devices: v.devices, DNS: v.dns}
+	in.Ordinal, in.StandIn = v.ordinal, state.Kind(v.standIn)
 	if in.Answers, err = vmAnswers(in, v.nics); err != nil {
 		return plan.Plan{}, err
 	}

@@ -28,55 +28,70 @@ func meshPorts() []uint16 {
 	return []uint16{15000, 15001, 15004, 15006, 15008, 15009, 15020, 15021, 15053, 15090}
 }
 
-// translate is the table of one family. What comes to the pod leads to the guest, all of it or the ports that are listed; so
-// does what the pod sends to itself. To the guest that seems to come from its gateway, which it can answer; what it sends
-// leaves with the pod's address. Beside a proxy all but one port leads to the guest through that one.
+// translate is the table of one family. What comes to the pod leads to the guest, all of it or the ports that are listed.
+// What the guest sends leaves with the pod's address. Beside a proxy all but one port leads to the guest through that one.
 func (p *planner) translate(s subnet) state.Table {
-	v6 := s.gateway.Is6()
-	family, addr, loopback := "ip", "ipv4_addr", "127.0.0.1"
-	if v6 {
-		family, addr, loopback = "ip6", "ipv6_addr", "::1"
+	t := state.Table{Family: "ip", Name: tableName}
+	if s.gateway.Is6() {
+		t.Family = "ip6"
 	}
 	listed := len(p.nic.Ports) > 0
-	t := state.Table{Family: family, Name: tableName}
-	here := state.Set{Name: "here", Key: addr, Elements: elements(loopback)}
-	own := state.Set{Name: "own", Key: addr, Elements: elements(loopback)}
-	if p.VM.Mesh && !v6 {
-		here.Elements = append(here.Elements, elements(p.addr(false).Addr().String())...)
-		own.Elements = append(own.Elements, elements(meshSource)...)
-	}
-	t.Sets = []state.Set{here, own}
 	to, only := "dnat to "+s.guest.String(), ""
 	if listed {
 		t.Sets = append(t.Sets, portSet(p.nic.Ports))
 		only = "meta l4proto . th dport @ports "
 	}
-	pre, post := []string{only + to}, []string{only + family + " saddr @own snat to " + s.gateway.String()}
-	out := []string{family + " daddr @here " + only + to}
-	skipped := p.VM.MigrationPorts
+	in := only + to
 	if p.VM.Mesh {
-		pre = nil
-		if !listed {
-			skipped = append(append([]uint16{}, skipped...), meshPorts()...)
-		}
+		in = ""
 		if !listed || holds(p.nic.Ports, "tcp", meshStraight) {
-			pre = []string{"tcp dport " + strconv.Itoa(meshStraight) + " " + to}
+			in = "tcp dport " + strconv.Itoa(meshStraight) + " " + to
 		}
 	}
-	if len(skipped) > 0 {
-		t.Sets = append(t.Sets, portNumbers("skipped", skipped))
-		skip := "tcp dport @skipped " + family + " saddr " + loopback + " return"
-		post, out = append([]string{skip}, post...), append([]string{skip}, out...)
+	pre := state.Chain{Name: preInbound}
+	if in != "" {
+		pre.Rules = texts(in)
 	}
+	leaves := t.Family + " saddr " + s.guest.String() + " masquerade"
+	enters := fmt.Sprintf("iifname %q jump %s", p.names.pod, preInbound)
+	if s.gateway.Is6() {
+		t.Chains = []state.Chain{pre, base("prerouting", -100, enters), base("postrouting", 100, leaves)}
+		return t
+	}
+	sets, out, post := p.local(s, only)
+	t.Sets = append(t.Sets, sets...)
 	t.Chains = []state.Chain{
-		{Name: preInbound, Rules: texts(pre...)},
+		pre,
 		{Name: postInbound, Rules: texts(post...)},
-		base("prerouting", -100, fmt.Sprintf("iifname %q jump %s", p.names.pod, preInbound)),
-		base("input", 100),
-		base("output", -100, out...),
-		base("postrouting", 100, family+" saddr "+s.guest.String()+" masquerade", fmt.Sprintf("oifname %q jump %s", p.names.bridge, postInbound)),
+		base("prerouting", -100, enters), base("input", 100), base("output", -100, out...),
+		base("postrouting", 100, leaves, fmt.Sprintf("oifname %q jump %s", p.names.bridge, postInbound)),
 	}
 	return t
+}
+
+// local leads what the pod sends to its own 127.0.0.1 to the guest, which hears it from its gateway: it could not answer the
+// other address. That is so for IPv4 alone: where packets from or to ::1 come over a link the kernel throws them away, so ::1
+// stays the pod's. Ports on which hypervisors or the proxy listen stay the pod's, too.
+func (p *planner) local(s subnet, only string) (sets []state.Set, out, post []string) {
+	const loopback = "127.0.0.1"
+	here := state.Set{Name: "here", Key: "ipv4_addr", Elements: elements(loopback)}
+	own := state.Set{Name: "own", Key: "ipv4_addr", Elements: elements(loopback)}
+	skipped := p.VM.MigrationPorts
+	if p.VM.Mesh {
+		here.Elements = append(here.Elements, elements(p.addr(false).Addr().String())...)
+		own.Elements = append(own.Elements, elements(meshSource)...)
+		if only == "" {
+			skipped = append(append([]uint16{}, skipped...), meshPorts()...)
+		}
+	}
+	sets = []state.Set{here, own}
+	if len(skipped) > 0 {
+		sets = append(sets, portNumbers("skipped", skipped))
+		skip := "tcp dport @skipped ip saddr " + loopback + " return"
+		out, post = append(out, skip), append(post, skip)
+	}
+	out = append(out, "ip daddr @here "+only+"dnat to "+s.guest.String())
+	return sets, out, append(post, only+"ip saddr @own snat to "+s.gateway.String())
 }
 
 func base(hook string, priority int, rules ...string) state.Chain {
@@ -84,9 +99,9 @@ func base(hook string, priority int, rules ...string) state.Chain {
 }
 
 func texts(lines ...string) []state.NftRule {
-	out := make([]state.NftRule, len(lines))
-	for i, line := range lines {
-		out[i].Text = line
+	var out []state.NftRule
+	for _, line := range lines {
+		out = append(out, state.NftRule{Text: line})
 	}
 	return out
 }

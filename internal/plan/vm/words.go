@@ -50,8 +50,8 @@ func (p *planner) leaseOfPod(server netip.Addr) {
 	l := p.lease(own, server)
 	var plain []state.Route
 	for _, r := range p.ways {
-		const main = 254 // RT_TABLE_MAIN
-		if r.Dst.Addr().Is4() && r.Table%main == 0 && r.Type == 0 && !r.Gw.Is6() && r.Dst != own.Masked() {
+		const main, unicast = 254, 1 // RT_TABLE_MAIN, RTN_UNICAST
+		if r.Dst.Addr().Is4() && r.Table%main == 0 && r.Type <= unicast && !r.Gw.Is6() && r.Dst != own.Masked() {
 			plain = append(plain, r)
 		}
 	}
