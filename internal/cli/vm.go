@@ -19,7 +19,7 @@ import (
 
 func newVMCmd(env Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "vm", Short: "Show how the network of a KubeVirt machine is made", Args: cobra.NoArgs}
-	cmd.AddCommand(newVMPlanCmd(env), newVMXMLCmd(env), newVMPhase1Cmd(env))
+	cmd.AddCommand(newVMPlanCmd(env), newVMXMLCmd(env), newVMPhase1Cmd(env), newVMPhase2Cmd(env))
 	return cmd
 }
 

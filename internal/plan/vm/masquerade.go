@@ -13,6 +13,9 @@ import (
 // one need not ask again who its gateway is.
 func bridgeMAC() state.MAC { return state.MAC{2} }
 
+// routerAddr is the link-local address of that bridge.
+func routerAddr() netip.Addr { return netip.MustParseAddr("fe80::1") }
+
 // masquerade gives the guest a small network of its own behind the pod.
 func (p *planner) masquerade(pod *Step) error {
 	if err := p.free(p.names.bridge, p.names.tap); err != nil {
@@ -41,6 +44,9 @@ func (p *planner) masquerade(pod *Step) error {
 		f.Addrs = append(f.Addrs, state.Addr{Link: p.names.bridge, Prefix: netip.PrefixFrom(s.gateway, s.cidr.Bits()), NoDAD: v6})
 		f.Tables = append(f.Tables, p.translate(s))
 		if v6 {
+			// The guest's router speaks from an address that is the same in every pod, and there at once.
+			f.Addrs = append(f.Addrs, state.Addr{Link: p.names.bridge, Prefix: netip.PrefixFrom(routerAddr(), 64), NoDAD: true})
+			f.Sysctls = append(f.Sysctls, state.Sysctl{Name: "net/ipv6/conf/" + p.names.bridge + "/addr_gen_mode", Value: "1", IfPresent: true})
 			p.set(pod, forward6, "1")
 			guest.DHCP6, guest.RA = p.lease6(s), p.advertise(s)
 			continue
