@@ -64,11 +64,12 @@ func dhcp4Loop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(contex
 func dhcp6Loop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.Context) error {
 	return func(context.Context) error {
 		err := read(conn, func(packet []byte, from net.Addr) {
-			reply := dhcp6.Answer(g, packet)
-			if reply == nil || !addrOf(from).IsLinkLocalUnicast() {
+			reply, at := dhcp6.Answer(g, packet), addrOf(from)
+			if reply == nil || !at.IsLinkLocalUnicast() {
 				return
 			}
-			if _, err := conn.WriteTo(reply, from); err != nil {
+			port := from.(*net.UDPAddr).AddrPort().Port()
+			if _, err := conn.WriteTo(reply, net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, port))); err != nil {
 				log.Warn("DHCPv6 answer not sent", "to", from.String(), "error", err.Error())
 			}
 		})
@@ -112,7 +113,7 @@ func raLoop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.C
 			switch ip := addrOf(from); {
 			case !ndp.Solicited(buf[:n], ip, hops(control[:rest])):
 			case ip.IsLinkLocalUnicast():
-				advertise(from)
+				advertise(&net.IPAddr{IP: ip.AsSlice()})
 			case ip.IsUnspecified():
 				advertise(everybody())
 			}

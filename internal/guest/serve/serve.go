@@ -150,11 +150,12 @@ func (c Config) started(g model.Guest) (ours bool, err error) {
 	return true, nil
 }
 
-// addrOf is where a packet came from.
+// addrOf is where a packet came from, without the link: the socket is bound to it, and the net package does not know links with
+// numbers above 1<<24, which weft's have, where it runs in another namespace.
 func addrOf(a net.Addr) netip.Addr {
 	switch a := a.(type) {
 	case *net.UDPAddr:
-		return a.AddrPort().Addr()
+		return a.AddrPort().Addr().WithZone("")
 	case *net.IPAddr:
 		ip, _ := netip.AddrFromSlice(a.IP)
 		return ip
