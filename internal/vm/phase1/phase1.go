@@ -141,14 +141,21 @@ type work struct {
 
 // plan adds the networks that are not in the pod yet to the record, as pending.
 func (w *work) plan(ctx context.Context, in plan.Input) error {
-	fresh := in.VM
-	fresh.Interfaces = slices.DeleteFunc(slices.Clone(fresh.Interfaces), func(nic model.VMInterface) bool {
-		return w.record.find(nic.Name) >= 0
-	})
-	if !slices.ContainsFunc(fresh.Interfaces, func(nic model.VMInterface) bool { return !nic.Absent }) {
+	in.VM.Interfaces = slices.Clone(in.VM.Interfaces)
+	for i, nic := range in.VM.Interfaces {
+		at := w.record.find(nic.Name)
+		if at < 0 || nic.Absent {
+			continue
+		}
+		if was := w.record.Networks[at].Interface.Binding; was != nic.Binding {
+			return model.Faultf(model.CodeInvalidConf, "stop the machine first", "%s.domain.devices.interfaces[%d]: network %q is bound by %s in the pod, not by %s",
+				in.VM.Path, nic.Index, nic.Name, was, nic.Binding)
+		}
+		in.VM.Interfaces[i].Absent = true // it still counts where links are numbered
+	}
+	if !slices.ContainsFunc(in.VM.Interfaces, func(nic model.VMInterface) bool { return !nic.Absent }) {
 		return nil
 	}
-	in.VM = fresh
 	const ordinal = "net1"
 	seen, err := w.spaces.Observe(ctx, []state.Query{{Space: state.Pod, Link: ordinal}})
 	if err != nil {
@@ -163,6 +170,14 @@ func (w *work) plan(ctx context.Context, in plan.Input) error {
 	p, err := plan.New(in)
 	if err != nil {
 		return err
+	}
+	for _, n := range p.Networks {
+		mac := n.Device.MAC
+		i := slices.IndexFunc(w.record.Networks, func(o Network) bool { return mac != "" && o.Device.MAC == mac })
+		if i >= 0 {
+			return model.Faultf(model.CodeInvalidConf, "choose another one", "%s.domain.devices.interfaces[%d].macAddress: %s is the address of interface %q already",
+				in.VM.Path, n.Interface.Index, mac, w.record.Networks[i].Interface.Name)
+		}
 	}
 	w.record.Path = in.VM.Path
 	w.record.add(p)

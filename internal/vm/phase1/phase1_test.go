@@ -91,6 +91,37 @@ func TestPlugAndUnplug(t *testing.T) {
 	}
 }
 
+// TestChanged: what a machine that runs cannot change is refused, and stays as it is.
+func TestChanged(t *testing.T) {
+	w := newWorld(t)
+	w.flannel()
+	r := w.start(machine(model.VMBridge))
+	twin := machine(model.VMBridge, model.VMBridge)
+	twin.VM.Interfaces[1].MAC = r.Networks[0].Device.MAC
+	for want, in := range map[string]plan.Input{
+		`spec.domain.devices.interfaces[0]: network "default" is bound by bridge in the pod, not by masquerade (stop the machine first)`:                    machine(model.VMMasquerade),
+		`spec.domain.devices.interfaces[1].macAddress: ` + r.Networks[0].Device.MAC + ` is the address of interface "default" already (choose another one)`: twin,
+	} {
+		if _, err := w.Start(t.Context(), w.pod, "pod1", in); err == nil || err.Error() != want {
+			t.Errorf("\n got %v\nwant %s", err, want)
+		}
+		w.same(r)
+	}
+}
+
+// TestOrdinal: in a pod whose links are numbered the one that comes later has its own number.
+func TestOrdinal(t *testing.T) {
+	w := newWorld(t)
+	w.flannel()
+	w.ip(w.pod, "link set "+blueLink+" down")
+	w.ip(w.pod, "link set "+blueLink+" name net1")
+	w.start(machine(model.VMMasquerade))
+	r := w.start(machine(model.VMMasquerade, model.VMBridge))
+	if w.same(r); r.Networks[1].PodLink != "net1" || r.Networks[1].Device.Target != "tap1" {
+		t.Errorf("%+v", r.Networks[1])
+	}
+}
+
 // TestNewPod: what is recorded of another pod counts no more.
 func TestNewPod(t *testing.T) {
 	w := newWorld(t)
