@@ -245,8 +245,9 @@ func TestOneAtATime(t *testing.T) {
 	w.start(machine(model.VMBridge))
 }
 
-// TestStandIn: where the kernel has no dummy a bridge keeps the name; both stay down, as the record says.
-func TestStandIn(t *testing.T) {
+// TestDummyStandIn: what keeps the name of the pod's link is a dummy where the kernel has one, else a bridge, or a bridge where
+// that is asked for; all stay down.
+func TestDummyStandIn(t *testing.T) {
 	for _, kind := range []state.Kind{state.Dummy, state.Bridge} {
 		w := newWorld(t)
 		w.flannel()
@@ -254,6 +255,12 @@ func TestStandIn(t *testing.T) {
 		in.StandIn = kind
 		r := w.start(in)
 		w.same(r)
+		if _, err := nettest.Try(w.far, "ip", "link", "add", "probe", "type", "dummy"); err != nil {
+			kind = state.Bridge
+		}
+		if links := r.Networks[0].Fragment.Pod.Links; links[len(links)-1].Kind != kind {
+			t.Errorf("it is %s, want %s", links[len(links)-1], kind)
+		}
 		if out := nettest.Run(t, w.pod, "ip", "-br", "link", "show", "eth0"); !strings.Contains(out, "DOWN") {
 			t.Errorf("%s: %s", kind, out)
 		}
