@@ -66,7 +66,7 @@ func TestLease(t *testing.T) {
 					t.Errorf("leased %q, want %q", got, want)
 				}
 				w.ping(guest, far)
-				w.serve(guest, "tcp", ":80", "guest")
+				w.serve(guest, ":80", "guest")
 				w.called(w.far, "10.244.1.5:80", "guest "+far)
 			})
 		}

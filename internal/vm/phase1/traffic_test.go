@@ -61,29 +61,38 @@ func (w *world) ping(from *netns.NS, to string) {
 	w.t.Errorf("ping %s: %v\n%s", to, err, out)
 }
 
-// serve answers connections in a namespace with a name, and with who called.
-func (w *world) serve(ns *netns.NS, network, at, name string) {
+// serve answers connections in a namespace with a name, and with who called. Each family has a listener of its own: what
+// "tcp" listens on is decided once for a process, in whatever namespace that happens.
+func (w *world) serve(ns *netns.NS, at, name string) {
 	w.t.Helper()
-	var l net.Listener
-	err := ns.Do(func() (err error) {
-		l, err = net.Listen(network, at)
-		return err
-	})
-	if err != nil {
-		w.t.Fatal(err)
+	families := []string{"tcp4", "tcp6"}
+	if strings.HasPrefix(at, "[") {
+		families = families[1:]
 	}
-	w.t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
-			_, _ = fmt.Fprintf(c, "%s %s\n", name, host)
-			_ = c.Close()
+	for _, family := range families {
+		var l net.Listener
+		err := ns.Do(func() (err error) {
+			l, err = net.Listen(family, at)
+			return err
+		})
+		if err != nil {
+			w.t.Fatal(err)
 		}
-	}()
+		w.t.Cleanup(func() { _ = l.Close() })
+		go answer(l, name)
+	}
+}
+
+func answer(l net.Listener, name string) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+		_, _ = fmt.Fprintf(c, "%s %s\n", name, host)
+		_ = c.Close()
+	}
 }
 
 // call connects, and tells who answered and as whom it was heard.
@@ -124,8 +133,8 @@ func TestMasquerade(t *testing.T) {
 				far = "10.244.1.1"
 			}
 			guest := w.boot(machine(model.VMMasquerade))
-			w.serve(guest, "tcp", ":80", "guest")
-			w.serve(w.far, "tcp", ":81", "far")
+			w.serve(guest, ":80", "guest")
+			w.serve(w.far, ":81", "far")
 			w.ping(guest, far)
 			w.called(guest, far+":81", "far 10.244.1.5")
 			w.called(w.far, "10.244.1.5:80", "guest "+far)
@@ -137,7 +146,7 @@ func TestMasquerade(t *testing.T) {
 			w.ping(guest, "fd00:1::1")
 			w.called(guest, "[fd00:1::1]:81", "far fd00:1::5")
 			w.called(w.far, "[fd00:1::5]:80", "guest fd00:1::1")
-			w.serve(w.pod, "tcp6", "[::1]:80", "pod")
+			w.serve(w.pod, "[::1]:80", "pod")
 			w.called(w.pod, "[::1]:80", "pod ::1") // the kernel would throw away what comes from ::1 over a link
 		})
 	}
@@ -151,8 +160,8 @@ func TestMasqueradePorts(t *testing.T) {
 	in.VM.Interfaces[0].Ports = []model.VMPorts{{Protocol: "tcp", First: 80, Last: 82}}
 	guest := w.boot(in)
 	for _, port := range []string{":80", ":82", ":83"} {
-		w.serve(guest, "tcp", port, "guest")
-		w.serve(w.pod, "tcp", port, "pod")
+		w.serve(guest, port, "guest")
+		w.serve(w.pod, port, "pod")
 	}
 	w.ping(guest, "10.244.1.1")
 	for to, want := range map[string]string{
@@ -173,10 +182,10 @@ func TestMesh(t *testing.T) {
 	in.VM.Mesh = true
 	guest := w.boot(in)
 	for _, port := range []string{":22", ":80"} {
-		w.serve(guest, "tcp", port, "guest")
-		w.serve(w.pod, "tcp", port, "proxy")
+		w.serve(guest, port, "guest")
+		w.serve(w.pod, port, "proxy")
 	}
-	w.serve(w.pod, "tcp", ":15021", "proxy")
+	w.serve(w.pod, ":15021", "proxy")
 	w.ping(guest, "10.244.1.1")
 	w.called(w.far, "10.244.1.5:22", "guest 10.244.1.1")
 	w.called(w.far, "10.244.1.5:80", "proxy 10.244.1.1")
@@ -198,9 +207,9 @@ func TestBridge(t *testing.T) {
 				in := machine(model.VMBridge)
 				in.VM.Queues = queues
 				guest := w.boot(in)
-				w.serve(guest, "tcp", ":80", "guest")
-				w.serve(w.pod, "tcp", ":80", "pod")
-				w.serve(w.far, "tcp", ":81", "far")
+				w.serve(guest, ":80", "guest")
+				w.serve(w.pod, ":80", "pod")
+				w.serve(w.far, ":81", "far")
 				w.ping(guest, far)
 				w.called(guest, far+":81", "far 10.244.1.5")
 				w.called(w.far, "10.244.1.5:80", "guest "+far)
