@@ -25,8 +25,18 @@ require (
 	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2
 	k8s.io/klog/v2 v2.140.0
+	kubevirt.io/api v1.9.0
+	libvirt.org/go/libvirtxml v1.12002.0
 	pgregory.net/rapid v1.3.0
 	sigs.k8s.io/yaml v1.6.0
+)
+
+require (
+	github.com/gogo/protobuf v1.3.2 // indirect
+	github.com/openshift/custom-resource-status v1.1.2 // indirect
+	k8s.io/apiextensions-apiserver v0.34.3 // indirect
+	kubevirt.io/containerized-data-importer-api v1.64.0 // indirect
+	kubevirt.io/controller-lifecycle-operator-sdk/api v0.2.4 // indirect
 )
 
 require (

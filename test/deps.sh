@@ -25,6 +25,7 @@ test)
 	need dbus-daemon dbus-daemon
 	need dnsmasq dnsmasq-base # a real DHCP server
 	need etcd etcd-server # where flannel keeps its subnets
+	need busybox busybox-static # a guest's DHCP client
 	;;
 bench)
 	need strace strace

@@ -78,6 +78,13 @@ func TestPrograms(t *testing.T) {
 			},
 		},
 		{
+			"./cmd/weft-guest", "weft-guest runs beside a guest, without rights and in little memory: it is made of the standard library, " +
+				"the words of system calls, and what speaks to guests", func(p string) bool {
+				return isStd(p) && !below(p, "net/http", "html", "text/template") || p == "golang.org/x/sys/unix" ||
+					below(p, module+"cmd/weft-guest", module+"internal/guest", module+"internal/model")
+			},
+		},
+		{
 			"./internal/plan/...", "a plan can be replayed from a bug report", func(p string) bool {
 				return isStd(p) || below(p, module+"internal/plan", module+"internal/model", module+"internal/state")
 			},

@@ -26,7 +26,11 @@ func (a *apply) moveLinks(ctx context.Context, v *view) error {
 		if _, there := v.links[l.Name]; there || l.From == nil {
 			continue
 		}
-		if err := a.moveLink(ctx, v, l); err != nil {
+		move := a.moveLink
+		if v.inPlace(l) {
+			move = func(ctx context.Context, v *view, l state.Link) error { return v.renameLink(ctx, l) }
+		}
+		if err := move(ctx, v, l); err != nil {
 			return in(l.From.Space, err)
 		}
 		now, err := v.conn.linksByName(ctx, []string{l.Name})
@@ -92,7 +96,7 @@ func (s Spaces) descriptor(name state.SpaceName) (fd int, done func(), err error
 func (s Spaces) giveBack(ctx context.Context, v *view) error {
 	var errs []error
 	for _, l := range v.want.Links {
-		if l.From == nil || s.conn(l.From.Space) == nil {
+		if l.From == nil || v.inPlace(l) || s.conn(l.From.Space) == nil {
 			continue
 		}
 		if have, ok := v.links[l.Name]; ok && v.conn != nil && have.Alias == l.From.Name {

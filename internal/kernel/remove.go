@@ -29,7 +29,7 @@ func (s Spaces) Remove(ctx context.Context, f state.Fragment) error {
 	}
 	errs := []error{r.pod.removeTables(ctx), r.host.removeTables(ctx), r.removeRest(ctx, r.pod, nil), r.removeRest(ctx, r.host, nil)}
 	for _, v := range []*view{r.host, r.pod} {
-		errs = append(errs, s.giveBack(ctx, v), in(v.name, v.delete(ctx, r.last(v))), r.leaveVRFs(ctx, v))
+		errs = append(errs, s.giveBack(ctx, v), in(v.name, v.delete(ctx, r.last(v))), r.leaveVRFs(ctx, v), v.renameBack(ctx))
 	}
 	return errors.Join(append(errs, s.effects(ctx, f.Effects, state.OnRemove))...)
 }
@@ -47,7 +47,7 @@ func (s Spaces) Release(ctx context.Context, f state.Fragment) error {
 	errs := []error{
 		r.pod.removeTables(ctx), r.removeRest(ctx, r.pod, r.marks()),
 		s.giveBack(ctx, r.pod), s.giveBack(ctx, r.host),
-		in(state.Pod, r.pod.delete(ctx, r.last(r.pod))), r.leaveVRFs(ctx, r.pod), r.host.removeTables(ctx),
+		in(state.Pod, r.pod.delete(ctx, r.last(r.pod))), r.leaveVRFs(ctx, r.pod), r.pod.renameBack(ctx), r.host.removeTables(ctx),
 		s.effects(ctx, f.Effects, state.OnRemove),
 	}
 	var batch []*rtnl.Message
@@ -175,7 +175,7 @@ func (r *removal) removeRest(ctx context.Context, v *view, then []*rtnl.Message)
 	}
 	stays := func(name string) (int, bool) {
 		have, ok := v.links[name]
-		return have.Index, ok && !r.dying[v.name][name]
+		return have.Index, ok && !r.dying[v.name][name] && !r.anothers(v, name)
 	}
 	for _, rule := range v.want.Rules {
 		if !rule.Shared {
@@ -206,6 +206,17 @@ func (r *removal) removeRest(ctx context.Context, v *view, then []*rtnl.Message)
 		}
 	}
 	return in(v.name, v.conn.rtnl.Send(ctx, append(batch, then...)))
+}
+
+// anothers tells whether a link of a name that the space gives to one of its own is somebody else's: the one that was
+// there before, where an Apply did not come far or has been undone. What is on it is its own.
+func (r *removal) anothers(v *view, name string) bool {
+	for _, l := range v.want.Links {
+		if l.Name == name {
+			return l.Kind != "" && !l.Shared && !r.dying[v.name][name]
+		}
+	}
+	return false
 }
 
 // removeTables takes away what is of netfilter: nft tables, iptables chains, addresses in zones.

@@ -4,10 +4,12 @@
 //
 // A script is a *.txt file in the form of rogpeppe/go-internal's testscript: "exec" runs a program, "!" wants it to fail,
 // "stdout" and "stderr" match what it said. weft, the CNI binary directory $CNI_BIN and $EXAMPLES are there; each
-// script runs in an empty directory, with the network namespace of the test run.
+// script runs in an empty directory, with the network namespace of the test run. The condition "tap" tells whether tap devices can be
+// made.
 package scripts_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,6 +39,16 @@ func TestScripts(t *testing.T) {
 		Dir:                 ".",
 		WorkdirRoot:         short,
 		RequireExplicitExec: true,
+		Condition: func(name string) (bool, error) {
+			if name != "tap" {
+				return false, fmt.Errorf("nobody knows the condition %q", name)
+			}
+			f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+			if err == nil {
+				err = f.Close()
+			}
+			return err == nil, nil
+		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Setenv("CNI_BIN", filepath.Join(bin, "cni"))

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/kernel/nft"
+	"github.com/weft-net/weft/internal/model"
+	plan "github.com/weft-net/weft/internal/plan/vm"
+	"github.com/weft-net/weft/internal/state"
+	"github.com/weft-net/weft/internal/vm/domain"
+	"github.com/weft-net/weft/internal/vm/manifest"
+)
+
+func newVMCmd(env Env) *cobra.Command {
+	cmd := &cobra.Command{Use: "vm", Short: "Show how the network of a KubeVirt machine is made", Args: cobra.NoArgs}
+	cmd.AddCommand(newVMPlanCmd(env), newVMXMLCmd(env), newVMPhase1Cmd(env), newVMPhase2Cmd(env))
+	return cmd
+}
+
+func newVMPlanCmd(env Env) *cobra.Command {
+	in := vmInput{env: env}
+	var output string
+	cmd := &cobra.Command{
+		Use:   "plan FILE",
+		Short: "Show what weft would make in the pod of a VirtualMachineInstance or VirtualMachine",
+		Long: `Shows, for each network of the machine in FILE ("-" is stdin), the links, addresses and rules that would be made in its
+pod, what undo would give back, what the hypervisor is told, and what the guest is told on its wires. It needs no root, no
+agent and no pod: what there would be in the pod is told by flags.
+
+Keys of -o json: pod {fragment, restore}; networks [{interface, podLink, fragment, restore, device, guest}]. A fragment's pod
+holds links, addrs, routes, sysctls and tables.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if output != "text" && output != "json" {
+				return usageError{fmt.Errorf("output %q is neither text nor json", output)}
+			}
+			p, err := in.plan(args[0])
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return printJSON(env.Stdout, p)
+			}
+			return printVMPlan(env.Stdout, p)
+		},
+	}
+	in.flags(cmd)
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+func printVMPlan(w io.Writer, p plan.Plan) error {
+	text, err := p.Text(nft.Text)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, text)
+	return err
+}
+
+func newVMXMLCmd(env Env) *cobra.Command {
+	in := vmInput{env: env}
+	cmd := &cobra.Command{
+		Use:   "xml FILE",
+		Short: "Print the devices of a machine's network in libvirt's words",
+		Long: `Prints the devices element of a libvirt domain with the network devices of the machine in FILE ("-" is stdin), as they
+would be after weft vm plan has come true. It needs no root, no agent, no pod and no libvirt.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			p, err := in.plan(args[0])
+			if err != nil {
+				return err
+			}
+			var devices []model.VMDevice
+			for _, n := range p.Networks {
+				devices = append(devices, n.Device)
+			}
+			text, err := domain.XML(devices)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(env.Stdout, text)
+			return err
+		},
+	}
+	in.flags(cmd)
+	return cmd
+}
+
+// vmInput is what the command line says of a machine and its pod.
+type vmInput struct {
+	env           Env
+	name, usual   string
+	bindings      map[string]string
+	nics          []string
+	devices       map[string]string
+	ordinal, soft bool
+	standIn       string
+	dns           model.DNS
+}
+
+// flags are all those of a command that only looks at a manifest.
+func (v *vmInput) flags(cmd *cobra.Command) {
+	v.machineFlags(cmd)
+	f := cmd.Flags()
+	f.StringArrayVar(&v.nics, "nic", nil, "`NETWORK[,KEY=VALUE…]`: the pod's link of a network; mtu, mac, address and gateway, the last two once for each family; tap, where a plugin has left one")
+	f.BoolVar(&v.ordinal, "ordinal-names", false, "the pod's further links are net1, net2 …")
+	f.StringVar(&v.standIn, "stand-in", string(state.Dummy), "dummy or bridge: what keeps the name of a pod's link that the guest speaks through")
+}
+
+// machineFlags say what a manifest and a pod's links do not.
+func (v *vmInput) machineFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&v.name, "name", "", "which `MACHINE` of the file is meant")
+	f.StringVar(&v.usual, "default-binding", string(model.VMBridge), "bridge or masquerade: the cluster's defaultNetworkInterface")
+	f.StringToStringVar(&v.bindings, "binding", nil, "`PLUGIN=TYPE` of the cluster's binding plugins: tap or managedTap")
+	f.StringToStringVar(&v.devices, "device", nil, "`NETWORK=ADDRESS`: the PCI address of the device of an sriov network")
+	f.BoolVar(&v.soft, "software-checksums", false, "the kernel computes checksums, as with KubeVirt until 1.7")
+	f.StringSliceVar(&v.dns.Nameservers, "nameserver", nil, "`ADDRESS` in the pod's resolv.conf")
+	f.StringSliceVar(&v.dns.Search, "search", nil, "`DOMAIN` in the pod's resolv.conf")
+}
+
+// machine is what the plan may come from, but for what there is in the pod.
+func (v *vmInput) machine(file string) (plan.Input, error) {
+	if v.usual != string(model.VMBridge) && v.usual != string(model.VMMasquerade) {
+		return plan.Input{}, usageError{fmt.Errorf("--default-binding %q is neither bridge nor masquerade", v.usual)}
+	}
+	data, err := v.read(file)
+	if err != nil {
+		return plan.Input{}, err
+	}
+	machine, err := manifest.Read(data, manifest.Options{Name: v.name, Bindings: v.bindings, Default: model.VMBinding(v.usual)})
+	return plan.Input{VM: machine, SoftChecksums: v.soft, Devices: v.devices, DNS: v.dns}, err
+}
+
+func (v *vmInput) plan(file string) (plan.Plan, error) {
+	if v.standIn != string(state.Dummy) && v.standIn != string(state.Bridge) {
+		return plan.Plan{}, usageError{fmt.Errorf("--stand-in %q is neither dummy nor bridge", v.standIn)}
+	}
+	in, err := v.machine(file)
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	in.Ordinal, in.StandIn = v.ordinal, state.Kind(v.standIn)
+	if in.Answers, err = vmAnswers(in, v.nics); err != nil {
+		return plan.Plan{}, err
+	}
+	return plan.New(in)
+}
+
+func (v *vmInput) read(file string) ([]byte, error) {
+	if file == "-" {
+		return io.ReadAll(v.env.Stdin)
+	}
+	return os.ReadFile(file)
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	plan "github.com/weft-net/weft/internal/plan/vm"
+	"github.com/weft-net/weft/internal/state"
+)
+
+const usualMTU = 1500
+
+// vmAnswers is what a pod's kernel would say, as the flags have it. A link that no flag speaks of has an MTU of 1500, and
+// the pod's first one an address.
+func vmAnswers(in plan.Input, flags []string) (state.Answers, error) {
+	links := map[string]*state.Answer{}
+	names, taps := map[string]string{}, map[string]string{}
+	for _, nic := range in.VM.Interfaces {
+		link := in.PodLink(nic)
+		names[nic.Name], names[link], taps[link] = link, link, in.TapLink(nic)
+		links[link] = podNIC(link)
+		if nic.Network.Primary && !slices.ContainsFunc(flags, func(f string) bool {
+			return strings.HasPrefix(f+",", nic.Name+",") || strings.HasPrefix(f+",", link+",")
+		}) {
+			links[link].Addrs = []state.Addr{{Link: link, Prefix: netip.MustParsePrefix("10.244.0.10/24")}}
+			links[link].Routes = []state.Route{defaultBy(link, netip.MustParseAddr("10.244.0.1"))}
+		}
+	}
+	for _, flag := range flags {
+		name, rest, _ := strings.Cut(flag, ",")
+		link, ok := names[name]
+		if !ok {
+			return nil, usageError{model.Faultf(model.CodeInvalidConf, "give the name of a network of the machine", "--nic %s: no network of the machine is %q", flag, name)}
+		}
+		for rest != "" {
+			var pair string
+			pair, rest, _ = strings.Cut(rest, ",")
+			if pair == "tap" {
+				links[taps[link]] = podTap(taps[link])
+				continue
+			}
+			if err := describe(links[link], pair); err != nil {
+				return nil, usageError{model.Faultf(model.CodeInvalidConf, "mtu, mac, address, gateway or tap, for example address=10.244.1.5/24", "--nic %s: %w", name, err)}
+			}
+		}
+	}
+	out := state.Answers{}
+	for _, q := range plan.Observe(in) {
+		a := state.Answer{}
+		switch {
+		case q.Sysctl != "":
+			a = state.Answer{Found: true, Value: "0"}
+		case links[q.Link] != nil:
+			a = *links[q.Link]
+			a.Routes = nil
+		case links[q.Routes] != nil:
+			a = state.Answer{Found: true, Routes: links[q.Routes].Routes}
+		}
+		out[q] = a
+	}
+	return out, nil
+}
+
+// podNIC is an end of a veth pair, as pods have it.
+func podNIC(name string) *state.Answer {
+	return &state.Answer{Found: true, Link: state.Link{Name: name, Kind: state.Veth, MAC: state.SeedMAC(name), MTU: usualMTU, Up: state.On()}}
+}
+
+// podTap is a tap that a CNI plugin has left in the pod.
+func podTap(name string) *state.Answer {
+	return &state.Answer{Found: true, Link: state.Link{Name: name, Kind: state.Tap, MAC: state.SeedMAC(name), MTU: usualMTU, Up: state.On()}}
+}
+
+func defaultBy(link string, gw netip.Addr) state.Route {
+	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	if gw.Is6() {
+		all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return state.Route{Dst: all, Gw: gw, Link: link}
+}
+
+// describe takes one pair of a flag.
+func describe(a *state.Answer, pair string) error {
+	key, value, _ := strings.Cut(pair, "=")
+	var err error
+	switch key {
+	case "mtu":
+		if a.Link.MTU, err = strconv.Atoi(value); err != nil {
+			return fmt.Errorf("mtu %q is no number", value)
+		}
+	case "mac":
+		a.Link.MAC, err = state.ParseMAC(value)
+	case "address":
+		var p netip.Prefix
+		if p, err = netip.ParsePrefix(value); err == nil {
+			a.Addrs = append(a.Addrs, state.Addr{Link: a.Link.Name, Prefix: p})
+		}
+	case "gateway":
+		var gw netip.Addr
+		if gw, err = netip.ParseAddr(value); err == nil {
+			a.Routes = append(a.Routes, defaultBy(a.Link.Name, gw))
+		}
+	default:
+		err = fmt.Errorf("%q is not understood", pair)
+	}
+	return err
+}

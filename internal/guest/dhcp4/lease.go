@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dhcp4
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// lease offers or confirms the lease, or, to a guest that has its address already, tells the rest. Options that the
+// manifest has chosen come last, as far as the guest takes a packet of that length.
+func (l l4) lease(q query, kind byte) []byte {
+	r := head(q)
+	told := kind == inform
+	if told {
+		kind = ack
+		copy(r[ciaddr:], q.client.AsSlice())
+	} else {
+		copy(r[yiaddr:], l.Address.Addr().AsSlice())
+		if q.client.IsValid() && kind == ack {
+			copy(r[ciaddr:], q.client.AsSlice())
+		}
+	}
+	r = option(r, optType, []byte{kind})
+	r = option(r, optServer, l.Server.AsSlice())
+	if !told {
+		r = option(r, optLease, binary.BigEndian.AppendUint32(nil, leaseSeconds))
+	}
+	r = option(r, optMask, net.CIDRMask(l.Address.Bits(), l.Address.Addr().BitLen()))
+	for _, o := range l.options() {
+		if most := max(q.size, leastSize) - headers; len(r)+len(o.value)+2*(1+len(o.value)/longest)+1 > most {
+			continue
+		}
+		r = option(r, o.code, o.value)
+	}
+	return finish(r)
+}
+
+type opt struct {
+	code  byte
+	value []byte
+}
+
+// options are the lease's in the order in which they are left out last.
+func (l l4) options() []opt {
+	out := []opt{{optRoutes, routes(l.Routes)}}
+	if l.Router.IsValid() {
+		out = append(out, opt{optRouter, l.Router.AsSlice()})
+	}
+	if l.MTU >= 68 && l.MTU < 1<<16 {
+		out = append(out, opt{optMTU, binary.BigEndian.AppendUint16(nil, uint16(l.MTU))})
+	}
+	out = append(out,
+		opt{optDNS, addrs(l.DNS)}, opt{optHostname, text(l.Hostname)}, opt{optDomain, text(l.Domain)}, opt{optSearch, search(l.Search)},
+		opt{optTFTP, text(l.Chosen.TFTPServerName)}, opt{optBootFile, text(l.Chosen.BootFileName)}, opt{optNTP, addrs(l.Chosen.NTPServers)})
+	for _, o := range l.Chosen.Private {
+		const first, last = 224, 254
+		if o.Option >= first && o.Option <= last {
+			out = append(out, opt{o.Option, text(o.Value)})
+		}
+	}
+	return out
+}
+
+func text(s string) []byte { return []byte(s[:min(len(s), longest)]) }
+
+// routes is option 121 (RFC 3442): each destination in as few bytes as it has, and its gateway, 0.0.0.0 for what is on the
+// wire.
+func routes(list []model.GuestRoute) []byte {
+	var out []byte
+	for _, r := range list {
+		if !r.Dst.IsValid() || !r.Dst.Addr().Is4() {
+			continue
+		}
+		gw := r.GW
+		if !gw.Is4() {
+			gw = netip.IPv4Unspecified()
+		}
+		dst := r.Dst.Masked().Addr().As4()
+		out = append(out, byte(r.Dst.Bits()))
+		out = append(out, dst[:(r.Dst.Bits()+7)/8]...)
+		out = append(out, gw.AsSlice()...)
+	}
+	return out
+}

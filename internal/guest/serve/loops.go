@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/guest/dhcp4"
+	"github.com/weft-net/weft/internal/guest/dhcp6"
+	"github.com/weft-net/weft/internal/guest/ndp"
+	"github.com/weft-net/weft/internal/model"
+)
+
+const (
+	mostPacket  = 9000
+	clientPort4 = 68
+)
+
+// read reads packets until the socket is closed. That the wire was down for a while is no end.
+func read(conn net.PacketConn, take func(packet []byte, from net.Addr)) error {
+	buf := make([]byte, mostPacket)
+	for {
+		n, from, err := conn.ReadFrom(buf)
+		switch {
+		case errors.Is(err, unix.ENETDOWN):
+		case err != nil:
+			return err
+		default:
+			take(buf[:n], from)
+		}
+	}
+}
+
+// dhcp4Loop answers DHCP. A guest that has the pod's own address is told everything by broadcast: a packet to that address
+// would not leave the pod.
+func dhcp4Loop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.Context) error {
+	return func(context.Context) error {
+		err := read(conn, func(packet []byte, _ net.Addr) {
+			reply, to := dhcp4.Answer(g, packet)
+			if reply == nil {
+				return
+			}
+			if g.MAC != "" {
+				to = dhcp4.Broadcast()
+			}
+			dst := net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, clientPort4))
+			if _, err := conn.WriteTo(reply, dst); err != nil {
+				log.Warn("DHCP answer not sent", "to", to.String(), "error", err.Error())
+			}
+		})
+		return fmt.Errorf("DHCP: %w", err)
+	}
+}
+
+func dhcp6Loop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.Context) error {
+	return func(context.Context) error {
+		err := read(conn, func(packet []byte, from net.Addr) {
+			reply, at := dhcp6.Answer(g, packet), addrOf(from)
+			if reply == nil || !at.IsLinkLocalUnicast() {
+				return
+			}
+			port := from.(*net.UDPAddr).AddrPort().Port()
+			if _, err := conn.WriteTo(reply, net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, port))); err != nil {
+				log.Warn("DHCPv6 answer not sent", "to", from.String(), "error", err.Error())
+			}
+		})
+		return fmt.Errorf("DHCPv6: %w", err)
+	}
+}
+
+// raLoop advertises now and then, and to whoever asks.
+func raLoop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.Context) error {
+	advertise := func(to net.Addr) {
+		if _, err := conn.WriteTo(ndp.Advertisement(g, ndp.Lifetime), to); err != nil {
+			log.Warn("advertisement not sent", "to", to.String(), "error", err.Error())
+		}
+	}
+	return func(ctx context.Context) error {
+		raw, ok := conn.(*net.IPConn)
+		if !ok {
+			return errors.New("advertisements: the socket is not a raw one")
+		}
+		go func() {
+			due := time.NewTicker(ndp.Interval * time.Second)
+			defer due.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-due.C:
+					advertise(everybody())
+				}
+			}
+		}()
+		buf, control := make([]byte, mostPacket), make([]byte, 128)
+		for {
+			n, rest, _, from, err := raw.ReadMsgIP(buf, control)
+			if errors.Is(err, unix.ENETDOWN) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("advertisements: %w", err)
+			}
+			switch ip := addrOf(from); {
+			case !ndp.Solicited(buf[:n], ip, hops(control[:rest])):
+			case ip.IsLinkLocalUnicast():
+				advertise(&net.IPAddr{IP: ip.AsSlice()})
+			case ip.IsUnspecified():
+				advertise(everybody())
+			}
+		}
+	}
+}
+
+// everybody is all nodes on a wire; the socket is bound to it.
+func everybody() net.Addr {
+	return &net.IPAddr{IP: ndp.AllNodes().AsSlice()}
+}
+
+// hops is how many more routers a packet could have passed; -1 where that is not told.
+func hops(control []byte) int {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return -1
+	}
+	for _, m := range messages {
+		if m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_HOPLIMIT && len(m.Data) >= 4 {
+			return int(binary.NativeEndian.Uint32(m.Data))
+		}
+	}
+	return -1
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sockets opens, in a pod's namespace and with the rights of the node, the sockets by which guests are spoken to.
+// Each is bound to one wire, so that whoever gets it can speak to that guest alone.
+package sockets
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/guest/serve"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+)
+
+const (
+	serverPort4, serverPort6 = 67, 547
+	// icmp6Filter and blockAll are linux/icmpv6.h's: a bit is set for each type that is thrown away.
+	icmp6Filter  = 1
+	solicitation = 133
+	hopLimit     = 255
+)
+
+// Open opens the sockets that a guest's words need.
+func Open(pod *netns.NS, g model.Guest) (s serve.Sockets, err error) {
+	err = pod.Do(func() error {
+		link, err := net.InterfaceByName(g.Link)
+		if err != nil {
+			return err
+		}
+		for _, o := range []struct {
+			wanted bool
+			to     **os.File
+			name   string
+			open   func(link *net.Interface) (int, error)
+		}{
+			{g.DHCP4 != nil, &s.DHCP4, "dhcp", dhcp4}, {g.DHCP6 != nil, &s.DHCP6, "dhcpv6", dhcp6}, {g.RA != nil, &s.RA, "ra", advertisements},
+		} {
+			if !o.wanted {
+				continue
+			}
+			fd, err := o.open(link)
+			if err != nil {
+				return fmt.Errorf("%s: %w", o.name, err)
+			}
+			*o.to = os.NewFile(uintptr(fd), o.name+" on "+g.Link)
+		}
+		return nil
+	})
+	if err != nil {
+		return serve.Sockets{}, errors.Join(fmt.Errorf("sockets on %s: %w", g.Link, err), s.Close())
+	}
+	return s, nil
+}
+
+// opened makes a socket, gives it options, and closes it where one fails.
+func opened(family, kind, proto int, link *net.Interface, options func(fd int) error) (int, error) {
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, proto)
+	if err != nil {
+		return -1, err
+	}
+	if err = unix.BindToDevice(fd, link.Name); err == nil {
+		err = options(fd)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// option is one of a socket's numbers.
+type option struct{ level, name, value int }
+
+func set(fd int, options ...option) error {
+	for _, o := range options {
+		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
+			return fmt.Errorf("option %d of level %d: %w", o.name, o.level, err)
+		}
+	}
+	return nil
+}
+
+// dhcp4 is not shared: two servers on one wire would each get half of what a guest says.
+func dhcp4(link *net.Interface) (int, error) {
+	return opened(unix.AF_INET, unix.SOCK_DGRAM, 0, link, func(fd int) error {
+		if err := set(fd, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1}, option{unix.SOL_SOCKET, unix.SO_BROADCAST, 1}); err != nil {
+			return err
+		}
+		return unix.Bind(fd, &unix.SockaddrInet4{Port: serverPort4})
+	})
+}
+
+func dhcp6(link *net.Interface) (int, error) {
+	return opened(unix.AF_INET6, unix.SOCK_DGRAM, 0, link, func(fd int) error {
+		if err := set(fd, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1}, option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1}); err != nil {
+			return err
+		}
+		if err := unix.Bind(fd, &unix.SockaddrInet6{Port: serverPort6}); err != nil {
+			return err
+		}
+		return join(fd, link, net.ParseIP("ff02::1:2"))
+	})
+}
+
+func advertisements(link *net.Interface) (int, error) {
+	return opened(unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6, link, func(fd int) error {
+		var filter unix.ICMPv6Filter
+		for i := range filter.Data {
+			filter.Data[i] = 1<<32 - 1
+		}
+		filter.Data[solicitation/32] &^= 1 << (solicitation % 32)
+		if err := unix.SetsockoptICMPv6Filter(fd, unix.IPPROTO_ICMPV6, icmp6Filter, &filter); err != nil {
+			return err
+		}
+		err := set(fd, option{unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1}, option{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, hopLimit},
+			option{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, hopLimit}, option{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 0},
+			option{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, link.Index})
+		if err != nil {
+			return err
+		}
+		return join(fd, link, net.ParseIP("ff02::2"))
+	})
+}
+
+func join(fd int, link *net.Interface, group net.IP) error {
+	return unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: [16]byte(group), Interface: uint32(link.Index)})
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vm plans how the interfaces of a virtual machine meet the network of its pod. It is pure: from what the manifest
+// says and what the kernel answered of the pod's links it says which links, addresses and rules should be in the pod, what
+// the hypervisor is told, and what the guest is told on its wires.
+//
+// # Bindings
+//
+//	bridge       the pod's link gives name, addresses and MAC to a link that stands in for it, and becomes a port of a
+//	             bridge whose other port is the guest's tap: the guest has the pod's address
+//	masquerade   a bridge with a tap alone; nft translates between the pod's address and the guest's
+//	managedTap   as bridge; a plugin's sidecar speaks to the guest
+//	tap, macvtap the hypervisor takes what a CNI plugin has left in the pod
+//	sriov        the hypervisor takes a device of the machine
+//
+// # Owners
+//
+// Each network is a fragment of its own, so that one can be taken away (hot-unplug) and the others stay. What all of them
+// need of the pod (forwarding) is another one, which goes last.
+package vm
+
+import (
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Input is all that the plan may come from.
+type Input struct {
+	VM model.VM
+	// Answers holds an answer for every query of Observe.
+	Answers state.Answers
+	// Ordinal tells that the pod's other links are named net1, net2 …, as before KubeVirt 0.59.
+	Ordinal bool
+	// StandIn is the kind of the link that keeps a pod link's name: dummy, or bridge where the kernel has no dummy.
+	StandIn state.Kind
+	// SoftChecksums has the kernel compute the checksums of what the pod's bridges send, as KubeVirt did until 1.7.
+	SoftChecksums bool
+	// Devices are the PCI addresses of the machine's devices that networks were given, by the network's name.
+	Devices map[string]string
+	// DNS is what the pod's resolv.conf says.
+	DNS model.DNS
+}
+
+// Step is a part of the plan that is applied, and undone, by itself.
+type Step struct {
+	Fragment state.Fragment `json:"fragment"`
+	// Restore is the pre-image of what the fragment changes and did not make.
+	Restore state.Fragment `json:"restore"`
+}
+
+// Network is the plan of one interface.
+type Network struct {
+	Interface model.VMInterface `json:"interface"`
+	// PodLink is the pod's link of that network.
+	PodLink string `json:"podLink"`
+	Step
+	Device model.VMDevice `json:"device"`
+	// Guest is nil where nothing is told: somebody else does, or there is nothing to tell.
+	Guest *model.Guest `json:"guest,omitempty"`
+}
+
+// Plan is the plan of a machine.
+type Plan struct {
+	// Pod is what all networks need of the pod.
+	Pod      Step      `json:"pod"`
+	Networks []Network `json:"networks"`
+}
+
+// Observe says what must be known of the pod.
+func Observe(in Input) []state.Query {
+	var out []state.Query
+	for _, nic := range in.VM.Interfaces {
+		if nic.Absent || nic.Binding == model.VMSRIOV {
+			continue
+		}
+		n := in.names(nic)
+		out = append(out, link(n.pod), routes(n.pod), link(n.tap))
+		switch nic.Binding {
+		case model.VMBridge, model.VMManagedTap:
+			out = append(out, link(n.bridge), link(n.moved), setting(disableIPv6(n.pod)))
+		case model.VMMasquerade:
+			out = append(out, link(n.bridge))
+		}
+	}
+	return append(out, setting(arpIgnore), setting(forward4), setting(forward6))
+}
+
+func link(name string) state.Query       { return state.Query{Space: state.Pod, Link: name} }
+func routes(name string) state.Query     { return state.Query{Space: state.Pod, Routes: name} }
+func setting(name string) state.Query    { return state.Query{Space: state.Pod, Sysctl: name} }
+func disableIPv6(name string) string     { return "net/ipv6/conf/" + name + "/disable_ipv6" }
+func owner(vm model.VM, s string) string { return "vm/" + vm.Key() + "/" + s }
+
+// New decides. Errors are *model.Fault with the path of the manifest's field that they are about.
+func New(in Input) (Plan, error) {
+	if in.StandIn == "" {
+		in.StandIn = state.Dummy
+	}
+	p := Plan{Pod: Step{Fragment: state.Fragment{Owner: owner(in.VM, "")}, Restore: state.Fragment{Owner: owner(in.VM, "")}}}
+	macs := map[string]string{}
+	for _, nic := range in.VM.Interfaces {
+		if nic.Absent {
+			continue
+		}
+		n, err := in.network(nic, &p.Pod)
+		if err != nil {
+			return Plan{}, err
+		}
+		if mac := n.Device.MAC; mac != "" {
+			if other, twice := macs[mac]; twice {
+				return Plan{}, in.fault(nic, "macAddress", model.CodeInvalidConf, "choose another one", "%s is the address of interface %q already", mac, other)
+			}
+			macs[mac] = nic.Name
+		}
+		p.Networks = append(p.Networks, n)
+	}
+	return p, nil
+}
+
+// network plans one interface, and adds to what the pod needs.
+func (in Input) network(nic model.VMInterface, pod *Step) (Network, error) {
+	p := planner{Input: in, nic: nic, names: in.names(nic)}
+	o := owner(in.VM, nic.Name)
+	p.out = Network{
+		Interface: nic, PodLink: p.names.pod,
+		Step: Step{Fragment: state.Fragment{Owner: o}, Restore: state.Fragment{Owner: o}},
+		Device: model.VMDevice{
+			Name: nic.Name, MAC: nic.MAC, Model: nic.Model, BootOrder: nic.BootOrder, PCIAddress: nic.PCIAddress, ACPIIndex: nic.ACPIIndex, Down: nic.Down,
+		},
+	}
+	if nic.Virtio() {
+		p.out.Device.Queues = in.VM.Queues
+		p.out.Device.Model = "virtio-non-transitional"
+		if in.VM.Transitional {
+			p.out.Device.Model = "virtio-transitional"
+		}
+	}
+	if nic.Binding == model.VMSRIOV {
+		return p.out, p.sriov()
+	}
+	if err := p.facts(); err != nil {
+		return Network{}, err
+	}
+	var err error
+	switch nic.Binding {
+	case model.VMMasquerade:
+		err = p.masquerade(pod)
+	case model.VMTap, model.VMMacvtap:
+		err = p.taken()
+	default:
+		err = p.bridge(pod)
+	}
+	return p.out, err
+}
+
+// fault is about a field of an interface.
+func (in Input) fault(nic model.VMInterface, field string, code model.Code, hint, format string, args ...any) *model.Fault {
+	path := in.interfacePath(nic)
+	if field != "" {
+		path += "." + field
+	}
+	return model.Faultf(code, hint, path+": "+format, args...)
+}
