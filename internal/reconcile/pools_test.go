@@ -51,10 +51,11 @@ func TestBlocks(t *testing.T) {
 	c := newPools(t, model.Encapsulation{Kind: model.EncapsulationNone})
 	c.allReach(soon)
 	n1, n2, n3 := c.nodes[0], c.nodes[1], c.nodes[2]
-	if r := n1.routes(t); strings.Contains(r, "/24") || strings.Count(r, "unreachable") != 2 || strings.Count(r, " via ") != 4 {
-		t.Errorf("routes of n1:\n%s", r)
-	}
-	before := n1.routes(t)
+	var before string
+	within(t, soon, "n1 has the routes of blocks, and no others", func() bool { // pods reach each other by the nodes' prefixes before
+		before = n1.routes(t)
+		return !strings.Contains(before, "/24") && strings.Count(before, "unreachable") == 2 && strings.Count(before, " via ") == 4
+	})
 	c.block("10.244.2.64/26", 3)
 	within(t, soon, "a new block's route", func() bool { return strings.Contains(n1.routes(t), "10.244.2.64/26 via 192.168.0.3") })
 	if err := c.store.Delete(store.AddressBlocks().Key("", "p-10-244-2-64-26"), ""); err != nil {
@@ -116,9 +117,10 @@ func TestBlocksThroughTunnels(t *testing.T) {
 			return err == nil
 		})
 	}
-	if r := n1.routes(t); strings.Count(r, " via ") != 4 || strings.Contains(r, "dev eth0") {
-		t.Errorf("routes of n1:\n%s", r)
-	}
+	within(t, soon, "n1 has the routes of blocks, through the tunnel", func() bool { // by the nodes' prefixes before, without one
+		r := n1.routes(t)
+		return strings.Count(r, " via ") == 4 && !strings.Contains(r, "dev eth0")
+	})
 	want := n1.tunnels(t)
 	nettest.Run(t, n1.node, "ip", "neigh", "flush", "nud", "permanent", "dev", "flannel.1")
 	nettest.Run(t, n1.node, "ip", "route", "flush", "proto", "119")
@@ -175,9 +177,9 @@ func acrossSubnets(t *testing.T, kind model.EncapsulationKind, device string) {
 			reach(from, to)
 		}
 	}
-	if !wrapped(n2, func() { reach(n1, n2) }) || !wrapped(n3, func() { reach(n1, n3) }) {
-		t.Error("packets travel as they are, and should always be wrapped")
-	}
+	within(t, soon, "packets are always wrapped", func() bool { // once n1 knows the pool
+		return wrapped(n2, func() { reach(n1, n2) }) && wrapped(n3, func() { reach(n1, n3) })
+	})
 	if out := nettest.Run(t, n1.node, "ip", "route", "get", n3.addrs[0]); !strings.Contains(out, "dev "+device+" src 10.244.1.0") {
 		t.Errorf("the node's own way: %s", out)
 	}
