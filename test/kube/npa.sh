@@ -36,7 +36,7 @@ code=0
 {
 	echo '| case | | s |'
 	echo '|---|---|---|'
-	sed -nE 's/^ +--- (PASS|FAIL|SKIP): TestConformance\/([^ ]+) \(([0-9.]+)s\)$/\2 \1 \3/p' "$repo/bin/npa.log" |
+	sed -nE 's/^ +--- (PASS|FAIL|SKIP): TestConformance\/([^ ]+\/[^ ]+) \(([0-9.]+)s\)$/\2 \1 \3/p' "$repo/bin/npa.log" |
 		awk '{gsub("_", " ", $1); sub("/", ": ", $1); print "| " $1 " | " ($2 == "PASS" ? "passed" : $2 == "FAIL" ? "**failed**" : "left out") " | " int($3 + 0.5) " |"}'
 } | tee "$repo/bin/npa.md"
 [ $code = 0 ] || tail -n 30 "$repo/bin/npa.log" >&2
