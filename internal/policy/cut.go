@@ -4,6 +4,7 @@ package policy
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
@@ -89,14 +90,20 @@ func (e *Enforcer) cut(ctx context.Context) {
 // cutAt cuts connections in one namespace. Before one is forgotten, what its other side sends is dropped: that would look like
 // the beginning of a connection the other way.
 func (e *Enforcer) cutAt(ctx context.Context, p policy.Place, at *kernel.Conn) error {
-	denied := map[state.Connection]bool{}
+	// While the kernel tells, the namespace's socket is held, and who closes that holds the lock: it is not asked for in between.
+	local := e.localAddrs()
+	var tracked []state.Connection
 	if _, err := at.Cut(func(c state.Connection) bool {
-		if e.denied(p, c) {
-			denied[c] = true
+		if local[c.From.Addr()] || local[c.Answers.Addr()] {
+			tracked = append(tracked, c)
 		}
 		return false
-	}); err != nil || len(denied) == 0 {
+	}); err != nil {
 		return err
+	}
+	denied := e.denied(p, tracked)
+	if len(denied) == 0 {
+		return nil
 	}
 	if p == (policy.Place{}) {
 		if err := e.scar(ctx, denied); err != nil {
@@ -130,14 +137,28 @@ func (e *Enforcer) scar(ctx context.Context, denied map[state.Connection]bool) e
 	return e.commit(ctx)
 }
 
-// denied tells whether policy is against a connection that is tracked.
-func (e *Enforcer) denied(p policy.Place, c state.Connection) bool {
+// localAddrs are the addresses of this node's pods.
+func (e *Enforcer) localAddrs() map[netip.Addr]bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.addrs[c.From.Addr()] == 0 && e.addrs[c.Answers.Addr()] == 0 {
-		return false // no pod of this node's
+	out := make(map[netip.Addr]bool, len(e.addrs))
+	for a := range e.addrs {
+		out[a] = true
 	}
-	return !e.index.Allowed(p, flowOf(c))
+	return out
+}
+
+// denied are those of the connections that policy is against.
+func (e *Enforcer) denied(p policy.Place, tracked []state.Connection) map[state.Connection]bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := map[state.Connection]bool{}
+	for _, c := range tracked {
+		if !e.index.Allowed(p, flowOf(c)) {
+			out[c] = true
+		}
+	}
+	return out
 }
 
 // flowOf is a connection as policies see it: from who began it to who answers, after the translation of a service's address.
