@@ -41,21 +41,23 @@ func (e *Enforcer) Denied() map[string]float64 {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
 	counts, err := e.Counts(ctx)
-	if err != nil {
-		e.log.Warn("denied packets cannot be counted", "err", err)
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if err != nil { // what was counted last stays: else all of it would be counted once more
+		e.log.Warn("denied packets cannot be counted", "err", err)
+		return maps.Clone(e.denials)
+	}
 	now := map[string]uint64{}
 	for _, c := range counts {
 		if by, ok := strings.CutPrefix(c.Comment, "deny "); ok {
-			now[by] = c.Packets
-			more := c.Packets
-			if was := e.counted[by]; was <= more {
-				more -= was
-			}
-			e.denials[by] += float64(more)
+			now[by] += c.Packets // long names are cut short, and may meet
 		}
+	}
+	for by, more := range now {
+		if was := e.counted[by]; was <= more {
+			more -= was
+		}
+		e.denials[by] += float64(more)
 	}
 	e.counted = now
 	return maps.Clone(e.denials)

@@ -96,9 +96,11 @@ func (e *Enforcer) handler() http.Handler {
 	})
 	on("/why", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
-		port, _ := strconv.ParseUint(q.Get("port"), 10, 16)
-		query := policy.Query{Network: q.Get("network"), Protocol: model.Protocol(q.Get("protocol")), Port: uint16(port)}
+		query := policy.Query{Network: q.Get("network"), Protocol: model.Protocol(q.Get("protocol"))}
 		var err error
+		if query.Port, err = portNumber(q.Get("port")); err != nil {
+			return nil, err
+		}
 		if query.From, err = party(q.Get("from")); err == nil {
 			query.To, err = party(q.Get("to"))
 		}
@@ -120,6 +122,18 @@ func party(s string) (policy.Party, error) {
 		return policy.Party{}, model.Faultf(model.CodeInvalidConf, "write namespace/name or an address", "%q is no pod and no address", s)
 	}
 	return policy.Party{Addr: a}, nil
+}
+
+// portNumber reads a port; none is 0.
+func portNumber(s string) (uint16, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil {
+		return 0, model.Faultf(model.CodeInvalidConf, "a number up to 65535", "port %q cannot be used", s)
+	}
+	return uint16(n), nil
 }
 
 // refusal is an error as an answer.
