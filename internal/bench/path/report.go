@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/weft-net/weft/internal/bench/rounds"
 )
 
 // Row is one test of one way.
@@ -44,9 +46,9 @@ func (b *bench) report() Report {
 			if test == TestStream {
 				row.Unit = "Gbit/s"
 			}
-			row.Median, row.Min, row.Max = spread(values)
-			row.Flannel, row.FlannelMin, row.FlannelMax = spread(quotients(values, b.peer(test, w.Where, w.Backend, "flannel")))
-			row.Wire, _, _ = spread(quotients(values, b.peer(test, "across", "", "wire")))
+			row.Median, row.Min, row.Max = rounds.Spread(values)
+			row.Flannel, row.FlannelMin, row.FlannelMax = rounds.Spread(rounds.Quotients(values, b.peer(test, w.Where, w.Backend, "flannel")))
+			row.Wire, _, _ = rounds.Spread(rounds.Quotients(values, b.peer(test, "across", "", "wire")))
 			r.Rows = append(r.Rows, row)
 		}
 	}
@@ -60,26 +62,6 @@ func (b *bench) peer(test, where, backend, design string) []float64 {
 		}
 	}
 	return nil
-}
-
-// quotients are those of the same rounds.
-func quotients(a, base []float64) []float64 {
-	var out []float64
-	for i := range min(len(a), len(base)) {
-		if base[i] > 0 {
-			out = append(out, a[i]/base[i])
-		}
-	}
-	return out
-}
-
-func spread(values []float64) (median, least, most float64) {
-	if len(values) == 0 {
-		return 0, 0, 0
-	}
-	s := slices.Sorted(slices.Values(values))
-	n := len(s)
-	return (s[(n-1)/2] + s[n/2]) / 2, s[0], s[n-1]
 }
 
 // Text prints a table of figures and one of ratios.
@@ -107,8 +89,8 @@ func (r Report) Text(w io.Writer) error {
 		fmt.Fprintln(t)
 	}
 	table("per second", func(x Row) string { return fmt.Sprintf("%.4g", x.Median) })
-	table("ratio to flannel", func(x Row) string { return ratio(x.Flannel, x.FlannelMin, x.FlannelMax) })
-	table("ratio to the wire", func(x Row) string { return ratio(x.Wire, 0, 0) })
+	table("ratio to flannel", func(x Row) string { return rounds.Ratio(x.Flannel, x.FlannelMin, x.FlannelMax) })
+	table("ratio to the wire", func(x Row) string { return rounds.Ratio(x.Wire, 0, 0) })
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
@@ -116,14 +98,4 @@ func (r Report) Text(w io.Writer) error {
 		fmt.Fprintln(w, "note:", note)
 	}
 	return nil
-}
-
-func ratio(v, least, most float64) string {
-	switch {
-	case v == 0:
-		return "–"
-	case most == 0:
-		return fmt.Sprintf("%.2f", v)
-	}
-	return fmt.Sprintf("%.2f (%.2f–%.2f)", v, least, most)
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"text/tabwriter"
+
+	"github.com/weft-net/weft/internal/bench/rounds"
 )
 
 // Row is one test of one engine in one cell.
@@ -60,7 +62,7 @@ func (b *bench) report() Report {
 
 func (b *bench) row(name, test string, c Cell, v []float64) Row {
 	row := Row{Engine: name, Cell: c, Test: test, Unit: "1/s", N: len(v)}
-	row.Median, row.Min, row.Max = spread(v)
+	row.Median, row.Min, row.Max = rounds.Spread(v)
 	if test == testProgram || test == testOneMore {
 		row.Unit = "ms"
 		return row
@@ -71,29 +73,9 @@ func (b *bench) row(name, test string, c Cell, v []float64) Row {
 			first = other
 		}
 	}
-	row.Few, row.FewMin, row.FewMax = spread(quotients(v, b.values[key{name, test, first}]))
-	row.Routed, row.RoutedMin, row.RoutedMax = spread(quotients(v, b.values[key{"routed", test, b.cfg.cells()[0]}]))
+	row.Few, row.FewMin, row.FewMax = rounds.Spread(rounds.Quotients(v, b.values[key{name, test, first}]))
+	row.Routed, row.RoutedMin, row.RoutedMax = rounds.Spread(rounds.Quotients(v, b.values[key{"routed", test, b.cfg.cells()[0]}]))
 	return row
-}
-
-// quotients are those of the same rounds.
-func quotients(a, base []float64) []float64 {
-	var out []float64
-	for i := range min(len(a), len(base)) {
-		if base[i] > 0 {
-			out = append(out, a[i]/base[i])
-		}
-	}
-	return out
-}
-
-func spread(values []float64) (median, least, most float64) {
-	if len(values) == 0 {
-		return 0, 0, 0
-	}
-	s := slices.Sorted(slices.Values(values))
-	n := len(s)
-	return (s[(n-1)/2] + s[n/2]) / 2, s[0], s[n-1]
 }
 
 // Text prints a table.
@@ -106,7 +88,7 @@ func (r Report) Text(w io.Writer) error {
 			kind = "ipBlock"
 		}
 		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%.4g\t%.4g\t%.4g\t%s\t%s\t%s\t%d\n", x.Test, x.Policies, x.Peers, kind, x.Engine, x.Median, x.Min, x.Max, x.Unit,
-			ratio(x.Routed, x.RoutedMin, x.RoutedMax), ratio(x.Few, x.FewMin, x.FewMax), x.N)
+			rounds.Ratio(x.Routed, x.RoutedMin, x.RoutedMax), rounds.Ratio(x.Few, x.FewMin, x.FewMax), x.N)
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("report: %w", err)
@@ -115,11 +97,4 @@ func (r Report) Text(w io.Writer) error {
 		fmt.Fprintln(w, "note:", note)
 	}
 	return nil
-}
-
-func ratio(v, least, most float64) string {
-	if v == 0 {
-		return "–"
-	}
-	return fmt.Sprintf("%.2f (%.2f–%.2f)", v, least, most)
 }

@@ -5,9 +5,6 @@ package watch
 import (
 	"context"
 	"encoding/binary"
-	"errors"
-	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -21,48 +18,11 @@ import (
 // The kernel itself leaves out everything else, so that attaching and detaching pods, which adds and deletes elements, wakes
 // nobody. It looks at the first message of each packet of them: what begins with an element and goes on with a deleted rule is not heard.
 func TablesGone(ctx context.Context, ns *netns.NS, excepted ...Own) (<-chan struct{}, error) {
-	var fd int
-	err := ns.Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watch: netfilter socket: %w", err)
-	}
-	// The filter first: nothing is ever heard without it.
 	filter := deletions()
 	for _, own := range excepted {
 		filter = append(except(own), filter...)
 	}
-	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
-	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)})
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("watch: nft group: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "nft watch")
-	stop := context.AfterFunc(ctx, func() { _ = f.Close() })
-	out := make(chan struct{}, 1)
-	go func() {
-		defer close(out)
-		defer func() {
-			stop()
-			_ = f.Close()
-		}()
-		buf := make([]byte, 64<<10)
-		for {
-			if _, err := f.Read(buf); err != nil && !errors.Is(err, unix.ENOBUFS) {
-				return // closed
-			}
-			select {
-			case out <- struct{}{}:
-			default:
-			}
-		}
-	}()
-	return out, nil
+	return listenNft(ctx, ns, filter, func([]byte) bool { return true })
 }
 
 // deletions is a filter that lets messages about deleted tables, chains, rules and sets through. The low byte of the
