@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -51,7 +52,7 @@ command is ended.`,
 			if socket == "" {
 				socket = filepath.Join(dir, strings.ReplaceAll(machine.VM.Key(), "/", ",")+".sock")
 			}
-			return vmPhase2(cmd.Context(), env.Stdout, record, path, socket, machine.VM.Owner)
+			return vmPhase2(cmd.Context(), env.Stdout, env.Stderr, record, path, socket, machine.VM.Owner)
 		},
 	}
 	in.machineFlags(cmd)
@@ -62,8 +63,11 @@ command is ended.`,
 	return cmd
 }
 
+// handoverTime bounds one handing over: who asks reads at once.
+const handoverTime = 5 * time.Second
+
 // vmPhase2 opens the sockets and gives them away until the context ends.
-func vmPhase2(ctx context.Context, stdout io.Writer, record phase1.Record, path, socket string, owner uint32) error {
+func vmPhase2(ctx context.Context, stdout, stderr io.Writer, record phase1.Record, path, socket string, owner uint32) error {
 	var devices []model.VMDevice
 	for _, n := range record.Networks {
 		if n.State != phase1.Finished {
@@ -105,12 +109,12 @@ func vmPhase2(ctx context.Context, stdout io.Writer, record phase1.Record, path,
 		if err != nil {
 			return err
 		}
-		err = handover.Give(conn.(*net.UnixConn), wires)
-		if closeErr := conn.Close(); err == nil {
-			err = closeErr
+		err = conn.SetDeadline(time.Now().Add(handoverTime))
+		if err == nil {
+			err = handover.Give(conn.(*net.UnixConn), wires)
 		}
-		if err != nil {
-			return fmt.Errorf("weft-guest: %w", err)
+		if err = errors.Join(err, conn.Close()); err != nil { // it was killed meanwhile; the next one is served
+			_, _ = fmt.Fprintln(stderr, "weft: weft-guest has not got its wires:", err)
 		}
 	}
 }

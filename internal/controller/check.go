@@ -44,7 +44,11 @@ func (c *Controller) check(ctx context.Context) error {
 			since = now
 		}
 		if still[id] = since; known && now.Sub(since) >= grace {
-			if err := f.Repair(ctx, c.cfg.Objects); err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrConflict) {
+			err := f.Repair(ctx, c.cfg.Objects)
+			if errors.Is(err, store.ErrConflict) {
+				continue // somebody was faster: at the next look
+			}
+			if err != nil && !errors.Is(err, store.ErrNotFound) {
 				errs = append(errs, fmt.Errorf("%s: %w", f.Object, err))
 				continue
 			}

@@ -110,6 +110,7 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 	c.mu.Lock()
 	if c.leading != leads {
 		c.leading, c.report, c.checked = leads, Report{}, time.Time{}
+		clear(c.gone) // what was seen before somebody else led is seen anew
 		c.cfg.Log.Info("looks after the pools of addresses", "leads", leads)
 	}
 	c.mu.Unlock()

@@ -203,7 +203,10 @@ func (im Import) Apply(ctx context.Context, objects store.Objects) error {
 		if err == nil {
 			_, err = objects.Create(ctx, store.AddressBlocks(), o)
 		}
-		if err != nil && !errors.Is(err, store.ErrExists) {
+		if errors.Is(err, store.ErrExists) { // a node has claimed it since it was looked for
+			return model.Faultf(model.CodeTryAgain, "run it again", "block %s was claimed meanwhile: %w", b.CIDR, err)
+		}
+		if err != nil {
 			return fmt.Errorf("block %s: %w", b.CIDR, err)
 		}
 	}

@@ -70,7 +70,7 @@ func Migrate(ctx context.Context, objects store.Objects, from, to string, dry, r
 	}
 	if !spec.Disabled {
 		spec.Disabled = true
-		if err := editPool(ctx, objects, s.pools[from], spec); err != nil {
+		if _, err := editPool(ctx, objects, s.pools[from], spec); err != nil {
 			return m, err
 		}
 		m.Disabled = true

@@ -24,6 +24,7 @@ type calicos struct {
 	pools    []model.AddressPool // by age
 	from     map[string]string   // by pool: the value of the annotation
 	unreadP  map[string]bool     // pools that are there and cannot be understood
+	unreadC  bool                // so is a configuration: what pools have of it stays
 	excluded []model.ExcludedRange
 	unread   map[string]bool // reservations that cannot be understood
 	problems []error
@@ -63,6 +64,8 @@ func lookCalico(ctx context.Context, objects store.Objects) (calicos, error) {
 			is, _, err := calico.Configure(o)
 			if err != nil {
 				c.problems = append(c.problems, err)
+				c.unreadC = true
+				continue
 			}
 			conf.MaxBlocks, conf.Cooldown = cmp.Or(conf.MaxBlocks, max(is.MaxBlocks, 0)), cmp.Or(conf.Cooldown, max(is.Cooldown, 0))
 		}
@@ -110,6 +113,9 @@ func (s *scene) mirror(ctx context.Context, c calicos) {
 		case !there:
 			fresh = fresh || !p.Deleted
 		case annotation(o, From) != "":
+			if is, ok := s.specs[p.Name]; ok && c.unreadC {
+				p.MaxBlocks, p.Cooldown = is.MaxBlocks, is.Cooldown
+			}
 			s.follow(ctx, o, p)
 		}
 	}

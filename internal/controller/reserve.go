@@ -178,9 +178,11 @@ func (s *scene) release(ctx context.Context, pods blocks.Pods, r netip.Prefix) (
 			continue
 		}
 		p.Reserved = left
-		if err := editPool(ctx, s.objects, s.pools[p.Name], p); err != nil {
+		kept, err := editPool(ctx, s.objects, s.pools[p.Name], p)
+		if err != nil {
 			return done, err
 		}
+		s.take(kept) // the next range may be of the same pool
 		done = append(done, fmt.Sprintf("AddressPool %s: %s", p.Name, short(r)))
 	}
 	all, err := list(ctx, s.objects, store.AddressReservations())
@@ -223,15 +225,15 @@ func (s *scene) shrink(ctx context.Context, o store.Object, texts []any) error {
 }
 
 // editPool writes a pool for people: they are told when somebody was faster.
-func editPool(ctx context.Context, objects store.Objects, o store.Object, spec model.AddressPool) error {
+func editPool(ctx context.Context, objects store.Objects, o store.Object, spec model.AddressPool) (store.Object, error) {
 	next, err := store.AddressPoolObject(o, spec)
 	if err == nil {
-		_, err = objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)
+		next, err = objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)
 	}
 	if errors.Is(err, store.ErrConflict) {
-		return model.Faultf(model.CodeTryAgain, "run it again", "pool %q was changed meanwhile: %w", spec.Name, err)
+		return o, model.Faultf(model.CodeTryAgain, "run it again", "pool %q was changed meanwhile: %w", spec.Name, err)
 	}
-	return err
+	return next, err
 }
 
 // ReservedBy are the addresses that an import from somebody has reserved and that no pod has.

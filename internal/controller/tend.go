@@ -46,6 +46,8 @@ func Tend(ctx context.Context, objects store.Objects, now time.Time, followCalic
 		if err != nil {
 			return nil, err
 		}
+		// Where none of Calico's pools is left nothing is followed: what was kept back for Calico's reservations stays, too.
+		s.follows = len(cal.from)+len(cal.unreadP) > 0
 		s.problems = append(s.problems, cal.problems...)
 		s.excluded = append(s.excluded, cal.excluded...)
 		for name := range cal.unread {
