@@ -5,6 +5,7 @@ package policy
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
@@ -131,6 +132,7 @@ func (e *Enforcer) scar(ctx context.Context, denied map[state.Connection]bool) e
 	for c := range denied {
 		if f := flowOf(c); f.Protocol != "" {
 			e.index.Cut(f)
+			e.cuts = slices.DeleteFunc(e.cuts, func(s scar) bool { return s.flow == f }) // the newer one counts
 			e.cuts = append(e.cuts, scar{f, due})
 		}
 	}

@@ -64,6 +64,7 @@ func (e *Enforcer) meet() {
 	}
 	e.held = nil
 	token(e.news)
+	token(e.judge)
 }
 
 // take gives the index an event. The lock is held.
@@ -115,6 +116,7 @@ func (e *Enforcer) takePolicy(o store.Object, gone bool) error {
 			}
 			e.known[key] = known{faults: err.Error()} // what it was before stays in force
 			e.tell(key, []string{err.Error()})
+			e.ask()
 			return err
 		}
 		p = &read
@@ -122,9 +124,8 @@ func (e *Enforcer) takePolicy(o store.Object, gone bool) error {
 	e.note(key, p)
 	if !e.met {
 		e.held[key] = p
-		if p != nil && !e.asked {
-			e.asked = true
-			close(e.peers)
+		if p != nil {
+			e.ask()
 		}
 		return nil
 	}
@@ -135,6 +136,14 @@ func (e *Enforcer) takePolicy(o store.Object, gone bool) error {
 	}
 	token(e.judge)
 	return nil
+}
+
+// ask has the peers be followed: there is a policy, be it one that nobody understands. The lock is held.
+func (e *Enforcer) ask() {
+	if !e.asked {
+		e.asked = true
+		close(e.peers)
+	}
 }
 
 // note remembers which policies there are, what they could be about, and what is wrong with them.
@@ -163,6 +172,7 @@ func (e *Enforcer) concerned(namespace string) bool { return e.about[namespace] 
 func (e *Enforcer) takeNamespace(o store.Object, gone bool) error {
 	if gone {
 		e.index.DelNamespace(o.Key.Name)
+		token(e.judge)
 		return nil
 	}
 	n, err := o.Namespace()
@@ -178,6 +188,7 @@ func (e *Enforcer) takePod(o store.Object, gone bool) error {
 	if gone {
 		delete(e.pods, name)
 		e.index.DelPod(name.Namespace, name.Name)
+		token(e.judge)
 		return nil
 	}
 	p, err := o.Pod()
@@ -200,6 +211,7 @@ func (e *Enforcer) takePod(o store.Object, gone bool) error {
 }
 
 func (e *Enforcer) takeNode(o store.Object, gone bool) error {
+	token(e.judge)
 	if gone {
 		e.index.DelNode(o.Key.Name)
 		return nil
@@ -217,6 +229,7 @@ func (e *Enforcer) takeEndpoints(o store.Object, gone bool) error {
 	if node == e.cfg.Node {
 		return nil
 	}
+	token(e.judge)
 	var all []model.Endpoint
 	if !gone {
 		var err error

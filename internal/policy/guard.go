@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/policy"
 )
 
 // How long an ADD waits for what is not known yet: for policies when the agent has just started, for its pod when the
@@ -42,12 +43,18 @@ func (e *Enforcer) Admit(ctx context.Context, all ...attach.Guarded) error {
 		g.Netns = nil // the caller's
 		l.Guarded = g
 		e.setEndpoint(l)
+		e.moved(l)
 	}
 	if slices.ContainsFunc(all, func(g attach.Guarded) bool { return g.HostLink == "" }) {
 		e.self()
 	}
 	if err := e.commit(ctx); err != nil {
 		return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written: %w", err)
+	}
+	for _, g := range all {
+		if at := e.places[policy.Place{Pod: e.local[g.Key].endpoint.Pod}]; g.HostLink == "" && at != nil && at.broken != nil {
+			return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written in pod %s: %w", g.Pod, at.broken)
+		}
 	}
 	return nil
 }
@@ -93,6 +100,7 @@ func (e *Enforcer) Release(ctx context.Context, key model.AttachmentKey) error {
 	for _, other := range e.local { // the pod's next sandbox
 		if other.endpoint.Key() == l.endpoint.Key() {
 			e.index.SetEndpoint(other.endpoint)
+			e.moved(other)
 		}
 	}
 	if err := e.commit(ctx); err != nil {

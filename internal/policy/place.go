@@ -25,7 +25,8 @@ const selfPause = 100 * time.Millisecond
 type place struct {
 	ns     *netns.NS // nil while it is not open
 	conn   *kernel.Conn
-	broken error // it is not known to be right
+	id     uint64 // which namespace it is
+	broken error  // it is not known to be right
 }
 
 // open opens the pod's namespace. The error wraps netns.ErrGone when there is none any more. The lock is held.
@@ -40,7 +41,7 @@ func (e *Enforcer) open(p policy.Place) (*place, error) {
 	}
 	var l *local
 	for _, one := range e.local {
-		if one.endpoint.Pod == p.Pod && one.endpoint.Point == model.PointPod {
+		if one.endpoint.Pod == p.Pod && one.endpoint.Point == model.PointPod && (l == nil || one.NetnsID == at.id) {
 			l = one
 		}
 	}
@@ -58,8 +59,23 @@ func (e *Enforcer) open(p policy.Place) (*place, error) {
 	if err != nil {
 		return at, errors.Join(err, ns.Close())
 	}
-	at.ns, at.conn = ns, conn
+	at.ns, at.conn, at.id = ns, conn, l.NetnsID
 	return at, nil
+}
+
+// errMoved is of a place whose pod has got another namespace: nothing is known of a table in that one.
+var errMoved = errors.New("the pod has another namespace now")
+
+// moved has a pod's table be written into the namespace of its newest interface: its next sandbox may come before the last
+// one has gone. The lock is held.
+func (e *Enforcer) moved(l *local) {
+	p := policy.Place{Pod: l.endpoint.Pod}
+	at := e.places[p]
+	if l.endpoint.Point != model.PointPod || at == nil || at.id == l.NetnsID {
+		return
+	}
+	at.close()
+	at.id, at.broken = l.NetnsID, errMoved
 }
 
 // close closes what is open of a place.
@@ -80,7 +96,7 @@ func (e *Enforcer) changePod(ctx context.Context, c policy.Change) {
 		err = write(ctx, at.conn, c)
 	}
 	switch {
-	case errors.Is(err, netns.ErrGone):
+	case errors.Is(err, netns.ErrGone) && !e.coming(c.Place):
 		e.forget(c.Place)
 	case err != nil:
 		at.broken = err
@@ -88,6 +104,16 @@ func (e *Enforcer) changePod(ctx context.Context, c policy.Change) {
 	case c.Gone:
 		e.forget(c.Place)
 	}
+}
+
+// coming tells whether an interface of the pod is being attached: then its namespace is there, and must not be missed.
+func (e *Enforcer) coming(p policy.Place) bool {
+	for _, l := range e.local {
+		if !l.done && l.endpoint.Pod == p.Pod && l.endpoint.Point == model.PointPod {
+			return true
+		}
+	}
+	return false
 }
 
 // renamed tells whether the pod has another name in the index by now: the namespace has that one's table.
@@ -117,7 +143,7 @@ func (e *Enforcer) settle(ctx context.Context, p policy.Place, tables map[policy
 	}
 	_, needed := tables[p]
 	switch {
-	case errors.Is(err, netns.ErrGone), err == nil && !needed:
+	case errors.Is(err, netns.ErrGone) && !e.coming(p), err == nil && !needed:
 		e.forget(p)
 		return
 	case err != nil:
