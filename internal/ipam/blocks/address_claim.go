@@ -53,6 +53,9 @@ func (e *Engine) readClaim(ctx context.Context, name string) (addressClaim, erro
 		return addressClaim{}, nil
 	}
 	c := addressClaim{id: ofAddressClaim + name}
+	if e.cfg.Objects == nil {
+		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster", "%s: this agent has no store", c.id)
+	}
 	kind, key := claimPlace(c.id)
 	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) { return e.cfg.Objects.Get(ctx, kind, key) })
 	if errors.Is(err, store.ErrNotFound) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"slices"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -54,6 +55,12 @@ func (e *Engine) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, err
 func (p *pool) unheld(from, to netip.Addr, r model.AddressRegion, w want, pick *int) (found netip.Prefix) {
 	for a := from; a.IsValid() && !to.Less(a) && *pick >= 0; {
 		cidr := netip.PrefixFrom(a, r.BlockSize).Masked()
+		if i := slices.IndexFunc(p.spec.Excluded, func(x model.ExcludedRange) bool {
+			return x.CIDR.Bits() <= cidr.Bits() && x.CIDR.Contains(cidr.Addr())
+		}); i >= 0 { // it may be larger than anybody could go through
+			a = last(p.spec.Excluded[i].CIDR.Masked()).Next()
+			continue
+		}
 		if p.unclaimed(cidr) && p.useful(cidr, w) {
 			found = cidr
 			*pick--

@@ -43,9 +43,12 @@ func (e *Engine) clusterWants(c clusterConf, ask ipam.Ask) ([][]want, error) {
 		case f != model.IPv4 && f != model.IPv6:
 			return nil, ipam.Invalid(`"IPv4" or "IPv6"`, "annotation ipFamilies: %q is no family", f)
 		}
-		wants, err := e.automatic(f, ask)
+		var wants []want
+		var err error
 		if len(words) > 0 {
 			wants, err = e.asked(f, words, where, useOf(wishes))
+		} else {
+			wants, err = e.automatic(f, ask)
 		}
 		if err != nil {
 			return nil, err

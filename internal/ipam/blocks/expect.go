@@ -53,9 +53,12 @@ func (e *Engine) expectCluster() {
 	var wants []want
 	for _, c := range e.cluster {
 		for _, f := range c.families {
-			some, err := e.automatic(f, ipam.Ask{})
+			var some []want
+			var err error
 			if words := c.pools[f]; len(words) > 0 {
 				some, err = e.asked(f, words, "", model.UseWorkload)
+			} else {
+				some, err = e.automatic(f, ipam.Ask{})
 			}
 			if err == nil {
 				wants = append(wants, some[0])

@@ -207,12 +207,12 @@ func (e *Engine) tendPool(ctx context.Context, p *pool, sync bool) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	e.rinse(ctx, p) // it needs no store
 	if sync {
 		if err := e.sync(ctx, p); err != nil {
 			return err
 		}
 	}
-	e.rinse(ctx, p)
 	if err := e.freshen(ctx, p); err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func gateway(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
 
 // blackholes refuse what is for self's own pods and finds none: a default route would send it back where it came from, and
 // of a single address the node whose block has it. Who sends to a block is told; a prefix is silent, as its key says.
-func (p *Planner) blackholes() []state.Route {
+func (p *Planner) blackholes(unusable map[claim]bool) []state.Route {
 	const blackhole, unreachable = 6, 7 // RTN_BLACKHOLE, RTN_UNREACHABLE
 	var out []state.Route
 	refuse := func(cidr netip.Prefix, kind uint8) {
@@ -59,7 +59,9 @@ func (p *Planner) blackholes() []state.Route {
 		}
 	}
 	for _, s := range p.pools.of[p.self.Name] {
-		refuse(s.cidr, unreachable)
+		if !unusable[claim{p.self.Name, s.cidr, ofPool}] { // one that holds a node's own address would cut that off
+			refuse(s.cidr, unreachable)
+		}
 	}
 	return out
 }

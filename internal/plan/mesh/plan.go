@@ -134,7 +134,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 		t.add(problem)
 	}
 	p.metrics = metrics(nodes, held)
-	p.node(&t, used, len(nodes) == 1)
+	p.node(&t, used, unusable, len(nodes) == 1)
 	for _, n := range nodes {
 		if n.Name == self.Name {
 			continue
@@ -152,7 +152,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 
 // node plans what all peers need. A node that is alone needs the devices of its own back end only: what its pods send
 // must fit through them later.
-func (p *Planner) node(t *Topology, used []Backend, alone bool) {
+func (p *Planner) node(t *Topology, used []Backend, unusable map[claim]bool, alone bool) {
 	f := state.Fragment{Owner: OwnerNode}
 	var untracked []uint16
 	for _, b := range used {
@@ -176,7 +176,7 @@ func (p *Planner) node(t *Topology, used []Backend, alone bool) {
 	if len(untracked) > 0 {
 		f.Host.Tables = append(f.Host.Tables, notrack(untracked))
 	}
-	f.Host.Routes = append(f.Host.Routes, p.blackholes()...)
+	f.Host.Routes = append(f.Host.Routes, p.blackholes(unusable)...)
 	beside, bridged := p.beside()
 	f.Merge(state.Fragment{Host: beside})
 	t.Bridged = bridged

@@ -173,10 +173,12 @@ func (a *archive) flush() error {
 	if err != nil {
 		return err
 	}
-	n, err := pack(out, &a.pending)
+	n, err := pack(out, a.pending.Bytes())
 	if err = errors.Join(err, out.Close()); err != nil {
+		a.torn = true // half a piece may be there; the lines are written again
 		return err
 	}
+	a.pending = bytes.Buffer{} // its room, too: the first list of a kind is large
 	a.size += n
 	if a.size > smallArchive && a.size > archiveGrowth*a.written {
 		return a.rewrite()
@@ -186,7 +188,11 @@ func (a *archive) flush() error {
 
 // begin makes the file of what is pending.
 func (a *archive) begin() error {
-	return a.replace(func(w io.Writer) error { _, err := a.pending.WriteTo(w); return err })
+	err := a.replace(func(w io.Writer) error { _, err := w.Write(a.pending.Bytes()); return err })
+	if err == nil {
+		a.pending = bytes.Buffer{}
+	}
+	return err
 }
 
 // rewrite leaves out what is old.
@@ -221,15 +227,18 @@ func (a *archive) replace(fill func(io.Writer) error) error {
 	if err = errors.Join(err, e, out.Close()); err != nil {
 		return err
 	}
+	if err := os.Rename(tmp, a.file); err != nil {
+		return err
+	}
 	a.size, a.written, a.torn = info.Size(), info.Size(), false
-	return os.Rename(tmp, a.file)
+	return nil
 }
 
 // pack writes what is pending as one packed piece, and tells how long that is.
-func pack(out *os.File, pending *bytes.Buffer) (int64, error) {
+func pack(out *os.File, pending []byte) (int64, error) {
 	var piece bytes.Buffer
 	packed := gzip.NewWriter(&piece)
-	_, err := pending.WriteTo(packed)
+	_, err := packed.Write(pending)
 	if err = errors.Join(err, packed.Close()); err != nil {
 		return 0, err
 	}
