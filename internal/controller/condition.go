@@ -55,9 +55,9 @@ func (s *scene) conditions(ctx context.Context) {
 	}
 }
 
-// say writes a condition into a pool's status where it says something else.
+// say writes a condition into a pool's status where it says something else, or was about an older state of the pool.
 func (s *scene) say(ctx context.Context, o store.Object, c model.Condition) error {
-	if have, is := o.Conditions()[c.Type]; is && have == c {
+	if have, is := o.Conditions()[c.Type]; is && have == c && o.Observed(c.Type) {
 		return nil
 	}
 	next, err := o.Edited(store.WithCondition(c, s.now))

@@ -4,6 +4,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -70,18 +71,40 @@ func Migrate(ctx context.Context, objects store.Objects, from, to string, dry, r
 	}
 	if !spec.Disabled {
 		spec.Disabled = true
-		if _, err := editPool(ctx, objects, s.pools[from], spec); err != nil {
+		kept, err := editPool(ctx, objects, s.pools[from], spec)
+		if err != nil {
 			return m, err
 		}
+		s.take(kept)
 		m.Disabled = true
 	}
 	if remove && m.Done() {
-		if err := objects.Delete(ctx, store.AddressPools(), s.pools[from].Key, ""); err != nil {
-			return m, fmt.Errorf("pool %s: %w", from, err)
+		if err := s.removePool(ctx, &m); err != nil {
+			return m, err
 		}
-		m.Deleted = true
 	}
 	return m, nil
+}
+
+// removePool deletes the old pool as it was seen. Nodes may have claimed blocks of it until it was disabled: so they are counted
+// once more.
+func (s *scene) removePool(ctx context.Context, m *Migration) error {
+	later, err := look(ctx, s.objects, s.now)
+	if err != nil {
+		return err
+	}
+	if m.Blocks = later.held(m.From); m.Blocks > 0 {
+		return nil
+	}
+	was := s.pools[m.From]
+	switch err := s.objects.Delete(ctx, store.AddressPools(), was.Key, was.Version); {
+	case errors.Is(err, store.ErrConflict):
+		return model.Faultf(model.CodeTryAgain, "run it again", "pool %q was changed meanwhile: %w", m.From, err)
+	case err != nil:
+		return fmt.Errorf("pool %s: %w", m.From, err)
+	}
+	m.Deleted = true
+	return nil
 }
 
 // migratable tells whether pods can go from one pool to another.

@@ -70,8 +70,30 @@ func Reserve(ctx context.Context, objects store.Objects, name, what string, rang
 		return c, fmt.Errorf("AddressReservation %s: %w", name, err)
 	}
 	c.Done = append(c.Done, fmt.Sprintf("AddressReservation %s: %s", name, strings.Join(texts, ", ")))
-	_, err = Tend(ctx, objects, now, false)
-	return c, err
+	return c, enforce(ctx, objects, now)
+}
+
+// tries is how often pools that others write at the same time are looked at anew.
+const tries = 5
+
+// enforce has what reservations say in all pools. Agents write pools, too, when they ask for blocks of others: who was overtaken
+// by one of them looks again, for the caller may only answer when the pools know.
+func enforce(ctx context.Context, objects store.Objects, now time.Time) error {
+	var overtaken []string
+	for range tries {
+		s, err := tend(ctx, objects, now, false)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(s.problems...); err != nil {
+			return err
+		}
+		if overtaken = s.overtaken; len(overtaken) == 0 {
+			return nil
+		}
+	}
+	return model.Faultf(model.CodeTryAgain, "the controller goes on with it; `weft ipam show` tells when it is done",
+		"the reservations are written, but not in force yet: others write at the same time to pool %s", strings.Join(overtaken, ", "))
 }
 
 // short is an address, or a prefix.
@@ -134,8 +156,7 @@ func Release(ctx context.Context, objects store.Objects, ranges []netip.Prefix, 
 			return c, err
 		}
 	}
-	_, err = Tend(ctx, objects, now, false)
-	return c, err
+	return c, enforce(ctx, objects, now)
 }
 
 // releasable tells what stands against a release.

@@ -30,6 +30,8 @@ type scene struct {
 	excluded []model.ExcludedRange
 	unread   map[string]bool
 	problems []error
+	// overtaken are pools that somebody else wrote at the same time: they are as that one left them.
+	overtaken []string
 	// follows: Calico's objects are looked at; else what came of them stays.
 	follows bool
 }
@@ -37,6 +39,15 @@ type scene struct {
 // Tend does once what is to be done about pools, but for the comparison with pods, and gives the pools in numbers. Calico's
 // pools are followed where weft gives the addresses of the cluster's network; beside a Calico that does, they are Calico's.
 func Tend(ctx context.Context, objects store.Objects, now time.Time, followCalico bool) ([]PoolReport, error) {
+	s, err := tend(ctx, objects, now, followCalico)
+	if err != nil {
+		return nil, err
+	}
+	return s.report(), errors.Join(s.problems...)
+}
+
+// tend is Tend; its error is that nothing could be done.
+func tend(ctx context.Context, objects store.Objects, now time.Time, followCalico bool) (*scene, error) {
 	s, err := look(ctx, objects, now)
 	if err != nil {
 		return nil, err
@@ -59,7 +70,7 @@ func Tend(ctx context.Context, objects store.Objects, now time.Time, followCalic
 		s.tendPool(ctx, name)
 	}
 	s.conditions(ctx)
-	return s.report(), errors.Join(s.problems...)
+	return s, nil
 }
 
 // look reads pools, blocks and reservations.
@@ -156,7 +167,9 @@ func (s *scene) write(ctx context.Context, next store.Object) {
 	case errors.Is(err, store.ErrNotFound):
 		delete(s.pools, name)
 		delete(s.specs, name)
-	case !errors.Is(err, store.ErrConflict):
+	case errors.Is(err, store.ErrConflict):
+		s.overtaken = append(s.overtaken, name)
+	default:
 		s.problems = append(s.problems, fmt.Errorf("pool %s: %w", name, err))
 	}
 }

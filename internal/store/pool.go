@@ -139,6 +139,29 @@ func (o Object) Conditions() map[string]model.Condition {
 	return out
 }
 
+// Observed tells whether a condition of the object's status is about the object as it is: its generation. Where objects have
+// none, it is.
+func (o Object) Observed(conditionType string) bool {
+	var s struct {
+		Metadata struct{ Generation int64 }
+		Status   struct {
+			Conditions []struct {
+				Type               string
+				ObservedGeneration int64
+			}
+		}
+	}
+	if json.Unmarshal(o.Raw, &s) != nil {
+		return false
+	}
+	for _, c := range s.Status.Conditions {
+		if c.Type == conditionType {
+			return c.ObservedGeneration == s.Metadata.Generation
+		}
+	}
+	return false
+}
+
 // WithCondition is the edit that writes a condition into an object's status. The time of its last transition changes with its
 // truth alone.
 func WithCondition(c model.Condition, now time.Time) Edit {

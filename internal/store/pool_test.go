@@ -142,4 +142,11 @@ func TestWithCondition(t *testing.T) {
 			t.Errorf("%d: %s lacks %s", i, s, want)
 		}
 	}
+	edited, err := o.Edited(func(fields map[string]any) error {
+		fields["metadata"].(map[string]any)["generation"] = 8
+		return nil
+	})
+	if err != nil || !o.Observed("Allocatable") || edited.Observed("Allocatable") || o.Observed("Other") || o.Observed("Nothing") {
+		t.Errorf("a condition of generation 7 is not about generation 8: %v", err)
+	}
 }
