@@ -164,7 +164,7 @@ func (a *Allocator) Del(_ context.Context, ask ipam.Ask) error {
 			a.e.free(poolName, addr, key)
 		}
 	}
-	a.e.settle(key)
+	a.e.settle(func(h holder) bool { return h.key == key })
 	a.e.dropForeign(ask)
 	return nil
 }
@@ -239,10 +239,10 @@ func (a *Allocator) GC(_ context.Context, ask ipam.Ask, valid []model.Attachment
 		k.Network = ask.Network
 		keep[k] = true
 	}
-	stale := a.e.heldBy(func(h holder, _ netip.Addr) bool {
+	stale := func(h holder) bool {
 		return h.key.Network == ask.Network && !keep[h.key] && h.key.ContainerID != "" && h.key.ContainerID != OwnContainer
-	}, nil)
-	for poolName, addrs := range stale {
+	}
+	for poolName, addrs := range a.e.heldBy(func(h holder, _ netip.Addr) bool { return stale(h) }, nil) {
 		for _, addr := range addrs {
 			a.e.mu.Lock()
 			key := a.e.pools[poolName].held[addr].key
@@ -250,5 +250,6 @@ func (a *Allocator) GC(_ context.Context, ask ipam.Ask, valid []model.Attachment
 			a.e.free(poolName, addr, key)
 		}
 	}
+	a.e.settle(stale)
 	return nil
 }

@@ -22,6 +22,8 @@ type catalog struct {
 	told map[string]bool
 	// choices are those that give addresses, by name; nil: to be made of the pools.
 	choices []choice
+	// conditions say why others do not; nil: to be made of the pools.
+	conditions map[string]model.Condition
 }
 
 func newCatalog() catalog { return catalog{pools: map[string]model.AddressPool{}} }
@@ -38,17 +40,14 @@ type choice struct {
 func (c *catalog) put(spec model.AddressPool) (news bool) {
 	was, had := c.pools[spec.Name]
 	if !spec.OfCluster() {
-		delete(c.pools, spec.Name)
-		if had {
-			c.choices = nil
-		}
+		c.drop(spec.Name)
 		return had
 	}
 	c.pools[spec.Name] = spec
 	if had && sameChoice(was, spec) {
 		return false
 	}
-	c.choices = nil
+	c.choices, c.conditions = nil, nil
 	return true
 }
 
@@ -62,8 +61,19 @@ func sameChoice(a, b model.AddressPool) bool {
 func (c *catalog) drop(name string) {
 	if _, had := c.pools[name]; had {
 		delete(c.pools, name)
-		c.choices = nil
+		c.choices, c.conditions = nil, nil
 	}
+}
+
+// refusal says why a pool gives nothing to anybody; empty: it does.
+func (c *catalog) refusal(name string) string {
+	if c.conditions == nil {
+		c.conditions = model.PoolConditions(c.all())
+	}
+	if why := c.conditions[name]; !why.True {
+		return why.Message
+	}
+	return ""
 }
 
 // begin notes that a watch tells everything anew, end that it has.
@@ -157,14 +167,23 @@ func (e *Engine) learn(ctx context.Context) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, o := range all {
-		if spec, err := o.AddressPool(); err == nil {
-			e.catalog.put(spec)
-		}
-	}
-	e.catalog.known, e.unsaved = true, true
+	e.catalog.listed(all)
+	e.unsaved = true
 	e.wake()
 	return nil
+}
+
+// listed takes in all pools as they were a moment ago. What a watch has told meanwhile is newer, and stays.
+func (c *catalog) listed(all []store.Object) {
+	if c.known {
+		return
+	}
+	for _, o := range all {
+		if spec, err := o.AddressPool(); err == nil && !c.told[o.Key.Name] {
+			c.put(spec)
+		}
+	}
+	c.known = true
 }
 
 // see takes over what the store says of a pool; the caller holds the lock.

@@ -201,10 +201,7 @@ func (c choice) refuses(ask ipam.Ask, labels map[string]string, known bool) stri
 
 // refusal says why a pool gives nothing to anybody; empty: it does. The caller holds the lock.
 func (e *Engine) refusal(p model.AddressPool) string {
-	if c := model.PoolConditions(e.catalog.all())[p.Name]; !c.True {
-		return c.Message
-	}
-	return ""
+	return e.catalog.refusal(p.Name)
 }
 
 func uses(all []model.AddressUse) string {

@@ -51,11 +51,11 @@ func (e *Engine) home(a netip.Addr, key model.AttachmentKey) []Held {
 	return held
 }
 
-// settle forgets that an attachment has addresses of unknown pools.
-func (e *Engine) settle(key model.AttachmentKey) {
+// settle forgets that attachments have addresses of unknown pools.
+func (e *Engine) settle(gone func(holder) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	maps.DeleteFunc(e.homeless, func(_ netip.Addr, h holder) bool { return h.key == key })
+	maps.DeleteFunc(e.homeless, func(_ netip.Addr, h holder) bool { return gone(h) })
 }
 
 func (e *Engine) restore(held []Held) {
