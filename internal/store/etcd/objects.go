@@ -79,7 +79,8 @@ func (s shelf) Get(ctx context.Context, kind store.Kind, key store.Key) (store.O
 	return object(kvs[0])
 }
 
-// List asks etcd.
+// List asks etcd. What cannot be read is told to the log and left out: one bad key, of whoever can write there, does not keep
+// the others from being known.
 func (s shelf) List(ctx context.Context, kind store.Kind) ([]store.Object, error) {
 	kvs, err := s.read(ctx, get(s.place(kind), true))
 	if err != nil {
@@ -89,7 +90,8 @@ func (s shelf) List(ctx context.Context, kind store.Kind) ([]store.Object, error
 	for _, kv := range kvs {
 		o, err := object(kv)
 		if err != nil {
-			return nil, err
+			s.r.log.Warn("an object is left out", "err", err)
+			continue
 		}
 		out = append(out, o)
 	}

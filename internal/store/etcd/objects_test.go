@@ -87,6 +87,24 @@ func TestObjects(t *testing.T) {
 	}
 }
 
+// TestListWithABadKey: a key that somebody wrote wrongly does not hide the others.
+func TestListWithABadKey(t *testing.T) {
+	w := newWorld(t, apitest.StartEtcd(t, nil, netip.MustParseAddr("127.0.0.1"), false), "bad", "")
+	s, kind := shelf(t, w.Etcd, w.prefix).Objects(), store.AddressPools()
+	if _, err := s.Create(t.Context(), kind, pool(t, "a", "")); err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{"{", `{"kind":"AddressPool"}`, ""} {
+		if _, err := w.raw.Put(t.Context(), w.prefix+"/addresspools.weft.dev/b", value); err != nil {
+			t.Fatal(err)
+		}
+		all, err := s.List(t.Context(), kind)
+		if err != nil || len(all) != 1 || all[0].Key.Name != "a" {
+			t.Errorf("beside %q: %v, %v", value, all, err)
+		}
+	}
+}
+
 // TestOneOfManyCreates: of many that create or swap at the same time, one does.
 func TestOneOfManyCreates(t *testing.T) {
 	e := apitest.StartEtcd(t, nil, netip.MustParseAddr("127.0.0.1"), false)
