@@ -14,6 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/weft-net/weft/internal/bench/part"
 	"github.com/weft-net/weft/internal/netns"
 )
 
@@ -28,7 +29,7 @@ type world struct {
 	maker, backend, joined string
 	dir                    string
 	nodes                  [2]node
-	processes              []*process
+	processes              []*part.Process
 	// ns are all namespaces.
 	ns []*netns.NS
 }
@@ -83,7 +84,7 @@ func (w *world) lay() error {
 // close ends everything.
 func (w *world) close() {
 	for _, p := range w.processes {
-		p.stop()
+		p.Stop()
 	}
 	for _, ns := range w.ns {
 		_ = ns.Close()

@@ -9,12 +9,13 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/weft-net/weft/internal/bench/part"
 	"github.com/weft-net/weft/internal/netns"
 )
 
 // Ends are the two ends of a way, each a process in its pod's namespace.
 type Ends struct {
-	client, server *process
+	client, server *part.Process
 	to             netip.AddrPort
 }
 
@@ -22,11 +23,11 @@ type Ends struct {
 func Join(self string, from, to *netns.NS, addr netip.Addr) (*Ends, error) {
 	e := &Ends{to: netip.AddrPortFrom(addr, port)}
 	var err error
-	if e.client, err = start(from, 0, self, "bench", "part", "end"); err != nil {
+	if e.client, err = part.Start(from, 0, self, "bench", "part", "end"); err != nil {
 		return nil, err
 	}
-	if e.server, err = start(to, min(1, runtime.NumCPU()-1), self, "bench", "part", "end"); err != nil {
-		e.client.stop()
+	if e.server, err = part.Start(to, min(1, runtime.NumCPU()-1), self, "bench", "part", "end"); err != nil {
+		e.client.Stop()
 		return nil, err
 	}
 	return e, nil
@@ -43,7 +44,7 @@ func (e *Ends) Once(test string, span time.Duration) (float64, error) {
 	if err := exchange(e.client, o, &asked); err != nil {
 		return 0, err
 	}
-	if err := e.server.hear(&served); err != nil {
+	if err := e.server.Hear(&served); err != nil {
 		return 0, err
 	}
 	if served.Error != "" {
@@ -61,16 +62,17 @@ func (e *Ends) Once(test string, span time.Duration) (float64, error) {
 
 // Close ends both: they hold nothing, and may wait for each other.
 func (e *Ends) Close() {
-	_, _ = e.client.cmd.Process.Kill(), e.server.cmd.Process.Kill()
-	e.client.stop()
-	e.server.stop()
+	e.client.Kill()
+	e.server.Kill()
+	e.client.Stop()
+	e.server.Stop()
 }
 
-func exchange(p *process, o order, result *outcome) error {
-	if err := p.tell(o); err != nil {
+func exchange(p *part.Process, o order, result *outcome) error {
+	if err := p.Tell(o); err != nil {
 		return err
 	}
-	if err := p.hear(result); err != nil {
+	if err := p.Hear(result); err != nil {
 		return err
 	}
 	if result.Error != "" {

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/bench/part"
 	"github.com/weft-net/weft/internal/netns"
 )
 
@@ -27,24 +28,24 @@ const etcdPort = "2379"
 // flanneld starts the real program on both nodes of a world, and etcd on the first. The subnets are the program's choice.
 func (b *bench) flanneld(ctx context.Context, w *world) (mtu int, err error) {
 	url := "http://" + net.JoinHostPort(wireAddr(0).String(), etcdPort)
-	etcd, err := start(w.nodes[0].ns, -1, b.cfg.Etcd, "--data-dir", filepath.Join(w.dir, "etcd"), "--unsafe-no-fsync",
+	etcd, err := part.Start(w.nodes[0].ns, -1, b.cfg.Etcd, "--data-dir", filepath.Join(w.dir, "etcd"), "--unsafe-no-fsync",
 		"--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", "http://127.0.0.1:0", "--log-level", "error")
 	if err != nil {
 		return 0, err
 	}
-	w.processes = append([]*process{etcd}, w.processes...)
+	w.processes = append([]*part.Process{etcd}, w.processes...)
 	conf := fmt.Sprintf(`{"Network":%q,"Backend":{"Type":"udp"}}`, network())
 	if err := wait(ctx, "etcd", func() error { return put(ctx, w.nodes[0].ns, url, "/coreos.com/network/config", conf) }); err != nil {
-		return 0, errors.Join(err, errors.New(etcd.stderr.String()))
+		return 0, errors.Join(err, errors.New(etcd.Stderr.String()))
 	}
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		file := filepath.Join(w.dir, "subnet"+strconv.Itoa(i)+".env")
-		p, err := start(n.ns, -1, b.cfg.Flanneld, "-etcd-endpoints="+url, "-subnet-file="+file, "-iface=eth0", "-ip-masq=true")
+		p, err := part.Start(n.ns, -1, b.cfg.Flanneld, "-etcd-endpoints="+url, "-subnet-file="+file, "-iface=eth0", "-ip-masq=true")
 		if err != nil {
 			return 0, err
 		}
-		w.processes = append([]*process{p}, w.processes...)
+		w.processes = append([]*part.Process{p}, w.processes...)
 		err = wait(ctx, "flanneld", func() error {
 			text, err := os.ReadFile(file)
 			if err != nil {
@@ -54,7 +55,7 @@ func (b *bench) flanneld(ctx context.Context, w *world) (mtu int, err error) {
 			return err
 		})
 		if err != nil {
-			return 0, errors.Join(err, errors.New(p.stderr.String()))
+			return 0, errors.Join(err, errors.New(p.Stderr.String()))
 		}
 	}
 	return mtu, nil

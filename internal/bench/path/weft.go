@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/weft-net/weft/internal/bench/part"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -24,16 +25,16 @@ func (b *bench) weft(ctx context.Context, w *world) error {
 		for j, n := range w.nodes {
 			o.Cluster.Nodes = append(o.Cluster.Nodes, model.Node{Name: nodeName(j), Addrs: []netip.Addr{wireAddr(j)}, PodCIDRs: []netip.Prefix{n.cidr}})
 		}
-		p, err := start(w.nodes[i].ns, -1, b.cfg.Self, "bench", "part", "node")
+		p, err := part.Start(w.nodes[i].ns, -1, b.cfg.Self, "bench", "part", "node")
 		if err != nil {
 			return err
 		}
 		w.processes = append(w.processes, p)
 		var result nodeOutcome
-		if err := p.tell(o); err != nil {
+		if err := p.Tell(o); err != nil {
 			return err
 		}
-		if err := p.hear(&result); err != nil {
+		if err := p.Hear(&result); err != nil {
 			return err
 		}
 		if result.Error != "" {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-net/weft/internal/bench/byhand"
 	"github.com/weft-net/weft/internal/bench/path"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -193,7 +194,7 @@ func (b *bench) program(ctx context.Context) error {
 
 func (b *bench) programOnce(e engine, c Cell) error {
 	defer e.close()
-	node, err := newNode()
+	node, err := byhand.NewNode()
 	if err != nil {
 		return err
 	}
@@ -203,7 +204,7 @@ func (b *bench) programOnce(e engine, c Cell) error {
 		return err
 	}
 	e.close()
-	fresh, err := newNode()
+	fresh, err := byhand.NewNode()
 	if err != nil {
 		return err
 	}

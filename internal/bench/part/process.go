@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package path
+// Package part starts the processes that a measurement is made of and talks with them: each in a namespace and on a processor
+// of its own.
+package part
 
 import (
 	"bufio"
@@ -20,22 +22,29 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// process is one that the bench talks with by lines of JSON.
-type process struct {
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	pipe   *os.File
-	out    *bufio.Reader
-	stderr *bytes.Buffer
+// Process is one that a measurement talks with by lines of JSON.
+type Process struct {
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	pipe *os.File
+	out  *bufio.Reader
+	// Stderr is what it complained of.
+	Stderr *bytes.Buffer
 }
 
-// deaf is how long the bench waits for a line that nothing was promised about.
+// deaf is how long a measurement waits for a line that nothing was promised about.
 const deaf = 30 * time.Second
 
-// start starts a process in a namespace, and on a processor unless that is negative.
-func start(ns *netns.NS, cpu int, argv ...string) (*process, error) {
-	p := &process{cmd: exec.Command(argv[0], argv[1:]...), stderr: &bytes.Buffer{}}
-	p.cmd.Stderr = p.stderr
+// Start starts a process in a namespace, and on a processor unless that is negative.
+func Start(ns *netns.NS, cpu int, argv ...string) (*Process, error) {
+	return StartWith(ns, cpu, nil, argv...)
+}
+
+// StartWith starts a process that has files open: the first one is its descriptor 3.
+func StartWith(ns *netns.NS, cpu int, files []*os.File, argv ...string) (*Process, error) {
+	p := &Process{cmd: exec.Command(argv[0], argv[1:]...), Stderr: &bytes.Buffer{}}
+	p.cmd.ExtraFiles = files
+	p.cmd.Stderr = p.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
@@ -70,24 +79,25 @@ func start(ns *netns.NS, cpu int, argv ...string) (*process, error) {
 	return p, nil
 }
 
-func (p *process) tell(v any) error {
+// Tell writes one line.
+func (p *Process) Tell(v any) error {
 	return json.NewEncoder(p.in).Encode(v)
 }
 
-// hear reads one line.
-func (p *process) hear(v any) error {
+// Hear reads one line.
+func (p *Process) Hear(v any) error {
 	if err := p.pipe.SetReadDeadline(time.Now().Add(deaf)); err != nil {
 		return err
 	}
 	line, err := p.out.ReadBytes('\n')
 	if err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(p.cmd.Args, " "), err, p.stderr)
+		return fmt.Errorf("%s: %w: %s", strings.Join(p.cmd.Args, " "), err, p.Stderr)
 	}
 	return json.Unmarshal(line, v)
 }
 
-// stop ends the process: by the end of its input and SIGTERM, and if that does not help by force.
-func (p *process) stop() {
+// Stop ends the process: by the end of its input and SIGTERM, and if that does not help by force.
+func (p *Process) Stop() {
 	_ = p.in.Close()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	kill := time.AfterFunc(2*time.Second, func() { _ = p.cmd.Process.Kill() })
@@ -95,3 +105,6 @@ func (p *process) stop() {
 	kill.Stop()
 	_ = p.pipe.Close()
 }
+
+// Kill ends the process by force; Stop is still to be called.
+func (p *Process) Kill() { _ = p.cmd.Process.Kill() }

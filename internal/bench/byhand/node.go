@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package byhand makes a node with routed pods for measurements, so that what weft makes is compared with it.
+package byhand
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// NewNode makes a node that forwards.
+func NewNode() (*netns.NS, error) {
+	ns, err := netns.Anonymous()
+	if err != nil {
+		return nil, err
+	}
+	err = ns.Do(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetUp(lo), setting("net/ipv4/ip_forward", "1"))
+	})
+	if err != nil {
+		_ = ns.Close()
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	return ns, nil
+}
+
+// Gateway is every pod's; nobody has it.
+func Gateway() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 1, 1}) }
+
+// Plug makes a routed pod: one address, a gateway that is a permanent neighbour, a route to it on the node.
+func Plug(node, pod *netns.NS, host string, addr netip.Addr) error {
+	mac := MAC()
+	one := ipNet(netip.PrefixFrom(addr, 32))
+	err := node.Do(func() error {
+		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: host, HardwareAddr: mac}, PeerName: "eth0", PeerNamespace: netlink.NsFd(pod.Fd())}
+		if err := netlink.LinkAdd(l); err != nil {
+			return err
+		}
+		up, err := netlink.LinkByName(host)
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetUp(up), netlink.RouteAdd(&netlink.Route{LinkIndex: up.Attrs().Index, Dst: one, Scope: netlink.SCOPE_LINK}))
+	})
+	if err != nil {
+		return err
+	}
+	return pod.Do(func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		index, gw := l.Attrs().Index, Gateway()
+		if err := errors.Join(netlink.AddrAdd(l, &netlink.Addr{IPNet: one}), netlink.LinkSetUp(l)); err != nil {
+			return err
+		}
+		return errors.Join(
+			netlink.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: gw.AsSlice(), HardwareAddr: mac}),
+			netlink.RouteAdd(&netlink.Route{LinkIndex: index, Dst: ipNet(netip.PrefixFrom(gw, 32)), Scope: netlink.SCOPE_LINK}),
+			netlink.RouteAdd(&netlink.Route{LinkIndex: index, Gw: gw.AsSlice()}))
+	})
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// setting writes a setting in the calling thread's namespace.
+func setting(name, value string) error {
+	if err := os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0o644); err != nil {
+		return fmt.Errorf("setting %s: %w", name, err)
+	}
+	return nil
+}
+
+// MAC is the node's address on all pods' wires.
+func MAC() net.HardwareAddr { return net.HardwareAddr{0xee, 0xee, 0xee, 0xee, 0xee, 0xee} }
