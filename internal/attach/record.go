@@ -46,6 +46,10 @@ type Record struct {
 	Acts []Act `json:"acts,omitempty"`
 	// Result is the last result: of a done record, the one the caller has.
 	Result *model.Result `json:"result,omitempty"`
+	// Standby: another attachment uses the addresses, and nothing leads to them here. Withheld is what leads to them, as it is to
+	// be applied when they are taken over.
+	Standby  bool            `json:"standby,omitempty"`
+	Withheld *state.Fragment `json:"withheld,omitempty"`
 }
 
 // ActKind says what an act is.

@@ -29,6 +29,12 @@ type Ask struct {
 	Held []netip.Addr
 	// Wishes are what the pod and its namespace say, for an allocator that knows pools.
 	Wishes model.AddressWishes
+	// VM is the virtual machine that the addresses are promised to; nil: they are the attachment's. Incoming: the machine runs
+	// elsewhere with its addresses, and is to migrate.
+	VM       *model.VMRef
+	Incoming bool
+	// Standby: the attachment has addresses that another one uses.
+	Standby bool
 }
 
 // Key is the attachment that is asked for.
@@ -56,6 +62,24 @@ type Hold interface {
 	Keep() error
 	// Drop gives up the choice; after Keep it does nothing.
 	Drop()
+}
+
+// Sharer is what a Hold is that may hold addresses which another attachment of the same machine uses.
+type Sharer interface {
+	// Standby tells whether that is so: nothing may lead to the addresses here before they are taken by a Mover.
+	Standby() bool
+}
+
+// Mover is what an Allocator is that can take addresses over from another node.
+type Mover interface {
+	// Take makes the machine's addresses, ask.Held, those of this attachment, wherever they were. Taken already is no error.
+	Take(ctx context.Context, ask Ask) error
+}
+
+// Keeper is what an Allocator is by which addresses stay with virtual machines.
+type Keeper interface {
+	// Keeps is empty where that is so for the asked machine, else why not.
+	Keeps(ask Ask) (why string)
 }
 
 // Allocator gives and takes back addresses. Errors are *model.Fault with the right CNI code.

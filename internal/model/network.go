@@ -49,4 +49,9 @@ type Origin struct {
 	// Device is the device that the interface is made of, DeviceFile the file that tells of it.
 	Device     string `json:"device,omitempty"`
 	DeviceFile string `json:"deviceFile,omitempty"`
+	// VM is the virtual machine that the pod is there for. Incoming: the machine runs elsewhere, and migrates into this pod. Keep
+	// says whether its addresses stay with it.
+	VM       *VMRef      `json:"vm,omitempty"`
+	Incoming bool        `json:"incoming,omitempty"`
+	Keep     KeepAddress `json:"keep,omitempty"`
 }
