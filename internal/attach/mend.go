@@ -5,6 +5,7 @@ package attach
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
@@ -96,9 +97,42 @@ func (a *Attacher) mend(ctx context.Context, key model.AttachmentKey, patience t
 	if host.Empty() {
 		return nil
 	}
+	if host.Tables, err = a.stillOwned(ctx, rec, host.Tables); err != nil {
+		return err
+	}
 	f := state.Fragment{Owner: "mend " + key.String(), Host: host}
 	a.countMissing(ctx, f)
 	return kernel.Spaces{Host: a.cfg.Host}.Apply(ctx, f)
+}
+
+// stillOwned leaves out tables whose elements pass from owner to owner, where the record's link has gone: by now its name may be
+// that of another one's.
+func (a *Attacher) stillOwned(ctx context.Context, rec Record, tables []state.Table) ([]state.Table, error) {
+	passing := func(t state.Table) bool {
+		return slices.ContainsFunc(t.Sets, func(s state.Set) bool { return s.Owned && len(s.Elements) > 0 })
+	}
+	if !slices.ContainsFunc(tables, passing) {
+		return tables, nil
+	}
+	var queries []state.Query
+	wanted := map[state.Query]string{}
+	for _, l := range rec.Fragment().Host.Links {
+		if !l.Shared && l.Kind != "" {
+			q := state.Query{Space: state.Host, Link: l.Name}
+			queries = append(queries, q)
+			wanted[q] = l.Alias
+		}
+	}
+	answers, err := kernel.Spaces{Host: a.cfg.Host}.Observe(ctx, queries)
+	if err != nil {
+		return nil, err
+	}
+	for q, alias := range wanted {
+		if have := answers[q]; !have.Found || have.Link.Alias != alias {
+			return slices.DeleteFunc(slices.Clone(tables), passing), nil
+		}
+	}
+	return tables, nil
 }
 
 // countMissing tells what is about to be brought back.

@@ -103,12 +103,12 @@ func (v *view) qdiscBatch() ([]*rtnl.Message, error) {
 	return batch, nil
 }
 
-// qdiscBatch takes away those on links that stay. The qdisc of arriving packets goes when nobody has a filter in it.
+// qdiscBatch takes away those on links that stay, if they are not another one's by now. The qdisc of arriving packets goes when nobody has a filter in it.
 func (r *removal) qdiscBatch(ctx context.Context, v *view) ([]*rtnl.Message, error) {
 	var batch []*rtnl.Message
 	for _, q := range v.want.Qdiscs {
 		have, ok := v.links[q.Link]
-		if !ok || r.dying[v.name][q.Link] {
+		if !ok || r.dying[v.name][q.Link] || r.anothers(v, q.Link) {
 			continue
 		}
 		batch = append(batch, tc.Delete(q, have.Index))

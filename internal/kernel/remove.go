@@ -201,7 +201,7 @@ func (r *removal) removeRest(ctx context.Context, v *view, then []*rtnl.Message)
 		_, stays := stays(a.Link)
 		have, there := v.links[a.Link]
 		goes := v == r.host && then != nil && a.Prefix.Addr().Is4() // those of IPv6 go when the link goes down
-		if there && (stays || goes) && !a.Shared && !a.Absent {
+		if there && (stays || goes && !r.anothers(v, a.Link)) && !a.Shared && !a.Absent {
 			batch = append(batch, link.DelAddr(a, have.Index))
 		}
 	}

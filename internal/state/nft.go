@@ -25,6 +25,9 @@ type Set struct {
 	// another's, or the end of another's, only one owner can have them. Apply refuses the second one, and Remove takes only
 	// elements that bear their owner's comment.
 	Exclusive string `json:"exclusive,omitempty"`
+	// Owned, in a shared table, says that a key can pass from one owner to the next, as the name of a link does: the elements are
+	// those of whoever applied them last, and Remove takes only elements that bear their owner's comment.
+	Owned bool `json:"owned,omitempty"`
 }
 
 // Element is one element of a set or map, its parts in the form that nft prints.

@@ -60,7 +60,8 @@ func (c *Conn) remember(ws []*table) {
 }
 
 // addOnly is the usual case of an ADD: only shared tables are named, nobody has touched the ruleset since they were last
-// looked at, and so their elements are added unread. An element that is there already is no change to the kernel.
+// looked at, and so their elements are added unread. An element that is there already is no change to the kernel, unless it could
+// be another owner's (state.Set.Owned): then it is looked at.
 func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
 	if c.gen == 0 {
 		return false, nil
@@ -76,7 +77,7 @@ func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
 				return false, nil
 			}
 			s, _ := t.set(st.Name)
-			s.elems = nil
+			s.elems, s.owned = nil, st.Owned
 			for _, e := range st.Elements {
 				el, err := s.compileElement(e)
 				if err != nil {
@@ -185,8 +186,9 @@ func (c *Conn) finish(b *batch, ws []*table, gen, guard uint32) (stale bool, err
 		stale = after != gen
 	} else {
 		after, stale, err = c.change(b)
-		if guard == 0 && errors.Is(err, unix.ENOENT) {
-			err = errors.Join(errTorn, err) // the table went a moment ago
+		// The table went a moment ago, or somebody else added the same.
+		if guard == 0 && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EEXIST) && slices.ContainsFunc(ws, (*table).owns)) {
+			err = errors.Join(errTorn, err)
 		}
 	}
 	if err != nil || stale {

@@ -93,7 +93,8 @@ func (d *delta) compareSets(want, have *table) {
 	}
 }
 
-// compareElements walks both sorted lists at once. Comments are written, and compared only where nobody shares.
+// compareElements walks both sorted lists at once. Comments are written, and compared only where nobody shares, or where they
+// say whose an element is now.
 func (d *delta) compareElements(want, have set, shared bool) {
 	i, j := 0, 0
 	for i < len(want.elems) || j < len(have.elems) {
@@ -117,7 +118,7 @@ func (d *delta) compareElements(want, have set, shared bool) {
 			j++
 		default:
 			w, h := want.elems[i], have.elems[j]
-			if !w.sameValue(h) || !shared && w.comment != h.comment {
+			if !w.sameValue(h) || (!shared || want.owned) && w.comment != h.comment {
 				d.dropElems[want.name] = append(d.dropElems[want.name], h)
 				d.makeElems[want.name] = append(d.makeElems[want.name], w)
 			}

@@ -12,6 +12,8 @@
 //   - Exclusive sets of a shared table (state.Set.Exclusive) are those whose elements one owner alone can have. The same key
 //     is refused by the kernel in the transaction itself; a key that is the end of another's is looked for in the other
 //     sets of the group, unless they are known to be empty.
+//   - Owned sets of a shared table (state.Set.Owned) are those whose elements pass from one owner to the next: Apply puts the
+//     owner's comment in the place of another's, and what that one takes away later is not theirs.
 //   - A change (state.TableChange) is what to write to a whole table without reading it: who sends it knows what the kernel
 //     holds. Where it does not fit, the kernel refuses all of it, and Apply puts things right.
 //   - The generation is the kernel's counter of committed transactions in a namespace. When it has not moved since a

@@ -50,6 +50,11 @@ func (t *table) contested() bool {
 	return slices.ContainsFunc(t.sets, func(s set) bool { return s.exclusive != "" && len(s.elems) > 0 })
 }
 
+// owns tells whether elements are to be put into a set where they pass from owner to owner.
+func (t *table) owns() bool {
+	return slices.ContainsFunc(t.sets, func(s set) bool { return s.owned && len(s.elems) > 0 })
+}
+
 // readRivals reads the elements that could exclude those which want adds: of all sets of their group but their own, where
 // the kernel itself refuses the same key twice. It notes in have which of these sets hold any.
 func (c *Conn) readRivals(want, have *table) (*Taken, error) {
@@ -155,12 +160,12 @@ func (t *table) fill(in state.Table) {
 	}
 }
 
-// own leaves of the elements of exclusive sets those that bear their owner's comment.
+// own leaves of the elements of exclusive and of owned sets those that bear their owner's comment.
 func (c *Conn) own(ws []*table) error {
 	for _, w := range ws {
 		for i := range w.sets {
 			s := &w.sets[i]
-			if s.exclusive == "" || len(s.elems) == 0 {
+			if s.exclusive == "" && !s.owned || len(s.elems) == 0 {
 				continue
 			}
 			have := *s

@@ -34,15 +34,16 @@ type set struct {
 	interval  bool
 	// opaque is set for a set that weft cannot have made (other flags, unknown types).
 	opaque bool
-	// exclusive is state.Set's.
+	// exclusive and owned are state.Set's.
 	exclusive string
+	owned     bool
 	elems     []elem
 	given     state.Set // as the plan said it
 }
 
 func compileSet(in state.Set) (set, error) {
 	s := set{name: in.Name, interval: in.Interval, isMap: in.Data != "", verdicts: in.Data == "verdict", given: state.Set{Key: in.Key, Data: in.Data, Interval: in.Interval}}
-	s.exclusive = in.Exclusive
+	s.exclusive, s.owned = in.Exclusive, in.Owned
 	if err := checkName(in.Name); err != nil {
 		return s, err
 	}

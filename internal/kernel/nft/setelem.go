@@ -16,6 +16,9 @@ const elemRoom = 56 << 10
 // putElements writes messages of kind typ (make or delete) for the elements; each says note when it fails.
 func (b *batch) putElements(typ int, t *table, s set, elems []elem, perMessage int) {
 	flags, verb := uint16(unix.NLM_F_CREATE), "make"
+	if s.owned {
+		flags |= unix.NLM_F_EXCL // what is there may be another owner's
+	}
 	switch typ {
 	case unix.NFT_MSG_DELSETELEM:
 		flags, verb = 0, "delete"

@@ -114,6 +114,7 @@ func joinTables(in []state.Table) []state.Table {
 				continue
 			}
 			out[i].Sets[j].Elements = slices.Concat(out[i].Sets[j].Elements, s.Elements)
+			out[i].Sets[j].Owned = out[i].Sets[j].Owned || s.Owned
 		}
 		for _, c := range t.Chains {
 			if !slices.ContainsFunc(out[i].Chains, func(o state.Chain) bool { return reflect.DeepEqual(o, c) }) {

@@ -59,7 +59,7 @@ func (a *addressed) first(v4 bool) (netip.Addr, bool) {
 
 func floatingTable() state.Table {
 	lead := texts("dnat ip to ip daddr map @to4", "dnat ip6 to ip6 daddr map @to6")
-	return state.Table{Family: "inet", Name: FloatingTable, Shared: true, Sets: []state.Set{
+	return passing([]state.Table{{Family: "inet", Name: FloatingTable, Shared: true, Sets: []state.Set{
 		{Name: "to4", Key: "ipv4_addr", Data: "ipv4_addr", Exclusive: "to4"},
 		{Name: "back4", Key: "ipv4_addr . ipv4_addr", Data: "ipv4_addr"},
 		{Name: "to6", Key: "ipv6_addr", Data: "ipv6_addr", Exclusive: "to6"},
@@ -69,7 +69,7 @@ func floatingTable() state.Table {
 		{Name: "output", Type: "nat", Hook: "output", Priority: -110, Policy: "accept", Rules: lead},
 		{Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: 90, Policy: "accept", Rules: texts(
 			"snat ip to ip saddr . ip daddr map @back4", "snat ip6 to ip6 saddr . ip6 daddr map @back6")},
-	}}
+	}}})[0]
 }
 
 // TakenFloating says of an element which floating address it is about; false for other tables.

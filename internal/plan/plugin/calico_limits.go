@@ -90,5 +90,5 @@ func qosTable() state.Table {
 		{Name: "postrouting", Type: "filter", Hook: "postrouting", Priority: mangle, Policy: "accept", Rules: texts(
 			"oifname @"+packetsIn+" drop", "ct state new oifname @"+connsIn+" drop")},
 	}
-	return t
+	return passing([]state.Table{t})[0]
 }

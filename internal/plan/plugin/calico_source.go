@@ -56,7 +56,7 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 			add(&more6, s.mac.String(), p.String())
 		}
 	}
-	return []state.Table{
+	return passing([]state.Table{
 		{Family: "inet", Name: SourceTable, Shared: true, Sets: []state.Set{links, own4, own6, more4, more6}, Chains: []state.Chain{{
 			Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: sourceRules(),
 		}}},
@@ -69,7 +69,18 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 				{Text: "counter drop"},
 			},
 		}}},
+	})
+}
+
+// passing has the elements of shared tables belong to whoever applied them last: a pod's next sandbox has a link of the same
+// name, and what is undone late of the one before must not be its.
+func passing(tables []state.Table) []state.Table {
+	for _, t := range tables {
+		for i := range t.Sets {
+			t.Sets[i].Owned = t.Sets[i].Exclusive == ""
+		}
 	}
+	return tables
 }
 
 // sourceRules ask the exact sets first: hardly anybody is in the others. 134 and 137 are what routers say: advertisements and
