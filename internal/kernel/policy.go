@@ -43,6 +43,14 @@ func (c *Conn) Cut(choose func(state.Connection) bool) ([]state.Connection, erro
 	return c.tracked.Cut(c.ns, choose)
 }
 
+// Tracked gives the connections of TCP and UDP that are chosen.
+func (c *Conn) Tracked(choose func(state.Connection) bool) ([]state.Tracked, error) {
+	return c.tracked.List(c.ns, choose)
+}
+
+// Track has connections tracked that another kernel has tracked. Of those that are known the time is lengthened, if longer.
+func (c *Conn) Track(all []state.Tracked, longer bool) error { return c.tracked.Track(c.ns, all, longer) }
+
 // Port is what the kernel names as the origin of our changes of nft.
 func (c *Conn) Port() (uint32, error) {
 	n, err := c.tables()

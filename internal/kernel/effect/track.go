@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effect
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Further words of linux/netfilter/nfnetlink_conntrack.h and nf_conntrack_common.h.
+const (
+	ctNew = 0
+
+	ctStatus, ctProtoInfo, ctNATSrc, ctTimeout, ctMark, ctNATDst = 3, 4, 6, 7, 8, 13
+	ctTCP                                                        = 1
+	ctTCPState, ctTCPScale, ctTCPFlags                           = 1, 2, 4 // of who began it; of who answers is the next
+	natMin4, natMax4, natProto, natMin6, natMax6                 = 1, 2, 3, 4, 5
+	natPortMin, natPortMax                                       = 1, 2
+
+	statusAnswered, statusAssured, statusConfirmed = 1 << 1, 1 << 2, 1 << 3
+	// tcpLiberal has packets outside of the window that is known count as well: of what was said before, nothing is known.
+	tcpLiberal = 0x08
+)
+
+// List gives the connections of TCP and UDP that are chosen, as they are tracked in a namespace now.
+func (k *Tracker) List(ns *netns.NS, choose func(state.Connection) bool) ([]state.Tracked, error) {
+	var out []state.Tracked
+	err := k.use(ns, func(t tracker) error {
+		for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+			var b request
+			b.begin(ctGet, unix.NLM_F_DUMP, family, 1)
+			b.close()
+			var refused unix.Errno
+			err := t.ask(b.buf, 1, func(_ uint16, body []byte, errno unix.Errno) {
+				if errno != 0 {
+					refused = errno
+					return
+				}
+				if c, ok := parseTracked(family, body); ok && choose(c.Connection) {
+					out = append(out, c)
+				}
+			})
+			switch {
+			case err != nil:
+				return err
+			case refused == unix.EINVAL || refused == unix.EOPNOTSUPP:
+				return nil // a kernel that tracks nothing
+			case refused != 0:
+				return fmt.Errorf("conntrack: list: %w", refused)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Track has a namespace track connections. Of one that it tracks already only the time is lengthened, where longer says so.
+func (k *Tracker) Track(ns *netns.NS, all []state.Tracked, longer bool) error {
+	const most = 256 // messages in one datagram: their answers must find room
+	for len(all) > 0 {
+		some := all[:min(most, len(all))]
+		all = all[len(some):]
+		if err := k.use(ns, func(t tracker) error { return t.make(some, longer) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t tracker) make(all []state.Tracked, longer bool) error {
+	var b request
+	for i, c := range all {
+		b.begin(ctNew, unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL, familyOfTracked(c), uint32(i+1))
+		b.track(c)
+	}
+	b.close()
+	answered := 0
+	var known []state.Tracked
+	var errs error
+	err := t.each(b.buf, uint32(len(all)), func(seq uint32, errno unix.Errno) {
+		answered++
+		c := all[seq-1]
+		switch errno {
+		case 0:
+		case unix.EEXIST:
+			known = append(known, c)
+		default:
+			errs = errors.Join(errs, fmt.Errorf("conntrack: track %s to %s: %w", c.From, c.To, errno))
+		}
+	})
+	if err != nil || len(known) == 0 || !longer {
+		return errors.Join(err, errs)
+	}
+	b = request{}
+	for i, c := range known {
+		b.begin(ctNew, unix.NLM_F_ACK, familyOfTracked(c), uint32(i+1))
+		b.nest(ctTupleOrig, func() { b.tuple(c.Proto, c.From, c.To) })
+		b.attr(ctTimeout, binary.BigEndian.AppendUint32(nil, c.Timeout))
+	}
+	b.close()
+	err = t.each(b.buf, uint32(len(known)), func(_ uint32, errno unix.Errno) {
+		if errno != 0 && errno != unix.ENOENT { // it has ended meanwhile, or goes the other way
+			errs = errors.Join(errs, fmt.Errorf("conntrack: lengthen: %w", errno))
+		}
+	})
+	return errors.Join(err, errs)
+}
+
+// each sends messages, of which each gets one answer.
+func (t tracker) each(msgs []byte, n uint32, f func(seq uint32, errno unix.Errno)) error {
+	if err := unix.Sendto(t.fd, msgs, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("conntrack: send: %w", err)
+	}
+	buf := make([]byte, 64<<10)
+	for done := uint32(0); done < n; {
+		size, _, err := unix.Recvfrom(t.fd, buf, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("conntrack: receive: %w", err)
+		}
+		for b := buf[:size]; len(b) >= unix.NLMSG_HDRLEN+4; {
+			size := int(binary.NativeEndian.Uint32(b))
+			if size < unix.NLMSG_HDRLEN+4 || size > len(b) {
+				break
+			}
+			seq := binary.NativeEndian.Uint32(b[8:])
+			if binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR && seq > 0 && seq <= n {
+				f(seq, unix.Errno(-int32(binary.NativeEndian.Uint32(b[unix.NLMSG_HDRLEN:]))))
+				done++
+			}
+			b = b[min((size+3)&^3, len(b)):]
+		}
+	}
+	return nil
+}
+
+func familyOfTracked(c state.Tracked) byte {
+	if c.From.Addr().Is6() {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+// track writes a connection. The kernel makes the answers' way of the first one and of the translation.
+func (r *request) track(c state.Tracked) {
+	r.nest(ctTupleOrig, func() { r.tuple(c.Proto, c.From, c.To) })
+	r.nest(ctTupleReply, func() { r.tuple(c.Proto, c.To, c.From) })
+	if c.Answers != c.To {
+		r.nest(ctNATDst, func() { r.translation(c.Answers) })
+	}
+	if c.Back != c.From {
+		r.nest(ctNATSrc, func() { r.translation(c.Back) })
+	}
+	status := uint32(statusConfirmed)
+	if c.Answered {
+		status |= statusAnswered
+	}
+	if c.Assured {
+		status |= statusAssured
+	}
+	r.attr(ctStatus, binary.BigEndian.AppendUint32(nil, status))
+	r.attr(ctTimeout, binary.BigEndian.AppendUint32(nil, c.Timeout))
+	if c.Mark != 0 {
+		r.attr(ctMark, binary.BigEndian.AppendUint32(nil, c.Mark))
+	}
+	if c.TCP == nil {
+		return
+	}
+	r.nest(ctProtoInfo, func() {
+		r.nest(ctTCP, func() {
+			r.attr(ctTCPState, []byte{c.TCP.State})
+			for way := range uint16(2) {
+				r.attr(ctTCPScale+way, []byte{c.TCP.Scale[way]})
+				flags := c.TCP.Flags[way] | tcpLiberal
+				r.attr(ctTCPFlags+way, []byte{flags, flags})
+			}
+		})
+	})
+}
+
+func (r *request) tuple(proto uint8, from, to netip.AddrPort) {
+	src, dst := uint16(ctIP4Src), uint16(ctIP4Dst)
+	if from.Addr().Is6() {
+		src, dst = ctIP6Src, ctIP6Dst
+	}
+	r.nest(ctTupleIP, func() {
+		r.attr(src, from.Addr().AsSlice())
+		r.attr(dst, to.Addr().AsSlice())
+	})
+	r.nest(ctTupleProto, func() {
+		r.attr(ctProtoNum, []byte{proto})
+		r.attr(ctProtoSrcPort, binary.BigEndian.AppendUint16(nil, from.Port()))
+		r.attr(ctProtoDstPort, binary.BigEndian.AppendUint16(nil, to.Port()))
+	})
+}
+
+func (r *request) translation(to netip.AddrPort) {
+	low, high := uint16(natMin4), uint16(natMax4)
+	if to.Addr().Is6() {
+		low, high = natMin6, natMax6
+	}
+	r.attr(low, to.Addr().AsSlice())
+	r.attr(high, to.Addr().AsSlice())
+	r.nest(natProto, func() {
+		r.attr(natPortMin, binary.BigEndian.AppendUint16(nil, to.Port()))
+		r.attr(natPortMax, binary.BigEndian.AppendUint16(nil, to.Port()))
+	})
+}
+
+// parseTracked reads a connection of TCP or UDP; false for others, and for those of another zone than the usual one.
+func parseTracked(family byte, body []byte) (state.Tracked, bool) {
+	c := parseConnection(family, body)
+	if c.orig == nil || c.reply == nil || c.zone != nil || c.proto != unix.IPPROTO_TCP && c.proto != unix.IPPROTO_UDP {
+		return state.Tracked{}, false
+	}
+	out := state.Tracked{Connection: c.words()}
+	number := func(typ uint16) uint32 {
+		if v := find(body, typ); len(v) == 4 {
+			return binary.BigEndian.Uint32(v)
+		}
+		return 0
+	}
+	status := number(ctStatus)
+	out.Answered, out.Assured = status&statusAnswered != 0, status&statusAssured != 0
+	out.Timeout, out.Mark = number(ctTimeout), number(ctMark)
+	if c.proto != unix.IPPROTO_TCP {
+		return out, true
+	}
+	octet := func(b []byte, typ uint16) uint8 {
+		if v := find(b, typ); len(v) > 0 {
+			return v[0]
+		}
+		return 0
+	}
+	tcp := find(find(body, ctProtoInfo), ctTCP)
+	out.TCP = &state.TrackedTCP{State: octet(tcp, ctTCPState)}
+	for way := range uint16(2) {
+		out.TCP.Scale[way], out.TCP.Flags[way] = octet(tcp, ctTCPScale+way), octet(tcp, ctTCPFlags+way)&^tcpLiberal
+	}
+	return out, true
+}

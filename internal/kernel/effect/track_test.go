@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effect
+
+import (
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// What one namespace tracks is tracked by another one as well: both families, both protocols, with and without translation. Once
+// more it changes nothing but the time.
+func TestTrackElsewhere(t *testing.T) {
+	from, to := tracked(t), nettest.NS(t, "to")
+	var k, other Tracker
+	defer func() { _, _ = k.Close(), other.Close() }()
+	list := func(k *Tracker, ns *netns.NS) []state.Tracked {
+		t.Helper()
+		all, err := k.List(ns, func(state.Connection) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.SortFunc(all, func(a, b state.Tracked) int {
+			return strings.Compare(a.From.String()+a.To.String()+string(rune(a.Proto)), b.From.String()+b.To.String()+string(rune(b.Proto)))
+		})
+		return all
+	}
+	want := list(&k, from)
+	if len(want) != 7 {
+		t.Fatalf("listed: %+v", want)
+	}
+	translated := slices.IndexFunc(want, func(c state.Tracked) bool { return c.TCP != nil && c.Answers != c.To })
+	if c := want[max(translated, 0)]; translated < 0 || c.Answers.String() != "10.1.0.5:5353" || c.TCP.State != 3 || !c.Concerns(c.Answers.Addr()) {
+		t.Errorf("translated: %d %+v", translated, c)
+	}
+	for i := range want { // whoever tracks a connection anew knows the window, so it is not told apart
+		want[i].Timeout = 77
+	}
+	for _, longer := range []bool{false, true} {
+		if err := other.Track(to, want, longer); err != nil {
+			t.Fatal(err)
+		}
+		got := list(&other, to)
+		for i := range got {
+			if d := got[i].Timeout; d > 77 || d < 60 {
+				t.Errorf("%s: %d s", got[i].From, d)
+			}
+			got[i].Timeout = 77
+		}
+		if d := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); d != "" {
+			t.Errorf("tracked (longer %t): -want +got\n%s", longer, d)
+		}
+		for i := range want {
+			if !want[i].Same(got[i]) {
+				t.Errorf("%+v is not the same", want[i])
+			}
+		}
+	}
+	if _, err := exec.LookPath("conntrack"); err == nil {
+		if out := nettest.Run(t, to, "conntrack", "-L", "-p", "tcp", "--dport", "53"); !strings.Contains(out, "src=10.1.0.5") {
+			t.Errorf("the kernel says:\n%s", out)
+		}
+	}
+}
+
+// A longer time is taken over, a shorter one is not where it does not matter.
+func TestTrackLonger(t *testing.T) {
+	ns := tracked(t)
+	var k Tracker
+	defer func() { _ = k.Close() }()
+	all, err := k.List(ns, func(c state.Connection) bool { return c.To.Port() == 443 })
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%+v %v", all, err)
+	}
+	for _, longer := range []bool{false, true} {
+		all[0].Timeout = 9000
+		if err := k.Track(ns, all, longer); err != nil {
+			t.Fatal(err)
+		}
+		now, err := k.List(ns, func(c state.Connection) bool { return c.To.Port() == 443 })
+		if err != nil || len(now) != 1 || longer != (now[0].Timeout > 8000) {
+			t.Errorf("longer %t: %+v %v", longer, now, err)
+		}
+	}
+}
