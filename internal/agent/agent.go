@@ -223,6 +223,8 @@ func (a *agent) run(ctx context.Context) error {
 	parts.Go(func() error { return ended(behind, a.enforce(behind)) })
 	if a.meshes() {
 		parts.Go(func() error { return ended(behind, a.mesh(behind)) })
+	} else if a.meshed() {
+		parts.Go(func() error { return ended(behind, a.unmesh(behind, a.passes())) })
 	}
 	if a.etcd != nil {
 		parts.Go(func() error { return ended(behind, a.enlist(behind)) })

@@ -48,7 +48,7 @@ func (a *agent) openEnds(boot string) *ends {
 		return e
 	}
 	for family, addr := range f.Addrs {
-		if addr.IsValid() {
+		if addr.Is4() && family == 4 || addr.Is6() && family == 6 {
 			e.addrs[family] = addr
 			a.blocks.Restore(context.Background(), []ipam.Ask{e.ask(family, nil, addr)})
 		}
@@ -168,11 +168,11 @@ func (a *agent) tunnelPools(c *model.Cluster, family int) []string {
 	return out
 }
 
-// elsewhere tells whether an address is known to be another node's.
+// elsewhere tells whether an address is known to be another node's: its block is, or it was given away to that one.
 func elsewhere(c *model.Cluster, a netip.Addr) bool {
 	for _, b := range c.Blocks {
 		if b.CIDR.Contains(a) {
-			return b.Node != c.Self && b.Ceded[a] == ""
+			return b.Holder(a) != c.Self
 		}
 	}
 	return false

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weft-net/weft/internal/apitest"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/reconcile"
 )
 
 // TestEtcd: hosts without Kubernetes share a pool over an etcd, also while that is away, and tell it that they are there.
@@ -95,4 +96,22 @@ func TestEtcd(t *testing.T) {
 	for _, w := range nodes {
 		w.stop()
 	}
+	leftRoutes(t, nodes[0])
+}
+
+// leftRoutes: an agent that keeps no routes takes away what one before has left that kept them.
+func leftRoutes(t *testing.T, w *world) {
+	t.Helper()
+	const stale = "10.99.0.0/24"
+	nettest.Run(t, w.node, "ip", "route", "add", stale, "via", "192.168.78.1", "proto", "119")
+	if err := os.WriteFile(w.path("state", reconcile.StatusFile), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	for limit := time.Now().Add(time.Minute); nettest.Run(t, w.node, "ip", "route", "show", stale) != ""; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("the route is still there\n%s", w.log())
+		}
+	}
+	w.stop()
 }

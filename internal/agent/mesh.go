@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"crypto/rand"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -21,11 +22,7 @@ import (
 // mesh follows the store and keeps the node's routes to its peers, until ctx ends. Over another vendor's network that
 // vendor keeps them.
 func (a *agent) mesh(ctx context.Context) error {
-	cfg := reconcile.Config{
-		Facts: a.facts, Host: a.host, StatusFile: filepath.Join(a.cfg.StateDir, reconcile.StatusFile),
-		Mesh: a.meshConfig(), Repaired: a.repaired(), Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
-		Exceptions: a.exceptions(), Passed: a.passed, Quiet: a.quiet(),
-	}
+	cfg := a.passes()
 	cfg.Own, cfg.Routed, cfg.OwnNews = a.ends.all, a.routedPods, a.ownNews
 	tunnels := tunnel.New(tunnel.Config{Env: a.cfg.Env, Random: rand.Reader, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After})
 	defer tunnels.Close()
@@ -39,6 +36,23 @@ func (a *agent) mesh(ctx context.Context) error {
 		return ended(ctx, reconcile.New(cfg).Run(ctx))
 	})
 	return parts.Wait()
+}
+
+// passes is how the node's routes to its peers are kept.
+func (a *agent) passes() reconcile.Config {
+	return reconcile.Config{
+		Facts: a.facts, Host: a.host, StatusFile: a.meshStatus(),
+		Mesh: a.meshConfig(), Repaired: a.repaired(), Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+		Exceptions: a.exceptions(), Passed: a.passed, Quiet: a.quiet(),
+	}
+}
+
+func (a *agent) meshStatus() string { return filepath.Join(a.cfg.StateDir, reconcile.StatusFile) }
+
+// meshed tells whether an agent before kept the node's routes to its peers.
+func (a *agent) meshed() bool {
+	_, err := os.Stat(a.meshStatus())
+	return err == nil
 }
 
 // podMTU is what fits into the mesh, 0 where that is any.

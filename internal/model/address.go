@@ -5,6 +5,7 @@ package model
 import (
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // AddressPool is a set of addresses from which nodes claim blocks.
@@ -161,4 +162,15 @@ func BlockSize(region netip.Prefix, usable int) int {
 		bits++
 	}
 	return max(region.Bits(), region.Addr().BitLen()-bits)
+}
+
+// Holder is the node that has an address of the block: the block's own, or the one that it was given away to; empty while it
+// is free for whoever takes it first.
+func (b AddressBlock) Holder(a netip.Addr) string {
+	with, ceded := b.Ceded[a]
+	if !ceded {
+		return b.Node
+	}
+	node, _, _ := strings.Cut(with, "/")
+	return node
 }

@@ -22,6 +22,8 @@ type addressMeta struct {
 	Name              string `json:"name"`
 	CreationTimestamp string `json:"creationTimestamp,omitempty"`
 	DeletionTimestamp string `json:"deletionTimestamp,omitempty"`
+	// Annotations are those that say how old a pool is: the older one of two that overlap gives addresses.
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // ofAddresses tells whether an object of that kind is reduced so.
@@ -36,6 +38,11 @@ func reduceAddress(raw []byte) (store.Object, error) {
 	}
 	for _, key := range []string{"reserved", "excluded", "wanted", "asked", "machine"} {
 		delete(f.Spec, key)
+	}
+	for key := range f.Metadata.Annotations {
+		if key != store.Since {
+			delete(f.Metadata.Annotations, key)
+		}
 	}
 	small, err := json.Marshal(f)
 	if err != nil {
