@@ -46,6 +46,7 @@ build:
 	$(GO) build $(GOFLAGS_) -o bin/ ./cmd/...
 	$(GO) build $(GOFLAGS_) $(EARLY) -o bin/ ./cmd/weft-cni
 	$(GO) build $(GOFLAGS_) -o bin/bench-empty ./test/empty
+	$(GO) build $(GOFLAGS_) -o bin/ ./test/guest-tools
 	@mkdir -p bin/cni
 	@for p in $(PLUGINS); do ln -sfn ../weft-plugin bin/cni/$$p; done
 	@for p in weft-cni multus multus-shim; do ln -sfn ../weft-cni bin/cni/$$p; done

@@ -47,7 +47,7 @@ func MainWithPrograms(m *testing.M) int {
 	return enter(m, syscall.CLONE_NEWPID)
 }
 
-// Programs is a directory with weft, weft-cni, weft-plugin and weft-guest, and cni, a CNI binary directory.
+// Programs is a directory with weft, weft-cni, weft-plugin, weft-guest and guest-tools, and cni, a CNI binary directory.
 func Programs(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv(programs)
@@ -62,7 +62,7 @@ func build(dir string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("go", "build", "-o", dir+"/", "./cmd/...")
+	cmd := exec.Command("go", "build", "-o", dir+"/", "./cmd/...", "./test/guest-tools")
 	cmd.Dir = filepath.Dir(strings.TrimSpace(string(mod)))
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guestimage
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestArchive: the kernel's form is what cpio reads, and the same tree is the same bytes.
+func TestArchive(t *testing.T) {
+	a := archive{dir("bin"), program("bin/x", []byte("hello")), entry{name: "odd", mode: modeFile | 0o644, data: []byte("12345")}}
+	var one, two bytes.Buffer
+	if err := a.write(&one); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.write(&two); err != nil || !bytes.Equal(one.Bytes(), two.Bytes()) {
+		t.Errorf("two ways to write one tree: %v", err)
+	}
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Skip("SKIP: there is no busybox to read it with")
+	}
+	to := t.TempDir()
+	cmd := exec.Command(busybox, "cpio", "-i")
+	cmd.Dir, cmd.Stdin = to, &one
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	got, err := os.ReadFile(filepath.Join(to, "bin", "x"))
+	if err != nil || string(got) != "hello" {
+		t.Errorf("%q %v", got, err)
+	}
+	got, err = os.ReadFile(filepath.Join(to, "odd"))
+	if err != nil || string(got) != "12345" {
+		t.Errorf("%q %v", got, err)
+	}
+}
+
+// TestOrder: what a driver needs is loaded before it, and what is needed by none is left out.
+func TestOrder(t *testing.T) {
+	all := map[string]module{
+		"virtio_net": {name: "virtio_net.ko", depends: []string{"net_failover", "built_in"}}, "net_failover": {name: "net_failover.ko", depends: []string{"failover"}},
+		"failover": {name: "failover.ko"}, "other": {name: "other.ko"}, "virtio_pci": {name: "virtio_pci.ko", depends: []string{"virtio_pci"}},
+	}
+	var got []string
+	for _, m := range inOrder(all) {
+		got = append(got, m.name)
+	}
+	if d := cmp.Diff([]string{"virtio_pci.ko", "failover.ko", "net_failover.ko", "virtio_net.ko"}, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestNoBusybox: what is wrong and the way out.
+func TestNoBusybox(t *testing.T) {
+	_, err := Config{Busybox: "/nowhere/busybox"}.tree(t.TempDir())
+	if err == nil || !strings.HasPrefix(err.Error(), `busybox "/nowhere/busybox": `) {
+		t.Errorf("%v", err)
+	}
+	if _, err = (Config{Busybox: "/etc/passwd"}).tree(t.TempDir()); err == nil || !strings.Contains(err.Error(), "bad magic number") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,67 @@
+#!/bin/busybox sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The guest's first program: devices, addresses, and a shell on the serial console that tests can speak to as well.
+export PATH=/bin HOME=/ TERM=vt100
+/bin/busybox mkdir -p /proc /sys /dev /run /tmp
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sys /sys
+/bin/busybox mount -t devtmpfs dev /dev 2>/dev/null
+/bin/busybox --install -s /bin
+exec </dev/ttyS0 >/dev/ttyS0 2>&1
+
+# The hypervisor's button switches the machine off.
+mkdir -p /etc/acpi/PWRF
+printf '#!/bin/busybox sh\nsync\npoweroff -f\n' >/etc/acpi/PWRF/00000080
+chmod +x /etc/acpi/PWRF/00000080
+while read -r m; do insmod "/modules/$m" 2>/dev/null; done </modules/order
+acpid -l /dev/null 2>/dev/null
+
+ip link set lo up
+echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad # it is alone on its wire
+echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
+for dev in /sys/class/net/eth*; do
+	[ -e "$dev" ] || continue
+	dev=${dev##*/}
+	echo 0 >"/proc/sys/net/ipv6/conf/$dev/accept_dad"
+	ip link set "$dev" up
+	udhcpc -i "$dev" -f -s /lease -t 8 -T 1 -A 2 -O mtu -O staticroutes -O hostname -O search >/dev/null 2>&1 &
+	[ ! -x /bin/guest-tools ] || guest-tools dhcp6 "$dev" /lease >/dev/null 2>&1 &
+done
+
+# facts: what the guest's network is, in words that people and tests read.
+facts() {
+	for dev in /sys/class/net/eth*; do
+		dev=${dev##*/}
+		echo "weft-guest: LINK $dev mac=$(cat "/sys/class/net/$dev/address") mtu=$(cat "/sys/class/net/$dev/mtu") carrier=$(cat "/sys/class/net/$dev/carrier" 2>/dev/null)"
+	done
+	ip -o addr show scope global | while read -r _ dev family addr _; do echo "weft-guest: ADDR $dev $family $addr"; done
+	ip route show | while read -r line; do echo "weft-guest: ROUTE inet $line"; done
+	ip -6 route show | grep '^default' | while read -r line; do echo "weft-guest: ROUTE inet6 $line"; done
+}
+
+# send ADDR PORT TEXT: says a line and prints the answer.      answer PORT TEXT: does so to all who call, until it is killed.
+send() { echo "$3" | timeout 20 nc -w 10 "$1" "$2"; }
+answer() {
+	printf '#!/bin/busybox sh\nread -r said\necho "%s $said"\n' "$2" >"/run/answer$1"
+	chmod +x "/run/answer$1"
+	nc -ll -p "$1" -e "/run/answer$1" >/dev/null 2>&1 </dev/null &
+}
+
+echo "weft-guest: READY"
+while :; do
+	printf 'guest# '
+	if ! read -r line; then
+		sleep 1
+		continue
+	fi
+	case $line in
+	@*)
+		id=${line%% *}
+		echo "weft-guest: BEGIN ${id#@}"
+		(eval "${line#* }") </dev/null
+		echo "weft-guest: END ${id#@} $?"
+		;;
+	*) eval "$line" ;;
+	esac
+done

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Console is a machine's serial console, for programs: what is awaited is looked for in all that was said since the machine
+// began. Of a guest of weft's own (vm/guestimage) it runs commands.
+type Console struct {
+	conn net.Conn
+	log  string
+
+	mu   sync.Mutex
+	last int
+}
+
+// OpenConsole connects to the console of the machine in a directory. One connection is served at a time.
+func OpenConsole(ctx context.Context, dir string) (*Console, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", ConsoleSocket(dir))
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, conn) }() // what it says is read from the log, which has all of it
+	return &Console{conn: conn, log: ConsoleLog(dir)}, nil
+}
+
+// Close hangs up.
+func (c *Console) Close() { _ = c.conn.Close() }
+
+// Said is all that the console has said.
+func (c *Console) Said() string {
+	b, _ := os.ReadFile(c.log)
+	return strings.ReplaceAll(string(b), "\r", "")
+}
+
+// Await waits until a whole line begins with a text, and gives the line. Consoles say other things in between.
+func (c *Console) Await(ctx context.Context, prefix string) (string, error) {
+	for {
+		said := c.Said()
+		for line := range strings.Lines(said) {
+			if at := strings.Index(line, prefix); at >= 0 && strings.HasSuffix(line, "\n") && strings.TrimSpace(strings.TrimPrefix(line[:at], prompt)) == "" {
+				return strings.TrimSpace(line[at:]), nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("console: %q was not said: %w; the last words: %s", prefix, ctx.Err(), tail(said))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+const prompt = "guest# "
+
+func tail(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-6):], " / ")
+}
+
+// errCommand is a command of the guest that failed.
+var errCommand = errors.New("the guest's command failed")
+
+// Run has the guest do a command of its shell, and gives what that printed. One runs at a time.
+func (c *Console) Run(ctx context.Context, command string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last++
+	id := fmt.Sprintf("%d.%d", os.Getpid(), c.last)
+	if _, err := fmt.Fprintf(c.conn, "@%s %s\n", id, command); err != nil {
+		return "", fmt.Errorf("console: %w", err)
+	}
+	end, err := c.Await(ctx, "weft-guest: END "+id+" ")
+	if err != nil {
+		return "", err
+	}
+	_, out, _ := strings.Cut(c.Said(), "weft-guest: BEGIN "+id+"\n")
+	out, _, _ = strings.Cut(out, "weft-guest: END "+id+" ")
+	if !strings.HasSuffix(end, " 0") {
+		return out, fmt.Errorf("%w: %s: %s: %s", errCommand, command, end[strings.LastIndexByte(end, ' ')+1:], strings.TrimSpace(out))
+	}
+	return out, nil
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Machine is a machine that runs. It dies with the process that started it.
+type Machine struct {
+	*Monitor
+	// Dir is where its sockets and its console's log are.
+	Dir  string
+	PID  int
+	done chan struct{}
+	err  error
+	kill func()
+}
+
+// startTime bounds how long QEMU may take until it answers, also on a machine that is busy.
+const startTime = 60 * time.Second
+
+// Start starts a machine, and waits until its monitor answers; the guest has only begun to boot by then. The taps belong to
+// QEMU afterwards and may be closed here.
+func Start(ctx context.Context, c Config) (*Machine, error) {
+	var fds files
+	argv, err := c.argv(&fds)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{qmpName, consoleName, problems} { // of one that was killed
+		if err := os.Remove(filepath.Join(c.Dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("machine %s: %w", c.Name, err)
+		}
+	}
+	log, err := os.OpenFile(filepath.Join(c.Dir, problems), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("machine %s: %w", c.Name, err)
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = "/", log, log, fds
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if c.User != nil && int(*c.User) != os.Geteuid() {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: *c.User, Gid: *c.User}
+	}
+	m := &Machine{Dir: c.Dir, done: make(chan struct{}), kill: func() { _ = cmd.Process.Kill() }}
+	if err := m.run(cmd, c); err != nil {
+		return nil, model.Faultf(model.CodeInvalidEnv, "install qemu-system-x86", "machine %s: %w", c.Name, err)
+	}
+	m.PID = cmd.Process.Pid
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	if m.Monitor, err = m.dial(ctx); err == nil {
+		err = m.links(ctx, c.Devices)
+	}
+	if err != nil {
+		m.Kill()
+		return nil, fmt.Errorf("machine %s: %w%s", c.Name, err, said(log))
+	}
+	return m, nil
+}
+
+// links takes the carrier from cards that are to have none.
+func (m *Machine) links(ctx context.Context, devices []model.VMDevice) error {
+	for _, d := range devices {
+		if d.Down {
+			if err := m.SetLink(ctx, d, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// said is what QEMU has complained of.
+func said(log *os.File) string {
+	b, _ := os.ReadFile(log.Name())
+	if text := strings.TrimSpace(string(b)); text != "" {
+		return ": " + strings.ReplaceAll(text, "\n", "; ")
+	}
+	return ""
+}
+
+// run starts the program on a thread that lives as long as it does: the kernel kills it when that thread ends.
+func (m *Machine) run(cmd *exec.Cmd, c Config) error {
+	started := make(chan error, 1)
+	var body func()
+	body = func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if unix.Gettid() == unix.Getpid() { // netns would go elsewhere
+			next := make(chan struct{})
+			go func() { defer close(next); body() }()
+			<-next
+			return
+		}
+		err := c.NS.Do(cmd.Start)
+		started <- err
+		if err != nil {
+			return
+		}
+		m.err = cmd.Wait()
+		close(m.done)
+	}
+	go body()
+	return <-started
+}
+
+// dial connects to the monitor as soon as it is there.
+func (m *Machine) dial(ctx context.Context) (*Monitor, error) {
+	for {
+		q, err := Dial(ctx, filepath.Join(m.Dir, qmpName))
+		if err == nil {
+			return q, nil
+		}
+		select {
+		case <-m.done:
+			return nil, fmt.Errorf("qemu ended: %w", cmpErr(m.err))
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func cmpErr(err error) error {
+	if err == nil {
+		return errors.New("at once")
+	}
+	return err
+}
+
+// Done is closed when the machine has ended.
+func (m *Machine) Done() <-chan struct{} { return m.done }
+
+// Err tells how it ended: nil is by itself, or as it was asked to.
+func (m *Machine) Err() error {
+	select {
+	case <-m.done:
+		return m.err
+	default:
+		return nil
+	}
+}
+
+// Kill ends the machine at once.
+func (m *Machine) Kill() {
+	m.kill()
+	<-m.done
+	if m.Monitor != nil {
+		m.Close()
+	}
+}
+
+// Stop presses the machine's button, and ends it at the latest when the context does.
+func (m *Machine) Stop(ctx context.Context) {
+	defer m.Kill()
+	if _, err := m.Command(ctx, "system_powerdown", nil); err != nil {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-m.done:
+	}
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command guest-tools does in an emulated guest what busybox cannot.
+//
+//	guest-tools dhcp6 LINK SCRIPT                 asks for an address by DHCPv6 and runs SCRIPT bound6 with ip, dns, interface
+//	guest-tools udp ADDR:PORT INTERVAL            sends a numbered packet at each interval, for ever
+//	guest-tools tcp ADDR:PORT INTERVAL            sends a numbered line at each interval and awaits its echo; says how that ended
+//	guest-tools echo PORT                         gives back what it gets, TCP and UDP
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "guest-tools: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	switch {
+	case len(args) == 3 && args[0] == "dhcp6":
+		return dhcp6(args[1], args[2])
+	case len(args) == 3 && (args[0] == "udp" || args[0] == "tcp"):
+		every, err := time.ParseDuration(args[2])
+		if err != nil {
+			return err
+		}
+		conn, err := net.DialTimeout(args[0], args[1], 30*time.Second)
+		if err != nil {
+			return err
+		}
+		if args[0] == "udp" {
+			return packets(conn, every)
+		}
+		return lines(conn, every)
+	case len(args) == 2 && args[0] == "echo":
+		return echo(args[1])
+	}
+	return errors.New("dhcp6 LINK SCRIPT, udp ADDR:PORT INTERVAL, tcp ADDR:PORT INTERVAL or echo PORT")
+}
+
+// packets sends numbers, and does not mind who is not there.
+func packets(conn net.Conn, every time.Duration) error {
+	tick := time.NewTicker(every)
+	for n := 0; ; n++ {
+		_, _ = fmt.Fprintf(conn, "%d\n", n)
+		<-tick.C
+	}
+}
+
+// lines ends with the connection.
+func lines(conn net.Conn, every time.Duration) error {
+	r := bufio.NewReader(conn)
+	tick := time.NewTicker(every)
+	for n := 0; ; n++ {
+		if _, err := fmt.Fprintf(conn, "%d\n", n); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+		got, err := r.ReadString('\n')
+		if err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+		if got != fmt.Sprintf("%d\n", n) {
+			return fmt.Errorf("line %d came back as %q", n, got)
+		}
+		<-tick.C
+	}
+}
+
+func echo(port string) error {
+	l, err := net.Listen("tcp", ":"+port)
+	if err != nil {
+		return err
+	}
+	p, err := net.ListenPacket("udp", ":"+port)
+	if err != nil {
+		return err
+	}
+	go func() {
+		b := make([]byte, 1<<16)
+		for {
+			if n, from, err := p.ReadFrom(b); err == nil {
+				_, _ = p.WriteTo(b[:n], from)
+			}
+		}
+	}()
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			_, _ = io.Copy(conn, conn)
+			_ = conn.Close()
+		}()
+	}
+}
