@@ -17,6 +17,7 @@ import (
 
 	"github.com/weft-net/weft/internal/apitest"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/reconcile"
 )
 
@@ -103,7 +104,7 @@ func TestEtcd(t *testing.T) {
 func leftRoutes(t *testing.T, w *world) {
 	t.Helper()
 	const stale = "10.99.0.0/24"
-	nettest.Run(t, w.node, "ip", "route", "add", stale, "via", "192.168.78.1", "proto", "119")
+	nettest.Run(t, w.node, "ip", "route", "add", stale, "via", "192.168.78.1", "proto", "119", "metric", fmt.Sprint(mesh.MetricMin+1))
 	if err := os.WriteFile(w.path("state", reconcile.StatusFile), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
