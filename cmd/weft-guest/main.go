@@ -2,7 +2,7 @@
 
 // Command weft-guest runs beside a hypervisor and speaks to its guests: DHCP, DHCPv6, router advertisements. It gets what it
 // says, and the sockets by which it says it, over a unix socket from whoever made the pod's network; it can be started again
-// at any time, and gets them again. It needs no rights of its own.
+// at any time, and gets them again, as it does when they change or when who gives them has been started again. It needs no rights of its own.
 package main
 
 import (
@@ -11,13 +11,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
-	"github.com/weft-net/weft/internal/guest/handover"
 	"github.com/weft-net/weft/internal/guest/serve"
+	"github.com/weft-net/weft/internal/guest/session"
 )
 
 func main() {
@@ -33,21 +33,11 @@ func main() {
 func run(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("weft-guest", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	path := flags.String("socket", "/run/weft/guest.sock", "`PATH` of the unix socket by which sockets and words come")
+	socket := flags.String("socket", "@weft-guest", "`PATH` of the unix socket by which sockets and words come; @NAME is one of the network namespace")
 	started := flags.String("dhcp-started-dir", "", "`DIR` where it is noted that DHCP is served, as KubeVirt does (/var/run/kubevirt-private)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", *path)
-	if err != nil {
-		return err
-	}
-	wires, err := handover.Take(conn.(*net.UnixConn))
-	_ = conn.Close()
-	if err != nil {
-		return err
-	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	log.Info("serving", "wires", len(wires))
-	return serve.Config{StartedDir: *started, Log: log}.Run(ctx, wires)
+	return session.Config{Socket: *socket, Serve: serve.Config{StartedDir: *started, Log: log}, Log: log, After: time.After}.Run(ctx)
 }

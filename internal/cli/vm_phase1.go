@@ -6,25 +6,27 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	plan "github.com/weft-net/weft/internal/plan/vm"
+	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/phase1"
+	"github.com/weft-net/weft/internal/wire"
 )
 
 func newVMPhase1Cmd(env Env) *cobra.Command {
 	in := vmInput{env: env}
-	var path, pod, dir, output string
+	var path, pod, dir, agent, output string
 	var undo bool
 	cmd := &cobra.Command{
 		Use:   "phase1 FILE",
 		Short: "Make the network of a machine in its pod, or take it away",
 		Long: `Brings what weft vm plan shows into the network namespace of a pod, for the machine in FILE ("-" is stdin): the first of
-KubeVirt's two phases, for which root's rights are needed. Networks that are there already stay, those whose interface is
+KubeVirt's two phases, for which root's rights are needed. Where an agent runs on the node, the agent does it. Networks that are there already stay, those whose interface is
 absent in FILE are taken away. A call that fails takes back what it began; one that was killed is taken up by the next.
 With --undo everything is taken away, and the pod's network is what it was.
 
@@ -39,7 +41,12 @@ device, guest}].`,
 			if err != nil {
 				return err
 			}
-			record, err := vmPhase1(cmd.Context(), phase1.Config{Dir: dir, Log: slog.New(slog.NewTextHandler(env.Stderr, nil))}, path, pod, machine, undo)
+			h, err := host.Open(cmd.Context(), host.Config{Socket: agent, Dir: dir, Log: slog.New(slog.NewTextHandler(env.Stderr, nil))})
+			if err != nil {
+				return err
+			}
+			defer func() { _ = h.Close() }()
+			record, err := vmPhase1(cmd.Context(), h, path, pod, machine, undo)
 			switch {
 			case err != nil || undo:
 				return err
@@ -56,35 +63,35 @@ device, guest}].`,
 	in.machineFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&path, "netns", "", "`PATH` of the pod's network namespace")
-	f.StringVar(&pod, "pod", "", "`ID` of the pod, which no other one ever has (default: the namespace's number)")
-	f.StringVar(&dir, "state-dir", "/run/weft/vm", "`DIR` where it is remembered what was made")
+	f.StringVar(&pod, "pod", "", "`ID` of the pod, which no other one ever has (default: the namespace's numbers)")
+	agentFlag(f, &agent)
+	f.StringVar(&dir, "state-dir", host.DefaultDir, "`DIR` where it is remembered what was made, where there is no agent")
 	f.BoolVar(&undo, "undo", false, "take everything away")
 	f.StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
 }
 
+// agentFlag is about who brings machines' networks into pods.
+func agentFlag(f *pflag.FlagSet, to *string) {
+	f.StringVar(to, "agent", wire.DefaultSocket, "`PATH` of the agent's socket; without an agent there, or with \"\", this program does it by itself")
+}
+
 // vmPhase1 opens the pod and has it done. For undo the pod may be gone.
-func vmPhase1(ctx context.Context, c phase1.Config, path, pod string, in plan.Input, undo bool) (phase1.Record, error) {
+func vmPhase1(ctx context.Context, h host.Host, path, pod string, in plan.Input, undo bool) (phase1.Record, error) {
 	if path == "" {
 		return phase1.Record{}, usageError{model.Faultf(model.CodeInvalidConf, "for example /run/netns/pod1", "--netns is missing")}
 	}
 	ns, err := netns.Open(path)
 	if err != nil {
-		if undo && pod != "" {
-			return phase1.Record{}, c.Undo(ctx, nil, pod, in.VM.Key())
+		if undo {
+			return phase1.Record{}, h.Stop(ctx, host.Pod{ID: pod}, in.VM.Key())
 		}
 		return phase1.Record{}, model.Faultf(model.CodeInvalidNetns, "", "--netns %s: %w", path, err)
 	}
 	defer func() { _ = ns.Close() }()
-	if pod == "" {
-		id, err := ns.ID()
-		if err != nil {
-			return phase1.Record{}, err
-		}
-		pod = strconv.FormatUint(id, 10)
-	}
+	p := host.Pod{NS: ns, ID: pod}
 	if undo {
-		return phase1.Record{}, c.Undo(ctx, ns, pod, in.VM.Key())
+		return phase1.Record{}, h.Stop(ctx, p, in.VM.Key())
 	}
-	return c.Start(ctx, ns, pod, in)
+	return h.Start(ctx, p, in)
 }

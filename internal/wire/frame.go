@@ -13,6 +13,10 @@ const (
 	flagNetns = 1
 )
 
+// VerbName is the variable that names what is asked of the agent beyond CNI's verbs, which have CNI_COMMAND instead. The
+// configuration is then that verb's own words, and so is what belongs on stdout.
+const VerbName = "WEFT_VERB"
+
 // Header says what a request holds.
 type Header struct {
 	// Netns tells that the namespace's descriptor is passed along.

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -89,7 +90,11 @@ func raLoop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.C
 		if !ok {
 			return errors.New("advertisements: the socket is not a raw one")
 		}
-		go func() {
+		ctx, stop := context.WithCancel(ctx)
+		var group sync.WaitGroup
+		defer group.Wait()
+		defer stop()
+		group.Go(func() {
 			due := time.NewTicker(ndp.Interval * time.Second)
 			defer due.Stop()
 			for {
@@ -100,7 +105,7 @@ func raLoop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.C
 					advertise(everybody())
 				}
 			}
-		}()
+		})
 		buf, control := make([]byte, mostPacket), make([]byte, 128)
 		for {
 			n, rest, _, from, err := raw.ReadMsgIP(buf, control)

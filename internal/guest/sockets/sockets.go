@@ -85,10 +85,11 @@ func set(fd int, options ...option) error {
 	return nil
 }
 
-// dhcp4 is not shared: two servers on one wire would each get half of what a guest says.
+// dhcp4 is not shared (no SO_REUSEADDR): two servers on one wire would each get half of what a guest says. Servers on other
+// wires of the pod do not meet it.
 func dhcp4(link *net.Interface) (int, error) {
 	return opened(unix.AF_INET, unix.SOCK_DGRAM, 0, link, func(fd int) error {
-		if err := set(fd, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1}, option{unix.SOL_SOCKET, unix.SO_BROADCAST, 1}); err != nil {
+		if err := set(fd, option{unix.SOL_SOCKET, unix.SO_BROADCAST, 1}); err != nil {
 			return err
 		}
 		return unix.Bind(fd, &unix.SockaddrInet4{Port: serverPort4})
@@ -97,7 +98,7 @@ func dhcp4(link *net.Interface) (int, error) {
 
 func dhcp6(link *net.Interface) (int, error) {
 	return opened(unix.AF_INET6, unix.SOCK_DGRAM, 0, link, func(fd int) error {
-		if err := set(fd, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1}, option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1}); err != nil {
+		if err := set(fd, option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1}); err != nil {
 			return err
 		}
 		if err := unix.Bind(fd, &unix.SockaddrInet6{Port: serverPort6}); err != nil {

@@ -18,6 +18,7 @@
 package phase1
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -36,7 +37,11 @@ import (
 type Config struct {
 	// Dir is where the records are. It need not outlive a boot.
 	Dir string
-	Log *slog.Logger
+	// Boot names the boot of the node: what was recorded in another one is void. "" is every boot.
+	Boot string
+	// Container is the sandbox of the pods of Start, where an agent attached them.
+	Container string
+	Log       *slog.Logger
 	// Step, which may be nil, is called before each thing that is done. Its error is that thing's error: for tests.
 	Step func(name string) error
 }
@@ -100,12 +105,9 @@ func (c Config) Undo(ctx context.Context, ns *netns.NS, pod, key string) error {
 		return err
 	}
 	defer closeAll()
-	r, found, err := c.Read(key)
+	r, found, err := c.Read(key, pod)
 	if err != nil || !found {
 		return err
-	}
-	if r.In != pod {
-		return model.Faultf(model.CodeInvalidEnv, "", "machine %s is in pod %s, not in %s", key, r.In, pod)
 	}
 	w := &work{Config: c, spaces: spaces, record: r}
 	var all []string
@@ -179,7 +181,8 @@ func (w *work) plan(ctx context.Context, in plan.Input) error {
 				in.VM.Path, n.Interface.Index, mac, w.record.Networks[i].Interface.Name)
 		}
 	}
-	w.record.Path = in.VM.Path
+	w.record.Path, w.record.Owner, w.record.Netns = in.VM.Path, in.VM.Owner, w.spaces.PodNS.Path()
+	w.record.Container = cmp.Or(w.Container, w.record.Container)
 	w.record.add(p)
 	return w.save("pending")
 }

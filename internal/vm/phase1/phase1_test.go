@@ -122,10 +122,11 @@ func TestOrdinal(t *testing.T) {
 	}
 }
 
-// TestNewPod: what is recorded of another pod counts no more.
+// TestNewPod: a machine that is in two pods, as one that moves is, is remembered of each by itself.
 func TestNewPod(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
+	before := w.looks()
 	w.start(machine(model.VMMasquerade))
 	next := newWorld(t)
 	next.routed()
@@ -135,8 +136,17 @@ func TestNewPod(t *testing.T) {
 		t.Fatalf("%+v %v", r, err)
 	}
 	next.same(r)
-	if err := w.Undo(t.Context(), w.pod, "pod1", "shop/vm1"); err == nil || err.Error() != "machine shop/vm1 is in pod pod2, not in pod1" {
+	if _, _, err := w.Read("shop/vm1", ""); err == nil || err.Error() != "machine shop/vm1 is in the pods pod1 and pod2 (say which of them is meant)" {
 		t.Errorf("%v", err)
+	}
+	if err := w.Undo(t.Context(), w.pod, "pod1", "shop/vm1"); err != nil {
+		t.Error(err)
+	}
+	if d := cmp.Diff(before, w.looks()); d != "" {
+		t.Errorf("the first pod (-before +after):\n%s", d)
+	}
+	if r, found, err := w.Read("shop/vm1", ""); err != nil || !found || r.In != "pod2" {
+		t.Errorf("%+v %v %v", r, found, err)
 	}
 	if err := w.Undo(t.Context(), nil, "pod2", "shop/vm1"); err != nil { // a pod that is gone needs nothing
 		t.Error(err)
@@ -144,6 +154,25 @@ func TestNewPod(t *testing.T) {
 	if r, err = next.Start(t.Context(), next.pod, "pod3", machine(model.VMMasquerade)); err == nil {
 		t.Errorf("links of which nothing is recorded were taken: %+v", r)
 	}
+}
+
+// TestOtherBoot: what was recorded before the node booted is void, and goes.
+func TestOtherBoot(t *testing.T) {
+	w := newWorld(t)
+	w.flannel()
+	w.Boot = "one"
+	w.start(machine(model.VMMasquerade))
+	next := newWorld(t)
+	next.flannel()
+	next.Dir, next.Boot = w.Dir, "two"
+	if _, found, err := next.Read("shop/vm1", "pod1"); found || err != nil {
+		t.Errorf("%v %v", found, err)
+	}
+	if all, err := next.List(); len(all) > 0 || err != nil {
+		t.Errorf("%v %v", all, err)
+	}
+	next.same(next.start(machine(model.VMMasquerade)))
+	next.undo()
 }
 
 // TestRefused: what cannot be is told with its field, and the pod's network is as it was.

@@ -4,6 +4,8 @@ package phase1
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,6 +47,13 @@ type Record struct {
 	// Machine is the machine's key, In the pod that it is in.
 	Machine string `json:"machine"`
 	In      string `json:"in"`
+	// Boot is the boot of the node in which it was written.
+	Boot string `json:"boot,omitempty"`
+	// Netns is where the pod's namespace could be opened, and Container the pod's sandbox where an agent attached it.
+	Netns     string `json:"netns,omitempty"`
+	Container string `json:"container,omitempty"`
+	// Owner is the user and group that the hypervisor runs as.
+	Owner uint32 `json:"owner,omitempty"`
 	// Path is where its manifest has the instance's specification.
 	Path string `json:"path"`
 	// Pod is what all networks need of the pod.
@@ -82,39 +91,87 @@ func (r *Record) add(p plan.Plan) {
 	}
 }
 
-// path is a machine's file. Its key is two names of Kubernetes', which have no commas.
-func (c Config) path(key string) string {
-	return filepath.Join(c.Dir, strings.ReplaceAll(key, "/", ",")+".json")
+// path is the file of a machine in a pod. A machine's key is two names of Kubernetes', which have no commas.
+func (c Config) path(key, pod string) string { return c.stem(key) + "," + word(pod) + ".json" }
+
+func (c Config) stem(key string) string {
+	return filepath.Join(c.Dir, strings.ReplaceAll(key, "/", ","))
 }
 
-// Read tells what is remembered of a machine.
-func (c Config) Read(key string) (r Record, found bool, err error) {
-	b, err := os.ReadFile(c.path(key))
+// word is a pod's name as it can be in that of a file.
+func word(pod string) string {
+	const most = 64
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_'
+	}
+	if len(pod) <= most && !strings.ContainsFunc(pod, func(r rune) bool { return !plain(r) }) {
+		return pod
+	}
+	sum := sha256.Sum256([]byte(pod))
+	return hex.EncodeToString(sum[:])
+}
+
+// Read tells what is remembered of a machine in a pod; without a pod, in the only one that it is in.
+func (c Config) Read(key, pod string) (r Record, found bool, err error) {
+	if pod != "" {
+		return c.read(c.path(key, pod))
+	}
+	all, err := c.List()
+	for _, one := range all {
+		if one.Machine != key {
+			continue
+		}
+		if found {
+			return Record{}, false, model.Faultf(model.CodeInvalidEnv, "say which of them is meant", "machine %s is in the pods %s and %s", key, r.In, one.In)
+		}
+		r, found = one, true
+	}
+	return r, found, err
+}
+
+// List tells what is remembered of all machines of this boot; the error joins what is wrong with others.
+func (c Config) List() ([]Record, error) {
+	files, err := filepath.Glob(filepath.Join(c.Dir, "*.json"))
+	errs := []error{err}
+	var out []Record
+	for _, path := range files {
+		r, found, err := c.read(path)
+		if errs = append(errs, err); found && err == nil {
+			out = append(out, r)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// read reads a file. One of another boot is void: what it tells of went with that.
+func (c Config) read(path string) (r Record, found bool, err error) {
+	what := "record " + path
+	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Record{}, false, nil
 	}
 	if err != nil {
-		return Record{}, false, fmt.Errorf("record of machine %s: %w", key, err)
+		return Record{}, false, fmt.Errorf("%s: %w", what, err)
 	}
 	if err := json.Unmarshal(b, &r); err != nil {
-		return Record{}, false, fmt.Errorf("record of machine %s: %s: %w", key, c.path(key), err)
+		return Record{}, false, fmt.Errorf("%s: %w", what, err)
 	}
 	if r.Version > version {
 		return Record{}, false, model.Faultf(model.CodeIO, "it was written by a later weft", "record of machine %s: %s has version %d, %d is known",
-			key, c.path(key), r.Version, version)
+			r.Machine, path, r.Version, version)
 	}
 	r.exists = true
-	return r, true, nil
+	return r, r.Boot == c.Boot, nil
 }
 
 // open begins with what is remembered of a machine in this pod.
 func (c Config) open(s kernel.Spaces, key, pod string) (*work, error) {
-	r, found, err := c.Read(key)
+	r, found, err := c.Read(key, pod)
 	if err != nil {
 		return nil, err
 	}
-	if !found || r.In != pod { // what was made in another pod went with it
-		r = Record{Version: version, Machine: key, In: pod, exists: found}
+	if !found {
+		r = Record{Version: version, Machine: key, In: pod, Boot: c.Boot}
 	}
 	return &work{Config: c, spaces: s, record: r}, nil
 }
@@ -128,7 +185,7 @@ func (w *work) save(why string) error {
 	if err != nil {
 		return fmt.Errorf("record of machine %s: %w", w.record.Machine, err)
 	}
-	path := w.path(w.record.Machine)
+	path := w.path(w.record.Machine, w.record.In)
 	if err = os.WriteFile(path+draft, b, 0o600); err == nil {
 		err = os.Rename(path+draft, path)
 	}
@@ -143,7 +200,7 @@ func (w *work) forget() error {
 	if err := w.step("forget"); err != nil {
 		return err
 	}
-	if err := os.Remove(w.path(w.record.Machine)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(w.path(w.record.Machine, w.record.In)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("record of machine %s: %w", w.record.Machine, err)
 	}
 	w.record.exists = false
@@ -157,7 +214,7 @@ func (c Config) lock(ctx context.Context, key string) (unlock func(), err error)
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, model.Faultf(model.CodeIO, "", "records of machines: %w", err)
 	}
-	path := strings.TrimSuffix(c.path(key), ".json") + ".lock"
+	path := c.stem(key) + ".lock"
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
@@ -165,9 +222,9 @@ func (c Config) lock(ctx context.Context, key string) (unlock func(), err error)
 		}
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil && isAt(f, path) {
-			_ = os.Remove(c.path(key) + draft) // of a call that was killed while it wrote
+			c.tidy(key)
 			return func() {
-				if _, err := os.Stat(c.path(key)); errors.Is(err, fs.ErrNotExist) {
+				if left, err := filepath.Glob(c.stem(key) + ",*"); err == nil && len(left) == 0 {
 					_ = os.Remove(path)
 				}
 				_ = f.Close()
@@ -181,6 +238,23 @@ func (c Config) lock(ctx context.Context, key string) (unlock func(), err error)
 		case <-ctx.Done():
 			return nil, model.Faultf(model.CodeTryAgain, "another call for it is under way", "machine %s: %w", key, ctx.Err())
 		case <-time.After(lockPause):
+		}
+	}
+}
+
+// tidy takes away what calls for the machine left that were killed while they wrote, and what is of another boot.
+func (c Config) tidy(key string) {
+	drafts, err := filepath.Glob(c.stem(key) + ",*" + draft)
+	if err != nil {
+		return // a name that is no pattern
+	}
+	for _, path := range drafts {
+		_ = os.Remove(path)
+	}
+	files, _ := filepath.Glob(c.stem(key) + ",*.json")
+	for _, path := range files {
+		if r, found, err := c.read(path); err == nil && !found && r.exists {
+			_ = os.Remove(path)
 		}
 	}
 }

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package giver gives the guests' wires of one pod, words and open sockets, to the weft-guest that runs beside the pod's
+// hypervisor: whenever one is started, and again when the wires change.
+//
+// # One at a time
+//
+// Two that serve one wire would each hear half of what a guest says, so the second waits until the first has gone.
+//
+// # Sockets
+//
+// They are opened when the first weft-guest asks for them, and stay open here: what a guest says while none runs waits in
+// them. Who takes has closed those of before by then (handover.Greet): an agent that was started anew opens them anew.
+package giver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/guest/handover"
+	"github.com/weft-net/weft/internal/guest/serve"
+	"github.com/weft-net/weft/internal/guest/sockets"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+)
+
+const (
+	// patience bounds each hand-over: who asks reads at once.
+	patience = 5 * time.Second
+	// openAgain and openTries are for a port that a weft-guest which has just been killed still holds.
+	openAgain = 50 * time.Millisecond
+	openTries = 40
+)
+
+// Giver gives the wires of one pod.
+type Giver struct {
+	pod      *netns.NS
+	owner    uint32
+	log      *slog.Logger
+	listener *net.UnixListener
+	turn     *semaphore.Weighted
+
+	mu      sync.Mutex
+	want    []model.Guest
+	open    []wire
+	changed chan struct{} // closed when want becomes another
+}
+
+// wire is an open one; index is its link's.
+type wire struct {
+	serve.Wire
+	index int
+}
+
+// Listen begins to listen in a pod, at an abstract address (@NAME), which is the pod's namespace's own, or at a path of this
+// process's. Only owner, root and the user of this process are given anything. The namespace must stay open until Run ends.
+func Listen(pod *netns.NS, address string, owner uint32, log *slog.Logger) (*Giver, error) {
+	g := &Giver{pod: pod, owner: owner, log: log, turn: semaphore.NewWeighted(1), changed: make(chan struct{})}
+	listen := func() error {
+		var err error
+		g.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
+		return err
+	}
+	err := error(nil)
+	if strings.HasPrefix(address, "@") {
+		err = pod.Do(listen)
+	} else {
+		err = atPath(address, owner, listen)
+	}
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, model.Faultf(model.CodeExists, "end who listens there", "socket %s: somebody else gives wires to weft-guest there already", address)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("socket for weft-guest: %w", err)
+	}
+	return g, nil
+}
+
+// atPath listens at a path that a killed process may have left. Nobody but the owner may call there at any moment.
+func atPath(path string, owner uint32, listen func() error) error {
+	if c, err := net.DialTimeout("unix", path, patience); err == nil {
+		_ = c.Close()
+		return unix.EADDRINUSE
+	}
+	_ = os.Remove(path)
+	if err := listen(); err != nil {
+		return err
+	}
+	return errors.Join(os.Chmod(path, 0o600), os.Chown(path, int(owner), int(owner)))
+}
+
+// Set says which wires there are from now on.
+func (g *Giver) Set(guests []model.Guest) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.want = slices.Clone(guests)
+	g.open = slices.DeleteFunc(g.open, func(w wire) bool {
+		stays := slices.ContainsFunc(guests, func(o model.Guest) bool { return o.Link == w.Guest.Link })
+		if !stays {
+			_ = w.Sockets.Close()
+		}
+		return !stays
+	})
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// Run gives wires until the context ends.
+func (g *Giver) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(ctx, func() { _ = g.listener.Close() })()
+	var callers sync.WaitGroup
+	defer g.closeAll()
+	defer callers.Wait()
+	defer stop()
+	for {
+		conn, err := g.listener.AcceptUnix()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("socket for weft-guest: %w", err)
+		}
+		callers.Go(func() {
+			defer func() { _ = conn.Close() }()
+			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+			if err := g.attend(ctx, conn); err != nil && ctx.Err() == nil {
+				g.log.Warn("weft-guest has not got its wires", "err", err)
+			}
+		})
+	}
+}
+
+// Close ends a Giver that does not run.
+func (g *Giver) Close() error {
+	g.closeAll()
+	return g.listener.Close()
+}
+
+func (g *Giver) closeAll() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, w := range g.open {
+		_ = w.Sockets.Close()
+	}
+	g.open = nil
+}
+
+// attend gives one weft-guest its wires until it has gone.
+func (g *Giver) attend(ctx context.Context, conn *net.UnixConn) error {
+	if err := g.trusted(conn); err != nil {
+		return err
+	}
+	if g.turn.Acquire(ctx, 1) != nil {
+		return nil
+	}
+	defer g.turn.Release(1)
+	if err := handover.Greet(conn, patience); err != nil {
+		return nil // it did not wait until its turn
+	}
+	gone := make(chan struct{})
+	told := false
+	for {
+		wires, changed, err := g.wires(ctx)
+		if err != nil {
+			return err
+		}
+		_ = conn.SetWriteDeadline(time.Now().Add(patience))
+		if err := handover.Give(conn, wires); err != nil {
+			return err
+		}
+		if !told {
+			told = true
+			go func() { // ends with the connection, which this function's caller closes
+				defer close(gone)
+				_, _ = conn.Read(make([]byte, 1))
+			}()
+			defer func() { _ = conn.Close(); <-gone }()
+		}
+		select {
+		case <-gone:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+// trusted refuses callers that are neither the hypervisor's user nor one who may do all that anyway.
+func (g *Giver) trusted(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	if e := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil || err != nil {
+		return fmt.Errorf("who calls: %w", errors.Join(e, err))
+	}
+	if peer.Uid == 0 || peer.Uid == g.owner || peer.Uid == uint32(os.Geteuid()) {
+		return nil
+	}
+	return model.Faultf(model.CodeIO, "run it as the hypervisor's user", "process %d of user %d asks for the wires, which are user %d's", peer.Pid, peer.Uid, g.owner)
+}
+
+// wires are those that there are now, open.
+func (g *Giver) wires(ctx context.Context) ([]serve.Wire, <-chan struct{}, error) {
+	for try := 0; ; try++ {
+		wires, changed, err := g.tryWires()
+		if !errors.Is(err, unix.EADDRINUSE) || try == openTries {
+			return wires, changed, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case <-time.After(openAgain):
+		}
+	}
+}
+
+func (g *Giver) tryWires() ([]serve.Wire, <-chan struct{}, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []serve.Wire
+	for _, guest := range g.want {
+		w, err := g.opened(guest)
+		if err != nil {
+			return nil, nil, fmt.Errorf("interface %s: %w", guest.Interface, err)
+		}
+		out = append(out, w)
+	}
+	return out, g.changed, nil
+}
+
+// opened is a wire with its sockets; they stay as long as its link does. g.mu is held.
+func (g *Giver) opened(guest model.Guest) (serve.Wire, error) {
+	index := 0
+	err := g.pod.Do(func() error {
+		link, err := net.InterfaceByName(guest.Link)
+		if err == nil {
+			index = link.Index
+		}
+		return err
+	})
+	if err != nil {
+		return serve.Wire{}, fmt.Errorf("link %s: %w", guest.Link, err)
+	}
+	i := slices.IndexFunc(g.open, func(w wire) bool { return w.Guest.Link == guest.Link })
+	if i >= 0 && g.open[i].index == index && sameSockets(g.open[i].Guest, guest) {
+		g.open[i].Guest = guest
+		return g.open[i].Wire, nil
+	}
+	if i >= 0 {
+		_ = g.open[i].Sockets.Close()
+		g.open = slices.Delete(g.open, i, i+1)
+	}
+	s, err := sockets.Open(g.pod, guest)
+	if err != nil {
+		return serve.Wire{}, err
+	}
+	w := wire{Wire: serve.Wire{Guest: guest, Sockets: s}, index: index}
+	g.open = append(g.open, w)
+	return w.Wire, nil
+}
+
+func sameSockets(a, b model.Guest) bool {
+	return (a.DHCP4 == nil) == (b.DHCP4 == nil) && (a.DHCP6 == nil) == (b.DHCP6 == nil) && (a.RA == nil) == (b.RA == nil)
+}
