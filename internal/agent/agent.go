@@ -57,15 +57,16 @@ type Config struct {
 	// AddressDir is host-local's where a configuration names none; empty is the reference plugin's.
 	AddressDir string
 	// The parts of the configuration file that are about what lies around the agent; the zero values are "nothing of it".
-	Kubernetes config.Kubernetes
-	Etcd       config.Etcd
-	Network    config.Network
-	Flannel    config.Flannel
-	Multus     config.Multus
-	Policy     config.Policy
-	Runtime    config.Runtime
-	Install    config.Install
-	Metrics    config.Metrics
+	Kubernetes      config.Kubernetes
+	Etcd            config.Etcd
+	Network         config.Network
+	Flannel         config.Flannel
+	Multus          config.Multus
+	Policy          config.Policy
+	VirtualMachines config.VirtualMachines
+	Runtime         config.Runtime
+	Install         config.Install
+	Metrics         config.Metrics
 	// File is the configuration file, which is followed for Level's sake; both may be missing.
 	File  string
 	Level *slog.LevelVar

@@ -53,7 +53,7 @@ func restore(e *blocks.Engine, l *ledger.Ledger, boot string) error {
 	var asks []ipam.Ask
 	for _, rec := range records {
 		for _, act := range rec.Acts {
-			if act.Kind != attach.ActIPAM || len(act.IPs) == 0 || rec.Boot != boot || act.Plugin >= len(rec.Network.Plugins) {
+			if act.Kind != attach.ActIPAM || len(act.IPs) == 0 || rec.Boot != boot || rec.Standby || act.Plugin >= len(rec.Network.Plugins) {
 				continue
 			}
 			var held []netip.Addr

@@ -16,7 +16,7 @@ func (a *agent) networks(c *cniserver.Config) {
 	root := a.cfg.Install.HostRoot
 	devices := podresources.Kubelet{Socket: filepath.Join(root, podresources.Socket), Checkpoint: filepath.Join(root, podresources.Checkpoint)}
 	c.Fit = a.fit
-	c.Networks = &multinet.Resolver{Root: root}
+	c.Networks = &multinet.Resolver{Root: root, Keep: a.cfg.VirtualMachines.Keep()}
 	switch {
 	case a.kube != nil:
 		devices.Devices = a.kube.Devices

@@ -117,6 +117,9 @@ func (r *run) choose(ctx context.Context, first int) (map[int]*model.Result, err
 		r.rec.Acts = r.rec.Acts[:first]
 		return nil, err
 	}
+	if s, is := r.hold.(ipam.Sharer); is && s.Standby() {
+		r.rec.Standby = true
+	}
 	result := r.hold.Result()
 	acts[0].IPs = result.IPs
 	given := map[int]*model.Result{acts[0].Plugin: &result}

@@ -218,6 +218,9 @@ func (w *several) together(ctx context.Context, runs []*run) (failed int, err er
 		return runs[0].index, err
 	}
 	w.a.attached(runs...)
+	for _, r := range runs {
+		w.a.moved(r.rec)
+	}
 	return runs[0].index, nil
 }
 

@@ -60,6 +60,9 @@ type Config struct {
 	Gates func(ctx context.Context, urls []string) error
 	// Node, which may be nil, tells what the cluster says of this node.
 	Node func() Node
+	// Moved, which may be nil, is told of attachments of virtual machines: when one is done or gone, and when it has begun or ended to
+	// stand by. It returns at once.
+	Moved func(key model.AttachmentKey)
 	// Linger is how long shared objects without owners stay (agent); 0 means the default.
 	Linger time.Duration
 }

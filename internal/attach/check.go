@@ -67,7 +67,7 @@ func (a *Attacher) Check(ctx context.Context, job Job) error {
 		return model.Faultf(model.CodeDiffers, "DEL the attachment and ADD it again", "network %q, container %s, interface %s: %s",
 			job.Request.Network, job.Request.ContainerID, job.Request.IfName, strings.Join(diff, "; "))
 	}
-	return a.checkPlugins(ctx, job, prev)
+	return a.checkPlugins(ctx, job, prev, rec.Standby)
 }
 
 // checkRecord compares the kernel and the caller's result with the record.
@@ -150,7 +150,7 @@ func notMoved(ctx context.Context, routes []state.Route, spaces kernel.Spaces) (
 }
 
 // checkPlugins asks allocators and foreign plugins.
-func (a *Attacher) checkPlugins(ctx context.Context, job Job, prev *model.Result) error {
+func (a *Attacher) checkPlugins(ctx context.Context, job Job, prev *model.Result, standby bool) error {
 	for _, conf := range job.Network.Plugins {
 		if a.cfg.Planners[conf.Type] == nil {
 			if err := a.foreignCheck(ctx, job, conf, conf.Type, prev); err != nil {
@@ -168,7 +168,9 @@ func (a *Attacher) checkPlugins(ctx context.Context, job Job, prev *model.Result
 		if alloc := a.cfg.Allocators[typ]; alloc == nil {
 			err = a.foreignCheck(ctx, job, conf, typ, prev)
 		} else if prev != nil {
-			err = alloc.Check(ctx, ask(job.Request, conf), *prev)
+			q := ask(job.Request, conf)
+			q.Standby = standby
+			err = alloc.Check(ctx, q, *prev)
 		}
 		if err != nil {
 			return err

@@ -55,6 +55,7 @@ func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, f
 	}
 	act := Act{Kind: ActApply, Plugin: i, Fragment: &segment, Fresh: fresh(segment, answers), Files: files}
 	act.keep(restore)
+	r.withhold(&act)
 	return act, nil
 }
 

@@ -37,6 +37,8 @@ type Guarded struct {
 	HostLink string
 	// Addrs are empty while they are not known.
 	Addrs []netip.Addr
+	// Standby: another interface uses the addresses; nobody is to be told of them.
+	Standby bool
 	// Netns is the pod's namespace, nil when nobody has it open; Path says where it is, NetnsID which one is meant.
 	Netns   *netns.NS
 	Path    string
@@ -46,12 +48,12 @@ type Guarded struct {
 // Equal tells whether both say the same of an interface.
 func (g Guarded) Equal(o Guarded) bool {
 	return g.Key == o.Key && g.Pod == o.Pod && g.Network == o.Network && g.IfName == o.IfName && g.HostLink == o.HostLink &&
-		slices.Equal(g.Addrs, o.Addrs) && g.NetnsID == o.NetnsID
+		slices.Equal(g.Addrs, o.Addrs) && g.NetnsID == o.NetnsID && g.Standby == o.Standby
 }
 
 // Guarded is the record's interface; false when it is no pod's.
 func (r Record) Guarded() (Guarded, bool) {
-	g := Guarded{Key: r.Key(), IfName: r.Request.IfName, Path: r.Request.Netns, NetnsID: r.NetnsID}
+	g := Guarded{Key: r.Key(), IfName: r.Request.IfName, Path: r.Request.Netns, NetnsID: r.NetnsID, Standby: r.Standby}
 	if o := r.Request.Origin; o != nil {
 		if g.Pod = o.Pod; !o.Primary {
 			g.Network = o.Network
@@ -129,7 +131,7 @@ func (a *Attacher) attached(runs ...*run) {
 	}
 	var keys []model.AttachmentKey
 	for _, r := range runs {
-		if r.guarded != nil {
+		if r.guarded != nil && !r.rec.Standby {
 			keys = append(keys, r.guarded.Key)
 		}
 	}
@@ -140,6 +142,7 @@ func (a *Attacher) attached(runs ...*run) {
 
 // unguard tells the guard that nothing is left of a record's interface.
 func (a *Attacher) unguard(ctx context.Context, rec Record) error {
+	a.moved(rec)
 	if a.cfg.Guard == nil {
 		return nil
 	}

@@ -114,11 +114,9 @@ type wisher interface {
 // ask is what an allocator is asked for an ADD.
 func (r *run) ask(conf model.PluginConf) (ipam.Ask, error) {
 	q := ask(r.job.Request, conf)
-	if p, ok := r.a.cfg.Planners[conf.Type].(wisher); ok {
-		var err error
-		if q.Wishes, err = p.Wishes(conf, r.job.Request); err != nil {
-			return q, err
-		}
+	var err error
+	if q.Wishes, err = r.a.wishes(r.job.Request, conf); err != nil {
+		return q, err
 	}
 	q.Wishes.NamespaceLabels = r.job.NamespaceLabels
 	return q, nil

@@ -89,6 +89,7 @@ func (r *run) list(ctx context.Context) error {
 		return err
 	}
 	r.a.attached(r)
+	r.a.moved(r.rec)
 	return nil
 }
 

@@ -17,8 +17,15 @@ func (a *Attacher) validate(job Job) error {
 	if len(job.Network.Plugins) == 0 {
 		return model.Faultf(model.CodeInvalidConf, "", "network %q: no plugins", job.Network.Name)
 	}
+	if err := job.Request.CheckVM(); err != nil {
+		return err
+	}
 	for i, conf := range job.Network.Plugins {
-		if err := a.validatePlugin(job, conf); err != nil {
+		err := a.validatePlugin(job, conf)
+		if err == nil {
+			err = a.checkKeeps(job.Request, conf)
+		}
+		if err != nil {
 			if len(job.Network.Plugins) == 1 {
 				return err
 			}
@@ -59,6 +66,26 @@ func (a *Attacher) validatePlugin(job Job, conf model.PluginConf) error {
 	return err
 }
 
+// checkKeeps refuses an IPAM that cannot keep the addresses of a virtual machine, where they have to stay.
+func (a *Attacher) checkKeeps(r model.Request, conf model.PluginConf) error {
+	vm := r.VM()
+	if vm == nil || r.Keeps() != model.KeepAlways {
+		return nil
+	}
+	typ, err := a.ipamType(conf)
+	if err != nil || typ == "" {
+		return err
+	}
+	why := "it knows nothing of virtual machines"
+	if k, is := a.cfg.Allocators[typ].(ipam.Keeper); is {
+		if why = k.Keeps(ask(r, conf)); why == "" {
+			return nil
+		}
+	}
+	return model.Faultf(model.CodeInvalidConf, `take them from pools (docs/ipam.md), or leave the annotation weft.dev/keep-vm-address: "true" out`,
+		"ipam.type %q cannot keep the addresses of virtual machine %s: %s", typ, vm, why)
+}
+
 // ipamType is the type of a built-in plugin's IPAM section, empty when it has none.
 func (a *Attacher) ipamType(conf model.PluginConf) (string, error) {
 	p := a.cfg.Planners[conf.Type]
@@ -87,7 +114,19 @@ func (a *Attacher) ipamType(conf model.PluginConf) (string, error) {
 
 // ask is what an allocator is asked for a plugin of a request.
 func ask(r model.Request, conf model.PluginConf) ipam.Ask {
-	return ipam.Ask{
+	q := ipam.Ask{
 		Conf: conf.Raw, Network: r.Network, ContainerID: r.ContainerID, IfName: r.IfName, Args: r.Args, Netns: r.Netns,
 	}
+	if vm := r.VM(); vm != nil && r.Keeps() != model.KeepNever {
+		q.VM, q.Incoming = vm, r.Incoming()
+	}
+	return q
+}
+
+// wishes are what the request's pod says of the addresses that a plugin's IPAM gives.
+func (a *Attacher) wishes(r model.Request, conf model.PluginConf) (model.AddressWishes, error) {
+	if p, ok := a.cfg.Planners[conf.Type].(wisher); ok {
+		return p.Wishes(conf, r)
+	}
+	return model.AddressWishes{}, nil
 }

@@ -118,7 +118,7 @@ func runAgent(ctx context.Context, env Env, c config.Config, file string) error 
 	log := slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
 	return agent.Run(ctx, agent.Config{
 		Node: c.Node, Socket: c.Socket, StateDir: c.StateDir, StoreDir: c.StoreDir, AddressDir: c.AddressDir,
-		Kubernetes: c.Kubernetes, Etcd: c.Etcd, Network: c.Network, Flannel: c.Flannel, Multus: c.Multus, Policy: c.Policy, Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
+		Kubernetes: c.Kubernetes, Etcd: c.Etcd, Network: c.Network, Flannel: c.Flannel, Multus: c.Multus, Policy: c.Policy, VirtualMachines: c.VirtualMachines, Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
 		File: file, Level: level, Log: log, PodUID: env.Getenv("POD_UID"), Getenv: env.Getenv, Version: env.Version,
 		Env: []string{"PATH=" + env.Getenv("PATH")}, Stderr: env.Stderr,
 		Now: time.Now, After: time.After, Sized: sized(c), Step: agentStep(env), PluginTime: pluginTime(env),

@@ -130,7 +130,7 @@ func (c Config) checkNetwork() error {
 	if err := errors.Join(n.checkPermit(), n.checkDesign()); err != nil {
 		return err
 	}
-	if err := c.Policy.check(); err != nil {
+	if err := errors.Join(c.Policy.check(), c.VirtualMachines.check()); err != nil {
 		return err
 	}
 	if n.Mode != ModeMultus && !reflect.ValueOf(c.Multus).IsZero() {

@@ -46,6 +46,8 @@ type Config struct {
 	Multus Multus `json:"multus"`
 	// Policy is about NetworkPolicy.
 	Policy Policy `json:"policy"`
+	// VirtualMachines are about pods in which machines run.
+	VirtualMachines VirtualMachines `json:"virtualMachines"`
 	// Runtime is the container runtime's side.
 	Runtime Runtime `json:"runtime"`
 	// Install says where the runtime looks for plugins and configurations, as the agent sees these directories.
@@ -230,6 +232,14 @@ type Policy struct {
 	LogGroup int `json:"logGroup"`
 }
 
+// VirtualMachines are about pods in which machines run (KubeVirt's).
+type VirtualMachines struct {
+	// KeepAddresses says whether the addresses and the MAC of a machine stay with it, whichever pod it runs in: `possible`, where the
+	// network's IPAM can do that; `always`, where it cannot the pod does not start; `never`. A machine's annotation
+	// `weft.dev/keep-vm-address` comes before it. See [ipam.md](ipam.md#virtual-machines).
+	KeepAddresses string `json:"keepAddresses"`
+}
+
 // Runtime is the container runtime's side.
 type Runtime struct {
 	// Endpoint is the runtime's CRI socket, as `unix:///run/containerd/containerd.sock`; `auto` takes the first one that is
@@ -285,7 +295,8 @@ func Default() Config {
 			Publish: true, AnnotationPrefix: "flannel.alpha.coreos.com", NetConf: "/etc/kube-flannel/net-conf.json",
 			CNIConf: "/etc/kube-flannel/cni-conf.json", SubnetFile: "/run/flannel/subnet.env",
 		},
-		Policy:  Policy{Mode: PolicyAuto, Established: EstablishedCut, Log: LogNone, LogGroup: 9119},
-		Runtime: Runtime{GCInterval: Duration(5 * time.Minute)},
+		Policy:          Policy{Mode: PolicyAuto, Established: EstablishedCut, Log: LogNone, LogGroup: 9119},
+		VirtualMachines: VirtualMachines{KeepAddresses: KeepPossible},
+		Runtime:         Runtime{GCInterval: Duration(5 * time.Minute)},
 	}
 }

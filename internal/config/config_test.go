@@ -58,6 +58,7 @@ network:
 etcd: {prefix: /hosts}
 flannel: {publish: false, annotationPrefix: example.org/net, netConf: /a/n.json, cniConf: /a/c.json, subnetFile: /a/s.env}
 policy: {mode: none, established: keep, log: denied, logGroup: 7}
+virtualMachines: {keepAddresses: always}
 runtime: {endpoint: auto, gcInterval: 1m}
 install: {confDir: /etc/cni/net.d, binDir: /opt/cni/bin}
 metrics: {address: ":9119"}
@@ -77,7 +78,7 @@ func TestParse(t *testing.T) {
 			ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/16")},
 		},
 		Flannel: Flannel{AnnotationPrefix: "example.org/net", NetConf: "/a/n.json", CNIConf: "/a/c.json", SubnetFile: "/a/s.env"},
-		Policy:  Policy{Mode: "none", Established: "keep", Log: "denied", LogGroup: 7}, Runtime: Runtime{Endpoint: "auto", GCInterval: Duration(time.Minute)},
+		Policy:  Policy{Mode: "none", Established: "keep", Log: "denied", LogGroup: 7}, VirtualMachines: VirtualMachines{KeepAddresses: KeepAlways}, Runtime: Runtime{Endpoint: "auto", GCInterval: Duration(time.Minute)},
 		Install: Install{ConfDir: "/etc/cni/net.d", BinDir: "/opt/cni/bin"}, Metrics: Metrics{Address: ":9119"},
 	}
 	prefixes := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
@@ -106,7 +107,7 @@ func TestParse(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"[]":                        "the file is a list, want object",
-		"nodes: x":                  "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, etcd, network, flannel, multus, policy, runtime, install, metrics)",
+		"nodes: x":                  "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, etcd, network, flannel, multus, policy, virtualMachines, runtime, install, metrics)",
 		"network: {MTU: 1400}":      "network.MTU: unknown key (the keys here are mode, name, design, permit, addresses, pools, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, blackhole)",
 		"network: {design: mesh}":   `network.design "mesh" is not known (routed or bridge)`,
 		"network: {addresses: all}": `network.addresses "all" is not known (podCIDRs or pools)`,
@@ -170,15 +171,16 @@ func TestBadInput(t *testing.T) {
 		"flannel: {annotationPrefix: flannel}":                            `flannel.annotationPrefix "flannel" begins no annotation (as flannel.alpha.coreos.com)`,
 		"{network: {mode: flannel}, install: {confDir: /c}, storeDir: /s, flannel: {netConf: n.json}}": `flannel.netConf "n.json" is no absolute path (leave it out, and the default counts)`,
 		"{network: {mode: flannel, clusterCIDRs: [10.0.0.0/8]}, install: {confDir: /c}, storeDir: /s}": `network.clusterCIDRs has no effect with network.mode "flannel" (leave it out: flannel.netConf says it)`,
-		"policy: {mode: strict}":      `policy.mode "strict" is not known (auto, enforce or none)`,
-		"policy: {established: drop}": `policy.established "drop" is not known (cut or keep)`,
-		"policy: {log: all}":          `policy.log "all" is not known (denied or none)`,
-		"policy: {logGroup: 70000}":   `policy.logGroup 70000 is no group of nflog (1 to 65535)`,
-		"node: N_1":                   `node "N_1" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,
-		"node: 7":                     "node is a number, want string",
-		"socket: a.sock":              `socket "a.sock" is no absolute path of at most 102 bytes (choose another one, for example /run/weft/agent.sock)`,
-		`stateDir: ""`:                "stateDir is empty (leave it out, and the default counts)",
-		"logLevel: loud":              `logLevel "loud" is not one of DEBUG, INFO, WARN, ERROR`,
+		"policy: {mode: strict}":                          `policy.mode "strict" is not known (auto, enforce or none)`,
+		"policy: {established: drop}":                     `policy.established "drop" is not known (cut or keep)`,
+		"policy: {log: all}":                              `policy.log "all" is not known (denied or none)`,
+		"virtualMachines: {keepAddresses: yes please}":    `virtualMachines.keepAddresses "yes please" is not known (possible, always or never)`,
+		"policy: {logGroup: 70000}":                       `policy.logGroup 70000 is no group of nflog (1 to 65535)`,
+		"node: N_1":                                       `node "N_1" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,
+		"node: 7":                                         "node is a number, want string",
+		"socket: a.sock":                                  `socket "a.sock" is no absolute path of at most 102 bytes (choose another one, for example /run/weft/agent.sock)`,
+		`stateDir: ""`:                                    "stateDir is empty (leave it out, and the default counts)",
+		"logLevel: loud":                                  `logLevel "loud" is not one of DEBUG, INFO, WARN, ERROR`,
 		"kubernetes: {inCluster: true, kubeconfig: /k}":   `kubernetes.inCluster and kubernetes.kubeconfig "/k" contradict each other (leave one out)`,
 		"{storeDir: /s, etcd: {endpoints: [http://a:1]}}": `etcd.endpoints ["http://a:1"] and storeDir or kubernetes contradict each other (the cluster's objects are in one place: leave one out)`,
 		"{storeDir: /s, kubernetes: {inCluster: true}}":   `storeDir "/s" and kubernetes contradict each other (the cluster's objects are in one place: leave one out)`,

@@ -90,7 +90,7 @@ func (r Request) CheckVM() error {
 	case KeepWhere, KeepAlways, KeepNever:
 		return nil
 	default:
-		return Faultf(CodeInvalidConf, `"true" or "false"`, "annotation weft.dev/keep-vm-address %q: it is neither true nor false", string(k))
+		return Faultf(CodeInvalidEnv, "true or false", "environment: CNI_ARGS %s %q is neither true nor false", argKeep, string(k))
 	}
 }
 

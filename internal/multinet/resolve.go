@@ -17,6 +17,8 @@ type Resolver struct {
 	Cluster Cluster
 	// Devices is nil where there are no devices to hand out.
 	Devices Devices
+	// Keep says whether the addresses of virtual machines stay with them, where their pods do not.
+	Keep model.KeepAddress
 	// Root is where the agent sees the node's files; empty: where they are.
 	Root string
 }
@@ -125,6 +127,9 @@ func (w *resolving) origin(i int, src source, a Attachment) (*model.Origin, erro
 	o := &model.Origin{Pod: ref(*w.pod), Network: a.Label, Primary: i == 0, Device: src.id()}
 	if o.Device != "" {
 		o.DeviceFile = w.s.seen(deviceFile(src.label, a.Request))
+	}
+	if err := w.machine(o); err != nil {
+		return nil, err
 	}
 	if i == 0 {
 		o.Call = w.call.Conf

@@ -41,6 +41,9 @@ func (e *Enforcer) Admit(ctx context.Context, all ...attach.Guarded) error {
 			e.local[g.Key] = l
 		}
 		g.Netns = nil // the caller's
+		if l.Standby != g.Standby {
+			token(e.news)
+		}
 		l.Guarded = g
 		e.setEndpoint(l)
 		e.moved(l)

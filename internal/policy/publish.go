@@ -69,7 +69,7 @@ func (e *Enforcer) interfaces() ([]model.Endpoint, bool) {
 	defer e.mu.Unlock()
 	var all []model.Endpoint
 	for _, l := range e.local {
-		if l.done && len(l.Addrs) > 0 {
+		if l.done && !l.Standby && len(l.Addrs) > 0 {
 			one := l.endpoint
 			one.HostLink, one.Point = "", ""
 			all = append(all, one)

@@ -87,6 +87,9 @@ func (b Bridge) Plan(in Input) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
+	if mac.IsZero() {
+		mac = machineMAC(in.Request)
+	}
 	var a addressed
 	var gateways []netip.Prefix
 	dns := model.DNS{}

@@ -50,7 +50,22 @@ func HostName(r model.Request) string {
 func seed(r model.Request) string { return r.ContainerID + "/" + r.IfName }
 
 // podMAC chooses the hardware address of the container's end.
-func podMAC(r model.Request) state.MAC { return state.SeedMAC(seed(r) + "/pod/mac") }
+func podMAC(r model.Request) state.MAC {
+	if mac := machineMAC(r); !mac.IsZero() {
+		return mac
+	}
+	return state.SeedMAC(seed(r) + "/pod/mac")
+}
+
+// machineMAC is that of the virtual machine whose the attachment is, in whichever container: a guest remembers its interfaces by
+// theirs, and so does a DHCP server. Zero: the attachment is of none, or nothing of it is to stay.
+func machineMAC(r model.Request) state.MAC {
+	vm := r.VM()
+	if vm == nil || r.Keeps() == model.KeepNever {
+		return state.MAC{}
+	}
+	return vm.MAC(r.Network, r.IfName)
+}
 
 // portMAC chooses the hardware address of the container's end on a bridge from its address: when the address is given to
 // another container, what the others know about it stays true, and nobody needs to be told.

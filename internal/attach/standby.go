@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// A virtual machine that migrates has two attachments for a while, with the same addresses. One of them stands by: all of it is
+// made, policy stands, but nothing on the node leads to its addresses, and nobody is told of them.
+
+// withhold takes what leads to an attachment's own addresses out of an act, when the attachment stands by.
+func (r *run) withhold(act *Act) {
+	if !r.rec.Standby {
+		return
+	}
+	var ways []state.Route
+	act.Fragment.Host.Routes, ways = split(act.Fragment.Host.Routes, addresses(r.rec))
+	if r.rec.Withheld == nil {
+		r.rec.Withheld = &state.Fragment{Owner: act.Fragment.Owner}
+	}
+	r.rec.Withheld.Host.Routes = append(r.rec.Withheld.Host.Routes, ways...)
+	// The wire would believe it.
+	act.Fragment.Effects = slices.DeleteFunc(act.Fragment.Effects, func(e state.Effect) bool { return e.Kind == state.Announce })
+}
+
+// split tells the routes to single addresses from the others.
+func split(routes []state.Route, addrs []netip.Addr) (others, ways []state.Route) {
+	for _, r := range routes {
+		if r.Dst.IsSingleIP() && slices.Contains(addrs, r.Dst.Addr()) {
+			ways = append(ways, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	return others, ways
+}
+
+// Activate has a finished attachment that stood by take its addresses over: what leads to them is applied in one batch, they are
+// taken from where they were, and others are told. Of one that has them already all of it is made sure of once more.
+func (a *Attacher) Activate(ctx context.Context, key model.AttachmentKey) error {
+	return a.turn(ctx, key, "activate", func(rec Record) error {
+		ways := rec.ways()
+		if rec.Standby {
+			rec = rec.active()
+			if err := a.put(rec); err != nil {
+				return err
+			}
+			if err := a.step("after record active"); err != nil {
+				return err
+			}
+		}
+		if err := a.applyWays(ctx, rec, ways); err != nil {
+			return err
+		}
+		if err := a.takeAddresses(ctx, rec); err != nil {
+			return err
+		}
+		return a.tellTurned(ctx, rec)
+	})
+}
+
+// Retire has a finished attachment stand by: nothing leads to its addresses here any more. Another one has them, or is about to.
+func (a *Attacher) Retire(ctx context.Context, key model.AttachmentKey) error {
+	return a.turn(ctx, key, "retire", func(rec Record) error {
+		ways := rec.ways()
+		if !rec.Standby {
+			rec = rec.standing()
+			if err := a.put(rec); err != nil {
+				return err
+			}
+			if err := a.step("after record standby"); err != nil {
+				return err
+			}
+		}
+		f := state.Fragment{Owner: plugin.Owner(key), Host: state.Space{Routes: ways}}
+		if err := (kernel.Spaces{Host: a.cfg.Host}).Remove(ctx, f); err != nil {
+			return err
+		}
+		return a.tellTurned(ctx, rec)
+	})
+}
+
+// turn does something with a finished attachment that no other call does anything with meanwhile.
+func (a *Attacher) turn(ctx context.Context, key model.AttachmentKey, name string, do func(Record) error) error {
+	release, err := a.cfg.Locks.Container(ctx, key.ContainerID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	leave, err := a.cfg.Locks.Together(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	rec, found, err := a.cfg.Memory.Get(key)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return model.Faultf(model.CodeUnknownContainer, "", "%s: there is no attachment %s", name, key)
+	case rec.Stage != Done || rec.Boot != a.cfg.Boot:
+		return model.Faultf(model.CodeTryAgain, "", "%s: attachment %s is %s", name, key, rec.Stage)
+	}
+	if err := a.step("before " + name); err != nil {
+		return err
+	}
+	if err := do(rec); err != nil {
+		return err
+	}
+	return a.step("after " + name)
+}
+
+// ways are what leads to the record's addresses, applied or withheld.
+func (r Record) ways() []state.Route {
+	_, ways := split(r.Fragment().Host.Routes, addresses(r))
+	if r.Withheld != nil {
+		ways = append(ways, r.Withheld.Host.Routes...)
+	}
+	return ways
+}
+
+// active is the record without anything withheld, standing the one with. Neither shares anything with the record.
+func (r Record) active() Record {
+	withheld := r.Withheld
+	r.Standby, r.Withheld, r.Acts = false, nil, slices.Clone(r.Acts)
+	for i := len(r.Acts) - 1; i >= 0 && withheld != nil; i-- {
+		if f := r.Acts[i].Fragment; f != nil {
+			whole := sum(f.Owner, *f, *withheld)
+			r.Acts[i].Fragment = &whole
+			break
+		}
+	}
+	return r
+}
+
+func (r Record) standing() Record {
+	all := addresses(r)
+	r.Standby, r.Withheld, r.Acts = true, &state.Fragment{Owner: plugin.Owner(r.Key())}, slices.Clone(r.Acts)
+	for i := range r.Acts {
+		if r.Acts[i].Fragment == nil {
+			continue
+		}
+		less := *r.Acts[i].Fragment
+		var ways []state.Route
+		less.Host.Routes, ways = split(less.Host.Routes, all)
+		r.Acts[i].Fragment = &less
+		r.Withheld.Host.Routes = append(r.Withheld.Host.Routes, ways...)
+	}
+	return r
+}
+
+// applyWays leads to the addresses: all routes, and the neighbours that they need, in one.
+func (a *Attacher) applyWays(ctx context.Context, rec Record, ways []state.Route) error {
+	f := state.Fragment{Owner: plugin.Owner(rec.Key()), Host: state.Space{Routes: ways}}
+	for _, n := range rec.Fragment().Host.Neighs {
+		if slices.ContainsFunc(ways, func(r state.Route) bool { return r.Link == n.Link && r.Dst.Addr() == n.IP }) {
+			f.Host.Neighs = append(f.Host.Neighs, n)
+		}
+	}
+	if f.Host.Empty() {
+		return nil
+	}
+	if err := (kernel.Spaces{Host: a.cfg.Host}).Apply(ctx, f); err != nil {
+		return err
+	}
+	return a.step("after ways")
+}
+
+// takeAddresses has the allocators take the record's addresses from where they were.
+func (a *Attacher) takeAddresses(ctx context.Context, rec Record) error {
+	for _, act := range rec.Acts {
+		if act.Kind != ActIPAM || act.Plugin >= len(rec.Network.Plugins) {
+			continue
+		}
+		conf := rec.Network.Plugins[act.Plugin]
+		typ, err := a.ipamType(conf)
+		if err != nil {
+			return err
+		}
+		mover, ok := a.cfg.Allocators[typ].(ipam.Mover)
+		if !ok {
+			continue
+		}
+		q := ask(rec.Request, conf)
+		for _, ip := range act.IPs {
+			q.Held = append(q.Held, ip.Address.Addr())
+		}
+		if q.Wishes, err = a.wishes(rec.Request, conf); err != nil {
+			return err
+		}
+		if err := mover.Take(ctx, q); err != nil {
+			return err
+		}
+	}
+	return a.step("after take")
+}
+
+// tellTurned tells who goes by which attachment has the addresses.
+func (a *Attacher) tellTurned(ctx context.Context, rec Record) error {
+	if a.cfg.Guard != nil {
+		if g, ok := rec.Guarded(); ok {
+			if err := a.cfg.Guard.Admit(ctx, g); err != nil {
+				return err
+			}
+			if !rec.Standby {
+				a.cfg.Guard.Attached(rec.Key())
+			}
+		}
+	}
+	a.moved(rec)
+	return nil
+}
+
+// moved tells that an attachment of a machine came, went, or changed sides.
+func (a *Attacher) moved(rec Record) {
+	if a.cfg.Moved != nil && (rec.Standby || rec.Request.VM() != nil) {
+		a.cfg.Moved(rec.Key())
+	}
+}
