@@ -4,7 +4,9 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 
@@ -82,7 +84,8 @@ func (e *Enforcer) cut(ctx context.Context) {
 	}
 	e.mu.Unlock()
 	for p, at := range all {
-		if err := e.cutAt(ctx, p, at); err != nil && ctx.Err() == nil {
+		// A pod that went meanwhile has no connections.
+		if err := e.cutAt(ctx, p, at); err != nil && !errors.Is(err, os.ErrClosed) && ctx.Err() == nil {
 			e.log.Warn("connections that policies do not allow any more may go on", "err", err)
 		}
 	}

@@ -128,11 +128,30 @@ func (e *Enforcer) renamed(p policy.Place) bool {
 
 // mend makes the table of a place what it should be, whatever it is.
 func (e *Enforcer) mend(ctx context.Context, p policy.Place) {
-	tables := map[policy.Place]state.Table{}
-	for _, t := range e.index.Tables() {
-		tables[t.Place] = t.Table
+	e.settle(ctx, p, e.tables())
+}
+
+// mendBroken mends the places that could not be written.
+func (e *Enforcer) mendBroken(ctx context.Context) {
+	var tables map[policy.Place]state.Table
+	for p, at := range e.places {
+		if at.broken == nil {
+			continue
+		}
+		if tables == nil {
+			tables = e.tables()
+		}
+		e.settle(ctx, p, tables)
 	}
-	e.settle(ctx, p, tables)
+}
+
+// tables are those of all places as they should be.
+func (e *Enforcer) tables() map[policy.Place]state.Table {
+	out := map[policy.Place]state.Table{}
+	for _, t := range e.index.Tables() {
+		out[t.Place] = t.Table
+	}
+	return out
 }
 
 // settle makes the table of a pod's place that of tables.

@@ -104,11 +104,7 @@ func (e *Enforcer) commit(ctx context.Context) error {
 		}
 		e.changePod(ctx, c)
 	}
-	for p, at := range e.places {
-		if at.broken != nil {
-			e.mend(ctx, p)
-		}
-	}
+	e.mendBroken(ctx)
 	if len(changes) > 0 {
 		e.stats.Transactions++
 		e.stats.Took = e.cfg.Now().Sub(begun)
@@ -156,10 +152,7 @@ func (e *Enforcer) whole(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTime)
 	defer cancel()
 	_ = e.index.Changes() // they are in the tables
-	tables := map[policy.Place]state.Table{}
-	for _, t := range e.index.Tables() {
-		tables[t.Place] = t.Table
-	}
+	tables := e.tables()
 	e.stats.Wholes++
 	e.stats.Transactions++
 	err := put(ctx, e.cfg.Host, tables, policy.Place{})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 
@@ -37,15 +38,16 @@ const filters = 4
 // until the kernel has done with all that was deleted of nft before, up to 20 ms. The zero Tracker is ready for use, also by
 // several at a time.
 type Tracker struct {
-	mu   sync.Mutex
-	open bool
-	t    tracker
+	mu           sync.Mutex
+	open, closed bool
+	t            tracker
 }
 
-// Close closes the socket, if it was ever needed.
+// Close closes the socket, if it was ever needed. What is asked for later gets os.ErrClosed.
 func (k *Tracker) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.closed = true
 	if !k.open {
 		return nil
 	}
@@ -66,6 +68,9 @@ func (k *Tracker) flush(ns *netns.NS, flows []state.Flow) error {
 func (k *Tracker) use(ns *netns.NS, f func(tracker) error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.closed {
+		return fmt.Errorf("conntrack: %w", os.ErrClosed)
+	}
 	if !k.open {
 		err := ns.Do(func() (err error) {
 			k.t.fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
