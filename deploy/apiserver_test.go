@@ -68,7 +68,7 @@ func (c *cluster) swapped(path, body string) string {
 	for key, value := range wants["spec"] {
 		is["spec"][key] = value
 	}
-	b, err := json.Marshal(object{"apiVersion": "weft.dev/v1alpha1", "kind": "AddressBlock", "metadata": is["metadata"], "spec": is["spec"]})
+	b, err := json.Marshal(object{"apiVersion": "weft.dev/v1alpha1", "kind": is["kind"], "metadata": is["metadata"], "spec": is["spec"]})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -177,6 +177,7 @@ const (
 	blocksURL    = "/apis/weft.dev/v1alpha1/addressblocks"
 	poolsURL     = "/apis/weft.dev/v1alpha1/addresspools"
 	endpointsURL = "/apis/weft.dev/v1alpha1/nodeendpoints"
+	movesURL     = "/apis/weft.dev/v1alpha1/namespaces/default/addressmoves"
 	leasesURL    = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 	network      = `{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/network-status":"[]"}}}`
 )
@@ -188,6 +189,11 @@ func pool(name, annotations string) string {
 func endpoints(node string) string {
 	return fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"NodeEndpoints","metadata":{"name":%q},
 		"spec":{"endpoints":[{"namespace":"a","pod":"p","interface":"eth0","addresses":["10.0.0.1"]}]}}`, node)
+}
+
+func move(name, target string) string {
+	return fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressMove","metadata":{"name":%q},
+		"spec":{"machine":"db","addresses":["10.0.0.1"],"target":%q}}`, name, target)
 }
 
 func lease(name string) string {
@@ -231,6 +237,12 @@ func tries() []try {
 		{"asks for an address", swap, blocksURL + "/b2", patch(`{"asked":{"10.0.2.1":"n1"}}`), 200, ""},
 		{"another's claim", swap, blocksURL + "/b2", patch(`{"claim":"2"}`), 422, "who has another node's block"},
 		{"given to a third", swap, blocksURL + "/b2", patch(`{"node":"n3"}`), 422, "who has another node's block"},
+		{"a machine awaited", "POST", movesURL, move("m1", "n1"), 201, ""},
+		{"a machine awaited elsewhere", "POST", movesURL, move("m2", "n2"), 422, "the token is of n1"},
+		{"connections of its own", swap, movesURL + "/m1", patch(`{"source":"n1","connections":"AAEC"}`), 200, ""},
+		{"connections of another", swap, movesURL + "/m1", patch(`{"source":"n3"}`), 422, "the token is of n1"},
+		{"another target", swap, movesURL + "/m1", patch(`{"source":"n1","target":"n2"}`), 422, "cannot be changed"},
+		{"a move that is over", "DELETE", movesURL + "/m1", "", 200, ""},
 		{"another's deleted", "DELETE", blocksURL + "/b2", "", 422, "deletes blocks of its own node only"},
 		{"taken over", swap, blocksURL + "/b2", patch(`{"node":"n1","claim":"3"}`), 200, ""},
 		{"its own deleted", "DELETE", blocksURL + "/b1", "", 200, ""},

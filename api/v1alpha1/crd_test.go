@@ -70,6 +70,14 @@ func kinds() []kind {
 			name: "NodeEndpoints", plural: "nodeendpoints", typ: reflect.TypeFor[NodeEndpointsSpec](),
 			columns: [][2]string{{"Pods", ".spec.endpoints[*].pod"}},
 		},
+		{
+			name: "AddressMove", plural: "addressmoves", typ: reflect.TypeFor[AddressMoveSpec](), namespaced: true,
+			columns: [][2]string{{"Machine", ".spec.machine"}, {"Addresses", ".spec.addresses"}, {"From", ".spec.source"}, {"To", ".spec.target"}},
+			rules: [][2]string{{
+				"self.machine == oldSelf.machine && self.addresses == oldSelf.addresses && self.target == oldSelf.target",
+				"what moves, and where, cannot be changed",
+			}},
+		},
 	}
 }
 
@@ -109,6 +117,11 @@ func limits() map[string]m {
 		"Endpoint.Network":                 {"maxLength": 317},
 		"Endpoint.Interface":               {"maxLength": 15},
 		"Endpoint.Addresses":               {"maxItems": 64, "items": m{"type": "string", "pattern": `^[0-9a-fA-F:.]+$`, "maxLength": 39}},
+		"AddressMoveSpec.Machine":          {"maxLength": 253},
+		"AddressMoveSpec.Addresses":        {"minItems": 1, "maxItems": 64, "items": m{"type": "string", "pattern": `^[0-9a-fA-F:.]+$`, "maxLength": 39}},
+		"AddressMoveSpec.Target":           {"pattern": node, "maxLength": 253},
+		"AddressMoveSpec.Source":           {"pattern": node, "maxLength": 253},
+		"AddressMoveSpec.Connections":      {"maxLength": 1 << 20},
 		"AddressClaimSpec.Pools":           {"maxItems": 16, "items": m{"type": "string", "maxLength": 200}},
 	}
 }
@@ -222,6 +235,9 @@ func schemaOf(t reflect.Type, words map[string]string) m {
 	case reflect.Int32, reflect.Int64:
 		return m{"type": "integer", "format": t.Kind().String()}
 	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return m{"type": "string", "format": "byte"}
+		}
 		return m{"type": "array", "items": schemaOf(t.Elem(), words)}
 	case reflect.Map:
 		return m{"type": "object", "additionalProperties": schemaOf(t.Elem(), words)}

@@ -15,7 +15,7 @@ func GroupVersion() schema.GroupVersion { return schema.GroupVersion{Group: Grou
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion(), &AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{},
 		&AddressReservation{}, &AddressReservationList{}, &AddressClaim{}, &AddressClaimList{},
-		&NodeEndpoints{}, &NodeEndpointsList{})
+		&NodeEndpoints{}, &NodeEndpointsList{}, &AddressMove{}, &AddressMoveList{})
 	metav1.AddToGroupVersion(s, GroupVersion())
 	return nil
 }

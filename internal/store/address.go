@@ -237,9 +237,11 @@ func BlockName(pool string, cidr netip.Prefix) string {
 func (o Object) withSpec(key Key, spec any, owned ...string) (Object, error) {
 	if o.Key == (Key{}) {
 		o.Key = key
-		o.Raw, _ = json.Marshal(map[string]any{
-			"apiVersion": addressVersion, "kind": key.Kind, "metadata": map[string]any{"name": key.Name},
-		})
+		meta := map[string]any{"name": key.Name}
+		if key.Namespace != "" {
+			meta["namespace"] = key.Namespace
+		}
+		o.Raw, _ = json.Marshal(map[string]any{"apiVersion": addressVersion, "kind": key.Kind, "metadata": meta})
 	}
 	return o.Edited(func(fields map[string]any) error {
 		have, err := child(fields, "spec")

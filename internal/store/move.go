@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// AddressMoves are virtual machines that migrate with their addresses.
+func AddressMoves() Kind { return Kind{Group, "v1alpha1", "AddressMove", "addressmoves", true} }
+
+type moveSpec struct {
+	Machine     string   `json:"machine"`
+	Addresses   []string `json:"addresses"`
+	Target      string   `json:"target"`
+	Source      string   `json:"source,omitempty"`
+	Connections []byte   `json:"connections,omitempty"`
+	Left        bool     `json:"left,omitempty"`
+}
+
+// AddressMove is the object as the model's move.
+func (o Object) AddressMove() (model.AddressMove, error) {
+	var m struct{ Spec moveSpec }
+	if err := o.decode(&m); err != nil {
+		return model.AddressMove{}, err
+	}
+	s := m.Spec
+	out := model.AddressMove{
+		Namespace: o.Key.Namespace, Name: o.Key.Name, Machine: s.Machine, Target: s.Target, Source: s.Source, Connections: s.Connections, Left: s.Left,
+	}
+	if s.Target == "" || len(s.Addresses) == 0 {
+		return out, o.fault("delete it; weft makes these objects itself", "spec names no target or no address")
+	}
+	for i, text := range s.Addresses {
+		a, err := o.addr(fmt.Sprintf("spec.addresses[%d]", i), text)
+		if err != nil {
+			return out, err
+		}
+		out.Addrs = append(out.Addrs, a)
+	}
+	return out, nil
+}
+
+// AddressMoveObject is o, or a new object, saying what the move says.
+func AddressMoveObject(o Object, m model.AddressMove) (Object, error) {
+	s := moveSpec{Machine: m.Machine, Target: m.Target, Source: m.Source, Connections: m.Connections, Left: m.Left}
+	for _, a := range m.Addrs {
+		s.Addresses = append(s.Addresses, a.String())
+	}
+	return o.withSpec(AddressMoves().Key(m.Namespace, m.Name), s, "machine", "addresses", "target", "source", "connections", "left")
+}
