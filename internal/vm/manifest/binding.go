@@ -46,7 +46,7 @@ func (c *checker) plugin(p *field.Path, name string) {
 	switch how := c.options.attachment(name); {
 	case name == "":
 		c.wrong(p, "the name of a binding plugin", "it is empty")
-	case slices.Contains([]model.VMBinding{model.VMTap, model.VMManagedTap, model.VMMacvtap}, model.VMBinding(how)):
+	case slices.Contains([]model.VMBinding{model.VMTap, model.VMManagedTap, model.VMMacvtap, model.VMDirect}, model.VMBinding(how)):
 	case how != "":
 		c.unsupported(p, "tap or managedTap", "binding plugin %q: domainAttachmentType %q is not supported", name, how)
 	case name == "passt":

@@ -75,13 +75,19 @@ func binding(from kubevirt.Interface, o Options) (how model.VMBinding, plugin st
 	return model.VMBridge, ""
 }
 
+// directPlugin is the binding plugin of weft's own.
+const directPlugin = "weft-direct"
+
 // attachment is how a binding plugin's interface reaches the guest; "" when the plugin is not known.
 func (o Options) attachment(plugin string) string {
 	if how, ok := o.Bindings[plugin]; ok {
 		return how
 	}
-	if plugin == string(model.VMMacvtap) {
+	switch plugin {
+	case string(model.VMMacvtap):
 		return plugin
+	case directPlugin:
+		return string(model.VMDirect)
 	}
 	return ""
 }

@@ -32,38 +32,53 @@ type Options struct {
 // Read reads a file of manifests, YAML or JSON, that has one machine in it or one of the name that was chosen; other
 // kinds are stepped over. Errors are *model.Fault.
 func Read(data []byte, o Options) (model.VM, error) {
-	var found []document
-	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for {
-		text, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return model.VM{}, model.Faultf(model.CodeDecode, "", "manifest: %w", err)
-		}
-		doc, ours, err := parse(text)
-		if err != nil {
-			return model.VM{}, err
-		}
-		if ours && (o.Name == "" || doc.meta.Name == o.Name) {
-			found = append(found, doc)
-		}
+	d, err := one(data, o)
+	if err != nil {
+		return model.VM{}, err
 	}
+	return d.machine(o)
+}
+
+// one finds the machine that is meant.
+func one(data []byte, o Options) (document, error) {
+	found, err := all(data, o.Name)
 	switch {
+	case err != nil:
+		return document{}, err
 	case len(found) == 0 && o.Name != "":
-		return model.VM{}, model.Faultf(model.CodeInvalidConf, "", "manifest: no virtual machine %q in it", o.Name)
+		return document{}, model.Faultf(model.CodeInvalidConf, "", "manifest: no virtual machine %q in it", o.Name)
 	case len(found) == 0:
-		return model.VM{}, model.Faultf(model.CodeInvalidConf, "give a VirtualMachineInstance or VirtualMachine of kubevirt.io/v1 or v1alpha3",
+		return document{}, model.Faultf(model.CodeInvalidConf, "give a VirtualMachineInstance or VirtualMachine of kubevirt.io/v1 or v1alpha3",
 			"manifest: no virtual machine in it")
 	case len(found) > 1:
 		var names []string
 		for _, d := range found {
 			names = append(names, d.meta.Name)
 		}
-		return model.VM{}, model.Faultf(model.CodeInvalidConf, "choose one by its name", "manifest: several virtual machines in it: %s", strings.Join(names, ", "))
+		return document{}, model.Faultf(model.CodeInvalidConf, "choose one by its name", "manifest: several virtual machines in it: %s", strings.Join(names, ", "))
 	}
-	return found[0].machine(o)
+	return found[0], nil
+}
+
+// all are the machines of a file, or those of a name.
+func all(data []byte, name string) (found []document, err error) {
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for {
+		text, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return found, nil
+		}
+		if err != nil {
+			return nil, model.Faultf(model.CodeDecode, "", "manifest: %w", err)
+		}
+		doc, ours, err := parse(text)
+		if err != nil {
+			return nil, err
+		}
+		if ours && (name == "" || doc.meta.Name == name) {
+			found = append(found, doc)
+		}
+	}
 }
 
 // document is one machine's manifest.

@@ -9,14 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/vm/child"
 )
 
 // Machine is a machine that runs. It dies with the process that started it.
@@ -25,9 +23,7 @@ type Machine struct {
 	// Dir is where its sockets and its console's log are.
 	Dir  string
 	PID  int
-	done chan struct{}
-	err  error
-	kill func()
+	proc *child.Child
 }
 
 // startTime bounds how long QEMU may take until it answers, also on a machine that is busy.
@@ -38,6 +34,7 @@ const startTime = 60 * time.Second
 func Start(ctx context.Context, c Config) (*Machine, error) {
 	var fds files
 	argv, err := c.argv(&fds)
+	defer fds.close()
 	if err != nil {
 		return nil, err
 	}
@@ -52,16 +49,16 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = "/", log, log, fds
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = "/", log, log, fds.all
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if c.User != nil && int(*c.User) != os.Geteuid() {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: *c.User, Gid: *c.User}
 	}
-	m := &Machine{Dir: c.Dir, done: make(chan struct{}), kill: func() { _ = cmd.Process.Kill() }}
-	if err := m.run(cmd, c); err != nil {
+	m := &Machine{Dir: c.Dir}
+	if m.proc, err = child.Start(c.NS, cmd); err != nil {
 		return nil, model.Faultf(model.CodeInvalidEnv, "install qemu-system-x86", "machine %s: %w", c.Name, err)
 	}
-	m.PID = cmd.Process.Pid
+	m.PID = m.proc.Process.Pid
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	if m.Monitor, err = m.dial(ctx); err == nil {
@@ -95,31 +92,6 @@ func said(log *os.File) string {
 	return ""
 }
 
-// run starts the program on a thread that lives as long as it does: the kernel kills it when that thread ends.
-func (m *Machine) run(cmd *exec.Cmd, c Config) error {
-	started := make(chan error, 1)
-	var body func()
-	body = func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		if unix.Gettid() == unix.Getpid() { // netns would go elsewhere
-			next := make(chan struct{})
-			go func() { defer close(next); body() }()
-			<-next
-			return
-		}
-		err := c.NS.Do(cmd.Start)
-		started <- err
-		if err != nil {
-			return
-		}
-		m.err = cmd.Wait()
-		close(m.done)
-	}
-	go body()
-	return <-started
-}
-
 // dial connects to the monitor as soon as it is there.
 func (m *Machine) dial(ctx context.Context) (*Monitor, error) {
 	for {
@@ -128,8 +100,8 @@ func (m *Machine) dial(ctx context.Context) (*Monitor, error) {
 			return q, nil
 		}
 		select {
-		case <-m.done:
-			return nil, fmt.Errorf("qemu ended: %w", cmpErr(m.err))
+		case <-m.Done():
+			return nil, fmt.Errorf("qemu ended: %w", cmpErr(m.Err()))
 		case <-ctx.Done():
 			return nil, errors.Join(err, ctx.Err())
 		case <-time.After(5 * time.Millisecond):
@@ -145,22 +117,14 @@ func cmpErr(err error) error {
 }
 
 // Done is closed when the machine has ended.
-func (m *Machine) Done() <-chan struct{} { return m.done }
+func (m *Machine) Done() <-chan struct{} { return m.proc.Done() }
 
 // Err tells how it ended: nil is by itself, or as it was asked to.
-func (m *Machine) Err() error {
-	select {
-	case <-m.done:
-		return m.err
-	default:
-		return nil
-	}
-}
+func (m *Machine) Err() error { return m.proc.Err() }
 
 // Kill ends the machine at once.
 func (m *Machine) Kill() {
-	m.kill()
-	<-m.done
+	m.proc.Kill()
 	if m.Monitor != nil {
 		m.Close()
 	}
@@ -174,6 +138,6 @@ func (m *Machine) Stop(ctx context.Context) {
 	}
 	select {
 	case <-ctx.Done():
-	case <-m.done:
+	case <-m.Done():
 	}
 }

@@ -58,12 +58,28 @@ func ConsoleSocket(dir string) string { return filepath.Join(dir, consoleName) }
 // ConsoleLog is the file with all that the console has said.
 func ConsoleLog(dir string) string { return filepath.Join(dir, consoleLog) }
 
-// files are the descriptors that QEMU gets, numbered as it sees them.
-type files []*os.File
+// files are the descriptors that QEMU gets, numbered as it sees them, and those of them that are this process's to close.
+type files struct{ all, own []*os.File }
 
 func (f *files) add(file *os.File) string {
-	*f = append(*f, file)
-	return strconv.Itoa(len(*f) + 2)
+	f.all = append(f.all, file)
+	return strconv.Itoa(len(f.all) + 2)
+}
+
+// open opens a file for QEMU, whose user may not be allowed to walk to it.
+func (f *files) open(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", model.Faultf(model.CodeIO, "", "image of the machine: %w", err)
+	}
+	f.own = append(f.own, file)
+	return "/proc/self/fd/" + f.add(file), nil
+}
+
+func (f *files) close() {
+	for _, file := range f.own {
+		_ = file.Close()
+	}
 }
 
 // argv is QEMU's command line.
@@ -90,7 +106,15 @@ func (c Config) argv(fds *files) ([]string, error) {
 		"-serial", "chardev:console",
 	}
 	if c.Kernel != "" {
-		argv = append(argv, "-kernel", c.Kernel, "-initrd", c.Initrd, "-append", strings.TrimSpace("console=ttyS0 quiet panic=-1 no_timer_check "+c.Append))
+		kernel, err := fds.open(c.Kernel)
+		if err != nil {
+			return nil, err
+		}
+		initrd, err := fds.open(c.Initrd)
+		if err != nil {
+			return nil, err
+		}
+		argv = append(argv, "-kernel", kernel, "-initrd", initrd, "-append", strings.TrimSpace("console=ttyS0 quiet panic=-1 no_timer_check "+c.Append))
 	}
 	for _, d := range c.Devices {
 		some, err := c.device(d, fds)

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifest
+
+import (
+	"maps"
+	"math"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Launch is what besides its network must be known of a machine to run it.
+type Launch struct {
+	VM model.VM
+	// Labels and Annotations are those that the pod around it gets of the manifest.
+	Labels, Annotations map[string]string
+	// Node is where the manifest wants it to run; "" is anywhere.
+	Node string
+	// CPUs is how many processors the guest has, Memory its memory in MiB; 0 where the manifest says nothing.
+	CPUs, Memory int
+	// Networks are the definitions of the networks besides the pod's, Default one that takes the place of the pod's.
+	Networks []LaunchNetwork
+	Default  string
+	// Grace is how many seconds the guest may take to end after its button was pressed.
+	Grace int64
+}
+
+// LaunchNetwork is another network of the pod.
+type LaunchNetwork struct {
+	// Network is its name in the machine, Definition the name of its NetworkAttachmentDefinition.
+	Network, Definition string
+}
+
+// ReadLaunch is Read for who wants to run the machine.
+func ReadLaunch(data []byte, o Options) (Launch, error) {
+	d, err := one(data, o)
+	if err != nil {
+		return Launch{}, err
+	}
+	return d.launch(o)
+}
+
+// ReadAll reads all machines of a file; none is no error.
+func ReadAll(data []byte, o Options) ([]Launch, error) {
+	found, err := all(data, o.Name)
+	if err != nil {
+		return nil, err
+	}
+	var out []Launch
+	for _, d := range found {
+		l, err := d.launch(o)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+// hostnameLabel is the label of nodes by which manifests choose one.
+const hostnameLabel = "kubernetes.io/hostname"
+
+func (d document) launch(o Options) (Launch, error) {
+	vm, err := d.machine(o)
+	if err != nil {
+		return Launch{}, err
+	}
+	l := Launch{
+		VM: vm, Labels: maps.Clone(d.labels), Annotations: maps.Clone(d.annotations), Node: d.instance.NodeSelector[hostnameLabel],
+		CPUs: d.processors(), Memory: d.memory(), Grace: 30,
+	}
+	if g := d.instance.TerminationGracePeriodSeconds; g != nil {
+		l.Grace = *g
+	}
+	if d.status.NodeName != "" {
+		l.Node = d.status.NodeName
+	}
+	for _, n := range d.instance.Networks {
+		switch {
+		case n.Multus == nil:
+		case n.Multus.Default:
+			l.Default = n.Multus.NetworkName
+		default:
+			l.Networks = append(l.Networks, LaunchNetwork{n.Name, n.Multus.NetworkName})
+		}
+	}
+	return l, nil
+}
+
+// processors is how many the guest has.
+func (d document) processors() int {
+	const most = 255
+	cpu := d.instance.Domain.CPU
+	if cpu == nil {
+		return 0
+	}
+	n := 0
+	if cpu.Cores+cpu.Sockets+cpu.Threads > 0 {
+		n = 1
+		for _, part := range []uint32{cpu.Cores, cpu.Sockets, cpu.Threads} {
+			n = min(n*max(1, int(min(part, most))), most)
+		}
+	}
+	return n
+}
+
+// memory is the guest's in MiB: what is said of the guest, else what the pod would ask for.
+func (d document) memory() int {
+	dom := d.instance.Domain
+	if m := dom.Memory; m != nil && m.Guest != nil {
+		return mebibytes(*m.Guest)
+	}
+	for _, list := range []map[string]resource.Quantity{quantities(dom.Resources.Requests), quantities(dom.Resources.Limits)} {
+		if q, ok := list["memory"]; ok {
+			return mebibytes(q)
+		}
+	}
+	return 0
+}
+
+func quantities[K ~string](list map[K]resource.Quantity) map[string]resource.Quantity {
+	out := map[string]resource.Quantity{}
+	for k, v := range list {
+		out[string(k)] = v
+	}
+	return out
+}
+
+func mebibytes(q resource.Quantity) int { return int(min(q.Value()>>20, math.MaxInt32)) }
