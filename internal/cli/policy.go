@@ -84,8 +84,9 @@ func newPolicyWhyCmd(env Env, f *policyFlags) *cobra.Command {
 		Use:   "why FROM TO[:PORT[/PROTOCOL]]",
 		Short: "Say which policy, rule and set element decides about a connection, on both sides",
 		Long: `FROM and TO are pods (namespace/name) or addresses; an IPv6 address before a port stands in brackets. PROTOCOL is tcp,
-udp or sctp, tcp where none is named; without a port the connection is one that has none, as ping's.`,
-		Example: "  weft policy why shop/web shop/db:5432\n  weft policy why shop/web 192.0.2.7:53/udp\n  weft policy why 198.51.100.1 '[fd00::7]:443'",
+udp or sctp, tcp where none is named; PORT is a number, or the name of a port of the pod TO. Without a port the connection is
+one that has none, as ping's.`,
+		Example: "  weft policy why shop/web shop/db:5432\n  weft policy why shop/web shop/db:postgres\n  weft policy why shop/web 192.0.2.7:53/udp\n  weft policy why 198.51.100.1 '[fd00::7]:443'",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"network": {network}}
@@ -130,6 +131,14 @@ func (f *policyFlags) party(s string) (string, error) {
 	return p.String(), err
 }
 
+// portName tells whether a word may be the name of a container's port (IANA_SVC_NAME): at most 15 small letters, digits and
+// hyphens, of which one is a letter.
+func portName(s string) bool {
+	const letters, others = "abcdefghijklmnopqrstuvwxyz", "0123456789-"
+	return len(s) <= 15 && strings.Trim(s, letters+others) == "" && strings.ContainsAny(s, letters) &&
+		!strings.HasPrefix(s, "-") && !strings.HasSuffix(s, "-") && !strings.Contains(s, "--")
+}
+
 // target reads what stands behind FROM.
 func (f *policyFlags) target(s string) (party, port, protocol string, err error) {
 	bad := func(hint, format string, args ...any) error {
@@ -147,10 +156,11 @@ func (f *policyFlags) target(s string) (party, port, protocol string, err error)
 		}
 	}
 	if port != "" {
-		if n, e := strconv.ParseUint(port, 10, 16); e != nil || n == 0 {
-			return "", "", "", bad("a number from 1 to 65535", "%q: port %q cannot be used", s, port)
-		}
-		if protocol == "" {
+		n, e := strconv.ParseUint(port, 10, 16)
+		switch named := portName(port); {
+		case !named && (e != nil || n == 0):
+			return "", "", "", bad("a number from 1 to 65535, or the name of a port of the pod", "%q: port %q cannot be used", s, port)
+		case !named && protocol == "":
 			protocol = "TCP"
 		}
 	}

@@ -16,6 +16,8 @@ func TestPolicyTargets(t *testing.T) {
 		"shop/db:5432":        "shop/db 5432 TCP",
 		"shop/db:5432/tcp":    "shop/db 5432 TCP",
 		"db:53/udp":           "here/db 53 UDP",
+		"shop/db:http":        "shop/db http ",
+		"shop/db:dns/udp":     "shop/db dns UDP",
 		"shop/db":             "shop/db  ",
 		"db":                  "here/db  ",
 		"192.0.2.7:53/udp":    "192.0.2.7 53 UDP",
@@ -31,7 +33,8 @@ func TestPolicyTargets(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"shop/db:http":    `"shop/db:http": port "http" cannot be used`,
+		"shop/db:Http":    `"shop/db:Http": port "Http" cannot be used`,
+		"shop/db:-":       `"shop/db:-": port "-" cannot be used`,
 		"shop/db:0":       `"shop/db:0": port "0" cannot be used`,
 		"shop/db:80/icmp": `"shop/db:80/icmp": protocol "icmp" is not known`,
 		"/db:80":          `"/db" is no pod`,

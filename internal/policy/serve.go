@@ -97,10 +97,8 @@ func (e *Enforcer) handler() http.Handler {
 	on("/why", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
 		query := policy.Query{Network: q.Get("network"), Protocol: model.Protocol(q.Get("protocol"))}
+		query.Port, query.PortName = port(q.Get("port"))
 		var err error
-		if query.Port, err = portNumber(q.Get("port")); err != nil {
-			return nil, err
-		}
 		if query.From, err = party(q.Get("from")); err == nil {
 			query.To, err = party(q.Get("to"))
 		}
@@ -124,16 +122,13 @@ func party(s string) (policy.Party, error) {
 	return policy.Party{Addr: a}, nil
 }
 
-// portNumber reads a port; none is 0.
-func portNumber(s string) (uint16, error) {
-	if s == "" {
-		return 0, nil
-	}
+// port reads a port's number, or else its name; none is 0.
+func port(s string) (number uint16, name string) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil {
-		return 0, model.Faultf(model.CodeInvalidConf, "a number up to 65535", "port %q cannot be used", s)
+		return 0, s
 	}
-	return uint16(n), nil
+	return uint16(n), ""
 }
 
 // refusal is an error as an answer.

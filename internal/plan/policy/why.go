@@ -26,6 +26,8 @@ type Query struct {
 	// Protocol is empty for what has no ports (ping).
 	Protocol model.Protocol `json:"protocol,omitempty"`
 	Port     uint16         `json:"port,omitempty"`
+	// PortName names a port of the pod at the other end, instead of its number.
+	PortName string `json:"portName,omitempty"`
 }
 
 // Answer says what becomes of a connection between two addresses.
@@ -67,6 +69,11 @@ func (x *Index) Why(q Query) ([]Answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if q.PortName != "" {
+		if q.Protocol, q.Port, err = x.portOf(q.To, q.PortName, q.Protocol); err != nil {
+			return nil, err
+		}
+	}
 	var out []Answer
 	for _, src := range from {
 		for _, dst := range to {
@@ -88,6 +95,25 @@ func (x *Index) Why(q Query) ([]Answer, error) {
 		return nil, model.Faultf(model.CodeInvalidConf, "", "%s and %s have no addresses of one family", q.From, q.To)
 	}
 	return out, nil
+}
+
+// portOf is a port that a pod's containers name. Without a protocol it is the first one of that name.
+func (x *Index) portOf(to Party, name string, protocol model.Protocol) (model.Protocol, uint16, error) {
+	if to.Pod.Name == "" {
+		return "", 0, model.Faultf(model.CodeInvalidConf, "give its number, or name the pod", "port %q: only pods have named ports, and %s is an address", name, to.Addr)
+	}
+	var known []string
+	for _, p := range x.pod(to.Pod.Namespace, to.Pod.Name).ports() { // it is known: it has addresses
+		if p.Name == name && (protocol == "" || p.Protocol == protocol) {
+			return p.Protocol, p.Number, nil
+		}
+		known = append(known, p.Name+"/"+strings.ToLower(string(p.Protocol)))
+	}
+	hint := "give its number"
+	if len(known) > 0 {
+		hint = "it has " + strings.Join(known, ", ")
+	}
+	return "", 0, model.Faultf(model.CodeInvalidConf, hint, "%s has no port %q", to, name)
 }
 
 // String is the pod's name or the address.

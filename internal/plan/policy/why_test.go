@@ -41,6 +41,8 @@ func TestWhy(t *testing.T) {
 		{"networkpolicy", "shop/far", "shop/db", "TCP/5432", "egress elsewhere allowed by [NetworkPolicy shop/web] rule 1 pods4 10.0.1.2; ingress allowed by [NetworkPolicy shop/db] rule 0 pods4 10.0.2.1"},
 		{"networkpolicy", "shop/web", "shop/db", "TCP/80", "egress allowed by [NetworkPolicy shop/web] rule 1 pods4 10.0.1.2; ingress denied by [NetworkPolicy shop/db, NetworkPolicy shop/isolate] rule -1"},
 		{"networkpolicy", "other/free", "shop/web", "TCP/8080", "egress allowed by [] rule -1; ingress allowed by [NetworkPolicy shop/web] rule 0 named4 10.0.1.1 . tcp . 8080"},
+		{"networkpolicy", "other/free", "shop/web", "TCP/http", "egress allowed by [] rule -1; ingress allowed by [NetworkPolicy shop/web] rule 0 named4 10.0.1.1 . tcp . 8080"},
+		{"networkpolicy", "other/free", "shop/web", "/http", "egress allowed by [] rule -1; ingress allowed by [NetworkPolicy shop/web] rule 0 named4 10.0.1.1 . tcp . 8080"},
 		{"networkpolicy", "172.16.2.9", "shop/web", "TCP/9005", "ingress allowed by [NetworkPolicy shop/web] rule 1 block4 172.16.2.0-172.31.255.255"},
 		{"networkpolicy", "172.16.1.9", "shop/web", "TCP/9005", "ingress denied by [NetworkPolicy shop/isolate, NetworkPolicy shop/web] rule -1"},
 		{"networkpolicy", "172.16.1.128", "shop/web", "SCTP/7", "ingress allowed by [NetworkPolicy shop/web] rule 1 block4 172.16.1.128"},
@@ -58,7 +60,7 @@ func TestWhy(t *testing.T) {
 		if protocol, port, ok := strings.Cut(c.port, "/"); ok {
 			q.Protocol = model.Protocol(protocol)
 			if _, err := fmt.Sscan(port, &q.Port); err != nil {
-				t.Fatal(err)
+				q.PortName = port
 			}
 		}
 		x := worldOf(t, "testdata/"+c.file+".yaml")
@@ -86,6 +88,15 @@ func TestWhyNot(t *testing.T) {
 	} {
 		if _, err := x.Why(policy.Query{From: party(c.from), To: party(c.to)}); err == nil || err.Error() != c.want {
 			t.Errorf("%s to %s: %v, want %s", c.from, c.to, err, c.want)
+		}
+	}
+	for _, c := range []struct{ to, port, want string }{
+		{"shop/web", "ftp", `pod shop/web has no port "ftp" (it has http/tcp)`},
+		{"shop/db", "ftp", `pod shop/db has no port "ftp" (give its number)`},
+		{"10.0.1.1", "http", `port "http": only pods have named ports, and 10.0.1.1 is an address (give its number, or name the pod)`},
+	} {
+		if _, err := x.Why(policy.Query{From: party("other/free"), To: party(c.to), PortName: c.port}); err == nil || err.Error() != c.want {
+			t.Errorf("%s:%s: %v, want %s", c.to, c.port, err, c.want)
 		}
 	}
 	if _, err := x.Show(model.PodRef{Namespace: "shop", Name: "none"}); err == nil || err.Error() != "pod shop/none is not known (look for it with kubectl get pods -A)" {
