@@ -68,7 +68,11 @@ func (c *cluster) swapped(path, body string) string {
 	for key, value := range wants["spec"] {
 		is["spec"][key] = value
 	}
-	b, err := json.Marshal(object{"apiVersion": "weft.dev/v1alpha1", "kind": is["kind"], "metadata": is["metadata"], "spec": is["spec"]})
+	kind := "AddressBlock"
+	if strings.Contains(path, "/addressmoves/") {
+		kind = "AddressMove"
+	}
+	b, err := json.Marshal(object{"apiVersion": "weft.dev/v1alpha1", "kind": kind, "metadata": is["metadata"], "spec": is["spec"]})
 	if err != nil {
 		c.t.Fatal(err)
 	}
