@@ -32,6 +32,7 @@ require (
 )
 
 require (
+	github.com/cilium/ebpf v0.22.0 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/openshift/custom-resource-status v1.1.2 // indirect
 	k8s.io/apiextensions-apiserver v0.34.3 // indirect

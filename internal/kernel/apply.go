@@ -73,7 +73,7 @@ func (a *apply) hostSettings(ctx context.Context) error {
 	if err := a.host.conn.rtnl.Send(ctx, batch); err != nil {
 		return in(state.Host, err)
 	}
-	return errors.Join(a.host.writeSysctls(aboutLink), in(state.Host, a.host.writeChecksums()))
+	return errors.Join(a.host.writeSysctls(aboutLink), in(state.Host, a.host.writeChecksums()), a.host.joinLinks(ctx))
 }
 
 // rules commits nft: before anything can pass.
@@ -105,7 +105,7 @@ func (a *apply) podBatch(ctx context.Context) error {
 	if a.pod.conn == nil {
 		return nil
 	}
-	if err := errors.Join(a.pod.writeSysctls(aboutLink), in(state.Pod, a.pod.writeChecksums())); err != nil {
+	if err := errors.Join(a.pod.writeSysctls(aboutLink), in(state.Pod, a.pod.writeChecksums()), a.pod.joinLinks(ctx)); err != nil {
 		return err
 	}
 	batch, err := a.pod.settingsBatch()

@@ -117,6 +117,7 @@ func (v *view) diffSettings(out *list) {
 			out.add(v.name, want, have)
 		}
 	}
+	v.diffJoins(out)
 	for _, want := range v.want.Qdiscs {
 		if have, equal := v.hasQdisc(want); !equal {
 			out.add(v.name, want, have)

@@ -94,6 +94,11 @@ func (v *view) readRest(out *state.Space) {
 		}
 		out.Sysctls = append(out.Sysctls, s)
 	}
+	for _, j := range v.want.Joins {
+		if _, equal := v.hasJoin(j); equal {
+			out.Joins = append(out.Joins, j)
+		}
+	}
 	for _, q := range v.want.Qdiscs {
 		if _, equal := v.hasQdisc(q); equal {
 			out.Qdiscs = append(out.Qdiscs, q)

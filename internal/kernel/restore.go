@@ -73,6 +73,7 @@ func existing(s state.Space, there func(link string) bool) state.Space {
 	s.Routes = slices.DeleteFunc(slices.Clone(s.Routes), func(r state.Route) bool { return gone(r.Link) })
 	s.Neighs = slices.DeleteFunc(slices.Clone(s.Neighs), func(n state.Neigh) bool { return gone(n.Link) })
 	s.FDBs = slices.DeleteFunc(slices.Clone(s.FDBs), func(e state.FDB) bool { return gone(e.Link) })
+	s.Joins = slices.DeleteFunc(slices.Clone(s.Joins), func(j state.Join) bool { return gone(j.Tap) || gone(j.Link) })
 	s.Sysctls = slices.DeleteFunc(slices.Clone(s.Sysctls), func(s state.Sysctl) bool {
 		c, ok := sysctl.Of(s.Name)
 		return ok && gone(c.Link)

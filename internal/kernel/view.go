@@ -33,6 +33,7 @@ type view struct {
 	fdbs   map[string]map[state.MAC]link.FoundFDB // by link
 	rules  []link.FoundRule
 	queues map[string]queues
+	joins  map[string]joined // by tap
 	values map[string]sysctl.Value
 	vlans  map[string][]state.VlanRange
 	// others finds the view of the other namespace, where both are read.
@@ -98,6 +99,10 @@ func linkNames(s state.Space) []string {
 		add(q.Link)
 		add(q.Redirect)
 	}
+	for _, j := range s.Joins {
+		add(j.Tap)
+		add(j.Link)
+	}
 	for _, s := range s.Sysctls {
 		if c, ok := sysctl.Of(s.Name); ok {
 			add(c.Link)
@@ -111,7 +116,7 @@ func (v *view) readAll(ctx context.Context) error {
 	if v.conn == nil {
 		return nil
 	}
-	for _, read := range []func(context.Context) error{v.readAddrs, v.readRoutes, v.readNeighs, v.readFDBs, v.readRules, v.readSysctls, v.readQdiscs, v.readVlans} {
+	for _, read := range []func(context.Context) error{v.readAddrs, v.readRoutes, v.readNeighs, v.readFDBs, v.readRules, v.readSysctls, v.readQdiscs, v.readJoins, v.readVlans} {
 		if err := read(ctx); err != nil {
 			return in(v.name, err)
 		}

@@ -42,6 +42,8 @@ const (
 	VMMacvtap VMBinding = "macvtap"
 	// VMTap hands a tap to the hypervisor that a CNI plugin left in the pod, or the pod's link where there is none.
 	VMTap VMBinding = "tap"
+	// VMDirect joins the guest's tap to the pod's link: the guest has the pod's place on the wire, without a bridge.
+	VMDirect VMBinding = "direct"
 	// VMManagedTap is VMBridge without an address on the bridge and without DHCP: a plugin's sidecar does that.
 	VMManagedTap VMBinding = "managedTap"
 )

@@ -36,6 +36,8 @@ type Space struct {
 	Sysctls []Sysctl `json:"sysctls,omitempty"`
 	Tables  []Table  `json:"tables,omitempty"`
 	Qdiscs  []Qdisc  `json:"qdiscs,omitempty"`
+	// Joins make wires of taps and other links.
+	Joins []Join `json:"joins,omitempty"`
 	// Sources are addresses in zones of firewalld; the node's own namespace only.
 	Sources []ZoneSource `json:"sources,omitempty"`
 	// IPTables is what must be visible to plugins that use the iptables programs; the node's own namespace only.
@@ -68,7 +70,7 @@ func (f *Fragment) Merge(g Fragment) {
 
 // Empty tells whether the space names nothing.
 func (s Space) Empty() bool {
-	return len(s.Links)+len(s.Addrs)+len(s.Routes)+len(s.Rules)+len(s.Neighs)+len(s.FDBs)+len(s.Sysctls)+len(s.Tables)+len(s.Qdiscs)+len(s.Sources)+len(s.IPTables) == 0
+	return len(s.Links)+len(s.Addrs)+len(s.Routes)+len(s.Rules)+len(s.Neighs)+len(s.FDBs)+len(s.Sysctls)+len(s.Tables)+len(s.Qdiscs)+len(s.Joins)+len(s.Sources)+len(s.IPTables) == 0
 }
 
 func (s *Space) merge(t Space) {
@@ -87,6 +89,7 @@ func (s *Space) merge(t Space) {
 	}
 	s.Tables = append(s.Tables, t.Tables...)
 	s.Qdiscs = append(s.Qdiscs, t.Qdiscs...)
+	s.Joins = append(s.Joins, t.Joins...)
 	s.Sources = append(s.Sources, t.Sources...)
 	s.IPTables = append(s.IPTables, t.IPTables...)
 }

@@ -17,6 +17,9 @@ type Query struct {
 	Routes string `json:"routes,omitempty"`
 	// Main makes of Routes all those of the main table, the kernel's own included.
 	Main bool `json:"main,omitempty"`
+	// Gateways asks for the hardware addresses of the gateways of the routes over a link; one that is not known is asked for on the
+	// wire.
+	Gateways string `json:"gateways,omitempty"`
 	// OtherEnd asks for the other end of the veth link of that name: where it is in the other space, as far as it is there.
 	OtherEnd string `json:"otherEnd,omitempty"`
 	// Dropped asks whether a base chain of nft refuses what it does not accept of what is forwarded in the family "4" or "6", as
@@ -50,6 +53,7 @@ type Answer struct {
 	Routes []Route `json:"routes,omitempty"`
 	Value  string  `json:"value,omitempty"`
 	Rules  []Rule  `json:"rules,omitempty"`
+	Neighs []Neigh `json:"neighs,omitempty"`
 	// Sysctls are a device's own settings.
 	Sysctls []Sysctl `json:"sysctls,omitempty"`
 	// Tables are the numbers of the routing tables that hold a route, that a rule leads to or that a VRF has.

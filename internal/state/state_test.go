@@ -110,6 +110,7 @@ func full(mark string) Space {
 		FDBs:     []FDB{{Link: mark, MAC: MAC{1}, Dst: addr("10.0.0.1")}},
 		Tables:   []Table{{Name: mark, Sets: []Set{{Name: "s", Elements: []Element{{Key: []string{"a"}}}}}}},
 		Qdiscs:   []Qdisc{{Link: mark, Kind: TBF, Rate: 1}},
+		Joins:    []Join{{Tap: mark, Link: "e", Own: []netip.Addr{addr("fe80::1")}, Near: prefix("10.0.0.0/8"), RS: true}},
 		Sources:  []ZoneSource{{Zone: mark, Source: prefix("10.0.0.0/8")}},
 		IPTables: []IPTables{{Table: "nat", Chains: []IPChain{{Name: mark, Rules: []IPRule{{Text: "-j RETURN"}}}}}},
 	}

@@ -46,6 +46,7 @@ func (p *planner) bridge(pod *Step) error {
 		f.Addrs = append(f.Addrs, state.Addr{Link: p.names.pod, Prefix: a.Prefix, Peer: a.Peer, NoDAD: true, NoPrefixRoute: a.NoPrefixRoute})
 	}
 	p.silent(p.names.bridge, p.names.moved, p.names.tap)
+	p.guard(p.podAddrs())
 	if !p.addr(false).IsValid() {
 		return nil
 	}
@@ -58,7 +59,7 @@ func (p *planner) bridge(pod *Step) error {
 		return p.fault(p.nic, "", model.CodeInvalidConf, "at most 100 interfaces", "interface %d of a machine has no address for its bridge", p.nic.Index)
 	}
 	f.Addrs = append(f.Addrs, state.Addr{Link: p.names.bridge, Prefix: netip.PrefixFrom(server, server.BitLen())})
-	p.leaseOfPod(server)
+	p.tell(model.Guest{DHCP4: p.leaseOfPod(server)}, p.names.bridge, p.seed("bridge"), true)
 	return nil
 }
 

@@ -60,6 +60,9 @@ func (w *writer) space(s state.Space) {
 	for _, v := range s.Sysctls {
 		w.line("  %s", v)
 	}
+	for _, j := range s.Joins {
+		w.line("  %s", j)
+	}
 	for _, t := range s.Tables {
 		text, err := w.table(t)
 		if err != nil && w.err == nil {

@@ -9,6 +9,7 @@
 //	bridge       the pod's link gives name, addresses and MAC to a link that stands in for it, and becomes a port of a
 //	             bridge whose other port is the guest's tap: the guest has the pod's address
 //	masquerade   a bridge with a tap alone; nft translates between the pod's address and the guest's
+//	direct       the guest's tap and the pod's link are one wire: the guest has the pod's address, and no bridge is between
 //	managedTap   as bridge; a plugin's sidecar speaks to the guest
 //	tap, macvtap the hypervisor takes what a CNI plugin has left in the pod
 //	sriov        the hypervisor takes a device of the machine
@@ -26,19 +27,23 @@ import (
 
 // Input is all that the plan may come from.
 type Input struct {
-	VM model.VM
+	VM model.VM `json:"vm"`
 	// Answers holds an answer for every query of Observe.
-	Answers state.Answers
+	Answers state.Answers `json:"-"`
 	// Ordinal tells that the pod's other links are named net1, net2 …, as before KubeVirt 0.59.
-	Ordinal bool
+	Ordinal bool `json:"ordinal,omitempty"`
 	// StandIn is the kind of the link that keeps a pod link's name: dummy, or bridge where the kernel has no dummy.
-	StandIn state.Kind
+	StandIn state.Kind `json:"standIn,omitempty"`
 	// SoftChecksums has the kernel compute the checksums of what the pod's bridges send, as KubeVirt did until 1.7.
-	SoftChecksums bool
+	SoftChecksums bool `json:"softChecksums,omitempty"`
+	// TrustGuest lets guests that have the pod's addresses, or translated ones, say whatever they like on their wires.
+	TrustGuest bool `json:"trustGuest,omitempty"`
+	// Join is the way in which a tap is joined to the pod's link; unset, the best one that the kernel can.
+	Join state.JoinHow `json:"join,omitempty"`
 	// Devices are the PCI addresses of the machine's devices that networks were given, by the network's name.
-	Devices map[string]string
+	Devices map[string]string `json:"devices,omitempty"`
 	// DNS is what the pod's resolv.conf says.
-	DNS model.DNS
+	DNS model.DNS `json:"dns,omitzero"`
 }
 
 // Step is a part of the plan that is applied, and undone, by itself.
@@ -80,6 +85,8 @@ func Observe(in Input) []state.Query {
 			out = append(out, link(n.bridge), link(n.moved), setting(disableIPv6(n.pod)))
 		case model.VMMasquerade:
 			out = append(out, link(n.bridge))
+		case model.VMDirect:
+			out = append(out, gateways(n.pod))
 		}
 	}
 	return append(out, setting(arpIgnore), setting(forward4), setting(forward6))
@@ -87,6 +94,7 @@ func Observe(in Input) []state.Query {
 
 func link(name string) state.Query       { return state.Query{Space: state.Pod, Link: name} }
 func routes(name string) state.Query     { return state.Query{Space: state.Pod, Routes: name} }
+func gateways(name string) state.Query   { return state.Query{Space: state.Pod, Gateways: name} }
 func setting(name string) state.Query    { return state.Query{Space: state.Pod, Sysctl: name} }
 func disableIPv6(name string) string     { return "net/ipv6/conf/" + name + "/disable_ipv6" }
 func owner(vm model.VM, s string) string { return "vm/" + vm.Key() + "/" + s }
@@ -147,6 +155,8 @@ func (in Input) network(nic model.VMInterface, pod *Step) (Network, error) {
 		err = p.masquerade(pod)
 	case model.VMTap, model.VMMacvtap:
 		err = p.taken()
+	case model.VMDirect:
+		err = p.direct()
 	default:
 		err = p.bridge(pod)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// tell has a guest told something on the bridge; only tells that nobody else there is answered.
-func (p *planner) tell(g model.Guest, mac state.MAC, only bool) {
-	g.Interface, g.PodLink, g.Link, g.LinkMAC = p.nic.Name, p.names.pod, p.names.bridge, mac.String()
+// tell has a guest told something on a link; only tells that nobody else there is answered.
+func (p *planner) tell(g model.Guest, link string, mac state.MAC, only bool) {
+	g.Interface, g.PodLink, g.Link, g.LinkMAC = p.nic.Name, p.names.pod, link, mac.String()
 	if only {
 		g.MAC = p.out.Device.MAC
 	}
@@ -45,7 +45,7 @@ func (p *planner) advertise(s subnet) *model.GuestRA {
 }
 
 // leaseOfPod is the lease of a guest that has the pod's address: the pod's routes are its own.
-func (p *planner) leaseOfPod(server netip.Addr) {
+func (p *planner) leaseOfPod(server netip.Addr) *model.GuestDHCP4 {
 	own := p.addr(false)
 	l := p.lease(own, server)
 	var plain []state.Route
@@ -64,7 +64,7 @@ func (p *planner) leaseOfPod(server netip.Addr) {
 	if alone := len(plain) == 1 && l.Router.IsValid() && own.Masked().Contains(l.Router); !alone {
 		l.Routes = ways(own, plain)
 	}
-	p.tell(model.Guest{DHCP4: l}, p.seed("bridge"), true)
+	return l
 }
 
 // ways are routes in an order in which each gateway is known before it is needed, the default route last. A gateway outside

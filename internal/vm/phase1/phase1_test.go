@@ -33,6 +33,7 @@ func machines() map[string]plan.Input {
 	return map[string]plan.Input{
 		"masquerade": machine(model.VMMasquerade), "listed": listed, "mesh": mesh, "bridge": machine(model.VMBridge), "queues": queues,
 		"several": machine(model.VMMasquerade, model.VMBridge), "managed": machine(model.VMManagedTap, model.VMManagedTap),
+		"direct": machine(model.VMDirect), "directs": machine(model.VMDirect, model.VMDirect),
 	}
 }
 

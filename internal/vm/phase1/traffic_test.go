@@ -42,8 +42,10 @@ func (w *world) boot(in plan.Input) *netns.NS {
 	}
 	if d := g.DHCP6; d != nil {
 		w.ip(guest, fmt.Sprintf("addr add %s/128 dev eth0 nodad", d.Address))
-		w.ip(guest, "route add "+g.RA.Prefix.String()+" dev eth0")
-		w.ip(guest, "route add default via "+g.RA.Prefix.Addr().Next().String()+" dev eth0")
+		if g.RA.Prefix.IsValid() {
+			w.ip(guest, "route add "+g.RA.Prefix.String()+" dev eth0")
+		}
+		w.ip(guest, "route add default via fe80::1 dev eth0")
 	}
 	return guest
 }

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// A gateway has three seconds to answer, which is looked for every few milliseconds: for a link that has just come up the kernel
+// first makes sure that its own address is nobody else's. It is asked for anew now and then, since the kernel gives up.
+const (
+	gatewayTries = 300
+	gatewayAsks  = 25
+	gatewayPause = 10 * time.Millisecond
+)
+
+// answerGateways tells the hardware addresses of the gateways of the routes over a link.
+func (c *Conn) answerGateways(ctx context.Context, f link.Found) (state.Answer, error) {
+	if f.Index == 0 || dead(f) {
+		return state.Answer{}, nil
+	}
+	ways, err := c.answerRoutes(ctx, f, false)
+	if err != nil {
+		return state.Answer{}, err
+	}
+	var gateways []netip.Addr
+	for _, r := range ways.Routes {
+		if r.Gw.IsValid() && !slices.Contains(gateways, r.Gw) {
+			gateways = append(gateways, r.Gw)
+		}
+	}
+	out := state.Answer{Found: true, Link: f.Link}
+	for _, gw := range gateways {
+		mac, err := c.neighbour(ctx, f, gw)
+		if err != nil {
+			return state.Answer{}, err
+		}
+		if !mac.IsZero() {
+			out.Neighs = append(out.Neighs, state.Neigh{Link: f.Name, IP: gw, MAC: mac})
+		}
+	}
+	return out, nil
+}
+
+// neighbour is the hardware address of who has an address on a link's wire; zero where nobody answers.
+func (c *Conn) neighbour(ctx context.Context, f link.Found, ip netip.Addr) (state.MAC, error) {
+	n := state.Neigh{Link: f.Name, IP: ip}
+	for try := range gatewayTries {
+		var mac state.MAC
+		err := c.rtnl.Ask(ctx, []*rtnl.Message{link.GetNeigh(n, f.Index), link.GetIndex(f.Index)}, func(i int, body []byte) {
+			if have, ok := link.DecodeNeigh(body); i == 0 && ok && have.Known {
+				mac = have.MAC
+			}
+		})
+		if err != nil || !mac.IsZero() {
+			return mac, err
+		}
+		if try%gatewayAsks == 0 {
+			if err := c.rtnl.Send(ctx, []*rtnl.Message{link.AskNeigh(n, f.Index)}); err != nil {
+				return mac, err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return mac, ctx.Err()
+		case <-time.After(gatewayPause):
+		}
+	}
+	return state.MAC{}, nil
+}
