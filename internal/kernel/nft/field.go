@@ -39,12 +39,13 @@ func fields(yield func(field) bool) {
 		yield(fib("fib daddr type", unix.NFTA_FIB_F_DADDR)) && yield(fib("fib saddr type", unix.NFTA_FIB_F_SADDR)) &&
 		yield(payload("ether daddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 0)) &&
 		yield(payload("ether saddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 6)) &&
+		yield(payload("ether type", "ether_type", unix.NFT_PAYLOAD_LL_HEADER, 12)) &&
 		yield(arp("arp saddr ether", "ether_addr", 8)) && yield(arp("arp saddr ip", "ipv4_addr", 14)) &&
 		yield(port("tcp sport", protoTCP, 0)) && yield(port("tcp dport", protoTCP, 2)) &&
 		yield(port("udp sport", protoUDP, 0)) && yield(port("udp dport", protoUDP, 2)) &&
 		yield(port("sctp sport", protoSCTP, 0)) && yield(port("sctp dport", protoSCTP, 2)) &&
 		yield(icmp("icmp type", "icmp_type", protoIPv4, protoICMP)) && yield(icmp("icmpv6 type", "icmpv6_type", protoIPv6, protoICMPv6)) &&
-		yield(port("th sport", 0, 0)) && yield(port("th dport", 0, 2))
+		yield(neighbour("icmpv6 taddr")) && yield(port("th sport", 0, 0)) && yield(port("th dport", 0, 2))
 }
 
 func fieldNamed(name string) (field, bool) {
@@ -83,6 +84,13 @@ func arp(name, typ string, off uint32) field { return network(name, typ, protoAR
 func icmp(name, typ string, l3, l4 byte) field {
 	f := payload(name, typ, unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0)
 	f.l3, f.l4 = l3, l4
+	return f
+}
+
+// neighbour is the address that a solicitation or an advertisement is about.
+func neighbour(name string) field {
+	f := payload(name, "ipv6_addr", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 8)
+	f.l3, f.l4 = protoIPv6, protoICMPv6
 	return f
 }
 

@@ -47,6 +47,7 @@ func (p *planner) bridge(pod *Step) error {
 	}
 	p.silent(p.names.bridge, p.names.moved, p.names.tap)
 	p.guard(p.podAddrs())
+	p.guard(p.podAddrs())
 	if !p.addr(false).IsValid() {
 		return nil
 	}

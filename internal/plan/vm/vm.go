@@ -40,6 +40,8 @@ type Input struct {
 	TrustGuest bool `json:"trustGuest,omitempty"`
 	// Join is the way in which a tap is joined to the pod's link; unset, the best one that the kernel can.
 	Join state.JoinHow `json:"join,omitempty"`
+	// TrustGuest lets guests that have the pod's addresses, or translated ones, say whatever they like on their wires.
+	TrustGuest bool `json:"trustGuest,omitempty"`
 	// Devices are the PCI addresses of the machine's devices that networks were given, by the network's name.
 	Devices map[string]string `json:"devices,omitempty"`
 	// DNS is what the pod's resolv.conf says.

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package matrix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/hostlocal"
+	"github.com/weft-net/weft/internal/ipam/static"
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/ledger"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/plan/plugin"
+	plan "github.com/weft-net/weft/internal/plan/vm"
+	"github.com/weft-net/weft/internal/vm/phase1"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+
+// How a node's pods are attached to the cluster's network. A further network is a bridge without addresses.
+const (
+	flannel = `{"type":"bridge","bridge":"cni0","isGateway":true,"isDefaultGateway":true,"hairpinMode":true,"ipam":IPAM}`
+	routed  = `{"type":"calico","mtu":1500,"ipam":IPAM}`
+	layer2  = `{"type":"bridge","bridge":"br-blue"}`
+)
+
+const (
+	subnet4, subnet6 = "10.244.1.0/24", "fd00:1::/64"
+	blueLink         = "pod16477688c0e" // as KubeVirt names blue's
+)
+
+// families are the subnets that pods get an address of.
+func families() map[string][]string {
+	return map[string][]string{"IPv4": {subnet4}, "IPv6": {subnet6}, "dual": {subnet4, subnet6}}
+}
+
+// world is a node, in the test's own namespace, with pods.
+type world struct {
+	*attach.Attacher
+	t    *testing.T
+	conf string // of the cluster's network
+	data string
+	n    int
+	phase1.Config
+}
+
+// newWorld is a node whose pods are attached by a plugin, with addresses of some subnets.
+func newWorld(t *testing.T, by string, subnets ...string) *world {
+	t.Helper()
+	nettest.Need(t, "tap")
+	host, err := kernel.Dial(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, err := ledger.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	reaper := kernel.NewReaper(host, log)
+	w := &world{t: t, data: t.TempDir(), Config: phase1.Config{Dir: filepath.Join(t.TempDir(), "vm"), Log: log}}
+	var ranges []string
+	for _, s := range subnets {
+		ranges = append(ranges, fmt.Sprintf(`[{"subnet":%q}]`, s))
+	}
+	w.conf = strings.ReplaceAll(by, "IPAM", fmt.Sprintf(`{"type":"host-local","dataDir":%q,"ranges":[%s]}`, w.data, strings.Join(ranges, ",")))
+	w.Attacher = attach.New(attach.Config{
+		Memory: memory, Host: host, Planners: plugin.InAgent(), Reaper: reaper, Now: time.Now, Boot: "this boot", Log: log,
+		Allocators: map[string]ipam.Allocator{"host-local": hostlocal.New(hostlocal.Config{CallerKnows: true}), "static": static.New()},
+		Linger:     20 * time.Millisecond,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = reaper.Run(ctx) }()
+	t.Cleanup(func() {
+		drain, stop := context.WithTimeout(context.Background(), 20*time.Second)
+		defer stop()
+		_ = w.Drain(drain)
+		cancel()
+		<-done
+		if err := errors.Join(memory.Close(), host.Close()); err != nil {
+			t.Error(err)
+		}
+		for _, link := range []string{"cni0", "br-blue", "uplink"} {
+			_, _ = nettest.Try(nil, "ip", "link", "del", link)
+		}
+		nettest.Run(t, nil, "nft", "flush", "ruleset")
+	})
+	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
+	// A node has a way out, by which it knows that it may answer for the routed pods' gateway.
+	for _, line := range []string{
+		"link add uplink type veth peer name wire", "link set uplink up", "link set wire up", "addr add 192.168.7.2/24 dev uplink",
+		"route add default via 192.168.7.1",
+	} {
+		nettest.Run(t, nil, append([]string{"ip"}, strings.Fields(line)...)...)
+	}
+	for _, key := range []string{"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0"} {
+		nettest.Run(t, nil, "sysctl", "-qw", key)
+	}
+	return w
+}
+
+// pod is one with its interface on the cluster's network, and on blue where it has that one, too.
+type pod struct {
+	ns    *netns.NS
+	id    string
+	mac   string
+	addrs []netip.Prefix
+	jobs  []attach.Job
+}
+
+func (w *world) pod(several bool) *pod {
+	w.t.Helper()
+	w.n++
+	p := &pod{id: fmt.Sprintf("pod%d", w.n)}
+	p.ns = nettest.NS(w.t, p.id)
+	nettest.Run(w.t, p.ns, "ip", "link", "set", "lo", "up")
+	r := w.attach(p, "net", w.conf, "eth0")
+	for _, ip := range r.IPs {
+		p.addrs = append(p.addrs, ip.Address)
+	}
+	for _, i := range r.Interfaces {
+		if i.Sandbox != "" {
+			p.mac = i.MAC
+		}
+	}
+	if several {
+		w.attach(p, "blue", layer2, blueLink)
+	}
+	return p
+}
+
+// attach attaches a pod to a network.
+func (w *world) attach(p *pod, network, conf, link string) model.Result {
+	w.t.Helper()
+	n, err := cni.ParseNetwork(fmt.Appendf(nil, `{"cniVersion":"1.1.0","name":%q,"plugins":[%s]}`, network, conf))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if n, err = cni.Derive(n, nil, nil); err != nil {
+		w.t.Fatal(err)
+	}
+	job := attach.Job{Network: n, Netns: p.ns, Request: model.Request{
+		Network: n.Name, CNIVersion: n.CNIVersion, ContainerID: p.id, IfName: link, Netns: p.ns.Path(),
+		Args: [][2]string{{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", p.id}},
+	}}
+	r, err := w.Add(w.t.Context(), job)
+	if err != nil {
+		w.t.Fatalf("ADD: %v", err)
+	}
+	p.jobs = append(p.jobs, job)
+	w.t.Cleanup(func() {
+		if err := w.Del(context.Background(), job); err != nil {
+			w.t.Errorf("DEL: %v", err)
+		}
+	})
+	return r
+}
+
+// machine is a machine with the given bindings: the first one on the cluster's network, the second on blue.
+func machine(bindings ...model.VMBinding) plan.Input {
+	vm := model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Owner: 107, Hostname: "vm1"}
+	for i, b := range bindings {
+		nic := model.VMInterface{Name: "default", Index: i, Binding: b, Model: "virtio"}
+		nic.Network = model.VMNetwork{
+			Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"), CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
+		}
+		if i > 0 {
+			nic.Name, nic.Network = "blue", model.VMNetwork{Name: "blue", Index: i, Definition: "blue"}
+		}
+		vm.Interfaces = append(vm.Interfaces, nic)
+	}
+	return plan.Input{VM: vm}
+}
+
+// guest is a machine's side of one of its wires.
+type guest struct {
+	*netns.NS
+	mac   string
+	addrs []netip.Addr
+}
+
+// boot starts a machine in a pod, with a relay in the place of its hypervisor: a guest for each interface.
+func (w *world) boot(p *pod, in plan.Input) []guest {
+	w.t.Helper()
+	r, err := w.Start(w.t.Context(), p.ns, p.id, in)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := w.Undo(context.Background(), p.ns, p.id, in.VM.Key()); err != nil {
+			w.t.Errorf("undo: %v", err)
+		}
+	})
+	var out []guest
+	for i, n := range r.Networks {
+		g := guest{NS: nettest.NS(w.t, fmt.Sprintf("%s-guest%d", p.id, i)), mac: n.Device.MAC}
+		nettest.Run(w.t, g.NS, "ip", "link", "set", "lo", "up")
+		nettest.Relay(w.t, p.ns, n.Device.Target, n.Device.Queues > 1, g.NS, n.Device.MAC)
+		g.ip(w.t, fmt.Sprintf("link set eth0 mtu %d", n.Device.MTU))
+		g.ip(w.t, "route add 224.0.0.0/4 dev eth0") // the link is up
+		switch {
+		case i > 0:
+		case n.Interface.Binding == model.VMMasquerade:
+			g.translated(w.t, *n.Guest)
+		default:
+			g.own(w.t, p, w.conf)
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
+func (g *guest) ip(t *testing.T, line string) {
+	t.Helper()
+	nettest.Run(t, g.NS, append([]string{"ip"}, strings.Fields(line)...)...)
+}
+
+// translated has the guest be what it was told.
+func (g *guest) translated(t *testing.T, words model.Guest) {
+	t.Helper()
+	if d := words.DHCP4; d != nil {
+		g.ip(t, fmt.Sprintf("addr add %s dev eth0", d.Address))
+		g.ip(t, "route add default via "+d.Router.String())
+		g.addrs = append(g.addrs, d.Address.Addr())
+	}
+	if d := words.DHCP6; d != nil {
+		g.ip(t, fmt.Sprintf("addr add %s/128 dev eth0 nodad", d.Address))
+		g.ip(t, "route add default via fe80::1 dev eth0")
+		g.addrs = append(g.addrs, d.Address)
+	}
+}
+
+// own has the guest be what its pod was.
+func (g *guest) own(t *testing.T, p *pod, conf string) {
+	t.Helper()
+	for _, a := range p.addrs {
+		g.ip(t, fmt.Sprintf("addr add %s dev eth0%s", a, map[bool]string{true: " nodad"}[a.Addr().Is6()]))
+		g.addrs = append(g.addrs, a.Addr())
+		gw := a.Masked().Addr().Next().String()
+		if strings.Contains(conf, "calico") {
+			if gw = "169.254.1.1"; a.Addr().Is6() {
+				gw = routerOf(t, a.Addr())
+			}
+			g.ip(t, "route add "+gw+" dev eth0")
+		}
+		g.ip(t, "route add default via "+gw+" dev eth0")
+	}
+}
+
+// routerOf is the link-local address of the node's end of a routed pod.
+func routerOf(t *testing.T, a netip.Addr) string {
+	t.Helper()
+	f := strings.Fields(nettest.Run(t, nil, "ip", "-6", "route", "get", a.String()))
+	for i, word := range f {
+		if word == "src" && i+1 < len(f) && strings.HasPrefix(f[i+1], "fe80:") {
+			return f[i+1]
+		}
+	}
+	t.Fatalf("no router of %s: %v", a, f)
+	return ""
+}
