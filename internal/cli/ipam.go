@@ -5,20 +5,16 @@ package cli
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/dir"
-	"github.com/weft-net/weft/internal/store/kube"
 )
 
 func newIPAMCmd(env Env) *cobra.Command {
@@ -99,44 +95,6 @@ func newIPAMCheckCmd(env Env) *cobra.Command {
 	cmd.Flags().StringVar(&agent, "agent", "", "`URL` of this node's agent: compare its memory, its ledger and the kernel, too (alone: "+agentURL+")")
 	cmd.Flags().Lookup("agent").NoOptDefVal = agentURL
 	return cmd
-}
-
-// ipamSource says where the cluster's objects are.
-type ipamSource struct {
-	env                  Env
-	storeDir, kubeconfig string
-}
-
-func (f *ipamSource) flags(cmd *cobra.Command, output *string) {
-	cmd.Flags().StringVar(&f.storeDir, "store-dir", "", "`DIR` of the cluster's manifests")
-	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: $KUBECONFIG; in a pod its service account)")
-	cmd.Flags().StringVarP(output, "output", "o", "text", "text or json")
-}
-
-func (f *ipamSource) open() (store.Objects, error) {
-	if f.storeDir != "" {
-		s, err := dir.Open(f.storeDir)
-		if err != nil {
-			return nil, err
-		}
-		return s.Objects(), nil
-	}
-	path := f.kubeconfig
-	if path == "" {
-		path = f.env.Getenv("KUBECONFIG")
-	}
-	inCluster := path == "" && f.env.Getenv("KUBERNETES_SERVICE_HOST") != ""
-	if path == "" && !inCluster {
-		return nil, usageError{model.Faultf(model.CodeInvalidConf, "give --store-dir or --kubeconfig", "nothing says where the cluster's objects are")}
-	}
-	s, err := kube.Open(kube.Config{
-		Access: kube.Access{InCluster: inCluster, Kubeconfig: path, Getenv: f.env.Getenv}, Node: "command-line", Agent: "weft/" + f.env.Version,
-		Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return s.Objects(), nil
 }
 
 func (f *ipamSource) look(cmd *cobra.Command, output string) (blocks.Picture, store.Objects, error) {

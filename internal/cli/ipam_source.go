@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/store/dir"
+	"github.com/weft-net/weft/internal/store/etcd"
+	"github.com/weft-net/weft/internal/store/kube"
+)
+
+// ipamSource says where the cluster's objects are.
+type ipamSource struct {
+	env                          Env
+	storeDir, kubeconfig, config string
+}
+
+func (f *ipamSource) flags(cmd *cobra.Command, output *string) {
+	cmd.Flags().StringVar(&f.storeDir, "store-dir", "", "`DIR` of the cluster's manifests")
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: $KUBECONFIG; in a pod its service account)")
+	cmd.Flags().StringVar(&f.config, "config", "", "`FILE` of an agent's configuration, which says it: a directory, an API server or an etcd")
+	cmd.MarkFlagsMutuallyExclusive("store-dir", "kubeconfig", "config")
+	cmd.Flags().StringVarP(output, "output", "o", "text", "text or json")
+}
+
+func (f *ipamSource) open() (store.Objects, error) {
+	if f.config != "" {
+		return f.ofAgent()
+	}
+	if f.storeDir != "" {
+		return openDir(f.storeDir)
+	}
+	access := kube.Access{Kubeconfig: f.kubeconfig, Getenv: f.env.Getenv}
+	if access.Kubeconfig == "" {
+		access.Kubeconfig = f.env.Getenv("KUBECONFIG")
+	}
+	access.InCluster = access.Kubeconfig == "" && f.env.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	if access.Kubeconfig == "" && !access.InCluster {
+		return nil, usageError{model.Faultf(model.CodeInvalidConf, "give --store-dir, --kubeconfig or --config", "nothing says where the cluster's objects are")}
+	}
+	return f.openKube(access)
+}
+
+// ofAgent opens the store of an agent.
+func (f *ipamSource) ofAgent() (store.Objects, error) {
+	c, err := config.Load(f.config)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.StoreDir != "":
+		return openDir(c.StoreDir)
+	case len(c.Etcd.Endpoints) > 0:
+		return f.openEtcd(c.Etcd)
+	case c.Kubernetes.InCluster || c.Kubernetes.Kubeconfig != "":
+		k := c.Kubernetes
+		return f.openKube(kube.Access{InCluster: k.InCluster, Kubeconfig: k.Kubeconfig, Server: k.Server, Getenv: f.env.Getenv})
+	}
+	return nil, model.Faultf(model.CodeInvalidConf, "set storeDir, kubernetes or etcd.endpoints there", "%s: that agent has no cluster", f.config)
+}
+
+func openDir(path string) (store.Objects, error) {
+	s, err := dir.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return s.Objects(), nil
+}
+
+func (f *ipamSource) openKube(access kube.Access) (store.Objects, error) {
+	s, err := kube.Open(kube.Config{
+		Access: access, Node: "command-line", Agent: "weft/" + f.env.Version,
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.Objects(), nil
+}
+
+// openEtcd opens an etcd; its connection ends with the program.
+func (f *ipamSource) openEtcd(e config.Etcd) (store.Objects, error) {
+	s, err := etcd.OpenShelf(etcd.Config{
+		Access: etcd.Access{
+			Endpoints: e.Endpoints, Prefix: e.Prefix, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile, Username: e.Username, Password: e.Password,
+		},
+		Log: slog.New(slog.NewTextHandler(f.env.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Now: time.Now, After: time.After,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.Objects(), nil
+}
