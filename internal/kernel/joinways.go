@@ -14,7 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// way is one way to do a join.
+// way is one way to do a join. Each puts something on both links: what is of the way back comes first, so that nobody is heard who
+// cannot be answered.
 type way struct {
 	conn      *Conn
 	join      state.Join
@@ -33,60 +34,68 @@ func (w way) programs() (tap, back redirect.Program, err error) {
 }
 
 // is tells whether the join is done this way, exactly as wanted.
-func (w way) is(context.Context) (bool, error) {
+func (w way) is(ctx context.Context) (bool, error) {
 	switch w.how {
-	case state.JoinPeer, state.JoinRedirect:
-		tap, back, err := w.programs()
-		if err != nil {
-			return false, err
-		}
-		one, err := redirect.Attached(w.conn.ns, w.tap.Index)
-		if err != nil || one != tap.Name {
-			return false, err
-		}
-		other, err := redirect.Attached(w.conn.ns, w.link.Index)
-		return other == back.Name, err
+	case state.JoinForward:
+		return w.forwards(ctx)
+	case state.JoinMirred:
+		return w.mirrors(ctx)
 	}
-	return false, nil
+	tap, back, err := w.programs()
+	if err != nil {
+		return false, err
+	}
+	one, err := redirect.Attached(w.conn.ns, w.tap.Index)
+	if err != nil || one != tap.Name {
+		return false, err
+	}
+	other, err := redirect.Attached(w.conn.ns, w.link.Index)
+	return other == back.Name, err
 }
 
-// begin does the join. What arrives for the guest finds its way first: it waits for nobody else.
-func (w way) begin(context.Context) error {
+// begin does the join.
+func (w way) begin(ctx context.Context) error {
 	switch w.how {
-	case state.JoinPeer, state.JoinRedirect:
-		if w.how == state.JoinPeer && (w.link.Kind != state.Veth || !w.link.PeerAway) {
+	case state.JoinForward:
+		return w.beginForward(ctx)
+	case state.JoinMirred:
+		return w.beginMirred(ctx)
+	case state.JoinPeer:
+		if w.link.Kind != state.Veth || !w.link.PeerAway {
 			return fmt.Errorf("link %s has no other end in another namespace: %w", w.link.Name, unix.EOPNOTSUPP)
 		}
-		tap, back, err := w.programs()
-		if err != nil {
-			return err
-		}
-		if err := redirect.Attach(w.conn.ns, w.link.Index, back); err != nil {
-			return err
-		}
-		return redirect.Attach(w.conn.ns, w.tap.Index, tap)
 	}
-	return fmt.Errorf("join %q: %w", w.how, unix.EOPNOTSUPP)
+	tap, back, err := w.programs()
+	if err != nil {
+		return err
+	}
+	if err := redirect.Attach(w.conn.ns, w.link.Index, back); err != nil {
+		return err
+	}
+	return redirect.Attach(w.conn.ns, w.tap.Index, tap)
 }
 
-// end takes away what this way has put on the links.
-func (w way) end(context.Context) error {
+// end takes away what this way has put on the links, as far as they are there.
+func (w way) end(ctx context.Context) error {
 	switch w.how {
-	case state.JoinPeer, state.JoinRedirect:
-		var errs []error
-		for _, l := range []link.Found{w.tap, w.link} {
-			if l.Index != 0 {
-				errs = append(errs, redirect.Detach(w.conn.ns, l.Index))
-			}
-		}
-		return errors.Join(errs...)
+	case state.JoinForward:
+		return w.endForward(ctx)
+	case state.JoinMirred:
+		return w.endMirred(ctx)
 	}
-	return nil
+	var errs []error
+	for _, l := range []link.Found{w.tap, w.link} {
+		if l.Index != 0 {
+			errs = append(errs, redirect.Detach(w.conn.ns, l.Index))
+		}
+	}
+	return errors.Join(errs...)
 }
 
+// endAll takes away what any way has put there.
 func (w way) endAll(ctx context.Context) error {
 	var errs []error
-	for _, how := range state.JoinWays() {
+	for _, how := range []state.JoinHow{state.JoinPeer, state.JoinForward, state.JoinMirred} { // eBPF's two are one
 		w.how = how
 		errs = append(errs, w.end(ctx))
 	}

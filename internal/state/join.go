@@ -19,6 +19,8 @@ type Join struct {
 	Own []netip.Addr `json:"own,omitempty"`
 	// Near is a subnet all of which the tap's side answers for when the guest asks who has an address of it.
 	Near netip.Prefix `json:"near,omitzero"`
+	// Guest is the guest's own address in that subnet, for which nobody answers.
+	Guest netip.Addr `json:"guest,omitzero"`
 	// These keep what guests ask of servers: by broadcast of DHCP, by multicast of DHCPv6, of routers.
 	DHCP4 bool `json:"dhcp4,omitempty"`
 	DHCP6 bool `json:"dhcp6,omitempty"`

@@ -123,6 +123,8 @@ func (c *compiler) statement() error {
 		return c.nat()
 	case "reject":
 		return c.reject()
+	case "fwd":
+		return c.fwd()
 	case "ip", "ip6":
 		if c.pos+2 < len(c.words) && c.words[c.pos+1] == "dscp" && c.words[c.pos+2] == "set" {
 			return c.dscp()

@@ -88,6 +88,8 @@ func (r *reader) step(e expr) bool {
 	case "reject":
 		text, ok := rejectText(r.family, e)
 		return ok && r.say(text)
+	case "fwd":
+		return r.fwd(e)
 	case "counter", "notrack":
 		return r.say(e.op)
 	case "log":

@@ -25,12 +25,12 @@
 //	field      = "ip" ( "saddr" | "daddr" | "protocol" ) | "ip6" ( "saddr" | "daddr" | "nexthdr" )
 //	           | ( "tcp" | "udp" | "sctp" | "th" ) ( "sport" | "dport" )
 //	           | "iifname" | "oifname" | "meta" ( "mark" | "l4proto" | "nfproto" ) | "ether" ( "saddr" | "daddr" )
-//	           | "arp saddr" ( "ether" | "ip" )
+//	           | "arp saddr" ( "ether" | "ip" ) | "arp daddr ip" | "arp operation"
 //	           | ( "icmp" | "icmpv6" ) "type" | "ct" ( "state" | "status" | "mark" | "direction" ) | "fib" ( "saddr" | "daddr" ) "type"
 //	value      = literal | address "/" length | literal "-" literal | flag { "," flag } | mask form "& m == v"
 //	statement  = "accept" | "drop" | "return" | "continue" | "jump" chain | "goto" chain | "counter" | "notrack"
 //	           | "reject" [ "with" … ] | "masquerade" [ flags ] | ( "dnat" | "snat" ) [ "ip" | "ip6" ] "to" target
-//	           | "log" [ "prefix" word ] [ "group" number [ "snaplen" number ] ]
+//	           | "fwd" "to" index | "log" [ "prefix" word ] [ "group" number [ "snaplen" number ] ]
 //	           | "limit" "rate" [ "over" ] number "/" unit [ "burst" number "packets" ]
 //	           | ( "meta" | "ct" ) "mark" "set" source | fields "vmap" "@" map | ( "ip" | "ip6" ) "dscp" "set" number
 //

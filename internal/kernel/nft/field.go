@@ -41,6 +41,7 @@ func fields(yield func(field) bool) {
 		yield(payload("ether saddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 6)) &&
 		yield(payload("ether type", "ether_type", unix.NFT_PAYLOAD_LL_HEADER, 12)) &&
 		yield(arp("arp saddr ether", "ether_addr", 8)) && yield(arp("arp saddr ip", "ipv4_addr", 14)) &&
+		yield(arp("arp operation", "arp_op", 6)) && yield(arp("arp daddr ip", "ipv4_addr", 24)) &&
 		yield(port("tcp sport", protoTCP, 0)) && yield(port("tcp dport", protoTCP, 2)) &&
 		yield(port("udp sport", protoUDP, 0)) && yield(port("udp dport", protoUDP, 2)) &&
 		yield(port("sctp sport", protoSCTP, 0)) && yield(port("sctp dport", protoSCTP, 2)) &&

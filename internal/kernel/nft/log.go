@@ -72,6 +72,8 @@ func (e *expr) noting() (list []slot, ok bool) {
 		return []slot{{attr: 1}, {attr: 2}, {attr: 3}}, true
 	case "notrack":
 		return nil, true
+	case "fwd":
+		return []slot{{attr: 1, reg: &e.sreg}, {attr: 2}, {attr: 3}}, true
 	case "log":
 		return []slot{{attr: 1, short: &e.group}, {attr: 2, str: &e.prefix}, {attr: 3, num: &e.size}, {attr: 4}, {attr: 5}}, true
 	case "limit":

@@ -160,6 +160,7 @@ func TestCompileErrors(t *testing.T) {
 		"ip saddr":                          "want a value",
 		"":                                  "rule is empty",
 		"masquerade random,bogus":           `"bogus"`,
+		"fwd to 1":                          "fwd is for tables of family netdev",
 		`iifname "a-name-that-is-too-long"`: "no interface name",
 	} {
 		tbl := masq()

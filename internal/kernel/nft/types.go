@@ -36,6 +36,8 @@ func typeNamed(name string) (datatype, error) {
 		return datatype{name: name, size: 6, magic: 9}, nil
 	case "ether_type":
 		return datatype{name: name, size: 2, magic: 10, wrap: 1}, nil
+	case "arp_op":
+		return datatype{name: name, size: 2, magic: 11, wrap: 1}, nil
 	case "inet_proto":
 		return datatype{name: name, size: 1, magic: 12, wrap: 5}, nil
 	case "inet_service":

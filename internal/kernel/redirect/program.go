@@ -160,6 +160,7 @@ func (c *code) arp(j state.Join) {
 	c.load(frameARPTarget, asm.Word)
 	c.among(own(j, false))
 	if j.Near.IsValid() {
+		c.add(asm.JEq.Imm32(asm.R5, be32(j.Guest), "send"))
 		mask := netip.AddrFrom4([4]byte(netMask(j.Near.Bits())))
 		c.add(asm.And.Imm32(asm.R5, be32(mask)), asm.JEq.Imm32(asm.R5, be32(j.Near.Masked().Addr()), "keep"))
 	}

@@ -40,20 +40,25 @@ func newFilter(q state.Qdisc, index, redirect int) *rtnl.Message {
 		sel := make([]byte, u32SelLen) // one key, the mask of which is 0: everything
 		sel[0], sel[2] = 1, 1          // TC_U32_TERMINAL, one key
 		m.Attr(u32Sel, sel)
-		m.Nest(u32Act, func() {
-			m.Nest(1, func() {
-				m.String(actKind, "mirred")
-				m.Nest(actOptions, func() {
-					p := make([]byte, mirredLen)
-					binary.NativeEndian.PutUint32(p[8:], stolen)
-					binary.NativeEndian.PutUint32(p[20:], redirectSend)
-					binary.NativeEndian.PutUint32(p[24:], uint32(redirect))
-					m.Attr(mirredParms, p)
-				})
+		mirred(m, redirect)
+	})
+	return m
+}
+
+// mirred is the action that sends to another link.
+func mirred(m *rtnl.Message, to int) {
+	m.Nest(u32Act, func() {
+		m.Nest(1, func() {
+			m.String(actKind, "mirred")
+			m.Nest(actOptions, func() {
+				p := make([]byte, mirredLen)
+				binary.NativeEndian.PutUint32(p[8:], stolen)
+				binary.NativeEndian.PutUint32(p[20:], redirectSend)
+				binary.NativeEndian.PutUint32(p[24:], uint32(to))
+				m.Attr(mirredParms, p)
 			})
 		})
 	})
-	return m
 }
 
 // deleteFilter asks for the end of all filters of our priority.

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weft-net/weft/internal/kernel/nft"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// table is the join as nft does it: a chain of each link's arriving packets.
+func (w way) table() state.Table {
+	accept := func(text string, args ...any) state.NftRule {
+		return state.NftRule{Text: fmt.Sprintf(text, args...) + " accept"}
+	}
+	j := w.join
+	send := func(index int) state.NftRule { return state.NftRule{Text: fmt.Sprintf("fwd to %d", index)} }
+	var rules []state.NftRule
+	for _, ip := range j.Own {
+		if ip.Is4() {
+			rules = append(rules, accept("arp operation request arp daddr ip %s", ip), accept("ip daddr %s", ip))
+		} else {
+			rules = append(rules, accept("ip6 daddr %s", ip), accept("icmpv6 type 135 icmpv6 taddr %s", ip))
+		}
+	}
+	if j.Near.IsValid() {
+		rules = append(rules, state.NftRule{Text: fmt.Sprintf("arp daddr ip %s fwd to %d", j.Guest, w.link.Index)}, accept("arp operation request arp daddr ip %s", j.Near))
+	}
+	if j.DHCP4 {
+		rules = append(rules, accept("ip daddr 255.255.255.255 udp dport 67"))
+	}
+	if j.DHCP6 {
+		rules = append(rules, accept("ip6 daddr ff02::/16 udp dport 547"))
+	}
+	if j.RS {
+		rules = append(rules, accept("icmpv6 type 133"))
+	}
+	chain := func(name, device string, rules ...state.NftRule) state.Chain {
+		return state.Chain{Name: name, Type: "filter", Hook: "ingress", Policy: "accept", Device: device, Rules: rules}
+	}
+	return state.Table{Family: "netdev", Name: "weft_join_" + j.Tap, Chains: []state.Chain{
+		chain("arriving", j.Link, send(w.tap.Index)), chain("guest", j.Tap, append(rules, send(w.link.Index))...),
+	}}
+}
+
+func (w way) forwards(ctx context.Context) (bool, error) {
+	n, err := w.conn.tables()
+	if err != nil {
+		return false, err
+	}
+	want := []state.Table{w.table()}
+	have, err := n.Read(ctx, want)
+	return err == nil && len(nft.Diff(want, have)) == 0, err
+}
+
+func (w way) beginForward(ctx context.Context) error {
+	n, err := w.conn.tables()
+	if err != nil {
+		return err
+	}
+	return n.Apply(ctx, []state.Table{w.table()})
+}
+
+func (w way) endForward(ctx context.Context) error {
+	n, err := w.conn.tables()
+	if err != nil {
+		return err
+	}
+	return n.Remove(ctx, []state.Table{w.table()})
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tc
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// key compares four bytes of a packet, from its network header on.
+type key struct {
+	off         int
+	mask, value uint32
+}
+
+// pick is a filter of a join: what has all keys is kept, or sent to a link. A priority has one protocol.
+type pick struct {
+	priority, protocol uint16
+	keys               []key
+	to                 int
+}
+
+// The priorities of a join's filters, by protocol; the one for all the rest comes last.
+const (
+	joinARP = priority - 3 + iota
+	joinFour
+	joinSix
+	joinAll
+
+	classOfKept = 0x10001
+	u32Class    = 1
+)
+
+// picks are the filters of what arrives from a guest.
+func picks(j state.Join, to int) []pick {
+	var out []pick
+	keep := func(priority, protocol uint16, keys ...key) {
+		out = append(out, pick{priority: priority, protocol: protocol, keys: keys})
+	}
+	arp := func(keys ...key) { keep(joinARP, unix.ETH_P_ARP, append([]key{{4, 0xffff, 1}}, keys...)...) }
+	four := func(keys ...key) { keep(joinFour, unix.ETH_P_IP, keys...) }
+	six := func(keys ...key) { keep(joinSix, unix.ETH_P_IPV6, keys...) }
+	if j.Near.IsValid() {
+		const all = 1<<32 - 1
+		out = append(out, pick{joinARP, unix.ETH_P_ARP, []key{{24, all, word(j.Guest)}}, to})
+		arp(key{24, all &^ uint32(all>>j.Near.Bits()), word(j.Near.Masked().Addr())})
+	}
+	for _, ip := range j.Own {
+		if ip.Is4() {
+			arp(key{24, 0xffffffff, word(ip)})
+			four(key{16, 0xffffffff, word(ip)})
+			continue
+		}
+		six(address(24, ip)...)
+		six(append([]key{{4, 0xff00, 58 << 8}, {40, 0xff << 24, 135 << 24}}, address(48, ip)...)...)
+	}
+	if j.DHCP4 { // by broadcast, of UDP, the first fragment of a plain header, to port 67
+		four(key{16, 0xffffffff, 0xffffffff}, key{8, 0xff0000, 17 << 16}, key{0, 0xff << 24, 0x45 << 24}, key{4, 0x1fff, 0}, key{20, 0xffff, 67})
+	}
+	if j.DHCP6 {
+		six(key{4, 0xff00, 17 << 8}, key{24, 0xffff0000, 0xff020000}, key{40, 0xffff, 547})
+	}
+	if j.RS {
+		six(key{4, 0xff00, 58 << 8}, key{40, 0xff << 24, 133 << 24})
+	}
+	return append(out, all(to))
+}
+
+func all(to int) pick { return pick{joinAll, unix.ETH_P_ALL, []key{{}}, to} }
+
+func word(ip netip.Addr) uint32 { return binary.BigEndian.Uint32(ip.AsSlice()) }
+
+func address(off int, ip netip.Addr) []key {
+	var out []key
+	b := ip.As16()
+	for i := 0; i < len(b); i += 4 {
+		out = append(out, key{off + i, 0xffffffff, binary.BigEndian.Uint32(b[i:])})
+	}
+	return out
+}
+
+func (p pick) info() uint32 {
+	return uint32(p.priority)<<16 | uint32(bits.ReverseBytes16(p.protocol))
+}
+
+func (p pick) sel() []byte {
+	sel := make([]byte, 16, 16+16*len(p.keys))
+	sel[0], sel[2] = 1, byte(len(p.keys)) // TC_U32_TERMINAL
+	for _, k := range p.keys {
+		sel = binary.BigEndian.AppendUint32(sel, k.mask)
+		sel = binary.BigEndian.AppendUint32(sel, k.value)
+		sel = binary.NativeEndian.AppendUint32(sel, uint32(k.off))
+		sel = binary.NativeEndian.AppendUint32(sel, 0)
+	}
+	return sel
+}
+
+func (p pick) message(j state.Join, index int) *rtnl.Message {
+	m := rtnl.New(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add filter of", j, header(index, 0, ingressHandle, p.info()))
+	m.String(unix.TCA_KIND, "u32")
+	m.Nest(unix.TCA_OPTIONS, func() {
+		m.Attr(u32Sel, p.sel())
+		if p.to == 0 {
+			m.Uint32(u32Class, classOfKept)
+			return
+		}
+		mirred(m, p.to)
+	})
+	return m
+}
+
+// Join asks for the filters that join a tap and a link, by their indexes.
+func Join(j state.Join, tap, link int) []*rtnl.Message {
+	out := []*rtnl.Message{newIngress(ingressOf(j.Link), link), all(tap).message(j, link), newIngress(ingressOf(j.Tap), tap)}
+	for _, p := range picks(j, link) {
+		out = append(out, p.message(j, tap))
+	}
+	return out
+}
+
+func ingressOf(link string) state.Qdisc { return state.Qdisc{Link: link, Kind: state.Ingress} }
+
+// Part asks for the end of a join's filters on a link.
+func Part(j state.Join, index int) []*rtnl.Message {
+	var out []*rtnl.Message
+	for _, p := range []pick{{priority: joinARP, protocol: unix.ETH_P_ARP}, {priority: joinFour, protocol: unix.ETH_P_IP}, {priority: joinSix, protocol: unix.ETH_P_IPV6}, all(0)} {
+		m := rtnl.New(unix.RTM_DELTFILTER, 0, "delete filters of", j, header(index, 0, ingressHandle, p.info()))
+		out = append(out, m.Forgiving(unix.ENOENT, unix.EINVAL, unix.ENODEV))
+	}
+	return out
+}
+
+// EndIngress asks for the end of what Join has made for the filters of a link.
+func EndIngress(link string, index int) *rtnl.Message { return DeleteIngress(ingressOf(link), index) }
+
+// Filter is a filter of the kernel's, or of a join, in a form that can be compared.
+type Filter string
+
+// Joined are the filters that a join has on the tap, and on the link.
+func Joined(j state.Join, tap, link int) (onTap, onLink []Filter) {
+	for _, p := range picks(j, link) {
+		onTap = append(onTap, filter(p.info(), p.sel(), p.to))
+	}
+	p := all(tap)
+	return onTap, []Filter{filter(p.info(), p.sel(), p.to)}
+}
+
+func filter(info uint32, sel []byte, to int) Filter {
+	return Filter(fmt.Sprintf("%08x %x to %d", info, sel, to))
+}
+
+// DecodeJoined reads RTM_NEWTFILTER; ours tells that it has the priority of a join's.
+func DecodeJoined(body []byte) (f Filter, ours, ok bool) {
+	if len(body) < headerLen {
+		return "", false, false
+	}
+	info := binary.NativeEndian.Uint32(body[16:])
+	ours = info>>16 >= joinARP && info>>16 <= joinAll
+	var sel []byte
+	to := 0
+	rtnl.Attrs(body[headerLen:], func(kind uint16, data []byte) {
+		if kind != unix.TCA_OPTIONS {
+			return
+		}
+		rtnl.Attrs(data, func(kind uint16, data []byte) {
+			switch kind {
+			case u32Sel:
+				sel = bytes.Clone(data)
+			case u32Act:
+				to = redirectOf(data)
+			}
+		})
+	})
+	if ours && sel == nil { // the table that the kernel keeps ours in
+		return "", true, false
+	}
+	return filter(info, sel, to), ours, true
+}
