@@ -238,12 +238,14 @@ func (n *node) del(id string) {
 	delete(n.ledger, key(id))
 }
 
-// run runs the engine until the test ends.
-func (n *node) run() {
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { _ = n.engine.Run(ctx); close(done) }()
-	n.t.Cleanup(func() { stop(); <-done })
+// run runs the engine until the test ends, or until it is stopped.
+func (n *node) run() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done, e := make(chan struct{}), n.engine
+	go func() { _ = e.Run(ctx); close(done) }()
+	stop = func() { cancel(); <-done }
+	n.t.Cleanup(stop)
+	return stop
 }
 
 func rangeConf1(r string, more ...string) string {
