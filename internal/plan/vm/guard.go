@@ -29,6 +29,7 @@ func (p *planner) guard(own []netip.Addr) {
 		"ether saddr != " + mac + " counter drop",
 		"ether type 8021q counter drop", "ether type 8021ad counter drop",
 		"udp dport 68 counter drop", "udp dport 546 counter drop", // what clients of DHCP listen to
+		"ether type rarp accept", // so hypervisors say where a machine is after its migration
 	}
 	own4, own6 := state.Set{Name: "own4", Key: "ipv4_addr"}, state.Set{Name: "own6", Key: "ipv6_addr", Interval: true}
 	for _, a := range own {

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package matrix
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// attack is a frame that a guest must not get through, with a word in it by which it is known.
+type attack struct {
+	name  string
+	frame []byte
+}
+
+// stage is what an attacker knows: its own addresses, its victim's, and the hardware address of the way there.
+type stage struct {
+	mac, to, victim []byte
+	own, peer       [2]netip.Addr // by family
+	local           netip.Addr    // its link-local address
+	gateway         [2]netip.Addr
+}
+
+const (
+	fence = "HONEST-WORD"
+	evil  = "EVIL-%02d-"
+)
+
+// attacks are frames that each bear a word of their own.
+func (s stage) attacks() []attack {
+	var out []attack
+	every, other := []byte{255, 255, 255, 255, 255, 255}, []byte{2, 0, 0, 0, 0, 0x66}
+	nodes, routers := netip.MustParseAddr("ff02::1"), []byte{0x33, 0x33, 0, 0, 0, 1}
+	add := func(name string, make func(word []byte) []byte) {
+		out = append(out, attack{name, make(fmt.Appendf(nil, evil, len(out)))})
+	}
+	packet := func(mac []byte, src, dst netip.Addr, word []byte, ports ...uint16) []byte {
+		from, to := uint16(4000), uint16(4000)
+		if len(ports) == 2 {
+			from, to = ports[0], ports[1]
+		}
+		return ether(s.to, mac, kindOf(src), ip(src, dst, protoUDP, udp(netip.AddrPortFrom(src, from), netip.AddrPortFrom(dst, to), word)))
+	}
+	strange := [2]netip.Addr{netip.MustParseAddr("10.244.1.77"), netip.MustParseAddr("fd00:1::77")}
+	for i := range s.own {
+		add("another MAC", func(w []byte) []byte { return packet(other, s.own[i], s.peer[i], w) })
+		add("another address", func(w []byte) []byte { return packet(s.mac, strange[i], s.peer[i], w) })
+		add("the gateway's address", func(w []byte) []byte { return packet(s.mac, s.gateway[i], s.peer[i], w) })
+		add("a tag", func(w []byte) []byte { return tagged(packet(s.mac, s.own[i], s.peer[i], w), typeVLAN, 7) })
+		add("another address behind a tag", func(w []byte) []byte { return tagged(packet(s.mac, strange[i], s.peer[i], w), typeVLAN, 0) })
+		add("two tags", func(w []byte) []byte {
+			return tagged(tagged(packet(s.mac, s.own[i], s.peer[i], w), typeVLAN, 7), typeQinQ, 8)
+		})
+	}
+	for _, fragment := range []uint16{0x2000, 1} { // more behind it; the second one
+		add("a fragment of another address", func(w []byte) []byte {
+			return ether(s.to, s.mac, typeIPv4, ip(strange[0], s.peer[0], protoUDP, slices.Concat(w, make([]byte, 16-len(w)%8)), fragment))
+		})
+	}
+	add("ARP for the gateway", func(w []byte) []byte {
+		return slices.Concat(ether(every, s.mac, typeARP, arp(s.mac, s.gateway[0], every, s.peer[0])), w)
+	})
+	add("ARP for the gateway, to one", func(w []byte) []byte {
+		return slices.Concat(ether(s.victim, s.mac, typeARP, arp(s.mac, s.gateway[0], s.victim, s.peer[0])), w)
+	})
+	add("ARP with another MAC in it", func(w []byte) []byte {
+		return slices.Concat(ether(every, s.mac, typeARP, arp(other, s.own[0], every, s.own[0])), w)
+	})
+	add("the gateway's advertisement", func(w []byte) []byte {
+		m := icmp6(s.own[1], nodes, 136, slices.Concat(neighbour(s.gateway[1], s.mac), w))
+		return ether(routers, s.mac, typeIPv6, ip(s.own[1], nodes, protoICMPv6, m))
+	})
+	add("a question from the gateway", func(w []byte) []byte {
+		m := icmp6(s.gateway[1], nodes, 135, slices.Concat([]byte{0, 0, 0, 0}, s.peer[1].AsSlice(), []byte{1, 1}, s.mac, w))
+		return ether(routers, s.mac, typeIPv6, ip(s.gateway[1], nodes, protoICMPv6, m))
+	})
+	add("a DHCP server", func(w []byte) []byte {
+		all := netip.MustParseAddr("255.255.255.255")
+		return ether(every, s.mac, typeIPv4, ip(s.own[0], all, protoUDP, udp(netip.AddrPortFrom(s.own[0], 67), netip.AddrPortFrom(all, 68), w)))
+	})
+	add("a DHCP server, to one", func(w []byte) []byte { return packet(s.mac, s.own[0], s.peer[0], w, 67, 68) })
+	add("a DHCPv6 server", func(w []byte) []byte { return packet(s.mac, s.own[1], s.peer[1], w, 547, 546) })
+	add("a router", func(w []byte) []byte {
+		m := icmp6(s.local, nodes, 134, slices.Concat(router(s.mac), w))
+		return ether(routers, s.mac, typeIPv6, ip(s.local, nodes, protoICMPv6, m))
+	})
+	add("a router behind options", func(w []byte) []byte {
+		m := icmp6(s.local, nodes, 134, slices.Concat(router(s.mac), w))
+		return ether(routers, s.mac, typeIPv6, ip(s.local, nodes, protoDest, slices.Concat([]byte{protoICMPv6, 0, 1, 4, 0, 0, 0, 0}, m)))
+	})
+	add("a router in fragments", func(w []byte) []byte {
+		m := icmp6(s.local, nodes, 134, slices.Concat(router(s.mac), w))
+		return ether(routers, s.mac, typeIPv6, ip(s.local, nodes, protoFragment, slices.Concat([]byte{protoICMPv6, 0, 0, 8, 0, 0, 0, 7}, m)))
+	})
+	add("a redirect", func(w []byte) []byte {
+		m := icmp6(s.local, s.peer[1], 137, slices.Concat(make([]byte, 36), w))
+		return ether(s.to, s.mac, typeIPv6, ip(s.local, s.peer[1], protoICMPv6, m))
+	})
+	add("a spanning tree", func(w []byte) []byte {
+		return ether([]byte{1, 0x80, 0xc2, 0, 0, 0}, s.mac, 60, slices.Concat([]byte{0x42, 0x42, 3}, make([]byte, 35), w))
+	})
+	add("another protocol", func(w []byte) []byte { return ether(s.to, s.mac, 0x88cc, slices.Concat(w, make([]byte, 46))) })
+	return out
+}
+
+// TestHostile: what a guest says in others' names, as a router or as a DHCP server, reaches nobody; what it says in its own name
+// does. Who gives a guest its trust hears all of it: so it is the guard that keeps it away.
+func TestHostile(t *testing.T) {
+	for name, by := range map[string]string{"flannel": flannel, "routed": routed} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, by, subnet4, subnet6)
+			peer := w.pod(false)
+			for _, binding := range bindings() {
+				t.Run(string(binding), func(t *testing.T) {
+					inner := *w
+					inner.t = t
+					if got := inner.attacked(peer, binding, false); len(got) > 0 {
+						t.Errorf("heard from the guest: %s", strings.Join(got, "; "))
+					}
+					w.n = inner.n
+				})
+			}
+			if name == "routed" {
+				return
+			}
+			t.Run("trusted", func(t *testing.T) {
+				inner := *w
+				inner.t = t
+				if got := inner.attacked(peer, model.VMBridge, true); len(got) < 20 {
+					t.Errorf("heard from the guest only: %s", strings.Join(got, "; "))
+				}
+				w.n = inner.n
+			})
+		})
+	}
+}
+
+// attacked has a guest attack a pod, and tells what that heard.
+func (w *world) attacked(peer *pod, binding model.VMBinding, trust bool) []string {
+	t := w.t
+	p := w.pod(false)
+	in := machine(binding)
+	in.TrustGuest = trust
+	g := w.boot(p, in)[0]
+	for i := range p.addrs { // both sides know their ways
+		ping(t, g.NS, peer.addrs[i].Addr())
+	}
+	s := stage{mac: hw(t, g.mac), victim: hw(t, peer.mac), to: hw(t, peer.mac)}
+	for i, a := range g.addrs {
+		s.own[i], s.peer[i] = a, peer.addrs[i].Addr()
+		s.gateway[i] = p.addrs[i].Masked().Addr().Next()
+	}
+	switch {
+	case binding == model.VMMasquerade:
+		s.to = []byte{2, 0, 0, 0, 0, 0}
+	case strings.Contains(w.conf, "calico"):
+		s.to = []byte{0xee, 0xee, 0xee, 0xee, 0xee, 0xee}
+		s.gateway = [2]netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr(routerOf(t, p.addrs[1].Addr()))}
+	}
+	s.local = linkLocal(t, g)
+	attacks := s.attacks()
+	victim, attacker := openRaw(t, peer.ns, "eth0"), openRaw(t, g.NS, "eth0")
+	words := []string{}
+	for i, a := range attacks {
+		attacker.send(a.frame)
+		words = append(words, fmt.Sprintf(evil, i))
+	}
+	honest := func() {
+		from, to := netip.AddrPortFrom(s.own[0], 4001), netip.AddrPortFrom(s.peer[0], 4001)
+		attacker.send(ether(s.to, s.mac, typeIPv4, ip(from.Addr(), to.Addr(), protoUDP, udp(from, to, []byte(fence)))))
+	}
+	honest()
+	heard := victim.heard(fence, honest, words...)
+	var out []string
+	for i, a := range attacks {
+		if heard[words[i]] {
+			out = append(out, a.name)
+		}
+	}
+	return out
+}
+
+func linkLocal(t *testing.T, g guest) netip.Addr {
+	t.Helper()
+	for _, word := range strings.Fields(nettest.Run(t, g.NS, "ip", "-6", "-o", "addr", "show", "dev", "eth0", "scope", "link")) {
+		if p, err := netip.ParsePrefix(word); err == nil {
+			return p.Addr()
+		}
+	}
+	t.Fatal("the guest has no link-local address")
+	return netip.Addr{}
+}
