@@ -35,11 +35,13 @@ import (
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/ledger"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/move"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/policy"
 	"github.com/weft-net/weft/internal/store/dir"
 	"github.com/weft-net/weft/internal/store/etcd"
 	"github.com/weft-net/weft/internal/store/kube"
+	"github.com/weft-net/weft/internal/vm/node"
 )
 
 // drainLimit is how long the clean-up behind the last DELs may take when the agent stops; Recover does what is left.
@@ -87,7 +89,7 @@ type Config struct {
 	Sized func(nodes, pods int)
 	// PluginTime is how long one execution of a foreign plugin may take; 0 is foreign's default.
 	PluginTime time.Duration
-	// Step, which may be nil, is attach's hook for fault tests.
+	// Step, which may be nil, is attach's and the machines' hook for fault tests.
 	Step func(name string) error
 }
 
@@ -109,8 +111,10 @@ type agent struct {
 	kube     *kube.Store      // the store, when it is Kubernetes
 	etcd     *etcd.Shelf      // when it is an etcd
 	netConf  flannel.NetConf  // in mode flannel
+	mover    *move.Mover      // nil where pods are not numbered from pools
 	teller   *policyTeller    // nil without an API server
 	policy   *policy.Enforcer // nil where policies are nobody's business
+	machines *node.Machines
 	known    sizes
 	around
 }
@@ -163,13 +167,17 @@ func (a *agent) build() error {
 	a.reaper = kernel.NewReaper(a.host, cfg.Log)
 	a.policy = a.enforcer()
 	a.measurePolicies()
+	a.machines = a.virtual(boot)
 	a.attacher = attach.New(attach.Config{
 		Memory: a.ledger, Host: a.host, Planners: a.planners(), Allocators: a.allocators(), Node: a.ofNode, Gates: a.gates,
 		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime}, Reaper: a.reaper,
 		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step, Repaired: a.repaired(), Guard: a.guard(),
+		Machines: a.machines, Moved: a.machineMoved,
 	})
+	a.mover = a.newMover()
 	server := cniserver.Config{
 		Socket: cfg.Socket, Attacher: a.attacher, Memory: a.ledger, Log: cfg.Log, Own: a.own, Ready: a.answering, Called: a.called,
+		Verbs: a.verbs(),
 	}
 	a.networks(&server)
 	a.server, err = cniserver.New(server)
@@ -200,6 +208,9 @@ func (a *agent) run(ctx context.Context) error {
 	defer stop()
 	parts, behind := errgroup.WithContext(behind)
 	parts.Go(func() error { return ended(behind, a.reaper.Run(behind)) })
+	if err := a.machines.Load(ctx); err != nil {
+		a.cfg.Log.Error("machines of an agent before this one", "err", err)
+	}
 	report, err := a.attacher.Recover(ctx)
 	if err != nil {
 		a.cfg.Log.Error("recovery is incomplete", "err", err)
@@ -207,6 +218,9 @@ func (a *agent) run(ctx context.Context) error {
 	a.cfg.Log.Info("recovered", "report", report.String())
 	for _, problem := range report.Problems {
 		a.cfg.Log.Error("recovery", "err", problem)
+	}
+	if err := a.machines.Recover(ctx); err != nil {
+		a.cfg.Log.Error("machines of an agent before this one", "err", err)
 	}
 	a.adopt()
 	lean()
@@ -222,6 +236,10 @@ func (a *agent) run(ctx context.Context) error {
 	parts.Go(func() error { return ended(behind, a.keepPools(behind)) })
 	a.surround(behind, parts)
 	parts.Go(func() error { return ended(behind, a.enforce(behind)) })
+	if a.mover != nil {
+		parts.Go(func() error { return ended(behind, a.mover.Run(behind)) })
+		parts.Go(func() error { return ended(behind, a.mover.Serve(behind, filepath.Join(a.cfg.StateDir, move.Socket))) })
+	}
 	if a.meshes() {
 		parts.Go(func() error { return ended(behind, a.mesh(behind)) })
 	} else if a.meshed() {
@@ -262,6 +280,9 @@ func (a *agent) close() error {
 	var errs []error
 	if a.web != nil {
 		_ = a.web.Close() // most often it is closed
+	}
+	if a.machines != nil {
+		errs = append(errs, a.machines.Close())
 	}
 	for _, ns := range a.own {
 		errs = append(errs, ns.Close())

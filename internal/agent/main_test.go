@@ -41,6 +41,7 @@ func run(m *testing.M) int {
 func build(dir string) error {
 	for name, pkg := range map[string]string{
 		"weft": "../../cmd/weft", "weft-cni": "../../cmd/weft-cni", "foreign": "./testdata/foreign", "weft-plugin": "../../cmd/weft-plugin",
+		"weft-guest": "../../cmd/weft-guest",
 	} {
 		flags := ""
 		if name == "weft-cni" && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64") {

@@ -113,7 +113,7 @@ func (a *Attacher) compare(ctx context.Context, old Record, job Job, spaces kern
 	if !sameConf(old.Network, job.Network) || !sameRequest(old.Request, job.Request) {
 		return nil, exists(job, " with another configuration")
 	}
-	diff, err := spaces.Diff(ctx, old.Fragment())
+	diff, err := spaces.Diff(ctx, a.composed(old.Key(), old.Fragment()))
 	if err != nil {
 		return nil, err
 	}

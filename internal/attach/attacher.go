@@ -47,6 +47,8 @@ type Config struct {
 	Reaper *kernel.Reaper
 	// Guard, which may be nil, is told of each interface before it is made and after it has gone.
 	Guard Guard
+	// Machines, which may be nil, knows the virtual machines in containers.
+	Machines Machines
 	Log   *slog.Logger
 	Now   func() time.Time
 	// Boot is the machine's boot id.

@@ -76,7 +76,7 @@ func (a *Attacher) checkRecord(ctx context.Context, rec Record, prev *model.Resu
 	if err != nil {
 		return nil, err
 	}
-	found, err := spaces.Diff(ctx, want)
+	found, err := spaces.Diff(ctx, a.composed(rec.Key(), want))
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func (a *Attacher) DelAll(ctx context.Context, jobs []Job) []error {
 // releaseAll undoes those of the jobs that can be undone together, if there are several, and tells which it has done.
 // Whatever goes wrong, Del does it again and says so.
 func (a *Attacher) releaseAll(ctx context.Context, jobs []Job) (done map[string]bool) {
-	if a.cfg.Reaper == nil || len(jobs) < 2 {
+	if a.cfg.Reaper == nil || len(jobs) < 2 || a.hasMachine(jobs[0].Request.ContainerID) {
 		return nil
 	}
 	release, err := a.cfg.Locks.Container(ctx, jobs[0].Request.ContainerID)

@@ -83,6 +83,7 @@ func (a *Attacher) removeShared(ctx context.Context, f state.Fragment) error {
 // after an error; all of it can be done again.
 func (a *Attacher) undo(ctx context.Context, rec Record, spaces kernel.Spaces, take func(context.Context, state.Fragment) error) error {
 	var errs []error
+	a.machineLeaves(ctx, rec, spaces)
 	for _, act := range slices.Backward(rec.Acts) {
 		if err := a.step("before undo " + string(act.Kind)); err != nil {
 			return err

@@ -36,6 +36,9 @@ var errPanic = errors.New("panic")
 
 // verb does a call and gives what weft-cni prints and exits with.
 func (s *Server) verb(c *call, r wire.Request) (exit int, out []byte) {
+	if name := r.Getenv(wire.VerbName); name != "" {
+		return s.other(c, r, name)
+	}
 	out, err := s.outcome(c, r)
 	if err != nil {
 		v, _ := wire.Field(r.Stdin(), "cniVersion")

@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -43,22 +42,12 @@ type Pod struct {
 	Root string
 }
 
-// name names the pod among all that there ever are.
-func (p Pod) name() (string, error) {
+// Name names the pod among all that there ever are, "" where nothing is known of it.
+func (p Pod) Name() (string, error) {
 	if p.ID != "" || p.NS == nil {
 		return p.ID, nil
 	}
-	return Identity(p.NS)
-}
-
-// Identity names a namespace among all of a boot.
-func Identity(ns *netns.NS) (string, error) {
-	inode, err := ns.ID()
-	if err != nil {
-		return "", err
-	}
-	cookie, err := ns.Cookie()
-	return strconv.FormatUint(inode, 10) + "-" + strconv.FormatUint(cookie, 10), err
+	return phase1.Identity(p.NS)
 }
 
 // Host is who brings machines' networks into pods.
@@ -117,7 +106,7 @@ func Open(ctx context.Context, c Config) (Host, error) {
 
 // In is what is known of a machine in a pod.
 func In(ctx context.Context, h Host, pod Pod, key string) (phase1.Record, error) {
-	name, err := pod.name()
+	name, err := pod.Name()
 	if err != nil {
 		return phase1.Record{}, err
 	}

@@ -43,7 +43,7 @@ func (l *Local) Start(ctx context.Context, pod Pod, in plan.Input) (phase1.Recor
 
 // StartIn is Start for a pod whose sandbox is known.
 func (l *Local) StartIn(ctx context.Context, pod Pod, in plan.Input, container string) (phase1.Record, error) {
-	name, err := pod.name()
+	name, err := pod.Name()
 	if err != nil {
 		return phase1.Record{}, err
 	}
@@ -62,7 +62,7 @@ func (l *Local) StartIn(ctx context.Context, pod Pod, in plan.Input, container s
 
 // Stop takes a machine out of its pod.
 func (l *Local) Stop(ctx context.Context, pod Pod, key string) error {
-	name, err := pod.name()
+	name, err := pod.Name()
 	if err != nil {
 		return err
 	}
@@ -80,6 +80,19 @@ func (l *Local) Stop(ctx context.Context, pod Pod, key string) error {
 	return nil
 }
 
+// Leave takes those networks of a machine out of its pod that are about a link of the pod's.
+func (l *Local) Leave(ctx context.Context, ns *netns.NS, r phase1.Record, podLink string) (phase1.Record, error) {
+	left, err := l.phase1.Leave(ctx, ns, r.In, r.Machine, podLink)
+	switch {
+	case err != nil:
+	case len(left.Networks) == 0:
+		l.Silence(r.Machine, r.In)
+	default:
+		l.tell(left)
+	}
+	return left, err
+}
+
 // Find tells what is known of a machine.
 func (l *Local) Find(_ context.Context, key string) (phase1.Record, bool, error) {
 	return l.phase1.Read(key, "")
@@ -90,7 +103,7 @@ func (l *Local) List(context.Context) ([]phase1.Record, error) { return l.phase1
 
 // Serve gives wires to weft-guest until the context ends.
 func (l *Local) Serve(ctx context.Context, pod Pod, key string) error {
-	name, err := pod.name()
+	name, err := pod.Name()
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -117,6 +118,16 @@ func (c Config) Undo(ctx context.Context, ns *netns.NS, pod, key string) error {
 	return w.takeBack(ctx, all)
 }
 
+// Identity names a namespace among all of a boot: the number of its inode is that of another one when it has gone.
+func Identity(ns *netns.NS) (string, error) {
+	inode, err := ns.ID()
+	if err != nil {
+		return "", err
+	}
+	cookie, err := ns.Cookie()
+	return strconv.FormatUint(inode, 10) + "-" + strconv.FormatUint(cookie, 10), err
+}
+
 // dial opens the node's namespace, which is this process's, and the pod's, which may be gone.
 func dial(ns *netns.NS) (s kernel.Spaces, closeAll func(), err error) {
 	if s.Host, err = kernel.Dial(nil); err != nil {
@@ -182,6 +193,9 @@ func (w *work) plan(ctx context.Context, in plan.Input) error {
 		}
 	}
 	w.record.Path, w.record.Owner, w.record.Netns = in.VM.Path, in.VM.Owner, w.spaces.PodNS.Path()
+	if w.record.Namespace, err = Identity(w.spaces.PodNS); err != nil {
+		return err
+	}
 	w.record.Container = cmp.Or(w.Container, w.record.Container)
 	w.record.add(p)
 	return w.save("pending")

@@ -49,8 +49,10 @@ type Record struct {
 	In      string `json:"in"`
 	// Boot is the boot of the node in which it was written.
 	Boot string `json:"boot,omitempty"`
-	// Netns is where the pod's namespace could be opened, and Container the pod's sandbox where an agent attached it.
+	// Netns is where the pod's namespace could be opened, Namespace that one's name among all, and Container the pod's sandbox
+	// where an agent attached it.
 	Netns     string `json:"netns,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
 	Container string `json:"container,omitempty"`
 	// Owner is the user and group that the hypervisor runs as.
 	Owner uint32 `json:"owner,omitempty"`
@@ -131,7 +133,7 @@ func (c Config) Read(key, pod string) (r Record, found bool, err error) {
 
 // List tells what is remembered of all machines of this boot; the error joins what is wrong with others.
 func (c Config) List() ([]Record, error) {
-	files, err := filepath.Glob(filepath.Join(c.Dir, "*.json"))
+	files, err := c.files()
 	errs := []error{err}
 	var out []Record
 	for _, path := range files {
@@ -142,6 +144,8 @@ func (c Config) List() ([]Record, error) {
 	}
 	return out, errors.Join(errs...)
 }
+
+func (c Config) files() ([]string, error) { return filepath.Glob(filepath.Join(c.Dir, "*.json")) }
 
 // read reads a file. One of another boot is void: what it tells of went with that.
 func (c Config) read(path string) (r Record, found bool, err error) {

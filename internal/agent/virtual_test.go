@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	plan "github.com/weft-net/weft/internal/plan/vm"
+	"github.com/weft-net/weft/internal/vm/host"
+	"github.com/weft-net/weft/internal/vm/phase1"
+)
+
+const vmKey = "shop/vm1"
+
+// vmInput is a machine with one interface on the pod's network.
+func vmInput(binding model.VMBinding) plan.Input {
+	return plan.Input{VM: model.VM{
+		Namespace: "shop", Name: "vm1", Path: "spec", Hostname: "vm1", Interfaces: []model.VMInterface{{
+			Name: "default", Binding: binding, Model: "virtio", Network: model.VMNetwork{
+				Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"), CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
+			},
+		}},
+	}}
+}
+
+// machines asks the world's agent.
+func (w *world) machines() host.Host {
+	w.t.Helper()
+	h, err := host.Open(w.ctx(), host.Config{Socket: w.socket(), Dir: w.path("none"), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, local := h.(*host.Local); local {
+		w.t.Fatal("the agent was not found")
+	}
+	return h
+}
+
+func (w *world) startVM(ns *netns.NS, in plan.Input) phase1.Record {
+	w.t.Helper()
+	r, err := w.machines().Start(w.ctx(), host.Pod{NS: ns}, in)
+	if err != nil {
+		w.t.Fatalf("%v\n%s", err, w.log())
+	}
+	return r
+}
+
+func (w *world) stopVM(ns *netns.NS) {
+	w.t.Helper()
+	if err := w.machines().Stop(w.ctx(), host.Pod{NS: ns}, vmKey); err != nil {
+		w.t.Fatal(err)
+	}
+	w.noVMs()
+}
+
+// noVMs wants no machine to be remembered.
+func (w *world) noVMs() {
+	w.t.Helper()
+	if left, _ := filepath.Glob(w.path("state", "vm", "*")); len(left) > 0 {
+		w.t.Errorf("left: %q", left)
+	}
+}
+
+// inPod is all that is in a pod's namespace.
+func inPod(t *testing.T, ns *netns.NS) string {
+	t.Helper()
+	var b strings.Builder
+	for _, argv := range [][]string{
+		{"ip", "-o", "-d", "link"}, {"ip", "-o", "addr"}, {"ip", "route", "show", "table", "all"}, {"ip", "-6", "route", "show", "table", "all"},
+		{"ip", "neigh", "show", "nud", "permanent"}, {"nft", "list", "ruleset"},
+		{"sysctl", "net.ipv4.ip_forward", "net.ipv4.conf.all.arp_ignore", "net.ipv6.conf.all.forwarding"},
+	} {
+		b.WriteString(nettest.Run(t, ns, argv...))
+	}
+	return b.String()
+}
+
+// attached is a pod that is attached to a network.
+func (w *world) attached(network string) (*libcni.NetworkConfigList, *netns.NS) {
+	w.t.Helper()
+	nettest.Need(w.t, "tap")
+	list, ns := w.list("1.1.0", w.routedOr(network)), nettest.NS(w.t, "pod")
+	if _, err := w.add(list, "c1", ns); err != nil {
+		w.t.Fatal(err)
+	}
+	return list, ns
+}
+
+// TestMachine: a pod with a machine is as it should be, also for an agent that was started since, and the same ADD again has
+// the same answer; when the machine has left, the pod is as it was.
+func TestMachine(t *testing.T) {
+	for _, network := range []string{"bridge", "ptp", "guarded", "routed"} {
+		for _, binding := range []model.VMBinding{model.VMBridge, model.VMMasquerade} {
+			t.Run(network+"/"+string(binding), func(t *testing.T) {
+				w := newWorld(t)
+				w.start()
+				list, ns := w.attached(network)
+				before := inPod(t, ns)
+				w.startVM(ns, vmInput(binding))
+				good := func(when string) {
+					t.Helper()
+					if err := w.check(list, "c1", ns); err != nil {
+						t.Errorf("CHECK %s: %v", when, err)
+					}
+					if _, err := w.add(list, "c1", ns); err != nil {
+						t.Errorf("the same ADD %s: %v", when, err)
+					}
+				}
+				good("with the machine")
+				w.kill()
+				w.start()
+				good("after the agent was killed")
+				nettest.Run(t, ns, "ip", "link", "del", "tap0")
+				if err := w.check(list, "c1", ns); code(err) != uint(model.CodeDiffers) || !strings.Contains(err.Error(), "tap0") {
+					t.Errorf("CHECK without the tap: %v", err)
+				}
+				w.stopVM(ns)
+				if after := inPod(t, ns); after != before {
+					t.Errorf("before:\n%s\nafter:\n%s", before, after)
+				}
+				good("when the machine has left")
+			})
+		}
+	}
+}
+
+// TestMachineAndDel: DEL takes everything, whatever is left of the pod and whether or not there is an agent, and so does GC.
+func TestMachineAndDel(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	for how, del := range map[string]func(list *libcni.NetworkConfigList, ns *netns.NS){
+		"a pod that lives": func(list *libcni.NetworkConfigList, ns *netns.NS) {
+			if err := w.del(list, "c1", ns); err != nil {
+				t.Error(err)
+			}
+			if left := nettest.Run(t, ns, "ip", "-o", "link"); strings.Contains(left, "tap0") || strings.Contains(left, "k6t") || strings.Contains(left, "eth0") {
+				t.Errorf("left: %s", left)
+			}
+		},
+		"a pod that is gone": func(list *libcni.NetworkConfigList, ns *netns.NS) {
+			if err := netns.Remove(ns.Path()); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.del(list, "c1", ns); err != nil {
+				t.Error(err)
+			}
+		},
+		"an agent that was away": func(list *libcni.NetworkConfigList, ns *netns.NS) {
+			w.kill()
+			if err := w.del(list, "c1", ns); err != nil {
+				t.Error(err)
+			}
+			w.start()
+		},
+		"garbage collection": func(list *libcni.NetworkConfigList, _ *netns.NS) { w.gc(list) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			was := w.t
+			w.t = t
+			defer func() { w.t = was }()
+			before := w.host()
+			list, ns := w.attached("bridge")
+			w.startVM(ns, vmInput(model.VMBridge))
+			del(list, ns)
+			if diff := w.settled(before); diff != "" {
+				t.Errorf("left behind: %s", diff)
+			}
+			w.noVMs()
+		})
+	}
+}
+
+// TestMachineKilledAtEveryStep: an agent that dies at any step of phase 1, or of its end, leaves a pod that has the whole
+// machine or nothing of it once the next agent runs, and whose DEL leaves nothing.
+func TestMachineKilledAtEveryStep(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	list, ns := w.attached("bridge")
+	before := inPod(t, ns)
+	w.startVM(ns, vmInput(model.VMBridge))
+	steps := map[string]int{}
+	for _, call := range []string{"stop", "start"} {
+		for k := 0; ; k++ {
+			if err := os.WriteFile(w.path("step"), []byte(string(rune('0'+k/10))+string(rune('0'+k%10))), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			h, err := w.machines(), error(nil)
+			if call == "stop" {
+				err = h.Stop(w.ctx(), host.Pod{NS: ns}, vmKey)
+			} else {
+				_, err = h.Start(w.ctx(), host.Pod{NS: ns}, vmInput(model.VMBridge))
+			}
+			died := !w.alive(err != nil)
+			_ = os.Remove(w.path("step"))
+			if died {
+				w.start()
+				steps[call]++
+			} else if err != nil {
+				t.Fatalf("%s, step %d: %v", call, k, err)
+			}
+			if err := w.check(list, "c1", ns); err != nil {
+				t.Errorf("%s, step %d: CHECK: %v", call, k, err)
+			}
+			_, whole, err := w.machines().Find(w.ctx(), vmKey)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if after := inPod(t, ns); !whole && after != before {
+				t.Fatalf("%s, step %d: before:\n%s\nafter:\n%s", call, k, before, after)
+			}
+			if !died {
+				break
+			}
+			if call == "stop" {
+				w.startVM(ns, vmInput(model.VMBridge))
+			} else {
+				w.stopVM(ns)
+			}
+		}
+	}
+	t.Logf("killed at %v", steps)
+	if steps["start"] < 5 || steps["stop"] < 5 {
+		t.Errorf("too few steps: %v", steps)
+	}
+	w.stopVM(ns)
+}

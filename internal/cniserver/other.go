@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+// Verb is something that the agent is asked beyond CNI's verbs (wire.VerbName). The namespace came with the question, nil when
+// none did; it is closed when the verb has returned.
+type Verb func(ctx context.Context, ns *netns.NS, words []byte) ([]byte, error)
+
+// other does a verb that is not CNI's.
+func (s *Server) other(c *call, r wire.Request, name string) (exit int, out []byte) {
+	log := s.log.With("verb", name)
+	out, err := s.ask(c, r, name, log)
+	took := time.Since(c.start).Round(time.Microsecond)
+	if s.cfg.Called != nil && s.cfg.Verbs[name] != nil {
+		s.cfg.Called(name, codedOrNil(err), took)
+	}
+	if err != nil {
+		log.Warn("call failed", "took", took, "err", err)
+		return failure(err, "")
+	}
+	log.Debug("call done", "took", took)
+	return 0, out
+}
+
+func (s *Server) ask(c *call, r wire.Request, name string, log *slog.Logger) (out []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			log.Error("panic", "value", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = fmt.Errorf("%s: %w: %v", name, errPanic, p)
+		}
+	}()
+	verb := s.cfg.Verbs[name]
+	if verb == nil {
+		return nil, model.Faultf(model.CodeInvalidEnv, "program and agent are of different versions", "the agent knows no %q", name[:min(len(name), 32)])
+	}
+	fd := c.netns
+	c.netns = 0
+	if fd == 0 {
+		return verb(c.ctx, nil, r.Stdin())
+	}
+	path, _ := wire.Field(r.Stdin(), "netns")
+	ns, err := netns.FromFD(fd, path)
+	if err == nil {
+		err = s.foreign(ns)
+	}
+	if err != nil {
+		return nil, model.Faultf(model.CodeInvalidNetns, "", "namespace %q: %w", path, err)
+	}
+	defer func() { _ = ns.Close() }()
+	return verb(c.ctx, ns, r.Stdin())
+}

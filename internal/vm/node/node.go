@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package node keeps the machines of a node's agent: it is asked over the agent's socket (package host is who asks), does it
+// as host.Local does, and tells attach what of a pod's network is a machine's.
+//
+//	verbs    Start, Stop, List
+//	attach   Compose: what a pod's namespace should be, with its machine; Leave: before an attachment goes
+//	agent    Load, Recover: what an agent before this one had
+//
+// # Turns
+//
+// A call about a machine has the turn of its pod's sandbox, as ADD and DEL have, and then phase 1's of the machine.
+//
+// # Pods of others
+//
+// A pod that this agent has not attached may have a machine, too. Nobody tells when it goes, so that is looked at now and then.
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/multinet"
+	"github.com/weft-net/weft/internal/netns"
+	plan "github.com/weft-net/weft/internal/plan/vm"
+	"github.com/weft-net/weft/internal/vm/host"
+	"github.com/weft-net/weft/internal/vm/phase1"
+)
+
+// Memory is what is asked of the ledger.
+type Memory interface {
+	Keys(containerID string) ([]model.AttachmentKey, error)
+	Get(k model.AttachmentKey) (attach.Record, bool, error)
+	List() ([]attach.Record, error)
+}
+
+// Config is what Machines are made of.
+type Config struct {
+	// Phase1 says where records are.
+	Phase1 phase1.Config
+	Memory Memory
+	// Hold waits for a sandbox's turn.
+	Hold  func(ctx context.Context, container string) (release func(), err error)
+	Log   *slog.Logger
+	After func(time.Duration) <-chan time.Time
+}
+
+// Machines are those of a node.
+type Machines struct {
+	cfg   Config
+	local *host.Local
+
+	mu sync.Mutex
+	// in are the machines by the pods' sandboxes, "" for pods of others.
+	in map[string][]phase1.Record
+	// watching tells that pods of others are looked at; stop ends that.
+	watching bool
+	ctx      context.Context
+	stop     context.CancelFunc
+	group    sync.WaitGroup
+}
+
+// New makes Machines.
+func New(cfg Config) *Machines {
+	cfg.Log = cfg.Log.With("room", "vm")
+	cfg.Phase1.Log = cfg.Log
+	m := &Machines{cfg: cfg, local: host.NewLocal(cfg.Phase1), in: map[string][]phase1.Record{}}
+	m.ctx, m.stop = context.WithCancel(context.Background())
+	return m
+}
+
+// Close ends what runs; the machines stay.
+func (m *Machines) Close() error {
+	m.stop()
+	m.group.Wait()
+	return m.local.Close()
+}
+
+// Start is the verb.
+func (m *Machines) Start(ctx context.Context, ns *netns.NS, words []byte) ([]byte, error) {
+	ask, err := parse(words)
+	if err != nil {
+		return nil, err
+	}
+	if ns == nil || ask.Input == nil {
+		return nil, model.Faultf(model.CodeInvalidNetns, "", "%s: no machine, or no namespace of a pod", host.VerbStart)
+	}
+	record, err := m.start(ctx, host.Pod{NS: ns, ID: ask.ID, Root: ask.Root}, *ask.Input)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(record)
+}
+
+func (m *Machines) start(ctx context.Context, pod host.Pod, in plan.Input) (phase1.Record, error) {
+	container, release, records, err := m.turn(ctx, pod.NS)
+	if err != nil {
+		return phase1.Record{}, err
+	}
+	defer release()
+	withDevices(&in, records)
+	record, err := m.local.StartIn(ctx, pod, in, container)
+	if err != nil {
+		return phase1.Record{}, err
+	}
+	m.note(record)
+	return record, m.attend(record, pod.NS)
+}
+
+// attend has a machine's wires given to weft-guest, if there are any.
+func (m *Machines) attend(record phase1.Record, ns *netns.NS) error {
+	if m.local.Attended(record.Machine, record.In) || !slices.ContainsFunc(record.Networks, func(n phase1.Network) bool { return n.Guest != nil }) {
+		return nil
+	}
+	ended, err := m.local.Attend(record, ns, host.GuestSocket)
+	if err != nil {
+		return fmt.Errorf("machine %s: %w", record.Machine, err)
+	}
+	m.group.Go(func() {
+		if err := <-ended; err != nil {
+			m.cfg.Log.Error("wires are given no more", "machine", record.Machine, "err", err)
+		}
+	})
+	return nil
+}
+
+// turn waits for the turn of a pod and tells its sandbox and attachments, where the agent knows them.
+func (m *Machines) turn(ctx context.Context, ns *netns.NS) (container string, release func(), records []attach.Record, err error) {
+	id, err := ns.ID()
+	if err != nil {
+		return "", nil, nil, err
+	}
+	all, err := m.cfg.Memory.List()
+	for _, r := range all {
+		if r.NetnsID == id && r.Boot == m.cfg.Phase1.Boot {
+			container = r.Request.ContainerID
+		}
+	}
+	if container == "" {
+		if err != nil { // it may be one that could not be read
+			return "", nil, nil, err
+		}
+		release, err = m.cfg.Hold(ctx, "namespace "+ns.Path())
+		return "", release, nil, err
+	}
+	if release, err = m.cfg.Hold(ctx, container); err != nil {
+		return "", nil, nil, err
+	}
+	if records, err = m.attached(container); err != nil {
+		release()
+		return "", nil, nil, err
+	}
+	return container, release, records, nil
+}
+
+// attached are the attachments of a pod, all of them finished.
+func (m *Machines) attached(container string) ([]attach.Record, error) {
+	keys, err := m.cfg.Memory.Keys(container)
+	if err != nil {
+		return nil, err
+	}
+	var out []attach.Record
+	for _, key := range keys {
+		r, found, err := m.cfg.Memory.Get(key)
+		if err != nil {
+			return nil, err
+		}
+		if found && r.Stage == attach.Releasing {
+			return nil, model.Faultf(model.CodeTryAgain, "", "attachment %s is %s", key, r.Stage)
+		}
+		if found && r.Stage == attach.Done {
+			out = append(out, r)
+		}
+	}
+	if len(out) == 0 {
+		return nil, model.Faultf(model.CodeInvalidEnv, "make it anew", "pod %s has been detached from its networks meanwhile", container)
+	}
+	return out, nil
+}
+
+// withDevices adds the devices of the machine that the pod's networks were given, as far as nobody has said them.
+func withDevices(in *plan.Input, records []attach.Record) {
+	for _, nic := range in.VM.Interfaces {
+		if nic.Binding != model.VMSRIOV || nic.Absent || in.Devices[nic.Network.Name] != "" {
+			continue
+		}
+		for _, r := range records {
+			if r.Request.IfName != in.PodLink(nic) || r.Request.Origin == nil {
+				continue
+			}
+			info := multinet.ReadDeviceInfo(r.Request.Origin.DeviceFile)
+			pci := r.Request.Origin.Device
+			if info != nil && info.PCI != nil {
+				pci = info.PCI.PCIAddress
+			}
+			if pci != "" {
+				if in.Devices == nil {
+					in.Devices = map[string]string{}
+				}
+				in.Devices[nic.Network.Name] = pci
+			}
+		}
+	}
+}
+
+// Stop is the verb.
+func (m *Machines) Stop(ctx context.Context, ns *netns.NS, words []byte) ([]byte, error) {
+	ask, err := parse(words)
+	if err != nil {
+		return nil, err
+	}
+	pod := host.Pod{NS: ns, ID: ask.ID}
+	name, err := pod.Name()
+	if err != nil {
+		return nil, err
+	}
+	record, found, err := m.cfg.Phase1.Read(ask.Machine, name)
+	if err != nil || !found {
+		return nil, err
+	}
+	release, err := m.cfg.Hold(ctx, turnOf(record))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := m.local.Stop(ctx, host.Pod{NS: ns, ID: record.In}, ask.Machine); err != nil {
+		return nil, err
+	}
+	m.drop(record)
+	return nil, nil
+}
+
+// turnOf is whose turn a machine's calls need.
+func turnOf(r phase1.Record) string {
+	if r.Container != "" {
+		return r.Container
+	}
+	return "namespace " + r.Netns
+}
+
+// List is the verb.
+func (m *Machines) List(ctx context.Context, _ *netns.NS, _ []byte) ([]byte, error) {
+	all, err := m.local.List(ctx)
+	if err != nil {
+		m.cfg.Log.Warn("records of machines", "err", err)
+	}
+	if all == nil {
+		all = []phase1.Record{}
+	}
+	return json.Marshal(all)
+}
+
+func parse(words []byte) (host.Ask, error) {
+	var ask host.Ask
+	if err := json.Unmarshal(words, &ask); err != nil {
+		return ask, model.Faultf(model.CodeDecode, "", "question: %w", err)
+	}
+	return ask, nil
+}
+
+// note remembers what a machine has in its pod now.
+func (m *Machines) note(r phase1.Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.forget(r)
+	if len(r.Networks) == 0 {
+		return
+	}
+	m.in[r.Container] = append(m.in[r.Container], r)
+	if r.Container == "" && !m.watching && m.ctx.Err() == nil {
+		m.watching = true
+		m.group.Go(func() { m.watch(m.ctx) })
+	}
+}
+
+func (m *Machines) drop(r phase1.Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.forget(r)
+}
+
+// forget is drop for who holds m.mu.
+func (m *Machines) forget(r phase1.Record) {
+	rest := slices.DeleteFunc(slices.Clone(m.in[r.Container]), func(o phase1.Record) bool { return o.Machine == r.Machine && o.In == r.In })
+	if len(rest) == 0 {
+		delete(m.in, r.Container)
+		return
+	}
+	m.in[r.Container] = rest
+}
+
+// of are the machines in a pod.
+func (m *Machines) of(container string) []phase1.Record {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.in[container]
+}
+
+// Count tells how many machines there are, and how many of their networks.
+func (m *Machines) Count() (machines, networks int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, records := range m.in {
+		machines += len(records)
+		for _, r := range records {
+			networks += len(r.Networks)
+		}
+	}
+	return machines, networks
+}
+
+var errGone = errors.New("the pod's namespace has gone")
