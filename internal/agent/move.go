@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/move"
+)
+
+// newMover makes what has machines migrate with their addresses; nil where pods are not numbered from pools: there other nodes
+// could not find them.
+func (a *agent) newMover() *move.Mover {
+	if a.blocks == nil || !a.fromPools() || a.facts == nil {
+		return nil
+	}
+	return move.New(move.Config{
+		Node: a.cfg.Node, Attachments: a.attacher, Records: a.ledger, Objects: a.objects(), Cluster: a.facts.Cluster,
+		Holds: a.blocks.Holds, Host: a.host, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+	})
+}
+
+// machineMoved tells the mover of a machine's attachment.
+func (a *agent) machineMoved(key model.AttachmentKey) {
+	if a.mover != nil {
+		a.mover.Moved(key)
+	}
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// Attachments are what a Mover switches.
+type Attachments interface {
+	Activate(ctx context.Context, key model.AttachmentKey) error
+	Retire(ctx context.Context, key model.AttachmentKey) error
+}
+
+// Records are what attachments there are.
+type Records interface {
+	Get(key model.AttachmentKey) (attach.Record, bool, error)
+	List() ([]attach.Record, error)
+}
+
+// Config is what a Mover is made of.
+type Config struct {
+	Node        string
+	Attachments Attachments
+	Records     Records
+	// Objects is where moves are kept.
+	Objects store.Objects
+	// Cluster is what is known of the cluster's blocks, nil before anything is.
+	Cluster func() *model.Cluster
+	// Holds tells whether this node has the say about an address, by what it has itself written.
+	Holds func(netip.Addr) bool
+	// Host is the node's namespace, the one this process is in.
+	Host  *kernel.Conn
+	Log   *slog.Logger
+	Now   func() time.Time
+	After func(time.Duration) <-chan time.Time
+}
+
+// Mover follows the attachments of virtual machines. Without any, it does nothing and nobody is asked.
+type Mover struct {
+	cfg  Config
+	news chan struct{}
+
+	mu        sync.Mutex
+	followers map[model.AttachmentKey]*follower
+	moves     map[store.Key]store.Object
+	synced    bool
+}
+
+// New makes a Mover.
+func New(cfg Config) *Mover {
+	cfg.Log = cfg.Log.With("room", "move")
+	return &Mover{
+		cfg: cfg, news: make(chan struct{}, 1),
+		followers: map[model.AttachmentKey]*follower{}, moves: map[store.Key]store.Object{},
+	}
+}
+
+// Moved tells that an attachment of a machine came, went, or changed sides. It returns at once.
+func (m *Mover) Moved(model.AttachmentKey) { token(m.news) }
+
+// Passed tells that the mesh leads to where the cluster says. It returns at once.
+func (m *Mover) Passed() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range m.followers {
+		token(f.wake)
+	}
+}
+
+func token(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Run follows until ctx ends.
+func (m *Mover) Run(ctx context.Context) error {
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	token(m.news)
+	var events <-chan store.Event
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.news:
+			if err := m.survey(ctx, &parts); err != nil {
+				m.cfg.Log.Warn("machines are not followed", "err", err)
+			}
+		case <-again:
+			again = nil
+		case e, ok := <-events:
+			if !ok {
+				events, again = nil, m.cfg.After(retryMost)
+				continue
+			}
+			m.take(ctx, e)
+		}
+		if events == nil && again == nil && m.busy() {
+			var err error
+			if events, err = m.cfg.Objects.Watch(ctx, store.AddressMoves()); err != nil {
+				m.cfg.Log.Warn("connections of machines that migrate stay behind", "err", err)
+				events, again = nil, m.cfg.After(retryMost)
+			}
+		}
+	}
+}
+
+// busy tells whether there is a machine at all.
+func (m *Mover) busy() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.followers) > 0
+}
+
+// survey begins to follow the machines' attachments that are new, and tells the others to look again.
+func (m *Mover) survey(ctx context.Context, parts *sync.WaitGroup) error {
+	records, err := m.cfg.Records.List()
+	if err != nil && len(records) == 0 {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	there := map[model.AttachmentKey]int64{}
+	for _, rec := range records {
+		g, is := rec.Guarded()
+		if !is || rec.Stage != attach.Done || rec.Request.VM() == nil || g.HostLink == "" || len(g.Addrs) == 0 {
+			continue // nobody's, or the wire itself finds the machine
+		}
+		there[rec.Key()] = rec.Serial
+		if f := m.followers[rec.Key()]; f != nil && f.serial == rec.Serial {
+			token(f.wake)
+			continue
+		}
+		f := newFollower(m, rec, g)
+		m.end(rec.Key())
+		m.followers[rec.Key()] = f
+		parts.Go(func() { f.run(ctx) })
+	}
+	for key, f := range m.followers {
+		if serial, is := there[key]; !is || serial != f.serial {
+			m.end(key)
+		}
+	}
+	return nil
+}
+
+// end tells a follower that its attachment is no more; the caller holds the lock.
+func (m *Mover) end(key model.AttachmentKey) {
+	if f := m.followers[key]; f != nil {
+		close(f.gone)
+		delete(m.followers, key)
+	}
+}
+
+// take notes an event, and tells whom it is about.
+func (m *Mover) take(ctx context.Context, e store.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch e.Type {
+	case store.Synced:
+		m.synced = true
+	case store.Added, store.Modified:
+		m.moves[e.Object.Key] = e.Object
+	case store.Deleted:
+		delete(m.moves, e.Object.Key)
+	default:
+		return
+	}
+	if !m.synced {
+		return
+	}
+	for _, f := range m.followers {
+		token(f.wake)
+	}
+	for key, o := range m.moves {
+		if move, err := o.AddressMove(); err == nil && move.Target == m.cfg.Node && !m.awaits(key) {
+			m.forget(ctx, o) // of an agent before, or of an attachment that is no more
+			delete(m.moves, key)
+		}
+	}
+}
+
+// awaits tells whether somebody here made a move; the caller holds the lock.
+func (m *Mover) awaits(key store.Key) bool {
+	for _, f := range m.followers {
+		if f.move == key {
+			return true
+		}
+	}
+	return false
+}
+
+// of is the move of a key as it is known.
+func (m *Mover) of(key store.Key) (store.Object, model.AddressMove, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o, is := m.moves[key]
+	if !is {
+		return store.Object{}, model.AddressMove{}, false
+	}
+	move, err := o.AddressMove()
+	return o, move, err == nil
+}
+
+// wanted is the move of another node that wants addresses of these.
+func (m *Mover) wanted(own func(netip.Addr) bool) (store.Object, model.AddressMove, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, o := range m.moves {
+		move, err := o.AddressMove()
+		if err != nil || move.Target == m.cfg.Node {
+			continue
+		}
+		for _, a := range move.Addrs {
+			if own(a) {
+				return o, move, true
+			}
+		}
+	}
+	return store.Object{}, model.AddressMove{}, false
+}
+
+// Switch has a machine's attachments that stand by on this node switch, as if the machine had been heard. It gives how many.
+func (m *Mover) Switch(namespace, name string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, f := range m.followers {
+		if f.vm.Namespace == namespace && f.vm.Name == name {
+			token(f.told)
+			n++
+		}
+	}
+	return n
+}

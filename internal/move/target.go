@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/kernel/watch"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// await waits on behalf of an attachment that stands by until its machine is here; it ends when that is so, or with ctx.
+func (f *follower) await(ctx context.Context, rec attach.Record) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	awaited := rec.Request.Incoming() && f.left.Load() == 0
+	heard, err := watch.Hear(ctx, nil, f.link, true, f.means(f.left.Load()))
+	if err != nil { // the switch is left to who says so
+		f.m.cfg.Log.Warn("machine cannot be heard", "machine", f.vm.String(), "link", f.link, "err", err)
+	}
+	if awaited {
+		go f.insist(ctx, "machine's connections are not asked for", f.ask)
+		f.says("machine is awaited on %s", f.link)
+	}
+	for {
+		how := ""
+		select {
+		case <-ctx.Done():
+			return
+		case s, ok := <-heard:
+			if !ok {
+				heard = nil
+				continue
+			}
+			how = s.How
+		case <-f.told:
+			how = "told"
+		case <-f.wake:
+			if now, found, err := f.m.cfg.Records.Get(f.key); err == nil && (!found || !now.Standby) {
+				return // somebody else has switched it
+			}
+			f.bring(early)
+			if awaited && f.deserted() {
+				how = "the other node"
+			}
+		}
+		if how == "" {
+			continue
+		}
+		begun := f.m.cfg.Now()
+		switched := func(ctx context.Context) error { return f.m.cfg.Attachments.Activate(ctx, f.key) }
+		if !f.insist(ctx, "machine's addresses are not switched yet", switched) {
+			return
+		}
+		f.says("machine is here, as %s says; switched in %s", how, f.m.cfg.Now().Sub(begun).Round(10*time.Microsecond))
+		f.left.Store(0)
+		if awaited {
+			f.settle(ctx)
+		}
+		return
+	}
+}
+
+// means tells what of all that is heard says that the machine runs here: an announcement, or a packet of a connection that was
+// brought along. Of a machine that has been here, any packet does: nobody else has its addresses.
+func (f *follower) means(left int64) func(watch.Speech) bool {
+	back := left != 0
+	return func(s watch.Speech) bool {
+		switch {
+		case f.mac != ([6]byte{}) && s.MAC != f.mac:
+			return false
+		case back && f.m.cfg.Now().Sub(time.Unix(0, left)) < calm:
+			return false // it was on its way when the machine left
+		case s.How == "rarp":
+			return true
+		case s.How == "ip":
+			return f.own(s.Addr) && (back || f.knows(s))
+		}
+		return f.own(s.Addr)
+	}
+}
+
+// deserted tells whether the machine is no more on the node that it comes from.
+func (f *follower) deserted() bool {
+	_, move, is := f.m.of(f.move)
+	return is && move.Left
+}
+
+// ask makes the move.
+func (f *follower) ask(ctx context.Context) error {
+	kind := store.AddressMoves()
+	want := model.AddressMove{Namespace: f.move.Namespace, Name: f.move.Name, Machine: f.vm.Name, Addrs: f.addrs, Target: f.m.cfg.Node}
+	o, err := store.AddressMoveObject(store.Object{}, want)
+	if err == nil {
+		_, err = f.m.cfg.Objects.Create(ctx, kind, o)
+	}
+	if errors.Is(err, store.ErrExists) {
+		return nil // an agent before has made it
+	}
+	return err
+}
+
+// settle brings the last connections, and takes the move away.
+func (f *follower) settle(ctx context.Context) {
+	f.bring(atLast)
+	enough := f.m.cfg.After(settleTime)
+	for !f.deserted() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.wake:
+			f.bring(behind)
+			continue
+		case <-enough:
+		}
+		break
+	}
+	f.bring(behind)
+	if o, _, is := f.m.of(f.move); is {
+		f.m.forget(ctx, o)
+	}
+}
+
+// forget deletes a move.
+func (m *Mover) forget(ctx context.Context, o store.Object) {
+	kind := store.AddressMoves()
+	for range 3 {
+		err := m.cfg.Objects.Delete(ctx, kind, o.Key, o.Version)
+		if err == nil || errors.Is(err, store.ErrNotFound) {
+			return
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			m.cfg.Log.Warn("move is left behind", "move", o.Key.String(), "err", err)
+			return
+		}
+		if o, err = m.cfg.Objects.Get(ctx, kind, o.Key); err != nil {
+			return
+		}
+	}
+}
