@@ -49,8 +49,8 @@ type Config struct {
 	Guard Guard
 	// Machines, which may be nil, knows the virtual machines in containers.
 	Machines Machines
-	Log   *slog.Logger
-	Now   func() time.Time
+	Log      *slog.Logger
+	Now      func() time.Time
 	// Boot is the machine's boot id.
 	Boot string
 	// Step, which may be nil, is called before and after each thing that is done. Its error is that thing's error: for
