@@ -29,6 +29,16 @@ func IPAMClaims() Kind {
 	return Kind{"k8s.cni.cncf.io", "v1alpha1", "IPAMClaim", "ipamclaims", true}
 }
 
+// VirtualMachines are KubeVirt's.
+func VirtualMachines() Kind {
+	return Kind{"kubevirt.io", "v1", "VirtualMachine", "virtualmachines", true}
+}
+
+// VirtualMachineInstances are KubeVirt's machines that run, or are to run: one of a VirtualMachine has its name.
+func VirtualMachineInstances() Kind {
+	return Kind{"kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances", true}
+}
+
 // WhereaboutsPools are what whereabouts has allocated.
 func WhereaboutsPools() Kind {
 	return Kind{"whereabouts.cni.cncf.io", "v1alpha1", "IPPool", "ippools", true}

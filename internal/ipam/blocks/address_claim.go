@@ -43,6 +43,8 @@ type addressClaim struct {
 	object store.Object
 	pools  []string
 	addrs  []netip.Addr
+	// machine is the virtual machine that the addresses are promised to, where nobody has written the claim.
+	machine *model.VMRef
 	// silent: the store does not answer, and the addresses are those that this node keeps for the claim.
 	silent bool
 }
@@ -52,6 +54,15 @@ func (e *Engine) readClaim(ctx context.Context, name string) (addressClaim, erro
 	if name == "" {
 		return addressClaim{}, nil
 	}
+	c, err := e.lookClaim(ctx, name)
+	if errors.Is(err, store.ErrNotFound) {
+		return c, model.Faultf(model.CodeInvalidConf, "make it, or take the annotation away", "%s does not exist", c.id)
+	}
+	return c, err
+}
+
+// lookClaim is readClaim for who knows what to do where there is none: the error is store.ErrNotFound then.
+func (e *Engine) lookClaim(ctx context.Context, name string) (addressClaim, error) {
 	c := addressClaim{id: ofAddressClaim + name}
 	if e.cfg.Objects == nil {
 		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster", "%s: this agent has no store", c.id)
@@ -59,7 +70,7 @@ func (e *Engine) readClaim(ctx context.Context, name string) (addressClaim, erro
 	kind, key := claimPlace(c.id)
 	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) { return e.cfg.Objects.Get(ctx, kind, key) })
 	if errors.Is(err, store.ErrNotFound) {
-		return c, model.Faultf(model.CodeInvalidConf, "make it, or take the annotation away", "%s does not exist", c.id)
+		return c, err
 	}
 	if err != nil {
 		for _, addrs := range e.heldBy(func(h holder, _ netip.Addr) bool { return h == holder{claim: c.id} }, nil) {
@@ -176,6 +187,9 @@ func (c addressClaim) forClaimed(wants [][]want) {
 		for i := range alternatives {
 			if w := &alternatives[i]; w.addr.IsValid() {
 				w.claim, w.field = c.id, fmt.Sprintf("%s: spec.addresses", c.id)
+				if c.machine != nil {
+					w.machine, w.field = true, fmt.Sprintf("virtual machine %s", c.machine)
+				}
 			}
 		}
 	}

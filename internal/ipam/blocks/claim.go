@@ -60,7 +60,7 @@ func (e *Engine) obtain(ctx context.Context, w want, h holder, patience time.Dur
 		select {
 		case <-changed:
 		case <-deadline:
-			return netip.Addr{}, e.exhausted(p, w)
+			return e.atLast(ctx, p, w, h)
 		case <-ctx.Done():
 			return netip.Addr{}, model.Faultf(model.CodeTryAgain, "", "%s: waiting for an address: %w", w.field, ctx.Err())
 		}

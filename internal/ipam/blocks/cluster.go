@@ -40,45 +40,79 @@ func (c *Cluster) Doubts(json.RawMessage) []model.Doubt { return nil }
 
 // Add gives an address of each family, all or none.
 func (c *Cluster) Add(ctx context.Context, ask ipam.Ask) (model.Result, error) {
-	result, _, err := c.get(ctx, ask)
-	return result, err
+	got, err := c.get(ctx, ask)
+	return got.result, err
 }
 
-// get gives addresses, and says who holds them.
-func (c *Cluster) get(ctx context.Context, ask ipam.Ask) (result model.Result, h holder, err error) {
+// got is what an attachment is given, and as whom.
+type got struct {
+	result model.Result
+	holder holder
+	// standby: somebody else has the addresses, and this attachment holds none.
+	standby bool
+}
+
+// get gives addresses.
+func (c *Cluster) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
 	conf, err := c.e.clusterSettings(ask)
 	if err == nil {
 		err = c.e.learn(ctx)
 	}
 	if err != nil {
-		return result, h, err
+		return g, err
 	}
-	claim, err := c.e.readClaim(ctx, ask.Wishes.Claim)
-	if err == nil {
-		ask.Wishes, err = c.e.claimWishes(claim, ask.Wishes)
-	}
+	claim, err := c.e.claimFor(ctx, ask)
 	if err != nil {
-		return result, h, err
+		return g, err
 	}
-	wants, err := c.e.clusterWants(conf, ask)
+	g.holder = holder{key: ask.Key(), claim: claim.id}
+	if addrs, is := claim.standby(ask); is {
+		g.standby = true
+		for _, a := range addrs {
+			g.result.IPs = append(g.result.IPs, model.IP{Address: netip.PrefixFrom(a, a.BitLen())})
+		}
+		return g, nil
+	}
+	wants, err := c.e.wantsFor(conf, ask, claim)
 	if err != nil {
-		return result, h, err
+		return g, err
 	}
 	claim.forClaimed(wants)
-	h = holder{key: ask.Key(), claim: claim.id}
+	result, h := model.Result{}, g.holder
 	for _, alternatives := range wants {
 		a, err := c.e.takeAny(ctx, alternatives, h)
 		if err != nil {
 			c.e.unget(result.IPs, h)
-			return model.Result{}, h, err
+			return g, err
 		}
 		result.IPs = append(result.IPs, model.IP{Address: netip.PrefixFrom(a, a.BitLen())})
 	}
 	if err := c.e.writeClaim(ctx, claim, result.IPs); err != nil {
 		c.e.unget(result.IPs, h)
-		return model.Result{}, h, err
+		return g, err
 	}
-	return result, h, nil
+	g.result = result
+	return g, nil
+}
+
+// claimFor is the claim that an attachment's addresses are of: the one that the pod names, or its machine's.
+func (e *Engine) claimFor(ctx context.Context, ask ipam.Ask) (addressClaim, error) {
+	if ask.Wishes.Claim != "" {
+		return e.readClaim(ctx, ask.Wishes.Claim)
+	}
+	return e.machineClaim(ctx, ask)
+}
+
+// wantsFor are the addresses that an attachment is to have, by its claim if it has one.
+func (e *Engine) wantsFor(conf clusterConf, ask ipam.Ask, claim addressClaim) ([][]want, error) {
+	if claim.machine != nil {
+		return e.machineWants(conf, ask, claim)
+	}
+	var err error
+	if ask.Wishes, err = e.claimWishes(claim, ask.Wishes); err != nil {
+		return nil, err
+	}
+	return e.clusterWants(conf, ask)
 }
 
 // takeAny gives an address of the first of several pools that has one.
@@ -150,19 +184,21 @@ func (e *Engine) unget(ips []model.IP, h holder) {
 // Hold chooses addresses for a record that is written before they are used: an address of this node's blocks has no other
 // memory.
 func (c *Cluster) Hold(ctx context.Context, ask ipam.Ask) (ipam.Hold, error) {
-	result, h, err := c.get(ctx, ask)
+	g, err := c.get(ctx, ask)
 	if err != nil {
 		return nil, err
 	}
-	return &hold{e: c.e, result: result, holder: h}, nil
+	return &hold{e: c.e, got: g}, nil
 }
 
 type hold struct {
-	e      *Engine
-	result model.Result
-	holder holder
-	over   bool
+	e *Engine
+	got
+	over bool
 }
+
+// Standby tells whether another attachment has the addresses.
+func (h *hold) Standby() bool { return h.standby }
 
 // Result is what was chosen.
 func (h *hold) Result() model.Result { return h.result }
@@ -204,7 +240,7 @@ func (c *Cluster) Del(ctx context.Context, ask ipam.Ask) error {
 
 // Check tells whether the attachment has the addresses of prev.
 func (c *Cluster) Check(_ context.Context, ask ipam.Ask, prev model.Result) error {
-	if err := c.Validate(ask.Conf); err != nil {
+	if err := c.Validate(ask.Conf); err != nil || ask.Standby {
 		return err
 	}
 	key := ask.Key()

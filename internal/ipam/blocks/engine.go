@@ -190,6 +190,9 @@ func reservedFor(r model.ReservedAddress) string {
 }
 
 func taken(w want, by string) error {
+	if w.machine {
+		return model.Faultf(model.CodeTryAgain, "it is tried again until the machine's pod before is gone", "%s: address %s is taken by %s", w.field, w.addr, by)
+	}
 	return model.Faultf(model.CodeExhausted, "ask for another address, or release that one first",
 		"%s: address %s is taken by %s", w.field, w.addr, by)
 }

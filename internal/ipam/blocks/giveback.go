@@ -121,7 +121,7 @@ func (e *Engine) release(ctx context.Context, p *pool, b *block) error {
 	if b.single() {
 		_, _, err := e.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
 			a, to := b.cidr.Addr(), ""
-			if node, _, _ := strings.Cut(s.Asked[a], forClaim); node != "" && node != s.Node {
+			if node, _, _ := strings.Cut(s.Asked[a], forClaim); node != "" {
 				to = node + "/"
 			}
 			s.Ceded, s.Asked = having(s.Ceded, a, to), lacking(s.Asked, a)
@@ -184,6 +184,10 @@ func (e *Engine) refresh(ctx context.Context, p *pool, b *block) (bool, error) {
 		return true, e.adopt(ctx, p, o, spec) // ours, by an answer that was lost
 	}
 	e.mu.Lock()
+	if err == nil && p.movedOn(b, spec, e.cfg.Node) {
+		e.mu.Unlock()
+		return false, e.forget(p, b)
+	}
 	first := b.stands != lost
 	b.stands = lost
 	e.mu.Unlock()

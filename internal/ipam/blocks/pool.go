@@ -24,6 +24,8 @@ type want struct {
 	addr netip.Addr
 	// claim is the IPAMClaim that addr belongs to.
 	claim string
+	// machine: the claim is a virtual machine's promise.
+	machine bool
 	// alias is the network_name of the configuration.
 	alias string
 	// field names the place in the configuration, for messages.
@@ -106,10 +108,11 @@ func (b *block) learn(o store.Object, spec model.AddressBlock, now time.Time) {
 	b.object, b.spec, b.offers, b.dry, b.pause = o, spec, offers, false, time.Time{}
 }
 
-// nobodys tells whether an address that the block ceded is with nobody: free for anybody, or offered in vain.
+// nobodys tells whether an address that the block ceded is with nobody: free for anybody, offered in vain, or given back to the block's
+// own node.
 func (b *block) nobodys(a netip.Addr, with string, now time.Time) bool {
 	since, offered := b.offers[a]
-	return with == "" || offered && now.Sub(since) >= offerTime
+	return with == "" || with == b.spec.Node+"/" || offered && now.Sub(since) >= offerTime
 }
 
 // pool is what this node knows of a pool.

@@ -159,6 +159,11 @@ func (e *Engine) claims(ctx context.Context, p *pool) error {
 			p.missed[a] = true // a server that starts does not know all: believed the second time
 			continue
 		}
+		if ok, err := e.leave(ctx, p, a); ignoreConflict(err) != nil {
+			return err
+		} else if !ok {
+			continue // the next time
+		}
 		delete(p.missed, a)
 		e.mu.Lock()
 		if p.held[a] == (holder{claim: claim}) {

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// What is promised to a virtual machine is an AddressClaim that nobody has to write: the first pod that the machine runs in makes
+// it, one for each of its interfaces, and it belongs to the machine's object, so that it goes with that. Beyond what people's claims
+// can do it can be used by two pods at a time: while the machine migrates, the second stands by.
+
+// machineClaim finds the promise to the machine that an attachment is of, and makes it where there is none. The zero value: there is
+// nothing to keep.
+func (e *Engine) machineClaim(ctx context.Context, ask ipam.Ask) (addressClaim, error) {
+	if ask.VM == nil {
+		return addressClaim{}, nil
+	}
+	c, err := e.lookClaim(ctx, ask.VM.Namespace+"/"+ask.VM.Promise(ask.Network, ask.IfName))
+	missing := errors.Is(err, store.ErrNotFound)
+	c.machine = ask.VM
+	if err != nil && !missing || c.silent {
+		return c, err
+	}
+	if missing && ask.Incoming {
+		return addressClaim{}, nil // where it runs, its addresses are the pod's own
+	}
+	owner, err := e.machineObject(ctx, *ask.VM)
+	if err != nil {
+		return c, err
+	}
+	if !missing && earlier(c.object, ask.VM.UID, owner) {
+		err := e.dropClaim(ctx, c)
+		if err != nil {
+			return c, err
+		}
+		missing = true
+	}
+	if !missing {
+		return c, nil
+	}
+	return e.makeClaim(ctx, c.id, ask, owner)
+}
+
+// machineObject is the object of a machine that lasts: the VirtualMachine, or the instance where it has none. Without a version: there
+// is no object.
+func (e *Engine) machineObject(ctx context.Context, vm model.VMRef) (store.Object, error) {
+	for _, kind := range []store.Kind{store.VirtualMachines(), store.VirtualMachineInstances()} {
+		o, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+			return e.cfg.Objects.Get(ctx, kind, kind.Key(vm.Namespace, vm.Name))
+		})
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return store.Object{}, unreachable("virtual machine "+vm.String(), err)
+		}
+		return o, nil
+	}
+	return store.Object{}, nil
+}
+
+// owners is what an object says of itself and of those it belongs to.
+type owners struct {
+	Metadata struct {
+		UID             string `json:"uid"`
+		OwnerReferences []struct {
+			Kind string `json:"kind"`
+			UID  string `json:"uid"`
+		} `json:"ownerReferences"`
+	} `json:"metadata"`
+	Spec struct {
+		Machine struct {
+			UID string `json:"uid"`
+		} `json:"virtualMachine"`
+	} `json:"spec"`
+}
+
+// earlier tells whether a promise was made to an earlier machine of the name.
+func earlier(claim store.Object, uid string, owner store.Object) bool {
+	var c, m owners
+	if json.Unmarshal(claim.Raw, &c) != nil {
+		return false
+	}
+	if owner.Version != "" && json.Unmarshal(owner.Raw, &m) == nil && m.Metadata.UID != "" {
+		uid = m.Metadata.UID
+	}
+	was := c.Spec.Machine.UID
+	return was != "" && uid != "" && was != uid
+}
+
+// dropClaim takes the promise to an earlier machine away. Nodes that keep its addresses find that out.
+func (e *Engine) dropClaim(ctx context.Context, c addressClaim) error {
+	_, err := asking(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, e.cfg.Objects.Delete(ctx, store.AddressClaims(), c.object.Key, c.object.Version)
+	})
+	if err == nil || errors.Is(err, store.ErrNotFound) {
+		e.cfg.Log.Info("promise to an earlier virtual machine of the name taken away", "claim", c.id)
+		return nil
+	}
+	if errors.Is(err, store.ErrConflict) {
+		return model.Faultf(model.CodeTryAgain, "", "%s was changed meanwhile: %w", c.id, err)
+	}
+	return unreachable(c.id, err)
+}
+
+// makeClaim makes a promise, without addresses yet.
+func (e *Engine) makeClaim(ctx context.Context, id string, ask ipam.Ask, owner store.Object) (addressClaim, error) {
+	c := addressClaim{id: id, machine: ask.VM}
+	kind, key := claimPlace(id)
+	machine := map[string]any{"name": ask.VM.Name, "network": ask.Network, "interface": ask.IfName}
+	var m owners
+	if uid := ask.VM.UID; owner.Version != "" && json.Unmarshal(owner.Raw, &m) == nil && m.Metadata.UID != "" {
+		machine["uid"], machine["kind"] = m.Metadata.UID, owner.Key.Kind
+	} else if uid != "" {
+		machine["uid"] = uid
+	}
+	if owner.Version != "" {
+		machine["kind"] = owner.Key.Kind
+	}
+	raw, err := json.Marshal(map[string]any{
+		"apiVersion": kind.Group + "/" + kind.Version, "kind": kind.Kind,
+		"metadata": map[string]any{"name": key.Name, "namespace": key.Namespace}, "spec": map[string]any{"virtualMachine": machine},
+	})
+	if err != nil {
+		return c, err
+	}
+	o, err := store.NewObject(raw)
+	if err == nil && owner.Version != "" {
+		o, err = o.OwnedBy(owner)
+	}
+	if err != nil {
+		return c, err
+	}
+	got, err := asking(ctx, func(ctx context.Context) (store.Object, error) { return e.cfg.Objects.Create(ctx, kind, o) })
+	switch {
+	case errors.Is(err, store.ErrExists):
+		return c, model.Faultf(model.CodeTryAgain, "", "%s was made meanwhile: %w", c.id, err)
+	case errors.Is(err, store.ErrNotFound):
+		return c, model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed, and is there a namespace "+key.Namespace+"?", "%s cannot be made: %w", c.id, err)
+	case err != nil:
+		return c, unreachable(c.id, err)
+	}
+	c.object = got
+	return c, nil
+}
+
+// standby is what an attachment gets that stands by for the one that has the claim's addresses: the same. False: nobody has any.
+func (c addressClaim) standby(ask ipam.Ask) ([]netip.Addr, bool) {
+	return c.addrs, ask.Incoming && len(c.addrs) > 0
+}
+
+// machineWants are the wants of a machine's attachment: what was promised, and for a family of which nothing was, or whose address no
+// pool gives any more, what any attachment would get.
+func (e *Engine) machineWants(conf clusterConf, ask ipam.Ask, c addressClaim) ([][]want, error) {
+	if len(ask.Wishes.Addrs)+len(conf.requested) > 0 { // people have the last word
+		return e.clusterWants(conf, ask)
+	}
+	families := conf.families
+	if len(ask.Wishes.Families) > 0 {
+		families = ask.Wishes.Families
+	}
+	var out [][]want
+	for _, f := range families {
+		i := slices.IndexFunc(c.addrs, func(a netip.Addr) bool { return a.Is4() == (f == model.IPv4) })
+		if i >= 0 {
+			e.mu.Lock()
+			w, err := e.certainWant(c.addrs[i])
+			e.mu.Unlock()
+			if err == nil {
+				out = append(out, []want{w})
+				continue
+			}
+			e.cfg.Log.Warn("address of a virtual machine cannot stay", "claim", c.id, "address", c.addrs[i].String(), "err", err)
+		}
+		ask.Wishes.Families = []model.IPFamily{f}
+		some, err := e.clusterWants(conf, ask)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, some...)
+	}
+	return out, nil
+}

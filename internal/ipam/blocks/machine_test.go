@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// machineManifest is a machine as KubeVirt has it, with its instance.
+func machineManifest(name, uid string) string {
+	return "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: " + name + ", namespace: shop, uid: " + uid + "}\n---\n" +
+		"apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: " + name + ", namespace: shop, uid: i-" + uid + "}\n"
+}
+
+// runs is the ADD of a pod that a machine runs in, with its record; incoming: it runs elsewhere, and migrates.
+func (n *node) runs(vm, id string, incoming bool, more ...string) string {
+	n.t.Helper()
+	ask := n.machineAsk(vm, id, calicoConf(more...))
+	ask.Incoming = incoming
+	h, err := n.engine.Allocators()[2].(ipam.Holder).Hold(context.Background(), ask)
+	if err != nil {
+		return err.Error()
+	}
+	if err := h.Keep(); err != nil {
+		n.t.Fatal(err)
+	}
+	var words []string
+	var addrs []netip.Addr
+	for _, ip := range h.Result().IPs {
+		words, addrs = append(words, ip.Address.Addr().String()), append(addrs, ip.Address.Addr())
+	}
+	if h.(ipam.Sharer).Standby() {
+		return "standby " + strings.Join(words, " ")
+	}
+	n.ledger[key(id)], n.confs[key(id)] = addrs, string(ask.Conf)
+	return strings.Join(words, " ")
+}
+
+func (n *node) machineAsk(vm, id, conf string, held ...string) ipam.Ask {
+	ask := n.ask(conf, key(id))
+	ask.VM = &model.VMRef{Namespace: "shop", Name: vm}
+	for _, text := range held {
+		ask.Held = append(ask.Held, netip.MustParseAddr(text))
+	}
+	return ask
+}
+
+// takes is what follows when the machine speaks in the pod that stood by.
+func (n *node) takes(vm, id string, addrs ...string) error {
+	ask := n.machineAsk(vm, id, calicoConf(), addrs...)
+	if err := n.engine.Allocators()[2].(ipam.Mover).Take(context.Background(), ask); err != nil {
+		return err
+	}
+	n.ledger[key(id)], n.confs[key(id)] = ask.Held, string(ask.Conf)
+	return nil
+}
+
+// machines are two nodes, a clock that is set by hand, and a machine.
+func machines(t *testing.T) (a, b *node, now *time.Time, path string) {
+	_, path = cluster(t, map[string]string{
+		"four.yaml": poolYAML("four", "10.1.0.0/27", 29), "six.yaml": poolYAML("six", "fd01::/112", 124), "vm.yaml": machineManifest("db", "u1"),
+	})
+	now = new(time.Time)
+	*now = time.Unix(1e9, 0)
+	calm := func(c *Config) {
+		c.Now = func() time.Time { return *now }
+		c.After = func(time.Duration) <-chan time.Time { ch := make(chan time.Time, 1); ch <- *now; return ch }
+	}
+	return join(t, path, "a", calm), join(t, path, "b", calm), now, path
+}
+
+func (n *node) promise(vm string) string {
+	n.t.Helper()
+	ref := model.VMRef{Namespace: "shop", Name: vm}
+	o, err := n.line.Objects.Get(n.t.Context(), store.AddressClaims(), store.AddressClaims().Key("shop", ref.Promise("net", "net1")))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return string(o.Raw)
+}
+
+func is(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %s\nwant %s", what, got, want)
+	}
+}
+
+func has(t *testing.T, what, got, want string) {
+	t.Helper()
+	if !strings.Contains(got, want) {
+		t.Errorf("%s: %s\nwant %s", what, got, want)
+	}
+}
+
+// TestMachineKeepsItsAddresses over pods, restarts of agents, nodes that do not answer, and families that are added; nobody else gets them.
+func TestMachineKeepsItsAddresses(t *testing.T) {
+	a, b, now, _ := machines(t)
+	first := a.runs("db", "one", false)
+	has(t, "the first pod", first, "10.1.0.")
+	text := a.promise("db")
+	for _, want := range []string{
+		`"ownerReferences":[{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","name":"db","uid":"u1"}]`,
+		`"virtualMachine":{"interface":"net1","kind":"VirtualMachine","name":"db","network":"net","uid":"u1"}`,
+		`"status":{"addresses":["` + first + `"],"node":"a"}`,
+	} {
+		has(t, "the promise", text, want)
+	}
+	has(t, "a second pod", a.runs("db", "two", false), "virtual machine shop/db: address "+first+" is taken by interface net1 of container one (network net) (it is tried again until the machine's pod before is gone)")
+	a.del("one")
+	*now = now.Add(time.Hour)
+	for i := range 12 {
+		if got, err := a.addCluster(calicoConf(), "other"+strings.Repeat("x", i), model.AddressWishes{}); err != nil || strings.HasPrefix(got, first+"/") {
+			t.Fatalf("%s, error %v", got, err)
+		}
+	}
+	a.start() // killed
+	is(t, "the second pod", a.runs("db", "three", false), first)
+
+	// On another node, while the machine's pod is still here: no.
+	has(t, "elsewhere, in use here", b.inUse(t, a, "db", "four"), "is taken by somebody on node a")
+	a.del("three")
+	// It is not in use here any more, but this node does not answer: the address is the machine's.
+	is(t, "elsewhere", b.runs("db", "five", false), first)
+	if a.engine.freshenAll(t); a.engine.Holds(netip.MustParseAddr(first)) || !b.engine.Holds(netip.MustParseAddr(first)) {
+		t.Error("both nodes, or none, have the address")
+	}
+	has(t, "the promise", a.promise("db"), `"node":"b"`)
+	b.del("five")
+	is(t, "back, with both families", a.runs("db", "six", false, `"assign_ipv6":"true"`), first+" "+six(a.promise("db")))
+	b.engine.freshenAll(t)
+	for _, h := range b.engine.Giving().Blocks {
+		if h.IsSingleIP() {
+			t.Errorf("node b still has %s", h)
+		}
+	}
+	checkOnce(t, a, b)
+}
+
+// six is the IPv6 address in a promise.
+func six(promise string) string {
+	_, rest, _ := strings.Cut(promise, `"fd01::`)
+	rest, _, _ = strings.Cut(rest, `"`)
+	return "fd01::" + rest
+}
+
+// inUse is runs where the node that has the address is asked, and says no.
+func (n *node) inUse(t *testing.T, has *node, vm, id string) string {
+	t.Helper()
+	n.engine.cfg.Step = func(name string) error {
+		if name == "after swap" {
+			has.engine.freshenAll(t)
+		}
+		return nil
+	}
+	defer func() { n.engine.cfg.Step = nil }()
+	return n.runs(vm, id, false)
+}
+
+// freshenAll has an engine look at all that it has.
+func (e *Engine) freshenAll(t *testing.T) {
+	t.Helper()
+	e.synced = false
+	if err := e.tend(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMachineMigrates: the second pod gets the same addresses and holds nothing; when the machine speaks there, they go over in one write,
+// whatever node's block they are of; one that fails leaves nothing.
+func TestMachineMigrates(t *testing.T) {
+	a, b, now, path := machines(t)
+	c := join(t, path, "c", func(c *Config) { c.Now, c.After = a.config.Now, a.config.After })
+	addr := a.runs("db", "source", false)
+	is(t, "the target", b.runs("db", "target", true), "standby "+addr)
+	is(t, "the target once more", b.runs("db", "target", true), "standby "+addr)
+	if b.engine.Holds(netip.MustParseAddr(addr)) {
+		t.Error("the target's node has the address already")
+	}
+	ask := b.machineAsk("db", "target", calicoConf())
+	ask.Standby = true
+	prev := model.Result{IPs: []model.IP{{Address: netip.MustParsePrefix(addr + "/32")}}}
+	if err := b.engine.Allocators()[2].Check(t.Context(), ask, prev); err != nil {
+		t.Errorf("CHECK of what stands by: %v", err)
+	}
+	b.del("target") // it failed
+	a.engine.freshenAll(t)
+	if !a.engine.Holds(netip.MustParseAddr(addr)) {
+		t.Error("the source has lost the address to a migration that failed")
+	}
+	nodes := []*node{a, b, c, a, c, b, a} // whose the block is, away, on, back to the block's own
+	for i, to := range nodes[1:] {
+		from, id := nodes[i], "run"+strings.Repeat("x", i)
+		is(t, "migration", to.runs("db", id, true), "standby "+addr)
+		for range 2 { // the second time nothing is to be done
+			if err := to.takes("db", id, addr); err != nil {
+				t.Fatalf("from %s to %s: %v", from.name, to.name, err)
+			}
+		}
+		from.engine.freshenAll(t)
+		if from.engine.Holds(netip.MustParseAddr(addr)) || !to.engine.Holds(netip.MustParseAddr(addr)) {
+			t.Errorf("from %s to %s: both have it, or none", from.name, to.name)
+		}
+		for k := range from.ledger {
+			from.del(k.ContainerID)
+		}
+		has(t, "the promise", a.promise("db"), `"node":"`+to.name+`"`)
+		to.start() // killed
+		*now = now.Add(time.Hour)
+		for _, n := range nodes[:3] {
+			n.engine.freshenAll(t)
+		}
+	}
+	for i := range 40 {
+		for _, n := range nodes[:3] {
+			if got, err := n.addCluster(calicoConf(), n.name+strings.Repeat("y", i), model.AddressWishes{}); err == nil && got == addr+"/32" {
+				t.Fatalf("node %s gives the machine's address to somebody else", n.name)
+			}
+			n.engine.freshenAll(t)
+		}
+	}
+	checkOnce(t, a, b, c)
+}
+
+// TestMachineIsGone: without the promise its addresses are anybody's, and who still means to take one comes too late; a machine of the
+// same name is another one.
+func TestMachineIsGone(t *testing.T) {
+	a, b, now, path := machines(t)
+	addr := a.runs("db", "one", false)
+	is(t, "the target", b.runs("db", "late", true), "standby "+addr)
+	if err := os.WriteFile(filepath.Join(path, "vm.yaml"), []byte(machineManifest("db", "u2")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.del("one")
+	again := a.runs("db", "two", false)
+	if again == addr || !strings.HasPrefix(again, "10.1.0.") {
+		t.Errorf("the machine made anew: %s, before %s", again, addr)
+	}
+	has(t, "its promise", a.promise("db"), `"uid":"u2"`)
+	for range 3 {
+		*now = now.Add(claimLook)
+		a.engine.freshenAll(t)
+	}
+	if err := b.takes("db", "late", addr); err == nil || !strings.Contains(err.Error(), "does not name address "+addr+" any more") {
+		t.Errorf("an address of a machine that is gone is taken: %v", err)
+	}
+	*now = now.Add(time.Hour)
+	if got, err := a.addCluster(calicoConf(), "free", model.AddressWishes{Addrs: []netip.Addr{netip.MustParseAddr(addr)}}); err != nil || got != addr+"/32" {
+		t.Errorf("the address is not free: %s, error %v", got, err)
+	}
+	checkOnce(t, a, b)
+}
+
+// TestMachineTakenTooLate: between the look at the promise and the write the promise goes, and the address is given to somebody else: the
+// write must fail.
+func TestMachineTakenTooLate(t *testing.T) {
+	a, b, now, path := machines(t)
+	addr := a.runs("db", "one", false)
+	is(t, "the target", b.runs("db", "late", true), "standby "+addr)
+	done := false
+	b.engine.cfg.Step = func(name string) error {
+		if name != "before swap" || done {
+			return nil
+		}
+		done = true
+		claim := a.promise("db")
+		o, err := store.NewObject([]byte(claim))
+		if err == nil {
+			o, err = a.line.Objects.Get(t.Context(), store.AddressClaims(), o.Key)
+		}
+		if err == nil {
+			err = a.line.Objects.Delete(t.Context(), store.AddressClaims(), o.Key, o.Version)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.del("one")
+		for range 3 {
+			*now = now.Add(time.Hour)
+			a.engine.freshenAll(t)
+		}
+		if got, err := a.addCluster(calicoConf(), "other", model.AddressWishes{Addrs: []netip.Addr{netip.MustParseAddr(addr)}}); err != nil {
+			t.Fatalf("%s, error %v", got, err)
+		}
+		return nil
+	}
+	if err := b.takes("db", "late", addr); err == nil || !done {
+		t.Errorf("the address was taken from who has it now (%v)", done)
+	}
+	_ = path
+	checkOnce(t, a, b)
+}
+
+// TestMachineWithoutObject: where no machine has an object, its promise stays until somebody takes it away; a store that does not
+// answer is no reason not to start where it ran last.
+func TestMachineWithoutObject(t *testing.T) {
+	a, b, _, path := machines(t)
+	addr := a.runs("bare", "one", false)
+	if text := a.promise("bare"); strings.Contains(text, "ownerReferences") || !strings.Contains(text, addr) {
+		t.Errorf("the promise: %s", text)
+	}
+	a.del("one")
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	is(t, "without the store", a.runs("bare", "two", false), addr)
+	has(t, "elsewhere, without the store", b.runs("bare", "three", false), "does not answer")
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	// A migration of what was never promised gives an address of the pod's own.
+	if got := b.runs("new", "four", true); strings.HasPrefix(got, "standby") || !strings.HasPrefix(got, "10.1.0.") {
+		t.Errorf("an incoming machine without a promise: %s", got)
+	}
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"strings"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// An address that is promised to a virtual machine goes with the machine, also when the node that had it does not answer, or has it
+// in use: the machine runs in one place, and who asks here is that place. Three things keep it from being anybody else's:
+//
+//   - the new node's name is written into the block's object by one compare-and-swap, after it was read that the promise still
+//     names the address, and of the object as it was before that;
+//   - a node keeps the addresses of a promise back for as long as it sees the promise, whoever has them;
+//   - and before it gives one to somebody else it writes the block's object anew, so that what was decided before that comes to nothing.
+
+// Holds tells whether this node has an address: it is in one of its blocks and not ceded, or was ceded to it.
+func (e *Engine) Holds(a netip.Addr) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.pools {
+		if b := p.blockOf(a); b != nil && b.cidr.Contains(a) && b.stands == owned && !b.away[a] {
+			return true
+		}
+	}
+	return false
+}
+
+// Take makes the addresses of a promise those of an attachment that stood by.
+func (a *Allocator) Take(ctx context.Context, ask ipam.Ask) error {
+	c, err := a.e.promised(ctx, ask)
+	if err != nil || c.id == "" {
+		return err
+	}
+	if c.silent {
+		return model.Faultf(model.CodeTryAgain, "", "%s: %w", claimWords(c.id), errSilent)
+	}
+	for _, addr := range ask.Held {
+		if err := a.e.takeOne(ctx, c, addr, holder{ask.Key(), c.id}); err != nil {
+			return err
+		}
+	}
+	return a.e.saveUsed(ctx, c)
+}
+
+// promised is the promise that an attachment's addresses are of; the zero value: they are its own.
+func (e *Engine) promised(ctx context.Context, ask ipam.Ask) (addressClaim, error) {
+	name := ask.Wishes.Claim
+	if name == "" {
+		var o outer
+		if json.Unmarshal(ask.Conf, &o) == nil && o.Args.CNI.Claim != "" {
+			return e.readIPAMClaim(ctx, ipam.Arg(ask.Args, "K8S_POD_NAMESPACE")+"/"+o.Args.CNI.Claim)
+		}
+		if ask.VM == nil {
+			return addressClaim{}, nil
+		}
+		name = ask.VM.Namespace + "/" + ask.VM.Promise(ask.Network, ask.IfName)
+	}
+	c, err := e.lookClaim(ctx, name)
+	if errors.Is(err, store.ErrNotFound) {
+		return addressClaim{}, nil // its addresses were never promised
+	}
+	return c, err
+}
+
+// readIPAMClaim is readClaim for the other kind.
+func (e *Engine) readIPAMClaim(ctx context.Context, claim string) (addressClaim, error) {
+	c := addressClaim{id: claim}
+	if e.cfg.Objects == nil {
+		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster", "%s: this agent has no store", claimWords(claim))
+	}
+	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+		return e.cfg.Objects.Get(ctx, store.IPAMClaims(), claimKey(claim))
+	})
+	if err != nil {
+		return c, unreachable(claimWords(claim), err)
+	}
+	c.object = o
+	return c, nil
+}
+
+// takeOne makes one address an attachment's. It is this node's then.
+func (e *Engine) takeOne(ctx context.Context, c addressClaim, a netip.Addr, h holder) error {
+	p, err := e.poolOf(a)
+	if err != nil {
+		return err
+	}
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return model.Faultf(model.CodeTryAgain, "", "%s: waiting for others that claim addresses: %w", claimWords(c.id), ctx.Err())
+	}
+	if err := e.seize(ctx, p, a, c); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if was, held := p.held[a]; held && was.claim != h.claim && was != h {
+		return model.Faultf(model.CodeTryAgain, "", "%s: address %s is taken by %s", claimWords(c.id), a, was)
+	}
+	p.give(a, h, e.now())
+	return nil
+}
+
+// poolOf is the pool that an address is of.
+func (e *Engine) poolOf(a netip.Addr) (*pool, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.pools {
+		if _, of := p.region(a); of {
+			return p, nil
+		}
+	}
+	for _, spec := range e.catalog.all() {
+		for _, r := range spec.Regions {
+			if r.CIDR.Contains(a) {
+				p := e.pool(spec.Name)
+				p.read(spec)
+				return p, nil
+			}
+		}
+	}
+	return nil, model.Faultf(model.CodeTryAgain, "", "address %s is in no pool that is known", a)
+}
+
+// seize makes an address of a claim this node's, whichever node has it. The caller has the pool's turn.
+func (e *Engine) seize(ctx context.Context, p *pool, a netip.Addr, c addressClaim) error {
+	e.mu.Lock()
+	r, ok := p.region(a)
+	e.mu.Unlock()
+	if !ok {
+		return model.Faultf(model.CodeTryAgain, "", "%s: address %s is not in pool %q any more", claimWords(c.id), a, p.name)
+	}
+	cidr := netip.PrefixFrom(a, r.BlockSize).Masked()
+	const tries = 8
+	for range tries {
+		o, spec, err := e.read(ctx, p.name, cidr)
+		if errors.Is(err, store.ErrNotFound) {
+			if got, err := e.create(ctx, p, cidr); got || err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := e.stillPromised(ctx, c, a); err != nil {
+			return err
+		}
+		done, err := e.seizeOnce(ctx, p, a, o, spec)
+		if done || ignoreConflict(err) != nil {
+			return err
+		}
+	}
+	return model.Faultf(model.CodeTryAgain, "", "%s: block %s of address %s changes all the time", claimWords(c.id), cidr, a)
+}
+
+// atLast is what is left to do for a want that nobody has answered.
+func (e *Engine) atLast(ctx context.Context, p *pool, w want, h holder) (netip.Addr, error) {
+	if !w.machine {
+		return netip.Addr{}, e.exhausted(p, w)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), request)
+	defer cancel()
+	if a, ok, err := e.fetch(ctx, w, h); ok || err != nil { // it may have answered, and nobody has told
+		return a, err
+	}
+	e.cfg.Log.Warn("address of a virtual machine is taken from a node that does not answer", "claim", w.claim, "address", w.addr.String())
+	if err := e.takeOne(ctx, addressClaim{id: w.claim}, w.addr, h); err != nil {
+		return netip.Addr{}, err
+	}
+	return w.addr, nil
+}
+
+// stillPromised makes sure that the claim is there and names the address.
+func (e *Engine) stillPromised(ctx context.Context, c addressClaim, a netip.Addr) error {
+	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+		kind, key := claimPlace(c.id)
+		return e.cfg.Objects.Get(ctx, kind, key)
+	})
+	switch {
+	case err != nil && !errors.Is(err, store.ErrNotFound):
+		return unreachable(claimWords(c.id), err)
+	case err != nil || !says(o, a):
+		return model.Faultf(model.CodeTryAgain, "", "%s does not name address %s any more", claimWords(c.id), a)
+	}
+	return nil
+}
+
+// seizeOnce writes the block's object, if that is needed; not done: it was changed meanwhile.
+func (e *Engine) seizeOnce(ctx context.Context, p *pool, a netip.Addr, o store.Object, spec model.AddressBlock) (bool, error) {
+	_, ceded := spec.Ceded[a]
+	e.mu.Lock()
+	own, single := p.blocks[spec.CIDR], p.blocks[netip.PrefixFrom(a, a.BitLen())]
+	e.mu.Unlock()
+	if e.ours(spec) || own != nil && spec.Node == e.cfg.Node {
+		switch {
+		case own == nil:
+			return false, e.adopt(ctx, p, o, spec)
+		case own.stands != owned:
+			if there, err := e.refresh(ctx, p, own); err != nil || !there {
+				return false, err
+			}
+			return false, e.renew(ctx, p, own)
+		case !ceded && !own.away[a]:
+			return true, nil
+		}
+		got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) {
+			s.Claim, s.Ceded, s.Asked = claim, lacking(s.Ceded, a), lacking(s.Asked, a)
+		})
+		if err != nil {
+			return false, err
+		}
+		e.own(p, got, spec)
+		return true, e.save()
+	}
+	if mine := single != nil && single.cidr != single.parent && single.stands == owned; mine && spec.Ceded[a] == e.cfg.Node+"/"+single.claim {
+		return true, nil
+	}
+	mine := ""
+	got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) {
+		mine = e.signed(claim)
+		s.Ceded, s.Asked = having(s.Ceded, a, e.cfg.Node+"/"+mine), lacking(s.Asked, a)
+	})
+	if err != nil {
+		return false, err
+	}
+	e.single(p, a, mine, got, spec)
+	return true, e.save()
+}
+
+// saveUsed remembers that a claim's addresses are this node's, here and in the claim.
+func (e *Engine) saveUsed(ctx context.Context, c addressClaim) error {
+	if err := e.save(); err != nil {
+		return model.Faultf(model.CodeIO, "is the file system full or read-only?", "%w", err)
+	}
+	kind, key := claimPlace(c.id)
+	if kind != store.AddressClaims() {
+		return nil // there is no word for it
+	}
+	const tries = 4
+	for range tries {
+		next, err := c.object.Edited(func(fields map[string]any) error {
+			if status, ok := fields["status"].(map[string]any); ok {
+				status["node"] = e.cfg.Node
+			}
+			return nil
+		})
+		if err != nil || sameJSON(next.Raw, c.object.Raw) {
+			return err
+		}
+		_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+			return e.cfg.Objects.CompareAndSwapStatus(ctx, kind, c.object.Version, next)
+		})
+		if !errors.Is(err, store.ErrConflict) {
+			return ignoreConflict(err) // the addresses are here, whatever it says
+		}
+		if c.object, err = e.cfg.Objects.Get(ctx, kind, key); err != nil {
+			return ignoreConflict(err)
+		}
+	}
+	return nil
+}
+
+// leave makes sure, before an address of a claim is given to somebody else, that nobody who has read the claim before takes it still.
+// False: not now.
+func (e *Engine) leave(ctx context.Context, p *pool, a netip.Addr) (bool, error) {
+	e.mu.Lock()
+	b := p.blockOf(a)
+	ok := b != nil && b.cidr.Contains(a) && b.stands == owned && !b.away[a]
+	e.mu.Unlock()
+	if !ok {
+		return true, nil // it is not this node's to give
+	}
+	there, err := e.refresh(ctx, p, b)
+	if err != nil || !there {
+		return err == nil, err
+	}
+	e.mu.Lock()
+	away := b.away[a]
+	e.mu.Unlock()
+	if away {
+		return true, nil
+	}
+	was := b.claim
+	if b.single() {
+		_, err = e.grab(ctx, p, a, b.object, b.spec)
+	} else {
+		err = e.renew(ctx, p, b)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := p.blockOf(a)
+	return err == nil && now != nil && now.claim != was, err
+}
+
+// movedOn tells whether an address that was ceded to this node has gone on to another one with the machine whose it is.
+func (p *pool) movedOn(b *block, spec model.AddressBlock, node string) bool {
+	a := b.cidr.Addr()
+	return b.single() && p.held[a].claim != "" && !strings.HasPrefix(spec.Ceded[a], node+"/")
+}
