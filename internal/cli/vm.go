@@ -18,8 +18,9 @@ import (
 )
 
 func newVMCmd(env Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "vm", Short: "Show how the network of a KubeVirt machine is made", Args: cobra.NoArgs}
-	cmd.AddCommand(newVMPlanCmd(env), newVMXMLCmd(env), newVMPhase1Cmd(env), newVMPhase2Cmd(env))
+	cmd := &cobra.Command{Use: "vm", Short: "Run KubeVirt machines, and show how their network is made", Args: cobra.NoArgs}
+	cmd.AddCommand(newVMPlanCmd(env), newVMXMLCmd(env), newVMPhase1Cmd(env), newVMPhase2Cmd(env),
+		newVMRunCmd(env), newVMListCmd(env), newVMStatusCmd(env), newVMConsoleCmd(env), newVMStopCmd(env), newVMImageCmd(env), newVMWatchCmd(env))
 	return cmd
 }
 
@@ -135,7 +136,7 @@ func (v *vmInput) machine(file string) (plan.Input, error) {
 	if err != nil {
 		return plan.Input{}, err
 	}
-	machine, err := manifest.Read(data, manifest.Options{Name: v.name, Bindings: v.bindings, Default: model.VMBinding(v.usual)})
+	machine, err := manifest.Read(data, v.options())
 	return plan.Input{VM: machine, SoftChecksums: v.soft, Devices: v.devices, DNS: v.dns}, err
 }
 

@@ -26,7 +26,7 @@ type Console struct {
 
 // OpenConsole connects to the console of the machine in a directory. One connection is served at a time.
 func OpenConsole(ctx context.Context, dir string) (*Console, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", ConsoleSocket(dir))
+	conn, err := DialConsole(ctx, dir)
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}

@@ -34,17 +34,13 @@ const startTime = 60 * time.Second
 func Start(ctx context.Context, c Config) (*Machine, error) {
 	var fds files
 	argv, err := c.argv(&fds)
-	defer fds.close()
 	if err != nil {
+		fds.close()
 		return nil, err
 	}
-	for _, name := range []string{qmpName, consoleName, problems} { // of one that was killed
-		if err := os.Remove(filepath.Join(c.Dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("machine %s: %w", c.Name, err)
-		}
-	}
-	log, err := os.OpenFile(filepath.Join(c.Dir, problems), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(filepath.Join(c.Dir, problems), os.O_CREATE|os.O_RDWR|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
+		fds.close()
 		return nil, fmt.Errorf("machine %s: %w", c.Name, err)
 	}
 	defer func() { _ = log.Close() }()
@@ -55,7 +51,9 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: *c.User, Gid: *c.User}
 	}
 	m := &Machine{Dir: c.Dir}
-	if m.proc, err = child.Start(c.NS, cmd); err != nil {
+	m.proc, err = child.Start(c.NS, cmd)
+	fds.close() // a socket that nobody has any more refuses
+	if err != nil {
 		return nil, model.Faultf(model.CodeInvalidEnv, "install qemu-system-x86", "machine %s: %w", c.Name, err)
 	}
 	m.PID = m.proc.Process.Pid
@@ -95,7 +93,7 @@ func said(log *os.File) string {
 // dial connects to the monitor as soon as it is there.
 func (m *Machine) dial(ctx context.Context) (*Monitor, error) {
 	for {
-		q, err := Dial(ctx, filepath.Join(m.Dir, qmpName))
+		q, err := Dial(ctx, m.Dir)
 		if err == nil {
 			return q, nil
 		}

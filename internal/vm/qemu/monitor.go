@@ -53,9 +53,9 @@ type heard struct {
 // kept is how many events wait for somebody to read them; older ones give way.
 const kept = 256
 
-// Dial connects to a monitor's socket. One connection is served at a time.
-func Dial(ctx context.Context, path string) (*Monitor, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+// Dial connects to the monitor of the machine in a directory. One connection is served at a time.
+func Dial(ctx context.Context, dir string) (*Monitor, error) {
+	conn, err := dial(ctx, dir, qmpName)
 	if err != nil {
 		return nil, fmt.Errorf("monitor: %w", err)
 	}

@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -22,7 +21,7 @@ type Config struct {
 	// Program is QEMU; "" is qemu-system-x86_64 in the path.
 	Program string
 	Name    string
-	// Dir is where the sockets and the console's log are. It must be there and belong to the user that QEMU runs as.
+	// Dir is where the sockets and the console's log are. It must be there; the user that QEMU runs as needs no rights in it.
 	Dir string
 	// Kernel and Initrd are what is booted, Append what the kernel is told beyond the console.
 	Kernel, Initrd, Append string
@@ -48,45 +47,21 @@ type Config struct {
 
 const (
 	qmpName, consoleName, consoleLog, problems = "qmp.sock", "console.sock", "console.log", "qemu.log"
-	// longest is the longest path of a unix socket.
-	longest = 107
 )
-
-// ConsoleSocket and ConsoleLog are where the serial console of a machine is, by its directory.
-func ConsoleSocket(dir string) string { return filepath.Join(dir, consoleName) }
-
-// ConsoleLog is the file with all that the console has said.
-func ConsoleLog(dir string) string { return filepath.Join(dir, consoleLog) }
-
-// files are the descriptors that QEMU gets, numbered as it sees them, and those of them that are this process's to close.
-type files struct{ all, own []*os.File }
-
-func (f *files) add(file *os.File) string {
-	f.all = append(f.all, file)
-	return strconv.Itoa(len(f.all) + 2)
-}
-
-// open opens a file for QEMU, whose user may not be allowed to walk to it.
-func (f *files) open(path string) (string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", model.Faultf(model.CodeIO, "", "image of the machine: %w", err)
-	}
-	f.own = append(f.own, file)
-	return "/proc/self/fd/" + f.add(file), nil
-}
-
-func (f *files) close() {
-	for _, file := range f.own {
-		_ = file.Close()
-	}
-}
 
 // argv is QEMU's command line.
 func (c Config) argv(fds *files) ([]string, error) {
-	at := func(name string) string { return filepath.Join(c.Dir, name) }
-	if n := len(at(consoleName)); n > longest {
-		return nil, model.Faultf(model.CodeInvalidConf, "choose a shorter directory", "machine %s: %s has %d bytes, a socket's path has at most %d", c.Name, at(consoleName), n, longest)
+	monitor, err := fds.listen(c.Dir, qmpName)
+	if err != nil {
+		return nil, err
+	}
+	console, err := fds.listen(c.Dir, consoleName)
+	if err != nil {
+		return nil, err
+	}
+	log, err := fds.log(ConsoleLog(c.Dir))
+	if err != nil {
+		return nil, err
 	}
 	accel := cmp.Or(c.Accel, "tcg")
 	cpu := "max"
@@ -101,8 +76,8 @@ func (c Config) argv(fds *files) ([]string, error) {
 	argv := []string{
 		cmp.Or(c.Program, "qemu-system-x86_64"), "-name", "guest=" + escape(c.Name), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-M", "q35", "-accel", accel, "-cpu", cpu, "-smp", strconv.Itoa(max(c.CPUs, 1)), "-m", strconv.Itoa(c.Memory),
-		"-chardev", "socket,id=qmp,server=on,wait=off,path=" + escape(at(qmpName)), "-mon", "chardev=qmp,mode=control",
-		"-chardev", "socket,id=console,server=on,wait=off,logappend=on,logfile=" + escape(at(consoleLog)) + ",path=" + escape(at(consoleName)),
+		"-chardev", "socket,id=qmp,server=on,wait=off,fd=" + monitor, "-mon", "chardev=qmp,mode=control",
+		"-add-fd", "set=1,fd=" + log, "-chardev", "socket,id=console,server=on,wait=off,logappend=on,logfile=/dev/fdset/1,fd=" + console,
 		"-serial", "chardev:console",
 	}
 	if c.Kernel != "" {

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/sandbox"
+	"github.com/weft-net/weft/internal/sandbox/process"
+	"github.com/weft-net/weft/internal/vm/child"
+	"github.com/weft-net/weft/internal/vm/guestimage"
+	"github.com/weft-net/weft/internal/vm/host"
+	"github.com/weft-net/weft/internal/vm/launch"
+	"github.com/weft-net/weft/internal/vm/manifest"
+	"github.com/weft-net/weft/internal/vm/qemu"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+// defaultVMDir is where machines that run are remembered.
+const defaultVMDir = "/run/weft/machines"
+
+// vmRun is weft vm run.
+type vmRun struct {
+	env                 Env
+	in                  vmInput
+	pods                *sandboxFlags
+	dir, records, agent string
+	// netns is a pod that is there already; with it, pod is its name.
+	netns, pod                            string
+	kernel, initrd, append, accel, memory string
+	detach, console                       bool
+	timeout                               time.Duration
+}
+
+func newVMRunCmd(env Env) *cobra.Command {
+	r := &vmRun{env: env, in: vmInput{env: env}, pods: &sandboxFlags{}}
+	cmd := &cobra.Command{
+		Use:   "run FILE",
+		Short: "Run the machine of a manifest in a pod of its own",
+		Long: `Runs the VirtualMachineInstance or VirtualMachine in FILE ("-" is stdin): a pod is made and attached to its networks as any
+other, the pod's network is given to the guest, weft-guest speaks to it, and QEMU runs it. When the machine ends, however it
+does, nothing of it is left. Disks are not read: what boots is a small guest that is made once, or --kernel and --initrd.
+
+It runs until it is interrupted, which presses the machine's button, or in the background with --detach.`,
+		Example: "  weft vm run --detach examples/vm/masquerade.yaml\n  weft vm status shop/web\n  weft vm console shop/web\n  weft vm stop shop/web",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if r.detach && r.console {
+				return usageError{errors.New("--detach and --console contradict each other")}
+			}
+			return r.run(cmd, args[0])
+		},
+	}
+	r.in.machineFlags(cmd)
+	f := cmd.Flags()
+	r.pods.add(f)
+	vmDirFlag(f, &r.dir)
+	f.StringVar(&r.records, "records-dir", host.DefaultDir, "`DIR` where it is remembered what was made in pods, where there is no agent")
+	f.StringVar(&r.agent, "agent-socket", wire.DefaultSocket, "`PATH` of the agent's socket; where there is none, this command does the agent's part")
+	f.StringVar(&r.netns, "netns", "", "`PATH` of the network namespace of a pod that is there already")
+	f.StringVar(&r.pod, "pod", "", "`NAME` of that pod, for what is reported")
+	f.StringVar(&r.kernel, "kernel", "", "`FILE` that is booted instead of weft's own guest")
+	f.StringVar(&r.initrd, "initrd", "", "`FILE` of its first file system")
+	f.StringVar(&r.append, "append", "", "further `WORDS` for the kernel")
+	f.StringVar(&r.accel, "accel", "tcg", "tcg or kvm")
+	f.StringVar(&r.memory, "memory", "", "memory of the guest in `MIB`, instead of what the manifest says")
+	f.BoolVarP(&r.detach, "detach", "d", false, "run it in the background and return when it runs")
+	f.BoolVar(&r.console, "console", false, "attach this terminal to its console")
+	f.DurationVar(&r.timeout, "timeout", time.Minute, "how long the pod may take to start")
+	return cmd
+}
+
+func (r *vmRun) run(cmd *cobra.Command, file string) error {
+	ctx := cmd.Context()
+	data, err := r.in.read(file)
+	if err != nil {
+		return err
+	}
+	r.in.env.Stdin = bytesReader(data) // which is read once
+	in, err := r.in.machine("-")
+	if err != nil {
+		return err
+	}
+	l, err := manifest.ReadLaunch(data, r.in.options())
+	if err != nil {
+		return err
+	}
+	r.dir = absolute(r.dir)
+	dir := launch.MachineDir(r.dir, l.VM.Key())
+	if err := r.free(ctx, dir, l.VM); err != nil {
+		return err
+	}
+	boot, err := r.image(ctx, l)
+	if err != nil {
+		return err
+	}
+	if r.detach {
+		return r.background(ctx, foreground(cmd.Flags()), dir, data, l.VM)
+	}
+	if !child.Mapped(in.VM.Owner) {
+		fmt.Fprintf(r.env.Stderr, "weft: note: there is no user %d in this user namespace: the hypervisor runs as this one\n", in.VM.Owner)
+		in.VM.Owner = uint32(os.Geteuid())
+	}
+	if len(in.DNS.Nameservers)+len(in.DNS.Search) == 0 {
+		in.DNS = r.resolver(l.VM)
+	}
+	c := launch.Config{
+		Dir: dir, Input: in, Speaker: filepath.Join(filepath.Dir(r.env.Self), "weft-guest"), QEMU: boot,
+		Grace: time.Duration(l.Grace) * time.Second, Log: slog.New(slog.NewTextHandler(r.env.Stderr, nil)),
+	}
+	self, _ := process.Read(os.Getpid())
+	c.About = launch.Status{
+		Namespace: l.VM.Namespace, Name: l.VM.Name, UID: l.VM.UID, Phase: launch.Starting, Node: r.pods.node, Runner: self, Dir: dir,
+		Pod: l.VM.Namespace + "/" + launch.PodName(l.VM.Name), Agent: r.agent, Records: r.records, Interfaces: []launch.Interface{},
+	}
+	return r.withPod(ctx, l, c)
+}
+
+// free makes sure that the machine does not run yet, and takes away what is left of one that was killed.
+func (r *vmRun) free(ctx context.Context, dir string, vm model.VM) error {
+	st, found, err := launch.Read(dir)
+	switch {
+	case err != nil || !found:
+		return err
+	case st.Phase == launch.Dead:
+		return vmTidy(ctx, r.env, st)
+	}
+	return model.Faultf(model.CodeExists, "stop it with `weft vm stop "+vm.Key()+"`", "machine %s is %s already (process %d)", vm.Key(), st.Phase, st.Runner.PID)
+}
+
+// image says what is booted.
+func (r *vmRun) image(ctx context.Context, l manifest.Launch) (qemu.Config, error) {
+	c := qemu.Config{Kernel: r.kernel, Initrd: r.initrd, Append: r.append, Accel: r.accel, CPUs: l.CPUs, Memory: max(l.Memory, 0)}
+	if r.memory != "" {
+		if _, err := fmt.Sscanf(r.memory, "%d", &c.Memory); err != nil || c.Memory <= 0 {
+			return c, usageError{fmt.Errorf("--memory %q is no number of MiB", r.memory)}
+		}
+	}
+	if r.accel != "tcg" && r.accel != "kvm" {
+		return c, usageError{fmt.Errorf("--accel %q is neither tcg nor kvm", r.accel)}
+	}
+	if (r.kernel == "") != (r.initrd == "") {
+		return c, usageError{errors.New("--kernel and --initrd are given together")}
+	}
+	if r.kernel != "" {
+		c.Memory = cmp.Or(c.Memory, guestimage.Memory)
+		return c, nil
+	}
+	image, err := vmImage(ctx, r.env)
+	c.Kernel, c.Initrd, c.Memory = image.Kernel, image.Initrd, max(c.Memory, guestimage.Memory)
+	return c, err
+}
+
+func vmImage(ctx context.Context, env Env) (guestimage.Image, error) {
+	g, err := guestimage.Usual(filepath.Dir(env.Self))
+	if err != nil {
+		return guestimage.Image{}, err
+	}
+	g.Say = say(env)
+	return g.Make(ctx)
+}
+
+// withPod makes the pod, unless it is there, runs the machine in it, and takes the pod away.
+func (r *vmRun) withPod(ctx context.Context, l manifest.Launch, c launch.Config) (err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	whatever := context.WithoutCancel(ctx)
+	path := r.netns
+	if path != "" {
+		c.About.Pod = cmp.Or(r.pod, c.About.Pod)
+	} else {
+		c.About.Runtime = absolute(r.pods.stateDir)
+	}
+	if err := launch.Note(c.About); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, launch.Forget(c.Dir)) }()
+	if err := watchOver(r.env, c.Dir); err != nil {
+		return err
+	}
+	if path == "" {
+		defer func() { err = errors.Join(err, r.stopPod(whatever, c.About)) }()
+		if path, err = r.startPod(ctx, l); err != nil {
+			return err
+		}
+		go r.follow(ctx, c.About, cancel)
+	}
+	c.About.Netns = path
+	ns, err := netns.Open(path)
+	if err != nil {
+		return model.Faultf(model.CodeInvalidNetns, "", "--netns %s: %w", path, err)
+	}
+	defer func() { _ = ns.Close() }()
+	c.Pod.NS = ns
+	if c.Host, err = host.Open(ctx, host.Config{Socket: r.agent, Dir: r.records, Log: c.Log}); err != nil {
+		return err
+	}
+	defer func() { _ = c.Host.Close() }()
+	return r.launch(ctx, cancel, c)
+}
+
+// launch runs the machine, with this terminal at its console where that is wanted.
+func (r *vmRun) launch(ctx context.Context, cancel context.CancelCauseFunc, c launch.Config) error {
+	c.Up = func(st launch.Status) {
+		fmt.Fprintf(r.env.Stderr, "weft: machine %s runs in pod %s; its console: weft vm console %s\n", st.Key(), st.Pod, st.Key())
+		if r.console {
+			go func() {
+				err := vmConsole(ctx, r.env, c.Dir)
+				cancel(err)
+			}()
+		}
+	}
+	err := c.Run(ctx)
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// startPod runs the pod around the machine and gives the path of its network namespace.
+func (r *vmRun) startPod(ctx context.Context, l manifest.Launch) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	text, err := launch.Pod(l, []string{"sleep", "infinity"})
+	if err != nil {
+		return "", err
+	}
+	env := r.env
+	env.Stdin = bytesReader(text)
+	c := sandbox.NewClient(r.pods.stateDir)
+	pods, err := runManifest(ctx, env, r.pods, c, "-")
+	if err != nil {
+		return "", err
+	}
+	quiet := r.env
+	quiet.Stdout = quiet.Stderr
+	for _, p := range pods {
+		if err := awaitPod(ctx, quiet, c, p, r.timeout); err != nil {
+			return "", err
+		}
+	}
+	d, err := c.Get(ctx, l.VM.Namespace, launch.PodName(l.VM.Name))
+	if err == nil && d.Netns == "" {
+		err = model.Faultf(model.CodeInvalidEnv, "", "pod %s/%s has no network of its own", d.Namespace, d.Name)
+	}
+	return d.Netns, err
+}
+
+// follow ends the machine when its pod goes.
+func (r *vmRun) follow(ctx context.Context, st launch.Status, cancel context.CancelCauseFunc) {
+	namespace, name := podName(st.Pod, "")
+	err := sandbox.NewClient(st.Runtime).Watch(ctx, namespace, name, func(d *sandbox.Detail) (bool, error) {
+		return d == nil || d.State == "Terminating" || d.State == "Failed" || d.State == "Succeeded", nil
+	})
+	if err == nil && ctx.Err() == nil {
+		cancel(model.Faultf(model.CodeInvalidEnv, "", "machine %s: its pod %s has ended", st.Key(), st.Pod))
+	}
+}
+
+// stopPod takes the pod around a machine away.
+func (r *vmRun) stopPod(ctx context.Context, st launch.Status) error {
+	return vmStopPod(ctx, r.env, st)
+}
+
+// vmStopPod stops a pod by the runtime that has it; one that is gone is no error.
+func vmStopPod(ctx context.Context, env Env, st launch.Status) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	f := &sandboxFlags{stateDir: st.Runtime}
+	c := sandbox.NewClient(st.Runtime)
+	if err := resumeServer(ctx, env, f, c); err != nil {
+		return err
+	}
+	namespace, name := podName(st.Pod, "")
+	list, err := c.List(ctx)
+	if errors.Is(err, sandbox.ErrNoServer) {
+		return nil
+	}
+	for _, p := range list {
+		if p.Namespace == namespace && p.Name == name {
+			quiet := env
+			quiet.Stdout = quiet.Stderr
+			s := stopFlags{wait: true}
+			return s.stop(ctx, quiet, c, []string{st.Pod}, nil)
+		}
+	}
+	return err
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package launch runs a virtual machine in a pod that is there, as KubeVirt's launcher and handler do together: the pod's
+// network is given to the guest (phase 1), somebody speaks to the guest (weft-guest), a hypervisor runs it; and when that ends,
+// however it does, the pod has its network back.
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	plan "github.com/weft-net/weft/internal/plan/vm"
+	"github.com/weft-net/weft/internal/vm/child"
+	"github.com/weft-net/weft/internal/vm/host"
+	"github.com/weft-net/weft/internal/vm/phase1"
+	"github.com/weft-net/weft/internal/vm/qemu"
+)
+
+// Config is one machine and its pod.
+type Config struct {
+	// Dir is the machine's: sockets, the console's log, what is said of it. It is made, and must be nobody else's.
+	Dir  string
+	Pod  host.Pod
+	Host host.Host
+	// Input is what the plan is made of.
+	Input plan.Input
+	// Speaker is the program weft-guest.
+	Speaker string
+	// QEMU says what is booted and with how much; name, directory, devices and user are filled in.
+	QEMU qemu.Config
+	// Hypervisor starts the machine; nil is QEMU itself.
+	Hypervisor func(ctx context.Context, c qemu.Config) (Machine, error)
+	// Grace is how long the guest may take to end after its button was pressed.
+	Grace time.Duration
+	Log   *slog.Logger
+	// Up, which may be nil, is called when the machine runs.
+	Up func(Status)
+	// About is said of the machine beside what is found out here.
+	About Status
+}
+
+// Machine is a machine that a hypervisor runs.
+type Machine interface {
+	Done() <-chan struct{}
+	Err() error
+	// Stop presses the machine's button and ends it at the latest when the context does; Kill does so at once.
+	Stop(ctx context.Context)
+	Kill()
+	// SetLink gives a card its carrier or takes it.
+	SetLink(ctx context.Context, d model.VMDevice, up bool) error
+}
+
+// launch is one under way.
+type launch struct {
+	Config
+	record phase1.Record
+	status Status
+}
+
+// Run runs the machine until it ends or the context does; then it is asked to end. Nothing of it is left in the pod; its
+// directory is the caller's to forget.
+func (c Config) Run(ctx context.Context) (err error) {
+	l := &launch{Config: c, status: c.About}
+	if err := l.room(); err != nil {
+		return err
+	}
+	key := c.Input.VM.Key()
+	addresses, err := c.addresses()
+	if err != nil {
+		return err
+	}
+	// Whatever was begun is taken back, also where the context has ended meanwhile.
+	whatever := context.WithoutCancel(ctx)
+	l.record, err = c.Host.Start(ctx, c.Pod, c.Input)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		limited, cancel := context.WithTimeout(whatever, restoreTime)
+		defer cancel()
+		err = errors.Join(err, c.Host.Stop(limited, c.Pod, key))
+	}()
+	served, stopServing := l.serve(whatever, key)
+	defer stopServing()
+	speaker, stopSpeaker := l.speak(whatever)
+	defer stopSpeaker()
+	machine, err := l.boot(ctx)
+	if err != nil {
+		return err
+	}
+	defer machine.Kill()
+	l.status.Interfaces = interfaces(l.record, addresses)
+	if err := l.say(Running); err != nil {
+		return err
+	}
+	if c.Up != nil {
+		c.Up(l.status)
+	}
+	select {
+	case <-machine.Done():
+		if machine.Err() != nil {
+			return fmt.Errorf("machine %s: the hypervisor ended: %w", key, machine.Err())
+		}
+		return nil
+	case err := <-served:
+		return fmt.Errorf("machine %s: %w", key, err)
+	case err := <-speaker:
+		return fmt.Errorf("machine %s: weft-guest: %w", key, err)
+	case <-ctx.Done():
+	}
+	if err := l.say(Stopping); err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(whatever, c.Grace)
+	defer cancel()
+	machine.Stop(limited)
+	return nil
+}
+
+// restoreTime bounds how long the pod's network may take to be restored.
+const restoreTime = 30 * time.Second
+
+// room makes the machine's directory.
+func (l *launch) room() error {
+	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
+		return model.Faultf(model.CodeIO, "run as root, or choose another directory with --dir", "machine %s: %w", l.Input.VM.Key(), err)
+	}
+	return l.say(Starting)
+}
+
+// serve has the words and sockets for the guest given away.
+func (l *launch) serve(ctx context.Context, key string) (ended <-chan error, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	problem, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := l.Host.Serve(ctx, l.Pod, key); err != nil && ctx.Err() == nil {
+			problem <- err
+		}
+	}()
+	return problem, func() { cancel(); <-done }
+}
+
+// tries is how often weft-guest is started again before it is given up.
+const tries = 5
+
+// speak runs weft-guest beside the hypervisor, with the hypervisor's user and no rights, and starts it again when it ends. Where
+// nothing is told to guests there is none.
+func (l *launch) speak(ctx context.Context) (ended <-chan error, stop func()) {
+	problem := make(chan error, 1)
+	quiet := true
+	for _, n := range l.record.Networks {
+		quiet = quiet && n.Guest == nil
+	}
+	if quiet {
+		return problem, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var err error
+		for n := range tries {
+			if err = l.speakOnce(ctx); ctx.Err() != nil {
+				return
+			}
+			l.Log.Warn("weft-guest ended", "err", err)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Duration(n+1) * 200 * time.Millisecond):
+			}
+		}
+		problem <- fmt.Errorf("it ended %d times: %w", tries, err)
+	}()
+	return problem, func() { cancel(); <-done }
+}
+
+func (l *launch) speakOnce(ctx context.Context) error {
+	log, err := os.OpenFile(filepath.Join(l.Dir, speakerLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	program, err := os.Open(l.Speaker) // the user need not be allowed to walk to it
+	if err != nil {
+		return err
+	}
+	defer func() { _ = program.Close() }()
+	cmd := exec.Command("/proc/self/fd/3", "--socket", host.GuestSocket)
+	cmd.Args[0], cmd.ExtraFiles = "weft-guest", []*os.File{program}
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = "/", log, log, []string{}
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if user := l.Input.VM.Owner; int(user) != os.Geteuid() {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: user, Gid: user}
+	}
+	c, err := child.Start(l.Pod.NS, cmd)
+	if err != nil {
+		return err
+	}
+	defer c.Kill()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-c.Done():
+		return c.Err()
+	}
+}
+
+const speakerLog = "weft-guest.log"
+
+// boot opens what the hypervisor gets, and starts it.
+func (l *launch) boot(ctx context.Context) (Machine, error) {
+	c := l.QEMU
+	user := l.Input.VM.Owner
+	c.Name, c.Dir, c.User, c.Taps, c.NS = l.Input.VM.Key(), l.Dir, &user, map[string][]*os.File{}, l.Pod.NS
+	defer func() {
+		for _, taps := range c.Taps {
+			for _, f := range taps {
+				_ = f.Close()
+			}
+		}
+	}()
+	start := l.Hypervisor
+	for _, n := range l.record.Networks {
+		c.Devices = append(c.Devices, n.Device)
+		if n.Device.HostPCI != "" || start != nil {
+			continue
+		}
+		taps, err := qemu.Open(l.Pod.NS, n.Device)
+		if err != nil {
+			return nil, fmt.Errorf("%s.domain.devices.interfaces[%d]: %w", l.Input.VM.Path, n.Interface.Index, err)
+		}
+		c.Taps[n.Device.Name] = taps
+	}
+	if start == nil {
+		start = func(ctx context.Context, c qemu.Config) (Machine, error) { return qemu.Start(ctx, c) }
+	}
+	return start(ctx, c)
+}
+
+// addresses are those of the pod's links, before the guest has them.
+func (c Config) addresses() (map[string][]netip.Addr, error) {
+	out := map[string][]netip.Addr{}
+	for _, nic := range c.Input.VM.Interfaces {
+		if nic.Absent || nic.Binding == model.VMSRIOV {
+			continue
+		}
+		name := c.Input.PodLink(nic)
+		addrs, err := linkAddrs(c.Pod.NS, name)
+		if err != nil {
+			return nil, model.Faultf(model.CodeInvalidEnv, "the pod must be attached to the network first",
+				"%s.domain.devices.interfaces[%d].name: network %q: the pod has no link %s: %w", c.Input.VM.Path, nic.Index, nic.Network.Name, name, err)
+		}
+		out[nic.Name] = addrs
+	}
+	return out, nil
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/sandbox/process"
+	"github.com/weft-net/weft/internal/vm/phase1"
+)
+
+// Phase is how far a machine is.
+type Phase string
+
+// The phases.
+const (
+	Starting Phase = "Starting"
+	Running  Phase = "Running"
+	Stopping Phase = "Stopping"
+	// Dead is a machine of whom somebody has killed all that looked after it.
+	Dead Phase = "Dead"
+)
+
+const statusName = "status.json"
+
+// Status is what is known of a machine that runs. The keys of its JSON form are stable.
+type Status struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid,omitempty"`
+	Phase     Phase  `json:"phase"`
+	Node      string `json:"nodeName,omitempty"`
+	// Pod is the name of the pod around it, Netns its network namespace.
+	Pod        string      `json:"pod"`
+	Netns      string      `json:"netns"`
+	Interfaces []Interface `json:"interfaces"`
+	// Runner is the process that looks after it.
+	Runner process.ID `json:"runner"`
+	Dir    string     `json:"dir"`
+	// Runtime is the state directory of the sandbox runtime that has the pod, where this machine made it.
+	Runtime string `json:"runtime,omitempty"`
+	// Agent is the socket of the agent that was asked, Records where it is remembered what was made where none was there.
+	Agent   string `json:"agentSocket,omitempty"`
+	Records string `json:"records,omitempty"`
+}
+
+// Key names the machine.
+func (s Status) Key() string { return s.Namespace + "/" + s.Name }
+
+// Interface is an interface of the guest, as KubeVirt reports it in status.interfaces.
+type Interface struct {
+	IP               string   `json:"ipAddress,omitempty"`
+	MAC              string   `json:"mac,omitempty"`
+	Name             string   `json:"name,omitempty"`
+	IPs              []string `json:"ipAddresses,omitempty"`
+	PodInterfaceName string   `json:"podInterfaceName,omitempty"`
+	InfoSource       string   `json:"infoSource,omitempty"`
+	QueueCount       int32    `json:"queueCount,omitempty"`
+	LinkState        string   `json:"linkState,omitempty"`
+}
+
+// interfaces are those of a machine, with the addresses that others reach it by. A guest that is bound by a bridge has the
+// pod's IPv4 address alone.
+func interfaces(r phase1.Record, addresses map[string][]netip.Addr) []Interface {
+	out := []Interface{}
+	for _, n := range r.Networks {
+		i := Interface{
+			MAC: n.Device.MAC, Name: n.Interface.Name, PodInterfaceName: n.PodLink, InfoSource: "domain", QueueCount: int32(max(n.Device.Queues, 1)), LinkState: "up",
+		}
+		if !n.Interface.Network.Primary {
+			i.InfoSource = "domain, multus-status"
+		}
+		if n.Device.Down {
+			i.LinkState = "down"
+		}
+		for _, a := range addresses[n.Interface.Name] {
+			if a.Is6() && n.Interface.Binding == model.VMBridge {
+				continue
+			}
+			i.IPs = append(i.IPs, a.String())
+		}
+		if len(i.IPs) > 0 {
+			i.IP = i.IPs[0]
+		}
+		out = append(out, i)
+	}
+	return out
+}
+
+// linkAddrs are the addresses of a link that others can reach, those of IPv4 first.
+func linkAddrs(ns *netns.NS, name string) (out []netip.Addr, err error) {
+	err = ns.Do(func() error {
+		link, err := net.InterfaceByName(name)
+		if err != nil {
+			return err
+		}
+		all, err := link.Addrs()
+		for _, a := range all {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
+				out = append(out, p.Addr())
+			}
+		}
+		return err
+	})
+	slices.SortStableFunc(out, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+	return out, err
+}
+
+// say writes down what is known.
+func (l *launch) say(p Phase) error {
+	l.status.Phase, l.status.Dir = p, l.Dir
+	return Note(l.status)
+}
+
+// Note writes down what is known of a machine, in its directory.
+func Note(s Status) error {
+	if s.Interfaces == nil {
+		s.Interfaces = []Interface{}
+	}
+	err := os.MkdirAll(s.Dir, 0o700)
+	if err == nil {
+		err = process.WriteJSON(filepath.Join(s.Dir, statusName), s)
+	}
+	if err != nil {
+		return model.Faultf(model.CodeIO, "run as root, or choose another directory with --dir", "machine %s: %w", s.Key(), err)
+	}
+	return nil
+}
+
+// Forget takes a machine's directory away: what is known of it first, so that nobody finds half of it.
+func Forget(dir string) error {
+	err := os.Remove(filepath.Join(dir, statusName))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+		return fmt.Errorf("machine in %s: %w", dir, err)
+	}
+	return nil
+}
+
+// MachineDir is the directory of a machine below the directory of all.
+func MachineDir(dir, key string) string {
+	return filepath.Join(dir, strings.ReplaceAll(key, "/", ","))
+}
+
+// Read tells what is known of a machine, by its directory.
+func Read(dir string) (s Status, found bool, err error) {
+	err = process.ReadJSON(filepath.Join(dir, statusName), &s)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, false, nil
+	}
+	if err != nil {
+		return s, false, fmt.Errorf("machine in %s: %w", dir, err)
+	}
+	if !s.Runner.Alive() {
+		s.Phase = Dead
+	}
+	return s, true, nil
+}
+
+// ReadAll tells what is known of all machines below a directory.
+func ReadAll(dir string) (out []Status, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		s, found, e := Read(filepath.Join(dir, e.Name()))
+		err = errors.Join(err, e)
+		if found {
+			out = append(out, s)
+		}
+	}
+	return out, err
+}
