@@ -55,7 +55,7 @@ notes.`,
 // newBenchPartCmd is what the bench starts of itself.
 func newBenchPartCmd(env Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "part", Short: "A part of a measurement, started by weft bench path", Hidden: true}
-	cmd.AddCommand(
+	cmd.AddCommand(newBenchCardCmd(env),
 		&cobra.Command{Use: "end", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return path.End(env.Stdin, env.Stdout) }},
 		&cobra.Command{Use: "node", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return path.Node(cmd.Context(), env.Stdin, env.Stdout) }})
 	return cmd
