@@ -35,6 +35,9 @@ type Guarded struct {
 	// HostLink is the node's end, by which all of the interface's packets come and go; empty where there is none: a bridge's
 	// port, a macvlan …
 	HostLink string
+	// Port is the node's end where that is a bridge's port; Machine tells that a virtual machine may be on the pod's wire.
+	Port    string
+	Machine bool
 	// Addrs are empty while they are not known.
 	Addrs []netip.Addr
 	// Standby: another interface uses the addresses; nobody is to be told of them.
@@ -47,7 +50,7 @@ type Guarded struct {
 
 // Equal tells whether both say the same of an interface.
 func (g Guarded) Equal(o Guarded) bool {
-	return g.Key == o.Key && g.Pod == o.Pod && g.Network == o.Network && g.IfName == o.IfName && g.HostLink == o.HostLink &&
+	return g.Key == o.Key && g.Pod == o.Pod && g.Network == o.Network && g.IfName == o.IfName && g.HostLink == o.HostLink && g.Port == o.Port && g.Machine == o.Machine &&
 		slices.Equal(g.Addrs, o.Addrs) && g.NetnsID == o.NetnsID && g.Standby == o.Standby
 }
 
@@ -66,21 +69,26 @@ func (r Record) Guarded() (Guarded, bool) {
 	if g.Pod.Name == "" || g.IfName == "lo" {
 		return g, false
 	}
-	g.HostLink = hostEnd(r.Fragment(), g.IfName)
+	g.HostLink, g.Port = hostEnd(r.Fragment(), g.IfName)
+	g.Machine = r.Request.VM() != nil
 	if r.Result != nil {
 		g.Addrs = ownAddrs(*r.Result, g.IfName)
 	}
 	return g, true
 }
 
-// hostEnd is the node's end of the interface when that end is the node's router for it: no port of a bridge.
-func hostEnd(f state.Fragment, ifName string) string {
+// hostEnd is the node's end of the interface: its router for it, or a port of a bridge.
+func hostEnd(f state.Fragment, ifName string) (router, port string) {
 	for _, l := range f.Host.Links {
-		if l.Kind == state.Veth && l.Master == "" && l.Peer != nil && l.Peer.Space == state.Pod && l.Peer.Name == ifName {
-			return l.Name
+		if l.Kind != state.Veth || l.Peer == nil || l.Peer.Space != state.Pod || l.Peer.Name != ifName {
+			continue
 		}
+		if l.Master == "" {
+			return l.Name, ""
+		}
+		return "", l.Name
 	}
-	return ""
+	return "", ""
 }
 
 // ownAddrs are the addresses of a result that are the pod's on that interface.

@@ -14,7 +14,7 @@ type Endpoint struct {
 	// Network is empty for the cluster's network, else "namespace/name" of a NetworkAttachment.
 	Network string `json:"network,omitempty"`
 	IfName  string `json:"ifName"`
-	// HostLink is the node's end of the interface, by which all of its packets come and go; only where Point is PointHost.
+	// HostLink is the node's end of the interface, by which all of its packets come and go; not where Point is PointPod.
 	HostLink string       `json:"hostLink,omitempty"`
 	Addrs    []netip.Addr `json:"addrs,omitempty"`
 	Point    PolicyPoint  `json:"point,omitempty"`
@@ -27,6 +27,7 @@ type PolicyPoint string
 const (
 	PointHost PolicyPoint = "host" // the node's: the interface is routed there
 	PointPod  PolicyPoint = "pod"  // the pod's own
+	PointPort PolicyPoint = "port" // the node's, at a port of a bridge
 )
 
 // EndpointKey tells endpoints apart.

@@ -18,7 +18,7 @@ import (
 // whose interfaces these are.
 func Clear(ctx context.Context, host *kernel.Conn, all ...attach.Guarded) error {
 	mine := []state.Table{{Family: policy.TableFamily, Name: policy.TableName}}
-	errs := []error{host.RemoveTables(ctx, mine)}
+	errs := []error{host.RemoveTables(ctx, append(bare(policy.Place{Ports: true}), mine...))}
 	for _, g := range all {
 		if g.HostLink == "" && g.Path != "" && ctx.Err() == nil {
 			errs = append(errs, clearPod(ctx, g, mine))

@@ -76,6 +76,9 @@ func (e *Enforcer) cut(ctx context.Context) {
 	if e.ready() && len(e.known) > 0 && len(e.local) > 0 {
 		e.self()
 		all[policy.Place{}] = e.cfg.Host
+		if e.hasPorts() {
+			all[policy.Place{Ports: true}] = e.cfg.Host
+		}
 		for p, at := range e.places {
 			if at.conn != nil {
 				all[p] = at.conn
@@ -109,7 +112,7 @@ func (e *Enforcer) cutAt(ctx context.Context, p policy.Place, at *kernel.Conn) e
 	if len(denied) == 0 {
 		return nil
 	}
-	if p == (policy.Place{}) {
+	if p.OnNode() {
 		if err := e.scar(ctx, denied); err != nil {
 			return err
 		}

@@ -32,7 +32,15 @@ func (e *Enforcer) tell(key model.PolicyKey, faults []string) {
 
 // Counts are the packets that policies denied on this node since their chains were made, by what the rule says.
 func (e *Enforcer) Counts(ctx context.Context) ([]kernel.Count, error) {
-	return e.cfg.Host.Counts(ctx, policy.TableFamily, policy.TableName)
+	all, err := e.cfg.Host.Counts(ctx, policy.TableFamily, policy.TableName)
+	e.mu.Lock()
+	ports := e.hasPorts()
+	e.mu.Unlock()
+	if err != nil || !ports {
+		return all, err
+	}
+	more, err := e.cfg.Host.Counts(ctx, policy.Place{Ports: true}.Family(), policy.TableName)
+	return append(all, more...), err
 }
 
 // Denied are the packets that were denied on this node since the agent was started, by who denied them. A chain that is made

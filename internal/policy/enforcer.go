@@ -71,6 +71,8 @@ type Enforcer struct {
 	local     map[model.AttachmentKey]*local
 	addrs     map[netip.Addr]int // local ones
 	places    map[policy.Place]*place
+	// blind: it was said that packets on bridges cannot be judged.
+	blind bool
 	// right: the kernel holds what the index last said.
 	right bool
 	// looked is when the node's own addresses were looked at.

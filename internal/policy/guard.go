@@ -49,7 +49,7 @@ func (e *Enforcer) Admit(ctx context.Context, all ...attach.Guarded) error {
 		e.moved(l)
 	}
 	if slices.ContainsFunc(all, func(g attach.Guarded) bool { return g.HostLink == "" }) {
-		e.self()
+		e.self() // ports are asked for it, too
 	}
 	if err := e.commit(ctx); err != nil {
 		return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written: %w", err)
@@ -69,7 +69,7 @@ func (e *Enforcer) Attached(keys ...model.AttachmentKey) {
 	for _, k := range keys {
 		if l := e.local[k]; l != nil {
 			l.done = true
-			if l.endpoint.Point == model.PointPod {
+			if l.endpoint.Point != model.PointHost {
 				e.looked = time.Time{} // the ADD may have given the node's end an address
 				token(e.due)
 			}
@@ -126,7 +126,11 @@ func (e *Enforcer) setEndpoint(l *local) {
 	l.endpoint = model.Endpoint{
 		Pod: l.Pod, Node: e.cfg.Node, Network: l.Network, IfName: l.IfName, HostLink: l.HostLink, Addrs: l.Addrs, Point: model.PointHost,
 	}
-	if l.HostLink == "" {
+	switch {
+	case l.HostLink != "":
+	case l.Machine && l.Port != "" && e.tracksPorts():
+		l.endpoint.HostLink, l.endpoint.Point = l.Port, model.PointPort
+	default:
 		l.endpoint.Point = model.PointPod
 	}
 	if e.knows(l.Pod) {

@@ -27,7 +27,7 @@ spec:
 `
 
 // bridged gives a pod an interface of another network that is a bridge's port: none of its packets passes the node's routing.
-func (w *world) bridged(p *pod, n int) *pod {
+func (w *world) bridged(p *pod, n int, changes ...func(*attach.Guarded)) *pod {
 	w.t.Helper()
 	run := func(in *netns.NS, format string, args ...any) {
 		nettest.Run(w.t, in, strings.Fields(fmt.Sprintf(format, args...))...)
@@ -43,6 +43,9 @@ func (w *world) bridged(p *pod, n int) *pod {
 	q.Guarded = attach.Guarded{
 		Key: model.AttachmentKey{Network: "fast", ContainerID: p.Key.ContainerID, IfName: "net1"}, Pod: p.Pod, Network: "shop/fast", IfName: "net1",
 		Addrs: []netip.Addr{q.addr}, Path: p.Path, NetnsID: p.NetnsID,
+	}
+	for _, change := range changes {
+		change(&q.Guarded)
 	}
 	if err := w.Admit(w.t.Context(), q.Guarded); err != nil {
 		w.t.Fatal(err)

@@ -98,8 +98,8 @@ func (e *Enforcer) commit(ctx context.Context) error {
 	changes := e.index.Changes()
 	var err error
 	for _, c := range gonesFirst(changes) {
-		if c.Place == (policy.Place{}) {
-			err = e.change(ctx, c)
+		if c.Place.OnNode() {
+			err = errors.Join(err, e.change(ctx, c))
 			continue
 		}
 		e.changePod(ctx, c)
@@ -139,10 +139,10 @@ func (e *Enforcer) change(ctx context.Context, c policy.Change) error {
 
 func write(ctx context.Context, at *kernel.Conn, c policy.Change) error {
 	if c.Gone {
-		return at.RemoveTables(ctx, []state.Table{{Family: policy.TableFamily, Name: policy.TableName}})
+		return at.RemoveTables(ctx, bare(c.Place))
 	}
 	if c.Made {
-		return at.ApplyTables(ctx, []state.Table{{Family: c.Family, Name: c.Name, Sets: c.MakeSets, Chains: c.MakeChains}})
+		return at.ApplyTables(ctx, append(c.Place.Beside(), state.Table{Family: c.Family, Name: c.Name, Sets: c.MakeSets, Chains: c.MakeChains}))
 	}
 	return at.Change(ctx, []state.TableChange{c.TableChange})
 }
@@ -155,7 +155,7 @@ func (e *Enforcer) whole(ctx context.Context) error {
 	tables := e.tables()
 	e.stats.Wholes++
 	e.stats.Transactions++
-	err := put(ctx, e.cfg.Host, tables, policy.Place{})
+	err := errors.Join(put(ctx, e.cfg.Host, tables, policy.Place{}), put(ctx, e.cfg.Host, tables, policy.Place{Ports: true}))
 	if err != nil {
 		e.stats.Failures++
 	}
@@ -169,7 +169,7 @@ func (e *Enforcer) whole(ctx context.Context) error {
 // put makes sure of the table of a place, or that there is none.
 func put(ctx context.Context, at *kernel.Conn, tables map[policy.Place]state.Table, p policy.Place) error {
 	if t, ok := tables[p]; ok {
-		return at.ApplyTables(ctx, []state.Table{t})
+		return at.ApplyTables(ctx, append(p.Beside(), t))
 	}
-	return at.RemoveTables(ctx, []state.Table{{Family: policy.TableFamily, Name: policy.TableName}})
+	return at.RemoveTables(ctx, bare(p))
 }

@@ -23,6 +23,9 @@ type hook struct {
 }
 
 func hooks(p Place) []hook {
+	if p.Ports {
+		return portHooks()
+	}
 	if p.node() {
 		return []hook{
 			{"egress", "forward", egress, "iifname"},
@@ -50,6 +53,9 @@ func (x *Index) baseChains(t *table) []state.Chain {
 		if h.dir == ingress {
 			prio = ingressPriority
 		}
+		if t.place.Ports {
+			prio = portPriority
+		}
 		c := state.Chain{Name: h.name, Type: "filter", Hook: h.hook, Priority: prio, Policy: "accept"}
 		for _, text := range x.preamble(t, h) {
 			c.Rules = append(c.Rules, state.NftRule{Text: text})
@@ -63,6 +69,9 @@ func (x *Index) baseChains(t *table) []state.Chain {
 // preamble is what is decided before any policy is asked.
 func (x *Index) preamble(t *table, h hook) []string {
 	out := []string{"ct state established,related accept"}
+	if t.place.Ports {
+		out = portPreamble(h.dir)
+	}
 	for _, six := range []bool{false, true} {
 		if t.hasCuts(six) {
 			out = append(out, ip(six)+" saddr . "+ip(six)+" daddr . meta l4proto . th sport . th dport @cut"+family(six)+" drop")

@@ -44,7 +44,7 @@ func (t *table) forget() {
 }
 
 func (x *Index) change(t *table) (Change, bool) {
-	c := Change{Place: t.place, TableChange: state.TableChange{Family: TableFamily, Name: TableName}}
+	c := Change{Place: t.place, TableChange: state.TableChange{Family: t.place.Family(), Name: TableName}}
 	base := x.baseChains(t)
 	was, wasSelf := t.base, t.self
 	t.base, t.self = base, x.selfSets(t)

@@ -51,8 +51,12 @@ func (x *Index) Cut(f Flow) {
 func (x *Index) Uncut(f Flow) { x.cutting(f, false) }
 
 func (x *Index) cutting(f Flow, is bool) {
-	t := x.table(Place{})
-	r := f.reply()
+	for _, p := range []Place{{}, {Ports: true}} {
+		x.table(p).cutting(f.reply(), is)
+	}
+}
+
+func (t *table) cutting(r Flow, is bool) {
 	if t.cuts[r] == is {
 		return
 	}

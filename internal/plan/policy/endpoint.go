@@ -49,7 +49,7 @@ func (x *Index) SetEndpoint(in model.Endpoint) {
 	if in.Node != x.cfg.Node {
 		return
 	}
-	place := Place{}
+	place := Place{Ports: in.Point == model.PointPort}
 	if in.Point == model.PointPod {
 		place.Pod = in.Pod
 	}

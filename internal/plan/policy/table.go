@@ -21,10 +21,21 @@ const (
 // Place is where a table is: in the namespace of the pod, or of the node where there is none.
 type Place struct {
 	Pod model.PodRef
+	// Ports are the node's bridges: frames are judged where they come in and go out by ports.
+	Ports bool
 }
 
+// OnNode tells whether the place is in the node's namespace.
+func (p Place) OnNode() bool { return p.Pod == model.PodRef{} }
+
 func (p Place) compare(o Place) int {
-	return cmp.Or(strings.Compare(p.Pod.Namespace, o.Pod.Namespace), strings.Compare(p.Pod.Name, o.Pod.Name), strings.Compare(p.Pod.UID, o.Pod.UID))
+	ports := 0
+	if p.Ports != o.Ports {
+		if ports = -1; p.Ports {
+			ports = 1
+		}
+	}
+	return cmp.Or(strings.Compare(p.Pod.Namespace, o.Pod.Namespace), strings.Compare(p.Pod.Name, o.Pod.Name), strings.Compare(p.Pod.UID, o.Pod.UID), ports)
 }
 
 func (p Place) node() bool { return p == Place{} }
@@ -211,7 +222,7 @@ func chosen(es []*endpoint) *endpoint {
 
 // whole is the table as a value; false when there is nothing in it.
 func (x *Index) whole(t *table) (state.Table, bool) {
-	out := state.Table{Family: TableFamily, Name: TableName, Chains: x.baseChains(t)}
+	out := state.Table{Family: t.place.Family(), Name: TableName, Chains: x.baseChains(t)}
 	if len(out.Chains) == 0 {
 		return out, false
 	}
