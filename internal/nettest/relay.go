@@ -15,12 +15,7 @@ import (
 // and from a tap of its own, eth0 in the guest's namespace, with the guest's address. It ends with the test.
 func Relay(t testing.TB, pod *netns.NS, tap string, queues bool, guest *netns.NS, mac string) {
 	t.Helper()
-	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI)
-	own := openTap(t, guest, "eth0", flags)
-	if queues {
-		flags |= unix.IFF_MULTI_QUEUE
-	}
-	theirs := openTap(t, pod, tap, flags)
+	own, theirs := OpenTap(t, guest, "eth0", false), OpenTap(t, pod, tap, queues)
 	Run(t, guest, "ip", "link", "set", "eth0", "address", mac, "up")
 	done := make(chan struct{}, 2)
 	for _, way := range [][2]*os.File{{own, theirs}, {theirs, own}} {
@@ -43,9 +38,13 @@ func Relay(t testing.TB, pod *netns.NS, tap string, queues bool, guest *netns.NS
 	})
 }
 
-// openTap opens a tap in a namespace, and makes it where it is not there. It can be read by many and closed at any time.
-func openTap(t testing.TB, ns *netns.NS, name string, flags uint16) *os.File {
+// OpenTap opens a tap in a namespace, and makes it where it is not there. It can be read by many and closed at any time.
+func OpenTap(t testing.TB, ns *netns.NS, name string, queues bool) *os.File {
 	t.Helper()
+	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI)
+	if queues {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
 	var file *os.File
 	err := ns.Do(func() error {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -67,5 +66,6 @@ func openTap(t testing.TB, ns *netns.NS, name string, flags uint16) *os.File {
 	if err != nil {
 		t.Fatalf("open tap %s: %v", name, err)
 	}
+	t.Cleanup(func() { _ = file.Close() })
 	return file
 }

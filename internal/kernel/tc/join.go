@@ -74,7 +74,8 @@ func picks(j state.Join, to int) []pick {
 	return append(out, all(to))
 }
 
-func all(to int) pick { return pick{joinAll, unix.ETH_P_ALL, []key{{}}, to} }
+// all has no key: a packet that is too short to have one is sent on, too.
+func all(to int) pick { return pick{joinAll, unix.ETH_P_ALL, nil, to} }
 
 func word(ip netip.Addr) uint32 { return binary.BigEndian.Uint32(ip.AsSlice()) }
 

@@ -3,12 +3,17 @@
 package phase1
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -31,6 +36,9 @@ func direct(t *testing.T, name string, attach func(*world), how state.JoinHow) {
 	before := w.looks()
 	in := machine(model.VMDirect)
 	in.Join = how
+	if _, err := w.Start(t.Context(), w.pod, "pod1", in); errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported) {
+		nettest.Without(t, fmt.Sprintf("links cannot be joined by %s here: %v", how, err))
+	}
 	guest := w.boot(in)
 	w.serve(guest, ":80", "guest")
 	w.serve(w.pod, ":80", "pod")

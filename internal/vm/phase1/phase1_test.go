@@ -184,7 +184,7 @@ func TestRefused(t *testing.T) {
 		want  string
 	}{
 		"no link": {func(w *world) { w.ip(w.pod, "link del eth0") }, nic + `.name: network "default": the pod has no link eth0 (the pod must be attached to the network first)`},
-		"tap":     {func(w *world) { w.ip(w.pod, "tuntap add tap0 mode tap user 1000") }, nic + `.name: network "default": the pod has a link tap0 already (tun) (take it away, or start the machine in a pod of its own)`},
+		"tap":     {func(w *world) { w.ip(w.pod, "tuntap add tap0 mode tap user 0") }, nic + `.name: network "default": the pod has a link tap0 already (tun) (take it away, or start the machine in a pod of its own)`},
 		"bridge":  {func(w *world) { w.ip(w.pod, "link add k6t-eth0 type bridge") }, nic + `.name: network "default": the pod has a link k6t-eth0 already (bridge) (take it away, or start the machine in a pod of its own)`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -76,9 +76,20 @@ func (w *world) routed() {
 	w.ip(w.far, "route add 10.244.1.5 dev wire")
 }
 
+// runtimeUser is the user that hypervisors run as, or root where this process knows no other.
+func runtimeUser() uint32 {
+	const usual = 107
+	m, err := os.ReadFile("/proc/self/uid_map")
+	var inside, outside, count uint64
+	if _, scanErr := fmt.Sscan(string(m), &inside, &outside, &count); err != nil || scanErr != nil || inside+count <= usual {
+		return 0
+	}
+	return usual
+}
+
 // machine is a machine with the given bindings: the first one on the pod's network, the second on blue.
 func machine(bindings ...model.VMBinding) plan.Input {
-	vm := model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Owner: 107, Hostname: "vm1"}
+	vm := model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Owner: runtimeUser(), Hostname: "vm1"}
 	for i, b := range bindings {
 		nic := model.VMInterface{Name: "default", Index: i, Binding: b, Model: "virtio"}
 		nic.Network = model.VMNetwork{

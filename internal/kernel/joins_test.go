@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/redirect"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// joining is a pod as ptp makes it, with a tap that is joined to eth0.
+func joining(how state.JoinHow) (pod, guest state.Fragment) {
+	pod = ptp(1)
+	guest.Owner = "weft:vm/x"
+	guest.Pod.Links = []state.Link{{Name: "tap0", Kind: state.Tap, MAC: state.MAC{2, 1, 1, 1, 1, 1}, Up: state.On(), Alias: guest.Owner}}
+	guest.Pod.Joins = []state.Join{{
+		Tap: "tap0", Link: "eth0", How: how, Own: []netip.Addr{addr("169.254.75.10"), addr("fe80::1")}, Near: prefix("10.1.0.0/17"), Guest: addr("10.1.0.1"),
+		DHCP4: true, DHCP6: true, RS: true,
+	}}
+	return pod, guest
+}
+
+// withJoin begins a test of one way, which is left out where this kernel or this user cannot.
+func withJoin(t *testing.T, how state.JoinHow) (s Spaces, guest state.Fragment) {
+	t.Helper()
+	nettest.Need(t, "tap")
+	s = pair(t)
+	pod, guest := joining(how)
+	mustApply(t, s, pod)
+	err := s.Apply(t.Context(), guest)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported) {
+		nettest.Without(t, fmt.Sprintf("links cannot be joined by %s here: %v", how, err))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSame(t, s, guest)
+	return s, guest
+}
+
+// ways runs a test for each way.
+func ways(t *testing.T, f func(t *testing.T, how state.JoinHow)) {
+	for _, how := range state.JoinWays() {
+		t.Run(string(how), func(t *testing.T) { f(t, how) })
+	}
+}
+
+func ethernet(kind uint16, parts ...[]byte) []byte {
+	frame := append([]byte{2, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2}, byte(kind>>8), byte(kind))
+	return append(frame, bytes.Join(parts, nil)...)
+}
+
+func arpFrame(op byte, target string) []byte {
+	return ethernet(unix.ETH_P_ARP, []byte{0, 1, 8, 0, 6, 4, 0, op, 2, 2, 2, 2, 2, 2, 10, 1, 0, 1, 0, 0, 0, 0, 0, 0}, addr(target).AsSlice())
+}
+
+func udp4(dst string, port uint16, change ...func(header []byte)) []byte {
+	h := []byte{0x45, 0, 0, 36, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0, 10, 1, 0, 1}
+	h = append(h, addr(dst).AsSlice()...)
+	for _, c := range change {
+		c(h)
+	}
+	return ethernet(unix.ETH_P_IP, h, []byte{0, 68, byte(port >> 8), byte(port), 0, 16, 0, 0}, make([]byte, 8))
+}
+
+func packet6(next byte, dst string, payload ...byte) []byte {
+	h := []byte{0x60, 0, 0, 0, 0, byte(len(payload)), next, 255}
+	return ethernet(unix.ETH_P_IPV6, h, addr("fe80::7").AsSlice(), addr(dst).AsSlice(), payload)
+}
+
+func solicitation(target string) []byte {
+	return append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, addr(target).AsSlice()...)
+}
+
+func udp6(port uint16) []byte {
+	return append([]byte{2, 34, byte(port >> 8), byte(port), 0, 16, 0, 0}, make([]byte, 8)...)
+}
+
+// TestJoinKeeps: what the tap's side answers stays there, all else goes out over the link, whatever it is.
+func TestJoinKeeps(t *testing.T) {
+	ways(t, func(t *testing.T, how state.JoinHow) {
+		s, _ := withJoin(t, how)
+		tap := nettest.OpenTap(t, s.PodNS, "tap0", false)
+		wire := sniff(t, s.Host.ns, "veth0001")
+		for name, c := range map[string]struct {
+			frame []byte
+			kept  bool
+		}{
+			"arp for the server":       {arpFrame(1, "169.254.75.10"), true},
+			"arp answer":               {arpFrame(2, "169.254.75.10"), false},
+			"arp in the subnet":        {arpFrame(1, "10.1.7.7"), true},
+			"arp for the guest":        {arpFrame(1, "10.1.0.1"), false},
+			"arp for anybody":          {arpFrame(1, "10.1.255.1"), false},
+			"dhcp":                     {udp4("255.255.255.255", 67), true},
+			"dhcp to the server":       {udp4("169.254.75.10", 67), true},
+			"dhcp to another":          {udp4("10.1.255.1", 67), false},
+			"not dhcp":                 {udp4("255.255.255.255", 68), false},
+			"not udp":                  {udp4("255.255.255.255", 67, func(h []byte) { h[9] = unix.IPPROTO_TCP }), false},
+			"a later fragment":         {udp4("255.255.255.255", 67, func(h []byte) { h[7] = 2 }), false},
+			"udp":                      {udp4("10.1.255.1", 53), false},
+			"short":                    {ethernet(unix.ETH_P_IP, []byte{0x45}), false},
+			"another protocol":         {ethernet(0x88b6, make([]byte, 46)), false},
+			"router solicitation":      {packet6(58, "ff02::2", 133, 0, 0, 0, 0, 0, 0, 0), true},
+			"router advertisement":     {packet6(58, "ff02::1", 134, 0, 0, 0, 0, 0, 0, 0), false},
+			"who has the router":       {packet6(58, "ff02::1:ff00:1", solicitation("fe80::1")...), true},
+			"who has another":          {packet6(58, "ff02::1:ff00:1", solicitation("fd00:1::1")...), false},
+			"to the router":            {packet6(58, "fe80::1", 136, 0, 0, 0, 0, 0, 0, 0), true},
+			"dhcpv6":                   {packet6(17, "ff02::1:2", udp6(547)...), true},
+			"dhcpv6 to somebody":       {packet6(17, "fd00:1::1", udp6(547)...), false},
+			"udp by multicast of IPv6": {packet6(17, "ff02::1:2", udp6(5353)...), false},
+		} {
+			if name == "a later fragment" && how == state.JoinForward {
+				continue // nft reads a port where none is; who gets it has no first fragment to put it to
+			}
+			if out := wire.passes(tap, c.frame); out == c.kept {
+				t.Errorf("%s: it went out: %t", name, out)
+			}
+		}
+	})
+}
+
+// TestJoinBrings: what arrives is the guest's, and never the pod's.
+func TestJoinBrings(t *testing.T) {
+	ways(t, func(t *testing.T, how state.JoinHow) {
+		s, _ := withJoin(t, how)
+		tap := nettest.OpenTap(t, s.PodNS, "tap0", false)
+		wire := sniff(t, s.Host.ns, "veth0001")
+		want := ethernet(0x88b6, []byte("to the guest"), make([]byte, 40))
+		wire.send(want)
+		_ = tap.SetReadDeadline(time.Now().Add(10 * time.Second))
+		got := make([]byte, 2000)
+		for {
+			n, err := tap.Read(got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes.Equal(got[:n], want) {
+				break
+			}
+		}
+		if out, err := nettest.Try(s.Host.ns, "ping", "-c1", "-W1", "10.1.0.1"); err == nil {
+			t.Errorf("the pod answers itself:\n%s", out)
+		}
+	})
+}
+
+// TestJoinStays: a second pass writes nothing, what somebody takes away is missed and comes back, another way leaves nothing of the
+// one before, and in the end the pod is as it was.
+func TestJoinStays(t *testing.T) {
+	vandals := map[state.JoinHow]func(t *testing.T, s Spaces) error{
+		state.JoinPeer:     func(t *testing.T, s Spaces) error { return detach(t, s, "tap0") },
+		state.JoinRedirect: func(t *testing.T, s Spaces) error { return detach(t, s, "eth0") },
+		state.JoinForward: func(t *testing.T, s Spaces) error {
+			_, err := nettest.Try(s.PodNS, "nft", "flush", "ruleset")
+			return err
+		},
+		state.JoinMirred: func(t *testing.T, s Spaces) error {
+			_, err := nettest.Try(s.PodNS, "tc", "filter", "del", "dev", "tap0", "ingress", "prio", "30565")
+			return err
+		},
+	}
+	ways(t, func(t *testing.T, how state.JoinHow) {
+		s, guest := withJoin(t, how)
+		before := made(t, s)
+		mustApply(t, s, guest)
+		if after := made(t, s); after != before {
+			t.Errorf("a second pass made\n%s\nof\n%s", after, before)
+		}
+		if err := vandals[how](t, s); err != nil {
+			t.Fatal(err)
+		}
+		d, err := s.Diff(t.Context(), guest)
+		if err != nil || len(d) != 1 || !strings.Contains(d[0].Want, "join tap0 eth0") {
+			t.Errorf("the difference is %v (%v)", d, err)
+		}
+		mustApply(t, s, guest)
+		guest.Pod.Joins[0].How = state.JoinMirred
+		if how == state.JoinMirred {
+			guest.Pod.Joins[0].How = state.JoinForward
+		}
+		mustApply(t, s, guest)
+		if err := s.Remove(t.Context(), guest); err != nil {
+			t.Fatal(err)
+		}
+		if left := made(t, s); left != "\n\n\n" {
+			t.Errorf("left of the join: %q", left)
+		}
+		nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")
+	})
+}
+
+// TestJoinChooses: where the way is open one is found, also for a user who may load no eBPF.
+func TestJoinChooses(t *testing.T) {
+	s, guest := withJoin(t, "")
+	if err := s.Remove(t.Context(), guest); err != nil {
+		t.Fatal(err)
+	}
+	nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")
+}
+
+func detach(t *testing.T, s Spaces, name string) error {
+	links, err := s.Pod.linksByName(t.Context(), []string{name})
+	if err != nil {
+		return err
+	}
+	return redirect.Detach(s.PodNS, links[name].Index)
+}
