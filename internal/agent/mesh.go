@@ -133,4 +133,7 @@ func (a *agent) passed(s reconcile.Status) {
 	case a.planned <- struct{}{}:
 	default:
 	}
+	if a.mover != nil {
+		a.mover.Passed()
+	}
 }

@@ -77,6 +77,20 @@ func (r Record) Guarded() (Guarded, bool) {
 	return g, true
 }
 
+// HostLink is the node's end of the record's interface, where that is a router for it; else empty.
+func (r Record) HostLink() string {
+	router, _ := hostEnd(r.Fragment(), r.Request.IfName)
+	return router
+}
+
+// Addrs are the addresses of the record's interface.
+func (r Record) Addrs() []netip.Addr {
+	if r.Result == nil {
+		return nil
+	}
+	return ownAddrs(*r.Result, r.Request.IfName)
+}
+
 // hostEnd is the node's end of the interface: its router for it, or a port of a bridge.
 func hostEnd(f state.Fragment, ifName string) (router, port string) {
 	for _, l := range f.Host.Links {

@@ -56,13 +56,13 @@ type follower struct {
 	known atomic.Pointer[map[tuple]bool]
 }
 
-func newFollower(m *Mover, rec attach.Record, g attach.Guarded) *follower {
+func newFollower(m *Mover, rec attach.Record) *follower {
 	f := &follower{
-		m: m, key: rec.Key(), serial: rec.Serial, vm: *rec.Request.VM(), link: g.HostLink, addrs: g.Addrs,
+		m: m, key: rec.Key(), serial: rec.Serial, vm: *rec.Request.VM(), link: rec.HostLink(), addrs: rec.Addrs(),
 		wake: make(chan struct{}, 1), told: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
 	for _, l := range rec.Fragment().Pod.Links {
-		if l.Peer != nil && l.Peer.Name == g.HostLink {
+		if l.Peer != nil && l.Peer.Name == f.link {
 			f.mac = l.MAC
 		}
 	}

@@ -137,8 +137,7 @@ func (m *Mover) survey(ctx context.Context, parts *sync.WaitGroup) error {
 	defer m.mu.Unlock()
 	there := map[model.AttachmentKey]int64{}
 	for _, rec := range records {
-		g, is := rec.Guarded()
-		if !is || rec.Stage != attach.Done || rec.Request.VM() == nil || g.HostLink == "" || len(g.Addrs) == 0 {
+		if rec.Stage != attach.Done || rec.Request.VM() == nil || rec.HostLink() == "" || len(rec.Addrs()) == 0 {
 			continue // nobody's, or the wire itself finds the machine
 		}
 		there[rec.Key()] = rec.Serial
@@ -146,7 +145,7 @@ func (m *Mover) survey(ctx context.Context, parts *sync.WaitGroup) error {
 			token(f.wake)
 			continue
 		}
-		f := newFollower(m, rec, g)
+		f := newFollower(m, rec)
 		m.end(rec.Key())
 		m.followers[rec.Key()] = f
 		parts.Go(func() { f.run(ctx) })

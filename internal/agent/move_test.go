@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/weft-net/weft/internal/kernel/effect"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/state"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// machine is a pod of a virtual machine. The pod's own stack plays the guest.
+type machine struct {
+	node  *world
+	id    string
+	ns    *netns.NS
+	addrs []netip.Addr
+	conf  *libcni.RuntimeConf
+	list  *libcni.NetworkConfigList
+}
+
+// machine starts a pod of the machine default/db, one that awaits it where incoming.
+func (p two) machine(w *world, id string, incoming bool) *machine {
+	p.t.Helper()
+	m := &machine{node: w, id: id, ns: nettest.NS(p.t, id)}
+	p.until("the network's configuration", func() (ok bool) {
+		l, err := w.own()
+		m.list = l
+		return err == nil
+	})
+	m.conf = runtimeConf(id, m.ns)
+	m.conf.Args = [][2]string{{"IgnoreUnknown", "1"}, {"WEFT_VM", "default/db"}}
+	if incoming {
+		m.conf.Args = append(m.conf.Args, [2]string{"WEFT_INCOMING", "1"})
+	}
+	r, err := w.cni.AddNetworkList(w.ctx(), m.list, m.conf)
+	if err != nil {
+		p.t.Fatalf("%v\n%s", err, w.log())
+	}
+	got, err := current.NewResultFromResult(r)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, ip := range got.IPs {
+		a, _ := netip.AddrFromSlice(ip.Address.IP)
+		m.addrs = append(m.addrs, a.Unmap())
+	}
+	for _, a := range m.addrs {
+		m.tells(p.t, a)
+	}
+	return m
+}
+
+// tells answers each connection with the pod's name.
+func (m *machine) tells(t *testing.T, a netip.Addr) {
+	t.Helper()
+	var l net.Listener
+	err := m.ns.Do(func() (err error) {
+		l, err = net.Listen("tcp", netip.AddrPortFrom(a, 80).String())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprintln(c, m.id)
+			_ = c.Close()
+		}
+	}()
+}
+
+// who answers at an address.
+func who(from *netns.NS, a netip.Addr) (name string) {
+	_ = from.Do(func() error {
+		c, err := net.DialTimeout("tcp", netip.AddrPortFrom(a, 80).String(), time.Second)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		_ = c.SetDeadline(time.Now().Add(time.Second))
+		name, _ = bufio.NewReader(c).ReadString('\n')
+		return nil
+	})
+	return strings.TrimSpace(name)
+}
+
+// answers waits until the machine's addresses lead to one of its pods from everywhere.
+func (p two) answers(m *machine, from ...*netns.NS) {
+	p.t.Helper()
+	for _, ns := range from {
+		for _, a := range m.addrs {
+			p.until(fmt.Sprintf("%s answers from %s as %s (now %q)", a, ns.Path(), m.id, who(ns, a)), func() bool { return who(ns, a) == m.id })
+		}
+	}
+}
+
+// speaks has the guest say that it is here.
+func (m *machine) speaks(t *testing.T, a netip.Addr) {
+	t.Helper()
+	if err := effect.Announce(m.ns, []state.Effect{{Kind: state.Announce, Link: "eth0", Addrs: []netip.Addr{a}}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *machine) del(t *testing.T) {
+	t.Helper()
+	if err := m.node.cni.DelNetworkList(m.node.ctx(), m.list, m.conf); err != nil {
+		t.Errorf("DEL of %s: %v", m.id, err)
+	}
+}
+
+// moves waits until there are so many.
+func (p two) moves(n int) {
+	p.t.Helper()
+	p.until(fmt.Sprintf("%d moves", n), func() bool {
+		all, err := p.store.Objects().List(p.t.Context(), store.AddressMoves())
+		return err == nil && len(all) == n
+	})
+}
+
+// TestMachineMoves: what awaits a machine on another node gets nothing of it until the machine says something there; then all nodes
+// lead there, also the one that it came from. It comes back when it says something where it was, as after a migration that has
+// failed, and goes without a word when its pod there ends.
+func TestMachineMoves(t *testing.T) {
+	nettest.Need(t, "vxlan")
+	p := newTwo(t, twoPools)
+	n1, n2 := p.nodes[0], p.nodes[1]
+	a := p.machine(n1, "a", false)
+	peer1, _ := p.pod(n1, "peer1")
+	peer2, _ := p.pod(n2, "peer2")
+	all := []*netns.NS{peer1, peer2}
+	p.answers(a, all...)
+	b := p.machine(n2, "b", true)
+	if fmt.Sprint(a.addrs) != fmt.Sprint(b.addrs) || len(a.addrs) != 2 {
+		t.Fatalf("%v and %v", a.addrs, b.addrs)
+	}
+	p.moves(1)
+	p.answers(a, all...)
+	b.speaks(t, b.addrs[0])
+	p.answers(b, all...)
+	p.moves(0)
+	time.Sleep(time.Second) // what comes from where a machine was does not count at once
+	a.speaks(t, a.addrs[1])
+	p.answers(a, all...)
+	b.del(t)
+	p.answers(a, all...)
+
+	c := p.machine(n2, "c", true)
+	p.answers(a, all...)
+	a.del(t)
+	p.answers(c, all...)
+	c.del(t)
+	p.moves(0)
+}
