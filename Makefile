@@ -66,6 +66,7 @@ deps:
 test: deps build
 	@$(MAKE) --no-print-directory peers || echo "make: the reference plugins cannot be built here: tests that need them are skipped"
 	@CACHE=$(CACHE) test/flannel/build.sh || echo "make: flannel's own flanneld cannot be built here: tests that need it are skipped"
+	@bin/weft vm image >/dev/null || echo "make: no guest can be made here: tests that boot one are skipped"
 	$(GO) vet ./...
 	@rm -f bin/skipped
 	@echo $(GO) test $(TESTFLAGS) ./...; \

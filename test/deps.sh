@@ -10,14 +10,23 @@ missing=()
 need() { # need PROGRAM PACKAGE
 	command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ] || missing+=("$2")
 }
+# machines: what runs virtual machines, and what their guest is made of.
+machines() {
+	need qemu-system-x86_64 qemu-system-x86
+	need busybox busybox-static
+	need xz xz-utils
+}
 need ip iproute2
 need nft nftables
 need ping iputils-ping
 need unshare util-linux
 need mount mount
 case $want in
-demo) ;;
+demo)
+	if [ "${VM:-1}" != 0 ]; then machines; fi
+	;;
 test)
+	machines
 	need strace strace
 	need sysctl procps
 	need iptables iptables # the reference portmap's

@@ -26,6 +26,11 @@ func wanted() []string { return []string{"linux-image-6.12-cloud-amd64", "linux-
 // kernel gives the directory with the kernel and its modules.
 func (c Config) kernel(ctx context.Context) (string, error) {
 	pkg, version, err := newest(ctx)
+	if err != nil && os.Geteuid() == 0 { // a fresh machine has no lists
+		if _, e := output(ctx, "", "apt-get", "update", "-qq"); e == nil {
+			pkg, version, err = newest(ctx)
+		}
+	}
 	if err != nil {
 		if old, ok := c.have(); ok {
 			return old, nil

@@ -128,14 +128,23 @@ func (m *Machine) Kill() {
 	}
 }
 
-// Stop presses the machine's button, and ends it at the latest when the context does.
+// Stop presses the machine's button, and ends it at the latest when the context does. A guest that has only begun to boot does
+// not see the button: it is pressed again.
 func (m *Machine) Stop(ctx context.Context) {
 	defer m.Kill()
-	if _, err := m.Command(ctx, "system_powerdown", nil); err != nil {
-		return
-	}
-	select {
-	case <-ctx.Done():
-	case <-m.Done():
+	for {
+		if _, err := m.Command(ctx, "system_powerdown", nil); err != nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.Done():
+			return
+		case <-time.After(again):
+		}
 	}
 }
+
+// again is when the button is pressed again.
+const again = 2 * time.Second

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch_test
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	plan "github.com/weft-net/weft/internal/plan/vm"
+	"github.com/weft-net/weft/internal/state"
+	"github.com/weft-net/weft/internal/vm/guestimage"
+	"github.com/weft-net/weft/internal/vm/host"
+	"github.com/weft-net/weft/internal/vm/launch"
+	"github.com/weft-net/weft/internal/vm/phase1"
+	"github.com/weft-net/weft/internal/vm/qemu"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
+
+// bootTime is how long a guest may take: on a machine that is busy it is emulated slowly.
+const bootTime = 150 * time.Second
+
+// world is a pod whose eth0 leads to a namespace far.
+type world struct {
+	t        *testing.T
+	pod, far *netns.NS
+	owner    uint32
+	dir      string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
+		nettest.Without(t, "there is no qemu-system-x86_64")
+	}
+	nettest.Need(t, "tap")
+	w := &world{t: t, pod: nettest.NS(t, "pod"), far: nettest.NS(t, "far"), dir: filepath.Join(t.TempDir(), "machine")}
+	if b, err := os.ReadFile("/proc/self/uid_map"); err == nil && strings.Fields(string(b))[2] != "1" {
+		w.owner = 107
+	}
+	w.ip(w.far, "link add wire type veth peer name eth0 netns "+w.pod.Path())
+	w.ip(w.pod, "link set eth0 address "+state.SeedMAC("eth0").String()+" mtu 1450")
+	w.ip(w.far, "link set wire mtu 1450 up")
+	w.ip(w.pod, "link set eth0 up")
+	w.ip(w.pod, "link set lo up")
+	return w
+}
+
+func (w *world) ip(ns *netns.NS, line string) {
+	w.t.Helper()
+	nettest.Run(w.t, ns, append([]string{"ip"}, strings.Fields(line)...)...)
+}
+
+// flannel gives the pod an address of each family in a subnet with its gateway.
+func (w *world) flannel() {
+	w.ip(w.pod, "addr add 10.244.1.5/24 dev eth0")
+	w.ip(w.pod, "addr add fd00:1::5/64 dev eth0 nodad")
+	w.ip(w.far, "addr add 10.244.1.1/24 dev wire")
+	w.ip(w.far, "addr add fd00:1::1/64 dev wire nodad")
+	w.ip(w.pod, "route add default via 10.244.1.1")
+	w.ip(w.pod, "route add default via fd00:1::1")
+}
+
+// routed gives the pod an address of its own, and a gateway outside its subnet.
+func (w *world) routed() {
+	w.ip(w.pod, "addr add 10.244.1.5/32 dev eth0")
+	w.ip(w.pod, "route add 169.254.1.1 dev eth0 scope link")
+	w.ip(w.pod, "route add default via 169.254.1.1")
+	w.ip(w.far, "addr add 169.254.1.1/32 dev wire")
+	w.ip(w.far, "route add 10.244.1.5 dev wire")
+}
+
+// image is what the machines boot.
+func image(t *testing.T) guestimage.Image {
+	t.Helper()
+	c, err := guestimage.Usual(nettest.Programs(t))
+	if err != nil {
+		nettest.Without(t, err.Error())
+	}
+	i, err := c.Make(t.Context())
+	if err != nil {
+		nettest.Without(t, err.Error())
+	}
+	return i
+}
+
+// machine is a machine with one interface on the pod's network.
+func (w *world) machine(binding model.VMBinding) plan.Input {
+	return plan.Input{VM: model.VM{
+		Namespace: "shop", Name: "vm1", Path: "spec", Owner: w.owner, Hostname: "vm1",
+		Interfaces: []model.VMInterface{{
+			Name: "default", Binding: binding, Model: "virtio",
+			Network: model.VMNetwork{
+				Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24"), CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
+			},
+		}},
+	}, DNS: model.DNS{Nameservers: []string{"10.96.0.10"}}}
+}
+
+func (w *world) config(in plan.Input) launch.Config {
+	w.t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	i := image(w.t)
+	return launch.Config{
+		Dir: w.dir, Pod: host.Pod{NS: w.pod}, Input: in, Speaker: filepath.Join(nettest.Programs(w.t), "weft-guest"), Log: log, Grace: 60 * time.Second,
+		Host:  host.NewLocal(phase1.Config{Dir: filepath.Join(w.t.TempDir(), "records"), Log: log}),
+		QEMU:  qemu.Config{Kernel: i.Kernel, Initrd: i.Initrd, Memory: guestimage.Memory},
+		About: launch.Status{Namespace: in.VM.Namespace, Name: in.VM.Name, Dir: w.dir},
+	}
+}
+
+// running is a machine that runs.
+type running struct {
+	*world
+	*qemu.Console
+	status launch.Status
+	stop   func() error
+}
+
+// run starts a machine and waits until the guest obeys.
+func (w *world) run(c launch.Config) *running {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	up, done := make(chan launch.Status, 1), make(chan error, 1)
+	c.Up = func(s launch.Status) { up <- s }
+	go func() { done <- c.Run(ctx) }()
+	r := &running{world: w}
+	ended := false
+	r.stop = func() error {
+		if ended {
+			return nil
+		}
+		ended = true
+		cancel()
+		return <-done
+	}
+	w.t.Cleanup(func() {
+		if err := r.stop(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	select {
+	case r.status = <-up:
+	case err := <-done:
+		ended = true
+		w.t.Fatal(err)
+	}
+	var err error
+	if r.Console, err = qemu.OpenConsole(ctx, w.dir); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(r.Close)
+	return r
+}
+
+// await waits for the guest to say something.
+func (r *running) await(prefix string) string {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), bootTime)
+	defer cancel()
+	line, err := r.Await(ctx, prefix)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return line
+}
+
+// does has the guest do something.
+func (r *running) does(command string) string {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), bootTime)
+	defer cancel()
+	out, err := r.Run(ctx, command)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return out
+}
