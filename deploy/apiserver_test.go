@@ -181,6 +181,7 @@ const (
 	blocksURL    = "/apis/weft.dev/v1alpha1/addressblocks"
 	poolsURL     = "/apis/weft.dev/v1alpha1/addresspools"
 	endpointsURL = "/apis/weft.dev/v1alpha1/nodeendpoints"
+	claimsURL    = "/apis/weft.dev/v1alpha1/namespaces/default/addressclaims"
 	movesURL     = "/apis/weft.dev/v1alpha1/namespaces/default/addressmoves"
 	leasesURL    = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 	network      = `{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/network-status":"[]"}}}`
@@ -193,6 +194,10 @@ func pool(name, annotations string) string {
 func endpoints(node string) string {
 	return fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"NodeEndpoints","metadata":{"name":%q},
 		"spec":{"endpoints":[{"namespace":"a","pod":"p","interface":"eth0","addresses":["10.0.0.1"]}]}}`, node)
+}
+
+func claim(name, spec string) string {
+	return fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressClaim","metadata":{"name":%q},"spec":%s}`, name, spec)
 }
 
 func move(name, target string) string {
@@ -241,6 +246,13 @@ func tries() []try {
 		{"asks for an address", swap, blocksURL + "/b2", patch(`{"asked":{"10.0.2.1":"n1"}}`), 200, ""},
 		{"another's claim", swap, blocksURL + "/b2", patch(`{"claim":"2"}`), 422, "who has another node's block"},
 		{"given to a third", swap, blocksURL + "/b2", patch(`{"node":"n3"}`), 422, "who has another node's block"},
+		{"a machine's address ceded to itself", swap, blocksURL + "/b2", patch(`{"ceded":{"10.0.2.7":"n1/1"}}`), 200, ""},
+		{"a machine's claim", "POST", claimsURL, claim("machine", `{"virtualMachine":{"name":"db","network":"weft","interface":"eth0"}}`), 201, ""},
+		{"people's claim", "POST", claimsURL, claim("mine", `{}`), 422, "of virtual machines, and no others"},
+		{"a machine's claim deleted", "DELETE", claimsURL + "/machine", "", 200, ""},
+		{"people's claim deleted", "DELETE", claimsURL + "/theirs", "", 422, "of virtual machines, and no others"},
+		{"machines read", "GET", "/apis/kubevirt.io/v1/namespaces/default/virtualmachines/db", "", 404, ""},
+		{"a machine made", "POST", "/apis/kubevirt.io/v1/namespaces/default/virtualmachines", "{}", 403, "cannot create"},
 		{"a machine awaited", "POST", movesURL, move("m1", "n1"), 201, ""},
 		{"a machine awaited elsewhere", "POST", movesURL, move("m2", "n2"), 422, "the token is of n1"},
 		{"connections of its own", swap, movesURL + "/m1", patch(`{"source":"n1","connections":"AAEC"}`), 200, ""},
@@ -280,6 +292,7 @@ func (c *cluster) rights() {
 	c.pod("default", "p1", "n1", "default")
 	c.pod("default", "p2", "n2", "default")
 	c.Do(http.MethodPost, blocksURL, block("b2", "n2", "1", ""))
+	c.Do(http.MethodPost, claimsURL, claim("theirs", "{}"))
 	token := c.Token("kube-system", "weft", "Pod", "weft-1", uid)
 	// A new policy is in force a moment later.
 	until := time.Now().Add(30 * time.Second)
@@ -290,11 +303,13 @@ func (c *cluster) rights() {
 		node, _ := c.ask(token, "PATCH", nodeStatus+"n2/status", flannels)
 		c.ask("admin", "POST", poolsURL, pool("probe", "{}")) // gone where the policy is not in force
 		pools, _ := c.ask(token, "DELETE", poolsURL+"/probe", "")
-		if pod == 422 && other == 200 && probe == 404 && node == 422 && pools == 422 {
+		claims, _ := c.ask(token, "POST", claimsURL, claim("probe", "{}"))
+		c.ask("admin", "DELETE", claimsURL+"/probe", "")
+		if pod == 422 && other == 200 && probe == 404 && node == 422 && pools == 422 && claims == 422 {
 			break
 		}
 		if time.Now().After(until) {
-			t.Fatalf("the policies are not in force: %d %d %d %d %d", pod, other, probe, node, pools)
+			t.Fatalf("the policies are not in force: %d %d %d %d %d %d", pod, other, probe, node, pools, claims)
 		}
 		time.Sleep(200 * time.Millisecond)
 	}

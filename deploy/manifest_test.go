@@ -99,7 +99,7 @@ func TestRights(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"pods/status", "nodes/status", "events", "ipamclaims/status", "addresspools", "addresspools/status", "addressclaims/status", "addressblocks", "nodeendpoints", "addressmoves", "clusternetworkpolicies/status"}; !slices.Equal(want, writes) {
+	if want := []string{"pods/status", "nodes/status", "events", "ipamclaims/status", "addresspools", "addresspools/status", "addressclaims/status", "addressclaims", "addressblocks", "nodeendpoints", "addressmoves", "clusternetworkpolicies/status"}; !slices.Equal(want, writes) {
 		t.Errorf("an agent writes %q, want %q", writes, want)
 	}
 }

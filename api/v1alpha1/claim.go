@@ -30,7 +30,8 @@ type AddressReservationList struct {
 }
 
 // AddressClaim is addresses that outlive pods: each pod of the namespace that names the claim in its annotation
-// weft.dev/address-claim has them, one at a time.
+// weft.dev/address-claim has them, one at a time. Those of virtual machines are made by agents: the pods that a machine runs in have
+// them, and a second one stands by while the machine migrates.
 type AddressClaim struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -45,6 +46,22 @@ type AddressClaimSpec struct {
 	Pools []string `json:"pools,omitempty"`
 	// Addresses are certain addresses that are wanted, at most one a family; empty takes any.
 	Addresses []string `json:"addresses,omitempty"`
+	// VirtualMachine is the interface of a virtual machine that the addresses are promised to. Agents write it.
+	VirtualMachine *AddressClaimMachine `json:"virtualMachine,omitempty"`
+}
+
+// AddressClaimMachine is an interface of a virtual machine.
+type AddressClaimMachine struct {
+	// Name is the machine's, in the claim's namespace.
+	Name string `json:"name"`
+	// Kind is its object's; empty where it has none.
+	Kind string `json:"kind,omitempty"`
+	// UID is its object's.
+	UID string `json:"uid,omitempty"`
+	// Network is the name of the network.
+	Network string `json:"network,omitempty"`
+	// Interface is the name of the interface in the pod.
+	Interface string `json:"interface,omitempty"`
 }
 
 // AddressClaimStatus is what the claim has. Agents write it.

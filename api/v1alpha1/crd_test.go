@@ -63,7 +63,7 @@ func kinds() []kind {
 		{
 			name: "AddressClaim", plural: "addressclaims", typ: reflect.TypeFor[AddressClaimSpec](), status: reflect.TypeFor[AddressClaimStatus](),
 			namespaced: true,
-			columns:    [][2]string{{"Addresses", ".status.addresses"}, {"Node", ".status.node"}},
+			columns:    [][2]string{{"Addresses", ".status.addresses"}, {"Node", ".status.node"}, {"Machine", ".spec.virtualMachine.name"}},
 			rules:      [][2]string{{"self == oldSelf", "a claim cannot be changed: delete it, and make another"}},
 		},
 		{
@@ -122,6 +122,11 @@ func limits() map[string]m {
 		"AddressMoveSpec.Target":           {"pattern": node, "maxLength": 253},
 		"AddressMoveSpec.Source":           {"pattern": node, "maxLength": 253},
 		"AddressMoveSpec.Connections":      {"maxLength": 1 << 20},
+		"AddressClaimMachine.Name":         {"maxLength": 253},
+		"AddressClaimMachine.Kind":         {"maxLength": 63},
+		"AddressClaimMachine.UID":          {"maxLength": 63},
+		"AddressClaimMachine.Network":      {"maxLength": 253},
+		"AddressClaimMachine.Interface":    {"maxLength": 15},
 		"AddressClaimSpec.Pools":           {"maxItems": 16, "items": m{"type": "string", "maxLength": 200}},
 	}
 }
@@ -234,6 +239,8 @@ func schemaOf(t reflect.Type, words map[string]string) m {
 		return m{"type": "boolean"}
 	case reflect.Int32, reflect.Int64:
 		return m{"type": "integer", "format": t.Kind().String()}
+	case reflect.Pointer:
+		return schemaOf(t.Elem(), words)
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
 			return m{"type": "string", "format": "byte"}

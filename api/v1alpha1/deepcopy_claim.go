@@ -56,6 +56,10 @@ func (in *AddressClaim) DeepCopyInto(out *AddressClaim) {
 func (in *AddressClaimSpec) DeepCopyInto(out *AddressClaimSpec) {
 	*out = *in
 	out.Pools, out.Addresses = slices.Clone(in.Pools), slices.Clone(in.Addresses)
+	if in.VirtualMachine != nil {
+		machine := *in.VirtualMachine
+		out.VirtualMachine = &machine
+	}
 }
 
 // DeepCopyInto copies the status into another.
