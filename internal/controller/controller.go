@@ -53,6 +53,7 @@ type Controller struct {
 	failed  int    // passes with trouble, one after the other
 	checked time.Time
 	gone    map[string]time.Time // reservations of pods that are gone, since when
+	missed  map[string]time.Time // claims whose virtual machines are gone, since when
 }
 
 // Report is what a controller found last.
@@ -86,7 +87,7 @@ func New(cfg Config) *Controller {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Log = cfg.Log.With("room", "controller")
-	return &Controller{cfg: cfg, lease: lease{objects: cfg.Objects, me: cfg.Identity}, gone: map[string]time.Time{}}
+	return &Controller{cfg: cfg, lease: lease{objects: cfg.Objects, me: cfg.Identity}, gone: map[string]time.Time{}, missed: map[string]time.Time{}}
 }
 
 // Run looks after pools whenever this agent leads, until ctx ends.
@@ -144,6 +145,7 @@ func (c *Controller) Pass(ctx context.Context) error {
 	c.report.Pools = pools
 	due := c.checked.IsZero() || c.cfg.Now().Sub(c.checked) >= c.cfg.Check
 	c.mu.Unlock()
+	err = errors.Join(err, c.machines(ctx, due))
 	if !due {
 		return err
 	}

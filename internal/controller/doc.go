@@ -7,6 +7,7 @@
 //   - Reservations, weft's and Calico's, go into the pools that have their addresses (excluded).
 //   - What holds of a pool is written into its status (conditions).
 //   - A pool of the cluster's network that is deleted stays until its last block is back (finalizer).
+//   - Claims of virtual machines that are gone are deleted (machines).
 //   - Pools, blocks, reservations, nodes and pods are compared again and again (check), for metrics and a condition.
 //
 // Each step is a comparison of what is with what should be, and one compare-and-swap where they differ: two controllers at
