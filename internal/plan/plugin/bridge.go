@@ -23,7 +23,7 @@ func (Bridge) MakesInterface() bool { return true }
 func (Bridge) Keys() []string {
 	return interfaceKeys("bridge", "isGateway", "isDefaultGateway", "forceAddress", "ipMasq", "ipMasqBackend", "mtu",
 		"hairpinMode", "promiscMode", "vlan", "vlanTrunk[].minID", "vlanTrunk[].maxID", "vlanTrunk[].id",
-		"preserveDefaultVlan", "macspoofchk", "enabledad", "disableContainerInterface", "portIsolation")
+		"preserveDefaultVlan", "macspoofchk", "enabledad", "disableContainerInterface", "portIsolation", "guard")
 }
 
 // IPAM is the ipam section; a bridge without one only joins the wire.
@@ -123,6 +123,9 @@ func (b Bridge) Plan(in Input) (Step, error) {
 	c.podAddrs(&f, ends, a)
 	if c.MACSpoofChk {
 		f.Host.Tables = append(f.Host.Tables, SpoofCheck(in.Request.Key(), ends.host.Name, ends.pod.MAC))
+	}
+	if c.guards(in.Request) {
+		f.Host.Tables = append(f.Host.Tables, portGuard(in.Request.Key(), ends.host.Name, ends.pod.MAC, a, !c.ipam))
 	}
 	if err := c.masq().plan(in, &f, a); err != nil {
 		return Step{}, err

@@ -36,6 +36,8 @@ func TestBridgeBadInput(t *testing.T) {
 		`"vlan":"5"`:                             "6 plugin bridge: vlan is string, want int",
 		`"vlan":-1`:                              "7 plugin bridge: vlan -1 is not between 0 and 4094",
 		`"vlan":4095`:                            "7 plugin bridge: vlan 4095 is not between 0 and 4094",
+		`"guard":"yes"`:                          "6 plugin bridge: guard is string, want bool",
+		`"guard":true,"vlanTrunk":[{"id":5}]`:    "7 plugin bridge: guard true and vlanTrunk exclude each other",
 		`"vlanTrunk":5`:                          "6 plugin bridge: vlanTrunk is number, want list",
 		`"vlanTrunk":{"id":5}`:                   "6 plugin bridge: vlanTrunk is object, want list",
 		`"vlanTrunk":[5]`:                        "6 plugin bridge: vlanTrunk is number, want object",

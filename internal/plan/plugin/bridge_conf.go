@@ -24,6 +24,7 @@ type bridgeConf struct {
 	EnableDAD                 bool    `json:"enabledad"`
 	DisableContainerInterface bool    `json:"disableContainerInterface"`
 	PortIsolation             bool    `json:"portIsolation"`
+	Guard                     *bool   `json:"guard"`
 
 	Args struct {
 		CNI struct {
@@ -65,6 +66,9 @@ func readBridge(conf model.PluginConf) (bridgeConf, error) {
 	if c.DisableContainerInterface && c.ipam {
 		return c, model.Faultf(model.CodeInvalidConf, "leave one of them out: an interface that stays down has no addresses",
 			"plugin bridge: disableContainerInterface true and ipam exclude each other")
+	}
+	if err := c.checkGuard(); err != nil {
+		return c, err
 	}
 	if _, err := c.mac(conf, model.Request{}); err != nil {
 		return c, err

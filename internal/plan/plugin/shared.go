@@ -12,6 +12,7 @@ func SharedTables() []state.Table {
 		{Family: "inet", Name: "weft_firewall", Shared: true},
 		{Family: "bridge", Name: "weft_firewall", Shared: true},
 		{Family: "bridge", Name: "weft_spoof", Shared: true},
+		{Family: "bridge", Name: guardTable, Shared: true},
 		{Family: "inet", Name: SourceTable, Shared: true},
 		{Family: "arp", Name: SourceTable, Shared: true},
 		{Family: "inet", Name: FloatingTable, Shared: true},

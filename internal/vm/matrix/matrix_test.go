@@ -13,7 +13,7 @@ import (
 
 // bindings are those by which a guest is on the cluster's network here; what takes devices (sriov, macvtap) has golden files.
 func bindings() []model.VMBinding {
-	return []model.VMBinding{model.VMMasquerade, model.VMBridge, model.VMManagedTap}
+	return []model.VMBinding{model.VMMasquerade, model.VMBridge, model.VMManagedTap, model.VMDirect}
 }
 
 // TestMatrix: whatever the binding, the family and the way the pod is attached, a guest and another pod reach each other, and the
@@ -23,7 +23,7 @@ func TestMatrix(t *testing.T) {
 		for family, subnets := range families() {
 			t.Run(name+"/"+family, func(t *testing.T) {
 				w := newWorld(t, by, subnets...)
-				peer := w.pod(true)
+				peer := w.pod(true, false)
 				serve(t, peer.ns, 81, "peer")
 				for _, a := range []string{"192.0.2.1/24", "fd00:2::1/64"} {
 					nettest.Run(t, peer.ns, "ip", "addr", "add", a, "dev", blueLink)
@@ -46,7 +46,7 @@ func TestMatrix(t *testing.T) {
 // reach has a machine and a pod call each other.
 func (w *world) reach(peer *pod, binding model.VMBinding, several bool) {
 	t := w.t
-	p := w.pod(several)
+	p := w.pod(several, true)
 	in := machine(binding)
 	if several {
 		in = machine(binding, model.VMBridge)

@@ -121,12 +121,15 @@ type pod struct {
 	mac   string
 	addrs []netip.Prefix
 	jobs  []attach.Job
+
+	machine bool
 }
 
-func (w *world) pod(several bool) *pod {
+// Where it is a machine's, the attachments are told so.
+func (w *world) pod(several, machine bool) *pod {
 	w.t.Helper()
 	w.n++
-	p := &pod{id: fmt.Sprintf("pod%d", w.n)}
+	p := &pod{id: fmt.Sprintf("pod%d", w.n), machine: machine}
 	p.ns = nettest.NS(w.t, p.id)
 	nettest.Run(w.t, p.ns, "ip", "link", "set", "lo", "up")
 	r := w.attach(p, "net", w.conf, "eth0")
@@ -158,6 +161,9 @@ func (w *world) attach(p *pod, network, conf, link string) model.Result {
 		Network: n.Name, CNIVersion: n.CNIVersion, ContainerID: p.id, IfName: link, Netns: p.ns.Path(),
 		Args: [][2]string{{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", p.id}},
 	}}
+	if p.machine {
+		job.Request.Args = append(job.Request.Args, [2]string{"IgnoreUnknown", "1"}, [2]string{"WEFT_VM", "shop/" + p.id})
+	}
 	r, err := w.Add(w.t.Context(), job)
 	if err != nil {
 		w.t.Fatalf("ADD: %v", err)

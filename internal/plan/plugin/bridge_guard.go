@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// guardTable has who is at a bridge's port speak for itself alone: by its MAC and its addresses, in ARP and neighbour
+// advertisements as well; not as a router, not as a DHCP server, not tagged.
+const guardTable = "weft_guard"
+
+// guards tells whether a port is guarded: where the configuration says so; where it says nothing, if a virtual machine with
+// addresses is there, whose guest has the wire as no container has it.
+func (c bridgeConf) guards(r model.Request) bool {
+	if c.Guard != nil {
+		return *c.Guard
+	}
+	return r.VM() != nil && c.ipam && len(c.VlanTrunk) == 0
+}
+
+// checkGuard refuses a guard that would drop what the port is for.
+func (c bridgeConf) checkGuard() error {
+	if c.Guard != nil && *c.Guard && len(c.VlanTrunk) > 0 {
+		return model.Faultf(model.CodeInvalidConf, "leave one of them out: a guarded port takes no tagged frames",
+			"plugin bridge: guard true and vlanTrunk exclude each other")
+	}
+	return nil
+}
+
+// portGuard is the shared table with the elements of one port; without a name it is the table alone. Whoever is at a port of
+// which no addresses are known may have any.
+func portGuard(k model.AttachmentKey, port string, mac state.MAC, a addressed, free bool) state.Table {
+	mark := elementMark(k)
+	ports, anybody := state.Set{Name: "ports", Key: "ifname"}, state.Set{Name: "free", Key: "ifname"}
+	macs := state.Set{Name: "macs", Key: "ifname . ether_addr"}
+	own4 := state.Set{Name: "own4", Key: "ifname . ether_addr . ipv4_addr"}
+	own6 := state.Set{Name: "own6", Key: "ifname . ether_addr . ipv6_addr", Interval: true}
+	add := func(s *state.Set, key ...string) {
+		s.Elements = append(s.Elements, state.Element{Key: append([]string{port}, key...), Comment: mark})
+	}
+	if port != "" {
+		add(&ports)
+		add(&macs, mac.String())
+		if free {
+			add(&anybody)
+		}
+		for _, ip := range a.ips {
+			set := &own4
+			if ip.Address.Addr().Is6() {
+				set = &own6
+			}
+			add(set, mac.String(), ip.Address.Addr().String())
+		}
+		if a.v6 || a.late {
+			add(&own6, mac.String(), "fe80::/10")
+		}
+	}
+	return state.Table{Family: "bridge", Name: guardTable, Shared: true, Sets: []state.Set{ports, anybody, macs, own4, own6}, Chains: []state.Chain{{
+		Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: portGuardRules(),
+	}}}
+}
+
+// portGuardRules ask what most packets are first. 134 and 137 are what routers say, 136 tells whose an address is; where a fragment
+// or an option stands before what is said on the link, the type of that cannot be seen. 68 and 546 are what clients of DHCP listen to.
+func portGuardRules() []state.NftRule {
+	return []state.NftRule{
+		{Text: "iifname != @ports accept"},
+		{Text: "iifname . ether saddr != @macs counter drop"},
+		{Text: "ether type 8021q counter drop"},
+		{Text: "ether type 8021ad counter drop"},
+		{Text: "udp dport 68 counter drop"},
+		{Text: "udp dport 546 counter drop"},
+		{Text: "iifname . ether saddr . ip saddr @own4 accept"},
+		{Text: "icmpv6 type 134 counter drop"},
+		{Text: "icmpv6 type 137 counter drop"},
+		{Text: "ip6 saddr fe80::/10 ip6 nexthdr 43 counter drop"},
+		{Text: "ip6 saddr fe80::/10 ip6 nexthdr 44 counter drop"},
+		{Text: "ip6 saddr fe80::/10 ip6 nexthdr 60 counter drop"},
+		{Text: "iifname @free accept"},
+		{Text: "icmpv6 type 136 iifname . ether saddr . icmpv6 taddr != @own6 counter drop"},
+		{Text: "iifname . ether saddr . ip6 saddr @own6 accept"},
+		{Text: "ip saddr 0.0.0.0 udp dport 67 accept"},
+		{Text: "ip6 saddr :: icmpv6 type 135 accept"},
+		{Text: "ip6 saddr :: icmpv6 type 133 accept"},
+		{Text: "ip6 saddr :: icmpv6 type 131 accept"},
+		{Text: "ip6 saddr :: icmpv6 type 132 accept"},
+		{Text: "ip6 saddr :: icmpv6 type 143 accept"},
+		{Text: "iifname . arp saddr ether . arp saddr ip @own4 accept"},
+		{Text: "arp saddr ip 0.0.0.0 iifname . arp saddr ether @macs accept"},
+		{Text: "ether type rarp accept"},
+		{Text: "counter drop"},
+	}
+}
