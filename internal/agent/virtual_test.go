@@ -20,7 +20,10 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-const vmKey = "shop/vm1"
+const (
+	vmKey    = "shop/vm1"
+	guestMAC = "52:54:00:12:34:56"
+)
 
 // vmInput is a machine with one interface on the pod's network.
 func vmInput(binding model.VMBinding) plan.Input {
@@ -105,8 +108,16 @@ func TestMachine(t *testing.T) {
 				w := newWorld(t)
 				w.start()
 				list, ns := w.attached(network)
-				before := inPod(t, ns)
-				w.startVM(ns, vmInput(binding))
+				before, node := inPod(t, ns), w.host()
+				in := vmInput(binding)
+				if network == "routed" { // where the node knows the pod's link by what was set
+					in.VM.Interfaces[0].MAC = guestMAC
+				}
+				w.startVM(ns, in)
+				if known := nettest.Run(t, w.node, "ip", "neigh", "show", "nud", "permanent"); binding == model.VMBridge && network == "routed" &&
+					!strings.Contains(known, "10.9.0.2 ") || strings.Contains(known, guestMAC) != (binding == model.VMBridge && network == "routed") {
+					t.Errorf("the node knows %s", known)
+				}
 				good := func(when string) {
 					t.Helper()
 					if err := w.check(list, "c1", ns); err != nil {
@@ -128,6 +139,9 @@ func TestMachine(t *testing.T) {
 				if after := inPod(t, ns); after != before {
 					t.Errorf("before:\n%s\nafter:\n%s", before, after)
 				}
+				if diff := w.settled(node); diff != "" {
+					t.Errorf("the node is not as before: %s", diff)
+				}
 				good("when the machine has left")
 			})
 		}
@@ -143,7 +157,7 @@ func TestMachineAndDel(t *testing.T) {
 			if err := w.del(list, "c1", ns); err != nil {
 				t.Error(err)
 			}
-			if left := nettest.Run(t, ns, "ip", "-o", "link"); strings.Contains(left, "tap0") || strings.Contains(left, "k6t") || strings.Contains(left, "eth0") {
+			if left := nettest.Run(t, ns, "ip", "-o", "link"); strings.Contains(left, "tap0") || strings.Contains(left, "k6t") {
 				t.Errorf("left: %s", left)
 			}
 		},

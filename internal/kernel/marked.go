@@ -39,15 +39,11 @@ func (c *Conn) ReadMarked(ctx context.Context, m Marks) (state.Space, error) {
 			continue
 		}
 		out.Links = append(out.Links, l.Link)
-		err := c.rtnl.Dump(ctx, whole(link.ListNeighs(index, false), 0), func(body []byte) {
-			f, ok := link.DecodeNeigh(body)
-			if f.Link = l.Name; ok && f.Permanent && f.Index == index {
-				out.Neighs = append(out.Neighs, f.Neigh)
-			}
-		})
+		neighs, err := c.lastingNeighs(ctx, index, l.Name)
 		if err != nil {
 			return out, err
 		}
+		out.Neighs = append(out.Neighs, neighs...)
 		if l.Kind != state.Vxlan {
 			continue
 		}

@@ -23,7 +23,7 @@ func (s Spaces) Observe(ctx context.Context, queries []state.Query) (state.Answe
 		for _, q := range queries {
 			if q.Space == name {
 				out[q] = state.Answer{}
-				names = append(names, nonEmpty(q.Link, q.Routes, q.OtherEnd, q.Gateways)...)
+				names = append(names, nonEmpty(q.Link, q.Routes, q.OtherEnd, q.Gateways, q.Neighs)...)
 			}
 		}
 		if c == nil {
@@ -74,6 +74,8 @@ func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.
 			return state.Answer{}, nil
 		}
 		return c.answerRoutes(ctx, f, q.Main)
+	case q.Neighs != "":
+		return c.answerNeighs(ctx, links[q.Neighs])
 	case q.Gateways != "":
 		return c.answerGateways(ctx, links[q.Gateways])
 	case q.DefaultLink != "":

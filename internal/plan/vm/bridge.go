@@ -30,6 +30,7 @@ func (p *planner) bridge(pod *Step) error {
 	port := state.Link{Name: p.names.pod, MAC: p.seed("port"), Master: p.names.bridge, Up: state.On(), Port: &state.PortAttrs{Learning: state.Off()}}
 	p.out.Device.Target = p.names.tap
 	p.out.Restore.Pod = p.before()
+	p.introduce()
 	if len(p.pod.Addrs) == 0 {
 		f.Links = []state.Link{bridge, port, p.tap()}
 		p.silent(p.names.bridge, p.names.pod, p.names.tap)
@@ -46,7 +47,6 @@ func (p *planner) bridge(pod *Step) error {
 		f.Addrs = append(f.Addrs, state.Addr{Link: p.names.pod, Prefix: a.Prefix, Peer: a.Peer, NoDAD: true, NoPrefixRoute: a.NoPrefixRoute})
 	}
 	p.silent(p.names.bridge, p.names.moved, p.names.tap)
-	p.guard(p.podAddrs())
 	p.guard(p.podAddrs())
 	if !p.addr(false).IsValid() {
 		return nil

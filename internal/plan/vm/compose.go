@@ -42,6 +42,9 @@ func upon(f, over state.Fragment) state.Fragment {
 		}
 	}
 	f.Pod.Sysctls = without(f.Pod.Sysctls, over.Pod.Sysctls)
+	f.Host.Neighs = slices.DeleteFunc(slices.Clone(f.Host.Neighs), func(n state.Neigh) bool {
+		return slices.ContainsFunc(over.Host.Neighs, func(o state.Neigh) bool { return o.Link == n.Link && o.IP == n.IP })
+	})
 	f.Merge(over)
 	return f
 }

@@ -34,7 +34,6 @@ func (p *planner) masquerade(pod *Step) error {
 	p.out.Device.Target = p.names.tap
 	guest := model.Guest{}
 	var own []netip.Addr
-	var own []netip.Addr
 	for _, v6 := range []bool{false, true} {
 		if !p.addr(v6).IsValid() {
 			continue
@@ -45,7 +44,6 @@ func (p *planner) masquerade(pod *Step) error {
 		}
 		f.Addrs = append(f.Addrs, state.Addr{Link: p.names.bridge, Prefix: netip.PrefixFrom(s.gateway, s.cidr.Bits()), NoDAD: v6})
 		f.Tables = append(f.Tables, p.translate(s))
-		own = append(own, s.guest)
 		own = append(own, s.guest)
 		if v6 {
 			// The guest's router speaks from an address that is the same in every pod, and there at once.
@@ -59,7 +57,6 @@ func (p *planner) masquerade(pod *Step) error {
 		f.Sysctls = append(f.Sysctls, state.Sysctl{Name: "net/ipv4/conf/" + p.names.bridge + "/route_localnet", Value: "1"})
 		guest.DHCP4 = p.lease4(s)
 	}
-	p.guard(own)
 	p.guard(own)
 	if guest.DHCP4 != nil || guest.DHCP6 != nil {
 		p.tell(guest, p.names.bridge, bridgeMAC(), false)

@@ -38,10 +38,13 @@ type Input struct {
 	SoftChecksums bool `json:"softChecksums,omitempty"`
 	// TrustGuest lets guests that have the pod's addresses, or translated ones, say whatever they like on their wires.
 	TrustGuest bool `json:"trustGuest,omitempty"`
+	// Subnet is the length of the prefix of a subnet in which a guest that is joined directly and has a single address of IPv4 is
+	// told to be; 0 tells it the truth.
+	Subnet int `json:"subnet,omitempty"`
+	// Asker begins what is said of errors where no manifest has fields.
+	Asker string `json:"-"`
 	// Join is the way in which a tap is joined to the pod's link; unset, the best one that the kernel can.
 	Join state.JoinHow `json:"join,omitempty"`
-	// TrustGuest lets guests that have the pod's addresses, or translated ones, say whatever they like on their wires.
-	TrustGuest bool `json:"trustGuest,omitempty"`
 	// Devices are the PCI addresses of the machine's devices that networks were given, by the network's name.
 	Devices map[string]string `json:"devices,omitempty"`
 	// DNS is what the pod's resolv.conf says.
@@ -84,7 +87,7 @@ func Observe(in Input) []state.Query {
 		out = append(out, link(n.pod), routes(n.pod), link(n.tap))
 		switch nic.Binding {
 		case model.VMBridge, model.VMManagedTap:
-			out = append(out, link(n.bridge), link(n.moved), setting(disableIPv6(n.pod)))
+			out = append(out, link(n.bridge), link(n.moved), setting(disableIPv6(n.pod)), neighs(state.Pod, n.pod), otherEnd(n.pod))
 		case model.VMMasquerade:
 			out = append(out, link(n.bridge))
 		case model.VMDirect:
@@ -96,10 +99,26 @@ func Observe(in Input) []state.Query {
 
 func link(name string) state.Query       { return state.Query{Space: state.Pod, Link: name} }
 func routes(name string) state.Query     { return state.Query{Space: state.Pod, Routes: name} }
+func otherEnd(name string) state.Query   { return state.Query{Space: state.Pod, OtherEnd: name} }
 func gateways(name string) state.Query   { return state.Query{Space: state.Pod, Gateways: name} }
 func setting(name string) state.Query    { return state.Query{Space: state.Pod, Sysctl: name} }
 func disableIPv6(name string) string     { return "net/ipv6/conf/" + name + "/disable_ipv6" }
 func owner(vm model.VM, s string) string { return "vm/" + vm.Key() + "/" + s }
+
+func neighs(where state.SpaceName, link string) state.Query {
+	return state.Query{Space: where, Neighs: link}
+}
+
+// ObserveFurther says what else must be known, now that the answers to Observe are.
+func ObserveFurther(in Input) []state.Query {
+	var out []state.Query
+	for q, a := range in.Answers {
+		if q.OtherEnd != "" && a.Found {
+			out = append(out, neighs(state.Host, a.Link.Name))
+		}
+	}
+	return out
+}
 
 // New decides. Errors are *model.Fault with the path of the manifest's field that they are about.
 func New(in Input) (Plan, error) {
@@ -168,6 +187,9 @@ func (in Input) network(nic model.VMInterface, pod *Step) (Network, error) {
 // fault is about a field of an interface.
 func (in Input) fault(nic model.VMInterface, field string, code model.Code, hint, format string, args ...any) *model.Fault {
 	path := in.interfacePath(nic)
+	if in.Asker != "" {
+		path, field = in.Asker, ""
+	}
 	if field != "" {
 		path += "." + field
 	}

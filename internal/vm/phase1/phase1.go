@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -180,6 +181,11 @@ func (w *work) plan(ctx context.Context, in plan.Input) error {
 	if in.Answers, err = w.spaces.Observe(ctx, plan.Observe(in)); err != nil {
 		return err
 	}
+	further, err := w.spaces.Observe(ctx, plan.ObserveFurther(in))
+	if err != nil {
+		return err
+	}
+	maps.Copy(in.Answers, further)
 	p, err := plan.New(in)
 	if err != nil {
 		return err

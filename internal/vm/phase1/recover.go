@@ -5,6 +5,8 @@ package phase1
 import (
 	"context"
 	"errors"
+	"path/filepath"
+	"strings"
 
 	"github.com/weft-net/weft/internal/netns"
 )
@@ -50,7 +52,7 @@ func (c Config) leaveSome(ctx context.Context, ns *netns.NS, pod, key string, ou
 	return w.record, nil
 }
 
-// Sweep takes away the records of other boots.
+// Sweep takes away the records of other boots, and the locks of calls that were killed.
 func (c Config) Sweep(ctx context.Context) error {
 	files, err := c.files()
 	errs := []error{err}
@@ -61,6 +63,15 @@ func (c Config) Sweep(ctx context.Context) error {
 			continue
 		}
 		unlock, err := c.lock(ctx, r.Machine) // which tidies
+		if errs = append(errs, err); err == nil {
+			unlock()
+		}
+	}
+	locks, err := filepath.Glob(filepath.Join(c.Dir, "*.lock"))
+	errs = append(errs, err)
+	for _, path := range locks {
+		key := strings.Replace(strings.TrimSuffix(filepath.Base(path), ".lock"), ",", "/", 1)
+		unlock, err := c.lock(ctx, key)
 		if errs = append(errs, err); err == nil {
 			unlock()
 		}
