@@ -68,5 +68,10 @@ func (w way) endForward(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.Remove(ctx, []state.Table{w.table()})
+	// A transaction that fails has the kernel wait until no packet can be under way, so what is not there is not taken away.
+	gone := []state.Table{w.table()}
+	if have, err := n.Read(ctx, gone); err != nil || len(have) == 0 {
+		return err
+	}
+	return n.Remove(ctx, gone)
 }

@@ -159,8 +159,14 @@ func TestJoinBrings(t *testing.T) {
 // one before, and in the end the pod is as it was.
 func TestJoinStays(t *testing.T) {
 	vandals := map[state.JoinHow]func(t *testing.T, s Spaces) error{
-		state.JoinPeer:     func(t *testing.T, s Spaces) error { return detach(t, s, "tap0") },
-		state.JoinRedirect: func(t *testing.T, s Spaces) error { return detach(t, s, "eth0") },
+		state.JoinPeer: func(t *testing.T, s Spaces) error {
+			_, err := nettest.Try(s.PodNS, "tc", "filter", "del", "dev", "tap0", "ingress")
+			return err
+		},
+		state.JoinRedirect: func(t *testing.T, s Spaces) error {
+			_, err := nettest.Try(s.PodNS, "tc", "filter", "del", "dev", "eth0", "ingress")
+			return err
+		},
 		state.JoinForward: func(t *testing.T, s Spaces) error {
 			_, err := nettest.Try(s.PodNS, "nft", "flush", "ruleset")
 			return err
@@ -209,10 +215,36 @@ func TestJoinChooses(t *testing.T) {
 	nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")
 }
 
-func detach(t *testing.T, s Spaces, name string) error {
-	links, err := s.Pod.linksByName(t.Context(), []string{name})
+// TestJoinByTCX: where the kernel has no filters that are programs, tcx runs them: that is as good, and ends with the join.
+func TestJoinByTCX(t *testing.T) {
+	s, guest := withJoin(t, state.JoinPeer)
+	links, err := s.Pod.linksByName(t.Context(), []string{"tap0", "eth0"})
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	return redirect.Detach(s.PodNS, links[name].Index)
+	w := way{conn: s.Pod, join: guest.Pod.Joins[0], how: state.JoinPeer, tap: links["tap0"], link: links["eth0"]}
+	tap, back, err := w.programs()
+	if err := errors.Join(err, w.endPrograms(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for index, p := range map[int]redirect.Program{w.tap.Index: tap, w.link.Index: back} {
+		l, err := redirect.Load(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if err := redirect.Attach(s.PodNS, index, l); errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) {
+			nettest.Without(t, fmt.Sprintf("no tcx in this kernel: %v", err))
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantSame(t, s, guest)
+	if err := s.Remove(t.Context(), guest); err != nil {
+		t.Fatal(err)
+	}
+	if name, err := redirect.Attached(s.PodNS, w.link.Index); name != "" || err != nil {
+		t.Errorf("%q is left (%v)", name, err)
+	}
+	nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")
 }

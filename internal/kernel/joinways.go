@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/kernel/link"
-	"github.com/weft-net/weft/internal/kernel/redirect"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -23,16 +22,6 @@ type way struct {
 	tap, link link.Found
 }
 
-// programs are those of the ways that are eBPF's: of the tap, and of the link.
-func (w way) programs() (tap, back redirect.Program, err error) {
-	tap, err = redirect.Guest(w.join, w.link.Index, w.how == state.JoinPeer)
-	if err != nil {
-		return tap, back, err
-	}
-	back, err = redirect.All(w.tap.Index)
-	return tap, back, err
-}
-
 // is tells whether the join is done this way, exactly as wanted.
 func (w way) is(ctx context.Context) (bool, error) {
 	switch w.how {
@@ -41,16 +30,7 @@ func (w way) is(ctx context.Context) (bool, error) {
 	case state.JoinMirred:
 		return w.mirrors(ctx)
 	}
-	tap, back, err := w.programs()
-	if err != nil {
-		return false, err
-	}
-	one, err := redirect.Attached(w.conn.ns, w.tap.Index)
-	if err != nil || one != tap.Name {
-		return false, err
-	}
-	other, err := redirect.Attached(w.conn.ns, w.link.Index)
-	return other == back.Name, err
+	return w.runs(ctx)
 }
 
 // begin does the join.
@@ -65,14 +45,7 @@ func (w way) begin(ctx context.Context) error {
 			return fmt.Errorf("link %s has no other end in another namespace: %w", w.link.Name, unix.EOPNOTSUPP)
 		}
 	}
-	tap, back, err := w.programs()
-	if err != nil {
-		return err
-	}
-	if err := redirect.Attach(w.conn.ns, w.link.Index, back); err != nil {
-		return err
-	}
-	return redirect.Attach(w.conn.ns, w.tap.Index, tap)
+	return w.beginPrograms(ctx)
 }
 
 // end takes away what this way has put on the links, as far as they are there.
@@ -83,13 +56,7 @@ func (w way) end(ctx context.Context) error {
 	case state.JoinMirred:
 		return w.endMirred(ctx)
 	}
-	var errs []error
-	for _, l := range []link.Found{w.tap, w.link} {
-		if l.Index != 0 {
-			errs = append(errs, redirect.Detach(w.conn.ns, l.Index))
-		}
-	}
-	return errors.Join(errs...)
+	return w.endPrograms(ctx)
 }
 
 // endAll takes away what any way has put there.

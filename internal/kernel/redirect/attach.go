@@ -14,20 +14,31 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Attach has a link run a program on what arrives; one of weft's that is there already gives way to it.
-func Attach(ns *netns.NS, index int, p Program) error {
+// Loaded is a program that the kernel has taken. It lives as long as this, or anything that runs it.
+type Loaded struct {
+	*ebpf.Program
+	Name string
+}
+
+// Load has the kernel take a program.
+func Load(p Program) (Loaded, error) {
 	program, err := ebpf.NewProgramWithOptions(p.spec(), ebpf.ProgramOptions{LogDisabled: true})
 	if err != nil {
-		return fmt.Errorf("load eBPF program: %w", err)
+		return Loaded{}, fmt.Errorf("load eBPF program: %w", err)
 	}
-	defer func() { _ = program.Close() }()
+	return Loaded{Program: program, Name: p.Name}, nil
+}
+
+// Attach has a link run a program on what arrives; one of weft's that is there already gives way to it. The kernel waits until
+// no packet can be under way without it: tens of milliseconds, in which no other link of the machine can be changed.
+func Attach(ns *netns.NS, index int, program Loaded) error {
 	return ns.Do(func() error {
 		have, err := attached(index)
 		if err != nil {
 			return err
 		}
 		defer have.close()
-		opts := link.RawAttachProgramOptions{Target: index, Program: program, Attach: ebpf.AttachTCXIngress, Anchor: link.Tail()}
+		opts := link.RawAttachProgramOptions{Target: index, Program: program.Program, Attach: ebpf.AttachTCXIngress, Anchor: link.Tail()}
 		if len(have) > 0 {
 			opts.Anchor = link.ReplaceProgram(have[0].Program)
 		}

@@ -5,9 +5,10 @@
 //
 // # Where they live
 //
-// A program is attached to its link (tcx, ingress) without an object of a process that would hold it: it lives as long as the
-// link, whoever ends or starts meanwhile. It is known by its name, which is weft's mark and a digest of its instructions; so
-// one that does something else than is wanted has another name and is replaced in place.
+// A program is attached to its link (a filter of its arriving packets, or tcx where there are no such filters) without an object of
+// a process that would hold it: it lives as long as the link, whoever ends or starts meanwhile. It is known by its name, which
+// is weft's mark and a digest of its instructions; so one that does something else than is wanted has another name and is
+// replaced.
 //
 // # What they do
 //

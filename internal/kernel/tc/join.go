@@ -166,20 +166,28 @@ func DecodeJoined(body []byte) (f Filter, ours, ok bool) {
 	info := binary.NativeEndian.Uint32(body[16:])
 	ours = info>>16 >= joinARP && info>>16 <= joinAll
 	var sel []byte
-	to := 0
+	to, is := 0, ""
 	rtnl.Attrs(body[headerLen:], func(kind uint16, data []byte) {
+		if kind == unix.TCA_KIND {
+			is = text(data)
+		}
 		if kind != unix.TCA_OPTIONS {
 			return
 		}
 		rtnl.Attrs(data, func(kind uint16, data []byte) {
-			switch kind {
-			case u32Sel:
+			switch {
+			case is == bpfKind && kind == bpfName:
+				f = Running(text(data))
+			case kind == u32Sel:
 				sel = bytes.Clone(data)
-			case u32Act:
+			case kind == u32Act:
 				to = redirectOf(data)
 			}
 		})
 	})
+	if is == bpfKind {
+		return f, ours, f != ""
+	}
 	if ours && sel == nil { // the table that the kernel keeps ours in
 		return "", true, false
 	}

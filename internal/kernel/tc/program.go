@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tc
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// The numbers of linux/pkt_cls.h for filters that are programs of eBPF.
+const (
+	bpfKind   = "bpf"
+	bpfFD     = 6
+	bpfName   = 7
+	bpfFlags  = 8
+	bpfDirect = 1 // TCA_BPF_FLAG_ACT_DIRECT
+)
+
+// Run asks for a program of eBPF, by its descriptor, to decide on what arrives over a link of a join. It has the priority of a
+// join's last filter.
+func Run(j state.Join, link string, index, fd int, name string) []*rtnl.Message {
+	m := rtnl.New(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add program of", j, header(index, 0, ingressHandle, all(0).info()))
+	m.String(unix.TCA_KIND, bpfKind)
+	m.Nest(unix.TCA_OPTIONS, func() {
+		m.Uint32(bpfFD, uint32(fd))
+		m.String(bpfName, name)
+		m.Uint32(bpfFlags, bpfDirect)
+	})
+	return []*rtnl.Message{newIngress(ingressOf(link), index), m}
+}
+
+// Running is the filter that runs a program.
+func Running(name string) Filter { return Filter(bpfKind + " " + name) }
