@@ -155,20 +155,32 @@ func (w *world) attacked(peer *pod, binding model.VMBinding, trust bool) []strin
 	for i := range p.addrs { // both sides know their ways
 		ping(t, g.NS, peer.addrs[i].Addr())
 	}
+	s := w.stage(p, g, peer)
+	return w.throw(s, g, peer, s.attacks())
+}
+
+// stage is what a guest knows of a pod that is its peer.
+func (w *world) stage(p *pod, g guest, peer *pod) stage {
+	t := w.t
 	s := stage{mac: hw(t, g.mac), victim: hw(t, peer.mac), to: hw(t, peer.mac)}
 	for i, a := range g.addrs {
 		s.own[i], s.peer[i] = a, peer.addrs[i].Addr()
 		s.gateway[i] = p.addrs[i].Masked().Addr().Next()
 	}
 	switch {
-	case binding == model.VMMasquerade:
+	case g.addrs[0] != p.addrs[0].Addr(): // translated
 		s.to = []byte{2, 0, 0, 0, 0, 0}
 	case strings.Contains(w.conf, "calico"):
 		s.to = []byte{0xee, 0xee, 0xee, 0xee, 0xee, 0xee}
 		s.gateway = [2]netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr(routerOf(t, p.addrs[1].Addr()))}
 	}
 	s.local = linkLocal(t, g)
-	attacks := s.attacks()
+	return s
+}
+
+// throw has the guest send frames, and tells which of them its peer heard before an honest one that came last.
+func (w *world) throw(s stage, g guest, peer *pod, attacks []attack) []string {
+	t := w.t
 	victim, attacker := openRaw(t, peer.ns, "eth0"), openRaw(t, g.NS, "eth0")
 	words := []string{}
 	for i, a := range attacks {

@@ -28,7 +28,11 @@ func TestMatrix(t *testing.T) {
 				for _, a := range []string{"192.0.2.1/24", "fd00:2::1/64"} {
 					nettest.Run(t, peer.ns, "ip", "addr", "add", a, "dev", blueLink)
 				}
-				for _, several := range []bool{false, true} {
+				alone := []bool{true}
+				if family == "dual" { // one interface is the first of several
+					alone = []bool{false, true}
+				}
+				for _, several := range alone {
 					for _, binding := range bindings() {
 						t.Run(fmt.Sprintf("%s several=%t", binding, several), func(t *testing.T) {
 							inner := *w

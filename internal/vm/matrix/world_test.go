@@ -60,6 +60,11 @@ type world struct {
 
 // newWorld is a node whose pods are attached by a plugin, with addresses of some subnets.
 func newWorld(t *testing.T, by string, subnets ...string) *world {
+	return newGuarded(t, by, nil, subnets...)
+}
+
+// newGuarded is a node that obeys policies by a guard.
+func newGuarded(t *testing.T, by string, obey func(*kernel.Conn) attach.Guard, subnets ...string) *world {
 	t.Helper()
 	nettest.Need(t, "tap")
 	host, err := kernel.Dial(nil)
@@ -78,8 +83,12 @@ func newWorld(t *testing.T, by string, subnets ...string) *world {
 		ranges = append(ranges, fmt.Sprintf(`[{"subnet":%q}]`, s))
 	}
 	w.conf = strings.ReplaceAll(by, "IPAM", fmt.Sprintf(`{"type":"host-local","dataDir":%q,"ranges":[%s]}`, w.data, strings.Join(ranges, ",")))
+	var guard attach.Guard
+	if obey != nil {
+		guard = obey(host)
+	}
 	w.Attacher = attach.New(attach.Config{
-		Memory: memory, Host: host, Planners: plugin.InAgent(), Reaper: reaper, Now: time.Now, Boot: "this boot", Log: log,
+		Guard: guard, Memory: memory, Host: host, Planners: plugin.InAgent(), Reaper: reaper, Now: time.Now, Boot: "this boot", Log: log,
 		Allocators: map[string]ipam.Allocator{"host-local": hostlocal.New(hostlocal.Config{CallerKnows: true}), "static": static.New()},
 		Linger:     20 * time.Millisecond,
 	})

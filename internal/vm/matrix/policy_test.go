@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package matrix
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/policy"
+	"github.com/weft-net/weft/internal/store/dir"
+)
+
+const guestsPolicy = `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {namespace: shop, name: guests}
+spec:
+  podSelector: {matchLabels: {app: guest}}
+  policyTypes: [Ingress, Egress]
+  ingress: [{from: [{podSelector: {matchLabels: {app: friend}}}]}]
+  egress: [{to: [{podSelector: {matchLabels: {app: friend}}}], ports: [{port: 81}, {port: 4001, protocol: UDP}]}]
+`
+
+// labels are what the pods are, in the order in which they are made.
+func labels() []string {
+	return append([]string{"friend", "other"}, slices.Repeat([]string{"guest"}, len(bindings()))...)
+}
+
+// enforcer obeys the policies of a directory that has guestsPolicy and all the pods.
+func enforcer(t *testing.T, host *kernel.Conn) attach.Guard {
+	t.Helper()
+	path := t.TempDir()
+	files := map[string]string{"policy": guestsPolicy, "namespace": "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"}
+	for i, label := range labels() {
+		name := fmt.Sprintf("pod%d", i+1)
+		files[name] = fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {namespace: shop, name: %s, uid: u-%s, labels: {app: %s}}\nspec: {nodeName: n1, containers: [{name: c}]}\n", name, name, label)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(path, name+".yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	objects, err := dir.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := policy.New(policy.Config{
+		Node: "n1", Source: objects.Objects(), Objects: objects.Objects(), Host: host, Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return e
+}
+
+// TestPolicy: what policies say of a machine's pod holds for its guest, by each binding, in both directions and both families;
+// and no fragment, tag or option gets it past them.
+func TestPolicy(t *testing.T) {
+	if _, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables"); err != nil {
+		nettest.Skip(t, "this kernel has no br_netfilter")
+	}
+	for name, by := range map[string]string{"flannel": flannel, "routed": routed} {
+		t.Run(name, func(t *testing.T) {
+			w := newGuarded(t, by, func(host *kernel.Conn) attach.Guard { return enforcer(t, host) }, subnet4, subnet6)
+			friend, other := w.pod(false, false), w.pod(false, false)
+			for _, port := range []int{81, 82} {
+				serve(t, friend.ns, port, "friend")
+				serve(t, other.ns, port, "other")
+			}
+			for _, binding := range bindings() {
+				t.Run(string(binding), func(t *testing.T) {
+					inner := *w
+					inner.t = t
+					p := inner.pod(false, true)
+					g := inner.boot(p, machine(binding))[0]
+					inner.policed(p, g, friend, other)
+					inner.slipped(p, g, friend)
+					w.n = inner.n
+				})
+			}
+		})
+	}
+}
+
+// policed has a guest and two pods call each other; the policy is about the guest alone.
+func (w *world) policed(p *pod, g guest, friend, other *pod) {
+	t := w.t
+	serve(t, g.NS, 80, "guest")
+	const never = 150 * time.Millisecond
+	for i, a := range p.addrs {
+		to, stranger := friend.addrs[i].Addr(), other.addrs[i].Addr()
+		called(t, g.NS, to, 81, "friend "+a.Addr().String())
+		called(t, friend.ns, a.Addr(), 80, "guest "+to.String())
+		if got := call(g.NS, to, 82, never); got != "" {
+			t.Errorf("the guest reaches a port that it may not: %q", got)
+		}
+		if got := call(g.NS, stranger, 81, never); got != "" {
+			t.Errorf("the guest reaches a pod that it may not: %q", got)
+		}
+		if got := call(other.ns, a.Addr(), 80, never); got != "" {
+			t.Errorf("a pod that may not reaches the guest: %q", got)
+		}
+	}
+}
+
+// slipped has the guest send datagrams that it may not, in all disguises that leave it its own address.
+func (w *world) slipped(p *pod, g guest, friend *pod) {
+	t := w.t
+	s := w.stage(p, g, friend)
+	var frames []attack
+	for i := range s.own {
+		src, dst := netip.AddrPortFrom(s.own[i], 4000), netip.AddrPortFrom(s.peer[i], 4000)
+		add := func(name string, make func(word []byte) []byte) {
+			word := fmt.Appendf(nil, evil+"0123456789abcdef", len(frames))
+			frames = append(frames, attack{name, make(word)})
+		}
+		frame := func(body []byte) []byte { return ether(s.to, s.mac, kindOf(src.Addr()), body) }
+		whole := func(word []byte) []byte { return udp(src, dst, word) }
+		add("as it is", func(word []byte) []byte { return frame(ip(src.Addr(), dst.Addr(), protoUDP, whole(word))) })
+		add("with a tag of priority", func(word []byte) []byte {
+			return tagged(frame(ip(src.Addr(), dst.Addr(), protoUDP, whole(word))), typeVLAN, 0)
+		})
+		if i == 0 {
+			add("the first fragment", func(word []byte) []byte { return frame(ip(src.Addr(), dst.Addr(), protoUDP, whole(word)[:24], 0x2000)) })
+			add("the second fragment", func(word []byte) []byte { return frame(ip(src.Addr(), dst.Addr(), protoUDP, whole(word)[24:], 3)) })
+			continue
+		}
+		add("behind an option", func(word []byte) []byte {
+			return frame(ip(src.Addr(), dst.Addr(), protoDest, slices.Concat([]byte{protoUDP, 0, 1, 4, 0, 0, 0, 0}, whole(word))))
+		})
+		add("in one fragment", func(word []byte) []byte {
+			return frame(ip(src.Addr(), dst.Addr(), protoFragment, slices.Concat([]byte{protoUDP, 0, 0, 0, 0, 0, 0, 7}, whole(word))))
+		})
+	}
+	if got := w.throw(s, g, friend, frames); len(got) > 0 {
+		t.Errorf("heard from the guest, which it may not say: %s", strings.Join(got, "; "))
+	}
+}
