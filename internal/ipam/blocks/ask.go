@@ -75,6 +75,7 @@ func (e *Engine) look(ctx context.Context, p *pool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p.others = others
+	e.meetRivals(p, all)
 	return nil
 }
 

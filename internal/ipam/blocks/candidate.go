@@ -106,7 +106,7 @@ func (p *pool) unclaimed(cidr netip.Prefix) bool {
 		return false
 	}
 	_, others := p.others[cidr]
-	return !others
+	return !others && !p.contested(cidr)
 }
 
 // useful tells whether a block has an address for a want.

@@ -183,6 +183,9 @@ func (e *Engine) create(ctx context.Context, p *pool, cidr netip.Prefix) (bool, 
 	if err := e.step("after create"); err != nil {
 		return false, err
 	}
+	if yields, err := e.yield(ctx, p, got, cidr); yields || err != nil {
+		return false, err
+	}
 	e.own(p, got, spec)
 	return true, e.save()
 }
@@ -229,6 +232,11 @@ func (e *Engine) meet(ctx context.Context, p *pool, cidr netip.Prefix) error {
 // adopt takes a block into use that the store says is ours, and that this engine does not know: a claim whose answer was
 // lost, or a lost journal. With the new claim, no late request about the old one counts.
 func (e *Engine) adopt(ctx context.Context, p *pool, o store.Object, spec model.AddressBlock) error {
+	if unheld := e.unheld(spec.CIDR); len(unheld) == size(spec.CIDR) && len(spec.Ceded) == 0 {
+		if yields, err := e.yield(ctx, p, o, spec.CIDR); yields || err != nil {
+			return err
+		}
+	}
 	got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) { s.Claim = claim })
 	if err != nil {
 		return err

@@ -145,6 +145,7 @@ func (e *Engine) hear(ev store.Event) bool {
 	if err != nil {
 		return false
 	}
+	e.hearRival(spec, ev.Type == store.Deleted)
 	p := e.pools[spec.Pool]
 	if p == nil {
 		return false

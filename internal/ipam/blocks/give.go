@@ -74,6 +74,9 @@ func (p *pool) occupied(w *want, h holder) (done bool, err error) {
 		if r, is := p.reserved[w.addr]; is {
 			return false, taken(*w, reservedFor(r))
 		}
+		if r, is := p.rivalOf(w.addr); is {
+			return false, taken(*w, "pool "+r.Pool+", whose block "+r.CIDR.String()+" node "+r.Node+" has")
+		}
 		return false, nil
 	}
 	if h.claim == "" || was.claim != h.claim || was.key != (model.AttachmentKey{}) {

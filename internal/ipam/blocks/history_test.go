@@ -37,7 +37,11 @@ type history struct {
 	done     map[string]int // by kind of operation
 	kills    int
 	disabled bool
+	overlaid int // of the rivalPools, how many another pool has as well by now
 }
+
+// rivalPools are pools whose addresses an older pool is given as well, one after the other, while they are in use.
+const rivalPools = 6
 
 func newHistory(t *testing.T, seed uint64) *history {
 	files := []string{
@@ -45,6 +49,9 @@ func newHistory(t *testing.T, seed uint64) *history {
 		poolYAML("b", "10.2.0.0/27", 30, "  nodeSelector: all()\n"),
 		poolYAML("c", "fd00:3::/120", 124),
 		poolYAML("d", "10.1.0.128/25", 28), // overlaps with a: nothing may come of it
+	}
+	for i := range rivalPools {
+		files = append(files, poolYAML(fmt.Sprint("e", i), fmt.Sprintf("10.5.%d.0/27", i), 29))
 	}
 	h := &history{
 		t: t, rand: rand.New(rand.NewPCG(seed, 7)), names: []string{"n1", "n2", "n3", "n4"}, nodes: map[string]*node{}, now: time.Unix(1e9, 0),
@@ -158,6 +165,10 @@ func (h *history) add(n *node) string {
 		wishes.Pools4 = []string{"b", "a"}
 	case 3:
 		wishes.Addrs = []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, byte(h.rand.IntN(256))})}
+	case 4:
+		wishes.Addrs = []netip.Addr{netip.AddrFrom4([4]byte{10, 5, byte(h.rand.IntN(rivalPools)), byte(h.rand.IntN(32))})}
+	case 5:
+		wishes.Pools4 = []string{fmt.Sprint("e", h.rand.IntN(rivalPools)), "b"}
 	}
 	h.next++
 	id := fmt.Sprint("c", h.next)
@@ -201,10 +212,18 @@ func (h *history) del(n *node) string {
 
 // tend is what Run does when a watch has told everything.
 func (h *history) tend(n *node) {
+	if h.rand.IntN(3) == 0 {
+		n.engine.mu.Lock()
+		n.engine.synced = false
+		n.engine.mu.Unlock()
+	}
+	h.tendAll(n)
+}
+
+func (h *history) tendAll(n *node) {
 	e := n.engine
 	all, err := n.line.List(context.Background(), store.AddressPools())
 	e.mu.Lock()
-	e.synced = e.synced && h.rand.IntN(3) > 0
 	if err == nil {
 		e.catalog.begin()
 		for _, o := range all {
@@ -222,7 +241,7 @@ func (h *history) tend(n *node) {
 	_ = e.tend(context.Background())
 }
 
-// pool has people change a pool: it is disabled and enabled, and a part of it excluded.
+// pool has people change a pool: it is disabled and enabled, and given regions that younger pools have.
 func (h *history) pool() {
 	k := store.AddressPools()
 	o, err := h.dir.Get(context.Background(), k, k.Key("", "b"))
@@ -233,7 +252,15 @@ func (h *history) pool() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	h.disabled = !h.disabled
+	if h.rand.IntN(4) == 0 && h.overlaid < rivalPools {
+		sizes := []int{28, 29, 30}
+		spec.Regions = append(spec.Regions, model.AddressRegion{
+			CIDR: netip.MustParsePrefix(fmt.Sprintf("10.5.%d.0/27", h.overlaid)), BlockSize: sizes[h.overlaid%len(sizes)],
+		})
+		h.overlaid++
+	} else {
+		h.disabled = !h.disabled
+	}
 	spec.Disabled = h.disabled
 	next, err := store.AddressPoolObject(o, spec)
 	if err == nil {
@@ -273,27 +300,28 @@ func (h *history) anew(name string) {
 	h.join(name)
 }
 
-// overlaps looks whether two blocks of the store overlap, or one is of a pool that gives nothing.
+// overlaps looks whether two blocks of one pool overlap, or one is of a pool that gives nothing. Blocks of two pools may, until one
+// of their nodes has seen the other's.
 func (h *history) overlaps() {
 	all, err := h.dir.List(context.Background(), store.AddressBlocks())
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	var seen []netip.Prefix
+	var seen []model.AddressBlock
 	for _, o := range all {
 		b, err := o.AddressBlock()
 		if err != nil {
 			h.t.Fatal(err)
 		}
 		for _, p := range seen {
-			if p.Overlaps(b.CIDR) {
-				h.t.Fatalf("blocks %s and %s overlap", p, b.CIDR)
+			if p.CIDR.Overlaps(b.CIDR) && p.Pool == b.Pool {
+				h.t.Fatalf("blocks %s and %s of pool %s overlap", p.CIDR, b.CIDR, p.Pool)
 			}
 		}
 		if b.Pool == "d" {
 			h.t.Fatalf("block %s of pool d, which overlaps with an older one", b.CIDR)
 		}
-		seen = append(seen, b.CIDR)
+		seen = append(seen, b)
 	}
 }
 
@@ -322,9 +350,14 @@ func TestHistory(t *testing.T) {
 		n.line.deliver()
 		h.steps[name] = -1
 	}
+	if h.overlaid == 0 {
+		t.Error("no pool came to overlap with another")
+	}
+	h.delIn(netip.MustParsePrefix("10.5.0.0/16")) // what a pool has that gives nothing further comes back when its pods are gone
 	h.settle()
-	const want = 255 + 32
-	for range 300 { // all that is left, by turns
+	h.settle()
+	const want = 255 + 32 + 32*rivalPools
+	for range 600 { // all that is left, by turns
 		if h.add2(); len(h.four()) >= want {
 			break
 		}
@@ -346,6 +379,29 @@ func TestHistory(t *testing.T) {
 	}
 	for _, o := range all {
 		t.Errorf("a block is left when all pods are gone: %s", o.Raw)
+	}
+}
+
+// delIn deletes the pods with an address in a prefix.
+func (h *history) delIn(in netip.Prefix) {
+	for _, name := range h.names {
+		e := h.nodes[name].engine
+		e.mu.Lock()
+		for i := range rivalPools { // a node looks after the blocks of others in pools that it has used itself
+			e.pool(fmt.Sprint("e", i))
+		}
+		e.pool("a")
+		e.pool("b")
+		e.mu.Unlock()
+		for k, addrs := range maps.Clone(h.nodes[name].ledger) {
+			if !slices.ContainsFunc(addrs, in.Contains) {
+				continue
+			}
+			for _, a := range addrs {
+				delete(h.has, a)
+			}
+			h.nodes[name].del(k.ContainerID)
+		}
 	}
 }
 

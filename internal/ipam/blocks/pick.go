@@ -42,6 +42,9 @@ func (p *pool) free(b *block, a netip.Addr, now time.Time, rested bool) bool {
 	if len(p.spec.Excluded) > 0 && p.excluded(a) {
 		return false
 	}
+	if _, is := p.rivalOf(a); is {
+		return false
+	}
 	return rested || p.resting[a].over(now)
 }
 

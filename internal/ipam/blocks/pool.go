@@ -125,6 +125,7 @@ type pool struct {
 	blocks   map[netip.Prefix]*block
 	order    []*block                            // by address
 	others   map[netip.Prefix]model.AddressBlock // as far as is known
+	rivals   map[netip.Prefix]model.AddressBlock // of other pools with some of this one's addresses; nearly always none
 	held     map[netip.Addr]holder
 	resting  map[netip.Addr]rest
 	gives    int // how often an address was given
@@ -156,7 +157,7 @@ func newPool(name string) *pool {
 	return &pool{
 		name: name, turn: make(chan struct{}, 1), spec: model.AddressPool{Name: name},
 		reserved: map[netip.Addr]model.ReservedAddress{}, blocks: map[netip.Prefix]*block{},
-		others: map[netip.Prefix]model.AddressBlock{}, held: map[netip.Addr]holder{}, resting: map[netip.Addr]rest{},
+		others: map[netip.Prefix]model.AddressBlock{}, rivals: map[netip.Prefix]model.AddressBlock{}, held: map[netip.Addr]holder{}, resting: map[netip.Addr]rest{},
 		wants: map[string]*demand{}, expected: map[string]want{}, asking: map[netip.Addr]bool{}, missed: map[netip.Addr]bool{}, changed: make(chan struct{}),
 	}
 }

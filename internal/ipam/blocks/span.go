@@ -100,3 +100,6 @@ func each(p netip.Prefix, visit func(netip.Addr) bool) {
 		}
 	}
 }
+
+// size is how many addresses a block has.
+func size(block netip.Prefix) int { return 1 << (block.Addr().BitLen() - block.Bits()) }

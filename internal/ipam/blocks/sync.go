@@ -23,6 +23,7 @@ func (e *Engine) sync(ctx context.Context, p *pool) error {
 	}
 	e.mu.Lock()
 	clear(p.others)
+	e.meetRivals(p, all)
 	p.stale = true
 	for _, b := range p.order {
 		b.stale = true

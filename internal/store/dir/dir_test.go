@@ -220,6 +220,32 @@ func TestCreate(t *testing.T) {
 	}
 }
 
+// A pool says when it came to be, as it would in a cluster: of two with the same addresses the older one gives them.
+func TestCreatedPool(t *testing.T) {
+	s, _ := open(t, nil)
+	for manifest, want := range map[string]int64{
+		`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"new"}}`:                                            0,
+		`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"old","creationTimestamp":"2020-01-02T03:04:05Z"}}`: 1577934245,
+	} {
+		before := time.Now().Unix()
+		o, err := store.NewObject([]byte(manifest))
+		if err == nil {
+			o, err = s.Create(o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Get(o.Key)
+		if err != nil || got.Version != o.Version {
+			t.Fatalf("%s %v", got.Version, err)
+		}
+		pool, err := got.AddressPool()
+		if err != nil || want != 0 && pool.Created != want || want == 0 && (pool.Created < before || pool.Created > time.Now().Unix()) {
+			t.Errorf("%s: created %d, %v", o.Key.Name, pool.Created, err)
+		}
+	}
+}
+
 func TestListItemsAreWritten(t *testing.T) {
 	s, path := open(t, map[string]string{"l.json": `{"apiVersion":"v1","kind":"List","items":[
 		{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"}}, {"apiVersion":"v1","kind":"Pod","metadata":{"name":"q"}}]}`})

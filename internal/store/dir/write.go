@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
@@ -24,7 +25,11 @@ const tempPrefix = ".weft-"
 // Create adds an object in a file of its own, "kind-namespace-name.yaml". The error wraps store.ErrExists when the name
 // is taken.
 func (s *Store) Create(o store.Object) (store.Object, error) {
-	err := s.locked(func() error {
+	o, err := o.Born(time.Now())
+	if err != nil {
+		return o, err
+	}
+	err = s.locked(func() error {
 		if have, ok := s.index[o.Key]; ok {
 			return model.Faultf(model.CodeExists, "update it or choose another name", "%s stands in %s line %d already: %w", o.Key, have.file, have.line, store.ErrExists)
 		}

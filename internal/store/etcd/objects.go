@@ -117,6 +117,12 @@ func (s shelf) read(ctx context.Context, m message) ([]keyValue, error) {
 
 // Create gives the object as it is kept.
 func (s shelf) Create(ctx context.Context, kind store.Kind, o store.Object) (store.Object, error) {
+	if s.r.cfg.Now != nil {
+		var err error
+		if o, err = o.Born(s.r.cfg.Now()); err != nil {
+			return o, err
+		}
+	}
 	key := s.key(kind, o.Key)
 	done, at, _, err := s.write(ctx, key, ifCreated(key, 0), opPut(put(key, o.Raw, 0)))
 	if err == nil && !done {

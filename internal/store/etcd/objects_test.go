@@ -58,6 +58,9 @@ func TestObjects(t *testing.T) {
 	if _, err := s.Create(ctx, kind, pool(t, "a", "")); !errors.Is(err, store.ErrExists) {
 		t.Errorf("create again: %v", err)
 	}
+	if spec, err := first.AddressPool(); err != nil || time.Since(time.Unix(spec.Created, 0)).Abs() > time.Hour {
+		t.Errorf("the pool's birth is %d, %v", spec.Created, err)
+	}
 	second, err := s.CompareAndSwap(ctx, kind, first.Version, pool(t, "a", `"cooldownSeconds":2`))
 	if err != nil || second.Version == first.Version {
 		t.Fatalf("swap: version %s, %v", second.Version, err)

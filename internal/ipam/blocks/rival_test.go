@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// overlapped is a cluster whose pool "old" is given the region of "young" while that one's addresses are in use.
+func overlapped(t *testing.T, size int) (h *heap, overlap func()) {
+	h = newHeap(t, poolYAML("old", "10.1.0.0/27", max(size, 28)), poolYAML("young", "10.2.0.0/28", 30))
+	return h, func() { widen(t, h, "old", "10.2.0.0/28", size) }
+}
+
+// widen gives a pool a further region.
+func widen(t *testing.T, h *heap, name, cidr string, size int) {
+	t.Helper()
+	k := store.AddressPools()
+	o, err := h.Get(context.Background(), k, k.Key("", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := o.AddressPool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Regions = append(spec.Regions, model.AddressRegion{CIDR: netip.MustParsePrefix(cidr), BlockSize: size})
+	next, err := store.AddressPoolObject(o, spec)
+	if err == nil {
+		_, err = h.CompareAndSwap(context.Background(), k, o.Version, next)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// at is a node of a heap, which waits for nobody.
+func at(t *testing.T, h *heap, name string, step func(string) error, now func() time.Time) *node {
+	_, path := cluster(t, nil)
+	return join(t, path, name, func(c *Config) {
+		c.Objects.(*line).Objects = h
+		c.Step, c.Now = step, now
+		c.After = func(time.Duration) <-chan time.Time { ch := make(chan time.Time, 1); ch <- now(); return ch }
+	})
+}
+
+// tend has a node learn of the pools and blocks as they are, and work.
+func (n *node) tend() {
+	n.t.Helper()
+	n.engine.mu.Lock()
+	n.engine.synced = false
+	n.engine.mu.Unlock()
+	h := history{t: n.t.(*testing.T)}
+	h.tendAll(n)
+}
+
+// TestRivals: a pool that is given addresses which a younger pool has gives none of those that are in use, nor any of their
+// blocks, whatever the sizes of the blocks; and all of them when they are back.
+func TestRivals(t *testing.T) {
+	for _, size := range []int{28, 30, 32} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			h, overlap := overlapped(t, size)
+			now := time.Unix(1e9, 0)
+			clock := func() time.Time { return now }
+			n1, n2 := at(t, h, "n1", nil, clock), at(t, h, "n2", nil, clock)
+			var used []string
+			for i := range 2 {
+				a, err := n1.addCluster(calicoConf(), fmt.Sprint("first", i), model.AddressWishes{Pools4: []string{"young"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				used = append(used, a)
+			}
+			overlap()
+			n1.tend()
+			n2.tend()
+			for _, n := range []*node{n2, n1} {
+				certain := netip.MustParsePrefix(used[0]).Addr()
+				_, err := n.addCluster(calicoConf(), "certain"+n.name, model.AddressWishes{Addrs: []netip.Addr{certain}})
+				var f *model.Fault
+				if !errors.As(err, &f) || f.Code != model.CodeExhausted || !strings.Contains(err.Error(), "is taken by pool young, whose block 10.2.0.") {
+					t.Errorf("node %s, address %s: %v", n.name, certain, err)
+				}
+			}
+			seen := map[string]bool{used[0]: true, used[1]: true}
+			for i := range 60 {
+				for _, n := range []*node{n1, n2} {
+					a, err := n.addCluster(calicoConf(), fmt.Sprint("more", i), model.AddressWishes{})
+					if err == nil && seen[a] {
+						t.Fatalf("address %s is given twice", a)
+					}
+					seen[a] = true
+				}
+			}
+			for _, id := range []string{"first0", "first1"} {
+				n1.del(id)
+			}
+			for range 4 {
+				now = now.Add(10 * time.Minute)
+				n1.tend()
+				n2.tend()
+			}
+			again := model.AddressWishes{Addrs: []netip.Addr{netip.MustParsePrefix(used[0]).Addr()}}
+			_, err1 := n1.addCluster(calicoConf(), "again", again) // it may have a block of the older pool there by now
+			_, err2 := n2.addCluster(calicoConf(), "again", again)
+			if (err1 == nil) == (err2 == nil) {
+				t.Errorf("when it is back: %v, %v", err1, err2)
+			}
+		})
+	}
+}
+
+// TestRivalsAtOnce: two nodes claim blocks of two pools with the same addresses at the same time, one of them before it hears
+// that the pools overlap; and one of them is killed before it has looked.
+func TestRivalsAtOnce(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		t.Run(fmt.Sprint("killed ", killed), func(t *testing.T) {
+			h, overlap := overlapped(t, 28)
+			n1 := at(t, h, "n1", nil, time.Now)
+			if _, err := n1.addCluster(calicoConf(), "warm", model.AddressWishes{Pools4: []string{"old"}}); err != nil {
+				t.Fatal(err) // n1 knows the pools, as they were
+			}
+			wish := model.AddressWishes{Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.5")}}
+			met := false
+			n2 := at(t, h, "n2", func(step string) error {
+				if step != "after create" || met {
+					return nil
+				}
+				met = true
+				if _, err := n1.addCluster(calicoConf(), "one", wish); err == nil {
+					t.Error("the younger pool gives an address of a block that the older one's node has claimed")
+				}
+				if killed {
+					return errCrash
+				}
+				return nil
+			}, time.Now)
+			overlap()
+			_, err := n2.addCluster(calicoConf(), "two", wish)
+			if !met {
+				t.Fatal("nothing was claimed")
+			}
+			if killed {
+				if !errors.Is(err, errCrash) {
+					t.Fatal(err)
+				}
+				n2.start()
+				n2.tend()
+				if _, err := n2.addCluster(calicoConf(), "two", wish); err != nil {
+					t.Errorf("after the restart: %v", err)
+				}
+			} else if err != nil {
+				t.Errorf("nobody has the address: %v", err)
+			}
+			if a, err := n1.addCluster(calicoConf(), "three", wish); err == nil {
+				t.Errorf("address %s is given twice", a)
+			}
+		})
+	}
+}
