@@ -69,6 +69,9 @@ func (c calicoConf) words(r model.Request) (calicoWords, error) {
 		said[kv[0]] = kv[1]
 	}
 	a := annotated{said: said}
+	if err := c.gates(said); err != nil {
+		return w, err
+	}
 	w.wishes = model.AddressWishes{
 		Pools4: a.list(calicoCNI + "ipv4pools"), Pools6: a.list(calicoCNI + "ipv6pools"),
 		Addrs: a.addrs(calicoCNI+"ipAddrs", true), Families: a.families(calicoCNI + "ipFamilies"),
@@ -78,17 +81,31 @@ func (c calicoConf) words(r model.Request) (calicoWords, error) {
 	w.mac, w.sources = a.mac(calicoCNI+"hwAddr"), a.prefixes(calicoCNI+"allowedSourcePrefixes")
 	w.qos = a.qos()
 	if a.err == nil {
-		a.err = c.gates(w)
+		a.err = c.permits(w)
 	}
 	return w, a.err
 }
 
-// gates refuses what the configuration does not permit pods to ask for.
-func (c calicoConf) gates(w calicoWords) error {
-	closed := func(annotation, gate string) error {
-		return model.Faultf(model.CodeInvalidConf, `set "feature_control": {"`+gate+`": true} in the network's configuration, or leave the annotation out`,
-			"annotation %s%s: feature_control.%s is off", calicoCNI, annotation, gate)
+// gates refuses what the configuration does not permit pods to say at all: what it says is not read.
+func (c calicoConf) gates(said map[string]string) error {
+	for _, gate := range []struct {
+		annotation, name string
+		open             bool
+	}{
+		{"ipAddrsNoIpam", "ip_addrs_no_ipam", c.Features.NoIPAM},
+		{"floatingIPs", "floating_ips", c.Features.Floating},
+		{"allowedSourcePrefixes", "source_prefixes", c.Features.Sources},
+	} {
+		if said[calicoCNI+gate.annotation] != "" && !gate.open {
+			return model.Faultf(model.CodeInvalidConf, `set "feature_control": {"`+gate.name+`": true} in the network's configuration, or leave the annotation out`,
+				"annotation %s%s: feature_control.%s is off", calicoCNI, gate.annotation, gate.name)
+		}
 	}
+	return nil
+}
+
+// permits refuses what does not go together.
+func (c calicoConf) permits(w calicoWords) error {
 	switch {
 	case len(w.wishes.Addrs) > 0 && len(w.noIPAM) > 0:
 		return model.Faultf(model.CodeInvalidConf, "leave one out", "annotations %sipAddrs and %sipAddrsNoIpam exclude each other", calicoCNI, calicoCNI)
@@ -100,12 +117,6 @@ func (c calicoConf) gates(w calicoWords) error {
 		return model.Faultf(model.CodeInvalidConf, "it needs calico-ipam", "annotation %sipAddrs: ipam.type %s gives no address that is asked for", calicoCNI, c.ipam)
 	case len(w.noIPAM) > 0 && c.ipam != "calico-ipam" && c.ipam != "static":
 		return model.Faultf(model.CodeInvalidConf, "it needs calico-ipam", "annotation %sipAddrsNoIpam: ipam.type is %s", calicoCNI, c.ipam)
-	case len(w.noIPAM) > 0 && !c.Features.NoIPAM:
-		return closed("ipAddrsNoIpam", "ip_addrs_no_ipam")
-	case len(w.floating) > 0 && !c.Features.Floating:
-		return closed("floatingIPs", "floating_ips")
-	case len(w.sources) > 0 && !c.Features.Sources:
-		return closed("allowedSourcePrefixes", "source_prefixes")
 	}
 	return nil
 }
@@ -134,6 +145,10 @@ func (a *annotated) claim(pod model.PodRef) string {
 	return pod.Namespace + "/" + name
 }
 
+// mostWords bounds a list: each of its words is compared with the others, and may become an entry of the node's tables. Whoever
+// may make a pod may write an annotation of 256 KiB.
+const mostWords = 64
+
 // list is an annotation that is a list of texts in JSON.
 func (a *annotated) list(key string) []string {
 	text := a.said[key]
@@ -143,6 +158,10 @@ func (a *annotated) list(key string) []string {
 	var out []string
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
 		a.fail(key, `for example ["a", "b"]`, "%.60q is no list of texts in JSON", text)
+	}
+	if len(out) > mostWords {
+		a.fail(key, "leave some out", "%d entries, and %d at most are read", len(out), mostWords)
+		return nil
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/weft-net/weft/internal/model"
@@ -104,12 +105,15 @@ func TestAddressClaimOfAPod(t *testing.T) {
 
 func TestCalicoBadWords(t *testing.T) {
 	const cni, qos = "annotation cni.projectcalico.org/", "annotation qos.projectcalico.org/"
+	many := `["x"` + strings.Repeat(`,"x"`, 29_999) + "]"
 	for _, tt := range []struct{ key, value, want string }{
 		{"cni.projectcalico.org/ipAddrs", "10.0.0.1", cni + `ipAddrs: "10.0.0.1" is no list of texts in JSON (for example ["a", "b"])`},
 		{"cni.projectcalico.org/ipAddrs", "[]", cni + `ipAddrs: there is no address in it (leave it out)`},
 		{"cni.projectcalico.org/ipAddrs", `["10.0.0.1","10.0.0.2"]`, cni + `ipAddrs: 10.0.0.2 beside 10.0.0.1 (one of IPv4 and one of IPv6 at most)`},
 		{"cni.projectcalico.org/ipAddrs", `["10.0.0.1/24"]`, cni + `ipAddrs: "10.0.0.1/24" is no address of a host (for example ["10.0.0.7"])`},
 		{"cni.projectcalico.org/floatingIPs", `["127.0.0.1"]`, cni + `floatingIPs: "127.0.0.1" is no address of a host (for example ["10.0.0.7"])`},
+		{"cni.projectcalico.org/floatingIPs", many, cni + `floatingIPs: 30000 entries, and 64 at most are read (leave some out)`},
+		{"cni.projectcalico.org/allowedSourcePrefixes", many, cni + `allowedSourcePrefixes: 30000 entries, and 64 at most are read (leave some out)`},
 		{"cni.projectcalico.org/ipFamilies", `["ipv4"]`, cni + `ipFamilies: "ipv4" is no family (IPv4 or IPv6)`},
 		{"cni.projectcalico.org/hwAddr", "01:00:00:00:00:01", cni + `hwAddr: "01:00:00:00:00:01" is no hardware address of an interface (six bytes, the first one even, for example 02:00:00:00:00:01)`},
 		{"cni.projectcalico.org/allowedSourcePrefixes", `["x"]`, cni + `allowedSourcePrefixes: "x" is no prefix (for example ["192.0.2.0/24"])`},
@@ -128,14 +132,23 @@ func TestCalicoBadWords(t *testing.T) {
 	}
 	for key, want := range map[string]string{
 		"ipAddrs":               cni + "ipAddrs: ipam.type host-local gives no address that is asked for (it needs calico-ipam)",
-		"ipAddrsNoIpam":         cni + "ipAddrsNoIpam: ipam.type is host-local (it needs calico-ipam)",
+		"ipAddrsNoIpam":         cni + `ipAddrsNoIpam: feature_control.ip_addrs_no_ipam is off (set "feature_control": {"ip_addrs_no_ipam": true} in the network's configuration, or leave the annotation out)`,
 		"floatingIPs":           cni + `floatingIPs: feature_control.floating_ips is off (set "feature_control": {"floating_ips": true} in the network's configuration, or leave the annotation out)`,
 		"allowedSourcePrefixes": cni + `allowedSourcePrefixes: feature_control.source_prefixes is off (set "feature_control": {"source_prefixes": true} in the network's configuration, or leave the annotation out)`,
 	} {
-		_, err := wordsOf(`{"type":"calico","policy":{"type":"k8s"},"ipam":{"type":"host-local"}}`, map[string]string{"cni.projectcalico.org/" + key: `["10.0.0.1"]`})
-		if err == nil || err.Error() != want {
-			t.Errorf("%s: %v, want\n%s", key, err, want)
+		for _, value := range []string{`["10.0.0.1"]`, many} { // behind a closed gate nothing is read
+			_, err := wordsOf(`{"type":"calico","policy":{"type":"k8s"},"ipam":{"type":"host-local"}}`, map[string]string{"cni.projectcalico.org/" + key: value})
+			if key == "ipAddrs" && value == many { // it has no gate
+				continue
+			}
+			if err == nil || err.Error() != want {
+				t.Errorf("%s: %v, want\n%s", key, err, want)
+			}
 		}
+	}
+	noIPAM := `{"type":"calico","policy":{"type":"k8s"},"ipam":{"type":"host-local"},"feature_control":{"ip_addrs_no_ipam":true}}`
+	if _, err := wordsOf(noIPAM, map[string]string{"cni.projectcalico.org/ipAddrsNoIpam": `["10.0.0.1"]`}); err == nil || err.Error() != cni+"ipAddrsNoIpam: ipam.type is host-local (it needs calico-ipam)" {
+		t.Error(err)
 	}
 	_, err := wordsOf(calicoOpen, map[string]string{"cni.projectcalico.org/ipAddrs": `["10.0.0.1"]`, "cni.projectcalico.org/ipAddrsNoIpam": `["10.0.0.1"]`})
 	if want := "annotations cni.projectcalico.org/ipAddrs and cni.projectcalico.org/ipAddrsNoIpam exclude each other (leave one out)"; err == nil || err.Error() != want {
