@@ -78,7 +78,7 @@ func (a *Attacher) unfold(job Job) (Job, error) {
 
 // unfoldKnown puts the delegates in their places that the container has, whatever flanneld says by now.
 func (a *Attacher) unfoldKnown(job Job) (Job, error) {
-	if !a.folds(job) && !slices.ContainsFunc(job.Network.Plugins, a.wantsPrefixes) {
+	if !a.folds(job) && !slices.ContainsFunc(job.Network.Plugins, a.changes) {
 		return job, nil
 	}
 	rec, found, err := a.cfg.Memory.Get(job.Request.Key())
@@ -89,7 +89,10 @@ func (a *Attacher) unfoldKnown(job Job) (Job, error) {
 		job.Network.Plugins = rec.Network.Plugins
 		return job, nil
 	}
-	if job, err = a.withNode(job); err != nil {
+	if job, err = a.withNode(job); err == nil {
+		job, err = a.withPod(job)
+	}
+	if err != nil {
 		return job, err
 	}
 	return a.each(job, func(job *Job, conf model.PluginConf) (model.PluginConf, error) {

@@ -41,6 +41,11 @@ func (a *Attacher) wantsPrefixes(conf model.PluginConf) bool {
 	return conf.Type == plugin.CalicoType && a.cfg.Planners[conf.Type] != nil && plugin.Calico{}.WantsPrefixes(conf)
 }
 
+// changes tells whether a plugin's configuration may be another one by what the node and the pod say.
+func (a *Attacher) changes(conf model.PluginConf) bool {
+	return conf.Type == plugin.CalicoType && a.cfg.Planners[conf.Type] != nil
+}
+
 // withPrefixes puts prefixes in the place of the words for them.
 func (a *Attacher) withPrefixes(job Job, prefixes func() []netip.Prefix) (Job, error) {
 	if !slices.ContainsFunc(job.Network.Plugins, a.wantsPrefixes) {

@@ -21,13 +21,13 @@ import (
 type wished struct {
 	asked []model.AddressWishes
 	freed int
+	given map[string]bool
 }
 
 func (*wished) Type() string                                              { return "calico-ipam" }
 func (*wished) Keys() []string                                            { return nil }
 func (*wished) Validate(json.RawMessage) error                            { return nil }
 func (*wished) Status(context.Context, ipam.Ask) error                    { return nil }
-func (*wished) Check(context.Context, ipam.Ask, model.Result) error       { return nil }
 func (*wished) GC(context.Context, ipam.Ask, []model.AttachmentKey) error { return nil }
 func (w *wished) Del(context.Context, ipam.Ask) error                     { w.freed++; return nil }
 func (w *wished) Add(_ context.Context, ask ipam.Ask) (out model.Result, _ error) {
@@ -36,10 +36,23 @@ func (w *wished) Add(_ context.Context, ask ipam.Ask) (out model.Result, _ error
 	if len(addrs) == 0 {
 		addrs = []netip.Addr{netip.MustParseAddr("10.8.0.9")}
 	}
+	if w.given == nil {
+		w.given = map[string]bool{}
+	}
 	for _, a := range addrs {
+		w.given[ask.ContainerID+" "+a.String()] = true
 		out.IPs = append(out.IPs, model.IP{Address: netip.PrefixFrom(a, a.BitLen())})
 	}
 	return out, nil
+}
+
+func (w *wished) Check(_ context.Context, ask ipam.Ask, prev model.Result) error {
+	for _, ip := range prev.IPs {
+		if !w.given[ask.ContainerID+" "+ip.Address.Addr().String()] {
+			return model.Faultf(model.CodeDiffers, "", "address %s is not held for %s", ip.Address, ask.ContainerID)
+		}
+	}
+	return nil
 }
 
 const calicoOpen = `{"type":"calico","policy":{"type":"k8s"},"ipam":{"type":"calico-ipam"},
