@@ -45,6 +45,7 @@ masqueradeMax, pod}], notes.`,
 	fl.StringSliceVar(&cfg.Tests, "tests", nil, "tests to take (default all: "+strings.Join(vm.Tests(), ", ")+")")
 	fl.IntVarP(&cfg.N, "n", "n", 7, "rounds")
 	fl.DurationVar(&cfg.Span, "span", 200*time.Millisecond, "how long one test of one node takes")
+	fl.IntVar(&cfg.Starts, "starts", 100, "machines of each design to start; 0 leaves that out")
 	fl.Uint64Var(&cfg.Seed, "seed", 1, "seed of the order in which nodes take turns")
 	fl.StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd

@@ -108,3 +108,6 @@ func (p *Process) Stop() {
 
 // Kill ends the process by force; Stop is still to be called.
 func (p *Process) Kill() { _ = p.cmd.Process.Kill() }
+
+// PID is the process's number.
+func (p *Process) PID() int { return p.cmd.Process.Pid }

@@ -49,7 +49,6 @@ const (
 
 const (
 	burst   = 64 // frames that a card's queue holds at any rate
-	stretch = 8  // bursts
 	largest = 1<<16 + 64
 )
 
@@ -126,20 +125,15 @@ func frames(o order, buffer []byte) (outcome, error) {
 	var each []float64
 	begin, span := time.Now(), time.Duration(o.Millis)*time.Millisecond
 	for last := begin; last.Sub(begin) < span; {
-		var err error
-		taken := 0
-		for range stretch {
-			if err = send(o); err != nil {
-				return outcome{}, err
-			}
-			if o.From != fdTap {
-				taken += drain(buffer)
-			}
+		if err := send(o); err != nil {
+			return outcome{}, err
 		}
-		result.Frames += stretch * burst
-		result.Taken += taken
+		if o.From != fdTap {
+			result.Taken += drain(buffer)
+		}
+		result.Frames += burst
 		now := time.Now()
-		each = append(each, float64(now.Sub(last))/float64(time.Microsecond)/(stretch*burst))
+		each = append(each, float64(now.Sub(last))/float64(time.Microsecond)/burst)
 		last = now
 	}
 	result.Seconds = time.Since(begin).Seconds()

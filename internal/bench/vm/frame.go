@@ -14,22 +14,30 @@ const vnetHeader = 10
 // size of a frame in bytes, without its check sequence.
 const size = 64
 
-// frame is a datagram of UDP in 64 bytes. Its checksum is left out, as IPv4 allows.
+const headers = 14 + 20 + 8
+
+// frame is a datagram of UDP in 64 bytes.
 func frame(toMAC, fromMAC net.HardwareAddr, from, to netip.Addr) []byte {
-	b := make([]byte, 0, size)
+	const port, discard = 40000, 9
+	return datagram(toMAC, fromMAC, netip.AddrPortFrom(from, port), netip.AddrPortFrom(to, discard), make([]byte, size-headers))
+}
+
+// datagram is one of UDP. Its checksum is left out, as IPv4 allows.
+func datagram(toMAC, fromMAC net.HardwareAddr, from, to netip.AddrPort, payload []byte) []byte {
+	b := make([]byte, 0, headers+len(payload))
 	b = append(append(b, toMAC...), fromMAC...)
 	b = binary.BigEndian.AppendUint16(b, 0x0800)
 	ip := make([]byte, 20)
 	ip[0], ip[8], ip[9] = 0x45, 64, 17
-	binary.BigEndian.PutUint16(ip[2:], size-14)
-	copy(ip[12:], from.AsSlice())
-	copy(ip[16:], to.AsSlice())
+	binary.BigEndian.PutUint16(ip[2:], uint16(headers-14+len(payload)))
+	copy(ip[12:], from.Addr().AsSlice())
+	copy(ip[16:], to.Addr().AsSlice())
 	binary.BigEndian.PutUint16(ip[10:], checksum(ip))
 	b = append(b, ip...)
-	for _, v := range []uint16{40000, 9, size - 14 - 20, 0} {
+	for _, v := range []uint16{from.Port(), to.Port(), uint16(8 + len(payload)), 0} {
 		b = binary.BigEndian.AppendUint16(b, v)
 	}
-	return b[:size]
+	return append(b, payload...)
 }
 
 func checksum(b []byte) uint16 {

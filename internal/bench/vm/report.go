@@ -5,6 +5,7 @@ package vm
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -45,16 +46,22 @@ func (b *bench) report() Report {
 		"ratios are of the time that a frame, an answer, a connection or a bit takes: less is better; the medians of the rounds' ratios, with the least and the greatest",
 		"frames: 64 bytes, one system call for each, on one processor; the time of one is the processor's time of its whole way",
 		"in: from the peer to the machine; older: checksums by the kernel, as with KubeVirt until 1.7")}
-	for _, test := range b.cfg.Tests {
+	for _, test := range append(slices.Clone(b.cfg.Tests), testTap, testFirst, testMemory) {
 		for _, name := range b.cfg.Designs {
 			k := key{name, test}
 			v := b.times(k)
+			if len(v) == 0 {
+				continue
+			}
 			row := Row{Design: name, Test: test, Unit: unit(test), N: len(v)}
 			row.Median, row.Min, row.Max = rounds.Spread(b.values[k])
 			row.Rate, _, _ = rounds.Spread(b.rates[k])
 			row.Base, row.BaseMin, row.BaseMax = rounds.Spread(rounds.Quotients(v, b.times(key{Base, test})))
 			row.Masquerade, row.MasqueradeMin, row.MasqueradeMax = rounds.Spread(rounds.Quotients(v, b.times(key{masquerade, test})))
 			row.Pod, _, _ = rounds.Spread(rounds.Quotients(v, b.times(key{limit, test})))
+			if test == testMemory {
+				row.Base, row.Masquerade = 0, 0
+			}
 			r.Rows = append(r.Rows, row)
 		}
 	}
@@ -65,6 +72,10 @@ func unit(test string) string {
 	switch {
 	case isFrames(test):
 		return "µs"
+	case isStart(test):
+		return "ms"
+	case test == testMemory:
+		return "MiB"
 	case strings.HasPrefix(test, path.TestStream):
 		return "Gbit/s"
 	}
@@ -73,10 +84,12 @@ func unit(test string) string {
 
 func isFrames(test string) bool { return strings.HasPrefix(test, "frames") }
 
+func isStart(test string) bool { return test == testTap || test == testFirst }
+
 // times are the values as the time that a thing takes.
 func (b *bench) times(k key) []float64 {
 	v := b.values[k]
-	if isFrames(k.test) {
+	if isFrames(k.test) || isStart(k.test) {
 		return v
 	}
 	out := make([]float64, len(v))

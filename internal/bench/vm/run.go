@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weft-net/weft/internal/bench/path"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -42,15 +44,17 @@ type Config struct {
 	N       int      // rounds
 	// Span is how long one test of one world takes.
 	Span time.Duration
-	Seed uint64
-	// Self is weft.
+	// Starts is how many machines of each design are started, and then weft-guest; 0 leaves that out.
+	Starts int
+	Seed   uint64
+	// Self is weft; weft-guest is beside it.
 	Self string
 	Log  *slog.Logger
 }
 
 func (cfg *Config) check() error {
-	if cfg.N < 1 || cfg.Span < time.Millisecond || cfg.Span > 10*time.Second {
-		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, and --span between 1ms and 10s", "bench: -n %d, --span %s", cfg.N, cfg.Span)
+	if cfg.N < 1 || cfg.Starts < 0 || cfg.Span < time.Millisecond || cfg.Span > 10*time.Second {
+		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, --span between 1ms and 10s, and --starts 0 or more", "bench: -n %d, --span %s, --starts %d", cfg.N, cfg.Span, cfg.Starts)
 	}
 	if len(cfg.Designs) == 0 {
 		cfg.Designs = Designs()
@@ -89,34 +93,59 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	if err := cfg.check(); err != nil {
 		return Report{}, err
 	}
-	dir, err := os.MkdirTemp("", "weft-bench-")
+	dir, err := os.MkdirTemp(volatile(), "weft-bench-")
 	if err != nil {
 		return Report{}, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	b := &bench{cfg: cfg, dir: dir, random: rand.New(rand.NewPCG(cfg.Seed, 0)), values: map[key][]float64{}, rates: map[key][]float64{}}
 	defer b.close()
-	if err := b.build(ctx); err != nil {
+	if err := b.starts(ctx); err != nil {
 		return Report{}, err
 	}
-	for round := range cfg.N {
-		cfg.Log.Info("measuring", "round", round+1, "of", cfg.N)
-		for _, test := range cfg.Tests {
+	if cfg.Starts > 0 {
+		if err := b.memory(ctx); err != nil {
+			return Report{}, err
+		}
+	}
+	if err := b.traffic(ctx); err != nil {
+		return Report{}, err
+	}
+	return b.report(), nil
+}
+
+// volatile is where records are on a node: not on a disk.
+func volatile() string {
+	const run = "/run"
+	if unix.Access(run, unix.W_OK) == nil {
+		return run
+	}
+	return ""
+}
+
+// traffic has all worlds take turns.
+func (b *bench) traffic(ctx context.Context) error {
+	if err := b.build(ctx); err != nil {
+		return err
+	}
+	for round := range b.cfg.N {
+		b.cfg.Log.Info("measuring", "round", round+1, "of", b.cfg.N)
+		for _, test := range b.cfg.Tests {
 			for _, i := range b.random.Perm(len(b.worlds)) {
 				if err := ctx.Err(); err != nil {
-					return Report{}, err
+					return err
 				}
 				w := b.worlds[i]
-				value, rate, err := w.once(test, cfg.Span)
+				value, rate, err := w.once(test, b.cfg.Span)
 				if err != nil {
-					return Report{}, err
+					return err
 				}
 				k := key{w.name, test}
 				b.values[k], b.rates[k] = append(b.values[k], value), append(b.rates[k], rate)
 			}
 		}
 	}
-	return b.report(), nil
+	return nil
 }
 
 // build brings all worlds up, and has programs in memory.

@@ -144,16 +144,26 @@ func (w *world) machine(ctx context.Context) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.sent = append(make([]byte, vnetHeader), frame(at.gatewayMAC, at.mac, at.addr.Addr(), behindPeer())...)
+	w.sent = w.frameOf(at)
 	w.taken = frame(byhand.MAC(), peer.Attrs().HardwareAddr, behindPeer(), machineAddr())
 	w.handed = frame(at.known, byhand.MAC(), behindPeer(), machineAddr())
 	if err := inhabit(w.guest, at); err != nil {
 		return nil, err
 	}
+	return w.open(n)
+}
+
+// open is what a hypervisor does.
+func (w *world) open(n phase1.Network) (*os.File, error) {
 	if w.binding == model.VMMacvtap {
 		return openMacvtap(w.pod, n.Device.Target, w.dir)
 	}
 	return openTap(w.pod, n.Device.Target)
+}
+
+// frameOf is what the machine sends, as it writes it.
+func (*world) frameOf(at place) []byte {
+	return append(make([]byte, vnetHeader), frame(at.gatewayMAC, at.mac, at.addr.Addr(), behindPeer())...)
 }
 
 // phase1 brings the machine into the pod.
