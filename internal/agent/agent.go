@@ -115,6 +115,7 @@ type agent struct {
 	teller   *policyTeller    // nil without an API server
 	policy   *policy.Enforcer // nil where policies are nobody's business
 	machines *node.Machines
+	wires    *wires
 	known    sizes
 	around
 }
@@ -168,6 +169,7 @@ func (a *agent) build() error {
 	a.policy = a.enforcer()
 	a.measurePolicies()
 	a.machines = a.virtual(boot)
+	a.wires = &wires{ledger: a.ledger, log: cfg.Log}
 	a.attacher = attach.New(attach.Config{
 		Memory: a.ledger, Host: a.host, Planners: a.planners(), Allocators: a.allocators(), Node: a.ofNode, Gates: a.gates,
 		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime}, Reaper: a.reaper,
@@ -223,6 +225,8 @@ func (a *agent) run(ctx context.Context) error {
 		a.cfg.Log.Error("machines of an agent before this one", "err", err)
 	}
 	a.adopt()
+	a.wires.start(behind)
+	defer a.wires.wait()
 	lean()
 	parts.Go(func() error {
 		defer stop()

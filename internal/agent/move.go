@@ -19,8 +19,9 @@ func (a *agent) newMover() *move.Mover {
 	})
 }
 
-// machineMoved tells the mover of a machine's attachment.
+// machineMoved tells of a machine's attachment: the mover, and who speaks to guests.
 func (a *agent) machineMoved(key model.AttachmentKey) {
+	a.wires.changed(key)
 	if a.mover != nil {
 		a.mover.Moved(key)
 	}

@@ -23,6 +23,7 @@ func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, f
 	answers := state.Answers{}
 	maps.Copy(answers, r.known)
 	var files []plugin.File
+	var guests []model.Guest
 	for k := i; k < j; k++ {
 		in := plugin.Input{
 			Conf: r.job.Network.Plugins[k], Request: r.job.Request, IPAM: given[k], Chain: r.chain, Answers: answers,
@@ -49,11 +50,12 @@ func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, f
 		if step.Backup != nil {
 			files = append(files, *step.Backup)
 		}
+		guests = append(guests, step.Guests...)
 		r.chain.Open = segment
 		r.chain.Fragment = sum(owner, done, segment)
 		r.chain.Prev = &step.Result
 	}
-	act := Act{Kind: ActApply, Plugin: i, Fragment: &segment, Fresh: fresh(segment, answers), Files: files}
+	act := Act{Kind: ActApply, Plugin: i, Fragment: &segment, Fresh: fresh(segment, answers), Files: files, Guests: guests}
 	act.keep(restore)
 	r.withhold(&act)
 	return act, nil

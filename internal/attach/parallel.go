@@ -4,7 +4,11 @@ package attach
 
 import (
 	"context"
+	"slices"
 	"sync"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
 // abreast is how many jobs from i on are executed at the same time: neighbours that may be and that have foreign plugins,
@@ -15,12 +19,17 @@ func (w *several) abreast(i int) int {
 		if !job.Parallel {
 			break
 		}
-		if _, plain := w.a.plain(job); plain {
+		if _, plain := w.a.plain(job); plain || needsOthers(job) {
 			break
 		}
 		n++
 	}
 	return n
+}
+
+// needsOthers tells whether a job is about what another network of the container has made.
+func needsOthers(job Job) bool {
+	return slices.ContainsFunc(job.Network.Plugins, func(p model.PluginConf) bool { return p.Type == plugin.DirectType })
 }
 
 // parallel attaches the n jobs from i on at the same time: their foreign plugins are executed beside each other, their

@@ -76,6 +76,8 @@ type Act struct {
 	Restore *state.Fragment `json:"restore,omitempty"`
 	// Files are written before the kernel is touched and go with the act.
 	Files []plugin.File `json:"files,omitempty"`
+	// Guests is what guests are told on wires that the fragment makes.
+	Guests []model.Guest `json:"guests,omitempty"`
 	// Fresh names the fragment's shared links that were not there before.
 	Fresh []string `json:"fresh,omitempty"`
 }
@@ -97,6 +99,15 @@ func (r Record) Fragment() state.Fragment {
 		f.Merge(*act.Fragment)
 	}
 	return f
+}
+
+// Guests is what guests are told on wires that the record's acts have made.
+func (r Record) Guests() []model.Guest {
+	var out []model.Guest
+	for _, act := range r.Acts {
+		out = append(out, act.Guests...)
+	}
+	return out
 }
 
 // Memory keeps records. The ledger (agent) and the journal (standalone) implement it. An error of Put leaves the record

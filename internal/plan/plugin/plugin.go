@@ -65,6 +65,8 @@ type Step struct {
 	Restore state.Fragment
 	// Backup is a file about Restore for the reference plugin's DEL: written after the promise, taken away by undo.
 	Backup *File
+	// Guests is what guests are told on wires that the fragment makes.
+	Guests []model.Guest
 	// Result is the chain's result after this plugin.
 	Result model.Result
 }
@@ -124,6 +126,7 @@ func Builtin() map[string]Planner {
 		SBR{},
 		VRF{},
 		Flannel{},
+		Direct{},
 	}
 	for _, p := range planners {
 		table[p.Type()] = p

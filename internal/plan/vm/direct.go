@@ -96,11 +96,27 @@ func (p *planner) direct4(j *state.Join, g *model.Guest) (state.MAC, error) {
 	if mac.IsZero() {
 		return mac, nil // whoever is on the wire answers
 	}
-	j.Own = append(j.Own, gw)
+	if p.Subnet == 0 {
+		j.Own = append(j.Own, gw)
+	} else {
+		p.subnetOf(j, g.DHCP4)
+	}
 	f.Sysctls = append(f.Sysctls,
 		state.Sysctl{Name: conf + "forwarding", Value: "1"}, state.Sysctl{Name: conf + "proxy_arp", Value: "1"},
 		state.Sysctl{Name: "net/ipv4/neigh/" + tap + "/proxy_delay", Value: "0"})
 	return mac, nil
+}
+
+// subnetOf has a guest with a single address believe in a subnet with a router, as guests that know no other: whoever it asks for
+// there is answered for by the tap's side.
+func (p *planner) subnetOf(j *state.Join, l *model.GuestDHCP4) {
+	own := l.Address.Addr()
+	l.Address = netip.PrefixFrom(own, p.Subnet)
+	j.Near, j.Guest = l.Address.Masked(), own
+	if l.Router = j.Near.Addr().Next(); l.Router == own {
+		l.Router = l.Router.Next()
+	}
+	l.Routes = nil
 }
 
 // direct6 is the guest's router, which has the gateway's MAC.

@@ -30,6 +30,9 @@ type Input struct {
 	VM model.VM `json:"vm"`
 	// Answers holds an answer for every query of Observe.
 	Answers state.Answers `json:"-"`
+	// Attached are the node's tables of the pod's attachments by the pod's links, as far as they are known: some name a link's
+	// hardware address.
+	Attached map[string][]state.Table `json:"-"`
 	// Ordinal tells that the pod's other links are named net1, net2 …, as before KubeVirt 0.59.
 	Ordinal bool `json:"ordinal,omitempty"`
 	// StandIn is the kind of the link that keeps a pod link's name: dummy, or bridge where the kernel has no dummy.

@@ -13,7 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
+	plan "github.com/weft-net/weft/internal/plan/vm"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -36,10 +38,7 @@ func direct(t *testing.T, name string, attach func(*world), how state.JoinHow) {
 	before := w.looks()
 	in := machine(model.VMDirect)
 	in.Join = how
-	if _, err := w.Start(t.Context(), w.pod, "pod1", in); errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported) {
-		nettest.Without(t, fmt.Sprintf("links cannot be joined by %s here: %v", how, err))
-	}
-	guest := w.boot(in)
+	guest := w.bootOr(in)
 	w.serve(guest, ":80", "guest")
 	w.serve(w.pod, ":80", "pod")
 	w.serve(w.far, ":81", "far")
@@ -60,4 +59,53 @@ func direct(t *testing.T, name string, attach func(*world), how state.JoinHow) {
 	if d := cmp.Diff(before, w.looks()); d != "" {
 		t.Errorf("after undo (-before +after):\n%s", d)
 	}
+}
+
+// bootOr boots a machine, or leaves the test out where its links cannot be joined in the way that is meant.
+func (w *world) bootOr(in plan.Input) *netns.NS {
+	w.t.Helper()
+	if _, err := w.Start(w.t.Context(), w.pod, "pod1", in); errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported) {
+		nettest.Without(w.t, fmt.Sprintf("links cannot be joined by %s here: %v", in.Join, err))
+	}
+	return w.boot(in)
+}
+
+// TestDirectSubnet: a guest that wants a subnet around its single address is given one, whose other addresses are reached by the
+// gateway.
+func TestDirectSubnet(t *testing.T) {
+	for _, how := range state.JoinWays() {
+		t.Run(string(how), func(t *testing.T) {
+			w := newWorld(t)
+			w.routed()
+			w.ip(w.far, "addr add 10.244.1.77/32 dev lo")
+			w.ip(w.far, "link set lo up")
+			in := machine(model.VMDirect)
+			in.Join, in.Subnet = how, 24
+			guest := w.bootOr(in)
+			w.serve(w.far, ":81", "far")
+			w.ping(guest, "10.244.1.77")
+			w.called(guest, "169.254.1.1:81", "far 10.244.1.5")
+			out := nettest.Run(t, guest, "sh", "-c", "ip -br addr show eth0; ip route")
+			for _, want := range []string{"10.244.1.5/24", "default via 10.244.1.1 dev eth0"} {
+				if !strings.Contains(out, want) {
+					t.Errorf("no %q in\n%s", want, out)
+				}
+			}
+			if mac := neighbour(t, guest, "10.244.1.77"); mac == "" {
+				t.Errorf("nobody has answered for 10.244.1.77")
+			}
+		})
+	}
+}
+
+// neighbour is who a guest believes to have an address.
+func neighbour(t *testing.T, guest *netns.NS, ip string) string {
+	t.Helper()
+	words := strings.Fields(nettest.Run(t, guest, "ip", "neigh", "show", ip))
+	for i, word := range words {
+		if word == "lladdr" && i+1 < len(words) {
+			return words[i+1]
+		}
+	}
+	return ""
 }

@@ -45,7 +45,7 @@ func TestLease(t *testing.T) {
 		nettest.Without(t, "there is no busybox, whose udhcpc would be the guest's client")
 	}
 	for attached, attach := range worlds() {
-		for _, binding := range []model.VMBinding{model.VMMasquerade, model.VMBridge} {
+		for _, binding := range []model.VMBinding{model.VMMasquerade, model.VMBridge, model.VMDirect} {
 			t.Run(fmt.Sprintf("%s/%s", attached, binding), func(t *testing.T) {
 				w := newWorld(t)
 				attach(w)
@@ -53,7 +53,7 @@ func TestLease(t *testing.T) {
 				if attached == "routed" {
 					far = "169.254.1.1"
 				}
-				if binding == model.VMBridge {
+				if binding != model.VMMasquerade {
 					want = map[string]string{"flannel": "10.244.1.5/24", "routed": "10.244.1.5/32"}[attached] + want[len("10.0.2.2/24"):]
 				}
 				in := machine(binding)
@@ -115,13 +115,19 @@ func (w *world) client(guest *netns.NS, busybox string) string {
 
 // TestRouter: the guest's kernel finds its way out by itself.
 func TestRouter(t *testing.T) {
+	for binding, own := range map[model.VMBinding]string{model.VMMasquerade: "fd10:0:2::2/128", model.VMDirect: "fd00:1::5/128"} {
+		t.Run(string(binding), func(t *testing.T) { router(t, binding, own) })
+	}
+}
+
+func router(t *testing.T, binding model.VMBinding, own string) {
 	w := newWorld(t)
 	w.flannel()
-	n := w.start(machine(model.VMMasquerade)).Networks[0]
+	n := w.start(machine(binding)).Networks[0]
 	guest := nettest.NS(t, "guest")
 	w.speak(*n.Guest)
 	nettest.Relay(t, w.pod, n.Device.Target, false, guest, n.Device.MAC)
-	w.ip(guest, "addr add fd10:0:2::2/128 dev eth0 nodad")
+	w.ip(guest, "addr add "+own+" dev eth0 nodad")
 	for range 600 {
 		if strings.Contains(nettest.Run(t, guest, "ip", "-6", "route", "show", "default"), "via fe80::1 dev eth0") {
 			w.ping(guest, "fd00:1::1")

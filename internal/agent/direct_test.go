@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// TestDirectByCNI: the plugin, called as KubeVirt has it called for a binding plugin, leaves a tap that a guest has the pod's
+// place by, and the agent speaks to that guest, also after it was killed. DEL gives the pod its place back.
+func TestDirectByCNI(t *testing.T) {
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		nettest.Without(t, "there is no busybox, whose udhcpc would be the guest's client")
+	}
+	w := newWorld(t)
+	w.start()
+	nettest.Run(t, w.node, "ip", "link", "set", "lo", "up")
+	nettest.Run(t, w.node, "ip", "addr", "add", "192.0.2.1/32", "dev", "lo") // what it pings from
+	pods, ns := w.attached("routed")
+	before := inPod(t, ns)
+	direct := w.list("1.1.0", `{"type":"weft-direct","args":{"cni":{"logicNetworkName":"default"}}}`)
+	second := &libcni.RuntimeConf{ContainerID: "c1", NetNS: ns.Path(), IfName: "net1"}
+	r, err := w.cni.AddNetworkList(w.ctx(), direct, second)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, w.log())
+	}
+	result, err := current.NewResultFromResult(r)
+	if err != nil || len(result.Interfaces) != 1 || result.Interfaces[0].Name != "tap0" || result.Interfaces[0].Sandbox != ns.Path() {
+		t.Errorf("the result is %+v (%v)", result, err)
+	}
+	guest := nettest.NS(t, "guest")
+	mac := strings.Fields(nettest.Run(t, ns, "ip", "-br", "link", "show", "eth0"))[2]
+	nettest.Relay(t, ns, "tap0", false, guest, mac)
+	for _, when := range []string{"at first", "after the agent was killed"} {
+		leases(t, guest, busybox, "10.9.0.2", when)
+		if err := w.check(pods, "c1", ns); err != nil {
+			t.Errorf("CHECK of the pod's network %s: %v", when, err)
+		}
+		if err := w.cni.CheckNetworkList(w.ctx(), direct, second); err != nil {
+			t.Errorf("CHECK of the tap %s: %v", when, err)
+		}
+		if when == "at first" {
+			w.kill()
+			w.start()
+		}
+	}
+	nettest.Run(t, guest, "ip", "addr", "add", "10.9.0.2/32", "dev", "eth0")
+	nettest.Run(t, guest, "ip", "route", "add", "169.254.1.1", "dev", "eth0")
+	nettest.Run(t, guest, "ip", "route", "add", "default", "via", "169.254.1.1")
+	nettest.Run(t, w.node, "ping", "-c1", "-W10", "10.9.0.2")
+	nettest.Run(t, guest, "ip", "link", "set", "eth0", "down")
+	if out, err := nettest.Try(w.node, "ping", "-c1", "-W1", "10.9.0.2"); err == nil {
+		t.Errorf("the pod answers in the guest's place:\n%s", out)
+	}
+	if err := w.cni.DelNetworkList(w.ctx(), direct, second); err != nil {
+		t.Fatal(err)
+	}
+	if after := inPod(t, ns); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	nettest.Run(t, w.node, "ping", "-c1", "-W10", "10.9.0.2")
+}
+
+// leases has a guest ask for an address.
+func leases(t *testing.T, guest *netns.NS, busybox, want, when string) {
+	t.Helper()
+	out, err := nettest.Try(guest, "timeout", "60", busybox, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T", "1", "-s", "/bin/true")
+	if err != nil || !strings.Contains(out, fmt.Sprintf("lease of %s obtained from 169.254.75.10", want)) {
+		t.Errorf("%s the guest is told (%v)\n%s", when, err, out)
+	}
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/guest/serve"
+	"github.com/weft-net/weft/internal/guest/sockets"
+	"github.com/weft-net/weft/internal/ledger"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// wires speaks to the guests on wires that attachments have made, where nobody else does: no machine of weft's is there, only a
+// hypervisor that has found a tap. Without such attachments it is nothing but an empty map.
+type wires struct {
+	ledger *ledger.Ledger
+	log    *slog.Logger
+
+	group sync.WaitGroup
+	mu    sync.Mutex
+	ctx   context.Context // nil before the agent has taken up what one before it left
+	open  map[model.AttachmentKey]served
+}
+
+// served is a wire that is spoken on.
+type served struct {
+	serial int64
+	stop   context.CancelFunc
+	gone   chan struct{}
+}
+
+// start takes up what is recorded; it ends with the context.
+func (w *wires) start(ctx context.Context) {
+	w.mu.Lock()
+	w.ctx, w.open = ctx, map[model.AttachmentKey]served{}
+	w.mu.Unlock()
+	records, err := w.ledger.List()
+	if err != nil {
+		w.log.Warn("some guests are not spoken to", "err", err)
+	}
+	for _, r := range records {
+		if len(r.Guests()) > 0 {
+			w.changed(r.Key())
+		}
+	}
+}
+
+// wait returns when nothing is spoken any more; the context has ended.
+func (w *wires) wait() { w.group.Wait() }
+
+// changed looks at an attachment again, behind the caller's back.
+func (w *wires) changed(key model.AttachmentKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ctx == nil || w.ctx.Err() != nil {
+		return
+	}
+	w.group.Go(func() { w.settle(key) })
+}
+
+// settle brings what is spoken on an attachment's wires to what its record says.
+func (w *wires) settle(key model.AttachmentKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	rec, found, err := w.ledger.Get(key)
+	if err != nil {
+		w.log.Warn("guests are not spoken to", "attachment", key.String(), "err", err)
+		return
+	}
+	wanted := found && rec.Stage == attach.Done && len(rec.Guests()) > 0
+	if have, speaks := w.open[key]; speaks {
+		if wanted && have.serial == rec.Serial {
+			return
+		}
+		have.stop()
+		<-have.gone
+		delete(w.open, key)
+	}
+	if !wanted || w.ctx.Err() != nil {
+		return
+	}
+	if err := w.begin(rec); err != nil {
+		w.log.Warn("guests are not spoken to", "attachment", key.String(), "err", err)
+	}
+}
+
+func (w *wires) begin(rec attach.Record) error {
+	all, err := openWires(rec)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(w.ctx)
+	s := served{serial: rec.Serial, stop: stop, gone: make(chan struct{})}
+	w.open[rec.Key()] = s
+	w.group.Go(func() {
+		defer close(s.gone)
+		if err := (serve.Config{Log: w.log}).Run(ctx, all); err != nil {
+			w.log.Warn("guests are not spoken to any more", "attachment", rec.Key().String(), "err", err)
+		}
+	})
+	return nil
+}
+
+// openWires opens the sockets of a record's wires in the pod that it is about, and not in another one at the same path.
+func openWires(rec attach.Record) ([]serve.Wire, error) {
+	ns, err := netns.Open(rec.Request.Netns)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = ns.Close() }()
+	if id, err := ns.ID(); err != nil || id != rec.NetnsID {
+		return nil, fmt.Errorf("namespace %s is another one by now (%v)", rec.Request.Netns, err)
+	}
+	var all []serve.Wire
+	for _, g := range rec.Guests() {
+		s, err := sockets.Open(ns, g)
+		if err != nil {
+			for _, w := range all {
+				_ = w.Sockets.Close()
+			}
+			return nil, err
+		}
+		all = append(all, serve.Wire{Guest: g, Sockets: s})
+	}
+	return all, nil
+}

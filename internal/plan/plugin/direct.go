@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/vm"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Direct leaves in a container a tap that is joined to the link of one of its networks: a hypervisor that opens it gives its
+// guest that link's place. KubeVirt calls it behind the network's own plugin, for a binding plugin of type tap, and says by
+// the network's name which one is meant.
+type Direct struct{}
+
+// DirectType is Direct's type.
+const DirectType = "weft-direct"
+
+type directConf struct {
+	// Link is the container's link, where no argument of KubeVirt's tells it.
+	Link       string        `json:"link"`
+	Owner      *uint32       `json:"owner"`
+	MultiQueue bool          `json:"multiQueue"`
+	Join       state.JoinHow `json:"join"`
+	// Subnet is the length of the prefix of a subnet in which a guest with a single address is told to be.
+	Subnet int       `json:"subnet"`
+	DNS    model.DNS `json:"dns"`
+	Args   struct {
+		CNI struct {
+			LogicNetworkName string `json:"logicNetworkName"`
+		} `json:"cni"`
+	} `json:"args"`
+}
+
+// Type is "weft-direct".
+func (Direct) Type() string { return DirectType }
+
+// Keys are its options.
+func (Direct) Keys() []string {
+	return append(commonKeys(), "link", "owner", "multiQueue", "join", "subnet", "dns.nameservers[]", "dns.domain", "dns.search[]", "dns.options[]")
+}
+
+// IPAM is nothing: the addresses are those of the link.
+func (Direct) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
+
+// Validate refuses what no tap can be.
+func (Direct) Validate(conf model.PluginConf) error {
+	_, err := readDirect(conf)
+	return err
+}
+
+func readDirect(conf model.PluginConf) (directConf, error) {
+	var c directConf
+	if err := decode(conf, &c); err != nil {
+		return c, err
+	}
+	if c.Link != "" {
+		if err := checkLinkName(conf, "link", c.Link); err != nil {
+			return c, err
+		}
+	}
+	if c.Join != "" && !slices.Contains(state.JoinWays(), c.Join) {
+		return c, model.Faultf(model.CodeInvalidConf, "leave it out: the best way is found", "plugin %s: join %q is not one of %v", DirectType, c.Join, state.JoinWays())
+	}
+	const least, most = 8, 30
+	if c.Subnet != 0 && (c.Subnet < least || c.Subnet > most) {
+		return c, model.Faultf(model.CodeInvalidConf, "leave it out for a single address", "plugin %s: subnet %d is not between %d and %d", DirectType, c.Subnet, least, most)
+	}
+	return c, nil
+}
+
+// candidates are the links that can be meant, the likelier one first: that of a network beside the pod's first one has a name
+// that is made of the network's.
+func (c directConf) candidates(in Input) []vm.Input {
+	network := model.VMNetwork{Name: c.Args.CNI.LogicNetworkName}
+	nic := model.VMInterface{Name: cmp.Or(network.Name, in.Request.IfName), Binding: model.VMDirect, Network: network}
+	one := func(nic model.VMInterface) vm.Input {
+		out := vm.Input{
+			VM:   model.VM{Name: in.Request.ContainerID, Hostname: hostname(in.Request), Interfaces: []model.VMInterface{nic}, Owner: *cmp.Or(c.Owner, new(uint32))},
+			Join: c.Join, Answers: in.Answers, DNS: c.DNS, Subnet: c.Subnet, Asker: "plugin " + DirectType,
+		}
+		if c.MultiQueue {
+			const several = 2
+			out.VM.Queues, out.VM.Interfaces[0].Model = several, "virtio"
+		}
+		return out
+	}
+	first := nic
+	first.Network.Primary = true
+	if c.Link != "" {
+		first.PodLink = c.Link
+		first.Network.Primary = !strings.HasPrefix(c.Link, "pod")
+		return []vm.Input{one(first)}
+	}
+	if network.Name == "" {
+		return []vm.Input{one(first)}
+	}
+	return []vm.Input{one(nic), one(first)}
+}
+
+// hostname is the name of the machine whose pod it is.
+func hostname(r model.Request) string {
+	pod, _ := r.Arg("K8S_POD_NAME")
+	name, ok := strings.CutPrefix(pod, "virt-launcher-")
+	if !ok {
+		return pod
+	}
+	if i := strings.LastIndexByte(name, '-'); i > 0 {
+		name = name[:i]
+	}
+	return name
+}
+
+// Observe asks for all that can be meant.
+func (Direct) Observe(in Input) ([]state.Query, error) {
+	c, err := readDirect(in.Conf)
+	if err != nil {
+		return nil, err
+	}
+	queries := []state.Query{tapReady()}
+	for _, one := range c.candidates(in) {
+		queries = append(queries, vm.Observe(one)...)
+	}
+	return queries, checkArgs(in.Request)
+}
+
+// Plan makes the tap and joins it.
+func (Direct) Plan(in Input) (Step, error) {
+	c, err := readDirect(in.Conf)
+	if err != nil {
+		return Step{}, err
+	}
+	if have := in.Answers[tapReady()]; !have.Found {
+		return Step{}, model.Faultf(model.CodeInvalidEnv, "modprobe tun, and let weft see the device", "plugin %s: no tap device can be made: %s", DirectType, have.Value)
+	}
+	all := c.candidates(in)
+	chosen := all[len(all)-1]
+	if first := all[0]; in.Answers[state.Query{Space: state.Pod, Link: first.PodLink(first.VM.Interfaces[0])}].Found {
+		chosen = first
+	}
+	p, err := vm.New(chosen)
+	if err != nil {
+		return Step{}, err
+	}
+	n := p.Networks[0]
+	f := n.Fragment
+	f.Owner = Owner(in.Request.Key())
+	for i := range f.Pod.Links {
+		f.Pod.Links[i].Alias = Mark(in.Request.Key())
+	}
+	step := Step{Fragment: f}
+	if in.Chain.Prev != nil {
+		step.Result = *in.Chain.Prev
+	}
+	step.Result.Interfaces = append(slices.Clone(step.Result.Interfaces), model.Interface{Name: n.Device.Target, MAC: f.Pod.Links[0].MAC.String(), Sandbox: in.Request.Netns})
+	if n.Guest != nil {
+		step.Guests = []model.Guest{*n.Guest}
+	}
+	return step, nil
+}
