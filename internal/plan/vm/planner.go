@@ -134,25 +134,6 @@ func (p *planner) before() state.Space {
 	return s
 }
 
-// introduce has the node's end of the pod's link know the guest by its own hardware address, where somebody has set that of the
-// pod's link there: nobody would ask for it.
-func (p *planner) introduce() {
-	guest, err := state.ParseMAC(p.out.Device.MAC)
-	if err != nil || guest == p.pod.Link.MAC {
-		return
-	}
-	end := p.Answers[otherEnd(p.names.pod)].Link.Name
-	for _, n := range p.Answers[neighs(state.Host, end)].Neighs {
-		own := slices.ContainsFunc(p.pod.Addrs, func(a state.Addr) bool { return a.Prefix.Addr() == n.IP })
-		if !own || n.MAC != p.pod.Link.MAC {
-			continue
-		}
-		p.out.Restore.Host.Neighs = append(p.out.Restore.Host.Neighs, n)
-		n.MAC = guest
-		p.out.Fragment.Host.Neighs = append(p.out.Fragment.Host.Neighs, n)
-	}
-}
-
 // taken hands to the hypervisor what a CNI plugin has left: a tap, or the link itself.
 func (p *planner) taken() error {
 	p.out.Device.Target = p.names.pod

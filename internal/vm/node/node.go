@@ -31,6 +31,7 @@ import (
 	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
 	plan "github.com/weft-net/weft/internal/plan/vm"
+	"github.com/weft-net/weft/internal/state"
 	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
@@ -107,6 +108,10 @@ func (m *Machines) start(ctx context.Context, pod host.Pod, in plan.Input) (phas
 	}
 	defer release()
 	withDevices(&in, records)
+	in.Attached = map[string][]state.Table{}
+	for _, r := range records {
+		in.Attached[r.Request.IfName] = r.Fragment().Host.Tables
+	}
 	record, err := m.local.StartIn(ctx, pod, in, container)
 	if err != nil {
 		return phase1.Record{}, err
