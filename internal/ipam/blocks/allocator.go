@@ -57,42 +57,60 @@ func (a *Allocator) Validate(conf json.RawMessage) error {
 
 // Add gives one address of each range, and the static ones.
 func (a *Allocator) Add(ctx context.Context, ask ipam.Ask) (model.Result, error) {
-	none := model.Result{}
+	g, err := a.get(ctx, ask)
+	return g.result, err
+}
+
+// Hold is Add for a record that is written before the addresses are used.
+func (a *Allocator) Hold(ctx context.Context, ask ipam.Ask) (ipam.Hold, error) {
+	g, err := a.get(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	return &hold{e: a.e, got: g}, nil
+}
+
+// get gives addresses.
+func (a *Allocator) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
 	e := a.e
 	s, err := e.settings(ask)
 	if err != nil {
-		return none, err
+		return g, err
 	}
 	if err := e.resolve(ctx, &s); err != nil {
-		return none, err
+		return g, err
 	}
-	claim, err := e.claimed(ctx, &s)
+	claim, err := e.claimed(ctx, ask, &s)
 	if err != nil {
-		return none, err
+		return g, err
 	}
 	if err := s.assign(); err != nil {
-		return none, err
+		return g, err
 	}
-	result := model.Result{Routes: s.routes, DNS: s.dns}
-	key := ask.Key()
+	g.result, g.holder = model.Result{Routes: s.routes, DNS: s.dns}, holder{ask.Key(), s.claim}
+	g.standby = ask.Incoming && (claim.silent || s.said(claim.object))
 	for _, w := range s.wants {
-		address, err := e.take(ctx, w, holder{key, s.claim})
-		if err != nil {
-			e.giveUp(ask, result, s)
-			return none, err
+		address := w.addr
+		if !g.standby {
+			if address, err = e.take(ctx, w, g.holder); err != nil {
+				e.unget(g.result.IPs, g.holder)
+				return g, err
+			}
 		}
 		ip := model.IP{Address: netip.PrefixFrom(address, w.network.Bits())}
 		if s.leads(w) {
 			ip.Gateway = s.gateway
 		}
-		result.IPs = append(result.IPs, ip)
+		g.result.IPs = append(g.result.IPs, ip)
 	}
-	if err := e.keepClaim(ctx, s, claim, result.IPs); err != nil {
-		e.giveUp(ask, result, s)
-		return none, err
+	if !g.standby {
+		if err := e.keepClaim(ctx, claim, g.result.IPs); err != nil {
+			e.unget(g.result.IPs, g.holder)
+			return g, err
+		}
 	}
-	result.IPs = append(result.IPs, s.static...)
-	return result, nil
+	g.result.IPs = append(g.result.IPs, s.static...)
+	return g, nil
 }
 
 // leads tells whether the gateway is that of a range: of the one that it is in, and of any of its family where it is in none.
@@ -102,13 +120,6 @@ func (s *settings) leads(w want) bool {
 	}
 	inOne := slices.ContainsFunc(s.wants, func(w want) bool { return w.network.Contains(s.gateway) })
 	return !inOne || w.network.Contains(s.gateway)
-}
-
-// giveUp gives back what an ADD that fails was given.
-func (e *Engine) giveUp(ask ipam.Ask, given model.Result, s settings) {
-	for i, ip := range given.IPs {
-		e.free(s.wants[i].pool, ip.Address.Addr(), ask.Key())
-	}
 }
 
 // resolve fills in what a pool has, where only a pool is named: an address of each family.
@@ -195,7 +206,7 @@ func (e *Engine) heldBy(is func(holder, netip.Addr) bool, among []netip.Addr) ma
 // Check tells whether the attachment holds the addresses that prev says.
 func (a *Allocator) Check(_ context.Context, ask ipam.Ask, prev model.Result) error {
 	s, err := a.e.settings(ask)
-	if err != nil {
+	if err != nil || ask.Standby {
 		return err
 	}
 	key := ask.Key()

@@ -190,3 +190,11 @@ func (e *Engine) machineWants(conf clusterConf, ask ipam.Ask, c addressClaim) ([
 	}
 	return out, nil
 }
+
+// Keeps tells that addresses stay with virtual machines.
+func (a *Allocator) Keeps(ipam.Ask) (why string) {
+	if a.e.cfg.Objects == nil {
+		return "this agent has no store"
+	}
+	return ""
+}

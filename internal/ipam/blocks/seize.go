@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
-	"strings"
+	"slices"
 
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
@@ -44,7 +44,11 @@ func (a *Allocator) Take(ctx context.Context, ask ipam.Ask) error {
 		return model.Faultf(model.CodeTryAgain, "", "%s: %w", claimWords(c.id), errSilent)
 	}
 	for _, addr := range ask.Held {
-		if err := a.e.takeOne(ctx, c, addr, holder{ask.Key(), c.id}); err != nil {
+		p, err := a.e.poolFor(ctx, ask, addr)
+		if err == nil {
+			err = a.e.takeOne(ctx, p, c, addr, holder{ask.Key(), c.id})
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -88,11 +92,7 @@ func (e *Engine) readIPAMClaim(ctx context.Context, claim string) (addressClaim,
 }
 
 // takeOne makes one address an attachment's. It is this node's then.
-func (e *Engine) takeOne(ctx context.Context, c addressClaim, a netip.Addr, h holder) error {
-	p, err := e.poolOf(a)
-	if err != nil {
-		return err
-	}
+func (e *Engine) takeOne(ctx context.Context, p *pool, c addressClaim, a netip.Addr, h holder) error {
 	select {
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()
@@ -111,25 +111,35 @@ func (e *Engine) takeOne(ctx context.Context, c addressClaim, a netip.Addr, h ho
 	return nil
 }
 
-// poolOf is the pool that an address is of.
-func (e *Engine) poolOf(a netip.Addr) (*pool, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, p := range e.pools {
-		if _, of := p.region(a); of {
-			return p, nil
-		}
-	}
-	for _, spec := range e.catalog.all() {
-		for _, r := range spec.Regions {
-			if r.CIDR.Contains(a) {
-				p := e.pool(spec.Name)
-				p.read(spec)
-				return p, nil
+// poolFor is the pool that an address of an attachment is of.
+func (e *Engine) poolFor(ctx context.Context, ask ipam.Ask, a netip.Addr) (*pool, error) {
+	name := ""
+	if s, err := e.settings(ask); err == nil {
+		name = s.pool
+		for _, w := range s.wants {
+			if w.network.Contains(a) {
+				name = w.pool
 			}
 		}
 	}
-	return nil, model.Faultf(model.CodeTryAgain, "", "address %s is in no pool that is known", a)
+	e.mu.Lock()
+	for _, spec := range e.catalog.all() {
+		if name == "" && slices.ContainsFunc(spec.Regions, func(r model.AddressRegion) bool { return r.CIDR.Contains(a) }) {
+			name = spec.Name
+		}
+	}
+	e.mu.Unlock()
+	if name == "" {
+		return nil, model.Faultf(model.CodeTryAgain, "", "address %s is in no pool that is known", a)
+	}
+	e.mu.Lock()
+	p := e.pool(name)
+	_, known := p.region(a)
+	e.mu.Unlock()
+	if known {
+		return p, nil
+	}
+	return p, e.readPool(ctx, p)
 }
 
 // seize makes an address of a claim this node's, whichever node has it. The caller has the pool's turn.
@@ -175,7 +185,7 @@ func (e *Engine) atLast(ctx context.Context, p *pool, w want, h holder) (netip.A
 		return a, err
 	}
 	e.cfg.Log.Warn("address of a virtual machine is taken from a node that does not answer", "claim", w.claim, "address", w.addr.String())
-	if err := e.takeOne(ctx, addressClaim{id: w.claim}, w.addr, h); err != nil {
+	if err := e.takeOne(ctx, p, addressClaim{id: w.claim}, w.addr, h); err != nil {
 		return netip.Addr{}, err
 	}
 	return w.addr, nil
@@ -269,42 +279,4 @@ func (e *Engine) saveUsed(ctx context.Context, c addressClaim) error {
 		}
 	}
 	return nil
-}
-
-// leave makes sure, before an address of a claim is given to somebody else, that nobody who has read the claim before takes it still.
-// False: not now.
-func (e *Engine) leave(ctx context.Context, p *pool, a netip.Addr) (bool, error) {
-	e.mu.Lock()
-	b := p.blockOf(a)
-	ok := b != nil && b.cidr.Contains(a) && b.stands == owned && !b.away[a]
-	e.mu.Unlock()
-	if !ok {
-		return true, nil // it is not this node's to give
-	}
-	there, err := e.refresh(ctx, p, b)
-	if err != nil || !there {
-		return err == nil, err
-	}
-	e.mu.Lock()
-	away := b.away[a]
-	e.mu.Unlock()
-	if away {
-		return true, nil
-	}
-	was := b.claim
-	if b.single() {
-		_, err = e.grab(ctx, p, a, b.object, b.spec)
-	} else {
-		err = e.renew(ctx, p, b)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := p.blockOf(a)
-	return err == nil && now != nil && now.claim != was, err
-}
-
-// movedOn tells whether an address that was ceded to this node has gone on to another one with the machine whose it is.
-func (p *pool) movedOn(b *block, spec model.AddressBlock, node string) bool {
-	a := b.cidr.Addr()
-	return b.single() && p.held[a].claim != "" && !strings.HasPrefix(spec.Ceded[a], node+"/")
 }

@@ -34,26 +34,25 @@ func claimKey(claim string) store.Key {
 	return store.IPAMClaims().Key(namespace, name)
 }
 
-// claimed reads the attachment's IPAMClaim: the addresses that it has are requested.
-func (e *Engine) claimed(ctx context.Context, s *settings) (store.Object, error) {
+// claimed reads the attachment's IPAMClaim, or what is promised to its virtual machine: the addresses that it has are requested.
+func (e *Engine) claimed(ctx context.Context, ask ipam.Ask, s *settings) (addressClaim, error) {
 	if s.claim == "" {
-		return store.Object{}, nil
+		if len(s.requested) > 0 || len(s.wants) == 0 { // people have the last word
+			return addressClaim{}, nil
+		}
+		c, err := e.machineClaim(ctx, ask)
+		s.promised(c)
+		return c, err
 	}
-	if e.cfg.Objects == nil {
-		return store.Object{}, model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
-			"IPAMClaim %s: this agent has no store", s.claim)
-	}
-	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
-		return e.cfg.Objects.Get(ctx, store.IPAMClaims(), claimKey(s.claim))
-	})
+	o, err := e.readIPAMClaim(ctx, s.claim)
 	if errors.Is(err, store.ErrNotFound) {
 		return o, model.Faultf(model.CodeInvalidConf, "make it, or take ipam-claim-reference out of the pod's annotation", "IPAMClaim %s does not exist", s.claim)
 	}
 	if err != nil {
-		return o, unreachable("IPAMClaim "+s.claim, err)
+		return o, err
 	}
 	var c ipamClaim
-	if err := json.Unmarshal(o.Raw, &c); err != nil {
+	if err := json.Unmarshal(o.object.Raw, &c); err != nil {
 		return o, model.Faultf(model.CodeDecode, "put the object right", "IPAMClaim %s: %w", s.claim, err)
 	}
 	ips, field := c.Status.IPs, "status.ips"
@@ -68,16 +67,40 @@ func (e *Engine) claimed(ctx context.Context, s *settings) (store.Object, error)
 		s.requested = append(s.requested, a)
 	}
 	for i := range s.wants {
-		s.wants[i].claim = s.claim
+		s.wants[i].claim, s.wants[i].machine = s.claim, ask.VM != nil
 	}
 	return o, nil
 }
 
-// keepClaim writes the addresses into the claim, before anybody uses them: the claim is what tells the next pod.
-func (e *Engine) keepClaim(ctx context.Context, s settings, o store.Object, ips []model.IP) error {
-	if s.claim == "" {
-		return nil
+// promised requests what is promised to a virtual machine, as far as the ranges have it still.
+func (s *settings) promised(c addressClaim) {
+	s.claim = c.id
+	for _, a := range c.addrs {
+		for i := range s.wants {
+			if w := &s.wants[i]; !w.addr.IsValid() && w.network.Contains(a) && inSpans(w.spans, a) {
+				w.addr, w.claim, w.machine, w.field = a, c.id, true, "virtual machine "+c.machine.String()
+				break
+			}
+		}
 	}
+}
+
+// said tells whether a claim has all addresses that are wanted.
+func (s *settings) said(claim store.Object) bool {
+	for _, w := range s.wants {
+		if !w.addr.IsValid() || !says(claim, w.addr) {
+			return false
+		}
+	}
+	return len(s.wants) > 0 && claim.Version != ""
+}
+
+// keepClaim writes the addresses into the claim, before anybody uses them: the claim is what tells the next pod.
+func (e *Engine) keepClaim(ctx context.Context, c addressClaim, ips []model.IP) error {
+	if kind, _ := claimPlace(c.id); c.id == "" || kind == store.AddressClaims() {
+		return e.writeClaim(ctx, c, ips)
+	}
+	o := c.object
 	if err := e.save(); err != nil { // the address stays the claim's when the pod has gone
 		return model.Faultf(model.CodeIO, "is the file system full or read-only?", "%w", err)
 	}
@@ -101,10 +124,10 @@ func (e *Engine) keepClaim(ctx context.Context, s settings, o store.Object, ips 
 		return e.cfg.Objects.CompareAndSwapStatus(ctx, store.IPAMClaims(), o.Version, next)
 	})
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
-		return model.Faultf(model.CodeTryAgain, "", "IPAMClaim %s was changed meanwhile: %w", s.claim, err)
+		return model.Faultf(model.CodeTryAgain, "", "IPAMClaim %s was changed meanwhile: %w", c.id, err)
 	}
 	if err != nil {
-		return unreachable("IPAMClaim "+s.claim, err)
+		return unreachable("IPAMClaim "+c.id, err)
 	}
 	return nil
 }
