@@ -3,14 +3,18 @@
 package serve_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,23 +22,17 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/guest/handover"
-	"github.com/weft-net/weft/internal/guest/serve"
-	"github.com/weft-net/weft/internal/guest/sockets"
+	"github.com/weft-net/weft/internal/guest/giver"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestProgram: weft-guest serves as a user with one right, CAP_NET_BIND_SERVICE, in little memory; one that was killed is
-// started again, and serves on.
+// TestProgram: weft-guest serves as a user with one right, CAP_NET_BIND_SERVICE, in little memory. One that was killed is
+// started again, and serves on, and so does one whose giver was started again, with what that one gives.
 func TestProgram(t *testing.T) {
 	pod, guest := world(t)
 	nettest.Run(t, guest, "ip", "link", "set", "eth0", "up")
-	g := words()
-	s, err := sockets.Open(pod, g)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
 	dir := readable(t)
 	program := filepath.Join(dir, "weft-guest")
 	build := exec.Command("go", "build", "-o", program, "github.com/weft-net/weft/cmd/weft-guest")
@@ -42,50 +40,102 @@ func TestProgram(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	socket := filepath.Join(dir, "guest.sock")
-	listener, err := net.Listen("unix", socket)
+	g := words()
+	_, end := given(t, pod, g)
+	c := udp(t, guest, "udp4", ":68")
+	first := started(t, pod, program)
+	address(t, c, "10.0.2.2", true)
+	rights(t, first.Process.Pid)
+	killed(t, first)
+	second := started(t, pod, program)
+	address(t, c, "10.0.2.2", true)
+	end()
+	address(t, c, "10.0.2.2", true) // it serves on alone
+	g.DHCP4.Address = netip.MustParsePrefix("10.0.2.3/24")
+	other, end := given(t, pod, g)
+	defer end()
+	address(t, c, "10.0.2.3", false)
+	changed := g
+	changed.DHCP4 = &model.GuestDHCP4{Address: netip.MustParsePrefix("10.0.2.4/24"), Server: g.DHCP4.Server, MTU: 1450}
+	other.Set([]model.Guest{changed})
+	address(t, c, "10.0.2.4", false)
+	killed(t, second)
+}
+
+// given gives a guest's wire in the pod until end.
+func given(t *testing.T, pod *netns.NS, g model.Guest) (*giver.Giver, func()) {
+	t.Helper()
+	out, err := giver.Listen(pod, "@weft-guest", 107, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	if err := os.Chmod(socket, 0o666); err != nil {
+	out.Set([]model.Guest{g})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- out.Run(ctx) }()
+	return out, sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// started starts the program in the pod as a user with one right.
+func started(t *testing.T, pod *netns.NS, program string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(program)
+	cmd.Stderr = t.Output()
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: 107, Gid: 107}, AmbientCaps: []uintptr{unix.CAP_NET_BIND_SERVICE},
+	}
+	err := pod.Do(cmd.Start)
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EPERM) {
+		nettest.Without(t, fmt.Sprintf("no process of another user can be started: %v", err))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	_ = listener.(*net.UnixListener).SetDeadline(time.Now().Add(time.Minute))
-	c := udp(t, guest, "udp4", ":68")
-	for round := range 2 {
-		cmd := exec.Command(program, "--socket", socket)
-		var stderr strings.Builder
-		cmd.Stderr = &stderr
-		cmd.SysProcAttr = &syscall.SysProcAttr{
-			Credential: &syscall.Credential{Uid: 107, Gid: 107}, AmbientCaps: []uintptr{unix.CAP_NET_BIND_SERVICE}, Pdeathsig: syscall.SIGKILL,
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
 		}
-		if err := cmd.Start(); errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EPERM) {
-			nettest.Without(t, fmt.Sprintf("no process of another user can be started: %v", err))
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		conn, err := listener.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(handover.Give(conn.(*net.UnixConn), []serve.Wire{{Guest: g, Sockets: s}}), conn.Close()); err != nil {
-			t.Fatal(err)
-		}
-		discover, err := dhcpv4.New(dhcpv4.WithHwAddr(net.HardwareAddr{2, 0, 0, 0, 0, 0x77}), dhcpv4.WithMessageType(dhcpv4.MessageTypeDiscover))
-		if err != nil {
-			t.Fatal(err)
-		}
-		offer, err := dhcpv4.FromBytes(exchange(t, c, discover.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: 67}))
-		if err != nil || offer.YourIPAddr.String() != "10.0.2.2" {
-			t.Errorf("round %d: %v %v", round, offer, err)
-		}
-		rights(t, cmd.Process.Pid)
-		_ = cmd.Process.Kill()
-		if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-			t.Errorf("round %d: %v\n%s", round, err, &stderr)
-		}
+	})
+	return cmd
+}
+
+func killed(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	_ = cmd.Process.Kill()
+	if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("it ended by itself: %v", err)
 	}
+}
+
+// address asks for an address until the guest is offered the one that is wanted; with only, no other one may be offered.
+func address(t *testing.T, c net.PacketConn, want string, only bool) {
+	t.Helper()
+	discover, err := dhcpv4.New(dhcpv4.WithHwAddr(net.HardwareAddr{2, 0, 0, 0, 0, 0x77}), dhcpv4.WithMessageType(dhcpv4.MessageTypeDiscover))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for range 100 {
+		offer, err := dhcpv4.FromBytes(exchange(t, c, discover.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: 67}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = offer.YourIPAddr.String()
+		if got == want {
+			return
+		}
+		if only {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("offered %s, want %s", got, want)
 }
 
 // rights checks what a process may, and how much memory it has.
