@@ -21,12 +21,17 @@ type Ends struct {
 
 // Join starts the two ends; self is weft. The server's address is to.
 func Join(self string, from, to *netns.NS, addr netip.Addr) (*Ends, error) {
+	return JoinOn(self, from, to, addr, min(1, runtime.NumCPU()-1))
+}
+
+// JoinOn has the server on a processor; the client is on the first one.
+func JoinOn(self string, from, to *netns.NS, addr netip.Addr, server int) (*Ends, error) {
 	e := &Ends{to: netip.AddrPortFrom(addr, port)}
 	var err error
 	if e.client, err = part.Start(from, 0, self, "bench", "part", "end"); err != nil {
 		return nil, err
 	}
-	if e.server, err = part.Start(to, min(1, runtime.NumCPU()-1), self, "bench", "part", "end"); err != nil {
+	if e.server, err = part.Start(to, server, self, "bench", "part", "end"); err != nil {
 		e.client.Stop()
 		return nil, err
 	}

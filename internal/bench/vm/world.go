@@ -89,10 +89,10 @@ func (w *world) up(ctx context.Context, self string) error {
 	if err := w.card.Hear(&ready); err != nil {
 		return err
 	}
-	if w.from, err = path.Join(self, w.guest, w.peer, peerAddr()); err != nil {
+	if w.from, err = path.JoinOn(self, w.guest, w.peer, peerAddr(), 0); err != nil {
 		return err
 	}
-	w.to, err = path.Join(self, w.peer, w.guest, machineAddr())
+	w.to, err = path.JoinOn(self, w.peer, w.guest, machineAddr(), 0)
 	return err
 }
 
