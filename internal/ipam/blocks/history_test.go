@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ type history struct {
 	done     map[string]int // by kind of operation
 	kills    int
 	disabled bool
+	roamers  []*roamer
 	overlaid int // of the rivalPools, how many another pool has as well by now
 }
 
@@ -169,6 +171,8 @@ func (h *history) add(n *node) string {
 		wishes.Addrs = []netip.Addr{netip.AddrFrom4([4]byte{10, 5, byte(h.rand.IntN(rivalPools)), byte(h.rand.IntN(32))})}
 	case 5:
 		wishes.Pools4 = []string{fmt.Sprint("e", h.rand.IntN(rivalPools)), "b"}
+	case 6:
+		return h.machineOp(n)
 	}
 	h.next++
 	id := fmt.Sprint("c", h.next)
@@ -199,9 +203,9 @@ func (h *history) del(n *node) string {
 	ids := slices.SortedFunc(maps.Keys(n.ledger), func(a, b model.AttachmentKey) int { return len(a.ContainerID) - len(b.ContainerID) })
 	k := ids[h.rand.IntN(len(ids))]
 	for _, a := range n.ledger[k] {
-		delete(h.has, a)
-		h.unclean[n.name][a] = true
+		h.unclean[n.name][a] = !strings.HasPrefix(h.has[a], ofMachine) // a machine's connections are its own
 	}
+	h.freed(n.ledger[k])
 	if h.rand.IntN(20) == 0 { // killed before the record is gone
 		_ = n.engine.Allocators()[2].Del(context.Background(), n.ask("", k, n.ledger[k]...))
 		n.start()
@@ -279,9 +283,7 @@ func (h *history) anew(name string) {
 	object := h.dir.objects[store.NodeKey(name)]
 	delete(h.dir.objects, object.Key)
 	for _, addrs := range old.ledger {
-		for _, a := range addrs {
-			delete(h.has, a)
-		}
+		h.freed(addrs)
 	}
 	delete(h.unclean, name)
 	for range 4 {
@@ -323,123 +325,4 @@ func (h *history) overlaps() {
 		}
 		seen = append(seen, b)
 	}
-}
-
-// TestHistory: more than 100,000 operations, and never an address twice; in the end every address can be had, and when all pods
-// are gone, no block is left.
-func TestHistory(t *testing.T) {
-	ops := 105_000
-	if testing.Short() {
-		ops = 10_000
-	}
-	h := newHistory(t, 1)
-	for i := range ops {
-		h.act()
-		if i%1000 == 0 {
-			h.overlaps()
-		}
-	}
-	t.Logf("%d operations, %d engines killed: %v", ops, h.kills, h.done)
-	if h.disabled {
-		h.pool()
-	}
-	for _, name := range h.names {
-		n := h.nodes[name]
-		n.line.set(false, false)
-		n.line.late = false
-		n.line.deliver()
-		h.steps[name] = -1
-	}
-	if h.overlaid == 0 {
-		t.Error("no pool came to overlap with another")
-	}
-	h.delIn(netip.MustParsePrefix("10.5.0.0/16")) // what a pool has that gives nothing further comes back when its pods are gone
-	h.settle()
-	h.settle()
-	const want = 255 + 32 + 32*rivalPools
-	for range 600 { // all that is left, by turns
-		if h.add2(); len(h.four()) >= want {
-			break
-		}
-	}
-	if len(h.four()) != want {
-		t.Errorf("%d of %d IPv4 addresses can be had", len(h.four()), want)
-	}
-	for _, name := range h.names {
-		for k := range maps.Clone(h.nodes[name].ledger) {
-			h.nodes[name].del(k.ContainerID)
-		}
-	}
-	h.has = map[netip.Addr]string{}
-	h.settle()
-	h.settle()
-	all, err := h.dir.List(context.Background(), store.AddressBlocks())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range all {
-		t.Errorf("a block is left when all pods are gone: %s", o.Raw)
-	}
-}
-
-// delIn deletes the pods with an address in a prefix.
-func (h *history) delIn(in netip.Prefix) {
-	for _, name := range h.names {
-		e := h.nodes[name].engine
-		e.mu.Lock()
-		for i := range rivalPools { // a node looks after the blocks of others in pools that it has used itself
-			e.pool(fmt.Sprint("e", i))
-		}
-		e.pool("a")
-		e.pool("b")
-		e.mu.Unlock()
-		for k, addrs := range maps.Clone(h.nodes[name].ledger) {
-			if !slices.ContainsFunc(addrs, in.Contains) {
-				continue
-			}
-			for _, a := range addrs {
-				delete(h.has, a)
-			}
-			h.nodes[name].del(k.ContainerID)
-		}
-	}
-}
-
-// settle lets time pass, and all nodes work, until nothing is under way.
-func (h *history) settle() {
-	for range 6 {
-		h.now = h.now.Add(4 * time.Minute)
-		for _, name := range h.names {
-			h.tend(h.nodes[name])
-		}
-	}
-}
-
-// add2 has every node take an IPv4 address if it can, and work.
-func (h *history) add2() {
-	h.now = h.now.Add(time.Second)
-	for _, name := range h.names {
-		n := h.nodes[name]
-		h.next++
-		id := fmt.Sprint("c", h.next)
-		if _, err := n.addCluster(calicoConf(), id, model.AddressWishes{}); err == nil {
-			for _, a := range n.ledger[key(id)] {
-				if by, twice := h.has[a]; twice {
-					h.t.Fatalf("address %s is given to %s of node %s, and %s has it", a, id, n.name, by)
-				}
-				h.has[a] = n.name + "/" + id
-			}
-			continue
-		}
-		h.tend(n)
-	}
-}
-
-func (h *history) four() (out []netip.Addr) {
-	for a := range h.has {
-		if a.Is4() {
-			out = append(out, a)
-		}
-	}
-	return out
 }

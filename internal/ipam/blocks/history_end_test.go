@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// TestHistory: more than 100,000 operations, and never an address twice; in the end every address can be had, and when all pods
+// are gone, no block is left.
+func TestHistory(t *testing.T) {
+	ops := 105_000
+	if testing.Short() {
+		ops = 10_000
+	}
+	h := newHistory(t, 1)
+	for i := range ops {
+		h.act()
+		if i%1000 == 0 {
+			h.overlaps()
+			h.promisesAgree()
+		}
+	}
+	t.Logf("%d operations, %d engines killed: %v", ops, h.kills, h.done)
+	if h.disabled {
+		h.pool()
+	}
+	for _, name := range h.names {
+		n := h.nodes[name]
+		n.line.set(false, false)
+		n.line.late = false
+		n.line.deliver()
+		h.steps[name] = -1
+	}
+	h.unmakeAll()
+	if h.overlaid == 0 {
+		t.Error("no pool came to overlap with another")
+	}
+	h.delIn(netip.MustParsePrefix("10.5.0.0/16")) // what a pool has that gives nothing further comes back when its pods are gone
+	h.settle()
+	h.settle()
+	const want = 255 + 32 + 32*rivalPools
+	for range 600 { // all that is left, by turns
+		if h.add2(); len(h.four()) >= want {
+			break
+		}
+	}
+	if len(h.four()) != want {
+		t.Errorf("%d of %d IPv4 addresses can be had", len(h.four()), want)
+	}
+	for _, name := range h.names {
+		for k := range maps.Clone(h.nodes[name].ledger) {
+			h.nodes[name].del(k.ContainerID)
+		}
+	}
+	h.has = map[netip.Addr]string{}
+	h.settle()
+	h.settle()
+	all, err := h.dir.List(context.Background(), store.AddressBlocks())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all {
+		t.Errorf("a block is left when all pods are gone: %s", o.Raw)
+	}
+}
+
+// delIn deletes the pods with an address in a prefix.
+func (h *history) delIn(in netip.Prefix) {
+	for _, name := range h.names {
+		e := h.nodes[name].engine
+		e.mu.Lock()
+		for i := range rivalPools { // a node looks after the blocks of others in pools that it has used itself
+			e.pool(fmt.Sprint("e", i))
+		}
+		e.pool("a")
+		e.pool("b")
+		e.mu.Unlock()
+		for k, addrs := range maps.Clone(h.nodes[name].ledger) {
+			if !slices.ContainsFunc(addrs, in.Contains) {
+				continue
+			}
+			for _, a := range addrs {
+				delete(h.has, a)
+			}
+			h.nodes[name].del(k.ContainerID)
+		}
+	}
+}
+
+// settle lets time pass, and all nodes work, until nothing is under way.
+func (h *history) settle() {
+	for range 6 {
+		h.now = h.now.Add(4 * time.Minute)
+		for _, name := range h.names {
+			h.tend(h.nodes[name])
+		}
+	}
+}
+
+// add2 has every node take an IPv4 address if it can, and work.
+func (h *history) add2() {
+	h.now = h.now.Add(time.Second)
+	for _, name := range h.names {
+		n := h.nodes[name]
+		h.next++
+		id := fmt.Sprint("c", h.next)
+		if _, err := n.addCluster(calicoConf(), id, model.AddressWishes{}); err == nil {
+			for _, a := range n.ledger[key(id)] {
+				if by, twice := h.has[a]; twice {
+					h.t.Fatalf("address %s is given to %s of node %s, and %s has it", a, id, n.name, by)
+				}
+				h.has[a] = n.name + "/" + id
+			}
+			continue
+		}
+		h.tend(n)
+	}
+}
+
+func (h *history) four() (out []netip.Addr) {
+	for a := range h.has {
+		if a.Is4() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
