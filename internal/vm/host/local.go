@@ -48,16 +48,13 @@ func (l *Local) StartIn(ctx context.Context, pod Pod, in plan.Input, container s
 		return phase1.Record{}, err
 	}
 	c := l.phase1
-	c.Container = container
+	c.Container, c.Root = container, pod.Root
 	record, err := c.Start(ctx, pod.NS, name, in)
 	if err != nil {
 		return phase1.Record{}, err
 	}
 	l.tell(record)
-	if pod.Root != "" {
-		err = giveDevices(pod.Root, record)
-	}
-	return record, err
+	return record, nil
 }
 
 // Stop takes a machine out of its pod.

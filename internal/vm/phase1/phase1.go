@@ -43,7 +43,11 @@ type Config struct {
 	Boot string
 	// Container is the sandbox of the pods of Start, where an agent attached them.
 	Container string
-	Log       *slog.Logger
+	// Root is the root directory of the hypervisor's container, where Start gives the machine's user the node's vhost-net, or "".
+	Root string
+	// Vhost, which may be nil, is asked for that device in UsableVhost's place: for tests.
+	Vhost func() (number uint64, ok bool)
+	Log   *slog.Logger
 	// Step, which may be nil, is called before each thing that is done. Its error is that thing's error: for tests.
 	Step func(name string) error
 }
@@ -83,6 +87,9 @@ func (c Config) Start(ctx context.Context, ns *netns.NS, pod string, in plan.Inp
 	var begun []string
 	if err = w.plan(ctx, in); err == nil {
 		begun, err = w.begin(ctx)
+	}
+	if err == nil {
+		err = w.give()
 	}
 	if err != nil {
 		return Record{}, errors.Join(err, w.takeBack(context.WithoutCancel(ctx), begun))
@@ -271,7 +278,7 @@ func (w *work) takeBack(ctx context.Context, names []string) error {
 	if len(w.record.Networks) > 0 || !w.record.exists {
 		return nil
 	}
-	if err := errors.Join(w.step("restore pod"), w.spaces.Restore(ctx, w.record.Pod.Restore)); err != nil {
+	if err := errors.Join(w.step("restore pod"), w.spaces.Restore(ctx, w.record.Pod.Restore), w.withdraw()); err != nil {
 		return err
 	}
 	return w.forget()

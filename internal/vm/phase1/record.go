@@ -61,6 +61,8 @@ type Record struct {
 	// Pod is what all networks need of the pod.
 	Pod      plan.Step `json:"pod"`
 	Networks []Network `json:"networks"`
+	// Vhost is the device that the machine's user was given.
+	Vhost *Given `json:"vhost,omitempty"`
 
 	exists bool
 }

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package phase1
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// VhostNet is the device by which the kernel moves a guest's packets itself.
+const VhostNet = "/dev/vhost-net"
+
+// setOwner is VHOST_SET_OWNER: what fails where the device is there and cannot be used.
+const setOwner = 0xaf01
+
+// UsableVhost tells the number of the node's device, found by using it; ok is false where there is none that can be used.
+func UsableVhost() (number uint64, ok bool) {
+	fd, err := unix.Open(VhostNet, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, false
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), setOwner, 0); errno != 0 {
+		return 0, false
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, false
+	}
+	return st.Rdev, true
+}
+
+// Given is a device that the machine's user was given in the root directory of the hypervisor's container.
+type Given struct {
+	Root string `json:"root"`
+	// Dev and Ino are the directory's: another container may have the root's path by now.
+	Dev uint64 `json:"dev"`
+	Ino uint64 `json:"ino"`
+	// Made tells that there was none; one that was there belonged to UID and GID, with that mode.
+	Made bool   `json:"made,omitempty"`
+	UID  uint32 `json:"uid,omitempty"`
+	GID  uint32 `json:"gid,omitempty"`
+	Mode uint32 `json:"mode,omitempty"`
+}
+
+const vhostName = "vhost-net"
+
+// give gives the machine's user the device, where the node has one.
+func (w *work) give() error {
+	probe := w.Vhost
+	if probe == nil {
+		probe = UsableVhost
+	}
+	if w.Root == "" || len(w.record.Networks) == 0 {
+		return nil
+	}
+	number, ok := probe()
+	if !ok {
+		return nil
+	}
+	fail := func(err error) error {
+		return model.Faultf(model.CodeIO, "", "machine %s: %s for user %d in %s: %w", w.record.Machine, VhostNet, w.record.Owner, w.Root, err)
+	}
+	dir, at, err := devices(w.Root)
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { _ = unix.Close(dir) }()
+	var st unix.Stat_t
+	err = unix.Fstatat(dir, vhostName, &st, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		at.Made = true
+	case err != nil:
+		return fail(err)
+	case st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != number:
+		return fail(errors.New("something else has that name"))
+	default:
+		at.UID, at.GID, at.Mode = st.Uid, st.Gid, st.Mode&^unix.S_IFMT
+	}
+	if old := w.record.Vhost; old == nil || old.Dev != at.Dev || old.Ino != at.Ino { // else it was given before
+		w.record.Vhost = &at
+		if err := w.save("device"); err != nil {
+			return err
+		}
+	}
+	if at.Made {
+		if err := unix.Mknodat(dir, vhostName, unix.S_IFCHR|0o600, int(number)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fail(err)
+		}
+	}
+	if err := w.step("owner"); err != nil {
+		return err
+	}
+	if err := own(dir, w.record.Owner, w.record.Owner, 0o600); err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+// withdraw takes the device back, if the container is still there.
+func (w *work) withdraw() error {
+	g := w.record.Vhost
+	if g == nil {
+		return nil
+	}
+	dir, now, err := devices(g.Root)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = unix.Close(dir) }()
+	if now.Dev != g.Dev || now.Ino != g.Ino {
+		return nil
+	}
+	if g.Made {
+		err = unix.Unlinkat(dir, vhostName, 0)
+	} else {
+		err = own(dir, g.UID, g.GID, g.Mode)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("machine %s: %s in %s: %w", w.record.Machine, VhostNet, g.Root, err)
+	}
+	return nil
+}
+
+// devices opens the directory of devices below a root directory. What stands there is the container's to choose: no link leads
+// out of it.
+func devices(root string) (fd int, at Given, err error) {
+	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, at, err
+	}
+	defer func() { _ = unix.Close(top) }()
+	fd, err = unix.Openat2(top, "dev", &unix.OpenHow{
+		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return -1, at, fmt.Errorf("dev: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		_ = unix.Close(fd)
+		return -1, at, err
+	}
+	return fd, Given{Root: root, Dev: st.Dev, Ino: st.Ino}, nil
+}
+
+// own gives the device to a user.
+func own(dir int, uid, gid, mode uint32) error {
+	fd, err := unix.Openat(dir, vhostName, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return errors.New("something else has its name")
+	}
+	path := fmt.Sprintf("/proc/self/fd/%d", fd)
+	return errors.Join(unix.Chmod(path, mode), unix.Chown(path, int(uid), int(gid)))
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package phase1
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// TestVhost: the machine's user is given the node's device in the hypervisor's container; when the machine has left, the
+// container has what it had.
+func TestVhost(t *testing.T) {
+	w := newWorld(t)
+	w.flannel()
+	null := unix.Mkdev(1, 3)
+	w.Vhost = func() (uint64, bool) { return null, true }
+	root := func(name string) string {
+		dir := filepath.Join(t.TempDir(), name)
+		if err := os.MkdirAll(filepath.Join(dir, "dev"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	device := func(root string) (st unix.Stat_t, there bool) {
+		err := unix.Lstat(filepath.Join(root, "dev", "vhost-net"), &st)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		return st, err == nil
+	}
+	empty, full := root("empty"), root("full")
+	if err := unix.Mknod(filepath.Join(full, "dev", "vhost-net"), unix.S_IFCHR|0o640, int(null)); err != nil {
+		nettest.Skip(t, "no device can be made here: "+err.Error())
+	}
+	for _, w.Root = range []string{empty, full} {
+		was, had := device(w.Root)
+		for range 2 {
+			w.start(machine(model.VMMasquerade))
+			if st, there := device(w.Root); !there || st.Uid != 107 || st.Gid != 107 || st.Rdev != null || st.Mode&0o777 != 0o600 {
+				t.Errorf("%s: %+v", w.Root, st)
+			}
+		}
+		w.undo()
+		if st, has := device(w.Root); has != had || st.Uid != was.Uid || st.Gid != was.Gid || st.Mode != was.Mode {
+			t.Errorf("%s: before %+v, after %+v", w.Root, was, st)
+		}
+	}
+	bad := root("bad")
+	if err := os.Symlink("/dev/null", filepath.Join(bad, "dev", "vhost-net")); err != nil {
+		t.Fatal(err)
+	}
+	before := w.looks()
+	w.Root = bad
+	_, err := w.Start(t.Context(), w.pod, "pod1", machine(model.VMMasquerade))
+	if err == nil || !strings.HasSuffix(err.Error(), "/dev/vhost-net for user 107 in "+bad+": something else has that name") {
+		t.Errorf("%v", err)
+	}
+	if after := w.looks(); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	w.Vhost = func() (uint64, bool) { return 0, false }
+	w.start(machine(model.VMMasquerade))
+	w.undo()
+}
