@@ -30,6 +30,8 @@ const (
 	disagree = 50 * time.Millisecond
 	// retryFirst and retryMost are the pauses before something is tried again.
 	retryFirst, retryMost = 50 * time.Millisecond, 2 * time.Second
+	// remembered is how long it is known that a machine was here.
+	remembered = time.Minute
 	// lastTime is how long the words behind an attachment's end may take.
 	lastTime = 5 * time.Second
 )
@@ -114,7 +116,10 @@ func (f *follower) last(ctx context.Context, stood bool) {
 	if o, _, is := f.m.of(f.move); is {
 		f.m.forget(ctx, o)
 	}
-	if _, _, is := f.m.wanted(f.own); is && !stood {
+	if stood {
+		return
+	}
+	if f.m.departs(f); f.m.isWanted(f) {
 		f.say(ctx, nil, true)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,8 +53,10 @@ type Mover struct {
 
 	mu        sync.Mutex
 	followers map[model.AttachmentKey]*follower
-	moves     map[store.Key]store.Object
-	synced    bool
+	// departed are those that have ended while the machine was there: who awaits it elsewhere may say so a moment later.
+	departed []*follower
+	moves    map[store.Key]store.Object
+	synced   bool
 }
 
 // New makes a Mover.
@@ -109,6 +112,9 @@ func (m *Mover) Run(ctx context.Context) error {
 				continue
 			}
 			m.take(ctx, e)
+			if e.Type == store.Added {
+				parts.Go(func() { m.tellOfDeparted(ctx, e.Object) })
+			}
 		}
 		if events == nil && again == nil && m.busy() {
 			var err error
@@ -194,6 +200,41 @@ func (m *Mover) take(ctx context.Context, e store.Event) {
 	}
 }
 
+// departs remembers for a while that a machine was here when its attachment ended.
+func (m *Mover) departs(f *follower) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f.left.Store(m.cfg.Now().UnixNano())
+	m.departed = append(slices.DeleteFunc(m.departed, func(o *follower) bool {
+		return m.cfg.Now().Sub(time.Unix(0, o.left.Load())) > remembered
+	}), f)
+}
+
+// tellOfDeparted tells who begins to await a machine that was here, and is no more, that it has left.
+func (m *Mover) tellOfDeparted(ctx context.Context, o store.Object) {
+	move, err := o.AddressMove()
+	if err != nil || move.Target == m.cfg.Node {
+		return
+	}
+	m.mu.Lock()
+	var was *follower
+	about := func(f *follower) bool { return slices.ContainsFunc(move.Addrs, f.own) }
+	for _, f := range m.departed {
+		if about(f) && m.cfg.Now().Sub(time.Unix(0, f.left.Load())) <= remembered {
+			was = f
+		}
+	}
+	for _, f := range m.followers {
+		if about(f) {
+			was = nil // the machine has another pod here
+		}
+	}
+	m.mu.Unlock()
+	if was != nil {
+		was.say(ctx, nil, true)
+	}
+}
+
 // awaits tells whether somebody here made a move; the caller holds the lock.
 func (m *Mover) awaits(key store.Key) bool {
 	for _, f := range m.followers {
@@ -232,6 +273,12 @@ func (m *Mover) wanted(own func(netip.Addr) bool) (store.Object, model.AddressMo
 		}
 	}
 	return store.Object{}, model.AddressMove{}, false
+}
+
+// isWanted tells whether another node wants the follower's addresses.
+func (m *Mover) isWanted(f *follower) bool {
+	_, _, is := m.wanted(f.own)
+	return is
 }
 
 // Switch has a machine's attachments that stand by on this node switch, as if the machine had been heard. It gives how many.

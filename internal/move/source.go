@@ -35,9 +35,8 @@ func (f *follower) serve(ctx context.Context, rec attach.Record) {
 		if node != "" && look == nil {
 			look = f.m.cfg.After(disagree)
 		}
-		_, _, wanted := f.m.wanted(f.own)
 		switch {
-		case !wanted:
+		case !f.m.isWanted(f):
 			f.copied, tick = copied{}, nil
 		case tick == nil:
 			f.hand(ctx, rec, false)
@@ -54,7 +53,7 @@ func (f *follower) retire(ctx context.Context, rec attach.Record, node string) {
 		return
 	}
 	f.says("machine has gone to node %s", node)
-	if _, _, wanted := f.m.wanted(f.own); wanted {
+	if f.m.isWanted(f) {
 		f.hand(ctx, rec, true)
 	}
 	f.copied = copied{}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weft-net/weft/internal/bench/rounds"
+)
+
+// Row is one thing that was measured of each migration, in milliseconds.
+type Row struct {
+	What   string  `json:"what"`
+	N      int     `json:"n"`
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+// Report is everything that Run found.
+type Report struct {
+	Rows []Row `json:"rows"`
+	// Resets are connections that ended: Run fails with the first.
+	Resets int      `json:"resets"`
+	Notes  []string `json:"notes"`
+}
+
+func newReport(cfg Config, gaps []Gap) Report {
+	r := Report{Notes: []string{
+		"first packet: from the hypervisor's word that the machine goes on (RESUME) to its first packet at the peer, of a flow of one each 5 ms",
+		"blackout: from the last packet before to that one; connection: the longest time between two answers on it, of one each 10 ms",
+		"the machine is emulated (TCG), its pods' pool is " + cfg.Encapsulation + ", its binding direct; the time for which the hypervisor stops it is in blackout and connection",
+	}}
+	for _, of := range []struct {
+		what string
+		take func(Gap) time.Duration
+	}{
+		{"first packet", func(g Gap) time.Duration { return g.First }},
+		{"blackout", func(g Gap) time.Duration { return g.Blackout }},
+		{"connection", func(g Gap) time.Duration { return g.Line }},
+	} {
+		var all []float64
+		for _, g := range gaps {
+			all = append(all, float64(of.take(g))/float64(time.Millisecond))
+		}
+		row := Row{What: of.what, N: len(all)}
+		row.Median, row.Min, row.Max = rounds.Spread(all)
+		r.Rows = append(r.Rows, row)
+	}
+	lost := 0
+	for _, g := range gaps {
+		lost += g.Lost
+	}
+	r.Notes = append(r.Notes, fmt.Sprintf("%d packets were lost in %d migrations", lost, len(gaps)))
+	return r
+}
+
+// Text prints a table.
+func (r Report) Text(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "GAP\tMEDIAN\tLEAST\tMOST\tUNIT\tN")
+	for _, x := range r.Rows {
+		fmt.Fprintf(t, "%s\t%.4g\t%.4g\t%.4g\tms\t%d\n", x.What, x.Median, x.Min, x.Max, x.N)
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	fmt.Fprintln(w, "resets:", r.Resets)
+	for _, note := range r.Notes {
+		fmt.Fprintln(w, "note:", note)
+	}
+	return nil
+}

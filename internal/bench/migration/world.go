@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/store/dir"
+)
+
+// world is the cluster while it is up.
+type world struct {
+	cfg   Config
+	dir   string
+	store *dir.Store
+	wire  *netns.NS
+	nodes []*node
+	// undo is done backwards.
+	undo []func() error
+}
+
+// namespace is that of the machine's pods; who the machine speaks to is in another one.
+const namespace, machineName = "machines", "db"
+
+// configuration is what the agents go by.
+const configuration = `install: {confDir: %q}
+network: {mode: cluster, pools: [{cidr: 10.77.0.0/24, blockSize: 28, encapsulation: %s}]}
+`
+
+// policyText keeps the machine from all that the measurement does not need.
+const policyText = `{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"namespace":"machines","name":"db"},"spec":{
+"podSelector":{},"policyTypes":["Ingress","Egress"],"ingress":[{"ports":[{"protocol":"TCP","port":7}]}],"egress":[{"ports":[{"protocol":"UDP","port":9000}]}]}}`
+
+// newWorld makes the wire, the nodes and their agents.
+func newWorld(ctx context.Context, cfg Config) (w *world, err error) {
+	w = &world{cfg: cfg}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.close())
+		}
+	}()
+	if w.dir, err = os.MkdirTemp("", "weft-migration-"); err != nil {
+		return w, err
+	}
+	w.undo = append(w.undo, func() error { return os.RemoveAll(w.dir) })
+	if err := os.Mkdir(w.path("store"), 0o755); err != nil {
+		return w, err
+	}
+	if w.store, err = dir.Open(w.path("store")); err != nil {
+		return w, err
+	}
+	if w.wire, err = w.namespace("wire"); err != nil {
+		return w, err
+	}
+	if err := w.wire.Do(bridge); err != nil {
+		return w, fmt.Errorf("wire: %w", err)
+	}
+	if err := w.objects(); err != nil {
+		return w, err
+	}
+	for i := range 3 {
+		n, err := w.node(ctx, i)
+		if err != nil {
+			return w, err
+		}
+		w.nodes = append(w.nodes, n)
+	}
+	return w, nil
+}
+
+func (w *world) path(elem ...string) string {
+	return filepath.Join(append([]string{w.dir}, elem...)...)
+}
+
+// close takes everything away.
+func (w *world) close() error {
+	var errs []error
+	for _, f := range slices.Backward(w.undo) {
+		errs = append(errs, f())
+	}
+	w.undo = nil
+	return errors.Join(errs...)
+}
+
+// namespace makes a network namespace that has a path.
+func (w *world) namespace(name string) (*netns.NS, error) {
+	path := w.path(name + ".ns")
+	ns, err := netns.New(path)
+	if err != nil {
+		return nil, err
+	}
+	w.undo = append(w.undo, func() error { return errors.Join(ns.Close(), netns.Remove(path)) })
+	return ns, ns.Do(func() error { return up("lo") })
+}
+
+func up(name string) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(l)
+}
+
+func bridge() error {
+	b := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "wire"}}
+	if err := netlink.LinkAdd(b); err != nil {
+		return err
+	}
+	return up("wire")
+}
+
+// nodeAddr is a node's own address.
+func nodeAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 168, 77, byte(i + 1)}) }
+
+// plug joins a node to the wire.
+func (w *world) plug(i int, ns *netns.NS) error {
+	port := fmt.Sprintf("n%d", i+1)
+	err := w.wire.Do(func() error {
+		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: port}, PeerName: "eth0", PeerNamespace: netlink.NsFd(ns.Fd())}
+		if err := netlink.LinkAdd(l); err != nil {
+			return err
+		}
+		wire, err := netlink.LinkByName("wire")
+		if err != nil {
+			return err
+		}
+		own, err := netlink.LinkByName(port)
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetMaster(own, wire), netlink.LinkSetUp(own))
+	})
+	if err != nil {
+		return fmt.Errorf("node %d: %w", i+1, err)
+	}
+	return ns.Do(func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		addr, err := netlink.ParseAddr(nodeAddr(i).String() + "/24")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.AddrAdd(l, addr), netlink.LinkSetUp(l))
+	})
+}
+
+// objects writes the cluster down.
+func (w *world) objects() error {
+	for i := range 3 {
+		o, err := store.NodeObject(model.Node{Name: fmt.Sprintf("n%d", i+1), Addrs: []netip.Addr{nodeAddr(i)}})
+		if err == nil {
+			_, err = w.store.Create(o)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, text := range []string{
+		`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"machines"}}`,
+		`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"peers"}}`, policyText,
+	} {
+		o, err := store.NewObject([]byte(text))
+		if err == nil {
+			_, err = w.store.Create(o)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pod writes a pod down, as who schedules it does.
+func (w *world) pod(p pod) error {
+	annotations := ""
+	if p.machine {
+		annotations = `,"annotations":{"kubevirt.io/domain":"` + machineName + `"`
+		if p.incoming {
+			annotations += `,"kubevirt.io/migrationJobName":"` + p.name + `"`
+		}
+		annotations += "}"
+	}
+	o, err := store.NewObject(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":%q,"name":%q,"uid":%q%s},"spec":{"nodeName":%q}}`,
+		p.namespace, p.name, p.name, annotations, p.node.name))
+	if err == nil {
+		_, err = w.store.Create(o)
+	}
+	return err
+}
+
+// until waits for something, a minute at most.
+func until(ctx context.Context, what string, ok func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, ctx.Err())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return nil
+}
