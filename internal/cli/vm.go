@@ -102,6 +102,7 @@ type vmInput struct {
 	nics          []string
 	devices       map[string]string
 	ordinal, soft bool
+	trust         bool
 	standIn       string
 	dns           model.DNS
 }
@@ -123,6 +124,7 @@ func (v *vmInput) machineFlags(cmd *cobra.Command) {
 	f.StringToStringVar(&v.bindings, "binding", nil, "`PLUGIN=TYPE` of the cluster's binding plugins: tap or managedTap")
 	f.StringToStringVar(&v.devices, "device", nil, "`NETWORK=ADDRESS`: the PCI address of the device of an sriov network")
 	f.BoolVar(&v.soft, "software-checksums", false, "the kernel computes checksums, as with KubeVirt until 1.7")
+	f.BoolVar(&v.trust, "trust-guest", false, "the guest may send anything, in anybody's name")
 	f.StringSliceVar(&v.dns.Nameservers, "nameserver", nil, "`ADDRESS` in the pod's resolv.conf")
 	f.StringSliceVar(&v.dns.Search, "search", nil, "`DOMAIN` in the pod's resolv.conf")
 }
@@ -137,7 +139,7 @@ func (v *vmInput) machine(file string) (plan.Input, error) {
 		return plan.Input{}, err
 	}
 	machine, err := manifest.Read(data, v.options())
-	return plan.Input{VM: machine, SoftChecksums: v.soft, Devices: v.devices, DNS: v.dns}, err
+	return plan.Input{VM: machine, SoftChecksums: v.soft, TrustGuest: v.trust, Devices: v.devices, DNS: v.dns}, err
 }
 
 func (v *vmInput) plan(file string) (plan.Plan, error) {

@@ -72,6 +72,9 @@ func vmPhase2(ctx context.Context, env Env, h host.Host, key, path, id, socket s
 		}
 		devices = append(devices, n.Device)
 	}
+	if err := record.Still(ctx, ns); err != nil {
+		return err
+	}
 	text, err := domain.XML(devices)
 	if err != nil {
 		return err

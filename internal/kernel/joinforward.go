@@ -69,7 +69,8 @@ func (w way) endForward(ctx context.Context) error {
 		return err
 	}
 	// A transaction that fails has the kernel wait until no packet can be under way, so what is not there is not taken away.
-	gone := []state.Table{w.table()}
+	t := w.table()
+	gone := []state.Table{{Family: t.Family, Name: t.Name}} // by its name: a link that its rules lead to may have gone
 	if have, err := n.Read(ctx, gone); err != nil || len(have) == 0 {
 		return err
 	}

@@ -121,12 +121,7 @@ func (b Bridge) Plan(in Input) (Step, error) {
 	c.hostSettings(in, &f, gateways)
 	c.podSettings(in, &f, a, quietly)
 	c.podAddrs(&f, ends, a)
-	if c.MACSpoofChk {
-		f.Host.Tables = append(f.Host.Tables, SpoofCheck(in.Request.Key(), ends.host.Name, ends.pod.MAC))
-	}
-	if c.guards(in.Request) {
-		f.Host.Tables = append(f.Host.Tables, portGuard(in.Request.Key(), ends.host.Name, ends.pod.MAC, a, !c.ipam))
-	}
+	f.Host.Tables = c.watched(in.Request, ends, a)
 	if err := c.masq().plan(in, &f, a); err != nil {
 		return Step{}, err
 	}

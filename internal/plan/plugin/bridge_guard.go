@@ -29,6 +29,18 @@ func (c bridgeConf) checkGuard() error {
 	return nil
 }
 
+// watched are the tables that look at what the container sends.
+func (c bridgeConf) watched(r model.Request, ends pair, a addressed) []state.Table {
+	var out []state.Table
+	if c.MACSpoofChk {
+		out = append(out, SpoofCheck(r.Key(), ends.host.Name, ends.pod.MAC))
+	}
+	if c.guards(r) {
+		out = append(out, portGuard(r.Key(), ends.host.Name, ends.pod.MAC, a, !c.ipam))
+	}
+	return out
+}
+
 // portGuard is the shared table with the elements of one port; without a name it is the table alone. Whoever is at a port of
 // which no addresses are known may have any.
 func portGuard(k model.AttachmentKey, port string, mac state.MAC, a addressed, free bool) state.Table {

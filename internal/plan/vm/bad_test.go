@@ -27,6 +27,13 @@ func TestRefused(t *testing.T) {
 		a[link(name)] = state.Answer{Found: true, Link: state.Link{Name: name, Kind: state.Tap}}
 		return a
 	}
+	uid := func(n uint32) *uint32 { return &n }
+	left := func(tap state.Link) Input { // by a CNI plugin
+		a := answers(flannels())
+		tap.Name, tap.MTU = "tap0", 1400
+		a[link("tap0")] = state.Answer{Found: true, Link: tap}
+		return Input{VM: machine(model.VMInterface{Name: "default", Binding: model.VMTap}), Answers: a}
+	}
 	reserved, twin, ten := masq(), bridged("blue"), bridged("default")
 	twin.MAC = state.SeedMAC("eth0").String()
 	ten.PodLink = "verylongname0"
@@ -39,9 +46,14 @@ func TestRefused(t *testing.T) {
 		"no device": {
 			Input{VM: machine(model.VMInterface{Name: "fast", Binding: model.VMSRIOV})}, model.CodeInvalidEnv, nic + `.sriov: network "fast": the PCI address of its device is not known`,
 		},
-		"tap there":    {Input{VM: machine(masq()), Answers: with("tap0")}, model.CodeExists, nic + `.name: network "default": the pod has a link tap0 already (tun)`},
-		"bridge there": {Input{VM: machine(bridged("default")), Answers: with("k6t-eth0")}, model.CodeExists, nic + `.name: network "default": the pod has a link k6t-eth0 already (tun)`},
-		"moved there":  {Input{VM: machine(bridged("default")), Answers: with("eth0-nic")}, model.CodeExists, nic + `.name: network "default": the pod has a link eth0-nic already (tun)`},
+		"tap there":        {Input{VM: machine(masq()), Answers: with("tap0")}, model.CodeExists, nic + `.name: network "default": the pod has a link tap0 already (tun)`},
+		"bridge there":     {Input{VM: machine(bridged("default")), Answers: with("k6t-eth0")}, model.CodeExists, nic + `.name: network "default": the pod has a link k6t-eth0 already (tun)`},
+		"moved there":      {Input{VM: machine(bridged("default")), Answers: with("eth0-nic")}, model.CodeExists, nic + `.name: network "default": the pod has a link eth0-nic already (tun)`},
+		"tap of another":   {left(state.Link{Kind: state.Tap, Tun: &state.TunAttrs{Owner: uid(1000)}}), model.CodeInvalidEnv, nic + `.binding: network "default": the pod's tap tap0 belongs to user 1000, the hypervisor runs as 107`},
+		"tap of a group":   {left(state.Link{Kind: state.Tap, Tun: &state.TunAttrs{Owner: uid(107), Group: uid(5)}}), model.CodeInvalidEnv, nic + `.binding: network "default": the pod's tap tap0 belongs to group 5, the hypervisor runs as 107`},
+		"no tap":           {left(state.Link{Kind: state.Veth}), model.CodeInvalidEnv, nic + `.binding: network "default": the pod's link tap0 is of kind veth, no tap`},
+		"tap of one queue": {with4(left(state.Link{Kind: state.Tap, Tun: &state.TunAttrs{}})), model.CodeInvalidEnv, nic + `.binding: network "default": the pod's tap tap0 has several queues: false, the machine's interface: true`},
+		"tap of several":   {left(state.Link{Kind: state.Tap, Tun: &state.TunAttrs{MultiQueue: true}}), model.CodeInvalidEnv, nic + `.binding: network "default": the pod's tap tap0 has several queues: true, the machine's interface: false`},
 		"little MTU": {
 			Input{VM: machine(masq()), Answers: changed(func(a *state.Answer) { a.Link.MTU = 60 })},
 			model.CodeInvalidEnv,
@@ -110,6 +122,23 @@ func TestRefused(t *testing.T) {
 				t.Errorf("\n got %v\nwant %s (code %d)", err, c.want, c.code)
 			}
 		})
+	}
+}
+
+func with4(in Input) Input {
+	in.VM.Queues = 4
+	return in
+}
+
+// TestTapMTU: a guest sends nothing that is too long for its tap.
+func TestTapMTU(t *testing.T) {
+	a := answers(flannels())
+	for mtu, want := range map[int]int{0: 1450, 1400: 1400, 9000: 1450} {
+		a[link("tap0")] = state.Answer{Found: true, Link: state.Link{Name: "tap0", Kind: state.Tap, MTU: mtu}}
+		p, err := New(Input{VM: machine(model.VMInterface{Name: "default", Binding: model.VMTap}), Answers: a})
+		if err != nil || p.Networks[0].Device.MTU != want || p.Networks[0].Device.Target != "tap0" {
+			t.Errorf("MTU of the tap %d: %+v (%v)", mtu, p.Networks, err)
+		}
 	}
 }
 

@@ -137,8 +137,39 @@ func (p *planner) before() state.Space {
 // taken hands to the hypervisor what a CNI plugin has left: a tap, or the link itself.
 func (p *planner) taken() error {
 	p.out.Device.Target = p.names.pod
-	if p.nic.Binding == model.VMTap && p.Answers[link(p.names.tap)].Found {
-		p.out.Device.Target = p.names.tap
+	tap := p.Answers[link(p.names.tap)]
+	if p.nic.Binding != model.VMTap || !tap.Found {
+		return nil
+	}
+	p.out.Device.Target = p.names.tap
+	if tap.Link.MTU >= leastMTU {
+		p.out.Device.MTU = min(p.mtu, tap.Link.MTU) // what is longer is lost there
+	}
+	return p.fits(tap.Link)
+}
+
+// fits refuses a tap that the hypervisor could not open.
+func (p *planner) fits(tap state.Link) error {
+	if tap.Kind != state.Tap {
+		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "the network's CNI plugin must leave a tap of that name",
+			"network %q: the pod's link %s is of kind %s, no tap", p.nic.Network.Name, tap.Name, tap.Kind)
+	}
+	a := tap.Tun
+	if a == nil {
+		return nil
+	}
+	for _, who := range []struct {
+		word string
+		id   *uint32
+	}{{"user", a.Owner}, {"group", a.Group}} {
+		if who.id != nil && *who.id != p.VM.Owner && p.VM.Owner != 0 {
+			return p.fault(p.nic, "binding", model.CodeInvalidEnv, "the network's CNI plugin must give it to that one (status.runtimeUser)",
+				"network %q: the pod's tap %s belongs to %s %d, the hypervisor runs as %d", p.nic.Network.Name, tap.Name, who.word, *who.id, p.VM.Owner)
+		}
+	}
+	if several := p.out.Device.Queues > 1; several != a.MultiQueue {
+		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "they must be the same: networkInterfaceMultiqueue, and the network's CNI plugin",
+			"network %q: the pod's tap %s has several queues: %t, the machine's interface: %t", p.nic.Network.Name, tap.Name, a.MultiQueue, several)
 	}
 	return nil
 }
