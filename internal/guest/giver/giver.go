@@ -177,8 +177,10 @@ func (g *Giver) attend(ctx context.Context, conn *net.UnixConn) error {
 		if err != nil {
 			return err
 		}
-		_ = conn.SetWriteDeadline(time.Now().Add(patience))
-		if err := handover.Give(conn, wires); err != nil {
+		late := time.AfterFunc(patience, func() { _ = conn.Close() })
+		err = handover.Give(conn, wires)
+		late.Stop()
+		if err != nil {
 			return err
 		}
 		if !told {

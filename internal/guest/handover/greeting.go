@@ -15,21 +15,17 @@ const (
 )
 
 // Greet is the first word of who gives, who then waits until the other side is ready: sockets that it still held would keep
-// others from being opened on the same wires.
+// others from being opened on the same wires. The connection of one who is late is closed.
 func Greet(c *net.UnixConn, patience time.Duration) error {
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		return fmt.Errorf("hand-over: %w", err)
-	}
+	late := time.AfterFunc(patience, func() { _ = c.Close() })
+	defer late.Stop()
 	if _, err := c.Write([]byte{hello}); err != nil {
 		return fmt.Errorf("hand-over: %w", err)
 	}
-	if err := expect(c, ready); err != nil {
-		return err
-	}
-	return c.SetDeadline(time.Time{})
+	return expect(c, ready)
 }
 
-// Hear waits for the first word of who gives; the caller's deadline counts.
+// Hear waits for the first word of who gives, as long as the connection is open.
 func Hear(c *net.UnixConn) error { return expect(c, hello) }
 
 // Answer says that wires may be given.

@@ -99,7 +99,8 @@ func (s *session) ask(ctx context.Context) error {
 	if err := handover.Answer(unix); err != nil {
 		return err
 	}
-	_ = unix.SetReadDeadline(time.Now().Add(patience))
+	late := time.AfterFunc(patience, func() { _ = unix.Close() })
+	defer late.Stop()
 	taken := false
 	for {
 		wires, err := handover.Take(unix)
@@ -110,7 +111,7 @@ func (s *session) ask(ctx context.Context) error {
 			return err
 		}
 		taken = true
-		_ = unix.SetReadDeadline(time.Time{})
+		late.Stop()
 		s.stop()
 		s.Log.Info("serving", "wires", len(wires))
 		s.begin(ctx, wires)

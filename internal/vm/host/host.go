@@ -86,8 +86,9 @@ func Open(ctx context.Context, c Config) (Host, error) {
 		defer cancel()
 		conn, err := new(net.Dialer).DialContext(ctx, "unix", wire.PingSocket(c.Socket))
 		if err == nil {
-			_ = conn.SetDeadline(time.Now().Add(pingTime))
+			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 			_, err = conn.Read(make([]byte, wire.AnswerHeader))
+			stop()
 			_ = conn.Close()
 		}
 		if err == nil {

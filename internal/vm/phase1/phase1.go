@@ -24,7 +24,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -100,57 +99,6 @@ func (c Config) Start(ctx context.Context, ns *netns.NS, pod string, in plan.Inp
 // wanted tells whether a network that is in the pod should be there.
 func wanted(vm model.VM, nic model.VMInterface) bool {
 	return slices.ContainsFunc(vm.Interfaces, func(o model.VMInterface) bool { return o.Name == nic.Name && !o.Absent })
-}
-
-// Undo takes everything of a machine out of its pod, which is given what it had. A pod that is gone needs nothing.
-func (c Config) Undo(ctx context.Context, ns *netns.NS, pod, key string) error {
-	unlock, err := c.lock(ctx, key)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	spaces, closeAll, err := dial(ns)
-	if err != nil {
-		return err
-	}
-	defer closeAll()
-	r, found, err := c.Read(key, pod)
-	if err != nil || !found {
-		return err
-	}
-	w := &work{Config: c, spaces: spaces, record: r}
-	var all []string
-	for _, n := range w.record.Networks {
-		all = append(all, n.Interface.Name)
-	}
-	return w.takeBack(ctx, all)
-}
-
-// Identity names a namespace among all of a boot: the number of its inode is that of another one when it has gone.
-func Identity(ns *netns.NS) (string, error) {
-	inode, err := ns.ID()
-	if err != nil {
-		return "", err
-	}
-	cookie, err := ns.Cookie()
-	return strconv.FormatUint(inode, 10) + "-" + strconv.FormatUint(cookie, 10), err
-}
-
-// dial opens the node's namespace, which is this process's, and the pod's, which may be gone.
-func dial(ns *netns.NS) (s kernel.Spaces, closeAll func(), err error) {
-	if s.Host, err = kernel.Dial(nil); err != nil {
-		return s, nil, err
-	}
-	closeAll = func() { _ = s.Host.Close() }
-	if ns == nil {
-		return s, closeAll, nil
-	}
-	if s.Pod, err = kernel.Dial(ns); err != nil {
-		closeAll()
-		return s, nil, err
-	}
-	s.PodNS = ns
-	return s, func() { _ = s.Pod.Close(); _ = s.Host.Close() }, nil
 }
 
 // work is a call under way.
@@ -263,45 +211,6 @@ func (w *work) apply(ctx context.Context, n *Network) error {
 		return err
 	}
 	return w.spaces.Apply(ctx, n.Fragment)
-}
-
-// takeBack undoes networks, the last one first.
-func (w *work) takeBack(ctx context.Context, names []string) error {
-	for i := len(w.record.Networks) - 1; i >= 0; i-- {
-		n := w.record.Networks[i]
-		if n.State == Pending || slices.Contains(names, n.Interface.Name) {
-			if err := w.leave(ctx, n.Interface.Name); err != nil {
-				return err
-			}
-		}
-	}
-	if len(w.record.Networks) > 0 || !w.record.exists {
-		return nil
-	}
-	if err := errors.Join(w.step("restore pod"), w.spaces.Restore(ctx, w.record.Pod.Restore), w.withdraw()); err != nil {
-		return err
-	}
-	return w.forget()
-}
-
-// leave undoes one network.
-func (w *work) leave(ctx context.Context, name string) error {
-	i := w.record.find(name)
-	n := &w.record.Networks[i]
-	if n.State != Pending {
-		n.State = Leaving
-		if err := w.save("leaving"); err != nil {
-			return err
-		}
-		if err := errors.Join(w.step("remove"), w.spaces.Remove(ctx, n.Fragment)); err != nil {
-			return err
-		}
-		if err := errors.Join(w.step("restore"), w.spaces.Restore(ctx, n.Restore)); err != nil {
-			return err
-		}
-	}
-	w.record.Networks = slices.Delete(w.record.Networks, i, i+1)
-	return w.save("left")
 }
 
 // fault says which network an error is about, and what may help.

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package phase1
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// Undo takes everything of a machine out of its pod, which is given what it had. A pod that is gone needs nothing.
+func (c Config) Undo(ctx context.Context, ns *netns.NS, pod, key string) error {
+	unlock, err := c.lock(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	spaces, closeAll, err := dial(ns)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	r, found, err := c.Read(key, pod)
+	if err != nil || !found {
+		return err
+	}
+	w := &work{Config: c, spaces: spaces, record: r}
+	var all []string
+	for _, n := range w.record.Networks {
+		all = append(all, n.Interface.Name)
+	}
+	return w.takeBack(ctx, all)
+}
+
+// takeBack undoes networks, the last one first.
+func (w *work) takeBack(ctx context.Context, names []string) error {
+	for i := len(w.record.Networks) - 1; i >= 0; i-- {
+		n := w.record.Networks[i]
+		if n.State == Pending || slices.Contains(names, n.Interface.Name) {
+			if err := w.leave(ctx, n.Interface.Name); err != nil {
+				return err
+			}
+		}
+	}
+	if len(w.record.Networks) > 0 || !w.record.exists {
+		return nil
+	}
+	if err := errors.Join(w.step("restore pod"), w.spaces.Restore(ctx, w.record.Pod.Restore), w.withdraw()); err != nil {
+		return err
+	}
+	return w.forget()
+}
+
+// leave undoes one network.
+func (w *work) leave(ctx context.Context, name string) error {
+	i := w.record.find(name)
+	n := &w.record.Networks[i]
+	if n.State != Pending {
+		n.State = Leaving
+		if err := w.save("leaving"); err != nil {
+			return err
+		}
+		if err := errors.Join(w.step("remove"), w.spaces.Remove(ctx, n.Fragment)); err != nil {
+			return err
+		}
+		if err := errors.Join(w.step("restore"), w.spaces.Restore(ctx, n.Restore)); err != nil {
+			return err
+		}
+	}
+	w.record.Networks = slices.Delete(w.record.Networks, i, i+1)
+	return w.save("left")
+}
