@@ -80,6 +80,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 func newLabUpCmd(env Env, f *labFlags) *cobra.Command {
 	var cidrs, bins []string
 	u := lab.Up{Self: env.Self, Env: childEnv(env), Say: say(env)}
+	machines := true
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring a lab up",
@@ -97,6 +98,7 @@ func newLabUpCmd(env Env, f *labFlags) *cobra.Command {
 				}
 				u.Spec.ClusterCIDRs = append(u.Spec.ClusterCIDRs, p)
 			}
+			u.NoMachines = !machines
 			u.BinDirs = append([]string{filepath.Join(filepath.Dir(env.Self), "cni")}, bins...)
 			return u.Run(cmd.Context())
 		},
@@ -110,6 +112,7 @@ func newLabUpCmd(env Env, f *labFlags) *cobra.Command {
 	flags.StringVar(&u.Spec.Encapsulation, "encapsulation", "host-gw", "how packets get from node to node: host-gw, vxlan, udp, ipip or wireguard")
 	flags.StringVar(&u.Spec.Design, "design", "routed", "how pods are joined to their node: routed or bridge")
 	flags.StringVar(&u.Spec.Addresses, "addresses", "podCIDRs", "what pods are numbered from: podCIDRs, a prefix a node, or pools, blocks of the cluster's prefixes")
+	flags.BoolVar(&machines, "machines", true, "run the manifests' virtual machines")
 	flags.StringSliceVar(&bins, "cni-bin-dir", nil, "directories of further CNI plugins")
 	return cmd
 }
@@ -179,6 +182,13 @@ func printStatus(env Env, st lab.Status) error {
 			state += ": " + p.Reason
 		}
 		fmt.Fprintf(w, "%s/%s\t%s\t%s\t%s\t%s\n", p.Namespace, p.Name, join(p.IPs), p.Node, network, state)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if len(st.Machines) > 0 {
+		fmt.Fprintln(env.Stdout)
+		printMachines(w, st.Machines)
 	}
 	for _, p := range st.Problems {
 		fmt.Fprintf(env.Stderr, "weft: %s\n", p)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -42,17 +43,21 @@ pod, netns, interfaces, runner, dir}.`,
 			return printJSON(env.Stdout, all)
 		}
 		w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "MACHINE\tPHASE\tPOD\tADDRESSES")
-		for _, st := range all {
-			var ips []string
-			for _, i := range st.Interfaces {
-				ips = append(ips, i.IPs...)
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", st.Key(), st.Phase, st.Pod, strings.Join(ips, " "))
-		}
+		printMachines(w, all)
 		return w.Flush()
 	}
 	return cmd
+}
+
+func printMachines(w io.Writer, all []launch.Status) {
+	fmt.Fprintln(w, "MACHINE\tPHASE\tPOD\tADDRESSES")
+	for _, st := range all {
+		var ips []string
+		for _, i := range st.Interfaces {
+			ips = append(ips, i.IPs...)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", st.Key(), st.Phase, st.Pod, strings.Join(ips, " "))
+	}
 }
 
 func newVMStatusCmd(env Env) *cobra.Command {

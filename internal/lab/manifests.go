@@ -19,49 +19,59 @@ import (
 	"github.com/weft-net/weft/internal/store/dir"
 )
 
-// fill makes the lab's store of the *.yaml files of directories (none when from is empty): copies them, adds the nodes
-// and the pods' namespaces, gives every pod a node. It returns the pods, and the objects of kinds that weft does not know.
-func (d Dir) fill(ctx context.Context, from []string, l Layout) (pods []model.Pod, others []string, err error) {
+// fill makes the lab's store of the *.yaml files of directories (none when there are none): copies them, adds the nodes, the pods
+// around machines and the pods' namespaces, gives every pod a node. It returns the pods, the machines, and the objects of kinds
+// that weft does not know.
+func (u Up) fill(ctx context.Context, l Layout) (pods []model.Pod, machines []machine, others []string, err error) {
+	d := u.Dir
 	if err := os.MkdirAll(d.Store(), 0o755); err != nil {
-		return nil, nil, fmt.Errorf("store: %w", err)
+		return nil, nil, nil, fmt.Errorf("store: %w", err)
 	}
 	written := map[string]string{}
-	for _, dir := range from {
+	for _, dir := range u.From {
 		if err := d.copyManifests(dir, written); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
 	s, err := dir.Open(d.Store())
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	problems, err := s.Problems()
 	if err = errors.Join(append(problems, err)...); err != nil {
-		return nil, nil, asWritten(err, written)
+		return nil, nil, nil, asWritten(err, written)
+	}
+	if !u.NoMachines {
+		if machines, err = wrapMachines(s); err != nil {
+			return nil, nil, nil, asWritten(err, written)
+		}
 	}
 	objects, err := s.List("")
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	c, problems := store.Cluster(objects)
 	if err := errors.Join(problems...); err != nil {
-		return nil, nil, asWritten(err, written)
+		return nil, nil, nil, asWritten(err, written)
 	}
 	for _, o := range objects {
-		if !known(o) {
+		if !known(o) && !isMachine(o) {
 			others = append(others, o.Key.String())
 		}
 	}
 	if pods, err = place(c, l); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if err := runnable(s, pods); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if err := errors.Join(writeNodes(ctx, s, c, l), writePools(s, c, l)); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return pods, others, writePods(ctx, s, c, pods)
+	for i := range machines {
+		machines[i].place(pods)
+	}
+	return pods, machines, others, writePods(ctx, s, c, pods)
 }
 
 // known tells whether somebody acts on the object.

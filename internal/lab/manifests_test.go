@@ -55,7 +55,7 @@ func TestStoreIsFilled(t *testing.T) {
 		".hidden.yaml": "neither: this",
 	})
 	d := Dir(t.TempDir())
-	pods, others, err := d.fill(context.Background(), []string{from}, testLayout(t))
+	pods, _, others, err := Up{Dir: d, From: []string{from}}.fill(context.Background(), testLayout(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestManifestFaultsAreNamed(t *testing.T) {
 	} {
 		from := manifests(t, c.files)
 		d := Dir(t.TempDir())
-		_, _, err := d.fill(context.Background(), []string{from}, testLayout(t))
+		_, _, _, err := Up{Dir: d, From: []string{from}}.fill(context.Background(), testLayout(t))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %q", err, c.want)
 		}
@@ -119,7 +119,7 @@ func TestManifestFaultsAreNamed(t *testing.T) {
 			t.Errorf("%v names the lab's copy instead of the user's file", err)
 		}
 	}
-	if _, _, err := Dir(t.TempDir()).fill(context.Background(), []string{"/nowhere"}, testLayout(t)); err == nil || !strings.Contains(err.Error(), `--from "/nowhere"`) {
+	if _, _, _, err := (Up{Dir: Dir(t.TempDir()), From: []string{"/nowhere"}}).fill(context.Background(), testLayout(t)); err == nil || !strings.Contains(err.Error(), `--from "/nowhere"`) {
 		t.Errorf("got %v", err)
 	}
 }

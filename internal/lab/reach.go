@@ -47,11 +47,12 @@ func (st Status) reach(ctx context.Context, timeout time.Duration) (reach.Report
 		add(n.Name, n.Netns, slices.Concat(n.Wires...), "")
 	}
 	for _, p := range st.Pods {
-		if p.over() {
+		if p.over() || st.around(p) {
 			continue
 		}
 		add(p.Namespace+"/"+p.Name, p.Netns, p.IPs, p.problem())
 	}
+	defer st.guests(ctx, &endpoints)()
 	return reach.Run(ctx, reach.Config{Endpoints: endpoints, Timeout: timeout})
 }
 
@@ -101,11 +102,11 @@ func (st Status) oneWayEach() Status {
 	seen := map[string]bool{}
 	var pods []PodStatus
 	for _, p := range st.Pods {
-		if !seen[p.Node] && !p.HostNetwork && !p.over() && p.problem() == "" {
+		if !seen[p.Node] && !p.HostNetwork && !p.over() && !st.around(p) && p.problem() == "" {
 			seen[p.Node] = true
 			pods = append(pods, p)
 		}
 	}
-	st.Pods = pods
+	st.Pods, st.Machines = pods, nil
 	return st
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/dir"
+	"github.com/weft-net/weft/internal/vm/launch"
 )
 
 // Status is a lab as it is now. The keys of its JSON form are stable.
@@ -23,6 +24,8 @@ type Status struct {
 	Phase string       `json:"phase"` // starting or up
 	Nodes []NodeStatus `json:"nodes"`
 	Pods  []PodStatus  `json:"pods"`
+	// Machines are the virtual machines that run, each in one of the pods.
+	Machines []launch.Status `json:"machines"`
 	// Problems say what could not be found out.
 	Problems []string `json:"problems"`
 }
@@ -64,7 +67,7 @@ func (d Dir) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	st := Status{Name: m.Layout.Spec.Name, Dir: string(d), Phase: m.Phase, Nodes: []NodeStatus{}, Pods: []PodStatus{}, Problems: []string{}}
+	st := Status{Name: m.Layout.Spec.Name, Dir: string(d), Phase: m.Phase, Nodes: []NodeStatus{}, Pods: []PodStatus{}, Machines: []launch.Status{}, Problems: []string{}}
 	problem := func(err error) {
 		if err != nil {
 			st.Problems = append(st.Problems, err.Error())
@@ -85,6 +88,9 @@ func (d Dir) Status(ctx context.Context) (Status, error) {
 		ns := d.node(n, count[n.Name])
 		ns.PodCIDRs = append(ns.PodCIDRs, taken[n.Name]...)
 		st.Nodes = append(st.Nodes, ns)
+		machines, err := launch.ReadAll(d.Machines(n.Name))
+		problem(err)
+		st.Machines = append(st.Machines, machines...)
 	}
 	return st, nil
 }

@@ -27,6 +27,8 @@ type Up struct {
 	Self string
 	Env  []string
 	Say  Progress
+	// NoMachines leaves virtual machines out.
+	NoMachines bool
 }
 
 // Run makes the lab, or leaves nothing behind.
@@ -111,7 +113,7 @@ func (u Up) make(ctx context.Context, l Layout, died context.CancelCauseFunc) er
 	if err := u.Dir.write(Marker{Phase: phaseStarting, Layout: l}); err != nil {
 		return u.Dir.unwritable(err)
 	}
-	pods, others, err := u.Dir.fill(ctx, u.From, l)
+	pods, machines, others, err := u.fill(ctx, l)
 	if err != nil {
 		return err
 	}
@@ -138,6 +140,9 @@ func (u Up) make(ctx context.Context, l Layout, died context.CancelCauseFunc) er
 		u.Say("running %d pods (no images: the machine's own files are their root)", len(pods))
 	}
 	if err := u.runPods(ctx, l, pods); err != nil {
+		return err
+	}
+	if err := u.runMachines(ctx, machines, died); err != nil {
 		return err
 	}
 	if err := u.settle(ctx, l); err != nil {

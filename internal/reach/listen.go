@@ -34,6 +34,10 @@ func listenAll(endpoints []Endpoint, timeout time.Duration) (listeners, error) {
 		if e.Problem != "" {
 			continue
 		}
+		if e.Guest != nil {
+			all.guest(e)
+			continue
+		}
 		err := e.NS.Do(func() error {
 			for _, addr := range e.Addrs {
 				for _, proto := range Protos() {
@@ -50,6 +54,17 @@ func listenAll(endpoints []Endpoint, timeout time.Duration) (listeners, error) {
 		}
 	}
 	return all, nil
+}
+
+// guest is where a guest answers.
+func (l listeners) guest(e Endpoint) {
+	for _, addr := range e.Addrs {
+		for _, proto := range Protos() {
+			if port := e.Guest.Port(proto); port != 0 && proto.is6() == addr.Is6() && proto.name() != "icmp" {
+				l[listenKey{e.Name, addr, proto}] = listener{addr: netip.AddrPortFrom(addr, port)}
+			}
+		}
+	}
 }
 
 func (l listeners) close() {

@@ -21,6 +21,23 @@ type Endpoint struct {
 	// Problem says why the endpoint cannot be tried; all its pairs then fail with it, in the families of Addrs or, when
 	// there are none, in those that the other endpoint has.
 	Problem string
+	// Guest is set where a machine of its own is behind the addresses, not a namespace.
+	Guest Guest
+}
+
+// Guest is an endpoint whose packets are sent and answered inside a machine.
+type Guest interface {
+	// Port is where it answers; 0 where nobody can ask it in that way.
+	Port(p Proto) uint16
+	// Try has it try others, and gives an error, or nil, for each.
+	Try(ctx context.Context, targets []Target) []error
+}
+
+// Target is whom a guest tries.
+type Target struct {
+	Proto Proto
+	To    netip.AddrPort
+	Name  string
 }
 
 // Config says what to try.
@@ -57,6 +74,11 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	p := prober{endpoints: c.Endpoints, listeners: listeners, timeout: c.Timeout}
 	work := make(chan *pair)
 	var wg sync.WaitGroup
+	for i, e := range c.Endpoints {
+		if e.Guest != nil {
+			wg.Go(func() { p.tryGuest(ctx, i, pairs) })
+		}
+	}
 	for range min(c.Parallel, len(pairs)) {
 		wg.Go(func() {
 			for q := range work {
@@ -65,7 +87,9 @@ func Run(ctx context.Context, c Config) (Report, error) {
 		})
 	}
 	for i := range pairs {
-		work <- &pairs[i]
+		if c.Endpoints[pairs[i].from].Guest == nil {
+			work <- &pairs[i]
+		}
 	}
 	close(work)
 	wg.Wait()
@@ -83,7 +107,7 @@ func pairsOf(endpoints []Endpoint) []pair {
 				continue
 			}
 			for _, proto := range Protos() {
-				if from.speaks(proto, to) && to.speaks(proto, from) {
+				if from.speaks(proto, to) && to.speaks(proto, from) && to.asked(proto) {
 					pairs = append(pairs, pair{from: i, to: j, proto: proto})
 				}
 			}
@@ -98,6 +122,11 @@ func (e Endpoint) speaks(p Proto, other Endpoint) bool {
 		return len(other.Addrs) == 0 || len(other.family(p)) > 0
 	}
 	return len(e.family(p)) > 0
+}
+
+// asked tells whether others can ask it in some way.
+func (e Endpoint) asked(p Proto) bool {
+	return e.Guest == nil || e.Problem != "" || p.name() == "icmp" || e.Guest.Port(p) != 0
 }
 
 func (e Endpoint) family(p Proto) []netip.Addr {

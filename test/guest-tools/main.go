@@ -6,6 +6,8 @@
 //	guest-tools udp ADDR:PORT INTERVAL            sends a numbered packet at each interval, for ever
 //	guest-tools tcp ADDR:PORT INTERVAL            sends a numbered line at each interval and awaits its echo; says how that ended
 //	guest-tools echo PORT                         gives back what it gets, TCP and UDP
+//	guest-tools answer PORT NAME                  says its name to those who ask, as weft lab reach does
+//	guest-tools try TIMEOUT PROTO,ADDR:PORT,NAME… asks them so, and prints who answered
 package main
 
 import (
@@ -39,22 +41,23 @@ func run(args []string) error {
 			return err
 		}
 		if args[0] == "udp" {
-			return packets(conn, every)
+			return packets(conn.(*net.UDPConn), every)
 		}
 		return lines(conn, every)
 	case len(args) == 2 && args[0] == "echo":
 		return echo(args[1])
 	}
-	return errors.New("dhcp6 LINK SCRIPT, udp ADDR:PORT INTERVAL, tcp ADDR:PORT INTERVAL or echo PORT")
-}
-
-// packets sends numbers, and does not mind who is not there.
-func packets(conn net.Conn, every time.Duration) error {
-	tick := time.NewTicker(every)
-	for n := 0; ; n++ {
-		_, _ = fmt.Fprintf(conn, "%d\n", n)
-		<-tick.C
+	if len(args) == 3 && args[0] == "answer" {
+		return answer(args[1], args[2])
 	}
+	if len(args) > 2 && args[0] == "try" {
+		timeout, err := time.ParseDuration(args[1])
+		if err != nil {
+			return err
+		}
+		return try(timeout, args[2:])
+	}
+	return errors.New("dhcp6 LINK SCRIPT, udp ADDR:PORT INTERVAL, tcp ADDR:PORT INTERVAL, echo PORT, answer PORT NAME or try TIMEOUT PROTO,ADDR:PORT,NAME…")
 }
 
 // lines ends with the connection.

@@ -166,8 +166,11 @@ func (c Config) tree(kernel string) (archive, error) {
 		return a, nil
 	}
 	tools, err := os.ReadFile(c.Tools)
+	if err == nil {
+		err = static(tools)
+	}
 	if err != nil {
-		return nil, err
+		return nil, model.Faultf(model.CodeInvalidEnv, "build it with CGO_ENABLED=0, as make build does", "guest-tools %q: %w", c.Tools, err)
 	}
 	return append(a, program("bin/guest-tools", tools)), nil
 }

@@ -24,6 +24,11 @@ bound | renew)
 	;;
 bound6)
 	ip -6 addr replace "$ip/128" dev "$interface"
+	n=0 # the way out comes from a router's advertisement
+	until ip -6 route show | grep -q "^default.* dev $interface" || [ $n -ge 150 ]; do
+		usleep 200000
+		n=$((n + 1))
+	done
 	echo "weft-guest: LEASE6 $interface $ip dns=$dns" >/dev/ttyS0
 	;;
 esac

@@ -15,11 +15,13 @@ import (
 // PodName is the name of the pod around a machine.
 func PodName(machine string) string { return "virt-launcher-" + machine }
 
+// DomainNote is the annotation of the pods around machines that names the machine.
+const DomainNote = "kubevirt.io/domain"
+
 // What KubeVirt writes on the pods around machines, and others look for.
 const (
 	labelKind      = "kubevirt.io"
 	labelName      = "vm.kubevirt.io/name"
-	noteDomain     = "kubevirt.io/domain"
 	noteNetworks   = "k8s.v1.cni.cncf.io/networks"
 	noteDefaultNet = "v1.multus-cni.io/default-network"
 	podKind        = "virt-launcher"
@@ -34,7 +36,7 @@ func Pod(l manifest.Launch, command []string) ([]byte, error) {
 	labels[labelKind], labels[labelName] = podKind, l.VM.Name
 	notes := map[string]string{}
 	maps.Copy(notes, l.Annotations)
-	notes[noteDomain] = l.VM.Name
+	notes[DomainNote] = l.VM.Name
 	if l.Default != "" {
 		notes[noteDefaultNet] = l.Default
 	}

@@ -69,8 +69,8 @@ type Interface struct {
 	LinkState        string   `json:"linkState,omitempty"`
 }
 
-// interfaces are those of a machine, with the addresses that others reach it by. A guest that is bound by a bridge has the
-// pod's IPv4 address alone.
+// interfaces are those of a machine, with the addresses that others reach it by. A guest that has the pod's addresses and is
+// told of no IPv6 one has none.
 func interfaces(r phase1.Record, addresses map[string][]netip.Addr) []Interface {
 	out := []Interface{}
 	for _, n := range r.Networks {
@@ -84,7 +84,7 @@ func interfaces(r phase1.Record, addresses map[string][]netip.Addr) []Interface 
 			i.LinkState = "down"
 		}
 		for _, a := range addresses[n.Interface.Name] {
-			if a.Is6() && n.Interface.Binding == model.VMBridge {
+			if a.Is6() && n.Interface.Binding != model.VMMasquerade && (n.Guest == nil || n.Guest.DHCP6 == nil) {
 				continue
 			}
 			i.IPs = append(i.IPs, a.String())
@@ -176,6 +176,9 @@ func ReadAll(dir string) (out []Status, err error) {
 		return nil, nil
 	}
 	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
 		s, found, e := Read(filepath.Join(dir, e.Name()))
 		err = errors.Join(err, e)
 		if found {

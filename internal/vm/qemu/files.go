@@ -101,7 +101,9 @@ func dial(ctx context.Context, dir, name string) (net.Conn, error) {
 
 // DialConsole connects to the serial console of the machine in a directory, as a terminal does. One connection is served at a
 // time.
-func DialConsole(ctx context.Context, dir string) (net.Conn, error) { return dial(ctx, dir, consoleName) }
+func DialConsole(ctx context.Context, dir string) (net.Conn, error) {
+	return dial(ctx, dir, consoleName)
+}
 
 // ConsoleLog is the file with all that the console has said.
 func ConsoleLog(dir string) string { return filepath.Join(dir, consoleLog) }
