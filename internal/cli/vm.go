@@ -104,6 +104,8 @@ type vmInput struct {
 	ordinal, soft bool
 	trust         bool
 	standIn       string
+	join          string
+	subnet        int
 	dns           model.DNS
 }
 
@@ -121,10 +123,12 @@ func (v *vmInput) machineFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&v.name, "name", "", "which `MACHINE` of the file is meant")
 	f.StringVar(&v.usual, "default-binding", string(model.VMBridge), "bridge or masquerade: the cluster's defaultNetworkInterface")
-	f.StringToStringVar(&v.bindings, "binding", nil, "`PLUGIN=TYPE` of the cluster's binding plugins: tap or managedTap")
+	f.StringToStringVar(&v.bindings, "binding", nil, "`PLUGIN=TYPE` of the cluster's binding plugins: tap, managedTap or direct")
 	f.StringToStringVar(&v.devices, "device", nil, "`NETWORK=ADDRESS`: the PCI address of the device of an sriov network")
 	f.BoolVar(&v.soft, "software-checksums", false, "the kernel computes checksums, as with KubeVirt until 1.7")
 	f.BoolVar(&v.trust, "trust-guest", false, "the guest may send anything, in anybody's name")
+	f.StringVar(&v.join, "join", "", "`HOW` the tap of a guest that is bound directly is joined: redirect-peer, nft-fwd, redirect or mirred; the best that the kernel can")
+	f.IntVar(&v.subnet, "direct-subnet", 0, "`LENGTH` of a subnet that a guest with a single address is told, bound directly")
 	f.StringSliceVar(&v.dns.Nameservers, "nameserver", nil, "`ADDRESS` in the pod's resolv.conf")
 	f.StringSliceVar(&v.dns.Search, "search", nil, "`DOMAIN` in the pod's resolv.conf")
 }
@@ -138,8 +142,11 @@ func (v *vmInput) machine(file string) (plan.Input, error) {
 	if err != nil {
 		return plan.Input{}, err
 	}
+	if err := v.checkDirect(); err != nil {
+		return plan.Input{}, err
+	}
 	machine, err := manifest.Read(data, v.options())
-	return plan.Input{VM: machine, SoftChecksums: v.soft, TrustGuest: v.trust, Devices: v.devices, DNS: v.dns}, err
+	return plan.Input{VM: machine, Join: state.JoinHow(v.join), Subnet: v.subnet, SoftChecksums: v.soft, TrustGuest: v.trust, Devices: v.devices, DNS: v.dns}, err
 }
 
 func (v *vmInput) plan(file string) (plan.Plan, error) {

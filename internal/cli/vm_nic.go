@@ -56,6 +56,8 @@ func vmAnswers(in plan.Input, flags []string) (state.Answers, error) {
 		switch {
 		case q.Sysctl != "":
 			a = state.Answer{Found: true, Value: "0"}
+		case links[q.Gateways] != nil:
+			a = gatewaysOf(*links[q.Gateways])
 		case links[q.Link] != nil:
 			a = *links[q.Link]
 			a.Routes = nil
@@ -65,6 +67,28 @@ func vmAnswers(in plan.Input, flags []string) (state.Answers, error) {
 		out[q] = a
 	}
 	return out, nil
+}
+
+// checkDirect refuses flags that no direct binding can have.
+func (v *vmInput) checkDirect() error {
+	if v.join != "" && !slices.Contains(state.JoinWays(), state.JoinHow(v.join)) {
+		return usageError{model.Faultf(model.CodeInvalidConf, "leave it out: the best way is found", "--join %s: not one of %v", v.join, state.JoinWays())}
+	}
+	const least, most = 8, 30
+	if v.subnet != 0 && (v.subnet < least || v.subnet > most) {
+		return usageError{model.Faultf(model.CodeInvalidConf, "leave it out for a single address", "--direct-subnet %d: not between %d and %d", v.subnet, least, most)}
+	}
+	return nil
+}
+
+// gatewaysOf has all gateways of a link be at its other end, which has the hardware address of every routed pod's.
+func gatewaysOf(a state.Answer) state.Answer {
+	out := state.Answer{Found: true}
+	const routed = 0xee
+	for _, r := range a.Routes {
+		out.Neighs = append(out.Neighs, state.Neigh{Link: a.Link.Name, IP: r.Gw, MAC: state.MAC{routed, routed, routed, routed, routed, routed}})
+	}
+	return out
 }
 
 // podNIC is an end of a veth pair, as pods have it.

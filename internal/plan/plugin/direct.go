@@ -25,6 +25,7 @@ type directConf struct {
 	Link       string        `json:"link"`
 	Owner      *uint32       `json:"owner"`
 	MultiQueue bool          `json:"multiQueue"`
+	SELinux    string        `json:"selinuxContext"`
 	Join       state.JoinHow `json:"join"`
 	// Subnet is the length of the prefix of a subnet in which a guest with a single address is told to be.
 	Subnet int       `json:"subnet"`
@@ -41,7 +42,7 @@ func (Direct) Type() string { return DirectType }
 
 // Keys are its options.
 func (Direct) Keys() []string {
-	return append(commonKeys(), "link", "owner", "multiQueue", "join", "subnet", "dns.nameservers[]", "dns.domain", "dns.search[]", "dns.options[]")
+	return append(commonKeys(), "link", "owner", "multiQueue", "selinuxContext", "join", "subnet", "dns.nameservers[]", "dns.domain", "dns.search[]", "dns.options[]")
 }
 
 // IPAM is nothing: the addresses are those of the link.
@@ -151,6 +152,7 @@ func (Direct) Plan(in Input) (Step, error) {
 	f.Owner = Owner(in.Request.Key())
 	for i := range f.Pod.Links {
 		f.Pod.Links[i].Alias = Mark(in.Request.Key())
+		f.Pod.Links[i].Tun.SELinux = c.SELinux
 	}
 	step := Step{Fragment: f}
 	if in.Chain.Prev != nil {

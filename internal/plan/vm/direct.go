@@ -93,7 +93,10 @@ func (p *planner) direct4(j *state.Join, g *model.Guest) (state.MAC, error) {
 		return state.MAC{}, nil
 	}
 	mac := p.neighbour(gw)
-	if mac.IsZero() {
+	switch {
+	case mac.IsZero() && p.Subnet != 0:
+		return mac, p.unanswered(gw)
+	case mac.IsZero():
 		return mac, nil // whoever is on the wire answers
 	}
 	if p.Subnet == 0 {
@@ -129,8 +132,7 @@ func (p *planner) direct6(j *state.Join, g *model.Guest) (state.MAC, error) {
 	mac := p.neighbour(gw)
 	if mac.IsZero() {
 		if gw.IsValid() && p.Answers[gateways(p.names.pod)].Found {
-			return mac, p.fault(p.nic, "", model.CodeTryAgain, "the pod's network must be there first",
-				"network %q: the pod's gateway %s on %s does not answer", p.nic.Network.Name, gw, p.names.pod)
+			return mac, p.unanswered(gw)
 		}
 		return mac, nil
 	}
@@ -148,6 +150,11 @@ func (p *planner) direct6(j *state.Join, g *model.Guest) (state.MAC, error) {
 		g.RA.Prefix = own.Masked()
 	}
 	return mac, nil
+}
+
+func (p *planner) unanswered(gw netip.Addr) error {
+	return p.fault(p.nic, "", model.CodeTryAgain, "the pod's network must be there first",
+		"network %q: the pod's gateway %s on %s does not answer", p.nic.Network.Name, gw, p.names.pod)
 }
 
 // gateway is that of the pod's default route.

@@ -98,6 +98,32 @@ func bridged(name string) model.VMInterface {
 	return model.VMInterface{Name: name, Binding: model.VMBridge}
 }
 
+func joined(name string) model.VMInterface {
+	return model.VMInterface{Name: name, Binding: model.VMDirect, Plugin: "weft-direct"}
+}
+
+// single is a routed pod with addresses of both families.
+func single() podLink {
+	l := routed()
+	l.addrs, l.routes = append(l.addrs, "fd00:1::5/128"), append(l.routes, "::/0 fe80::ecee:eeff:feee:eeee")
+	return l
+}
+
+// near is answers with the gateways' hardware addresses.
+func near(links ...podLink) state.Answers {
+	out := answers(links...)
+	for _, l := range links {
+		a := state.Answer{Found: true}
+		for _, r := range out[routes(l.name)].Routes {
+			if r.Gw.IsValid() {
+				a.Neighs = append(a.Neighs, state.Neigh{Link: l.name, IP: r.Gw, MAC: state.MAC{0xee, 0xee, 0xee, 0xee, 0xee, 0xee}})
+			}
+		}
+		out[gateways(l.name)] = a
+	}
+	return out
+}
+
 func clusterDNS() model.DNS {
 	return model.DNS{Nameservers: []string{"10.96.0.10", "fd00:96::a"}, Search: []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local"}}
 }
@@ -139,6 +165,10 @@ func goldens() map[string]Input {
 		"bridge6":        {VM: machine(bridged("default")), Answers: answers(v6())},
 		"bridge-layer2":  {VM: machine(masq(), bridged("blue")), Answers: answers(flannels(), podLink{name: blue})},
 		"bridge-ordinal": {VM: machine(masq(), bridged("blue")), Ordinal: true, Answers: answers(flannels(), podLink{"net1", []string{"192.0.2.5/24"}, nil})},
+		"direct-flannel": {VM: machine(joined("default")), Answers: near(dual()), DNS: clusterDNS()},
+		"direct-routed":  {VM: with(machine(joined("default")), func(vm *model.VM) { vm.Queues = 4 }), Answers: near(single()), DNS: clusterDNS()},
+		"direct-subnet":  {VM: machine(joined("default")), Answers: near(routed()), Subnet: 24, Join: state.JoinMirred},
+		"direct-several": {VM: machine(joined("default"), joined("blue")), Answers: near(flannels(), podLink{name: blue})},
 		"several": {
 			VM: with(machine(
 				masq(), model.VMInterface{Name: "blue", Binding: model.VMManagedTap, Plugin: "mine", Model: "e1000"},

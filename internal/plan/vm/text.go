@@ -129,7 +129,11 @@ func (w *writer) guest(g model.Guest) {
 		w.line("    DHCPv6 %s%s%s", d.Address, words("dns", d.DNS), words("search", d.Search))
 	}
 	if r := g.RA; r != nil {
-		w.line("    RA %s mtu %d%s%s", r.Prefix, r.MTU, words("dns", r.DNS), words("search", r.Search))
+		prefix := "without a prefix"
+		if r.Prefix.IsValid() {
+			prefix = r.Prefix.String()
+		}
+		w.line("    RA %s mtu %d%s%s", prefix, r.MTU, words("dns", r.DNS), words("search", r.Search))
 	}
 }
 
