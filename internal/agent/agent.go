@@ -13,7 +13,6 @@ package agent
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -30,11 +29,9 @@ import (
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/foreign"
 	"github.com/weft-net/weft/internal/ipam/blocks"
-	"github.com/weft-net/weft/internal/ipam/dhcp/exchange"
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/ledger"
-	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/move"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/policy"
@@ -186,24 +183,6 @@ func (a *agent) build() error {
 	return err
 }
 
-// claim makes the state directory this agent's own.
-func (a *agent) claim() error {
-	dir := a.cfg.StateDir
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return model.Faultf(model.CodeIO, "choose a --state-dir that can be written", "state directory %q: %w", dir, err)
-	}
-	lock, err := cniserver.Lock(filepath.Join(dir, "agent.lock"))
-	switch {
-	case errors.Is(err, cniserver.ErrLocked):
-		return model.Faultf(model.CodeExists, "stop the other agent or choose another --state-dir",
-			"state directory %q: another agent uses it", dir)
-	case err != nil:
-		return model.Faultf(model.CodeIO, "choose a --state-dir that can be written", "state directory %q: %w", dir, err)
-	}
-	a.lock = lock
-	return nil
-}
-
 // run starts the parts and stops them in the reverse order.
 func (a *agent) run(ctx context.Context) error {
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -307,15 +286,4 @@ func (a *agent) close() error {
 		errs = append(errs, a.lock.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// keeper goes on with the DHCP leases that an agent before kept.
-func (a *agent) keeper(boot string) (*lease.Keeper, error) {
-	return lease.Open(lease.Config{
-		Dir: filepath.Join(a.cfg.StateDir, "dhcp"), Boot: boot, Log: a.cfg.Log,
-		World: exchange.World{
-			Now: a.cfg.Now, Random: rand.Reader,
-			Timeout: exchange.Timeout, ResendMax: exchange.ResendMax, ResendTimeout: exchange.ResendTimeout,
-		},
-	})
 }

@@ -19,7 +19,6 @@ package node
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -28,7 +27,6 @@ import (
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
 	plan "github.com/weft-net/weft/internal/plan/vm"
 	"github.com/weft-net/weft/internal/state"
@@ -191,31 +189,6 @@ func (m *Machines) attached(container string) ([]attach.Record, error) {
 	return out, nil
 }
 
-// withDevices adds the devices of the machine that the pod's networks were given, as far as nobody has said them.
-func withDevices(in *plan.Input, records []attach.Record) {
-	for _, nic := range in.VM.Interfaces {
-		if nic.Binding != model.VMSRIOV || nic.Absent || in.Devices[nic.Network.Name] != "" {
-			continue
-		}
-		for _, r := range records {
-			if r.Request.IfName != in.PodLink(nic) || r.Request.Origin == nil {
-				continue
-			}
-			info := multinet.ReadDeviceInfo(r.Request.Origin.DeviceFile)
-			pci := r.Request.Origin.Device
-			if info != nil && info.PCI != nil {
-				pci = info.PCI.PCIAddress
-			}
-			if pci != "" {
-				if in.Devices == nil {
-					in.Devices = map[string]string{}
-				}
-				in.Devices[nic.Network.Name] = pci
-			}
-		}
-	}
-}
-
 // Stop is the verb.
 func (m *Machines) Stop(ctx context.Context, ns *netns.NS, words []byte) ([]byte, error) {
 	ask, err := parse(words)
@@ -270,56 +243,3 @@ func parse(words []byte) (host.Ask, error) {
 	}
 	return ask, nil
 }
-
-// note remembers what a machine has in its pod now.
-func (m *Machines) note(r phase1.Record) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.forget(r)
-	if len(r.Networks) == 0 {
-		return
-	}
-	m.in[r.Container] = append(m.in[r.Container], r)
-	if r.Container == "" && !m.watching && m.ctx.Err() == nil {
-		m.watching = true
-		m.group.Go(func() { m.watch(m.ctx) })
-	}
-}
-
-func (m *Machines) drop(r phase1.Record) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.forget(r)
-}
-
-// forget is drop for who holds m.mu.
-func (m *Machines) forget(r phase1.Record) {
-	rest := slices.DeleteFunc(slices.Clone(m.in[r.Container]), func(o phase1.Record) bool { return o.Machine == r.Machine && o.In == r.In })
-	if len(rest) == 0 {
-		delete(m.in, r.Container)
-		return
-	}
-	m.in[r.Container] = rest
-}
-
-// of are the machines in a pod.
-func (m *Machines) of(container string) []phase1.Record {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.in[container]
-}
-
-// Count tells how many machines there are, and how many of their networks.
-func (m *Machines) Count() (machines, networks int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, records := range m.in {
-		machines += len(records)
-		for _, r := range records {
-			networks += len(r.Networks)
-		}
-	}
-	return machines, networks
-}
-
-var errGone = errors.New("the pod's namespace has gone")

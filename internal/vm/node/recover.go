@@ -67,6 +67,8 @@ func (m *Machines) recoverOne(ctx context.Context, r phase1.Record) error {
 	return m.attend(left, ns)
 }
 
+var errGone = errors.New("the pod's namespace has gone")
+
 // open opens the namespace of a machine's pod, by the path that the machine's call had or by its attachments'.
 func (m *Machines) open(r phase1.Record) (*netns.NS, error) {
 	paths := []string{r.Netns}

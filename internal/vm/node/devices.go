@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/multinet"
+	plan "github.com/weft-net/weft/internal/plan/vm"
+)
+
+// withDevices adds the devices of the machine that the pod's networks were given, as far as nobody has said them.
+func withDevices(in *plan.Input, records []attach.Record) {
+	for _, nic := range in.VM.Interfaces {
+		if nic.Binding != model.VMSRIOV || nic.Absent || in.Devices[nic.Network.Name] != "" {
+			continue
+		}
+		for _, r := range records {
+			if r.Request.IfName != in.PodLink(nic) || r.Request.Origin == nil {
+				continue
+			}
+			info := multinet.ReadDeviceInfo(r.Request.Origin.DeviceFile)
+			pci := r.Request.Origin.Device
+			if info != nil && info.PCI != nil {
+				pci = info.PCI.PCIAddress
+			}
+			if pci != "" {
+				if in.Devices == nil {
+					in.Devices = map[string]string{}
+				}
+				in.Devices[nic.Network.Name] = pci
+			}
+		}
+	}
+}
