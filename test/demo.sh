@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The demo: a cluster of three nodes with the pods of examples/ on this machine; who reaches whom; and all away again.
+# The demo: a cluster of three nodes with the pods of examples/ and two virtual machines on this machine; who reaches whom; and
+# all away again.
 #
 #   make demo             exits with 1 when a pair does not reach that should
 #   KEEP=1 make demo      leaves the lab up and says what to try next
+#   VM=0 make demo        without virtual machines, which need QEMU, and minutes where they are emulated on a busy machine
 #
 # DIR is the lab's state directory and NODES the number of nodes.
 set -euo pipefail
@@ -13,6 +15,7 @@ cd "$(dirname "$0")/.."
 dir=${DIR:-/run/weft/demo}
 nodes=${NODES:-3}
 keep=${KEEP:-}
+export VM=${VM:-1}
 weft=bin/weft
 
 say() { printf '\n== %s\n' "$*"; }
@@ -23,12 +26,24 @@ if [ -z "${PREPARED:-}" ]; then
 	make --no-print-directory build
 fi
 
+# machines: whether virtual machines can be run here, and if not, why.
+machines() {
+	local apart=-n
+	[ "$(id -u)" -eq 0 ] || apart=-Urn
+	if ! { : <>/dev/net/tun; } 2>/dev/null || ! unshare $apart ip tuntap add probe mode tap 2>/dev/null; then
+		echo "demo: /dev/net/tun cannot be opened" >&2
+		return 1
+	fi
+	$weft vm image >/dev/null
+}
+
 if [ "$(id -u)" -ne 0 ]; then
 	if sudo -n true 2>/dev/null; then
-		exec sudo env PREPARED=1 "PATH=$PATH" "DIR=$dir" "NODES=$nodes" "KEEP=$keep" "$0"
+		exec sudo env PREPARED=1 "PATH=$PATH" "DIR=$dir" "NODES=$nodes" "KEEP=$keep" "VM=$VM" "$0"
 	fi
 	if [ -z "$keep" ] && unshare -Urnm true 2>/dev/null; then
 		echo "demo: not root, so in namespaces of this user's own"
+		[ "$VM" = 0 ] || machines || VM=0 # the guest is made of what the network has
 		tmp=$(mktemp -d)
 		trap 'rmdir "$tmp"' EXIT
 		PREPARED=1 DIR=$tmp/lab unshare -Urnm "$0"
@@ -63,6 +78,7 @@ more() {
 	  $weft lab exec --dir $dir default/web -- ping -c 1 fd18::3
 	  $weft lab graph --dir $dir -o svg > lab.svg
 	  $weft mesh --state-dir $dir/nodes/node1/agent
+	  $weft vm console --dir $dir/nodes/node2/machines masked
 	  $weft lab down --dir $dir
 	TXT
 }
@@ -76,8 +92,19 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-say "a lab of $nodes nodes with the pods of examples/ and examples/multi-network/"
-$weft lab up --nodes "$nodes" --from examples,examples/multi-network --dir "$dir"
+from=examples,examples/multi-network
+if [ "$VM" != 0 ]; then
+	say "a guest for the virtual machines: a kernel of Debian's and a busybox"
+	if machines; then
+		from=$from,examples/machines
+	else
+		echo "demo: virtual machines cannot be run here and are LEFT OUT" >&2
+		VM=0
+	fi
+fi
+
+say "a lab of $nodes nodes with the pods of ${from//,/, }"
+$weft lab up --nodes "$nodes" --from "$from" --dir "$dir"
 
 say "nodes, pods and addresses"
 $weft lab status --dir "$dir"
@@ -87,6 +114,16 @@ $weft lab exec --dir "$dir" default/two-networks -- ip -4 -br addr
 $weft lab exec --dir "$dir" default/two-networks -- ip -4 route
 $weft lab exec --dir "$dir" default/two-networks -- ip -4 -br addr show net1 | grep -q '10\.37\.132\.20/24'
 $weft lab exec --dir "$dir" default/two-networks -- ip -4 route show default | grep -q 'dev eth0'
+
+if [ "$VM" != 0 ]; then
+	say "two virtual machines: one behind its pod's address (masquerade), one in its pod's place (weft-direct)"
+	for name in masked direct; do
+		at=$(dirname "$dir"/nodes/*/machines/default,$name/status.json)
+		$weft vm status --dir "$(dirname "$at")" "default/$name"
+		ip=$($weft vm status -o json --dir "$(dirname "$at")" "default/$name" | sed -n 's/.*"ipAddress": "\(.*\)".*/\1/p')
+		$weft lab exec --dir "$dir" default/web -- ping -c 1 -W 10 "$ip"
+	done
+fi
 
 say "who reaches whom"
 $weft lab reach --dir "$dir"
