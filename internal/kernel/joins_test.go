@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -204,6 +205,22 @@ func TestJoinStays(t *testing.T) {
 		}
 		nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")
 	})
+}
+
+// TestJoinKeepsLimits: a link whose packets wait in a queue is joined in a way that has them wait there.
+func TestJoinKeepsLimits(t *testing.T) {
+	s, guest := withJoin(t, "")
+	if err := s.Remove(t.Context(), guest); err != nil {
+		t.Fatal(err)
+	}
+	nettest.Run(t, s.PodNS, "tc", "qdisc", "add", "dev", "eth0", "root", "handle", "7766:", "tbf", "rate", "8mbit", "burst", "20000", "limit", "20000")
+	mustApply(t, s, guest)
+	peer := guest
+	peer.Pod.Joins = slices.Clone(guest.Pod.Joins)
+	peer.Pod.Joins[0].How = state.JoinPeer
+	if err := s.Apply(t.Context(), peer); err == nil || !strings.Contains(err.Error(), "packets that are handed to the other end of link eth0 pass by its queue") {
+		t.Errorf("joined past the queue: %v", err)
+	}
 }
 
 // TestJoinChooses: where the way is open one is found, also for a user who may load no eBPF.

@@ -30,7 +30,16 @@ func (w way) is(ctx context.Context) (bool, error) {
 	case state.JoinMirred:
 		return w.mirrors(ctx)
 	}
+	if limited, err := w.limited(ctx); w.how == state.JoinPeer && (err != nil || limited) {
+		return false, err
+	}
 	return w.runs(ctx)
+}
+
+// limited tells whether somebody has what leaves over the link wait in a queue.
+func (w way) limited(ctx context.Context) (bool, error) {
+	q, err := w.conn.queues(ctx, w.link.Index, false)
+	return q.root != nil && q.root.Handle != 0, err
 }
 
 // begin does the join.
@@ -41,6 +50,9 @@ func (w way) begin(ctx context.Context) error {
 	case state.JoinMirred:
 		return w.beginMirred(ctx)
 	case state.JoinPeer:
+		if limited, err := w.limited(ctx); err != nil || limited {
+			return errors.Join(err, fmt.Errorf("packets that are handed to the other end of link %s pass by its queue: %w", w.link.Name, unix.EOPNOTSUPP))
+		}
 		if w.link.Kind != state.Veth || !w.link.PeerAway {
 			return fmt.Errorf("link %s has no other end in another namespace: %w", w.link.Name, unix.EOPNOTSUPP)
 		}
