@@ -66,10 +66,24 @@ func (r *raw) send(frame []byte) {
 	}
 }
 
-// heard are the words that frames bore until one bore the last word. again is called whenever nothing came for a while.
+// heard are the words that frames bore until one bore the last word, as each has it.
 func (r *raw) heard(last string, again func(), words ...string) map[string]bool {
 	r.t.Helper()
-	out, buf := map[string]bool{}, make([]byte, 1<<16)
+	out := map[string]bool{}
+	r.each(last, again, func(frame []byte) {
+		for _, w := range words {
+			if bytes.Contains(frame, []byte(w)) {
+				out[w] = true
+			}
+		}
+	})
+	return out
+}
+
+// each calls f with the frames that come until one bears the last word. again is called whenever nothing came for a while.
+func (r *raw) each(last string, again func(), f func(frame []byte)) {
+	r.t.Helper()
+	buf := make([]byte, 1<<16)
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		n, from, err := unix.Recvfrom(r.fd, buf, 0)
 		if err == unix.EAGAIN || err == unix.EINTR {
@@ -82,15 +96,10 @@ func (r *raw) heard(last string, again func(), words ...string) map[string]bool 
 		if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype == unix.PACKET_OUTGOING {
 			continue
 		}
-		for _, w := range words {
-			if bytes.Contains(buf[:n], []byte(w)) {
-				out[w] = true
-			}
-		}
+		f(buf[:n])
 		if bytes.Contains(buf[:n], []byte(last)) {
-			return out
+			return
 		}
 	}
 	r.t.Fatalf("%q was never heard", last)
-	return nil
 }
