@@ -130,5 +130,19 @@ func (e *Engine) asks(w want) string {
 // hungry tells whether this node is one of those that found the pool exhausted.
 func (e *Engine) hungry(p *pool) bool { return slices.Contains(p.spec.Wanted, e.cfg.Node) }
 
-// forClaim stands between the node that asks and the IPAMClaim that it asks for.
+// forClaim stands between the node that asks, or has, and the claim that it is for.
 const forClaim = " for "
+
+// forWhom is what is added for a claim, if there is one.
+func forWhom(claim string) string {
+	if claim == "" {
+		return ""
+	}
+	return forClaim + claim
+}
+
+// claimIn is the claim for which something was written, if any.
+func claimIn(text string) string {
+	_, claim, _ := strings.Cut(text, forClaim)
+	return claim
+}

@@ -39,7 +39,7 @@ func (e *Engine) certain(ctx context.Context, p *pool, w want) (bool, error) {
 	with, ceded := spec.Ceded[w.addr]
 	switch {
 	case ceded && (with == "" || with == e.cfg.Node+"/"):
-		return e.grab(ctx, p, w.addr, o, spec)
+		return e.grab(ctx, p, w.addr, w.claim, o, spec)
 	case ceded && w.claim == "":
 		return false, taken(w, "node "+with[:max(0, strings.IndexByte(with, '/'))])
 	case spec.Asked[w.addr] == e.asks(w):
@@ -99,11 +99,12 @@ func (e *Engine) certainOurs(ctx context.Context, p *pool, w want, o store.Objec
 	return e.askNode(ctx, p, w, o, spec) // the claim was last used there
 }
 
-// grab writes this node's name to a ceded address.
-func (e *Engine) grab(ctx context.Context, p *pool, a netip.Addr, o store.Object, spec model.AddressBlock) (bool, error) {
+// grab writes this node's name to a ceded address, and the claim whose it is, if any: should this engine not live to remember it, the
+// next one finds it there.
+func (e *Engine) grab(ctx context.Context, p *pool, a netip.Addr, of string, o store.Object, spec model.AddressBlock) (bool, error) {
 	mine := ""
 	got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) {
-		mine = e.signed(claim)
+		mine = e.signed(claim) + forWhom(of)
 		s.Ceded = having(s.Ceded, a, e.cfg.Node+"/"+mine)
 	})
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
@@ -140,7 +141,7 @@ func (e *Engine) takeCeded(ctx context.Context, p *pool, w want) (bool, error) {
 		if with, ceded := spec.Ceded[a]; !ceded || with != "" && with != e.cfg.Node+"/" {
 			continue
 		}
-		if got, err := e.grab(ctx, p, a, o, spec); got || err != nil {
+		if got, err := e.grab(ctx, p, a, "", o, spec); got || err != nil {
 			return got, err
 		}
 	}

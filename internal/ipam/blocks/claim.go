@@ -186,6 +186,9 @@ func (e *Engine) create(ctx context.Context, p *pool, cidr netip.Prefix) (bool, 
 	if yields, err := e.yield(ctx, p, got, cidr); yields || err != nil {
 		return false, err
 	}
+	if err := e.promises(ctx, p, cidr); err != nil {
+		return false, err
+	}
 	e.own(p, got, spec)
 	return true, e.save()
 }
@@ -236,6 +239,9 @@ func (e *Engine) adopt(ctx context.Context, p *pool, o store.Object, spec model.
 		if yields, err := e.yield(ctx, p, o, spec.CIDR); yields || err != nil {
 			return err
 		}
+	}
+	if err := e.promises(ctx, p, spec.CIDR); err != nil {
+		return err
 	}
 	got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) { s.Claim = claim })
 	if err != nil {

@@ -203,7 +203,7 @@ func (e *Engine) recover(ctx context.Context, p *pool, b *block) error {
 	if !b.single() {
 		return e.renew(ctx, p, b)
 	}
-	_, err := e.grab(ctx, p, b.cidr.Addr(), b.object, b.spec)
+	_, err := e.grab(ctx, p, b.cidr.Addr(), claimIn(b.claim), b.object, b.spec)
 	return err
 }
 

@@ -98,6 +98,9 @@ func (e *Engine) takeOver(ctx context.Context, p *pool, w want) (bool, error) {
 			return false, ignoreConflict(err)
 		}
 		e.cfg.Log.Warn("block of a node that is gone taken over", "pool", p.name, "block", spec.CIDR.String(), "node", spec.Node)
+		if err := e.promises(ctx, p, spec.CIDR); err != nil {
+			return false, err
+		}
 		e.own(p, got, now)
 		return true, e.save()
 	}

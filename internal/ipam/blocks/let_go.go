@@ -32,7 +32,7 @@ func (e *Engine) leave(ctx context.Context, p *pool, a netip.Addr) (bool, error)
 	}
 	was := b.claim
 	if b.single() {
-		_, err = e.grab(ctx, p, a, b.object, b.spec)
+		_, err = e.grab(ctx, p, a, "", b.object, b.spec)
 	} else {
 		err = e.renew(ctx, p, b)
 	}

@@ -155,6 +155,9 @@ func (e *Engine) seize(ctx context.Context, p *pool, a netip.Addr, c addressClai
 	for range tries {
 		o, spec, err := e.read(ctx, p.name, cidr)
 		if errors.Is(err, store.ErrNotFound) {
+			if err := e.keepBack(p, a, c.id); err != nil {
+				return err
+			}
 			if got, err := e.create(ctx, p, cidr); got || err != nil {
 				return err
 			}
@@ -166,7 +169,7 @@ func (e *Engine) seize(ctx context.Context, p *pool, a netip.Addr, c addressClai
 		if err := e.stillPromised(ctx, c, a); err != nil {
 			return err
 		}
-		done, err := e.seizeOnce(ctx, p, a, o, spec)
+		done, err := e.seizeOnce(ctx, p, a, c.id, o, spec)
 		if done || ignoreConflict(err) != nil {
 			return err
 		}
@@ -207,7 +210,7 @@ func (e *Engine) stillPromised(ctx context.Context, c addressClaim, a netip.Addr
 }
 
 // seizeOnce writes the block's object, if that is needed; not done: it was changed meanwhile.
-func (e *Engine) seizeOnce(ctx context.Context, p *pool, a netip.Addr, o store.Object, spec model.AddressBlock) (bool, error) {
+func (e *Engine) seizeOnce(ctx context.Context, p *pool, a netip.Addr, claim string, o store.Object, spec model.AddressBlock) (bool, error) {
 	_, ceded := spec.Ceded[a]
 	e.mu.Lock()
 	own, single := p.blocks[spec.CIDR], p.blocks[netip.PrefixFrom(a, a.BitLen())]
@@ -224,6 +227,9 @@ func (e *Engine) seizeOnce(ctx context.Context, p *pool, a netip.Addr, o store.O
 		case !ceded && !own.away[a]:
 			return true, nil
 		}
+		if err := e.keepBack(p, a, claim); err != nil {
+			return false, err
+		}
 		got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) {
 			s.Claim, s.Ceded, s.Asked = claim, lacking(s.Ceded, a), lacking(s.Asked, a)
 		})
@@ -237,8 +243,9 @@ func (e *Engine) seizeOnce(ctx context.Context, p *pool, a netip.Addr, o store.O
 		return true, nil
 	}
 	mine := ""
-	got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) {
-		mine = e.signed(claim)
+	e.mark(p, a, claim) // it is written with what follows
+	got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, number string) {
+		mine = e.signed(number) + forWhom(claim)
 		s.Ceded, s.Asked = having(s.Ceded, a, e.cfg.Node+"/"+mine), lacking(s.Asked, a)
 	})
 	if err != nil {
@@ -246,6 +253,71 @@ func (e *Engine) seizeOnce(ctx context.Context, p *pool, a netip.Addr, o store.O
 	}
 	e.single(p, a, mine, got, spec)
 	return true, e.save()
+}
+
+// keepBack has nobody here get an address that is about to be this node's, whatever becomes of that, but the claim whose it is.
+func (e *Engine) keepBack(p *pool, a netip.Addr, claim string) error {
+	if e.mark(p, a, claim) {
+		return e.save()
+	}
+	return nil
+}
+
+// mark notes whose an address is; false: that was known.
+func (e *Engine) mark(p *pool, a netip.Addr, claim string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	h := p.held[a]
+	if h.claim != "" {
+		return false
+	}
+	h.claim = claim
+	p.held[a] = h
+	return true
+}
+
+// promises notes which addresses of a block, that is about to be this node's, belong to claims: whoever knew it may be gone for good.
+func (e *Engine) promises(ctx context.Context, p *pool, cidr netip.Prefix) error {
+	for _, kind := range []store.Kind{store.AddressClaims(), store.IPAMClaims()} {
+		all, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) { return e.cfg.Objects.List(ctx, kind) })
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return unreachable("list of "+kind.Resource, err)
+		}
+		for _, o := range all {
+			id := o.Key.Namespace + "/" + o.Key.Name
+			if kind == store.AddressClaims() {
+				id = ofAddressClaim + id
+			}
+			for _, a := range addrsOf(o) {
+				if cidr.Contains(a) {
+					e.mark(p, a, id)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// addrsOf are the addresses that a claim has.
+func addrsOf(o store.Object) (out []netip.Addr) {
+	var c struct {
+		Status struct {
+			IPs       []string `json:"ips"`
+			Addresses []string `json:"addresses"`
+		} `json:"status"`
+	}
+	if json.Unmarshal(o.Raw, &c) != nil {
+		return nil
+	}
+	for _, text := range append(c.Status.IPs, c.Status.Addresses...) {
+		if a, err := ipam.ParseAddr(text); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // saveUsed remembers that a claim's addresses are this node's, here and in the claim.

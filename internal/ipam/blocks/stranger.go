@@ -42,6 +42,7 @@ type stranger struct {
 
 // machineOf is the machine in the holder of a ceded address: the part of the claim behind the point.
 func machineOf(claim string) string {
+	claim, _, _ = strings.Cut(claim, forClaim)
 	_, machine, _ := strings.Cut(claim, ".")
 	return machine
 }

@@ -75,7 +75,12 @@ func (e *Engine) adoptSingles(ctx context.Context, p *pool, o store.Object) erro
 			continue
 		}
 		e.flush(ctx, e.unheld(netip.PrefixFrom(a, a.BitLen())))
-		if _, err := e.grab(ctx, p, a, o, spec); err != nil {
+		if _, held := p.held[a]; !held && claimIn(with) != "" {
+			e.mu.Lock()
+			p.held[a] = holder{claim: claimIn(with)}
+			e.mu.Unlock()
+		}
+		if _, err := e.grab(ctx, p, a, claimIn(with), o, spec); err != nil {
 			return err
 		}
 		e.wake() // one after the other: the object has another version now
