@@ -37,6 +37,9 @@ func TestMachines(t *testing.T) {
 	w.eventually("the bridge carries packets", func() bool { return reaches(friend1.ns, web1, 80) && reaches(other1.ns, web1, 80) })
 	w.manifest("fast", onlyFastFriends)
 	w.eventually("the policy denies", func() bool { return !reaches(other.ns, web1, 80) })
+	if n := w.Denied()["MultiNetworkPolicy shop/fast ingress"]; n < 1 {
+		t.Errorf("%v denied packets are counted", n)
+	}
 	w.eventually("a friend is let in", func() bool { return reaches(friend.ns, web1, 80) })
 	w.eventually("the node reaches its own pod", func() bool { return reaches(nil, web1, 80) })
 	w.eventually("what the guest sends is not judged", func() bool { return reaches(web.ns, friend1, 80) })

@@ -194,6 +194,10 @@ func (e *Enforcer) summary(ctx context.Context) (Summary, error) {
 	slices.SortFunc(s.Policies, func(a, b Known) int { return a.Compare(b.PolicyKey) })
 	for _, c := range counts {
 		if by, ok := strings.CutPrefix(c.Comment, "deny "); ok {
+			if i := slices.IndexFunc(s.Denied, func(d Denied) bool { return d.By == by }); i >= 0 { // at ports, too
+				s.Denied[i].Packets, s.Denied[i].Bytes = s.Denied[i].Packets+c.Packets, s.Denied[i].Bytes+c.Bytes
+				continue
+			}
 			s.Denied = append(s.Denied, Denied{by, c.Packets, c.Bytes})
 		}
 	}

@@ -79,7 +79,8 @@ func (w *world) noise(p *pod, g guest, peer *pod, r *rand.Rand) {
 			}
 		}
 	})
-	if count < 3 {
+	// What is spoilt is not tracked, and what is not tracked is not translated: it goes nowhere.
+	if translated := g.addrs[0] != p.addrs[0].Addr(); count < 3 && !translated {
 		t.Errorf("only %d frames of the guest were heard", count)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/policy"
 	"github.com/weft-net/weft/internal/store/dir"
@@ -32,16 +33,24 @@ spec:
   egress: [{to: [{podSelector: {matchLabels: {app: friend}}}], ports: [{port: 81}, {port: 4001, protocol: UDP}]}]
 `
 
+// bluePolicy keeps guests on the further network to themselves.
+const bluePolicy = `
+apiVersion: k8s.cni.cncf.io/v1beta1
+kind: MultiNetworkPolicy
+metadata: {namespace: shop, name: blue, annotations: {k8s.v1.cni.cncf.io/policy-for: blue}}
+spec: {podSelector: {matchLabels: {app: guest}}, policyTypes: [Ingress, Egress]}
+`
+
 // labels are what the pods are, in the order in which they are made.
 func labels() []string {
 	return append([]string{"friend", "other"}, slices.Repeat([]string{"guest"}, len(bindings()))...)
 }
 
-// enforcer obeys the policies of a directory that has guestsPolicy and all the pods.
-func enforcer(t *testing.T, host *kernel.Conn) attach.Guard {
+// enforcer obeys the policies of a directory that has one, and all the pods.
+func enforcer(t *testing.T, host *kernel.Conn, text string) attach.Guard {
 	t.Helper()
 	path := t.TempDir()
-	files := map[string]string{"policy": guestsPolicy, "namespace": "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"}
+	files := map[string]string{"policy": text, "namespace": "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"}
 	for i, label := range labels() {
 		name := fmt.Sprintf("pod%d", i+1)
 		files[name] = fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {namespace: shop, name: %s, uid: u-%s, labels: {app: %s}}\nspec: {nodeName: n1, containers: [{name: c}]}\n", name, name, label)
@@ -71,12 +80,10 @@ func enforcer(t *testing.T, host *kernel.Conn) attach.Guard {
 // TestPolicy: what policies say of a machine's pod holds for its guest, by each binding, in both directions and both families;
 // and no fragment, tag or option gets it past them.
 func TestPolicy(t *testing.T) {
-	if _, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables"); err != nil {
-		nettest.Skip(t, "this kernel has no br_netfilter")
-	}
+	needBridgeNetfilter(t)
 	for name, by := range map[string]string{"flannel": flannel, "routed": routed} {
 		t.Run(name, func(t *testing.T) {
-			w := newGuarded(t, by, func(host *kernel.Conn) attach.Guard { return enforcer(t, host) }, subnet4, subnet6)
+			w := newGuarded(t, by, func(host *kernel.Conn) attach.Guard { return enforcer(t, host, guestsPolicy) }, subnet4, subnet6)
 			friend, other := w.pod(false, false), w.pod(false, false)
 			for _, port := range []int{81, 82} {
 				serve(t, friend.ns, port, "friend")
@@ -93,6 +100,46 @@ func TestPolicy(t *testing.T) {
 					w.n = inner.n
 				})
 			}
+		})
+	}
+}
+
+func needBridgeNetfilter(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables"); err != nil {
+		nettest.Skip(t, "this kernel has no br_netfilter")
+	}
+}
+
+// TestMultiNetworkPolicy: a policy of a further network holds for the guest that is on it, and is about nothing else.
+func TestMultiNetworkPolicy(t *testing.T) {
+	needBridgeNetfilter(t)
+	w := newGuarded(t, flannel, func(host *kernel.Conn) attach.Guard { return enforcer(t, host, bluePolicy) }, subnet4)
+	friend, other := w.pod(true, false), w.pod(true, false)
+	for i, p := range []*pod{friend, other} {
+		serve(t, p.ns, 81, "pod")
+		nettest.Run(t, p.ns, "ip", "addr", "add", fmt.Sprintf("192.0.2.%d/24", 101+i), "dev", blueLink)
+	}
+	beside, to := netip.MustParseAddr("192.0.2.102"), netip.MustParseAddr("192.0.2.101")
+	for i, binding := range []model.VMBinding{model.VMBridge, model.VMManagedTap, model.VMDirect} {
+		t.Run(string(binding), func(t *testing.T) {
+			inner := *w
+			inner.t = t
+			p := inner.pod(true, true)
+			g := inner.boot(p, machine(model.VMMasquerade, binding))
+			own := netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", 1+i))
+			serve(t, g[1].NS, 80, "second")
+			g[1].ip(t, fmt.Sprintf("addr add %s/24 dev eth0", own))
+			ping(t, other.ns, to) // pods that it is not about
+			called(t, friend.ns, beside, 81, "pod "+to.String())
+			called(t, g[0].NS, friend.addrs[0].Addr(), 81, "pod "+p.addrs[0].Addr().String())
+			if got := call(g[1].NS, to, 81, 150*time.Millisecond); got != "" {
+				t.Errorf("the guest reaches a pod that it may not: %q", got)
+			}
+			if got := call(friend.ns, own, 80, 150*time.Millisecond); got != "" {
+				t.Errorf("a pod that may not reaches the guest: %q", got)
+			}
+			w.n = inner.n
 		})
 	}
 }

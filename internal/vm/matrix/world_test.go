@@ -170,6 +170,9 @@ func (w *world) attach(p *pod, network, conf, link string) model.Result {
 		Network: n.Name, CNIVersion: n.CNIVersion, ContainerID: p.id, IfName: link, Netns: p.ns.Path(),
 		Args: [][2]string{{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", p.id}},
 	}}
+	if network != "net" {
+		job.Request.Origin = &model.Origin{Pod: model.PodRef{Namespace: "shop", Name: p.id}, Network: "shop/" + network}
+	}
 	if p.machine {
 		job.Request.Args = append(job.Request.Args, [2]string{"IgnoreUnknown", "1"}, [2]string{"WEFT_VM", "shop/" + p.id})
 	}
