@@ -119,7 +119,11 @@ func openWires(rec attach.Record) ([]serve.Wire, error) {
 	}
 	var all []serve.Wire
 	for _, g := range rec.Guests() {
-		s, err := sockets.Open(ns, g)
+		where := ns
+		if g.OnNode {
+			where = nil
+		}
+		s, err := sockets.Open(where, g)
 		if err != nil {
 			for _, w := range all {
 				_ = w.Sockets.Close()

@@ -94,6 +94,10 @@ func (r Record) Addrs() []netip.Addr {
 // hostEnd is the node's end of the interface: its router for it, or a port of a bridge.
 func hostEnd(f state.Fragment, ifName string) (router, port string) {
 	for _, l := range f.Host.Links {
+		mine := func(o state.Link) bool { return o.Name == ifName && o.Alias != "" && o.Alias == l.Alias }
+		if l.Kind == state.Tap && l.Master == "" && slices.ContainsFunc(f.Pod.Links, mine) {
+			return l.Name, ""
+		}
 		if l.Kind != state.Veth || l.Peer == nil || l.Peer.Space != state.Pod || l.Peer.Name != ifName {
 			continue
 		}

@@ -29,6 +29,8 @@ type Guest struct {
 	// Link is where it is told, and LinkMAC that link's address.
 	Link    string `json:"link"`
 	LinkMAC string `json:"linkMAC"`
+	// OnNode tells that the link is the node's, not the pod's.
+	OnNode bool `json:"onNode,omitempty"`
 	// MAC is the guest's; where it is set nobody else is answered.
 	MAC   string      `json:"mac,omitempty"`
 	DHCP4 *GuestDHCP4 `json:"dhcp4,omitempty"`

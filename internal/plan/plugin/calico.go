@@ -45,7 +45,24 @@ func (Calico) Observe(in Input) ([]state.Query, error) {
 	if in.further() {
 		queries = append(queries, tablesQuery())
 	}
+	for _, a := range (Calico{}).Brought(in.Conf, in.Request) {
+		queries = append(queries, nodesOwn(a))
+	}
 	return append(queries, c.mtuFile()...), checkArgs(in.Request)
+}
+
+// nodesOwn asks whether an address is one of the node's.
+func nodesOwn(a netip.Addr) state.Query { return state.Query{Space: state.Host, LinkOf: a} }
+
+// checkNotNodes refuses addresses of the node to pods that bring them along: what is for the node would go to the pod, and the pod
+// would speak as the node, which no policy stops.
+func (c calicoConf) checkNotNodes(in Input) error {
+	for _, a := range (Calico{}).Brought(in.Conf, in.Request) {
+		if have := in.Answers[nodesOwn(a)]; have.Found {
+			return model.Faultf(model.CodeTaken, "choose another address", "annotation %sipAddrsNoIpam or floatingIPs: %s is the node's own, on %s", calicoCNI, a, have.Link.Name)
+		}
+	}
+	return nil
 }
 
 func hostEnd(r model.Request) state.Query {
@@ -73,6 +90,9 @@ func (p Calico) Plan(in Input) (Step, error) {
 		return Step{}, err
 	}
 	if err := checkHostEnd(in); err != nil {
+		return Step{}, err
+	}
+	if err := c.checkNotNodes(in); err != nil {
 		return Step{}, err
 	}
 	mtu, err := c.mtu(in)
@@ -121,7 +141,11 @@ func (p Calico) Plan(in Input) (Step, error) {
 	if err := overrideDNS(in.Conf, &result); err != nil {
 		return Step{}, err
 	}
-	return Step{Fragment: f, Result: result}, nil
+	step := Step{Fragment: f, Result: result}
+	if c.HostTap != nil {
+		err = c.HostTap.onNode(&step, in, ends, a, c.Queues)
+	}
+	return step, err
 }
 
 // apply adds who may speak over the link, and what annotations limit, mark and lead to the pod.

@@ -35,6 +35,7 @@ type calicoConf struct {
 	DefaultRoutes bool     `json:"include_default_routes"`
 	Gates         []string `json:"readiness_gates"`
 	PolicyTimeout int      `json:"policy_setup_timeout_seconds"`
+	HostTap       *hostTap `json:"host_tap"` // weft's own
 
 	ipam string // its type
 }
@@ -43,7 +44,7 @@ type calicoConf struct {
 func calicoKeys() []string {
 	return []string{
 		"mtu", "require_mtu_file", "num_queues", "policy.*", "kubernetes.*", "feature_control.ip_addrs_no_ipam", "feature_control.floating_ips", "feature_control.source_prefixes",
-		"container_settings.allow_ip_forwarding", "include_default_routes", "readiness_gates[]", "policy_setup_timeout_seconds",
+		"container_settings.allow_ip_forwarding", "include_default_routes", "readiness_gates[]", "host_tap.owner", "policy_setup_timeout_seconds",
 		"endpoint_status_dir", "mode", "nodename", "nodename_file", "nodename_file_optional", "hostname", "ipam_lock_file", "datastore_type",
 		"calico_api_group", "qps", "burst", "etcd_endpoints", "etcd_discovery_srv", "etcd_scheme", "etcd_key_file", "etcd_cert_file",
 		"etcd_ca_cert_file", "etcd_authority", "log_level", "log_file_path", "log_file_max_size", "log_file_max_age", "log_file_max_count",
