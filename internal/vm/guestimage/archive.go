@@ -28,6 +28,7 @@ func dir(name string) entry { return entry{name: name, mode: modeDir | 0o755} }
 func program(name string, data []byte) entry {
 	return entry{name: name, mode: modeFile | 0o755, data: data}
 }
+
 func device(name string, a, b uint32) entry {
 	return entry{name: name, mode: modeDevice | 0o600, major: a, minor: b}
 }

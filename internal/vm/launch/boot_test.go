@@ -35,15 +35,18 @@ func TestBoot(t *testing.T) {
 	}{
 		{
 			"masquerade", model.VMMasquerade, (*world).flannel, "10.0.2.2/24 router=10.0.2.1 mtu=1450 dns=10.96.0.10 hostname=vm1", "10.244.1.1",
-			[]string{"inet default via 10.0.2.1 dev eth0", "inet6 default via fe80::1 dev eth0"}, true,
+			[]string{"inet default via 10.0.2.1 dev eth0", "inet6 default via fe80::1 dev eth0"},
+			true,
 		},
 		{
 			"bridge", model.VMBridge, (*world).routed, "10.244.1.5/32 router=169.254.1.1 mtu=1450 dns=10.96.0.10 hostname=vm1", "169.254.1.1",
-			[]string{"inet default via 169.254.1.1 dev eth0", "inet 169.254.1.1 dev eth0 scope link"}, false,
+			[]string{"inet default via 169.254.1.1 dev eth0", "inet 169.254.1.1 dev eth0 scope link"},
+			false,
 		},
 		{
 			"direct", model.VMDirect, (*world).routed, "10.244.1.5/32 router=169.254.1.1 mtu=1450 dns=10.96.0.10 hostname=vm1", "169.254.1.1",
-			[]string{"inet default via 169.254.1.1 dev eth0", "inet 169.254.1.1 dev eth0 scope link"}, false,
+			[]string{"inet default via 169.254.1.1 dev eth0", "inet 169.254.1.1 dev eth0 scope link"},
+			false,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
