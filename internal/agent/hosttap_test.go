@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -32,6 +33,9 @@ func TestHostTap(t *testing.T) {
 	tap, mac := r.Interfaces[0], r.Interfaces[1].Mac
 	if !strings.HasPrefix(tap.Name, "cali") || tap.Sandbox != "" || r.Interfaces[1].Name != "eth0" || len(r.IPs) != 1 {
 		t.Fatalf("the result is %+v", r)
+	}
+	if d := w.startVM(ns, vmInput(model.VMDirect)).Networks[0].Device; d.Target != tap.Name || !d.OnNode || d.MAC != mac {
+		t.Errorf("the hypervisor is told %+v", d)
 	}
 	guest := nettest.NS(t, "guest")
 	nettest.Relay(t, w.node, tap.Name, false, guest, mac)

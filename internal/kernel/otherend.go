@@ -18,6 +18,9 @@ func (s Spaces) answerOtherEnd(ctx context.Context, q state.Query, links map[str
 		other = s.Pod
 	}
 	f, ok := links[q.OtherEnd]
+	if ok && other != nil && !dead(f) && f.Kind == state.Tap && f.Alias != "" {
+		return other.tapMarked(ctx, f.Alias)
+	}
 	if !ok || dead(f) || f.Kind != state.Veth || f.PeerIndex == 0 || other == nil {
 		return state.Answer{}, nil
 	}
@@ -26,6 +29,20 @@ func (s Spaces) answerOtherEnd(ctx context.Context, q state.Query, links map[str
 		return state.Answer{}, err
 	}
 	return other.describe(ctx, end)
+}
+
+// tapMarked looks for the tap that bears a mark: a tap in a pod may stand in for one on the node.
+func (c *Conn) tapMarked(ctx context.Context, mark string) (state.Answer, error) {
+	links, err := c.links(ctx, 0)
+	if err != nil {
+		return state.Answer{}, err
+	}
+	for _, l := range links {
+		if l.Kind == state.Tap && l.Alias == mark && !dead(l) {
+			return c.describe(ctx, l)
+		}
+	}
+	return state.Answer{}, nil
 }
 
 // Unfed lists the ifb links of chosen names to which no link of the namespace sends what arrives on it.

@@ -19,6 +19,8 @@ type VMDevice struct {
 	PCIAddress string `json:"pciAddress,omitempty"`
 	ACPIIndex  uint   `json:"acpiIndex,omitempty"`
 	Down       bool   `json:"down,omitempty"`
+	// OnNode tells that the target is the node's link, not the pod's: the hypervisor is given it opened.
+	OnNode bool `json:"onNode,omitempty"`
 }
 
 // Guest is what a guest is told on one of its wires. Nothing in it is a manifest's: who speaks to guests reads none.

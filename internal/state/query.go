@@ -22,7 +22,8 @@ type Query struct {
 	// Gateways asks for the hardware addresses of the gateways of the routes over a link; one that is not known is asked for on the
 	// wire.
 	Gateways string `json:"gateways,omitempty"`
-	// OtherEnd asks for the other end of the veth link of that name: where it is in the other space, as far as it is there.
+	// OtherEnd asks for the other end of the veth link of that name: where it is in the other space, as far as it is there. That of
+	// a tap that is marked is the tap of the same mark.
 	OtherEnd string `json:"otherEnd,omitempty"`
 	// Dropped asks whether a base chain of nft refuses what it does not accept of what is forwarded in the family "4" or "6", as
 	// Docker and firewalls have it: Answer.Value is "family table chain".

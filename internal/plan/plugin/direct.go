@@ -148,6 +148,9 @@ func (Direct) Plan(in Input) (Step, error) {
 		return Step{}, err
 	}
 	n := p.Networks[0]
+	if n.Device.OnNode {
+		return Step{}, model.Faultf(model.CodeInvalidConf, "it is there without this plugin", "plugin %s: the guest's tap is %s on the node", DirectType, n.Device.Target)
+	}
 	f := n.Fragment
 	f.Owner = Owner(in.Request.Key())
 	for i := range f.Pod.Links {

@@ -21,6 +21,9 @@ func (p *planner) direct() error {
 	if err := p.canBeJoined(); err != nil {
 		return err
 	}
+	if p.pod.Link.Kind == state.Tap {
+		return p.onNode()
+	}
 	if err := p.free(p.names.tap); err != nil {
 		return err
 	}
@@ -53,6 +56,22 @@ func (p *planner) direct() error {
 	f.Joins = []state.Join{j}
 	if g.DHCP4 != nil || g.DHCP6 != nil {
 		p.tell(g, p.names.tap, tap.MAC, true)
+	}
+	return nil
+}
+
+// onNode hands to the hypervisor the tap on the node that the pod's link stands in for: the node has it routed and guarded as a
+// pod's end, and speaks to its guest.
+func (p *planner) onNode() error {
+	end := p.Answers[otherEnd(p.names.pod)]
+	if !end.Found {
+		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "take a network whose pods have an end of a veth pair",
+			"the pod's link %s is of kind tun, and stands in for no tap of the node", p.names.pod)
+	}
+	p.out.Device.Target, p.out.Device.OnNode = end.Link.Name, true
+	if queues := end.Link.Tun != nil && end.Link.Tun.MultiQueue; queues != (p.out.Device.Queues > 1) {
+		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "num_queues of the network's configuration must suit networkInterfaceMultiqueue",
+			"the node's tap %s has several queues: %t, the machine's interface: %t", end.Link.Name, queues, !queues)
 	}
 	return nil
 }

@@ -124,6 +124,16 @@ func near(links ...podLink) state.Answers {
 	return out
 }
 
+// standIn is answers of a pod whose guest's tap is on the node.
+func standIn(l podLink) state.Answers {
+	out := answers(l)
+	a := out[link(l.name)]
+	a.Link.Kind, a.Link.Peer, a.Link.Tun = state.Tap, nil, &state.TunAttrs{}
+	out[link(l.name)] = a
+	out[otherEnd(l.name)] = state.Answer{Found: true, Link: state.Link{Name: "cali1234", Kind: state.Tap, Tun: &state.TunAttrs{}}}
+	return out
+}
+
 func clusterDNS() model.DNS {
 	return model.DNS{Nameservers: []string{"10.96.0.10", "fd00:96::a"}, Search: []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local"}}
 }
@@ -169,6 +179,7 @@ func goldens() map[string]Input {
 		"direct-routed":  {VM: with(machine(joined("default")), func(vm *model.VM) { vm.Queues = 4 }), Answers: near(single()), DNS: clusterDNS()},
 		"direct-subnet":  {VM: machine(joined("default")), Answers: near(routed()), Subnet: 24, Join: state.JoinMirred},
 		"direct-several": {VM: machine(joined("default"), joined("blue")), Answers: near(flannels(), podLink{name: blue})},
+		"direct-node":    {VM: machine(joined("default")), Answers: standIn(routed())},
 		"several": {
 			VM: with(machine(
 				masq(), model.VMInterface{Name: "blue", Binding: model.VMManagedTap, Plugin: "mine", Model: "e1000"},

@@ -96,6 +96,9 @@ func (w *writer) device(d model.VMDevice) {
 	}
 	word("pci", d.HostPCI)
 	word("target", d.Target)
+	if d.OnNode {
+		b.WriteString(" on the node")
+	}
 	word("mac", d.MAC)
 	word("mtu", d.MTU)
 	word("model", d.Model)

@@ -94,7 +94,7 @@ func Observe(in Input) []state.Query {
 		case model.VMMasquerade:
 			out = append(out, link(n.bridge))
 		case model.VMDirect:
-			out = append(out, gateways(n.pod))
+			out = append(out, gateways(n.pod), otherEnd(n.pod))
 		}
 	}
 	return append(out, setting(arpIgnore), setting(forward4), setting(forward6))

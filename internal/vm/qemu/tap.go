@@ -18,6 +18,9 @@ import (
 
 // Open opens what the hypervisor speaks to the guest through: a tap in a pod, once for each queue, or a macvtap.
 func Open(pod *netns.NS, d model.VMDevice) (out []*os.File, err error) {
+	if d.OnNode {
+		pod = nil // this process's
+	}
 	err = pod.Do(func() error {
 		if _, err := net.InterfaceByName(d.Target); err != nil {
 			return err
