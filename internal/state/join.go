@@ -30,20 +30,21 @@ type Join struct {
 // JoinHow is a way to join links.
 type JoinHow string
 
-// The ways, the cheapest first.
+// The ways.
 const (
-	// JoinPeer: eBPF hands what the guest sends to the link's other end, which is a veth's in another namespace.
+	// JoinPeer: eBPF hands what the guest sends to the link's other end, which is a veth's in another namespace. It costs a frame
+	// two thirds of what the others do, which are nearly alike.
 	JoinPeer JoinHow = "redirect-peer"
-	// JoinForward: nft's netdev family.
-	JoinForward JoinHow = "nft-fwd"
-	// JoinRedirect: eBPF, for links that have no other end.
+	// JoinRedirect: eBPF sends it over the link, which may have no such end, or a queue that is not to be passed by.
 	JoinRedirect JoinHow = "redirect"
+	// JoinForward: nft's netdev family, where eBPF cannot be loaded.
+	JoinForward JoinHow = "nft-fwd"
 	// JoinMirred: filters of traffic control.
 	JoinMirred JoinHow = "mirred"
 )
 
 // JoinWays are all ways in the order in which they are tried.
-func JoinWays() []JoinHow { return []JoinHow{JoinPeer, JoinForward, JoinRedirect, JoinMirred} }
+func JoinWays() []JoinHow { return []JoinHow{JoinPeer, JoinRedirect, JoinForward, JoinMirred} }
 
 // String prints what is joined, and what is kept.
 func (j Join) String() string {
