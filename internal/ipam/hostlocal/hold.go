@@ -19,11 +19,12 @@ type hold struct {
 	routes ipam.Routes
 	dns    model.DNS
 	ips    []model.IP
-	lasts  []*lastFile // of each address's set
+	kept   []netip.Addr // those whose files say a machine
+	lasts  []*lastFile  // of each address's set
 }
 
 // choose finds one address of every set.
-func (h *hold) choose(s settings) error {
+func (h *hold) choose(s settings, promised []netip.Addr) error {
 	requested := slices.Clone(s.requested)
 	for i, set := range s.sets {
 		want := netip.Addr{}
@@ -36,17 +37,38 @@ func (h *hold) choose(s settings) error {
 			return err
 		}
 		h.lasts = append(h.lasts, last)
-		ip, err := set.choose(h.d, last.addr, want)
+		ip, kept, err := h.pick(set, last.addr, want, promised)
 		if err != nil {
 			return err
 		}
 		h.ips = append(h.ips, ip)
+		if kept {
+			h.kept = append(h.kept, ip.Address.Addr())
+		}
 	}
 	if len(requested) > 0 {
 		return ipam.Invalid("ask for one address of each range set at most",
 			"ips: %s: in no range set that is still free for this attachment", join(requested))
 	}
 	return nil
+}
+
+// pick is an address of a set; kept: its file says a machine, whose it is, or that has to do without.
+func (h *hold) pick(set rangeSet, last, want netip.Addr, promised []netip.Addr) (ip model.IP, kept bool, err error) {
+	usable := func(a netip.Addr) bool { return set.contains(a) && set.spans[set.at(a)].usable(a) }
+	if i := slices.IndexFunc(promised, usable); i >= 0 && (!want.IsValid() || want == promised[i]) {
+		return set.ip(promised[i]), true, nil
+	}
+	ip, err = set.choose(h.d, last, want)
+	var f *model.Fault
+	if want.IsValid() || !errors.As(err, &f) || f.Code != model.CodeExhausted {
+		return ip, false, err
+	}
+	old, oldErr := h.d.oldest(set)
+	if oldErr != nil || !old.IsValid() {
+		return ip, false, errors.Join(err, oldErr)
+	}
+	return set.ip(old), true, nil
 }
 
 // Result is the chosen addresses, with the configuration's routes and the resolver's settings.
@@ -58,7 +80,13 @@ func (h *hold) Result() model.Result {
 func (h *hold) Keep() error {
 	defer h.Drop()
 	for i, ip := range h.ips {
-		err := h.d.reserve(ip.Address.Addr(), h.owner)
+		var err error
+		if slices.Contains(h.kept, ip.Address.Addr()) {
+			err = h.d.remove(ip.Address.Addr())
+		}
+		if err == nil {
+			err = h.d.reserve(ip.Address.Addr(), h.owner)
+		}
 		if err == nil {
 			if err = h.lasts[i].set(ip.Address.Addr()); err != nil {
 				err = errors.Join(err, h.d.remove(ip.Address.Addr()))

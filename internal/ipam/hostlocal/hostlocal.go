@@ -96,8 +96,12 @@ func (a *Allocator) Hold(ctx context.Context, ask ipam.Ask) (ipam.Hold, error) {
 	if !a.cfg.CallerKnows {
 		err = set.refuseSecond(h.d, ask)
 	}
+	var promised []netip.Addr
 	if err == nil {
-		err = h.choose(set)
+		promised, err = h.d.promised(ask)
+	}
+	if err == nil {
+		err = h.choose(set, promised)
 	}
 	if err != nil {
 		h.Drop()
@@ -155,7 +159,13 @@ func (a *Allocator) Del(ctx context.Context, ask ipam.Ask) error {
 		}
 	}
 	for _, addr := range held {
-		if err := d.remove(addr); err != nil {
+		var err error
+		if ask.VM != nil {
+			err = d.promise(addr, *ask.VM, ask.IfName)
+		} else {
+			err = d.remove(addr)
+		}
+		if err != nil {
 			return err
 		}
 	}

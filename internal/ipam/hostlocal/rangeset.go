@@ -94,8 +94,13 @@ func (rs rangeSet) choose(d *directory, last, want netip.Addr) (model.IP, error)
 	if err != nil {
 		return model.IP{}, err
 	}
-	s := rs.spans[rs.at(got)]
-	return model.IP{Address: netip.PrefixFrom(got, s.subnet.Bits()), Gateway: s.gateway}, nil
+	return rs.ip(got), nil
+}
+
+// ip is an address of the set as a result names it.
+func (rs rangeSet) ip(a netip.Addr) model.IP {
+	s := rs.spans[rs.at(a)]
+	return model.IP{Address: netip.PrefixFrom(a, s.subnet.Bits()), Gateway: s.gateway}
 }
 
 // available tells why a requested address cannot be given.

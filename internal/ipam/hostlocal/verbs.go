@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -115,7 +116,7 @@ func (a *Allocator) GC(ctx context.Context, ask ipam.Ask, valid []model.Attachme
 	}
 	var errs []error
 	err = d.each(func(addr netip.Addr, content string) {
-		if !keep[content] {
+		if !keep[content] && !strings.HasPrefix(content, machinePrefix) {
 			errs = append(errs, d.remove(addr))
 		}
 	})
