@@ -71,10 +71,11 @@ type Config struct {
 
 // Attacher attaches containers to networks. It is safe for concurrent use.
 type Attacher struct {
-	cfg    Config
-	hostID func() (uint64, error)
-	mourn  mourners
-	known  known
+	cfg     Config
+	hostID  func() (uint64, error)
+	mourn   mourners
+	brought brought
+	known   known
 }
 
 // New makes an Attacher.
@@ -186,6 +187,7 @@ func (a *Attacher) forget(k model.AttachmentKey) error {
 		return err
 	}
 	a.mourn.gone(k)
+	a.brought.drop(k)
 	return nil
 }
 

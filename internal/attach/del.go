@@ -91,6 +91,7 @@ func (a *Attacher) release(ctx context.Context, rec Record, spaces kernel.Spaces
 		a.mourn.rested(rec.Request.Network, addresses(rec))
 		return nil, err
 	}
+	a.brought.drop(rec.Key())
 	a.bury(rec)
 	return nil, nil
 }

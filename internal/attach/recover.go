@@ -41,6 +41,9 @@ func (a *Attacher) Recover(ctx context.Context) (Report, error) {
 	var undone []Record
 	for _, rec := range records {
 		a.mourn.born(rec)
+		if rec.Boot == a.cfg.Boot {
+			a.brought.take(rec, a.broughtBy(rec))
+		}
 		if rec.Boot == a.cfg.Boot && rec.Stage == Done {
 			report.Kept++
 			continue

@@ -143,7 +143,7 @@ func TestRoutedFloating(t *testing.T) {
 	}
 	taken := n.saying(calicoOpen, "web-2", word, `["198.51.100.8"]`)
 	_, err := n.Add(t.Context(), taken)
-	wantCode(t, "taken", err, model.CodeTaken, "floating IP 198.51.100.8 is taken by attachment net/"+a.Request.ContainerID)
+	wantCode(t, "taken", err, model.CodeTaken, "address 198.51.100.8 is taken by pod default/web-0 (attachment net/"+a.Request.ContainerID)
 	_, err = n.Add(t.Context(), n.saying(calicoOpen, "web-3", word, `["2001:db8:7::9"]`))
 	wantCode(t, "other family", err, model.CodeInvalidConf, "2001:db8:7::9: the pod has no address of its family")
 	if err := n.Del(t.Context(), a); err != nil {

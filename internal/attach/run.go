@@ -176,6 +176,9 @@ func (r *run) apply(ctx context.Context, name string, act Act) error {
 	if err := r.promise("promise " + name); err != nil {
 		return err
 	}
+	if err := r.a.unshared(r); err != nil {
+		return err
+	}
 	if err := r.a.guard(ctx, r); err != nil {
 		return err
 	}

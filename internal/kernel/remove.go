@@ -21,17 +21,18 @@ type removal struct {
 }
 
 // Remove takes away everything that f names and that is not Shared, and waits until it is gone. Missing things are no
-// error; a link of a wanted name that is foreign is left alone.
+// error; a link of a wanted name that is foreign is left alone. Tables go after the links: what they keep a link from must not
+// happen while it is still there.
 func (s Spaces) Remove(ctx context.Context, f state.Fragment) error {
 	r, err := s.doomed(ctx, f)
 	if err != nil {
 		return err
 	}
-	errs := []error{r.pod.removeTables(ctx), r.host.removeTables(ctx), r.removeRest(ctx, r.pod, nil), r.removeRest(ctx, r.host, nil)}
+	errs := []error{r.removeRest(ctx, r.pod, nil), r.removeRest(ctx, r.host, nil)}
 	for _, v := range []*view{r.host, r.pod} {
 		errs = append(errs, s.giveBack(ctx, v), in(v.name, v.delete(ctx, r.last(v))), r.leaveVRFs(ctx, v), v.renameBack(ctx))
 	}
-	return errors.Join(append(errs, s.effects(ctx, f.Effects, state.OnRemove))...)
+	return errors.Join(append(errs, r.pod.removeTables(ctx), r.host.removeTables(ctx), s.effects(ctx, f.Effects, state.OnRemove))...)
 }
 
 // Release is Remove for a caller that must not wait 30 ms for each link. When it returns, what others can see is gone
@@ -45,17 +46,17 @@ func (s Spaces) Release(ctx context.Context, f state.Fragment) error {
 		return err
 	}
 	errs := []error{
-		r.pod.removeTables(ctx), r.removeRest(ctx, r.pod, r.marks()),
+		r.removeRest(ctx, r.pod, r.marks()),
 		s.giveBack(ctx, r.pod), s.giveBack(ctx, r.host),
-		in(state.Pod, r.pod.delete(ctx, r.last(r.pod))), r.leaveVRFs(ctx, r.pod), r.pod.renameBack(ctx), r.host.removeTables(ctx),
-		s.effects(ctx, f.Effects, state.OnRemove),
+		in(state.Pod, r.pod.delete(ctx, r.last(r.pod))), r.leaveVRFs(ctx, r.pod), r.pod.renameBack(ctx),
 	}
 	var batch []*rtnl.Message
 	for _, have := range r.last(r.host) {
-		// Last of all: from here on the reaper may take it at any moment.
+		// Last of all in its namespace: from here on the reaper may take it at any moment.
 		batch = append(batch, bury(have, state.Off()))
 	}
-	return errors.Join(append(errs, r.removeRest(ctx, r.host, batch))...)
+	return errors.Join(append(errs, r.removeRest(ctx, r.host, batch), r.pod.removeTables(ctx), r.host.removeTables(ctx),
+		s.effects(ctx, f.Effects, state.OnRemove))...)
 }
 
 // marks say of the pod's ends that they are dead; they go with their other ends.

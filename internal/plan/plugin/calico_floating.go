@@ -21,6 +21,8 @@ func floating(f *state.Fragment, in Input, a addressed, addrs []netip.Addr) erro
 	}
 	mark := elementMark(in.Request.Key())
 	t := floatingTable()
+	// A connection that is tracked goes where it went, whatever leads elsewhere by now.
+	made := state.Effect{Kind: state.FlushConntrack, Space: state.Host}
 	gone := state.Effect{Kind: state.FlushConntrack, Space: state.Host, When: state.OnRemove}
 	called := map[netip.Addr]bool{} // pods that hear from one of their addresses already
 	for _, ext := range addrs {
@@ -29,6 +31,7 @@ func floating(f *state.Fragment, in Input, a addressed, addrs []netip.Addr) erro
 			return model.Faultf(model.CodeInvalidConf, "give the pod an address of that family, or leave it out",
 				"annotation %sfloatingIPs: %s: the pod has no address of its family", calicoCNI, ext)
 		}
+		made.Flows = append(made.Flows, state.Flow{IPv6: ext.Is6(), Dst: ext})
 		to, back := 0, 1
 		if own.Is6() {
 			to, back = 2, 3
@@ -43,7 +46,7 @@ func floating(f *state.Fragment, in Input, a addressed, addrs []netip.Addr) erro
 		}
 	}
 	f.Host.Tables = append(f.Host.Tables, t)
-	f.Effects = append(f.Effects, gone)
+	f.Effects = append(f.Effects, made, gone)
 	return nil
 }
 

@@ -172,7 +172,7 @@ func (a *annotated) addrs(key string, single bool) []netip.Addr {
 	for _, text := range a.list(key) {
 		addr, err := netip.ParseAddr(strings.TrimSpace(text))
 		addr = addr.Unmap()
-		if err != nil || addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback() {
+		if err != nil || addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback() || addr.IsLinkLocalUnicast() {
 			a.fail(key, `for example ["10.0.0.7"]`, "%.60q is no address of a host", text)
 			return nil
 		}
@@ -244,6 +244,25 @@ func (Calico) Wishes(conf model.PluginConf, r model.Request) (model.AddressWishe
 	}
 	w, err := c.words(r)
 	return w.wishes, err
+}
+
+// Brought are the addresses that the request's pod brings along, past IPAM, and those that are to lead to it. Of words that cannot
+// be read there are none.
+func (Calico) Brought(conf model.PluginConf, r model.Request) []netip.Addr {
+	if r.Origin == nil || !slices.ContainsFunc(r.Origin.Annotations, func(kv [2]string) bool {
+		return kv[0] == calicoCNI+"ipAddrsNoIpam" || kv[0] == calicoCNI+"floatingIPs"
+	}) {
+		return nil
+	}
+	c, err := readCalico(conf)
+	if err != nil {
+		return nil
+	}
+	w, err := c.words(r)
+	if err != nil {
+		return nil
+	}
+	return slices.Concat(w.noIPAM, w.floating)
 }
 
 // Static is a configuration whose addresses are those that the pod's annotations bring along, past IPAM; false: they bring

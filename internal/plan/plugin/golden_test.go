@@ -153,7 +153,7 @@ func show(t *testing.T, queries []state.Query, s Step) string {
 	t.Helper()
 	var b strings.Builder
 	for _, q := range queries {
-		fmt.Fprintf(&b, "ask %s %s%s%s%s\n", q.Space, q.Link, q.Sysctl, q.Program, askShape(q)+askTune(q)+askPort(q)+askKinds(q))
+		fmt.Fprintf(&b, "ask %s %s%s%s%s\n", q.Space, q.Link, q.Sysctl, q.Program, askLinkOf(q)+askShape(q)+askTune(q)+askPort(q)+askKinds(q))
 	}
 	fmt.Fprintf(&b, "owner %s\n", s.Fragment.Owner)
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
@@ -230,3 +230,10 @@ func mark(on bool, s string) string {
 }
 
 func shareMark(on bool) string { return mark(on, " (shared)") }
+
+func askLinkOf(q state.Query) string {
+	if !q.LinkOf.IsValid() {
+		return ""
+	}
+	return "link of " + q.LinkOf.String()
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// bringer is what a planner is whose pods may bring addresses along that no IPAM gave, or ask that others lead to them.
+type bringer interface {
+	Brought(conf model.PluginConf, r model.Request) []netip.Addr
+}
+
+// brought remembers who has such addresses. Nobody gives them, so nobody else sees to it that no two pods have the same one.
+type brought struct {
+	mu sync.Mutex
+	by map[netip.Addr][]Record // nil where nobody brings any
+}
+
+// take notes the addresses of a record.
+func (b *brought) take(rec Record, addrs []netip.Addr) {
+	if len(addrs) == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.by == nil {
+		b.by = map[netip.Addr][]Record{}
+	}
+	brief := Record{Request: rec.Request, Boot: rec.Boot}
+	for _, a := range addrs {
+		same := func(o Record) bool { return o.Key() == rec.Key() }
+		b.by[a] = append(slices.DeleteFunc(b.by[a], same), brief)
+	}
+}
+
+// drop forgets an attachment's.
+func (b *brought) drop(k model.AttachmentKey) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for a, recs := range b.by {
+		if recs = slices.DeleteFunc(recs, func(o Record) bool { return o.Key() == k }); len(recs) > 0 {
+			b.by[a] = recs
+		} else {
+			delete(b.by, a)
+		}
+	}
+	if len(b.by) == 0 {
+		b.by = nil
+	}
+}
+
+// other is another pod's attachment that brought an address.
+func (b *brought) other(rec Record, a netip.Addr) (Record, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, o := range b.by[a] {
+		if !samePod(o, rec) {
+			return o, true
+		}
+	}
+	return Record{}, false
+}
+
+// samePod tells whether two records are of one pod: of one sandbox, or of one and the next.
+func samePod(a, b Record) bool {
+	if a.Request.ContainerID == b.Request.ContainerID {
+		return true
+	}
+	x, okX := a.Guarded()
+	y, okY := b.Guarded()
+	return okX && okY && x.Pod.Namespace == y.Pod.Namespace && x.Pod.Name == y.Pod.Name
+}
+
+// broughtBy are the addresses that the pod of a record brought along.
+func (a *Attacher) broughtBy(rec Record) []netip.Addr {
+	var out []netip.Addr
+	for _, conf := range rec.Network.Plugins {
+		if p, ok := a.cfg.Planners[conf.Type].(bringer); ok {
+			out = append(out, p.Brought(conf, rec.Request)...)
+		}
+	}
+	return out
+}
+
+// unshared refuses runs with an address that another pod of this node has, where one of both brought it along. It is called when
+// their records are promised and nothing is applied: of two that come at once at least one sees the other.
+func (a *Attacher) unshared(runs ...*run) error {
+	for _, r := range runs {
+		own := a.broughtBy(r.rec)
+		a.brought.take(r.rec, own)
+		for _, addr := range slices.Concat(own, addresses(r.rec)) {
+			if o, is := a.brought.other(r.rec, addr); is {
+				return takenBy(addr, o)
+			}
+		}
+		if len(own) == 0 {
+			continue
+		}
+		records, err := a.cfg.Memory.List()
+		if err != nil && len(records) == 0 {
+			return err
+		}
+		for _, o := range records {
+			if o.Boot != a.cfg.Boot || o.Stage == Releasing || samePod(o, r.rec) {
+				continue
+			}
+			for _, addr := range addresses(o) {
+				if slices.Contains(own, addr) {
+					return takenBy(addr, o)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func takenBy(addr netip.Addr, o Record) error {
+	who := o.Key().String()
+	if g, ok := o.Guarded(); ok {
+		who = "pod " + g.Pod.String() + " (attachment " + who + ")"
+	}
+	return model.Faultf(model.CodeTaken, "choose another address, or delete that pod", "address %s is taken by %s", addr, who)
+}
