@@ -17,7 +17,16 @@ const gateEvery, gateAnswer, gateLimit = 5 * time.Second, 5 * time.Second, 30 * 
 
 // gates waits until each URL has answered that all is well, as Calico's plugin does.
 func (a *agent) gates(ctx context.Context, urls []string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	limit := a.cfg.After(gateLimit)
+	go func() {
+		select {
+		case <-limit:
+			cancel(errGateLimit)
+		case <-ctx.Done():
+		}
+	}()
 	for _, url := range urls {
 		for {
 			err := passes(ctx, url)
@@ -26,15 +35,17 @@ func (a *agent) gates(ctx context.Context, urls []string) error {
 			}
 			select {
 			case <-a.cfg.After(gateEvery):
-			case <-limit:
-				return shut(url, err)
 			case <-ctx.Done():
-				return shut(url, err)
+			}
+			if ctx.Err() != nil {
+				return shut(url, fmt.Errorf("%w: %w", context.Cause(ctx), err))
 			}
 		}
 	}
 	return nil
 }
+
+var errGateLimit = fmt.Errorf("not ready within %s", gateLimit)
 
 func shut(url string, err error) error {
 	return model.Faultf(model.CodeTryAgain, "look at what serves it, or leave it out of readiness_gates", "plugin calico: readiness gate %s: %w", url, err)

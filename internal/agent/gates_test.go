@@ -35,17 +35,42 @@ func TestGates(t *testing.T) {
 	if err := a.gates(t.Context(), []string{server.URL}); err != nil || asked != 3 {
 		t.Errorf("asked %d times: %v", asked, err)
 	}
-	a.cfg.After = func(d time.Duration) <-chan time.Time {
-		c := make(chan time.Time, 1)
-		if d == gateLimit {
-			c <- at
-		}
-		return c
-	}
 	shut = true
+	limit := make(chan time.Time, 1)
+	a.cfg.After = func(d time.Duration) <-chan time.Time {
+		if d == gateLimit {
+			return limit
+		}
+		limit <- at // it has been asked once
+		return nil
+	}
 	err := a.gates(t.Context(), []string{server.URL})
+	wantShut(t, err, server.URL+": not ready within 30s: status 503")
+}
+
+// The limit is that of all gates, also of an answer that does not come.
+func TestGatesHang(t *testing.T) {
+	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
+	limit := make(chan time.Time, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		limit <- time.Unix(0, 0)
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	a := &agent{cfg: Config{After: func(d time.Duration) <-chan time.Time {
+		if d == gateLimit {
+			return limit
+		}
+		return nil
+	}}}
+	err := a.gates(t.Context(), []string{server.URL})
+	wantShut(t, err, server.URL+": not ready within 30s")
+}
+
+func wantShut(t *testing.T, err error, want string) {
+	t.Helper()
 	var f *model.Fault
-	if !errors.As(err, &f) || f.Code != model.CodeTryAgain || !strings.Contains(f.Msg, server.URL+": status 503") {
-		t.Errorf("%v", err)
+	if !errors.As(err, &f) || f.Code != model.CodeTryAgain || !strings.Contains(f.Msg, want) {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
