@@ -3,6 +3,9 @@
 package node
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/multinet"
@@ -11,6 +14,7 @@ import (
 
 // withDevices adds the devices of the machine that the pod's networks were given, as far as nobody has said them.
 func withDevices(in *plan.Input, records []attach.Record) {
+	in.Ordinal = in.Ordinal || slices.ContainsFunc(records, func(r attach.Record) bool { return r.Request.IfName == "net1" })
 	for _, nic := range in.VM.Interfaces {
 		if nic.Binding != model.VMSRIOV || nic.Absent || in.Devices[nic.Network.Name] != "" {
 			continue
@@ -21,6 +25,9 @@ func withDevices(in *plan.Input, records []attach.Record) {
 			}
 			info := multinet.ReadDeviceInfo(r.Request.Origin.DeviceFile)
 			pci := r.Request.Origin.Device
+			if strings.Count(pci, ":") != 2 { // another kind of device, which has a name
+				pci = ""
+			}
 			if info != nil && info.PCI != nil {
 				pci = info.PCI.PCIAddress
 			}
