@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
@@ -27,13 +28,16 @@ type guest struct {
 // bootTime is how long a guest may take: it is emulated, perhaps on a machine that is busy.
 const bootTime = 150 * time.Second
 
-// input is the machine, with one interface that is the pod's.
-func input() plan.Input {
+// input is the machine, with one interface on the pods' network.
+func input(binding model.VMBinding) plan.Input {
 	return plan.Input{VM: model.VM{
 		Namespace: namespace, Name: machineName, Path: "spec", Hostname: machineName,
 		Interfaces: []model.VMInterface{{
-			Name: "default", Binding: model.VMDirect, Model: "virtio",
-			Network: model.VMNetwork{Name: "default", Primary: true, Pod: true},
+			Name: "default", Binding: binding, Model: "virtio",
+			Network: model.VMNetwork{
+				Name: "default", Primary: true, Pod: true,
+				CIDR4: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 2, 0}), 24), CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
+			},
 		}},
 	}}
 }
@@ -49,7 +53,7 @@ func (w *world) start(ctx context.Context, p *pod, from string) (*guest, error) 
 	g.stop = stop
 	up := make(chan struct{})
 	c := launch.Config{
-		Dir: w.path("machine-" + p.name), Pod: host.Pod{NS: p.ns, ID: p.name}, Host: h, Input: input(), Speaker: w.cfg.Speaker, Log: w.cfg.Log,
+		Dir: w.path("machine-" + p.name), Pod: host.Pod{NS: p.ns, ID: p.name}, Host: h, Input: input(w.cfg.Binding), Speaker: w.cfg.Speaker, Log: w.cfg.Log,
 		QEMU: qemu.Config{Kernel: w.cfg.Image.Kernel, Initrd: w.cfg.Image.Initrd, Memory: guestimage.Memory, Incoming: from},
 		Hypervisor: func(ctx context.Context, c qemu.Config) (_ launch.Machine, err error) {
 			for _, d := range c.Devices {

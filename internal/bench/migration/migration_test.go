@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weft-net/weft/internal/bench/migration"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/vm/guestimage"
 )
@@ -35,7 +36,7 @@ func TestMigration(t *testing.T) {
 	}
 	r, err := migration.Run(t.Context(), migration.Config{
 		Self: filepath.Join(programs, "weft"), BinDir: filepath.Join(programs, "cni"), Speaker: filepath.Join(programs, "weft-guest"), Image: image,
-		Encapsulation: "vxlan", N: 2, Log: slog.New(slog.DiscardHandler),
+		Encapsulation: "vxlan", Binding: model.VMDirect, N: 2, Log: slog.New(slog.DiscardHandler),
 		Went: func(n int, g migration.Gap) { t.Logf("migration %d: %+v", n+1, g) },
 	})
 	if err != nil {

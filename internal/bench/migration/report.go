@@ -32,7 +32,7 @@ func newReport(cfg Config, gaps []Gap) Report {
 	r := Report{Notes: []string{
 		"first packet: from the hypervisor's word that the machine goes on (RESUME) to its first packet at the peer, of a flow of one each 5 ms",
 		"blackout: from the last packet before to that one; connection: the longest time between two answers on it, of one each 10 ms",
-		"the machine is emulated (TCG), its pods' pool is " + cfg.Encapsulation + ", its binding direct; the time for which the hypervisor stops it is in blackout and connection",
+		"the machine is emulated (TCG), its pods' pool is " + cfg.Encapsulation + ", its binding " + string(cfg.Binding) + "; the time for which the hypervisor stops it is in blackout and connection",
 	}}
 	for _, of := range []struct {
 		what string

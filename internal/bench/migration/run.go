@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/vm/guestimage"
 )
 
@@ -20,6 +21,8 @@ type Config struct {
 	Image                 guestimage.Image
 	// Encapsulation is that of the pods' pool: vxlan, ipip or none.
 	Encapsulation string
+	// Binding is the machine's: direct, bridge or masquerade.
+	Binding model.VMBinding
 	// N is how many migrations there are.
 	N   int
 	Log *slog.Logger
