@@ -11,15 +11,10 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// bindings are those by which a guest is on the cluster's network here; what takes devices (sriov, macvtap) has golden files.
-func bindings() []model.VMBinding {
-	return []model.VMBinding{model.VMMasquerade, model.VMBridge, model.VMManagedTap, model.VMDirect}
-}
-
 // TestMatrix: whatever the binding, the family and the way the pod is attached, a guest and another pod reach each other, and the
 // guest is heard as the pod. What the machine has beside it on another network works as well.
 func TestMatrix(t *testing.T) {
-	for name, by := range map[string]string{"flannel": flannel, "routed": routed} {
+	for name, by := range sites() {
 		for family, subnets := range families() {
 			t.Run(name+"/"+family, func(t *testing.T) {
 				w := newWorld(t, by, subnets...)
@@ -33,7 +28,7 @@ func TestMatrix(t *testing.T) {
 					alone = []bool{false, true}
 				}
 				for _, several := range alone {
-					for _, binding := range bindings() {
+					for _, binding := range by.bindings {
 						t.Run(fmt.Sprintf("%s several=%t", binding, several), func(t *testing.T) {
 							inner := *w
 							inner.t = t

@@ -21,11 +21,11 @@ const noises = 400
 
 // TestNoise: whatever a guest sends, what others hear of it bears its own addresses, and the machine's network lives on.
 func TestNoise(t *testing.T) {
-	for name, by := range map[string]string{"flannel": flannel, "routed": routed} {
+	for name, by := range sites() {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, by, subnet4, subnet6)
 			peer := w.pod(false, false)
-			for i, binding := range bindings() {
+			for i, binding := range by.bindings {
 				t.Run(string(binding), func(t *testing.T) {
 					inner := *w
 					inner.t = t

@@ -43,7 +43,7 @@ spec: {podSelector: {matchLabels: {app: guest}}, policyTypes: [Ingress, Egress]}
 
 // labels are what the pods are, in the order in which they are made.
 func labels() []string {
-	return append([]string{"friend", "other"}, slices.Repeat([]string{"guest"}, len(bindings()))...)
+	return append([]string{"friend", "other"}, slices.Repeat([]string{"guest"}, len(sites()["flannel"].bindings))...)
 }
 
 // enforcer obeys the policies of a directory that has one, and all the pods.
@@ -81,7 +81,7 @@ func enforcer(t *testing.T, host *kernel.Conn, text string) attach.Guard {
 // and no fragment, tag or option gets it past them.
 func TestPolicy(t *testing.T) {
 	needBridgeNetfilter(t)
-	for name, by := range map[string]string{"flannel": flannel, "routed": routed} {
+	for name, by := range sites() {
 		t.Run(name, func(t *testing.T) {
 			w := newGuarded(t, by, func(host *kernel.Conn) attach.Guard { return enforcer(t, host, guestsPolicy) }, subnet4, subnet6)
 			friend, other := w.pod(false, false), w.pod(false, false)
@@ -89,7 +89,7 @@ func TestPolicy(t *testing.T) {
 				serve(t, friend.ns, port, "friend")
 				serve(t, other.ns, port, "other")
 			}
-			for _, binding := range bindings() {
+			for _, binding := range by.bindings {
 				t.Run(string(binding), func(t *testing.T) {
 					inner := *w
 					inner.t = t
@@ -114,7 +114,7 @@ func needBridgeNetfilter(t *testing.T) {
 // TestMultiNetworkPolicy: a policy of a further network holds for the guest that is on it, and is about nothing else.
 func TestMultiNetworkPolicy(t *testing.T) {
 	needBridgeNetfilter(t)
-	w := newGuarded(t, flannel, func(host *kernel.Conn) attach.Guard { return enforcer(t, host, bluePolicy) }, subnet4)
+	w := newGuarded(t, sites()["flannel"], func(host *kernel.Conn) attach.Guard { return enforcer(t, host, bluePolicy) }, subnet4)
 	friend, other := w.pod(true, false), w.pod(true, false)
 	for i, p := range []*pod{friend, other} {
 		serve(t, p.ns, 81, "pod")

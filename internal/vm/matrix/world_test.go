@@ -35,6 +35,7 @@ func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 const (
 	flannel = `{"type":"bridge","bridge":"cni0","isGateway":true,"isDefaultGateway":true,"hairpinMode":true,"ipam":IPAM}`
 	routed  = `{"type":"calico","mtu":1500,"ipam":IPAM}`
+	hostTap = `{"type":"calico","mtu":1500,"host_tap":{},"ipam":IPAM}`
 	layer2  = `{"type":"bridge","bridge":"br-blue"}`
 )
 
@@ -42,6 +43,20 @@ const (
 	subnet4, subnet6 = "10.244.1.0/24", "fd00:1::/64"
 	blueLink         = "pod16477688c0e" // as KubeVirt names blue's
 )
+
+// site is a way in which pods are attached, and machines' pods where that is another one, with the bindings that they can have.
+type site struct {
+	by, machines string
+	bindings     []model.VMBinding
+}
+
+// sites are all of them. What takes devices (sriov, macvtap) has golden files.
+func sites() map[string]site {
+	all := []model.VMBinding{model.VMMasquerade, model.VMBridge, model.VMManagedTap, model.VMDirect}
+	return map[string]site{
+		"flannel": {flannel, flannel, all}, "routed": {routed, routed, all}, "tap on the node": {routed, hostTap, []model.VMBinding{model.VMDirect}},
+	}
+}
 
 // families are the subnets that pods get an address of.
 func families() map[string][]string {
@@ -51,20 +66,20 @@ func families() map[string][]string {
 // world is a node, in the test's own namespace, with pods.
 type world struct {
 	*attach.Attacher
-	t    *testing.T
-	conf string // of the cluster's network
+	t *testing.T
+	site
 	data string
 	n    int
 	phase1.Config
 }
 
 // newWorld is a node whose pods are attached by a plugin, with addresses of some subnets.
-func newWorld(t *testing.T, by string, subnets ...string) *world {
+func newWorld(t *testing.T, by site, subnets ...string) *world {
 	return newGuarded(t, by, nil, subnets...)
 }
 
 // newGuarded is a node that obeys policies by a guard.
-func newGuarded(t *testing.T, by string, obey func(*kernel.Conn) attach.Guard, subnets ...string) *world {
+func newGuarded(t *testing.T, by site, obey func(*kernel.Conn) attach.Guard, subnets ...string) *world {
 	t.Helper()
 	nettest.Need(t, "tap")
 	host, err := kernel.Dial(nil)
@@ -82,7 +97,8 @@ func newGuarded(t *testing.T, by string, obey func(*kernel.Conn) attach.Guard, s
 	for _, s := range subnets {
 		ranges = append(ranges, fmt.Sprintf(`[{"subnet":%q}]`, s))
 	}
-	w.conf = strings.ReplaceAll(by, "IPAM", fmt.Sprintf(`{"type":"host-local","dataDir":%q,"ranges":[%s]}`, w.data, strings.Join(ranges, ",")))
+	addresses := strings.NewReplacer("IPAM", fmt.Sprintf(`{"type":"host-local","dataDir":%q,"ranges":[%s]}`, w.data, strings.Join(ranges, ",")))
+	w.site = site{addresses.Replace(by.by), addresses.Replace(by.machines), by.bindings}
 	var guard attach.Guard
 	if obey != nil {
 		guard = obey(host)
@@ -141,7 +157,11 @@ func (w *world) pod(several, machine bool) *pod {
 	p := &pod{id: fmt.Sprintf("pod%d", w.n), machine: machine}
 	p.ns = nettest.NS(w.t, p.id)
 	nettest.Run(w.t, p.ns, "ip", "link", "set", "lo", "up")
-	r := w.attach(p, "net", w.conf, "eth0")
+	conf := w.by
+	if machine {
+		conf = w.machines
+	}
+	r := w.attach(p, "net", conf, "eth0")
 	for _, ip := range r.IPs {
 		p.addrs = append(p.addrs, ip.Address)
 	}
@@ -228,7 +248,11 @@ func (w *world) boot(p *pod, in plan.Input) []guest {
 	for i, n := range r.Networks {
 		g := guest{NS: nettest.NS(w.t, fmt.Sprintf("%s-guest%d", p.id, i)), mac: n.Device.MAC}
 		nettest.Run(w.t, g.NS, "ip", "link", "set", "lo", "up")
-		nettest.Relay(w.t, p.ns, n.Device.Target, n.Device.Queues > 1, g.NS, n.Device.MAC)
+		at := p.ns
+		if n.Device.OnNode {
+			at = nil
+		}
+		nettest.Relay(w.t, at, n.Device.Target, n.Device.Queues > 1, g.NS, n.Device.MAC)
 		g.ip(w.t, fmt.Sprintf("link set eth0 mtu %d", n.Device.MTU))
 		g.ip(w.t, "route add 224.0.0.0/4 dev eth0") // the link is up
 		switch {
@@ -236,7 +260,7 @@ func (w *world) boot(p *pod, in plan.Input) []guest {
 		case n.Interface.Binding == model.VMMasquerade:
 			g.translated(w.t, *n.Guest)
 		default:
-			g.own(w.t, p, w.conf)
+			g.own(w.t, p, w.by)
 		}
 		out = append(out, g)
 	}
