@@ -20,9 +20,9 @@ func (w way) table() state.Table {
 	var rules []state.NftRule
 	for _, ip := range j.Own {
 		if ip.Is4() {
-			rules = append(rules, accept("arp operation request arp daddr ip %s", ip), accept("ip daddr %s", ip))
+			rules = append(rules, accept("arp operation request arp daddr ip %s", ip), accept("ip daddr %s udp dport 67", ip))
 		} else {
-			rules = append(rules, accept("ip6 daddr %s", ip), accept("icmpv6 type 135 icmpv6 taddr %s", ip))
+			rules = append(rules, accept("ip6 daddr %s meta l4proto ipv6-icmp", ip), accept("ip6 daddr %s udp dport 547", ip), accept("icmpv6 type 135 icmpv6 taddr %s", ip))
 		}
 	}
 	if j.Near.IsValid() {

@@ -15,7 +15,7 @@ type Join struct {
 	Link string `json:"link"`
 	// How is the way in which it is done; unset, the best one that the kernel can.
 	How JoinHow `json:"how,omitempty"`
-	// Own are addresses that the tap's side answers for: who asks for them, and what is sent to them, is kept.
+	// Own are addresses that the tap's side answers for: who asks for them is kept, and of what is sent to them DHCP, ICMPv6 and DHCPv6.
 	Own []netip.Addr `json:"own,omitempty"`
 	// Near is a subnet all of which the tap's side answers for when the guest asks who has an address of it.
 	Near netip.Prefix `json:"near,omitzero"`

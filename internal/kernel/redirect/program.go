@@ -158,7 +158,7 @@ func (c *code) arp(j state.Join) {
 	c.load(frameARPOp, asm.Half)
 	c.add(asm.JNE.Imm(asm.R5, be16(askWhoHas), "send"))
 	c.load(frameARPTarget, asm.Word)
-	c.among(own(j, false))
+	c.among(own(j, false), "keep")
 	if j.Near.IsValid() {
 		c.add(asm.JEq.Imm32(asm.R5, be32(j.Guest), "send"))
 		mask := netip.AddrFrom4([4]byte(netMask(j.Near.Bits())))
@@ -167,38 +167,42 @@ func (c *code) arp(j state.Join) {
 	c.add(asm.Ja.Label("send"))
 }
 
-// among keeps what has an address of IPv4, which is in R5.
-func (c *code) among(own []netip.Addr) {
+// among goes on at a label with what has an address of IPv4, which is in R5.
+func (c *code) among(own []netip.Addr, then string) {
 	for _, ip := range own {
-		c.add(asm.JEq.Imm32(asm.R5, be32(ip), "keep"))
+		c.add(asm.JEq.Imm32(asm.R5, be32(ip), then))
 	}
 }
 
-// four keeps what is sent to this side by IPv4, and DHCP's broadcasts.
+// four keeps DHCP that is sent to this side, or by broadcast.
 func (c *code) four(j state.Join) {
 	c.label("four")
 	c.reach(frame4End)
 	c.load(frame4Dst, asm.Word)
-	c.among(own(j, false))
+	c.among(own(j, false), "dhcp4")
 	if j.DHCP4 {
-		c.add(asm.JNE.Imm32(asm.R5, -1, "send"))
-		c.load(frame4First, asm.Byte)
-		c.add(asm.JNE.Imm(asm.R5, plainHeader, "send"))
-		c.load(frame4Protocol, asm.Byte)
-		c.add(asm.JNE.Imm(asm.R5, unix.IPPROTO_UDP, "send"))
-		c.load(frame4Fragment, asm.Half)
-		c.add(asm.And.Imm(asm.R5, be16(fragmentMask)), asm.JNE.Imm(asm.R5, 0, "send"))
-		c.load(frame4Port, asm.Half)
-		c.add(asm.JEq.Imm(asm.R5, be16(portDHCP4), "keep"))
+		c.add(asm.JEq.Imm32(asm.R5, -1, "dhcp4"))
 	}
 	c.add(asm.Ja.Label("send"))
+	if !j.DHCP4 && len(own(j, false)) == 0 {
+		return
+	}
+	c.label("dhcp4")
+	c.load(frame4First, asm.Byte)
+	c.add(asm.JNE.Imm(asm.R5, plainHeader, "send"))
+	c.load(frame4Protocol, asm.Byte)
+	c.add(asm.JNE.Imm(asm.R5, unix.IPPROTO_UDP, "send"))
+	c.load(frame4Fragment, asm.Half)
+	c.add(asm.And.Imm(asm.R5, be16(fragmentMask)), asm.JNE.Imm(asm.R5, 0, "send"))
+	c.load(frame4Port, asm.Half)
+	c.add(asm.JEq.Imm(asm.R5, be16(portDHCP4), "keep"), asm.Ja.Label("send"))
 }
 
-// six keeps what is sent to this side by IPv6, questions after its addresses, and what is asked of servers and routers.
+// six keeps ICMPv6 and DHCPv6 that are sent to this side, questions after its addresses, and what is asked of servers and routers.
 func (c *code) six(j state.Join) {
 	c.label("six")
 	c.reach(frame6End)
-	c.among6(own(j, true), frame6Dst)
+	c.among6(own(j, true), frame6Dst, "own6")
 	c.load(frame6Next, asm.Byte)
 	if j.DHCP6 {
 		c.add(asm.JEq.Imm(asm.R5, unix.IPPROTO_UDP, "udp6"))
@@ -210,20 +214,29 @@ func (c *code) six(j state.Join) {
 	}
 	c.add(asm.JNE.Imm(asm.R5, typeNS, "send"))
 	c.reach(frame6Asked)
-	c.among6(own(j, true), frame6Target)
+	c.among6(own(j, true), frame6Target, "keep")
 	c.add(asm.Ja.Label("send"))
-	if !j.DHCP6 {
+	if len(own(j, true)) > 0 {
+		c.label("own6")
+		c.load(frame6Next, asm.Byte)
+		c.add(asm.JEq.Imm(asm.R5, unix.IPPROTO_ICMPV6, "keep"))
+		c.add(asm.JEq.Imm(asm.R5, unix.IPPROTO_UDP, "port6"), asm.Ja.Label("send"))
+	}
+	if j.DHCP6 {
+		c.label("udp6")
+		c.load(frame6Dst, asm.Half)
+		c.add(asm.JNE.Imm(asm.R5, be16(0xff02), "send"))
+	}
+	if !j.DHCP6 && len(own(j, true)) == 0 {
 		return
 	}
-	c.label("udp6")
-	c.load(frame6Dst, asm.Half)
-	c.add(asm.JNE.Imm(asm.R5, be16(0xff02), "send"))
+	c.label("port6")
 	c.load(frame6Port, asm.Half)
 	c.add(asm.JEq.Imm(asm.R5, be16(portDHCP6), "keep"), asm.Ja.Label("send"))
 }
 
-// among6 keeps what has an address of IPv6 at an offset.
-func (c *code) among6(own []netip.Addr, offset int16) {
+// among6 goes on at a label with what has an address of IPv6 at an offset.
+func (c *code) among6(own []netip.Addr, offset int16, then string) {
 	for _, ip := range own {
 		c.n++
 		next := fmt.Sprintf("next%d", c.n)
@@ -232,7 +245,7 @@ func (c *code) among6(own []netip.Addr, offset int16) {
 			c.load(offset+int16(8*half), asm.DWord)
 			c.add(asm.LoadImm(asm.R4, int64(binary.NativeEndian.Uint64(b[8*half:])), asm.DWord), asm.JNE.Reg(asm.R5, asm.R4, next))
 		}
-		c.add(asm.Ja.Label("keep"))
+		c.add(asm.Ja.Label(then))
 		c.label(next)
 	}
 }

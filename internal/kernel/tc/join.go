@@ -56,14 +56,15 @@ func picks(j state.Join, to int) []pick {
 	for _, ip := range j.Own {
 		if ip.Is4() {
 			arp(key{24, 0xffffffff, word(ip)})
-			four(key{16, 0xffffffff, word(ip)})
+			four(append([]key{{16, 0xffffffff, word(ip)}}, dhcp4()...)...)
 			continue
 		}
-		six(address(24, ip)...)
+		six(append([]key{{4, 0xff00, 58 << 8}}, address(24, ip)...)...)
+		six(append([]key{{4, 0xff00, 17 << 8}, {40, 0xffff, 547}}, address(24, ip)...)...)
 		six(append([]key{{4, 0xff00, 58 << 8}, {40, 0xff << 24, 135 << 24}}, address(48, ip)...)...)
 	}
-	if j.DHCP4 { // by broadcast, of UDP, the first fragment of a plain header, to port 67
-		four(key{16, 0xffffffff, 0xffffffff}, key{8, 0xff0000, 17 << 16}, key{0, 0xff << 24, 0x45 << 24}, key{4, 0x1fff, 0}, key{20, 0xffff, 67})
+	if j.DHCP4 {
+		four(append([]key{{16, 0xffffffff, 0xffffffff}}, dhcp4()...)...)
 	}
 	if j.DHCP6 {
 		six(key{4, 0xff00, 17 << 8}, key{24, 0xffff0000, 0xff020000}, key{40, 0xffff, 547})
@@ -76,6 +77,11 @@ func picks(j state.Join, to int) []pick {
 
 // all has no key: a packet that is too short to have one is sent on, too.
 func all(to int) pick { return pick{joinAll, unix.ETH_P_ALL, nil, to} }
+
+// dhcp4 is UDP, the first fragment behind a plain header, to port 67.
+func dhcp4() []key {
+	return []key{{8, 0xff0000, 17 << 16}, {0, 0xff << 24, 0x45 << 24}, {4, 0x1fff, 0}, {20, 0xffff, 67}}
+}
 
 func word(ip netip.Addr) uint32 { return binary.BigEndian.Uint32(ip.AsSlice()) }
 
