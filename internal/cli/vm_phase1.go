@@ -20,18 +20,19 @@ import (
 
 func newVMPhase1Cmd(env Env) *cobra.Command {
 	in := vmInput{env: env}
-	var path, pod, dir, agent, output string
+	var pod host.Pod
+	var path, dir, agent, output string
 	var undo bool
 	cmd := &cobra.Command{
 		Use:   "phase1 FILE",
 		Short: "Make the network of a machine in its pod, or take it away",
 		Long: `Brings what weft vm plan shows into the network namespace of a pod, for the machine in FILE ("-" is stdin): the first of
-KubeVirt's two phases, for which root's rights are needed. Where an agent runs on the node, the agent does it. Networks that are there already stay, those whose interface is
-absent in FILE are taken away. A call that fails takes back what it began; one that was killed is taken up by the next.
-With --undo everything is taken away, and the pod's network is what it was.
+KubeVirt's two phases, for which root's rights are needed. Where an agent runs on the node, the agent does it. Networks that
+are there already stay, those whose interface is absent in FILE are taken away. A call that fails takes back what it began;
+one that was killed is taken up by the next. With --undo everything is taken away, and the pod's network is what it was.
 
-Keys of -o json: version, machine, in, path, pod {fragment, restore}, networks [{state, interface, podLink, fragment, restore,
-device, guest}].`,
+Keys of -o json: version, machine, in, boot, netns, namespace, container, owner, path, pod {fragment, restore}, networks [{state,
+interface, podLink, fragment, restore, device, guest}], vhost.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
@@ -46,7 +47,7 @@ device, guest}].`,
 				return err
 			}
 			defer func() { _ = h.Close() }()
-			record, err := vmPhase1(cmd.Context(), h, path, pod, machine, undo)
+			record, err := vmPhase1(cmd.Context(), h, pod, path, machine, undo)
 			switch {
 			case err != nil || undo:
 				return err
@@ -63,7 +64,8 @@ device, guest}].`,
 	in.machineFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&path, "netns", "", "`PATH` of the pod's network namespace")
-	f.StringVar(&pod, "pod", "", "`ID` of the pod, which no other one ever has (default: the namespace's numbers)")
+	f.StringVar(&pod.ID, "pod", "", "`ID` of the pod, which no other one ever has (default: the namespace's numbers)")
+	f.StringVar(&pod.Root, "root", "", "`DIR`: the root of the hypervisor's container (/proc/PID/root), where the machine's user gets the node's vhost-net")
 	agentFlag(f, &agent)
 	f.StringVar(&dir, "state-dir", host.DefaultDir, "`DIR` where it is remembered what was made, where there is no agent")
 	f.BoolVar(&undo, "undo", false, "take everything away")
@@ -77,21 +79,20 @@ func agentFlag(f *pflag.FlagSet, to *string) {
 }
 
 // vmPhase1 opens the pod and has it done. For undo the pod may be gone.
-func vmPhase1(ctx context.Context, h host.Host, path, pod string, in plan.Input, undo bool) (phase1.Record, error) {
+func vmPhase1(ctx context.Context, h host.Host, pod host.Pod, path string, in plan.Input, undo bool) (phase1.Record, error) {
 	if path == "" {
 		return phase1.Record{}, usageError{model.Faultf(model.CodeInvalidConf, "for example /run/netns/pod1", "--netns is missing")}
 	}
-	ns, err := netns.Open(path)
-	if err != nil {
+	var err error
+	if pod.NS, err = netns.Open(path); err != nil {
 		if undo {
-			return phase1.Record{}, h.Stop(ctx, host.Pod{ID: pod}, in.VM.Key())
+			return phase1.Record{}, h.Stop(ctx, pod, in.VM.Key())
 		}
 		return phase1.Record{}, model.Faultf(model.CodeInvalidNetns, "", "--netns %s: %w", path, err)
 	}
-	defer func() { _ = ns.Close() }()
-	p := host.Pod{NS: ns, ID: pod}
+	defer func() { _ = pod.NS.Close() }()
 	if undo {
-		return phase1.Record{}, h.Stop(ctx, p, in.VM.Key())
+		return phase1.Record{}, h.Stop(ctx, pod, in.VM.Key())
 	}
-	return h.Start(ctx, p, in)
+	return h.Start(ctx, pod, in)
 }

@@ -63,18 +63,39 @@ func (l *Local) Stop(ctx context.Context, pod Pod, key string) error {
 	if err != nil {
 		return err
 	}
-	if name == "" {
-		r, found, err := l.phase1.Read(key, "")
-		if err != nil || !found {
-			return err
-		}
-		name = r.In
-	}
-	if err := l.phase1.Undo(ctx, pod.NS, name, key); err != nil {
+	r, found, err := l.phase1.Read(key, name)
+	if err != nil || !found {
 		return err
 	}
-	l.Silence(key, name)
+	if pod.NS == nil { // it may live at another path than the caller has
+		if ns, err := PodOf(r); err == nil {
+			defer func() { _ = ns.Close() }()
+			pod.NS = ns
+		}
+	}
+	if err := l.phase1.Undo(ctx, pod.NS, r.In, key); err != nil {
+		return err
+	}
+	l.Silence(key, r.In)
 	return nil
+}
+
+// errGone is what PodOf says of a pod that is gone.
+var errGone = errors.New("the pod's namespace has gone")
+
+// PodOf opens the namespace of a machine's pod at the path that the machine's call had, or at others.
+func PodOf(r phase1.Record, others ...string) (*netns.NS, error) {
+	for _, path := range append([]string{r.Netns}, others...) {
+		ns, err := netns.Open(path)
+		if err != nil {
+			continue
+		}
+		if name, err := phase1.Identity(ns); err == nil && name == r.Namespace {
+			return ns, nil
+		}
+		_ = ns.Close()
+	}
+	return nil, errGone
 }
 
 // Leave takes those networks of a machine out of its pod that are about a link of the pod's.

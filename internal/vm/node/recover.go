@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
@@ -67,27 +68,15 @@ func (m *Machines) recoverOne(ctx context.Context, r phase1.Record) error {
 	return m.attend(left, ns)
 }
 
-var errGone = errors.New("the pod's namespace has gone")
-
 // open opens the namespace of a machine's pod, by the path that the machine's call had or by its attachments'.
 func (m *Machines) open(r phase1.Record) (*netns.NS, error) {
-	paths := []string{r.Netns}
+	var paths []string
 	if records, err := m.attached(r.Container); r.Container != "" && err == nil {
 		for _, a := range records {
 			paths = append(paths, a.Request.Netns)
 		}
 	}
-	for _, path := range paths {
-		ns, err := netns.Open(path)
-		if err != nil {
-			continue
-		}
-		if name, err := phase1.Identity(ns); err == nil && name == r.Namespace {
-			return ns, nil
-		}
-		_ = ns.Close()
-	}
-	return nil, errGone
+	return host.PodOf(r, paths...)
 }
 
 // lost forgets a machine whose pod has gone, and all in it with it.
