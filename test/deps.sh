@@ -27,6 +27,9 @@ demo)
 	;;
 test)
 	machines
+	need virsh libvirt-clients
+	need libvirtd libvirt-daemon
+	[ -e "$(echo /usr/lib/*/libvirt/connection-driver/libvirt_driver_qemu.so)" ] || missing+=(libvirt-daemon-driver-qemu)
 	need strace strace
 	need sysctl procps
 	need iptables iptables # the reference portmap's

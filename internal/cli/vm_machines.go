@@ -22,6 +22,7 @@ import (
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/sandbox/process"
 	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/launch"
@@ -219,4 +220,29 @@ func foreground(f *pflag.FlagSet) []string {
 		}
 	})
 	return out
+}
+
+// vmStopPod stops a pod by the runtime that has it; one that is gone is no error.
+func vmStopPod(ctx context.Context, env Env, st launch.Status) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	f := &sandboxFlags{stateDir: st.Runtime}
+	c := sandbox.NewClient(st.Runtime)
+	if err := resumeServer(ctx, env, f, c); err != nil {
+		return err
+	}
+	namespace, name := podName(st.Pod, "")
+	list, err := c.List(ctx)
+	if errors.Is(err, sandbox.ErrNoServer) {
+		return nil
+	}
+	for _, p := range list {
+		if p.Namespace == namespace && p.Name == name {
+			quiet := env
+			quiet.Stdout = quiet.Stderr
+			s := stopFlags{wait: true}
+			return s.stop(ctx, quiet, c, []string{st.Pod}, nil)
+		}
+	}
+	return err
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/weft-net/weft/internal/vm/guestimage"
 	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/launch"
+	"github.com/weft-net/weft/internal/vm/libvirt"
 	"github.com/weft-net/weft/internal/vm/manifest"
 	"github.com/weft-net/weft/internal/vm/qemu"
 	"github.com/weft-net/weft/internal/wire"
@@ -39,6 +40,7 @@ type vmRun struct {
 	// netns is a pod that is there already; with it, pod is its name.
 	netns, pod                            string
 	kernel, initrd, append, accel, memory string
+	hypervisor                            string
 	detach, console                       bool
 	timeout                               time.Duration
 }
@@ -74,6 +76,7 @@ It runs until it is interrupted, which presses the machine's button, or in the b
 	f.StringVar(&r.initrd, "initrd", "", "`FILE` of its first file system")
 	f.StringVar(&r.append, "append", "", "further `WORDS` for the kernel")
 	f.StringVar(&r.accel, "accel", "tcg", "tcg or kvm")
+	f.StringVar(&r.hypervisor, "hypervisor", "qemu", "qemu, or libvirt with a daemon of its own in the pod")
 	f.StringVar(&r.memory, "memory", "", "memory of the guest in `MIB`, instead of what the manifest says")
 	f.BoolVarP(&r.detach, "detach", "d", false, "run it in the background and return when it runs")
 	f.BoolVar(&r.console, "console", false, "attach this terminal to its console")
@@ -119,6 +122,9 @@ func (r *vmRun) run(cmd *cobra.Command, file string) error {
 		Dir: dir, Input: in, Speaker: filepath.Join(filepath.Dir(r.env.Self), "weft-guest"), QEMU: boot,
 		Grace: time.Duration(l.Grace) * time.Second, Log: slog.New(slog.NewTextHandler(r.env.Stderr, nil)),
 	}
+	if r.hypervisor == "libvirt" {
+		c.Hypervisor = func(ctx context.Context, q qemu.Config) (launch.Machine, error) { return libvirt.Start(ctx, q) }
+	}
 	self, _ := process.Read(os.Getpid())
 	c.About = launch.Status{
 		Namespace: l.VM.Namespace, Name: l.VM.Name, UID: l.VM.UID, Phase: launch.Starting, Node: r.pods.node, Runner: self, Dir: dir,
@@ -149,6 +155,9 @@ func (r *vmRun) image(ctx context.Context, l manifest.Launch) (qemu.Config, erro
 	}
 	if r.accel != "tcg" && r.accel != "kvm" {
 		return c, usageError{fmt.Errorf("--accel %q is neither tcg nor kvm", r.accel)}
+	}
+	if r.hypervisor != "qemu" && r.hypervisor != "libvirt" {
+		return c, usageError{fmt.Errorf("--hypervisor %q is neither qemu nor libvirt", r.hypervisor)}
 	}
 	if (r.kernel == "") != (r.initrd == "") {
 		return c, usageError{errors.New("--kernel and --initrd are given together")}
@@ -190,7 +199,7 @@ func (r *vmRun) withPod(ctx context.Context, l manifest.Launch, c launch.Config)
 		return err
 	}
 	if path == "" {
-		defer func() { err = errors.Join(err, r.stopPod(whatever, c.About)) }()
+		defer func() { err = errors.Join(err, vmStopPod(whatever, r.env, c.About)) }()
 		if path, err = r.startPod(ctx, l); err != nil {
 			return err
 		}
@@ -266,34 +275,4 @@ func (r *vmRun) follow(ctx context.Context, st launch.Status, cancel context.Can
 	if err == nil && ctx.Err() == nil {
 		cancel(model.Faultf(model.CodeInvalidEnv, "", "machine %s: its pod %s has ended", st.Key(), st.Pod))
 	}
-}
-
-// stopPod takes the pod around a machine away.
-func (r *vmRun) stopPod(ctx context.Context, st launch.Status) error {
-	return vmStopPod(ctx, r.env, st)
-}
-
-// vmStopPod stops a pod by the runtime that has it; one that is gone is no error.
-func vmStopPod(ctx context.Context, env Env, st launch.Status) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	f := &sandboxFlags{stateDir: st.Runtime}
-	c := sandbox.NewClient(st.Runtime)
-	if err := resumeServer(ctx, env, f, c); err != nil {
-		return err
-	}
-	namespace, name := podName(st.Pod, "")
-	list, err := c.List(ctx)
-	if errors.Is(err, sandbox.ErrNoServer) {
-		return nil
-	}
-	for _, p := range list {
-		if p.Namespace == namespace && p.Name == name {
-			quiet := env
-			quiet.Stdout = quiet.Stderr
-			s := stopFlags{wait: true}
-			return s.stop(ctx, quiet, c, []string{st.Pod}, nil)
-		}
-	}
-	return err
 }

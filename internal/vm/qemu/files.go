@@ -102,7 +102,7 @@ func dial(ctx context.Context, dir, name string) (net.Conn, error) {
 // DialConsole connects to the serial console of the machine in a directory, as a terminal does. One connection is served at a
 // time.
 func DialConsole(ctx context.Context, dir string) (net.Conn, error) {
-	return dial(ctx, dir, consoleName)
+	return dial(ctx, dir, ConsoleName)
 }
 
 // ConsoleLog is the file with all that the console has said.

@@ -45,8 +45,14 @@ type Config struct {
 	Extra []string
 }
 
+// Cmdline is what the kernel is told: its console, and that there is nobody to read a screen.
+const Cmdline = "console=ttyS0 quiet panic=-1 no_timer_check"
+
+// ConsoleName is the name of the socket of the serial console, in a machine's directory.
+const ConsoleName = "console.sock"
+
 const (
-	qmpName, consoleName, consoleLog, problems = "qmp.sock", "console.sock", "console.log", "qemu.log"
+	qmpName, consoleLog, problems = "qmp.sock", "console.log", "qemu.log"
 )
 
 // argv is QEMU's command line.
@@ -55,7 +61,7 @@ func (c Config) argv(fds *files) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	console, err := fds.listen(c.Dir, consoleName)
+	console, err := fds.listen(c.Dir, ConsoleName)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +95,7 @@ func (c Config) argv(fds *files) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		argv = append(argv, "-kernel", kernel, "-initrd", initrd, "-append", strings.TrimSpace("console=ttyS0 quiet panic=-1 no_timer_check "+c.Append))
+		argv = append(argv, "-kernel", kernel, "-initrd", initrd, "-append", strings.TrimSpace(Cmdline+" "+c.Append))
 	}
 	for _, d := range c.Devices {
 		some, err := c.device(d, fds)

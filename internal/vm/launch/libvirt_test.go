@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch_test
+
+import (
+	"context"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/vm/launch"
+	"github.com/weft-net/weft/internal/vm/libvirt"
+	"github.com/weft-net/weft/internal/vm/qemu"
+)
+
+// TestLibvirt: libvirt takes the domain, starts it on the tap of phase 1, takes the carrier and gives it back, and destroys it;
+// the tap survives.
+func TestLibvirt(t *testing.T) {
+	w := newWorld(t)
+	if _, err := exec.LookPath("virsh"); err != nil {
+		nettest.Without(t, "there is no virsh")
+	}
+	if w.owner == 0 {
+		nettest.Without(t, "libvirt needs root")
+	}
+	w.flannel()
+	before := w.looks()
+	c := w.config(w.machine(model.VMMasquerade))
+	started := make(chan *libvirt.Machine, 1)
+	c.Hypervisor = func(ctx context.Context, q qemu.Config) (launch.Machine, error) {
+		m, err := libvirt.Start(ctx, q)
+		if err == nil {
+			started <- m
+		}
+		return m, err
+	}
+	r := w.run(c)
+	m := <-started
+	r.await("weft-guest: LEASE eth0 10.0.2.2/24 ")
+	if state, err := m.Virsh(t.Context(), "domstate", m.Name()); err != nil || state != "running" {
+		t.Errorf("the domain is %q: %v", state, err)
+	}
+	list, err := m.Virsh(t.Context(), "domiflist", m.Name())
+	if f := strings.Fields(list); err != nil || len(f) != 5 || f[0] != "tap0" || f[1] != "ethernet" || f[4] != r.status.Interfaces[0].MAC {
+		t.Errorf("its interfaces: %q: %v", list, err)
+	}
+	d := model.VMDevice{Name: "default", Target: "tap0"}
+	for _, up := range []bool{false, true} {
+		if err := m.SetLink(t.Context(), d, up); err != nil {
+			t.Fatal(err)
+		}
+		want := map[bool]string{false: "0", true: "1"}[up]
+		ctx, cancel := context.WithTimeout(t.Context(), bootTime)
+		for {
+			if out, err := r.Run(ctx, "cat /sys/class/net/eth0/carrier"); err == nil && strings.TrimSpace(out) == want {
+				break
+			} else if ctx.Err() != nil {
+				t.Fatalf("the guest's carrier is %q, want %s: %v", out, want, err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		cancel()
+	}
+	r.does("ping -c 1 -W 20 10.244.1.1")
+	if _, err := m.Virsh(t.Context(), "destroy", m.Name()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-m.Done():
+	case <-time.After(bootTime):
+		t.Fatal("a destroyed domain runs on")
+	}
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+	if after := w.looks(); after != before {
+		t.Errorf("the pod was\n%s\nand is\n%s", before, after)
+	}
+}
