@@ -7,10 +7,12 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -78,4 +80,47 @@ func leases(t *testing.T, guest *netns.NS, busybox, want, when string) {
 	if err != nil || !strings.Contains(out, fmt.Sprintf("lease of %s obtained from 169.254.75.10", want)) {
 		t.Errorf("%s the guest is told (%v)\n%s", when, err, out)
 	}
+}
+
+// TestDirectRouter: a guest that has a routed pod's addresses of both families finds its way out by the agent's advertisements, and
+// the words of a machine of weft's are the same.
+func TestDirectRouter(t *testing.T) {
+	nettest.Need(t, "tap")
+	w := newWorld(t)
+	w.start()
+	for _, line := range []string{"link set lo up", "addr add fd00:99::1/128 dev lo"} {
+		nettest.Run(t, w.node, append([]string{"ip"}, strings.Fields(line)...)...)
+	}
+	ns := nettest.NS(t, "pod")
+	pods := w.list("1.1.0", fmt.Sprintf(`{"plugins":[{"type":"calico","mtu":1400,"ipam":{"type":"host-local","dataDir":%q,
+		"ranges":[[{"subnet":"10.9.0.0/16"}],[{"subnet":"fd00:9::/64"}]],"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}}]}`, w.path("addresses")))
+	if _, err := w.add(pods, "c1", ns); err != nil {
+		t.Fatal(err)
+	}
+	g := w.startVM(ns, vmInput(model.VMDirect)).Networks[0].Guest
+	if g == nil || g.DHCP4 == nil || g.DHCP6 == nil || g.RA == nil || g.DHCP6.Address.String() != "fd00:9::2" || g.RA.Prefix.IsValid() {
+		t.Errorf("a guest of weft's own is told %+v", g)
+	}
+	w.stopVM(ns)
+	direct := w.list("1.1.0", `{"type":"weft-direct"}`)
+	second := &libcni.RuntimeConf{ContainerID: "c1", NetNS: ns.Path(), IfName: "net1"}
+	if _, err := w.cni.AddNetworkList(w.ctx(), direct, second); err != nil {
+		t.Fatal(err)
+	}
+	guest := nettest.NS(t, "guest")
+	mac := strings.Fields(nettest.Run(t, ns, "ip", "-br", "link", "show", "eth0"))[2]
+	nettest.Relay(t, ns, "tap0", false, guest, mac)
+	nettest.Run(t, guest, "ip", "addr", "add", "fd00:9::2/128", "dev", "eth0", "nodad")
+	found := false
+	for range 600 {
+		if found = strings.Contains(nettest.Run(t, guest, "ip", "-6", "route", "show", "default"), "via fe80::1 dev eth0"); found {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if !found {
+		t.Fatalf("the guest has no router:\n%s%s", nettest.Run(t, guest, "ip", "-6", "route"), w.log())
+	}
+	nettest.Run(t, guest, "ping", "-c1", "-W10", "fd00:99::1")
+	nettest.Run(t, w.node, "ping", "-c1", "-W10", "fd00:9::2")
 }
