@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long an end waits for one answer.
-const patience = time.Second
+// patience is how long an end waits for one answer: longer than TCP waits before it says again what was lost.
+const patience = 3 * time.Second
 
 // socket makes a socket that gives up waiting after a while.
 func socket(kind int) (int, error) {

@@ -50,6 +50,8 @@ const (
 const (
 	burst   = 64 // frames that a card's queue holds at any rate
 	largest = 1<<16 + 64
+	// patience is how many milliseconds the last frames have to arrive.
+	patience = 50
 )
 
 // Card is the life of a card: it carries frames between the machine's tap and the guest's until in ends, and sends and takes
@@ -137,6 +139,13 @@ func frames(o order, buffer []byte) (outcome, error) {
 		last = now
 	}
 	result.Seconds = time.Since(begin).Seconds()
+	for range patience { // the kernel may have put some off
+		if o.From == fdTap || result.Taken >= result.Frames {
+			break
+		}
+		time.Sleep(time.Millisecond)
+		result.Taken += drain(buffer)
+	}
 	result.Each, _, _ = rounds.Spread(each)
 	return result, nil
 }

@@ -28,11 +28,14 @@ type design struct {
 	guarded bool
 	// how the direct binding joins tap and link.
 	how state.JoinHow
+	// host has no link in the pod: the tap is the node's.
+	host bool
 }
 
 func designs() []design {
 	return []design{
 		{name: limit},
+		{name: "direct-host", binding: model.VMDirect, host: true, guarded: true},
 		{name: "direct-peer", binding: model.VMDirect, how: state.JoinPeer, guarded: true},
 		{name: "direct-fwd", binding: model.VMDirect, how: state.JoinForward, guarded: true},
 		{name: "direct-redirect", binding: model.VMDirect, how: state.JoinRedirect, guarded: true},

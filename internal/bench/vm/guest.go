@@ -53,7 +53,7 @@ func (w *world) place(n phase1.Network) (place, error) {
 			return p, err
 		}
 	}
-	return p, know(w.node, machineLink, machineAddr(), p.known)
+	return p, know(w.node, w.wire, machineAddr(), p.known)
 }
 
 // know tells a namespace who has an address that is behind a link.

@@ -29,7 +29,7 @@ const (
 func (b *bench) starts(ctx context.Context) error {
 	var all []design
 	for _, name := range b.cfg.Designs {
-		if d, _ := find(name); d.binding != "" && d.binding != model.VMMacvtap { // a plugin makes that one
+		if d, _ := find(name); d.binding != "" && d.binding != model.VMMacvtap && !d.host { // these are there before phase 1
 			all = append(all, d)
 		}
 	}

@@ -40,6 +40,8 @@ type world struct {
 	design
 	dir  string
 	node *netns.NS
+	// wire is the node's end of what leads to the machine.
+	wire string
 	// ends of the network: the machine's pod, its peer, and the guest, which is the pod where there is no machine.
 	pod, peer, guest *netns.NS
 	card             *part.Process
@@ -67,7 +69,7 @@ func (w *world) up(ctx context.Context, self string) error {
 	for _, of := range []struct {
 		ns   *netns.NS
 		link string
-	}{{w.node, machineLink}, {w.peer, "eth0"}} {
+	}{{w.node, w.wire}, {w.peer, "eth0"}} {
 		f, err := packetSocket(of.ns, of.link, true)
 		if err != nil {
 			return err
@@ -102,6 +104,7 @@ func (w *world) lay() error {
 	if w.node, err = byhand.NewNode(); err != nil {
 		return err
 	}
+	w.wire = machineLink
 	for _, p := range []struct {
 		ns   **netns.NS
 		link string
@@ -109,6 +112,9 @@ func (w *world) lay() error {
 	}{{&w.pod, machineLink, machineAddr()}, {&w.peer, peerLink, peerAddr()}} {
 		if *p.ns, err = netns.Anonymous(); err != nil {
 			return err
+		}
+		if w.host && p.link == machineLink {
+			continue
 		}
 		if err := byhand.Plug(w.node, *p.ns, p.link, p.addr); err != nil {
 			return fmt.Errorf("pod %s: %w", p.addr, err)
@@ -128,7 +134,7 @@ func (w *world) machine(ctx context.Context) (*os.File, error) {
 		w.sent = frame(byhand.MAC(), nobody(), behindPod(), behindPeer())
 		w.taken = frame(byhand.MAC(), peer.Attrs().HardwareAddr, behindPeer(), behindPod())
 		w.handed = frame(nobody(), byhand.MAC(), behindPeer(), behindPod())
-		if err := know(w.node, machineLink, behindPod(), nobody()); err != nil {
+		if err := know(w.node, w.wire, behindPod(), nobody()); err != nil {
 			return nil, err
 		}
 		return packetSocket(w.pod, "eth0", false)
@@ -158,6 +164,9 @@ func (w *world) open(n phase1.Network) (*os.File, error) {
 	if w.binding == model.VMMacvtap {
 		return openMacvtap(w.pod, n.Device.Target, w.dir)
 	}
+	if w.host {
+		return openTap(w.node, n.Device.Target)
+	}
 	return openTap(w.pod, n.Device.Target)
 }
 
@@ -168,6 +177,9 @@ func (*world) frameOf(at place) []byte {
 
 // phase1 brings the machine into the pod.
 func (w *world) phase1(ctx context.Context) (phase1.Network, error) {
+	if w.host {
+		return w.onNode(ctx)
+	}
 	if w.binding == model.VMMacvtap {
 		if err := macvtap(w.pod); err != nil {
 			return phase1.Network{}, err

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/vm/phase1"
+)
+
+// onNode makes the tap on the node that stands in the place of the pod's wire. It is without its guards: the other designs'
+// wires have none, either.
+func (w *world) onNode(ctx context.Context) (phase1.Network, error) {
+	var n phase1.Network
+	s := kernel.Spaces{PodNS: w.pod}
+	var err error
+	if s.Host, err = kernel.Dial(w.node); err != nil {
+		return n, err
+	}
+	defer func() { _ = s.Host.Close() }()
+	if s.Pod, err = kernel.Dial(w.pod); err != nil {
+		return n, err
+	}
+	defer func() { _ = s.Pod.Close() }()
+	const mtu = 1500
+	conf := model.PluginConf{Type: plugin.CalicoType, Raw: json.RawMessage(`{"type":"calico","mtu":1500,"host_tap":{},"ipam":{"type":"host-local"}}`)}
+	in := plugin.Input{
+		Conf: conf, Request: model.Request{Network: "bench", ContainerID: "vm", IfName: "eth0", Netns: w.pod.Path()},
+		IPAM: &model.Result{IPs: []model.IP{{Address: netip.PrefixFrom(machineAddr(), 32)}}},
+	}
+	planner := plugin.Calico{}
+	queries, err := planner.Observe(in)
+	if err != nil {
+		return n, err
+	}
+	if in.Answers, err = s.Observe(ctx, queries); err != nil {
+		return n, err
+	}
+	step, err := planner.Plan(in)
+	if err != nil {
+		return n, err
+	}
+	step.Fragment.Host.Tables = nil
+	made := step.Result.Interfaces
+	w.wire = made[0].Name
+	n.Device = model.VMDevice{Target: w.wire, MAC: made[1].MAC, MTU: mtu}
+	return n, s.Apply(ctx, step.Fragment)
+}
