@@ -209,11 +209,18 @@ func (e *Engine) netPod(r Record) network.Pod {
 	if len(r.Config.PortMappings) > 0 {
 		caps["portMappings"] = r.Config.PortMappings
 	}
-	return network.Pod{ID: r.ID, Netns: r.Netns, Caps: caps, Args: [][2]string{
+	args := [][2]string{
 		{"IgnoreUnknown", "1"},
 		{"K8S_POD_NAMESPACE", r.Config.Namespace},
 		{"K8S_POD_NAME", r.Config.Name},
 		{"K8S_POD_INFRA_CONTAINER_ID", r.ID},
 		{"K8S_POD_UID", r.Config.UID},
-	}}
+	}
+	if machine := r.Config.Annotations[machineNote]; machine != "" {
+		args = append(args, [2]string{"WEFT_VM", r.Config.Namespace + "/" + machine})
+	}
+	return network.Pod{ID: r.ID, Netns: r.Netns, Caps: caps, Args: args}
 }
+
+// machineNote is on the pods around KubeVirt's machines, and names the machine. There is no API server that weft could ask for it.
+const machineNote = "kubevirt.io/domain"
