@@ -22,8 +22,7 @@ func newBenchMigrationCmd(env Env) *cobra.Command {
 		Short: "Measure what a live migration costs the connections of a virtual machine",
 		Long: `Builds three nodes with agents in throw-away network namespaces, boots a guest under QEMU on the first one, and has it go to
 the second one and back, with its address and under a network policy. A peer on the third node notes when packets of the guest
-arrive, of a flow of one each 5 ms, and when lines come back on a connection that it has begun. A connection that ends is an
-error. Needs root, qemu-system-x86_64 and busybox (static), and weft's own programs beside this one (--bin-dir); the guest is made of
+arrive, of a flow of one each 5 ms, and lines of it on connections that the peer has begun. A connection that ends is an error. Needs root, qemu-system-x86_64 and busybox (static), and weft's own programs beside this one (--bin-dir); the guest is made of
 a distribution's kernel, which is fetched where it is not in the cache. The machine's own network is not touched.
 
 Keys of -o json: rows [{what, n, median, min, max}] in milliseconds, resets, notes.`,
@@ -43,7 +42,7 @@ Keys of -o json: rows [{what, n, median, min, max}] in milliseconds, resets, not
 			}
 			cfg.Self, cfg.Speaker, cfg.Log = env.Self, filepath.Join(programs, "weft-guest"), slog.New(slog.DiscardHandler)
 			cfg.Went = func(n int, g migration.Gap) {
-				fmt.Fprintf(env.Stderr, "migration %d: first packet after %s, blackout %s, connection %s, %d packets lost\n", n+1, g.First, g.Blackout, g.Line, g.Lost)
+				fmt.Fprintf(env.Stderr, "migration %d: first packet after %s, blackout %s, answers %s, stream %s, %d packets lost\n", n+1, g.First, g.Blackout, g.Answers, g.Stream, g.Lost)
 			}
 			report, err := migration.Run(cmd.Context(), cfg)
 			if err != nil {

@@ -49,7 +49,12 @@ func (c *Conn) Tracked(choose func(state.Connection) bool) ([]state.Tracked, err
 }
 
 // Track has connections tracked that another kernel has tracked. Of those that are known the time is lengthened, if longer.
-func (c *Conn) Track(all []state.Tracked, longer bool) error { return c.tracked.Track(c.ns, all, longer) }
+func (c *Conn) Track(all []state.Tracked, longer bool) error {
+	return c.tracked.Track(c.ns, all, longer)
+}
+
+// Loosen has all packets of connections count, also those outside of the window that was seen.
+func (c *Conn) Loosen(all []state.Tracked) error { return c.tracked.Loosen(c.ns, all) }
 
 // Port is what the kernel names as the origin of our changes of nft.
 func (c *Conn) Port() (uint32, error) {

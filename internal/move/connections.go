@@ -50,8 +50,12 @@ func (f *follower) collect(rec attach.Record) (connections, error) {
 	if out.Host, err = f.m.cfg.Host.Tracked(concerns); err != nil {
 		return out, err
 	}
+	// When the machine has gone, packets that answer what it said there still come here for a while. What is out of the window
+	// would not be translated, and the pod itself would refuse it.
 	err = inPod(rec, func(c *kernel.Conn) (err error) {
-		out.Pod, err = c.Tracked(concerns)
+		if out.Pod, err = c.Tracked(concerns); err == nil {
+			err = c.Loosen(out.Pod)
+		}
 		return err
 	})
 	for _, all := range []*[]state.Tracked{&out.Host, &out.Pod} {

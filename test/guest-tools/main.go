@@ -6,6 +6,7 @@
 //	guest-tools udp ADDR:PORT INTERVAL            sends a numbered packet at each interval, for ever
 //	guest-tools tcp ADDR:PORT INTERVAL            sends a numbered line at each interval and awaits its echo; says how that ended
 //	guest-tools echo PORT                         gives back what it gets, TCP and UDP
+//	guest-tools talk PORT INTERVAL                sends a numbered line at each interval to whoever calls
 //	guest-tools answer PORT NAME                  says its name to those who ask, as weft lab reach does
 //	guest-tools try TIMEOUT PROTO,ADDR:PORT,NAME… asks them so, and prints who answered
 package main
@@ -46,6 +47,12 @@ func run(args []string) error {
 		return lines(conn, every)
 	case len(args) == 2 && args[0] == "echo":
 		return echo(args[1])
+	case len(args) == 3 && args[0] == "talk":
+		every, err := time.ParseDuration(args[2])
+		if err != nil {
+			return err
+		}
+		return talk(args[1], every)
 	}
 	if len(args) == 3 && args[0] == "answer" {
 		return answer(args[1], args[2])
@@ -57,7 +64,7 @@ func run(args []string) error {
 		}
 		return try(timeout, args[2:])
 	}
-	return errors.New("dhcp6 LINK SCRIPT, udp ADDR:PORT INTERVAL, tcp ADDR:PORT INTERVAL, echo PORT, answer PORT NAME or try TIMEOUT PROTO,ADDR:PORT,NAME…")
+	return errors.New("dhcp6 LINK SCRIPT, udp ADDR:PORT INTERVAL, tcp ADDR:PORT INTERVAL, echo PORT, talk PORT INTERVAL, answer PORT NAME or try TIMEOUT PROTO,ADDR:PORT,NAME…")
 }
 
 // lines ends with the connection.

@@ -19,10 +19,10 @@ import (
 // peer is who the machine speaks to: it notes when what arrives.
 type peer struct {
 	mu sync.Mutex
-	// packets are those of the machine's flow, lines what it answered on the connection; failed is how that ended.
-	packets []arrival
-	lines   []arrival
-	failed  error
+	// packets are those of the machine's flow, lines what it answered on one connection, words what it said by itself on another;
+	// failed is how one of them ended.
+	packets, lines, words []arrival
+	failed                error
 }
 
 // arrival is a numbered thing that arrived.
@@ -63,11 +63,10 @@ func (p *peer) listen(ctx context.Context, ns *netns.NS, addr netip.AddrPort) er
 	return nil
 }
 
-// talk calls the machine, and sends a line each 10 ms; it notes the answers until ctx ends, or the connection does.
-func (p *peer) talk(ctx context.Context, ns *netns.NS, addr netip.AddrPort) error {
-	var conn net.Conn
+// dial calls the machine, which perhaps only begins to listen.
+func dial(ctx context.Context, ns *netns.NS, addr netip.AddrPort) (conn net.Conn, err error) {
 	var last error
-	err := until(ctx, "peer", func() bool { // the guest begins to listen
+	err = until(ctx, "peer", func() bool {
 		last = ns.Do(func() (err error) {
 			conn, err = (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "tcp", addr.String())
 			return err
@@ -75,9 +74,18 @@ func (p *peer) talk(ctx context.Context, ns *netns.NS, addr netip.AddrPort) erro
 		return last == nil
 	})
 	if err != nil {
-		return fmt.Errorf("%w: %w", err, last)
+		return nil, fmt.Errorf("%w: %w", err, last)
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	return conn, nil
+}
+
+// talk sends a line each 10 ms on a connection, and takes the answers, until ctx ends or the connection does.
+func (p *peer) talk(ctx context.Context, ns *netns.NS, addr netip.AddrPort) error {
+	conn, err := dial(ctx, ns, addr)
+	if err != nil {
+		return err
+	}
 	go func() {
 		tick := time.NewTicker(linePause)
 		defer tick.Stop()
@@ -93,21 +101,33 @@ func (p *peer) talk(ctx context.Context, ns *netns.NS, addr netip.AddrPort) erro
 			}
 		}
 	}()
-	go func() {
-		in := bufio.NewScanner(conn)
-		for n := 0; in.Scan(); n++ {
-			at := time.Now()
-			if in.Text() != strconv.Itoa(n) {
-				p.fails(ctx, fmt.Errorf("line %d came back as %q", n, in.Text()))
-				return
-			}
-			p.mu.Lock()
-			p.lines = append(p.lines, arrival{n, at})
-			p.mu.Unlock()
-		}
-		p.fails(ctx, fmt.Errorf("the connection ended: %w", cmpErr(in.Err())))
-	}()
+	go p.read(ctx, conn, &p.lines)
 	return nil
+}
+
+// hear takes what the machine says on a connection, and says nothing itself.
+func (p *peer) hear(ctx context.Context, ns *netns.NS, addr netip.AddrPort) error {
+	conn, err := dial(ctx, ns, addr)
+	if err == nil {
+		go p.read(ctx, conn, &p.words)
+	}
+	return err
+}
+
+// read takes numbered lines, of which none may be missing.
+func (p *peer) read(ctx context.Context, conn net.Conn, into *[]arrival) {
+	in := bufio.NewScanner(conn)
+	for n := 0; in.Scan(); n++ {
+		at := time.Now()
+		if in.Text() != strconv.Itoa(n) {
+			p.fails(ctx, fmt.Errorf("line %d came as %q", n, in.Text()))
+			return
+		}
+		p.mu.Lock()
+		*into = append(*into, arrival{n, at})
+		p.mu.Unlock()
+	}
+	p.fails(ctx, fmt.Errorf("a connection ended: %w", cmpErr(in.Err())))
 }
 
 func cmpErr(err error) error {
@@ -128,11 +148,11 @@ func (p *peer) fails(ctx context.Context, err error) {
 	}
 }
 
-// since tells how many packets and lines have arrived since a time, and how the connection failed.
-func (p *peer) since(t time.Time) (packets, lines int, failed error) {
+// since tells how many of each have arrived since a time, and how a connection failed.
+func (p *peer) since(t time.Time) (least int, failed error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(after(p.packets, t)), len(after(p.lines, t)), p.failed
+	return min(len(after(p.packets, t)), len(after(p.lines, t)), len(after(p.words, t))), p.failed
 }
 
 // after are the arrivals behind a time.
@@ -144,31 +164,28 @@ func after(all []arrival, t time.Time) []arrival {
 	return all[i:]
 }
 
-// gap is what a migration was for the peer.
-type gap struct {
-	first    time.Duration // from the machine's going on to its first packet
-	blackout time.Duration // from its last packet to that
-	line     time.Duration // the longest time between two lines around it
-	lost     int           // packets that the machine has sent and that never came
-}
-
 // around looks at what arrived around the time when the machine went on.
-func (p *peer) around(resumed time.Time, before time.Duration) gap {
+func (p *peer) around(resumed time.Time, before time.Duration) Gap {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var g gap
+	var g Gap
 	behind := after(p.packets, resumed)
 	ahead := p.packets[:len(p.packets)-len(behind)]
 	if len(behind) > 0 {
-		g.first = behind[0].at.Sub(resumed)
+		g.First = behind[0].at.Sub(resumed)
 	}
 	if len(behind) > 0 && len(ahead) > 0 {
 		last := ahead[len(ahead)-1]
-		g.blackout, g.lost = behind[0].at.Sub(last.at), behind[0].n-last.n-1
+		g.Blackout, g.Lost = behind[0].at.Sub(last.at), behind[0].n-last.n-1
 	}
-	lines := after(p.lines, resumed.Add(-before))
-	for i := 1; i < len(lines); i++ {
-		g.line = max(g.line, lines[i].at.Sub(lines[i-1].at))
-	}
+	g.Answers, g.Stream = longest(after(p.lines, resumed.Add(-before))), longest(after(p.words, resumed.Add(-before)))
 	return g
+}
+
+// longest is the longest time between two arrivals.
+func longest(all []arrival) (out time.Duration) {
+	for i := 1; i < len(all); i++ {
+		out = max(out, all[i].at.Sub(all[i-1].at))
+	}
+	return out
 }

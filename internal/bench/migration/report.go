@@ -31,8 +31,8 @@ type Report struct {
 func newReport(cfg Config, gaps []Gap) Report {
 	r := Report{Notes: []string{
 		"first packet: from the hypervisor's word that the machine goes on (RESUME) to its first packet at the peer, of a flow of one each 5 ms",
-		"blackout: from the last packet before to that one; connection: the longest time between two answers on it, of one each 10 ms",
-		"the machine is emulated (TCG), its pods' pool is " + cfg.Encapsulation + ", its binding " + string(cfg.Binding) + "; the time for which the hypervisor stops it is in blackout and connection",
+		"blackout: from the last packet before to that one; answers: the longest time between two on a connection (TCP), of one each 10 ms; stream: that between two lines of the machine on another, on which only it speaks",
+		"the machine is emulated (TCG), its pods' pool is " + cfg.Encapsulation + ", its binding " + string(cfg.Binding) + "; the time for which the hypervisor stops it is in blackout, answers and stream",
 	}}
 	for _, of := range []struct {
 		what string
@@ -40,7 +40,8 @@ func newReport(cfg Config, gaps []Gap) Report {
 	}{
 		{"first packet", func(g Gap) time.Duration { return g.First }},
 		{"blackout", func(g Gap) time.Duration { return g.Blackout }},
-		{"connection", func(g Gap) time.Duration { return g.Line }},
+		{"answers", func(g Gap) time.Duration { return g.Answers }},
+		{"stream", func(g Gap) time.Duration { return g.Stream }},
 	} {
 		var all []float64
 		for _, g := range gaps {

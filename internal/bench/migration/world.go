@@ -41,7 +41,7 @@ network: {mode: cluster, pools: [{cidr: 10.77.0.0/24, blockSize: 28, encapsulati
 
 // policyText keeps the machine from all that the measurement does not need.
 const policyText = `{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"namespace":"machines","name":"db"},"spec":{
-"podSelector":{},"policyTypes":["Ingress","Egress"],"ingress":[{"ports":[{"protocol":"TCP","port":7}]}],"egress":[{"ports":[{"protocol":"UDP","port":9000}]}]}}`
+"podSelector":{},"policyTypes":["Ingress","Egress"],"ingress":[{"ports":[{"protocol":"TCP","port":7},{"protocol":"TCP","port":19}]}],"egress":[{"ports":[{"protocol":"UDP","port":9000}]}]}}`
 
 // newWorld makes the wire, the nodes and their agents.
 func newWorld(ctx context.Context, cfg Config) (w *world, err error) {

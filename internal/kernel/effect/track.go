@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -25,8 +26,9 @@ const (
 	natPortMin, natPortMax                                       = 1, 2
 
 	statusAnswered, statusAssured, statusConfirmed = 1 << 1, 1 << 2, 1 << 3
-	// tcpLiberal has packets outside of the window that is known count as well: of what was said before, nothing is known.
-	tcpLiberal = 0x08
+	// tcpLiberal has packets outside of the window that is known count as well: of what was said before, nothing is known. tcpAgreed
+	// are the flags that the ends have agreed upon; the others are the kernel's own notes.
+	tcpLiberal, tcpAgreed = 0x08, 0x03
 )
 
 // List gives the connections of TCP and UDP that are chosen, as they are tracked in a namespace now.
@@ -63,11 +65,44 @@ func (k *Tracker) List(ns *netns.NS, choose func(state.Connection) bool) ([]stat
 
 // Track has a namespace track connections. Of one that it tracks already only the time is lengthened, where longer says so.
 func (k *Tracker) Track(ns *netns.NS, all []state.Tracked, longer bool) error {
-	const most = 256 // messages in one datagram: their answers must find room
-	for len(all) > 0 {
-		some := all[:min(most, len(all))]
-		all = all[len(some):]
+	for some := range slices.Chunk(all, mostMessages) {
 		if err := k.use(ns, func(t tracker) error { return t.make(some, longer) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mostMessages are in one datagram: their answers must find room.
+const mostMessages = 256
+
+// Loosen has packets of connections of TCP count that are outside of the window that was seen: part of what belongs to them goes
+// another way.
+func (k *Tracker) Loosen(ns *netns.NS, all []state.Tracked) error {
+	all = slices.DeleteFunc(slices.Clone(all), func(c state.Tracked) bool { return c.TCP == nil })
+	for some := range slices.Chunk(all, mostMessages) {
+		var b request
+		for i, c := range some {
+			b.begin(ctNew, unix.NLM_F_ACK, familyOfTracked(c), uint32(i+1))
+			b.nest(ctTupleOrig, func() { b.tuple(c.Proto, c.From, c.To) })
+			b.nest(ctProtoInfo, func() {
+				b.nest(ctTCP, func() {
+					for way := range uint16(2) {
+						b.attr(ctTCPFlags+way, []byte{tcpLiberal, tcpLiberal})
+					}
+				})
+			})
+		}
+		b.close()
+		var errs error
+		err := k.use(ns, func(t tracker) error {
+			return t.each(b.buf, uint32(len(some)), func(_ uint32, errno unix.Errno) {
+				if errno != 0 && errno != unix.ENOENT { // it has ended meanwhile
+					errs = errors.Join(errs, fmt.Errorf("conntrack: loosen: %w", errno))
+				}
+			})
+		})
+		if err = errors.Join(err, errs); err != nil {
 			return err
 		}
 	}
@@ -244,7 +279,7 @@ func parseTracked(family byte, body []byte) (state.Tracked, bool) {
 	tcp := find(find(body, ctProtoInfo), ctTCP)
 	out.TCP = &state.TrackedTCP{State: octet(tcp, ctTCPState)}
 	for way := range uint16(2) {
-		out.TCP.Scale[way], out.TCP.Flags[way] = octet(tcp, ctTCPScale+way), octet(tcp, ctTCPFlags+way)&^tcpLiberal
+		out.TCP.Scale[way], out.TCP.Flags[way] = octet(tcp, ctTCPScale+way), octet(tcp, ctTCPFlags+way)&tcpAgreed
 	}
 	return out, true
 }

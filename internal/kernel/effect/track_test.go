@@ -91,3 +91,26 @@ func TestTrackLonger(t *testing.T) {
 		}
 	}
 }
+
+// What is loosened stays as it was, but for the window; what is not tracked is no error.
+func TestLoosen(t *testing.T) {
+	ns := tracked(t)
+	var k Tracker
+	defer func() { _ = k.Close() }()
+	all, err := k.List(ns, func(state.Connection) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := all[0]
+	gone.From = netip.MustParseAddrPort("192.0.2.200:9")
+	if gone.TCP == nil {
+		gone.Proto, gone.TCP = 6, &state.TrackedTCP{}
+	}
+	if err := k.Loosen(ns, append(all, gone)); err != nil {
+		t.Fatal(err)
+	}
+	now, err := k.List(ns, func(state.Connection) bool { return true })
+	if err != nil || !slices.EqualFunc(all, now, state.Tracked.Same) {
+		t.Errorf("%v\n%+v\n%+v", err, all, now)
+	}
+}
