@@ -71,8 +71,9 @@ type Enforcer struct {
 	local     map[model.AttachmentKey]*local
 	addrs     map[netip.Addr]int // local ones
 	places    map[policy.Place]*place
-	// blind: it was said that packets on bridges cannot be judged.
-	blind bool
+	// blind: it was said that packets on bridges cannot be judged. bridges: what is at their ports is not known to be right.
+	blind   bool
+	bridges error
 	// right: the kernel holds what the index last said.
 	right bool
 	// looked is when the node's own addresses were looked at.

@@ -54,6 +54,9 @@ func (e *Enforcer) Admit(ctx context.Context, all ...attach.Guarded) error {
 	if err := e.commit(ctx); err != nil {
 		return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written: %w", err)
 	}
+	if err := e.bridges; err != nil && slices.ContainsFunc(all, func(g attach.Guarded) bool { return e.local[g.Key].endpoint.Point == model.PointPort }) {
+		return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written for the node's bridges: %w", err)
+	}
 	for _, g := range all {
 		if at := e.places[policy.Place{Pod: e.local[g.Key].endpoint.Pod}]; g.HostLink == "" && at != nil && at.broken != nil {
 			return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written in pod %s: %w", g.Pod, at.broken)

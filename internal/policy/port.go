@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"context"
 	"os"
 	"strings"
 
@@ -29,6 +30,20 @@ func (e *Enforcer) tracksPorts() bool {
 		}
 	}
 	return true
+}
+
+// putPorts makes the table of the node's bridges that of tables. That it cannot be is no obstacle to who is not at a port. The
+// lock is held.
+func (e *Enforcer) putPorts(ctx context.Context, tables map[policy.Place]state.Table) {
+	p := policy.Place{Ports: true}
+	e.bridges = put(ctx, e.cfg.Host, tables, p)
+	if _, needed := tables[p]; e.bridges != nil && !needed && !e.hasPorts() {
+		e.bridges = nil // a kernel that cannot have it has none
+	}
+	if e.bridges != nil {
+		e.stats.Failures++
+		e.log.Error("policies of the node's bridges cannot be written; it is tried again", "err", e.bridges)
+	}
 }
 
 // hasPorts tells whether some interface is judged at a port. The lock is held.

@@ -64,7 +64,7 @@ func (e *Enforcer) keep(ctx context.Context, meddled <-chan struct{}) error {
 func (e *Enforcer) wrong() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ready() && !e.right {
+	if e.ready() && !e.right || e.bridges != nil {
 		return true
 	}
 	for _, p := range e.places {
@@ -98,13 +98,19 @@ func (e *Enforcer) commit(ctx context.Context) error {
 	changes := e.index.Changes()
 	var err error
 	for _, c := range gonesFirst(changes) {
-		if c.Place.OnNode() {
-			err = errors.Join(err, e.change(ctx, c))
-			continue
+		switch {
+		case c.Place == policy.Place{}:
+			err = e.change(ctx, c)
+		case c.Place.OnNode():
+			e.bridges = write(ctx, e.cfg.Host, c)
+		default:
+			e.changePod(ctx, c)
 		}
-		e.changePod(ctx, c)
 	}
 	e.mendBroken(ctx)
+	if e.bridges != nil {
+		e.putPorts(ctx, e.tables())
+	}
 	if len(changes) > 0 {
 		e.stats.Transactions++
 		e.stats.Took = e.cfg.Now().Sub(begun)
@@ -155,11 +161,12 @@ func (e *Enforcer) whole(ctx context.Context) error {
 	tables := e.tables()
 	e.stats.Wholes++
 	e.stats.Transactions++
-	err := errors.Join(put(ctx, e.cfg.Host, tables, policy.Place{}), put(ctx, e.cfg.Host, tables, policy.Place{Ports: true}))
+	err := put(ctx, e.cfg.Host, tables, policy.Place{})
 	if err != nil {
 		e.stats.Failures++
 	}
 	e.right = err == nil
+	e.putPorts(ctx, tables)
 	for _, p := range e.podPlaces() {
 		e.settle(ctx, p, tables)
 	}

@@ -211,7 +211,7 @@ func (w *world) attach(p *pod, network, conf, link string) model.Result {
 
 // machine is a machine with the given bindings: the first one on the cluster's network, the second on blue.
 func machine(bindings ...model.VMBinding) plan.Input {
-	vm := model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Owner: 107, Hostname: "vm1"}
+	vm := model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Hostname: "vm1"}
 	for i, b := range bindings {
 		nic := model.VMInterface{Name: "default", Index: i, Binding: b, Model: "virtio"}
 		nic.Network = model.VMNetwork{
