@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -144,6 +145,49 @@ func TestMachineIsServed(t *testing.T) {
 		t.Error(err)
 	}
 	w.noVMs()
+}
+
+// TestWiresKilledAtEveryStep: an agent that dies at any step of giving wires, or a weft-guest that does at any moment, keeps no guest
+// from having its address in the end.
+func TestWiresKilledAtEveryStep(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	_, ns := w.attached("bridge")
+	record, guest := w.startVM(ns, vmInput(model.VMMasquerade)), nettest.NS(t, "guest")
+	mac := record.Networks[0].Device.MAC
+	nettest.Relay(t, ns, "tap0", false, guest, mac)
+	kills := 0
+	for k := 0; ; k++ {
+		if err := os.WriteFile(w.path("step"), []byte(strconv.Itoa(k)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		helper := w.weftGuest(ns)
+		died := k < 4 && !w.alive(true)
+		_ = os.Remove(w.path("step"))
+		if died {
+			kills++
+			w.start()
+		}
+		if got := offered(t, guest, mac); got != "10.0.2.2" {
+			t.Errorf("step %d: offered %s", k, got)
+		}
+		ended(helper)
+		if !died {
+			break
+		}
+	}
+	if kills != 4 {
+		t.Errorf("%d kills", kills)
+	}
+	for i := range 20 {
+		helper := w.weftGuest(ns)
+		time.Sleep(time.Duration(i) * time.Millisecond) // the moment of the kill
+		ended(helper)
+	}
+	_ = w.weftGuest(ns)
+	if got := offered(t, guest, mac); got != "10.0.2.2" {
+		t.Errorf("offered %s", got)
+	}
 }
 
 // TestMachineOfAnotherPod: a pod that the agent has not attached may have a machine; when the pod has gone, so has the machine.

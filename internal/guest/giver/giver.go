@@ -45,6 +45,9 @@ const (
 
 // Giver gives the wires of one pod.
 type Giver struct {
+	// Step, which may be nil, is called before each thing that is done for a weft-guest: for tests.
+	Step func(name string) error
+
 	pod      *netns.NS
 	owner    uint32
 	log      *slog.Logger
@@ -167,20 +170,32 @@ func (g *Giver) attend(ctx context.Context, conn *net.UnixConn) error {
 		return nil
 	}
 	defer g.turn.Release(1)
+	if err := g.step("greet"); err != nil {
+		return err
+	}
 	if err := handover.Greet(conn, patience); err != nil {
 		return nil // it did not wait until its turn
 	}
 	gone := make(chan struct{})
 	told := false
 	for {
+		if err := g.step("open"); err != nil {
+			return err
+		}
 		wires, changed, err := g.wires(ctx)
 		if err != nil {
+			return err
+		}
+		if err := g.step("give"); err != nil {
 			return err
 		}
 		late := time.AfterFunc(patience, func() { _ = conn.Close() })
 		err = handover.Give(conn, wires)
 		late.Stop()
 		if err != nil {
+			return err
+		}
+		if err := g.step("given"); err != nil {
 			return err
 		}
 		if !told {
@@ -199,6 +214,13 @@ func (g *Giver) attend(ctx context.Context, conn *net.UnixConn) error {
 		case <-changed:
 		}
 	}
+}
+
+func (g *Giver) step(name string) error {
+	if g.Step == nil {
+		return nil
+	}
+	return g.Step("wires " + name)
 }
 
 // trusted refuses callers that are neither the hypervisor's user nor one who may do all that anyway.

@@ -157,6 +157,7 @@ func (l *Local) Attend(record phase1.Record, ns *netns.NS, address string) (<-ch
 	if err != nil {
 		return nil, errors.Join(err, own.Close())
 	}
+	g.Step = l.phase1.Step
 	ctx, cancel := context.WithCancel(context.Background())
 	ended, done := make(chan error, 1), make(chan struct{})
 	s := &serving{giver: g, ns: own, stop: func() { cancel(); <-done }}
