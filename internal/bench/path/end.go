@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/bench/rounds"
 )
 
 // The tests.
@@ -40,6 +42,9 @@ type outcome struct {
 	Ready   bool    `json:",omitempty"`
 	Count   float64 `json:",omitempty"`
 	Seconds float64 `json:",omitempty"`
+	// Typical is the seconds of one request: of many short stretches the median, so that one in which the processor did something
+	// else does not count.
+	Typical float64 `json:",omitempty"`
 	Error   string  `json:",omitempty"`
 }
 
@@ -96,8 +101,10 @@ func request(o order) (outcome, error) {
 	count, begin, until := 0, time.Now(), time.Duration(o.Millis)*time.Millisecond
 	size := map[string]int{TestTCP: 1, TestUDP: 1, TestPackets: 18, TestStream: 64 << 10}[o.Test]
 	b := make([]byte, size)
-	for time.Since(begin) < until {
-		for range 16 { // the clock is not what is measured
+	const stretch = 16 // the clock is not what is measured
+	var each []float64
+	for last := begin; last.Sub(begin) < until; {
+		for range stretch {
 			if err := write(fd, b); err != nil {
 				return outcome{}, err
 			}
@@ -108,8 +115,14 @@ func request(o order) (outcome, error) {
 			}
 			count++
 		}
+		now := time.Now()
+		each = append(each, now.Sub(last).Seconds()/stretch)
+		last = now
 	}
 	result := outcome{Count: float64(count), Seconds: time.Since(begin).Seconds()}
+	if o.Test == TestTCP || o.Test == TestUDP {
+		result.Typical, _, _ = rounds.Spread(each)
+	}
 	if kind == unix.SOCK_DGRAM {
 		for range 20 { // some may be lost; who heard one is not there for the next
 			_ = write(fd, []byte{done, done, done, done})
@@ -122,8 +135,10 @@ func request(o order) (outcome, error) {
 func connects(o order) (outcome, error) {
 	count, begin, until := 0, time.Now(), time.Duration(o.Millis)*time.Millisecond
 	b := []byte{0}
+	var each []float64
+	now := begin
 	for last := false; !last; count++ {
-		if last = time.Since(begin) >= until; last {
+		if last = now.Sub(begin) >= until; last {
 			b[0] = done
 		}
 		fd, err := dial(unix.SOCK_STREAM, o.To)
@@ -138,6 +153,11 @@ func connects(o order) (outcome, error) {
 		if err != nil {
 			return outcome{}, err
 		}
+		was := now
+		now = time.Now()
+		each = append(each, now.Sub(was).Seconds())
 	}
-	return outcome{Count: float64(count), Seconds: time.Since(begin).Seconds()}, nil
+	result := outcome{Count: float64(count), Seconds: time.Since(begin).Seconds()}
+	result.Typical, _, _ = rounds.Spread(each)
+	return result, nil
 }

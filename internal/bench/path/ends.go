@@ -40,29 +40,49 @@ func JoinOn(self string, from, to *netns.NS, addr netip.Addr, server int) (*Ends
 
 // Once takes one test: what was done per second.
 func (e *Ends) Once(test string, span time.Duration) (float64, error) {
+	counted, err := e.once(test, span)
+	if err != nil {
+		return 0, err
+	}
+	return counted.Count / counted.Seconds, nil
+}
+
+// Typical is Once, but for requests and connections what would be done in a second if each took as long as the typical one.
+func (e *Ends) Typical(test string, span time.Duration) (float64, error) {
+	counted, err := e.once(test, span)
+	switch {
+	case err != nil:
+		return 0, err
+	case counted.Typical > 0:
+		return 1 / counted.Typical, nil
+	}
+	return counted.Count / counted.Seconds, nil
+}
+
+func (e *Ends) once(test string, span time.Duration) (outcome, error) {
 	o := order{Test: test, To: e.to, Millis: int(span / time.Millisecond), Serve: true}
 	var ready, asked, served outcome
 	if err := exchange(e.server, o, &ready); err != nil {
-		return 0, err
+		return outcome{}, err
 	}
 	o.Serve = false
 	if err := exchange(e.client, o, &asked); err != nil {
-		return 0, err
+		return outcome{}, err
 	}
 	if err := e.server.Hear(&served); err != nil {
-		return 0, err
+		return outcome{}, err
 	}
 	if served.Error != "" {
-		return 0, fmt.Errorf("server: %s", served.Error)
+		return outcome{}, fmt.Errorf("server: %s", served.Error)
 	}
 	counted := asked
 	if test == TestPackets || test == TestStream {
 		counted = served
 	}
 	if counted.Count == 0 || counted.Seconds == 0 {
-		return 0, errors.New("nothing arrived")
+		return outcome{}, errors.New("nothing arrived")
 	}
-	return counted.Count / counted.Seconds, nil
+	return counted, nil
 }
 
 // Close ends both: they hold nothing, and may wait for each other.

@@ -45,6 +45,7 @@ func (b *bench) report() Report {
 	r := Report{Notes: append(b.notes,
 		"ratios are of the time that a frame, an answer, a connection or a bit takes: less is better; the medians of the rounds' ratios, with the least and the greatest",
 		"frames: 64 bytes, one system call for each, on one processor; the time of one is the processor's time of its whole way",
+		"requests and connections: what would be done in a second if each took as long as the typical one",
 		"in: from the peer to the machine; older: checksums by the kernel, as with KubeVirt until 1.7")}
 	for _, test := range append(slices.Clone(b.cfg.Tests), testTap, testFirst, testMemory) {
 		for _, name := range b.cfg.Designs {

@@ -197,9 +197,9 @@ func (w *world) once(test string, span time.Duration) (value, rate float64, err 
 	case TestOut, TestIn, TestOutPeer, TestInPeer:
 		value, rate, err = w.frames(test, span)
 	case path.TestTCP, path.TestConnect, path.TestStream:
-		value, err = w.from.Once(test, span)
+		value, err = w.from.Typical(test, span)
 	default:
-		value, err = w.to.Once(test[:len(test)-len(toGuest)], span)
+		value, err = w.to.Typical(test[:len(test)-len(toGuest)], span)
 	}
 	if err != nil {
 		return 0, 0, fmt.Errorf("%s, %s: %w", w.name, test, err)
