@@ -177,3 +177,62 @@ func dial(addr string) error {
 	}
 	return err
 }
+
+// A TCP connection over a limit is refused with a reset, as Calico does it: in each direction, from other pods and from the node.
+func TestRoutedConnectionsRefused(t *testing.T) {
+	n, _ := wishingNode(t)
+	out := n.saying(calicoOpen, "out", qos+"egressMaxConnections", "1", "cni.projectcalico.org/ipAddrs", `["10.8.0.11","fd00:8::11"]`)
+	in := n.saying(calicoOpen, "in", qos+"ingressMaxConnections", "1", "cni.projectcalico.org/ipAddrs", `["10.8.0.12","fd00:8::12"]`)
+	free := n.saying(calicoOpen, "free", "cni.projectcalico.org/ipAddrs", `["10.8.0.13","fd00:8::13"]`)
+	for _, job := range []attach.Job{out, in, free} {
+		n.add(job)
+	}
+	node := func(f func() error) error { return f() }
+	for _, c := range []struct {
+		name string
+		from func(func() error) error
+		ns   *netns.NS
+		to   string
+	}{
+		{"out of a pod", out.Netns.Do, free.Netns, "10.8.0.13:80"},
+		{"out of a pod, IPv6", out.Netns.Do, free.Netns, "[fd00:8::13]:80"},
+		{"into a pod", free.Netns.Do, in.Netns, "10.8.0.12:80"},
+		{"into a pod, IPv6", free.Netns.Do, in.Netns, "[fd00:8::12]:80"},
+		{"from the node into a pod", node, in.Netns, "10.8.0.12:80"},
+	} {
+		stop := serve(t, c.ns, "tcp", c.to)
+		var first net.Conn
+		var second error
+		err := c.from(func() (err error) {
+			d := net.Dialer{Timeout: 5 * time.Second}
+			for range 100 { // the kernel notices after a moment that the connection of the case before has gone
+				if first, err = d.DialContext(t.Context(), "tcp", c.to); !errors.Is(err, unix.ECONNREFUSED) {
+					break
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			if err != nil {
+				return err
+			}
+			_, second = d.DialContext(t.Context(), "tcp", c.to)
+			return nil
+		})
+		if err != nil {
+			t.Errorf("%s: the first one: %v", c.name, err)
+			stop()
+			continue
+		}
+		if !errors.Is(second, unix.ECONNREFUSED) && !errors.Is(second, unix.ECONNRESET) {
+			t.Errorf("%s: the second one: %v", c.name, second)
+		}
+		_ = first.Close()
+		stop()
+		nettest.Run(t, nil, "conntrack", "-F")
+	}
+	for _, job := range []attach.Job{out, in, free} {
+		if err := n.Del(t.Context(), job); err != nil {
+			t.Error(err)
+		}
+	}
+	n.clean("DEL")
+}

@@ -75,20 +75,29 @@ func (q qos) table(link, mark string) (state.Table, bool) {
 	return t, any
 }
 
-// qosTable is the table without elements. What is over a limit is dropped; a connection that is, at its first packet. All who
-// have one class share its chain.
+// qosTable is the table without elements. What is over a limit is dropped; a connection that is, at its first packet, and one of
+// TCP is told so: who waits for an answer tries again and again. All who have one class share its chain.
+//
+// Where a packet leaves is known only when it is routed, and where nothing can be refused any more it is too late: so what
+// a pod is sent by others is looked at on its way through, and what the node itself sends behind the translation of its address.
 func qosTable() state.Table {
 	t := state.Table{Family: "inet", Name: QoSTable, Shared: true}
 	for _, name := range []string{packetsOut, packetsIn, connsOut, connsIn} {
 		t.Sets = append(t.Sets, state.Set{Name: name, Key: "ifname"})
 	}
 	t.Sets = append(t.Sets, state.Set{Name: classes, Key: "ifname", Data: "verdict"})
-	const mangle = -150 // behind conntrack, before addresses are translated
+	const mangle, translated = -150, -50 // behind conntrack; behind the translation of destinations
 	t.Chains = []state.Chain{
 		{Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: mangle, Policy: "accept", Rules: texts(
-			"iifname @"+packetsOut+" drop", "ct state new iifname @"+connsOut+" drop", "iifname vmap @"+classes)},
-		{Name: "postrouting", Type: "filter", Hook: "postrouting", Priority: mangle, Policy: "accept", Rules: texts(
-			"oifname @"+packetsIn+" drop", "ct state new oifname @"+connsIn+" drop")},
+			slices.Concat([]string{"iifname @" + packetsOut + " drop"}, refuse("iifname @"+connsOut), []string{"iifname vmap @" + classes})...)},
+		{Name: "forward", Type: "filter", Hook: "forward", Priority: mangle, Policy: "accept", Rules: texts(refuse("oifname @" + connsIn)...)},
+		{Name: "output", Type: "filter", Hook: "output", Priority: translated, Policy: "accept", Rules: texts(refuse("oifname @" + connsIn)...)},
+		{Name: "postrouting", Type: "filter", Hook: "postrouting", Priority: mangle, Policy: "accept", Rules: texts("oifname @" + packetsIn + " drop")},
 	}
 	return passing([]state.Table{t})[0]
+}
+
+// refuse are the rules that refuse a new connection of a link. A packet comes to one of them only: each look counts.
+func refuse(link string) []string {
+	return []string{"meta l4proto tcp ct state new " + link + " reject with tcp reset", "meta l4proto != tcp ct state new " + link + " drop"}
 }
