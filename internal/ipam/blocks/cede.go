@@ -15,6 +15,9 @@ import (
 // certain gets this node a certain address: by claiming its block, by taking it where its node ceded it, or by asking that
 // node. False means: asked, not answered yet.
 func (e *Engine) certain(ctx context.Context, p *pool, w want) (bool, error) {
+	if w.machine {
+		e.mark(p, w.addr, w.claim) // whatever becomes of this, nobody else gets it here
+	}
 	e.mu.Lock()
 	r, ok := p.region(w.addr)
 	e.mu.Unlock()
@@ -171,12 +174,18 @@ func (e *Engine) cededFor(p *pool, w want) []cededAddr {
 // takeBack takes addresses of this node's own blocks back that nobody took.
 func (e *Engine) takeBack(ctx context.Context, p *pool, w want) (bool, error) {
 	for _, b := range e.ownBlocks(p) {
-		useful := false
+		useful, offered := false, false
 		for a, with := range b.spec.Ceded {
-			useful = useful || b.nobodys(a, with, e.now()) && w.allows(a)
+			back := b.nobodys(a, with, e.now())
+			useful, offered = useful || back && w.allows(a), offered || back && with != ""
 		}
 		if !useful || b.stands != owned {
 			continue
+		}
+		if offered { // it may have been offered to a claim
+			if err := e.promises(ctx, p, b.cidr); err != nil {
+				return false, err
+			}
 		}
 		if there, err := e.refresh(ctx, p, b); err != nil || !there {
 			return false, err

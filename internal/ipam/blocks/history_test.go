@@ -171,7 +171,7 @@ func (h *history) add(n *node) string {
 		wishes.Addrs = []netip.Addr{netip.AddrFrom4([4]byte{10, 5, byte(h.rand.IntN(rivalPools)), byte(h.rand.IntN(32))})}
 	case 5:
 		wishes.Pools4 = []string{fmt.Sprint("e", h.rand.IntN(rivalPools)), "b"}
-	case 6:
+	case 6, 7:
 		return h.machineOp(n)
 	}
 	h.next++

@@ -75,10 +75,8 @@ func (e *Engine) adoptSingles(ctx context.Context, p *pool, o store.Object) erro
 			continue
 		}
 		e.flush(ctx, e.unheld(netip.PrefixFrom(a, a.BitLen())))
-		if _, held := p.held[a]; !held && claimIn(with) != "" {
-			e.mu.Lock()
-			p.held[a] = holder{claim: claimIn(with)}
-			e.mu.Unlock()
+		if err := e.promises(ctx, p, netip.PrefixFrom(a, a.BitLen())); err != nil {
+			return err
 		}
 		if _, err := e.grab(ctx, p, a, claimIn(with), o, spec); err != nil {
 			return err

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// keepBack has nobody here get an address that is about to be this node's, whatever becomes of that, but the claim whose it is.
+func (e *Engine) keepBack(p *pool, a netip.Addr, claim string) error {
+	if e.mark(p, a, claim) {
+		return e.save()
+	}
+	return nil
+}
+
+// mark notes whose an address is, that was just seen to be promised: an earlier promise, of which this node has not heard yet that it
+// is over, does not count. False: it was known.
+func (e *Engine) mark(p *pool, a netip.Addr, claim string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	h := p.held[a]
+	if h.claim == claim || h.claim != "" && h.key != (model.AttachmentKey{}) {
+		return false
+	}
+	h.claim = claim
+	p.held[a] = h
+	return true
+}
+
+// promises notes which addresses of a block, that is about to be this node's, belong to claims: whoever knew it may be gone for good.
+func (e *Engine) promises(ctx context.Context, p *pool, cidr netip.Prefix) error {
+	for _, kind := range []store.Kind{store.AddressClaims(), store.IPAMClaims()} {
+		all, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) { return e.cfg.Objects.List(ctx, kind) })
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return unreachable("list of "+kind.Resource, err)
+		}
+		for _, o := range all {
+			id := o.Key.Namespace + "/" + o.Key.Name
+			if kind == store.AddressClaims() {
+				id = ofAddressClaim + id
+			}
+			for _, a := range addrsOf(o) {
+				if cidr.Contains(a) {
+					e.mark(p, a, id)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// addrsOf are the addresses that a claim has.
+func addrsOf(o store.Object) (out []netip.Addr) {
+	var c struct {
+		Status struct {
+			IPs       []string `json:"ips"`
+			Addresses []string `json:"addresses"`
+		} `json:"status"`
+	}
+	if json.Unmarshal(o.Raw, &c) != nil {
+		return nil
+	}
+	for _, text := range append(c.Status.IPs, c.Status.Addresses...) {
+		if a, err := ipam.ParseAddr(text); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
