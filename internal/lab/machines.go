@@ -51,8 +51,12 @@ func wrapMachines(s *dir.Store) ([]machine, error) {
 			continue
 		}
 		l, err := manifest.ReadLaunch(o.Raw, manifest.Options{})
+		var f *model.Fault
+		if errors.As(err, &f) {
+			err = &model.Fault{Code: f.Code, Msg: fmt.Sprintf("machine %s: %s", o.Key.Name, f.Msg), Hint: f.Hint, Err: f}
+		}
 		if err != nil {
-			return nil, fmt.Errorf("machine %s: %w", o.Key.Name, err)
+			return nil, err
 		}
 		text, err := launch.Pod(l, []string{"sleep", "infinity"})
 		if err != nil {
