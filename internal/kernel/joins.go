@@ -101,10 +101,13 @@ func (v *view) joinLink(ctx context.Context, w way) error {
 	return errors.Join(errs...)
 }
 
-// parts ends the joins of links that stay.
+// parts ends the joins, unless the tap is another one's by now.
 func (r *removal) parts(ctx context.Context, v *view) error {
 	var errs []error
 	for _, j := range v.want.Joins {
+		if r.anothers(v, j.Tap) && v.links[j.Tap].Index != 0 {
+			continue
+		}
 		w := way{conn: v.conn, join: j, tap: v.links[j.Tap], link: v.links[j.Link]}
 		errs = append(errs, w.endAll(ctx))
 	}

@@ -103,8 +103,12 @@ func (v *view) qdiscBatch() ([]*rtnl.Message, error) {
 	return batch, nil
 }
 
-// qdiscBatch takes away those on links that stay, if they are not another one's by now. The qdisc of arriving packets goes when nobody has a filter in it.
+// qdiscBatch takes away those on links that stay, if they are not another one's by now. The qdisc of arriving packets goes when
+// nobody has a filter in it: joins, which have some there, end before.
 func (r *removal) qdiscBatch(ctx context.Context, v *view) ([]*rtnl.Message, error) {
+	if err := r.parts(ctx, v); err != nil {
+		return nil, err
+	}
 	var batch []*rtnl.Message
 	for _, q := range v.want.Qdiscs {
 		have, ok := v.links[q.Link]

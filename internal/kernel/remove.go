@@ -170,9 +170,6 @@ func (r *removal) removeRest(ctx context.Context, v *view, then []*rtnl.Message)
 	if v.conn == nil {
 		return nil
 	}
-	if err := r.parts(ctx, v); err != nil {
-		return err
-	}
 	batch, err := r.qdiscBatch(ctx, v)
 	if err != nil {
 		return err

@@ -141,11 +141,7 @@ func (p Calico) Plan(in Input) (Step, error) {
 	if err := overrideDNS(in.Conf, &result); err != nil {
 		return Step{}, err
 	}
-	step := Step{Fragment: f, Result: result}
-	if c.HostTap != nil {
-		err = c.HostTap.onNode(&step, in, ends, a, c.Queues)
-	}
-	return step, err
+	return c.placed(Step{Fragment: f, Result: result}, in, ends, a)
 }
 
 // apply adds who may speak over the link, and what annotations limit, mark and lead to the pod.

@@ -16,6 +16,14 @@ type hostTap struct {
 	Owner *uint32 `json:"owner"`
 }
 
+// placed is a planned pair, or the tap that is wanted in its place.
+func (c calicoConf) placed(step Step, in Input, ends pair, a addressed) (Step, error) {
+	if c.HostTap == nil {
+		return step, nil
+	}
+	return step, c.HostTap.onNode(&step, in, ends, a, c.Queues)
+}
+
 // onNode makes of a planned pair a tap on the node and, in the pod, a link that is down: it tells who looks there the name, the
 // hardware address and the addresses that the guest has.
 func (t hostTap) onNode(step *Step, in Input, ends pair, a addressed, queues int) error {

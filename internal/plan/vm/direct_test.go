@@ -32,32 +32,41 @@ func TestDirectRefused(t *testing.T) {
 		want string
 	}{
 		"another MAC": {
-			Input{VM: machine(other), Answers: near(flannels())}, model.CodeInvalidConf,
+			Input{VM: machine(other), Answers: near(flannels())},
+			model.CodeInvalidConf,
 			nic + ".macAddress: 02:00:00:00:00:77 is not the pod's address on eth0 (" + state.SeedMAC("eth0").String() + "), by which the network knows the guest",
 		},
 		"ipvlan": {
-			Input{VM: machine(joined("default")), Answers: link0(func(a *state.Answer) { a.Link.Kind = state.Ipvlan })}, model.CodeInvalidEnv,
+			Input{VM: machine(joined("default")), Answers: link0(func(a *state.Answer) { a.Link.Kind = state.Ipvlan })},
+			model.CodeInvalidEnv,
 			nic + ".binding: the pod's link eth0 is of kind ipvlan, which no guest can have the place of",
 		},
 		"port": {
-			Input{VM: machine(joined("default")), Answers: link0(func(a *state.Answer) { a.Link.Master = "br7" })}, model.CodeInvalidEnv,
+			Input{VM: machine(joined("default")), Answers: link0(func(a *state.Answer) { a.Link.Master = "br7" })},
+			model.CodeInvalidEnv,
 			nic + ".binding: the pod's link eth0 is a port of br7 already",
 		},
 		"silent gateway": {
-			Input{VM: machine(joined("default")), Answers: silent}, model.CodeTryAgain,
+			Input{VM: machine(joined("default")), Answers: silent},
+			model.CodeTryAgain,
 			nic + `: network "default": the pod's gateway fd00:1::1 on eth0 does not answer`,
 		},
 		"little MTU": {
-			Input{VM: machine(joined("default")), Answers: link0(func(a *state.Answer) { a.Link.MTU = 1279 })}, model.CodeInvalidEnv,
+			Input{VM: machine(joined("default")), Answers: link0(func(a *state.Answer) { a.Link.MTU = 1279 })},
+			model.CodeInvalidEnv,
 			nic + ": the pod's link eth0 has an MTU of 1279, IPv6 needs 1280",
 		},
 		"tap there": {Input{VM: machine(joined("default")), Answers: with}, model.CodeExists, nic + `.name: network "default": the pod has a link tap0 already (tun)`},
 		"subnet": {
-			Input{VM: machine(joined("default")), Answers: answers(routed()), Subnet: 24}, model.CodeTryAgain,
+			Input{VM: machine(joined("default")), Answers: answers(routed()), Subnet: 24},
+			model.CodeTryAgain,
 			nic + `: network "default": the pod's gateway 169.254.1.1 on eth0 does not answer`,
 		},
-		"no manifest": {Input{VM: machine(other), Answers: near(flannels()), Asker: "plugin weft-direct"}, model.CodeInvalidConf,
-			"plugin weft-direct: 02:00:00:00:00:77 is not the pod's address on eth0 (" + state.SeedMAC("eth0").String() + "), by which the network knows the guest"},
+		"no manifest": {
+			Input{VM: machine(other), Answers: near(flannels()), Asker: "plugin weft-direct"},
+			model.CodeInvalidConf,
+			"plugin weft-direct: 02:00:00:00:00:77 is not the pod's address on eth0 (" + state.SeedMAC("eth0").String() + "), by which the network knows the guest",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := New(c.in)

@@ -49,7 +49,7 @@ func TestBeKilled(t *testing.T) {
 	if call == "undo" {
 		err = c.Undo(t.Context(), ns, "pod1", "shop/vm1")
 	} else {
-		_, err = c.Start(t.Context(), ns, "pod1", machine(model.VMBridge, model.VMBridge))
+		_, err = c.Start(t.Context(), ns, "pod1", machine(model.VMBridge, model.VMDirect))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -87,19 +87,19 @@ func TestKilledAtEveryStep(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
 	before := w.looks()
-	w.start(machine(model.VMBridge, model.VMBridge))
+	w.start(machine(model.VMBridge, model.VMDirect))
 	after := w.looks()
 	w.undo()
 	steps := map[string]int{}
 	for _, call := range []string{"start", "undo"} {
 		for step := 0; ; step++ {
 			if call == "undo" {
-				w.start(machine(model.VMBridge, model.VMBridge))
+				w.start(machine(model.VMBridge, model.VMDirect))
 			}
 			hit := w.killed(call, step, time.Minute)
 			steps[call] = step
 			if step%2 == 0 { // every other time it goes on
-				w.same(w.start(machine(model.VMBridge, model.VMBridge)))
+				w.same(w.start(machine(model.VMBridge, model.VMDirect)))
 				if d := cmp.Diff(after, w.looks()); d != "" {
 					t.Fatalf("%s killed at step %d, started again (-want +have):\n%s", call, step, d)
 				}
@@ -136,14 +136,14 @@ func TestKilledAnywhere(t *testing.T) {
 		for i := range rounds {
 			w.undo()
 			if call == "undo" {
-				w.start(machine(model.VMBridge, model.VMBridge))
+				w.start(machine(model.VMBridge, model.VMDirect))
 			}
 			hit := w.killed(call, -1, aim.Moment())
 			if aim.Told(hit); hit {
 				hits++
 			}
 			if i%2 == 0 {
-				w.same(w.start(machine(model.VMBridge, model.VMBridge)))
+				w.same(w.start(machine(model.VMBridge, model.VMDirect)))
 			}
 			w.undo()
 			if d := cmp.Diff(before, w.looks()); d != "" {

@@ -41,6 +41,8 @@ func newWorld(t *testing.T) *world {
 	nettest.Need(t, "tap")
 	w := &world{t: t, pod: nettest.NS(t, "pod"), far: nettest.NS(t, "far")}
 	w.Config = Config{Dir: filepath.Join(t.TempDir(), "vm"), Log: slog.New(slog.DiscardHandler)}
+	// Addresses that the kernel chooses count at once: what asks for a neighbour need not wait.
+	nettest.Run(t, w.pod, "sysctl", "-qw", "net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0")
 	for link, wire := range map[string]string{"eth0": "wire", blueLink: "wireb"} {
 		w.ip(w.far, "link add "+wire+" type veth peer name "+link+" netns "+w.pod.Path())
 		w.ip(w.pod, "link set "+link+" address "+state.SeedMAC(link).String()+" mtu 1450")
@@ -157,6 +159,13 @@ func (w *world) looks() string {
 		})
 		if err != nil {
 			w.t.Fatal(err)
+		}
+	}
+	for _, link := range []string{"eth0", blueLink} {
+		// No filter, or no link, is no line: nothing that a pod can lose.
+		filters, _ := nettest.Try(w.pod, "tc", "filter", "show", "dev", link, "ingress")
+		for range strings.Count(filters, "filter ") {
+			out = append(out, "a filter on "+link)
 		}
 	}
 	slices.Sort(out)
