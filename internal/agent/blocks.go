@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ledger"
@@ -35,7 +36,7 @@ func (a *agent) engine(boot string, objects store.Objects) (*blocks.Engine, erro
 	e, err := blocks.Open(blocks.Config{
 		Objects: objects, Node: a.cfg.Node, Machine: machine(a.cfg.Install.HostRoot), Dir: filepath.Join(a.cfg.StateDir, "blocks"), Log: a.cfg.Log,
 		Now: a.cfg.Now, After: a.cfg.After, Random: rand.Reader, ReadFile: os.ReadFile,
-		Nodes: a.nodes, Labels: a.labels, Flush: a.flush,
+		Nodes: a.nodes, Labels: a.labels, Flush: a.flush, Unrouted: a.cfg.Network.Addresses != config.AddressesPools,
 	})
 	if err != nil {
 		return nil, err

@@ -61,6 +61,12 @@ func (c *Cluster) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
 	if err != nil {
 		return g, err
 	}
+	if c.e.cfg.Unrouted {
+		c.e.unrouted.Do(func() {
+			c.e.cfg.Log.Warn("a pod gets an address of the cluster's pools, and no node is told a way there: set network.addresses: pools on all of them",
+				"network", ask.Network)
+		})
+	}
 	claim, err := c.e.claimFor(ctx, ask)
 	if err != nil {
 		return g, err

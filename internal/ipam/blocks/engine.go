@@ -52,6 +52,8 @@ type Config struct {
 	Labels func() (map[string]string, bool)
 	// Flush has the kernel forget the connections that it tracks of addresses; nil: it tracks none.
 	Flush func(context.Context, []netip.Addr) error
+	// Unrouted: other nodes are not told the ways to addresses of the cluster's pools. Whoever gets one hears of it, once.
+	Unrouted bool
 	// Step, which may be nil, is called before and after each thing that is done, for fault tests.
 	Step func(name string) error
 }
@@ -60,6 +62,8 @@ type Config struct {
 type Engine struct {
 	cfg  Config
 	kick chan struct{} // something is to be tended
+
+	unrouted sync.Once // told
 
 	writing sync.Mutex // the journal; taken before mu
 	confs   confs
