@@ -138,6 +138,16 @@ func printPools(w io.Writer, p blocks.Picture) error {
 	for _, b := range p.Blocks {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", b.CIDR, b.Pool, b.Node, addrs(b.Ceded), addrs(b.Asked))
 	}
+	if len(p.Machines) > 0 {
+		fmt.Fprintln(table, "\nMACHINE\tNETWORK\tINTERFACE\tADDRESSES\tNODE")
+	}
+	for _, m := range p.Machines {
+		var words []string
+		for _, a := range m.Addrs {
+			words = append(words, a.String())
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", m.Machine, m.Network, m.Interface, dash(strings.Join(words, ", ")), dash(m.Node))
+	}
 	return table.Flush()
 }
 

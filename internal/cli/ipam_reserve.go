@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/controller"
+	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
 )
@@ -54,14 +55,18 @@ func newIPAMReserveCmd(env Env) *cobra.Command {
 
 func newIPAMReleaseCmd(env Env) *cobra.Command {
 	from := ipamSource{env: env}
-	var output, by string
+	var output, by, machine string
 	cmd := &cobra.Command{
 		Use:   "release [ADDRESS|PREFIX...]",
 		Short: "Take reservations back",
 		Long: "Takes addresses out of AddressReservations, and out of what `weft ipam import` has reserved in the pools. An address that a pod\n" +
-			"has is not released: delete the pod, and its node frees it.",
+			"has is not released: delete the pod, and its node frees it. With --machine what is promised to a virtual machine is free as soon as\n" +
+			"none of its pods has it; that of a machine whose object is deleted is so by itself.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if (by == "") == (len(args) == 0) {
+			if machine != "" && by == "" && len(args) == 0 {
+				return from.releaseMachine(cmd, output, machine)
+			}
+			if machine != "" || (by == "") == (len(args) == 0) {
 				return usageError{errors.New("say which addresses, or --by whom they were reserved")}
 			}
 			ranges, objects, err := from.ranges(output, args)
@@ -81,8 +86,22 @@ func newIPAMReleaseCmd(env Env) *cobra.Command {
 		},
 	}
 	from.flags(cmd, &output)
+	cmd.Flags().StringVar(&machine, "machine", "", "what is promised to the virtual machine `NAMESPACE/NAME`")
 	cmd.Flags().StringVar(&by, "by", "", "all that an import from `WHOM` (calico, host-local, whereabouts) reserved and no pod has")
 	return cmd
+}
+
+// releaseMachine takes back what is promised to a virtual machine.
+func (f *ipamSource) releaseMachine(cmd *cobra.Command, output, machine string) error {
+	_, objects, err := f.ranges(output, nil)
+	if err != nil {
+		return err
+	}
+	done, err := blocks.ReleaseMachine(cmd.Context(), objects, machine)
+	if err != nil {
+		return err
+	}
+	return printChange(f.env.Stdout, output, "released", controller.Change{Done: done, Pools: []string{}, Held: []string{}})
 }
 
 // ranges reads addresses and prefixes, and opens the place of the cluster's objects.

@@ -19,10 +19,13 @@ import (
 type Picture struct {
 	Pools  []model.AddressPool  `json:"pools"`
 	Blocks []model.AddressBlock `json:"blocks"`
+	// Machines are what is promised to virtual machines.
+	Machines []MachinePromise `json:"machines,omitempty"`
 	// Findings are what is wrong, or left over.
 	Findings []Finding `json:"findings"`
 
-	nodes    map[string]bool // empty: nobody writes Node objects here
+	promised map[netip.Addr]string // by claims, whatever kind
+	nodes    map[string]bool       // empty: nobody writes Node objects here
 	people   people
 	machines map[string]model.AddressBlock // by node: the first block that says which machine has it
 }
@@ -87,6 +90,9 @@ func Look(ctx context.Context, objects store.Objects) (Picture, error) {
 		}
 		return a.CIDR.Addr().Compare(b.CIDR.Addr())
 	})
+	if err := p.learnPromises(ctx, objects); err != nil {
+		return p, err
+	}
 	for _, pool := range p.Pools {
 		p.examinePool(pool, raw[store.AddressPools().Key("", pool.Name).String()])
 	}
@@ -223,8 +229,8 @@ func (p *Picture) examineCeded(b model.AddressBlock, o store.Object) {
 		}
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(b.Ceded), netip.Addr.Compare) {
-		if node, _, is := strings.Cut(b.Ceded[a], "/"); !is || !p.gone(node) {
-			continue
+		if node, _, is := strings.Cut(b.Ceded[a], "/"); !is || !p.gone(node) || p.promised[a] != "" {
+			continue // who it is promised to takes it from there
 		}
 		node, _, _ := strings.Cut(b.Ceded[a], "/")
 		p.found(o, func(ctx context.Context, objects store.Objects) error {

@@ -62,6 +62,7 @@ func (p *Picture) poolsOf(cidr netip.Prefix) []string {
 func (p *Picture) claimExaminer() func(store.Object) {
 	first := map[netip.Addr]string{}
 	return func(o store.Object) {
+		ofMachine := slices.ContainsFunc(p.Machines, func(m MachinePromise) bool { return m.Claim == o.Key.Namespace+"/"+o.Key.Name })
 		var in struct {
 			Status struct {
 				Addresses []string `json:"addresses"`
@@ -79,7 +80,7 @@ func (p *Picture) claimExaminer() func(store.Object) {
 			}
 			var pool string
 			for _, name := range p.poolsOf(netip.PrefixFrom(a, a.BitLen())) {
-				if p.pool(name).OfCluster() {
+				if p.pool(name).OfCluster() || ofMachine {
 					pool = name
 				}
 			}
