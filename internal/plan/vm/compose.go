@@ -56,7 +56,9 @@ func moved(f state.Fragment, l state.Link) state.Fragment {
 	i := slices.IndexFunc(f.Pod.Links, func(o state.Link) bool { return o.Name == was })
 	if i >= 0 {
 		f.Pod.Links[i] = changed(f.Pod.Links[i], l)
-		f.Pod.Links[i].Name = l.Name
+		if f.Pod.Links[i].Name = l.Name; f.Pod.Links[i].From != nil { // it bears the name that it had last
+			f.Pod.Links[i].From = l.From
+		}
 	}
 	f.Host.Links = slices.Clone(f.Host.Links)
 	for i, o := range f.Host.Links {
