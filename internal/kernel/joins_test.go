@@ -270,3 +270,41 @@ func TestJoinByTCX(t *testing.T) {
 	}
 	nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")
 }
+
+// TestJoinBesideOthers: where somebody has a link's place for filters, tcx runs the programs, and what is somebody's stays.
+func TestJoinBesideOthers(t *testing.T) {
+	s, guest := withJoin(t, state.JoinPeer)
+	if err := s.Remove(t.Context(), guest); err != nil {
+		t.Fatal(err)
+	}
+	nettest.Run(t, s.PodNS, "tc", "qdisc", "add", "dev", "eth0", "clsact")
+	err := s.Apply(t.Context(), guest)
+	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) {
+		nettest.Without(t, fmt.Sprintf("no tcx in this kernel: %v", err))
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	wantSame(t, s, guest)
+	before := made(t, s)
+	mustApply(t, s, guest)
+	if after := made(t, s); after != before {
+		t.Errorf("a second pass made\n%s\nof\n%s", after, before)
+	}
+	links, err := s.Pod.linksByName(t.Context(), []string{"eth0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name, err := redirect.Attached(s.PodNS, links["eth0"].Index); name == "" || err != nil {
+		t.Errorf("tcx runs nothing (%v)", err)
+	}
+	if err := s.Remove(t.Context(), guest); err != nil {
+		t.Fatal(err)
+	}
+	if out := nettest.Run(t, s.PodNS, "tc", "qdisc", "show", "dev", "eth0"); !strings.Contains(out, "clsact") {
+		t.Errorf("somebody's has gone:\n%s", out)
+	}
+	if name, err := redirect.Attached(s.PodNS, links["eth0"].Index); name != "" || err != nil {
+		t.Errorf("%q is left (%v)", name, err)
+	}
+	nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")
+}
