@@ -109,6 +109,7 @@ func TestGolden(t *testing.T) {
 	maps.Copy(all, kindsGoldens())
 	maps.Copy(all, portmapGoldens())
 	maps.Copy(all, calicoGoldens())
+	maps.Copy(all, directGoldens())
 	for name, in := range all {
 		t.Run(name, func(t *testing.T) {
 			origin := in.Request.Origin
@@ -162,6 +163,16 @@ func show(t *testing.T, queries []state.Query, s Step) string {
 	}
 	for _, e := range s.Fragment.Effects {
 		fmt.Fprintln(&b, e)
+	}
+	for _, j := range append(s.Fragment.Host.Joins, s.Fragment.Pod.Joins...) {
+		fmt.Fprintln(&b, j)
+	}
+	for _, g := range s.Guests {
+		text, err := json.Marshal(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "guest %s\n", text)
 	}
 	showTune(&b, s)
 	text, err := json.MarshalIndent(s.Result, "", "  ")
