@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -79,12 +80,11 @@ func (w *world) noVMs() {
 func inPod(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	var b strings.Builder
-	for _, argv := range [][]string{
-		{"ip", "-o", "-d", "link"}, {"ip", "-o", "addr"}, {"ip", "route", "show", "table", "all"}, {"ip", "-6", "route", "show", "table", "all"},
-		{"ip", "neigh", "show", "nud", "permanent"}, {"nft", "list", "ruleset"},
-		{"sysctl", "net.ipv4.ip_forward", "net.ipv4.conf.all.arp_ignore", "net.ipv6.conf.all.forwarding"},
+	for _, line := range []string{
+		"ip -o -d link", "ip -o addr", "ip route show table all", "ip -6 route show table all", "ip neigh show nud permanent", "nft list ruleset",
+		"sysctl net.ipv4.ip_forward net.ipv4.conf.all.arp_ignore net.ipv6.conf.all.forwarding",
 	} {
-		b.WriteString(nettest.Run(t, ns, argv...))
+		b.WriteString(nettest.Run(t, ns, strings.Fields(line)...))
 	}
 	return b.String()
 }
@@ -215,7 +215,7 @@ func TestMachineKilledAtEveryStep(t *testing.T) {
 	steps := map[string]int{}
 	for _, call := range []string{"stop", "start"} {
 		for k := 0; ; k++ {
-			if err := os.WriteFile(w.path("step"), []byte(string(rune('0'+k/10))+string(rune('0'+k%10))), 0o600); err != nil {
+			if err := os.WriteFile(w.path("step"), []byte(strconv.Itoa(k)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			h, err := w.machines(), error(nil)
