@@ -114,8 +114,11 @@ func openWires(rec attach.Record) ([]serve.Wire, error) {
 		return nil, err
 	}
 	defer func() { _ = ns.Close() }()
-	if id, err := ns.ID(); err != nil || id != rec.NetnsID {
-		return nil, fmt.Errorf("namespace %s is another one by now (%v)", rec.Request.Netns, err)
+	switch id, err := ns.ID(); {
+	case err != nil:
+		return nil, err
+	case id != rec.NetnsID:
+		return nil, fmt.Errorf("namespace %s is another one by now", rec.Request.Netns)
 	}
 	var all []serve.Wire
 	for _, g := range rec.Guests() {

@@ -16,7 +16,7 @@ import (
 // The commands of the documents are run: every block fenced as sh, in order, one shell per document. A block that cannot
 // be run here (it needs the network, or a cluster) stands below a line "<!-- not run: why -->".
 func TestCommandsOfTheDocuments(t *testing.T) {
-	for _, doc := range []string{"README.md", "docs/lab.md", "docs/routed.md", "docs/sandbox.md", "docs/vm.md"} {
+	for _, doc := range []string{"README.md", "docs/direct.md", "docs/lab.md", "docs/routed.md", "docs/sandbox.md", "docs/vm.md"} {
 		t.Run(doc, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("../..", doc))
 			if err != nil {
