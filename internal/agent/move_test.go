@@ -14,6 +14,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
+	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/effect"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
@@ -136,9 +137,52 @@ func (p two) moves(n int) {
 	})
 }
 
+// tracks holds a connection to the machine, and waits until a node that it does not go through tracks it as well.
+func (p two) tracks(w *world, from *netns.NS, m *machine) {
+	p.t.Helper()
+	to := netip.AddrPortFrom(m.addrs[0], 81)
+	err := m.ns.Do(func() error {
+		l, err := net.Listen("tcp", to.String())
+		if err == nil {
+			p.t.Cleanup(func() { _ = l.Close() })
+		}
+		return err
+	})
+	if err == nil {
+		err = from.Do(func() error {
+			c, err := net.DialTimeout("tcp", to.String(), 10*time.Second)
+			if err == nil {
+				p.t.Cleanup(func() { _ = c.Close() })
+			}
+			return err
+		})
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	node, err := kernel.Dial(w.node)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer func() { _ = node.Close() }()
+	p.until("the other node tracks the machine's connection", func() bool {
+		all, err := node.Tracked(func(c state.Connection) bool { return c.To == to })
+		return err == nil && len(all) == 1 && all[0].TCP != nil && all[0].Answered
+	})
+}
+
+// heard waits until the node listens to what the machine says.
+func (p two) heard(m *machine) {
+	p.t.Helper()
+	p.until("somebody listens", func() bool {
+		out, err := nettest.Try(m.node.node, "cat", "/proc/net/packet")
+		return err == nil && strings.Count(out, "\n") > 1
+	})
+}
+
 // TestMachineMoves: what awaits a machine on another node gets nothing of it until the machine says something there; then all nodes
 // lead there, also the one that it came from. It comes back when it says something where it was, as after a migration that has
-// failed, and goes without a word when its pod there ends.
+// failed, and goes without a word when its pod there ends. An agent that is killed meanwhile goes on.
 func TestMachineMoves(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	p := newTwo(t, twoPools)
@@ -153,7 +197,12 @@ func TestMachineMoves(t *testing.T) {
 		t.Fatalf("%v and %v", a.addrs, b.addrs)
 	}
 	p.moves(1)
+	n2.kill()
 	p.answers(a, all...)
+	n2.start()
+	p.answers(a, all...)
+	p.heard(b)
+	p.tracks(n2, peer1, a)
 	b.speaks(t, b.addrs[0])
 	p.answers(b, all...)
 	p.moves(0)
