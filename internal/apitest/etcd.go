@@ -86,10 +86,16 @@ func (e *Etcd) Forget() {
 func (e *Etcd) Again() {
 	e.s.t.Helper()
 	e.p = e.s.run("etcd", e.args...)
+	e.s.listens(e.p, e.URL)
+}
+
+// listens waits until an etcd listens.
+func (s *Server) listens(p *process, url string) {
+	s.t.Helper()
 	until := time.Now().Add(startLimit)
 	for {
-		err := e.s.inside(func() error {
-			c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", e.URL[len(scheme(e.URL)):])
+		err := s.inside(func() error {
+			c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", url[len(scheme(url)):])
 			if err == nil {
 				_ = c.Close()
 			}
@@ -98,8 +104,8 @@ func (e *Etcd) Again() {
 		if err == nil {
 			return
 		}
-		if time.Now().After(until) || e.p.dead() {
-			e.s.t.Fatal(fmt.Errorf("etcd does not listen: %w\n%s", err, e.p.tail()))
+		if time.Now().After(until) || p.dead() {
+			s.t.Fatal(fmt.Errorf("etcd does not listen: %w\n%s", err, p.tail()))
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -72,8 +72,9 @@ func Start(t testing.TB, ns *netns.NS, addr netip.Addr, args ...string) *Server 
 	s.write("sa.key", private)
 	s.write("sa.pub", public)
 	s.client = s.HTTP()
-	s.run("etcd", "--name", "e0", "--data-dir", s.path("etcd"), "--listen-client-urls", s.etcd, "--advertise-client-urls", s.etcd,
+	etcd := s.run("etcd", "--name", "e0", "--data-dir", s.path("etcd"), "--listen-client-urls", s.etcd, "--advertise-client-urls", s.etcd,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e0="+peer, "--unsafe-no-fsync", "--log-level", "warn")
+	s.listens(etcd, s.etcd) // an API server gives up after 20 seconds
 	s.Again()
 	return s
 }
