@@ -105,6 +105,11 @@ func (e *Engine) certainOurs(ctx context.Context, p *pool, w want, o store.Objec
 // grab writes this node's name to a ceded address, and the claim whose it is, if any: should this engine not live to remember it, the
 // next one finds it there.
 func (e *Engine) grab(ctx context.Context, p *pool, a netip.Addr, of string, o store.Object, spec model.AddressBlock) (bool, error) {
+	if of == "" && spec.Ceded[a] == e.cfg.Node+"/" { // offered, perhaps to a claim whose pod did not live to take it
+		if err := e.promises(ctx, p, netip.PrefixFrom(a, a.BitLen())); err != nil {
+			return false, err
+		}
+	}
 	mine := ""
 	got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) {
 		mine = e.signed(claim) + forWhom(of)

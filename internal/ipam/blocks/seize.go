@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
-	"slices"
 
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
@@ -109,37 +108,6 @@ func (e *Engine) takeOne(ctx context.Context, p *pool, c addressClaim, a netip.A
 	}
 	p.give(a, h, e.now())
 	return nil
-}
-
-// poolFor is the pool that an address of an attachment is of.
-func (e *Engine) poolFor(ctx context.Context, ask ipam.Ask, a netip.Addr) (*pool, error) {
-	name := ""
-	if s, err := e.settings(ask); err == nil {
-		name = s.pool
-		for _, w := range s.wants {
-			if w.network.Contains(a) {
-				name = w.pool
-			}
-		}
-	}
-	e.mu.Lock()
-	for _, spec := range e.catalog.all() {
-		if name == "" && slices.ContainsFunc(spec.Regions, func(r model.AddressRegion) bool { return r.CIDR.Contains(a) }) {
-			name = spec.Name
-		}
-	}
-	e.mu.Unlock()
-	if name == "" {
-		return nil, model.Faultf(model.CodeTryAgain, "", "address %s is in no pool that is known", a)
-	}
-	e.mu.Lock()
-	p := e.pool(name)
-	_, known := p.region(a)
-	e.mu.Unlock()
-	if known {
-		return p, nil
-	}
-	return p, e.readPool(ctx, p)
 }
 
 // seize makes an address of a claim this node's, whichever node has it. The caller has the pool's turn.

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// poolFor is the pool that an address of an attachment is of.
+func (e *Engine) poolFor(ctx context.Context, ask ipam.Ask, a netip.Addr) (*pool, error) {
+	name := ""
+	if s, err := e.settings(ask); err == nil {
+		name = s.pool
+		for _, w := range s.wants {
+			if w.network.Contains(a) {
+				name = w.pool
+			}
+		}
+	}
+	if name == "" {
+		var err error
+		if name, err = e.clusterPoolOf(ctx, a); err != nil {
+			return nil, err
+		}
+	}
+	if name == "" {
+		return nil, model.Faultf(model.CodeTryAgain, "", "address %s is in no pool that is known", a)
+	}
+	e.mu.Lock()
+	p := e.pool(name)
+	_, known := p.region(a)
+	e.mu.Unlock()
+	if known {
+		return p, nil
+	}
+	return p, e.readPool(ctx, p)
+}
+
+// clusterPoolOf is the pool of the cluster's network that an address is of: where pools overlap, the one with a block that has it.
+func (e *Engine) clusterPoolOf(ctx context.Context, a netip.Addr) (string, error) {
+	e.mu.Lock()
+	all := e.catalog.all()
+	e.mu.Unlock()
+	found := ""
+	for _, spec := range all {
+		i := slices.IndexFunc(spec.Regions, func(r model.AddressRegion) bool { return r.CIDR.Contains(a) })
+		if i < 0 {
+			continue
+		}
+		if found == "" {
+			found = spec.Name
+			continue
+		}
+		_, _, err := e.read(ctx, spec.Name, netip.PrefixFrom(a, spec.Regions[i].BlockSize).Masked())
+		switch {
+		case err == nil:
+			return spec.Name, nil
+		case !errors.Is(err, store.ErrNotFound):
+			return "", err
+		}
+	}
+	return found, nil
+}
