@@ -141,10 +141,14 @@ func (w *world) gone() {
 	for _, text := range []string{"guest=shop/web", "weft-guest --socket", "vm run", "vm watch", "sandbox serve", "sandbox pause"} {
 		w.ended(text)
 	}
-	for _, name := range []string{"vms/shop,web", "records/shop,web.json", "ipam/pods/10.50.0.2"} {
+	for _, name := range []string{"vms/shop,web", "records/shop,web.json"} {
 		if _, err := os.Stat(filepath.Join(w.dir, name)); err == nil {
 			w.t.Errorf("%s is left", name)
 		}
+	}
+	// The address stays with the machine, and is nobody's else.
+	if b, err := os.ReadFile(filepath.Join(w.dir, "ipam/pods/10.50.0.2")); err == nil && !strings.HasPrefix(string(b), "vm:shop/web") {
+		w.t.Errorf("the address is left to %q", b)
 	}
 	if out := nettest.Run(w.t, nil, "ip", "-br", "link", "show", "type", "veth"); out != "" {
 		w.t.Errorf("links are left: %s", out)
@@ -177,6 +181,20 @@ func TestRun(t *testing.T) {
 	w.gone()
 	if out, err := w.try("vm", "status", "--dir", w.dir+"/vms", "shop/web"); err == nil || out != "weft: no machine shop/web runs\nhint: see `weft vm list`\n" {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestAddressStays: a machine that is run again has the address that it had.
+func TestAddressStays(t *testing.T) {
+	w := newWorld(t)
+	for range 2 {
+		if out, err := w.run("masquerade: {}"); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if ip := w.status().Interfaces[0].IP; ip != "10.50.0.2" {
+			t.Errorf("it has %s", ip)
+		}
+		w.weft("vm", "stop", "--dir", w.dir+"/vms", "shop/web")
 	}
 }
 

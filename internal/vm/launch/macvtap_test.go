@@ -15,6 +15,9 @@ import (
 func TestMacvtap(t *testing.T) {
 	nettest.Need(t, "macvtap")
 	w := newWorld(t)
+	if w.owner == 0 {
+		nettest.Without(t, "a node for a macvtap needs root")
+	}
 	w.ip(w.pod, "link del eth0")
 	w.ip(w.far, "link add lower type veth peer name wire")
 	w.ip(w.far, "link set lower up")

@@ -29,21 +29,27 @@ func TestDevices(t *testing.T) {
 		want   []string
 	}{
 		{
-			"virtio", model.VMDevice{Name: "default", MAC: "02:00:00:00:00:01", MTU: 1450, Model: "virtio-non-transitional"}, 1, 0,
+			"virtio",
+			model.VMDevice{Name: "default", MAC: "02:00:00:00:00:01", MTU: 1450, Model: "virtio-non-transitional"},
+			1, 0,
 			[]string{
 				"-netdev", "tap,id=host-default,fd=3,vhost=off",
 				"-device", "virtio-net-pci-non-transitional,netdev=host-default,id=ua-default,mac=02:00:00:00:00:01,host_mtu=1450,romfile=",
 			},
 		},
 		{
-			"queues and vhost", model.VMDevice{Name: "a", MAC: "02:00:00:00:00:01", Model: "virtio-transitional", Queues: 2, BootOrder: 3, ACPIIndex: 7, PCIAddress: "0000:00:1e.0"}, 2, 2,
+			"queues and vhost",
+			model.VMDevice{Name: "a", MAC: "02:00:00:00:00:01", Model: "virtio-transitional", Queues: 2, BootOrder: 3, ACPIIndex: 7, PCIAddress: "0000:00:1e.0"},
+			2, 2,
 			[]string{
 				"-netdev", "tap,id=host-a,fds=3:4,vhost=on,vhostfds=5:6",
 				"-device", "virtio-net-pci-transitional,netdev=host-a,id=ua-a,mac=02:00:00:00:00:01,mq=on,vectors=6,bootindex=3,acpi-index=7,addr=0x1e.0",
 			},
 		},
 		{
-			"e1000", model.VMDevice{Name: "a", MAC: "02:00:00:00:00:01", MTU: 1500, Model: "e1000"}, 1, 0,
+			"e1000",
+			model.VMDevice{Name: "a", MAC: "02:00:00:00:00:01", MTU: 1500, Model: "e1000"},
+			1, 0,
 			[]string{"-netdev", "tap,id=host-a,fd=3,vhost=off", "-device", "e1000,netdev=host-a,id=ua-a,mac=02:00:00:00:00:01,romfile="},
 		},
 		{"sriov", model.VMDevice{Name: "a", HostPCI: "0000:81:01.0"}, 0, 0, []string{"-device", "vfio-pci,host=0000:81:01.0,id=ua-sriov-a"}},

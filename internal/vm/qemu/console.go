@@ -63,9 +63,13 @@ func (c *Console) Heard() string {
 
 // Await waits until a whole line begins with a text, and gives the line.
 func (c *Console) Await(ctx context.Context, prefix string) (string, error) {
+	return c.await(ctx, prefix, c.Heard, c.Said)
+}
+
+func (c *Console) await(ctx context.Context, prefix string, where ...func() string) (string, error) {
 	for {
-		for _, said := range []string{c.Heard(), c.Said()} {
-			if line, ok := find(said, prefix); ok {
+		for _, said := range where {
+			if line, ok := find(said(), prefix); ok {
 				return line, nil
 			}
 		}
@@ -107,7 +111,7 @@ func (c *Console) Run(ctx context.Context, command string) (string, error) {
 	if _, err := fmt.Fprintf(c.conn, "@%s %s\n", id, command); err != nil {
 		return "", fmt.Errorf("console: %w", err)
 	}
-	end, err := c.Await(ctx, "weft-guest: END "+id+" ")
+	end, err := c.await(ctx, "weft-guest: END "+id+" ", c.Heard) // the log may have it before this connection has
 	if err != nil {
 		return "", err
 	}
