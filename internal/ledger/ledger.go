@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -167,10 +169,25 @@ func (l *Ledger) Get(key model.AttachmentKey) (attach.Record, bool, error) {
 
 // List reads all records, by container, network and interface. The error joins what is wrong with unreadable ones.
 func (l *Ledger) List() ([]attach.Record, error) {
+	return l.list(func([]byte) bool { return true })
+}
+
+// InNamespace is List for the attachments of one network namespace. The others are hardly looked at.
+func (l *Ledger) InNamespace(id uint64) ([]attach.Record, error) {
+	words := []byte(`"netnsID":` + strconv.FormatUint(id, 10) + `,`)
+	all, err := l.list(func(b []byte) bool { return bytes.Contains(b, words) })
+	return slices.DeleteFunc(all, func(r attach.Record) bool { return r.NetnsID != id }), err
+}
+
+// list reads the records whose stored form is wanted.
+func (l *Ledger) list(wanted func(stored []byte) bool) ([]attach.Record, error) {
 	var out []attach.Record
 	var bad []error
 	err := l.db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte(bucket)).ForEach(func(k, b []byte) error {
+			if !wanted(b) {
+				return nil
+			}
 			r, err := attach.Decode("ledger "+l.dir+": record "+strings.ReplaceAll(string(k), "\x00", "/"), b)
 			if err != nil {
 				bad = append(bad, err)

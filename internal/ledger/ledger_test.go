@@ -143,6 +143,26 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// TestInNamespace: those of a namespace are found, and no others.
+func TestInNamespace(t *testing.T) {
+	l := open(t, t.TempDir())
+	for i, id := range []uint64{7, 71, 7, 17} {
+		r := attach.Record{Stage: attach.Done, NetnsID: id, Request: model.Request{Network: "n", ContainerID: fmt.Sprint("c", i), IfName: "eth0"}}
+		r.Network.Name = `"netnsID":7,`
+		if err := l.Put(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var found []string
+	records, err := l.InNamespace(7)
+	for _, r := range records {
+		found = append(found, r.Request.ContainerID)
+	}
+	if d := cmp.Diff([]string{"c0", "c2"}, found); d != "" || err != nil {
+		t.Error(d, err)
+	}
+}
+
 // A record of a newer program is refused by every verb and survives all of them.
 func TestNewerVersionIsKept(t *testing.T) {
 	dir := t.TempDir()

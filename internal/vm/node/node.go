@@ -38,7 +38,7 @@ import (
 type Memory interface {
 	Keys(containerID string) ([]model.AttachmentKey, error)
 	Get(k model.AttachmentKey) (attach.Record, bool, error)
-	List() ([]attach.Record, error)
+	InNamespace(id uint64) ([]attach.Record, error)
 }
 
 // Config is what Machines are made of.
@@ -48,6 +48,8 @@ type Config struct {
 	Memory Memory
 	// Hold waits for a sandbox's turn.
 	Hold  func(ctx context.Context, container string) (release func(), err error)
+	// Admit, which may be nil, makes what policies say of interfaces stand.
+	Admit func(ctx context.Context, all ...attach.Guarded) error
 	Log   *slog.Logger
 	After func(time.Duration) <-chan time.Time
 }
@@ -106,6 +108,9 @@ func (m *Machines) start(ctx context.Context, pod host.Pod, in plan.Input) (phas
 	}
 	defer release()
 	withDevices(&in, records)
+	if err := m.guard(ctx, records); err != nil {
+		return phase1.Record{}, err
+	}
 	in.Attached = map[string][]state.Table{}
 	for _, r := range records {
 		in.Attached[r.Request.IfName] = r.Fragment().Host.Tables
@@ -141,9 +146,9 @@ func (m *Machines) turn(ctx context.Context, ns *netns.NS) (container string, re
 	if err != nil {
 		return "", nil, nil, err
 	}
-	all, err := m.cfg.Memory.List()
+	all, err := m.cfg.Memory.InNamespace(id)
 	for _, r := range all {
-		if r.NetnsID == id && r.Boot == m.cfg.Phase1.Boot {
+		if r.Boot == m.cfg.Phase1.Boot {
 			container = r.Request.ContainerID
 		}
 	}
