@@ -66,6 +66,7 @@ func (a *agent) guarded() []attach.Guarded {
 	var all []attach.Guarded
 	for _, r := range records {
 		if g, ok := r.Guarded(); ok && r.Stage == attach.Done {
+			g.Machine = g.Machine || a.machines.Has(r.Request.ContainerID)
 			all = append(all, g)
 		}
 	}

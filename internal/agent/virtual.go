@@ -6,6 +6,7 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cniserver"
 	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/node"
@@ -14,7 +15,14 @@ import (
 
 // virtual makes the part that keeps virtual machines in pods.
 func (a *agent) virtual(boot string) *node.Machines {
+	admit := func(ctx context.Context, all ...attach.Guarded) error {
+		if a.policy == nil {
+			return nil
+		}
+		return a.policy.Admit(ctx, all...)
+	}
 	m := node.New(node.Config{
+		Admit:  admit,
 		Phase1: phase1.Config{Dir: filepath.Join(a.cfg.StateDir, "vm"), Boot: boot, Step: a.cfg.Step},
 		Memory: a.ledger, Log: a.cfg.Log, After: a.cfg.After,
 		Hold: func(ctx context.Context, container string) (func(), error) { return a.attacher.Hold(ctx, container) },

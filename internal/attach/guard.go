@@ -131,6 +131,7 @@ func (a *Attacher) guard(ctx context.Context, runs ...*run) error {
 	var news []Guarded
 	for _, r := range runs {
 		g, ok := r.rec.Guarded()
+		g.Machine = g.Machine || a.hasMachine(g.Key.ContainerID)
 		if !ok || r.guarded != nil && r.guarded.Equal(g) {
 			continue
 		}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weft-net/weft/internal/attach"
+)
+
+// guard has policy know that a guest may have the wire of a pod of which nobody has said so, before it has: no hook of IP in the
+// pod sees it there.
+func (m *Machines) guard(ctx context.Context, records []attach.Record) error {
+	if m.cfg.Admit == nil {
+		return nil
+	}
+	var news []attach.Guarded
+	for _, r := range records {
+		if g, ok := r.Guarded(); ok && !g.Machine {
+			g.Machine = true
+			news = append(news, g)
+		}
+	}
+	if len(news) == 0 {
+		return nil
+	}
+	if err := m.cfg.Admit(ctx, news...); err != nil {
+		return fmt.Errorf("policy of pod %s: %w", news[0].Pod, err)
+	}
+	return nil
+}
