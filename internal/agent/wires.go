@@ -25,7 +25,9 @@ type wires struct {
 	group sync.WaitGroup
 	mu    sync.Mutex
 	ctx   context.Context // nil before the agent has taken up what one before it left
-	open  map[model.AttachmentKey]served
+	// turn is held while an attachment is looked at; open is its holder's.
+	turn sync.Mutex
+	open map[model.AttachmentKey]served
 }
 
 // served is a wire that is spoken on.
@@ -37,8 +39,9 @@ type served struct {
 
 // start takes up what is recorded; it ends with the context.
 func (w *wires) start(ctx context.Context) {
+	w.open = map[model.AttachmentKey]served{}
 	w.mu.Lock()
-	w.ctx, w.open = ctx, map[model.AttachmentKey]served{}
+	w.ctx = ctx // from here on others look, too
 	w.mu.Unlock()
 	records, err := w.ledger.List()
 	if err != nil {
@@ -66,8 +69,8 @@ func (w *wires) changed(key model.AttachmentKey) {
 
 // settle brings what is spoken on an attachment's wires to what its record says.
 func (w *wires) settle(key model.AttachmentKey) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.turn.Lock()
+	defer w.turn.Unlock()
 	rec, found, err := w.ledger.Get(key)
 	if err != nil {
 		w.log.Warn("guests are not spoken to", "attachment", key.String(), "err", err)
