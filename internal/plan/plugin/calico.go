@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"cmp"
 	"iter"
 	"net/netip"
 
@@ -51,20 +52,6 @@ func (Calico) Observe(in Input) ([]state.Query, error) {
 	return append(queries, c.mtuFile()...), checkArgs(in.Request)
 }
 
-// nodesOwn asks whether an address is one of the node's.
-func nodesOwn(a netip.Addr) state.Query { return state.Query{Space: state.Host, LinkOf: a} }
-
-// checkNotNodes refuses addresses of the node to pods that bring them along: what is for the node would go to the pod, and the pod
-// would speak as the node, which no policy stops.
-func (c calicoConf) checkNotNodes(in Input) error {
-	for _, a := range (Calico{}).Brought(in.Conf, in.Request) {
-		if have := in.Answers[nodesOwn(a)]; have.Found {
-			return model.Faultf(model.CodeTaken, "choose another address", "annotation %sipAddrsNoIpam or floatingIPs: %s is the node's own, on %s", calicoCNI, a, have.Link.Name)
-		}
-	}
-	return nil
-}
-
 func hostEnd(r model.Request) state.Query {
 	return state.Query{Space: state.Host, Link: CalicoHostName(r)}
 }
@@ -86,13 +73,7 @@ func (p Calico) Plan(in Input) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
-	if err := checkFreeName(in); err != nil {
-		return Step{}, err
-	}
-	if err := checkHostEnd(in); err != nil {
-		return Step{}, err
-	}
-	if err := c.checkNotNodes(in); err != nil {
+	if err := cmp.Or(checkFreeName(in), checkHostEnd(in), checkNotNodes(in)); err != nil {
 		return Step{}, err
 	}
 	mtu, err := c.mtu(in)

@@ -246,25 +246,6 @@ func (Calico) Wishes(conf model.PluginConf, r model.Request) (model.AddressWishe
 	return w.wishes, err
 }
 
-// Brought are the addresses that the request's pod brings along, past IPAM, and those that are to lead to it. Of words that cannot
-// be read there are none.
-func (Calico) Brought(conf model.PluginConf, r model.Request) []netip.Addr {
-	if r.Origin == nil || !slices.ContainsFunc(r.Origin.Annotations, func(kv [2]string) bool {
-		return kv[0] == calicoCNI+"ipAddrsNoIpam" || kv[0] == calicoCNI+"floatingIPs"
-	}) {
-		return nil
-	}
-	c, err := readCalico(conf)
-	if err != nil {
-		return nil
-	}
-	w, err := c.words(r)
-	if err != nil {
-		return nil
-	}
-	return slices.Concat(w.noIPAM, w.floating)
-}
-
 // Static is a configuration whose addresses are those that the pod's annotations bring along, past IPAM; false: they bring
 // none.
 func (Calico) Static(conf model.PluginConf, r model.Request) (model.PluginConf, bool, error) {
