@@ -5,13 +5,13 @@ package policy
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/nflog"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/plan/policy"
 )
 
 // Teller tells people about policies, behind the caller's back.
@@ -32,40 +32,42 @@ func (e *Enforcer) tell(key model.PolicyKey, faults []string) {
 
 // Counts are the packets that policies denied on this node since their chains were made, by what the rule says.
 func (e *Enforcer) Counts(ctx context.Context) ([]kernel.Count, error) {
-	all, err := e.cfg.Host.Counts(ctx, policy.TableFamily, policy.TableName)
-	e.mu.Lock()
-	ports := e.hasPorts()
-	e.mu.Unlock()
-	if err != nil || !ports {
-		return all, err
+	each, err := e.countEach(ctx)
+	var all []kernel.Count
+	for _, where := range slices.Sorted(maps.Keys(each)) {
+		all = append(all, each[where]...)
 	}
-	more, err := e.cfg.Host.Counts(ctx, policy.Place{Ports: true}.Family(), policy.TableName)
-	return append(all, more...), err
+	return all, err
 }
+
+// counter is one of those who count: where, and what was denied by whom.
+type counter struct{ where, by string }
 
 // Denied are the packets that were denied on this node since the agent was started, by who denied them. A chain that is made
 // anew counts from nothing; what it counted before is not forgotten.
 func (e *Enforcer) Denied() map[string]float64 {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
-	counts, err := e.Counts(ctx)
+	each, err := e.countEach(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil { // what was counted last stays: else all of it would be counted once more
 		e.log.Warn("denied packets cannot be counted", "err", err)
 		return maps.Clone(e.denials)
 	}
-	now := map[string]uint64{}
-	for _, c := range counts {
-		if by, ok := strings.CutPrefix(c.Comment, "deny "); ok {
-			now[by] += c.Packets // long names are cut short, and may meet
+	now := map[counter]uint64{}
+	for where, counts := range each {
+		for _, c := range counts {
+			if by, ok := strings.CutPrefix(c.Comment, "deny "); ok {
+				now[counter{where, by}] += c.Packets // long names are cut short, and may meet
+			}
 		}
 	}
-	for by, more := range now {
-		if was := e.counted[by]; was <= more {
+	for c, more := range now {
+		if was := e.counted[c]; was <= more {
 			more -= was
 		}
-		e.denials[by] += float64(more)
+		e.denials[c.by] += float64(more)
 	}
 	e.counted = now
 	return maps.Clone(e.denials)

@@ -85,7 +85,7 @@ type Enforcer struct {
 	cuts         []scar
 	// denials are denied packets by who denied them, counted what the counters said last.
 	denials map[string]float64
-	counted map[string]uint64
+	counted map[counter]uint64
 }
 
 // known is what is remembered of a policy beside what the index knows.

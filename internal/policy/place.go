@@ -27,6 +27,7 @@ type place struct {
 	conn   *kernel.Conn
 	id     uint64 // which namespace it is
 	broken error  // it is not known to be right
+	blind  func() // ends the watch of what others do to the table; nil where there is none
 }
 
 // open opens the pod's namespace. The error wraps netns.ErrGone when there is none any more. The lock is held.
@@ -60,6 +61,7 @@ func (e *Enforcer) open(p policy.Place) (*place, error) {
 		return at, errors.Join(err, ns.Close())
 	}
 	at.ns, at.conn, at.id = ns, conn, l.NetnsID
+	e.look(p, at)
 	return at, nil
 }
 
@@ -80,10 +82,13 @@ func (e *Enforcer) moved(l *local) {
 
 // close closes what is open of a place.
 func (p *place) close() {
+	if p.blind != nil {
+		p.blind()
+	}
 	if p.conn != nil {
 		_ = errors.Join(p.conn.Close(), p.ns.Close())
 	}
-	p.conn, p.ns = nil, nil
+	p.conn, p.ns, p.blind = nil, nil, nil
 }
 
 // changePod changes the table in a pod's namespace. A pod that is gone needs none.

@@ -80,6 +80,11 @@ func TestOtherNetworks(t *testing.T) {
 	nettest.Run(t, web.ns, "nft", "flush", "ruleset")
 	w.object("shop/other", `friend: "no"`, "n1")
 	w.eventually("a change repairs what somebody flushed", func() bool { return !reaches(other.ns, web1, 80) })
+	nettest.Run(t, web.ns, "nft", "flush", "ruleset")
+	w.eventually("what somebody flushes is repaired without a change", func() bool { return !reaches(other.ns, web1, 80) })
+	if n := w.Denied()["MultiNetworkPolicy shop/fast ingress"]; n == 0 {
+		t.Errorf("packets denied in the pod are not counted: %v", w.Denied())
+	}
 	w.remove("fast")
 	w.eventually("no table stays in the pod", func() bool { return !strings.Contains(nettest.Run(t, web.ns, "nft", "list", "ruleset"), "weft") })
 	w.eventually("a deleted policy denies nothing", func() bool { return reaches(other.ns, web1, 80) })

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/kernel/watch"
+	"github.com/weft-net/weft/internal/plan/policy"
+)
+
+// errMeddled is of a place whose table somebody else has touched.
+var errMeddled = errors.New("somebody else has changed the table")
+
+// look has the table in a pod's namespace be put right as soon as somebody else touches it: who is root in the pod may. The lock
+// is held.
+func (e *Enforcer) look(p policy.Place, at *place) {
+	port, err := at.conn.Port()
+	if err != nil {
+		e.log.Warn("the policies of a pod are looked at now and then only", "pod", p.Pod.String(), "err", err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	meddled, err := watch.Meddled(ctx, at.ns, watch.Own{Port: port, Table: policy.TableName})
+	if err != nil {
+		cancel()
+		e.log.Warn("the policies of a pod are looked at now and then only", "pod", p.Pod.String(), "err", err)
+		return
+	}
+	at.blind = cancel
+	go func() {
+		for range meddled { // until the place is closed
+			e.mu.Lock()
+			if e.places[p] == at && at.conn != nil && at.broken == nil {
+				at.broken = errMeddled
+				e.stats.Meddled++
+			}
+			e.mu.Unlock()
+			token(e.due)
+		}
+	}()
+}
+
+// countEach are the packets that policies denied, by where they are counted: on the node, at its bridges' ports, in pods.
+func (e *Enforcer) countEach(ctx context.Context) (map[string][]kernel.Count, error) {
+	out := map[string][]kernel.Count{}
+	var err error
+	if out[""], err = e.cfg.Host.Counts(ctx, policy.TableFamily, policy.TableName); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	ports := e.hasPorts()
+	pods := map[string]*kernel.Conn{}
+	for p, at := range e.places {
+		if at.conn != nil {
+			pods[p.Pod.String()+"/"+p.Pod.UID] = at.conn
+		}
+	}
+	e.mu.Unlock()
+	if ports {
+		if out["ports"], err = e.cfg.Host.Counts(ctx, policy.Place{Ports: true}.Family(), policy.TableName); err != nil {
+			return nil, err
+		}
+	}
+	for name, conn := range pods {
+		if all, err := conn.Counts(ctx, policy.TableFamily, policy.TableName); err == nil { // else the pod has just gone
+			out[name] = all
+		}
+	}
+	return out, nil
+}
