@@ -59,6 +59,9 @@ func FuzzDecode(f *testing.F) {
 		if q, ok := Decode(body); ok && q.Kind == "" {
 			t.Error("a qdisc without a kind")
 		}
+		if f, ours, ok := DecodeJoined(body); ok && ours && f == "" {
+			t.Error("a join's filter without words")
+		}
 		if filter, ok := DecodeFilter(body); ok && len(body) < headerLen {
 			t.Errorf("a filter without a header: %+v", filter)
 		}
