@@ -47,7 +47,7 @@ type Config struct {
 	Phase1 phase1.Config
 	Memory Memory
 	// Hold waits for a sandbox's turn.
-	Hold  func(ctx context.Context, container string) (release func(), err error)
+	Hold func(ctx context.Context, container string) (release func(), err error)
 	// Admit, which may be nil, makes what policies say of interfaces stand.
 	Admit func(ctx context.Context, all ...attach.Guarded) error
 	Log   *slog.Logger
