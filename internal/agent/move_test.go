@@ -202,6 +202,7 @@ func TestMachineMoves(t *testing.T) {
 	n2.start()
 	p.answers(a, all...)
 	p.heard(b)
+	nettest.Run(t, n1.node, "nft", "add table inet tracks; add chain inet tracks passing { type filter hook forward priority 0; }; add rule inet tracks passing ct state new accept")
 	p.tracks(n2, peer1, a)
 	b.speaks(t, b.addrs[0])
 	p.answers(b, all...)
