@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"bytes"
+	"compress/gzip"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/kernel/watch"
+	"github.com/weft-net/weft/internal/state"
+)
+
+func udp(from, to, answers, back string) state.Tracked {
+	p := netip.MustParseAddrPort
+	return state.Tracked{Connection: state.Connection{Proto: 17, From: p(from), To: p(to), Answers: p(answers), Back: p(back)}, Timeout: 600}
+}
+
+// Of what another node says, this one tracks what concerns the machine, as its packets look here.
+func TestHere(t *testing.T) {
+	f := &follower{addrs: []netip.Addr{netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("fd00::5")}}
+	broken := udp("10.1.0.5:1", "10.2.0.9:53", "10.2.0.9:53", "10.1.0.5:1")
+	broken.Back = netip.AddrPort{}
+	tcp := udp("10.1.0.5:1", "10.2.0.9:53", "10.2.0.9:53", "10.1.0.5:1")
+	tcp.Proto = 6 // and says nothing of its state
+	for name, c := range map[string]struct {
+		said state.Tracked
+		want string // empty: not tracked
+	}{
+		"to the machine":                {udp("10.2.0.9:4", "10.1.0.5:80", "10.1.0.5:80", "10.2.0.9:4"), "10.2.0.9:4 10.1.0.5:80 10.1.0.5:80 10.2.0.9:4"},
+		"from the machine to a service": {udp("10.1.0.5:4", "10.96.0.1:53", "10.2.0.9:5353", "10.1.0.5:4"), "10.1.0.5:4 10.96.0.1:53 10.2.0.9:5353 10.1.0.5:4"},
+		"out under the node's address":  {udp("10.1.0.5:4", "8.8.8.8:53", "8.8.8.8:53", "192.0.2.1:4"), ""},
+		"by a port of the node":         {udp("198.51.100.1:4", "192.0.2.1:30080", "10.1.0.5:80", "192.0.2.1:9"), "192.0.2.1:9 10.1.0.5:80 10.1.0.5:80 192.0.2.1:9"},
+		"another machine's":             {udp("10.2.0.9:4", "10.1.0.6:80", "10.1.0.6:80", "10.2.0.9:4"), ""},
+		"IPv6":                          {udp("[fd00::9]:4", "[fd00::5]:80", "[fd00::5]:80", "[fd00::9]:4"), "[fd00::9]:4 [fd00::5]:80 [fd00::5]:80 [fd00::9]:4"},
+		"of two families":               {udp("10.1.0.5:4", "[fd00::9]:53", "[fd00::9]:53", "10.1.0.5:4"), ""},
+		"without an end":                {broken, ""},
+		"of TCP without a state":        {tcp, ""},
+	} {
+		got := f.here(connections{Host: []state.Tracked{c.said}, Pod: []state.Tracked{c.said}})
+		text := ""
+		for _, h := range got.Host {
+			text = strings.Join([]string{h.From.String(), h.To.String(), h.Answers.String(), h.Back.String()}, " ")
+			if got.brief().Host[0].Timeout != 120 || h.Timeout != 600 {
+				t.Errorf("%s: times %d and %d", name, h.Timeout, got.brief().Host[0].Timeout)
+			}
+		}
+		if text != c.want {
+			t.Errorf("%s: %q, want %q", name, text, c.want)
+		}
+		if len(got.Pod) == 1 && !whole(c.said) {
+			t.Errorf("%s: the pod tracks it", name)
+		}
+	}
+}
+
+// What is packed is unpacked the same; what is no such thing, or does not end, is an error.
+func TestPack(t *testing.T) {
+	all := connections{Host: []state.Tracked{udp("10.2.0.9:4", "10.1.0.5:80", "10.1.0.5:80", "10.2.0.9:4")}}
+	b, err := all.pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := unpack(b)
+	if err != nil || len(got.Host) != 1 || !got.Host[0].Same(all.Host[0]) {
+		t.Errorf("%+v %v", got, err)
+	}
+	var endless bytes.Buffer
+	z := gzip.NewWriter(&endless)
+	_, _ = z.Write(bytes.Repeat([]byte("["), mostUnpacked+1))
+	_ = z.Close()
+	for name, b := range map[string][]byte{"nothing": nil, "words": []byte("words"), "a part": b[:len(b)/2], "too much": endless.Bytes()} {
+		if _, err := unpack(b); err == nil || !strings.HasPrefix(err.Error(), "connections: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Only packets of what was brought along say that a machine is here that was never here before.
+func TestKnows(t *testing.T) {
+	f := &follower{}
+	set := connections{Host: []state.Tracked{udp("10.2.0.9:4", "10.1.0.5:80", "10.1.0.5:80", "10.2.0.9:4")}}
+	says := func(from, to string) watch.Speech {
+		return watch.Speech{How: "ip", Proto: 17, From: netip.MustParseAddrPort(from), To: netip.MustParseAddrPort(to)}
+	}
+	if f.knows(says("10.1.0.5:80", "10.2.0.9:4")) {
+		t.Error("known before anything is")
+	}
+	f.known.Store(set.tuples())
+	if !f.knows(says("10.1.0.5:80", "10.2.0.9:4")) || f.knows(says("10.1.0.5:81", "10.2.0.9:4")) || f.knows(watch.Speech{How: "ip"}) {
+		t.Error("known are others than those that were brought")
+	}
+}
