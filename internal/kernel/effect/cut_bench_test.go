@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effect
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// BenchmarkCut is what it costs to go through a table of so many connections, of which none, or one, is chosen.
+func BenchmarkCut(b *testing.B) {
+	ns := nettest.NS(b, "many")
+	nettest.Run(b, ns, "ip", "link", "set", "lo", "up")
+	for _, words := range []string{"add table ip tracks", "add chain ip tracks everything { type filter hook output priority 0 ; }", "add rule ip tracks everything ct state new counter"} {
+		nettest.Run(b, ns, "nft", words)
+	}
+	made := 0
+	for _, n := range []int{1_000, 10_000, 100_000} {
+		if err := ns.Do(func() error {
+			c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+			if err != nil {
+				return err
+			}
+			defer func() { _ = c.Close() }()
+			for ; made < n; made++ { // what nobody listens to is tracked as well: the address is the next one's
+				to := netip.AddrFrom4([4]byte{127, 1, byte(made >> 12 & 0xff), 1})
+				_, _ = c.WriteToUDPAddrPort([]byte("x"), netip.AddrPortFrom(to, uint16(1024+made&0xfff)))
+			}
+			return nil
+		}); err != nil {
+			b.Fatal(err)
+		}
+		var k Tracker
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			seen := 0
+			for b.Loop() {
+				seen = 0
+				if _, err := k.Cut(ns, func(state.Connection) bool { seen++; return false }); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(seen), "connections")
+		})
+		if err := k.Close(); err != nil {
+			b.Error(err)
+		}
+	}
+}
