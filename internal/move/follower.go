@@ -30,6 +30,8 @@ const (
 	disagree = 50 * time.Millisecond
 	// retryFirst and retryMost are the pauses before something is tried again.
 	retryFirst, retryMost = 50 * time.Millisecond, 2 * time.Second
+	// watchAgain is when moves are watched again that could not be: their kind is perhaps not defined yet.
+	watchAgain = 10 * time.Second
 	// remembered is how long it is known that a machine was here.
 	remembered = time.Minute
 	// lastTime is how long the words behind an attachment's end may take.

@@ -108,10 +108,12 @@ func (m *Mover) Run(ctx context.Context) error {
 			again = nil
 		case e, ok := <-events:
 			if !ok {
-				events, again = nil, m.cfg.After(retryMost)
+				events, again = nil, m.cfg.After(watchAgain)
 				continue
 			}
-			m.take(ctx, e)
+			for _, stale := range m.take(e) {
+				parts.Go(func() { m.forget(ctx, stale) }) // of an agent before, or of an attachment that is no more
+			}
 			if e.Type == store.Added {
 				parts.Go(func() { m.tellOfDeparted(ctx, e.Object) })
 			}
@@ -120,7 +122,7 @@ func (m *Mover) Run(ctx context.Context) error {
 			var err error
 			if events, err = m.cfg.Objects.Watch(ctx, store.AddressMoves()); err != nil {
 				m.cfg.Log.Warn("connections of machines that migrate stay behind", "err", err)
-				events, again = nil, m.cfg.After(retryMost)
+				events, again = nil, m.cfg.After(watchAgain)
 			}
 		}
 	}
@@ -172,8 +174,8 @@ func (m *Mover) end(key model.AttachmentKey) {
 	}
 }
 
-// take notes an event, and tells whom it is about.
-func (m *Mover) take(ctx context.Context, e store.Event) {
+// take notes an event, and tells whom it is about. It gives the moves of this node that nobody here made.
+func (m *Mover) take(e store.Event) (stale []store.Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch e.Type {
@@ -184,20 +186,21 @@ func (m *Mover) take(ctx context.Context, e store.Event) {
 	case store.Deleted:
 		delete(m.moves, e.Object.Key)
 	default:
-		return
+		return nil
 	}
 	if !m.synced {
-		return
+		return nil
 	}
 	for _, f := range m.followers {
 		token(f.wake)
 	}
 	for key, o := range m.moves {
 		if move, err := o.AddressMove(); err == nil && move.Target == m.cfg.Node && !m.awaits(key) {
-			m.forget(ctx, o) // of an agent before, or of an attachment that is no more
+			stale = append(stale, o)
 			delete(m.moves, key)
 		}
 	}
+	return stale
 }
 
 // departs remembers for a while that a machine was here when its attachment ended.
