@@ -246,6 +246,24 @@ func TestMachineRefused(t *testing.T) {
 	if !errors.As(err, &fault) || fault.Code != model.CodeInvalidEnv || err.Error() != want {
 		t.Errorf("\n got %v\nwant %s", err, want)
 	}
+	_, taken := w.attached("bridge")
+	var other net.Listener
+	err = taken.Do(func() (err error) {
+		other, err = net.ListenUnix("unix", &net.UnixAddr{Name: host.GuestSocket, Net: "unix"})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	before := inPod(t, taken)
+	_, err = w.machines().Start(w.ctx(), host.Pod{NS: taken}, vmInput(model.VMBridge))
+	if err == nil || !strings.Contains(err.Error(), "socket @weft-guest: somebody else gives wires to weft-guest there already") {
+		t.Errorf("%v", err)
+	}
+	if after := inPod(t, taken); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
 	if _, err := w.machines().Start(w.ctx(), host.Pod{NS: w.node}, in); err == nil || !strings.Contains(err.Error(), "the network namespace of the node itself") {
 		t.Errorf("in the node's own namespace: %v", err)
 	}

@@ -19,6 +19,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -119,8 +120,18 @@ func (m *Machines) start(ctx context.Context, pod host.Pod, in plan.Input) (phas
 	if err != nil {
 		return phase1.Record{}, err
 	}
+	same := func(o phase1.Record) bool { return o.Machine == record.Machine && o.In == record.In }
+	known := slices.ContainsFunc(m.of(container), same)
 	m.note(record)
-	return record, m.attend(record, pod.NS)
+	err = m.attend(record, pod.NS)
+	if err != nil && !known { // it came with this call
+		pod.ID = record.In
+		if undo := m.local.Stop(context.WithoutCancel(ctx), pod, record.Machine); undo != nil {
+			return phase1.Record{}, errors.Join(err, undo)
+		}
+		m.drop(record)
+	}
+	return record, err
 }
 
 // attend has a machine's wires given to weft-guest, if there are any.
