@@ -234,9 +234,8 @@ type Policy struct {
 
 // VirtualMachines are about pods in which machines run (KubeVirt's).
 type VirtualMachines struct {
-	// KeepAddresses says whether the addresses and the MAC of a machine stay with it, whichever pod it runs in: `possible`, where the
-	// network's IPAM can do that; `always`, where it cannot the pod does not start; `never`. A machine's annotation
-	// `weft.dev/keep-vm-address` comes before it. See [ipam.md](ipam.md#virtual-machines).
+	// KeepAddresses says whether a machine's addresses and MAC stay with it, whichever pod it runs in: `possible`, where IPAM can do that;
+	// `always`, else the pod does not start; `never`. Its annotation `weft.dev/keep-vm-address` comes before ([ipam.md](ipam.md#virtual-machines)).
 	KeepAddresses string `json:"keepAddresses"`
 }
 
@@ -295,8 +294,7 @@ func Default() Config {
 			Publish: true, AnnotationPrefix: "flannel.alpha.coreos.com", NetConf: "/etc/kube-flannel/net-conf.json",
 			CNIConf: "/etc/kube-flannel/cni-conf.json", SubnetFile: "/run/flannel/subnet.env",
 		},
-		Policy:          Policy{Mode: PolicyAuto, Established: EstablishedCut, Log: LogNone, LogGroup: 9119},
-		VirtualMachines: VirtualMachines{KeepAddresses: KeepPossible},
-		Runtime:         Runtime{GCInterval: Duration(5 * time.Minute)},
+		Policy: Policy{Mode: PolicyAuto, Established: EstablishedCut, Log: LogNone, LogGroup: 9119}, VirtualMachines: VirtualMachines{KeepAddresses: KeepPossible},
+		Runtime: Runtime{GCInterval: Duration(5 * time.Minute)},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
@@ -179,11 +180,7 @@ func (e *Engine) cededFor(p *pool, w want) []cededAddr {
 // takeBack takes addresses of this node's own blocks back that nobody took.
 func (e *Engine) takeBack(ctx context.Context, p *pool, w want) (bool, error) {
 	for _, b := range e.ownBlocks(p) {
-		useful, offered := false, false
-		for a, with := range b.spec.Ceded {
-			back := b.nobodys(a, with, e.now())
-			useful, offered = useful || back && w.allows(a), offered || back && with != ""
-		}
+		useful, offered := b.returned(w, e.now())
 		if !useful || b.stands != owned {
 			continue
 		}
@@ -210,6 +207,16 @@ func (e *Engine) takeBack(ctx context.Context, p *pool, w want) (bool, error) {
 		return true, e.save()
 	}
 	return false, nil
+}
+
+// returned tells whether the block ceded something for a want that is with nobody, and whether some of all that was offered to
+// somebody before.
+func (b *block) returned(w want, now time.Time) (useful, offered bool) {
+	for a, with := range b.spec.Ceded {
+		back := b.nobodys(a, with, now)
+		useful, offered = useful || back && w.allows(a), offered || back && with != ""
+	}
+	return useful, offered
 }
 
 // ceded takes over a block that was just written, with exactly what is ceded now.
