@@ -20,8 +20,10 @@ import (
 
 const kernelName = "vmlinuz"
 
-// wanted are Debian's packages of kernels for virtual machines, the preferred one first.
-func wanted() []string { return []string{"linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"} }
+// wanted are packages of kernels for virtual machines, the preferred one first: Debian's, and Ubuntu's.
+func wanted() []string {
+	return []string{"linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64", "linux-image-virtual"}
+}
 
 // kernel gives the directory with the kernel and its modules.
 func (c Config) kernel(ctx context.Context) (string, error) {
