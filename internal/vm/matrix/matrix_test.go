@@ -20,9 +20,8 @@ func TestMatrix(t *testing.T) {
 				w := newWorld(t, by, subnets...)
 				peer := w.pod(true, false)
 				serve(t, peer.ns, 81, "peer")
-				for _, a := range []string{"192.0.2.1/24", "fd00:2::1/64"} {
-					nettest.Run(t, peer.ns, "ip", "addr", "add", a, "dev", blueLink)
-				}
+				nettest.Run(t, peer.ns, "ip", "addr", "add", "192.0.2.1/24", "dev", blueLink)
+				nettest.Run(t, peer.ns, "ip", "addr", "add", "fd00:2::1/64", "dev", blueLink, "nodad")
 				alone := []bool{true}
 				if family == "dual" { // one interface is the first of several
 					alone = []bool{false, true}
