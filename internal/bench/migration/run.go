@@ -21,7 +21,7 @@ type Config struct {
 	Image                 guestimage.Image
 	// Encapsulation is that of the pods' pool: vxlan, ipip or none.
 	Encapsulation string
-	// Binding is the machine's: direct, bridge or masquerade.
+	// Binding is the machine's: direct or masquerade.
 	Binding model.VMBinding
 	// N is how many migrations there are.
 	N   int
