@@ -34,21 +34,34 @@ func (e *Engine) Restore(ctx context.Context, asks []ipam.Ask) {
 	e.rinseAll(ctx)
 }
 
-// home finds the pools that an address may be of. Where none is known yet, it is not given whatever pool is met.
+// home finds the pools that an address may be of: those that have a block of it here, else all that could have one, because
+// people may have pools overlap. One that holds what is another's gives it to nobody, and rests it when it is freed. Where
+// no block is known, or no pool, it is not given whatever pool is met.
 func (e *Engine) home(a netip.Addr, key model.AttachmentKey) []Held {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	var having, could, all []Held
 	for name, p := range e.pools {
-		if _, of := p.region(a); of && p.spec.OfCluster() {
-			return []Held{{name, a, key}}
+		h := Held{name, a, key}
+		all = append(all, h)
+		if !p.spec.OfCluster() {
+			continue
+		}
+		if _, of := p.region(a); of {
+			could = append(could, h)
+		}
+		if p.blockOf(a) != nil {
+			having = append(having, h)
 		}
 	}
-	e.homeless[a] = holder{key: key}
-	var held []Held
-	for name := range e.pools {
-		held = append(held, Held{name, a, key})
+	if len(having) > 0 {
+		return having
 	}
-	return held
+	e.homeless[a] = holder{key: key}
+	if len(could) > 0 {
+		return could
+	}
+	return all
 }
 
 // settle forgets that attachments have addresses of unknown pools.
