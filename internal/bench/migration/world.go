@@ -154,7 +154,9 @@ func (w *world) plug(i int, ns *netns.NS) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(netlink.AddrAdd(l, addr), netlink.LinkSetUp(l))
+		// A node has a way out: without one it does not answer for the gateway of a pod that asks, as a guest on a bridge does.
+		out := &netlink.Route{LinkIndex: l.Attrs().Index, Gw: nodeAddr(253).AsSlice()}
+		return errors.Join(netlink.AddrAdd(l, addr), netlink.LinkSetUp(l), netlink.RouteAdd(out))
 	})
 }
 
