@@ -87,7 +87,8 @@ func TestRoutedLimits(t *testing.T) {
 	n.clean("DEL")
 }
 
-// connects is how many connections a pod has to the node at once.
+// connects is how many connections a pod has to the node at once. One that is over a limit is refused at once; nothing else may
+// keep one from being made, least of all a patience that ends while the connection is there already, and counts.
 func (n *node) connects(pod *netns.NS, tries int) (made int) {
 	n.t.Helper()
 	l, err := net.Listen("tcp4", "192.0.2.7:0")
@@ -97,10 +98,13 @@ func (n *node) connects(pod *netns.NS, tries int) (made int) {
 	defer func() { _ = l.Close() }()
 	err = pod.Do(func() error {
 		for range tries {
-			c, err := (&net.Dialer{Timeout: 500 * time.Millisecond}).DialContext(n.t.Context(), "tcp4", l.Addr().String())
-			if err == nil {
+			c, err := (&net.Dialer{Timeout: time.Minute}).DialContext(n.t.Context(), "tcp4", l.Addr().String())
+			switch {
+			case err == nil:
 				made++
 				defer func() { _ = c.Close() }()
+			case !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ECONNRESET):
+				return err
 			}
 		}
 		return nil
