@@ -37,6 +37,8 @@ type Config struct {
 	Keep bool
 	// LogGroup is the group of nflog that denied packets are told to, some of them; 0 is none.
 	LogGroup uint16
+	// Bridges is where bridges' settings are; "" is where the kernel has them: for tests.
+	Bridges string
 	// Sized, which may be nil, is told about how many pods are known when that is another number.
 	Sized func(pods int)
 	// Told, which may be nil, is told of things that happen to policies' objects.
@@ -71,9 +73,10 @@ type Enforcer struct {
 	local     map[model.AttachmentKey]*local
 	addrs     map[netip.Addr]int // local ones
 	places    map[policy.Place]*place
-	// blind: it was said that packets on bridges cannot be judged. bridges: what is at their ports is not known to be right.
-	blind   bool
-	bridges error
+	// ported: something is judged at bridges' ports. blind: it was said that they do not show connections. bridges: what is at their
+	// ports is not known to be right.
+	ported, blind bool
+	bridges       error
 	// right: the kernel holds what the index last said.
 	right bool
 	// looked is when the node's own addresses were looked at.

@@ -131,7 +131,7 @@ func (e *Enforcer) setEndpoint(l *local) {
 	}
 	switch {
 	case l.HostLink != "":
-	case l.Machine && l.Port != "" && e.tracksPorts():
+	case l.Machine && l.Port != "":
 		l.endpoint.HostLink, l.endpoint.Point = l.Port, model.PointPort
 	default:
 		l.endpoint.Point = model.PointPod

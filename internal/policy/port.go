@@ -3,33 +3,71 @@
 package policy
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"os"
+	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// tracked are the settings by which bridges show their packets to the hooks of IP, which track connections.
-func tracked() []string {
-	return []string{"/proc/sys/net/bridge/bridge-nf-call-iptables", "/proc/sys/net/bridge/bridge-nf-call-ip6tables"}
-}
+const (
+	// shows is where bridges are told to show their packets to the hooks of IP, which track connections.
+	shows = "/proc/sys/net/bridge"
+	// showPeriod is how often it is looked whether they do, while something is judged at their ports.
+	showPeriod = 4 * time.Second
+)
 
-// tracksPorts tells whether what passes the node's bridges can be judged there. Without that a guest that has its pod's wire is
-// not judged, which is said once. The lock is held.
-func (e *Enforcer) tracksPorts() bool {
-	for _, path := range tracked() {
-		if b, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(b)) != "1" {
-			if !e.blind {
-				e.log.Error("network policies do not hold for guests that are on a bridge of the node: load br_netfilter and set it to 1", "setting", path)
-			}
+// show has bridges show their packets while something is judged at their ports. Where they do not, nothing is known of connections
+// there, and a reply needs a rule as any other packet does: nothing opens. The lock is held.
+func (e *Enforcer) show() {
+	if !e.ported {
+		return
+	}
+	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables"} {
+		path := filepath.Join(cmp.Or(e.cfg.Bridges, shows), name)
+		set, err := showAt(path)
+		switch {
+		case err != nil && !e.blind:
+			e.log.Error("bridges do not show connections: of guests at their ports that policies select, replies are dropped, too; load br_netfilter", "err", err)
 			e.blind = true
-			return false
+			return
+		case err != nil:
+			return
+		case set:
+			e.log.Info("policies are judged at ports of bridges, which show connections from now on", "setting", path)
 		}
 	}
-	return true
+	e.blind = false
+}
+
+// showAt sets one of the settings to 1 if it is not.
+func showAt(path string) (set bool, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil || strings.TrimSpace(string(b)) == "1" {
+		return false, err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return false, err
+	}
+	_, err = f.WriteString("1")
+	return err == nil, errors.Join(err, f.Close())
+}
+
+// showLate fires when it is to be looked at again; never where nothing is judged at a port.
+func (e *Enforcer) showLate() <-chan time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.ported {
+		return nil
+	}
+	return e.cfg.After(showPeriod)
 }
 
 // putPorts makes the table of the node's bridges that of tables. That it cannot be is no obstacle to who is not at a port. The
@@ -37,7 +75,7 @@ func (e *Enforcer) tracksPorts() bool {
 func (e *Enforcer) putPorts(ctx context.Context, tables map[policy.Place]state.Table) {
 	p := policy.Place{Ports: true}
 	e.bridges = put(ctx, e.cfg.Host, tables, p)
-	if _, needed := tables[p]; e.bridges != nil && !needed && !e.hasPorts() {
+	if _, e.ported = tables[p]; e.bridges != nil && !e.ported && !e.hasPorts() {
 		e.bridges = nil // a kernel that cannot have it has none
 	}
 	if e.bridges != nil {

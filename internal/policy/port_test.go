@@ -81,6 +81,80 @@ func TestMachines(t *testing.T) {
 	}
 }
 
+// TestMachinesShown: bridges are made to show connections where a policy selects a guest at a port, and again when somebody changes
+// that, and not before.
+func TestMachinesShown(t *testing.T) {
+	w := newWorld(t)
+	w.start(func(c *policy.Config) {
+		c.After = func(d time.Duration) <-chan time.Time {
+			if d == 4*time.Second { // it is looked again
+				d /= 40
+			}
+			return time.After(d)
+		}
+	})
+	web, friend := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`)
+	settings := []string{"/proc/sys/net/bridge/bridge-nf-call-iptables", "/proc/sys/net/bridge/bridge-nf-call-ip6tables"}
+	turn := func() {
+		for _, path := range settings {
+			if err := os.WriteFile(path, []byte("0"), 0); err != nil {
+				nettest.Skip(t, "bridges cannot be told to show nothing: "+err.Error())
+			}
+		}
+	}
+	are := func(want string) bool {
+		for _, path := range settings {
+			if b, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(b)) != want {
+				return false
+			}
+		}
+		return true
+	}
+	turn()
+	t.Cleanup(func() {
+		for _, path := range settings {
+			_ = os.WriteFile(path, []byte("1"), 0)
+		}
+	})
+	w.machine(web, 2)
+	friend1 := w.machine(friend, 3)
+	w.serve(friend, 80)
+	if !are("0") {
+		t.Error("bridges are told to show connections where no policy asks for it")
+	}
+	// What a connection that the guest makes gets back needs what is known of the connection.
+	w.manifest("fast", onlyFastFriends[:strings.Index(onlyFastFriends, "  ingress:")])
+	w.eventually("they show connections", func() bool { return are("1") })
+	w.eventually("the guest gets replies", func() bool { return reaches(web.ns, friend1, 80) })
+	for range 3 { // the last time nothing else wakes anybody
+		turn()
+		w.eventually("they show them again", func() bool { return are("1") })
+	}
+}
+
+// TestMachinesUntracked: where bridges cannot be made to show connections, policies hold for guests at their ports all the same.
+func TestMachinesUntracked(t *testing.T) {
+	w := newWorld(t)
+	w.start(func(c *policy.Config) { c.Bridges = t.TempDir() })
+	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`), w.pod("shop/other", "app: other")
+	machine := func(p *pod, n int) *pod {
+		return w.bridged(p, n, func(g *attach.Guarded) { g.Machine, g.Port = true, fmt.Sprintf("port%d", n) })
+	}
+	web1, _, _ := machine(web, 2), machine(friend, 3), machine(other, 4)
+	// What somebody told the bridges does not matter here: it is not seen.
+	_ = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("0"), 0)
+	t.Cleanup(func() { _ = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("1"), 0) })
+	w.serve(web, 80)
+	w.eventually("the bridge carries packets", func() bool { return reaches(friend.ns, web1, 80) && reaches(other.ns, web1, 80) })
+	w.manifest("fast", onlyFastFriends)
+	w.eventually("the policy denies", func() bool { return !reaches(other.ns, web1, 80) })
+	w.eventually("a friend is let in", func() bool { return reaches(friend.ns, web1, 80) })
+	if out := nettest.Run(t, web.ns, "nft", "list", "ruleset"); strings.Contains(out, "weft") {
+		t.Errorf("in the pod, which does not see what the guest sends: %s", out)
+	}
+	w.eventually("it is said", func() bool { return strings.Contains(w.log.String(), "bridges do not show connections") })
+}
+
 // TestMachinesIPv6: so it is by IPv6, whose neighbours are found all the same, and what goes to everybody is judged, too.
 func TestMachinesIPv6(t *testing.T) {
 	w := newWorld(t)

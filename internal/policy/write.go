@@ -49,6 +49,7 @@ func (e *Enforcer) keep(ctx context.Context, meddled <-chan struct{}) error {
 			late = e.cfg.After(period)
 			e.doubt(nil)
 		case <-retry:
+		case <-e.showLate():
 		}
 		e.mu.Lock()
 		e.self()
@@ -91,6 +92,7 @@ func (e *Enforcer) commit(ctx context.Context) error {
 	if !e.ready() {
 		return nil
 	}
+	defer e.show()
 	begun := e.cfg.Now()
 	if !e.right {
 		return e.whole(ctx)
@@ -102,6 +104,7 @@ func (e *Enforcer) commit(ctx context.Context) error {
 		case c.Place == policy.Place{}:
 			err = e.change(ctx, c)
 		case c.Place.OnNode():
+			e.ported = !c.Gone
 			e.bridges = write(ctx, e.cfg.Host, c)
 		default:
 			e.changePod(ctx, c)
