@@ -166,7 +166,7 @@ func (a *agent) build() error {
 	a.policy = a.enforcer()
 	a.measurePolicies()
 	a.machines = a.virtual(boot)
-	a.wires = &wires{ledger: a.ledger, log: cfg.Log}
+	a.wires = &wires{ledger: a.ledger, log: cfg.Log, after: cfg.After}
 	a.attacher = attach.New(attach.Config{
 		Memory: a.ledger, Host: a.host, Planners: a.planners(), Allocators: a.allocators(), Node: a.ofNode, Gates: a.gates,
 		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime}, Reaper: a.reaper,

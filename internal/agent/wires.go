@@ -4,9 +4,11 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/guest/serve"
@@ -28,7 +30,13 @@ type wires struct {
 	// turn is held while an attachment is looked at; open is its holder's.
 	turn sync.Mutex
 	open map[model.AttachmentKey]served
+	// after gives a channel that fires after a while. run opens and serves a record's wires; nil does so: for tests.
+	after func(time.Duration) <-chan time.Time
+	run   func(ctx context.Context, rec attach.Record) error
 }
+
+// wireAgain is how long it is waited until wires are served again whose serving has ended.
+const wireAgain = 5 * time.Second
 
 // served is a wire that is spoken on.
 type served struct {
@@ -88,26 +96,54 @@ func (w *wires) settle(key model.AttachmentKey) {
 	if !wanted || w.ctx.Err() != nil {
 		return
 	}
-	if err := w.begin(rec); err != nil {
-		w.log.Warn("guests are not spoken to", "attachment", key.String(), "err", err)
-	}
+	w.begin(rec)
 }
 
-func (w *wires) begin(rec attach.Record) error {
-	all, err := openWires(rec)
-	if err != nil {
-		return err
-	}
+func (w *wires) begin(rec attach.Record) {
 	ctx, stop := context.WithCancel(w.ctx)
 	s := served{serial: rec.Serial, stop: stop, gone: make(chan struct{})}
 	w.open[rec.Key()] = s
 	w.group.Go(func() {
 		defer close(s.gone)
-		if err := (serve.Config{Log: w.log}).Run(ctx, all); err != nil {
-			w.log.Warn("guests are not spoken to any more", "attachment", rec.Key().String(), "err", err)
-		}
+		defer stop()
+		w.speak(ctx, rec)
 	})
-	return nil
+}
+
+// speak serves a record's wires until the context ends or their pod is gone. What cannot be served is served again after a pause;
+// what is wrong is said once.
+func (w *wires) speak(ctx context.Context, rec attach.Record) {
+	run := w.run
+	if run == nil {
+		run = w.serve
+	}
+	said := ""
+	for {
+		err := run(ctx, rec)
+		if ctx.Err() != nil || err == nil {
+			return
+		}
+		if err.Error() != said {
+			said = err.Error()
+			w.log.Warn("guests are not spoken to", "attachment", rec.Key().String(), "err", err)
+		}
+		if errors.Is(err, netns.ErrGone) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.after(wireAgain):
+		}
+	}
+}
+
+func (w *wires) serve(ctx context.Context, rec attach.Record) error {
+	all, err := openWires(rec)
+	if err != nil {
+		return err
+	}
+	return serve.Config{Log: w.log}.Run(ctx, all)
 }
 
 // openWires opens the sockets of a record's wires in the pod that it is about, and not in another one at the same path.
@@ -121,7 +157,7 @@ func openWires(rec attach.Record) ([]serve.Wire, error) {
 	case err != nil:
 		return nil, err
 	case id != rec.NetnsID:
-		return nil, fmt.Errorf("namespace %s is another one by now", rec.Request.Netns)
+		return nil, fmt.Errorf("namespace %s is another one by now: %w", rec.Request.Netns, netns.ErrGone)
 	}
 	var all []serve.Wire
 	for _, g := range rec.Guests() {

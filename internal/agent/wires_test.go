@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/ledger"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// TestWiresAgain: a wire whose serving ends with an error is served again after a pause, and not any more when its attachment
+// changes or its pod is gone.
+func TestWiresAgain(t *testing.T) {
+	l, err := ledger.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	record := func(id string, serial int64) attach.Record {
+		r := attach.Record{
+			Serial: serial, Stage: attach.Done, Request: model.Request{Network: "net", ContainerID: id, IfName: "eth0"},
+			Acts: []attach.Act{{Kind: attach.ActApply, Guests: []model.Guest{{Link: "cali1"}}}},
+		}
+		if err := l.Put(r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	var log strings.Builder
+	pauses, runs := make(chan time.Duration), make(chan string)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	w := &wires{
+		ledger: l, log: slog.New(slog.NewTextHandler(&log, nil)),
+		after: func(d time.Duration) <-chan time.Time {
+			fired := make(chan time.Time, 1)
+			fired <- time.Time{}
+			pauses <- d
+			return fired
+		},
+	}
+	tries := 0
+	w.run = func(ctx context.Context, r attach.Record) error {
+		if r.Request.ContainerID == "gone" {
+			runs <- "gone"
+			return fmt.Errorf("its pod: %w", netns.ErrGone)
+		}
+		runs <- fmt.Sprint(r.Request.ContainerID, " ", r.Serial)
+		if tries++; tries < 4 {
+			return errors.New("the wire is mute")
+		}
+		<-ctx.Done()
+		return nil
+	}
+	next := func(want string) {
+		t.Helper()
+		select {
+		case got := <-runs:
+			if got != want {
+				t.Fatalf("%s is served, want %s", got, want)
+			}
+		case <-ctx.Done():
+			t.Fatalf("%s is not served", want)
+		}
+	}
+	r := record("c1", 1)
+	w.start(ctx)
+	for range 3 {
+		next("c1 1")
+		if d := <-pauses; d != wireAgain {
+			t.Errorf("it is waited for %s", d)
+		}
+	}
+	next("c1 1")
+	record("c1", 2)
+	w.changed(r.Key())
+	next("c1 2")
+	w.changed(record("gone", 3).Key())
+	next("gone")
+	cancel()
+	w.wait()
+	if n := strings.Count(log.String(), "the wire is mute"); n != 1 {
+		t.Errorf("it is said %d times:\n%s", n, log.String())
+	}
+}
