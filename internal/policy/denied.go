@@ -12,6 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/nflog"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/policy"
 )
 
 // Teller tells people about policies, behind the caller's back.
@@ -73,12 +74,12 @@ func (e *Enforcer) Denied() map[string]float64 {
 	return maps.Clone(e.denials)
 }
 
-// listen logs denied packets with the names of the pods and of the policies, until ctx ends.
+// listen logs packets that are denied on the node, with the names of the pods and of the policies, until ctx ends.
 func (e *Enforcer) listen(ctx context.Context) error {
 	for {
-		done, err := nflog.Listen(ctx, nil, e.cfg.LogGroup, e.deniedPacket)
+		l, err := nflog.Listen(ctx, nil, e.cfg.LogGroup, func(p nflog.Packet) { e.deniedPacket(p, policy.Place{}) })
 		if err == nil {
-			<-done
+			<-l.Done()
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -92,9 +93,79 @@ func (e *Enforcer) listen(ctx context.Context) error {
 	}
 }
 
-func (e *Enforcer) deniedPacket(p nflog.Packet) {
+// mostTold is how many packets of a pod's namespace are logged in a second.
+const mostTold = 50
+
+// hear has packets that are denied in a pod's namespace be logged, too. Where it cannot be, it is tried again when the place is
+// looked at again. The lock is held.
+func (e *Enforcer) hear(p policy.Place, at *place) {
+	if e.cfg.LogGroup == 0 {
+		return
+	}
+	if at.deaf != nil {
+		select {
+		case <-at.heard:
+			at.deaf()
+		default:
+			return
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l, err := nflog.Listen(ctx, at.ns, e.cfg.LogGroup, e.calmly(ctx, p))
+	if err != nil {
+		cancel()
+		if !at.unheard {
+			e.log.Warn("denied packets of a pod are not logged", "pod", p.Pod.String(), "err", err)
+		}
+		at.deaf, at.unheard = nil, true
+		return
+	}
+	at.deaf, at.heard, at.unheard = func() { cancel(); l.Close() }, l.Done(), false
+}
+
+// calmly logs what is heard in a pod, but not faster than people read: who is root there can have rules of his own tell the group
+// anything, as often as he likes. What is too much waits, and is lost in the kernel.
+func (e *Enforcer) calmly(ctx context.Context, at policy.Place) func(nflog.Packet) {
+	since, told := e.cfg.Now(), 0
+	return func(p nflog.Packet) {
+		if now := e.cfg.Now(); now.Sub(since) >= time.Second {
+			since, told = now, 0
+		}
+		if told++; told > mostTold {
+			select {
+			case <-ctx.Done():
+			case <-e.cfg.After(time.Second):
+			}
+			since, told = e.cfg.Now(), 1
+		}
+		if ctx.Err() == nil {
+			e.deniedPacket(p, at)
+		}
+	}
+}
+
+func (e *Enforcer) deniedPacket(p nflog.Packet, at policy.Place) {
 	e.mu.Lock()
-	from, to := e.index.Holder(p.From.Addr()), e.index.Holder(p.To.Addr())
+	network := e.networkOf(p, at)
+	from, to := e.index.Holder(network, p.From.Addr()), e.index.Holder(network, p.To.Addr())
 	e.mu.Unlock()
 	e.log.Info("denied", "by", p.Prefix, "packet", p.String(), "from", from.String(), "to", to.String())
+}
+
+// networkOf is the network of the interface, of those that are judged at a place, that a packet came from or goes to; the
+// cluster's where it is not known. The lock is held.
+func (e *Enforcer) networkOf(p nflog.Packet, at policy.Place) (network string) {
+	for _, l := range e.local {
+		here := l.endpoint.Point != model.PointPod
+		if !at.OnNode() {
+			here = l.endpoint.Point == model.PointPod && l.endpoint.Pod == at.Pod
+		}
+		if !here || !slices.Contains(l.Addrs, p.From.Addr()) && !slices.Contains(l.Addrs, p.To.Addr()) {
+			continue
+		}
+		if network = l.endpoint.Network; network == "" {
+			break
+		}
+	}
+	return network
 }

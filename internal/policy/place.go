@@ -28,12 +28,18 @@ type place struct {
 	id     uint64 // which namespace it is
 	broken error  // it is not known to be right
 	blind  func() // ends the watch of what others do to the table; nil where there is none
+	// deaf ends the hearing of denied packets, nil where there is none; heard is closed when it has ended. unheard: that it cannot be
+	// was said.
+	deaf    func()
+	heard   <-chan struct{}
+	unheard bool
 }
 
 // open opens the pod's namespace. The error wraps netns.ErrGone when there is none any more. The lock is held.
 func (e *Enforcer) open(p policy.Place) (*place, error) {
 	at := e.places[p]
 	if at != nil && at.conn != nil {
+		e.hear(p, at)
 		return at, nil
 	}
 	if at == nil {
@@ -62,6 +68,7 @@ func (e *Enforcer) open(p policy.Place) (*place, error) {
 	}
 	at.ns, at.conn, at.id = ns, conn, l.NetnsID
 	e.look(p, at)
+	e.hear(p, at)
 	return at, nil
 }
 
@@ -85,10 +92,13 @@ func (p *place) close() {
 	if p.blind != nil {
 		p.blind()
 	}
+	if p.deaf != nil {
+		p.deaf()
+	}
 	if p.conn != nil {
 		_ = errors.Join(p.conn.Close(), p.ns.Close())
 	}
-	p.conn, p.ns, p.blind = nil, nil, nil
+	p.conn, p.ns, p.blind, p.deaf, p.unheard = nil, nil, nil, nil, false
 }
 
 // changePod changes the table in a pod's namespace. A pod that is gone needs none.

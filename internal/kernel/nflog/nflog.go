@@ -29,8 +29,8 @@ const (
 	protoSCTP, protoICMP, icmp6 = 132, 1, 58
 )
 
-// snap is how much of a packet is wanted: headers.
-const snap = 96
+// snap is how much of a packet is wanted: headers. The kernel tells of several at once, in less than 8 KiB.
+const snap, most = 96, 16 << 10
 
 // Packet is one that a rule logged.
 type Packet struct {
@@ -40,11 +40,23 @@ type Packet struct {
 	From, To netip.AddrPort
 }
 
+// Listener listens to a group.
+type Listener struct {
+	file *os.File
+	done chan struct{}
+}
+
+// Done is closed when nothing is heard any more.
+func (l *Listener) Done() <-chan struct{} { return l.done }
+
+// Close ends it: the group is another's to take then. What was heard already may still be told.
+func (l *Listener) Close() { _ = l.file.Close() }
+
 // Listen opens a socket in ns (nil: the process's own namespace) and calls f for each packet logged to the group, until ctx
-// ends; then done is closed.
-func Listen(ctx context.Context, ns *netns.NS, group uint16, f func(Packet)) (done <-chan struct{}, err error) {
+// ends or the Listener is closed.
+func Listen(ctx context.Context, ns *netns.NS, group uint16, f func(Packet)) (*Listener, error) {
 	var fd int
-	err = ns.Do(func() (err error) {
+	err := ns.Do(func() (err error) {
 		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
 		return err
 	})
@@ -55,22 +67,21 @@ func Listen(ctx context.Context, ns *netns.NS, group uint16, f func(Packet)) (do
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("nflog: group %d: %w", group, err)
 	}
-	file := os.NewFile(uintptr(fd), "nflog")
-	stop := context.AfterFunc(ctx, func() { _ = file.Close() })
-	ended := make(chan struct{})
+	l := &Listener{os.NewFile(uintptr(fd), "nflog"), make(chan struct{})}
+	stop := context.AfterFunc(ctx, l.Close)
 	go func() {
-		defer close(ended)
-		defer func() { stop(); _ = file.Close() }()
-		buf := make([]byte, 64<<10)
+		defer close(l.done)
+		defer func() { stop(); l.Close() }()
+		buf := make([]byte, most)
 		for {
-			n, err := file.Read(buf)
+			n, err := l.file.Read(buf)
 			if err != nil && !errors.Is(err, unix.ENOBUFS) { // what is lost is lost: it was a log
 				return
 			}
 			each(buf[:max(n, 0)], f)
 		}
 	}()
-	return ended, nil
+	return l, nil
 }
 
 // bind asks for the group's packets and waits for the kernel's word.

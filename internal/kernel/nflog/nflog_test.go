@@ -27,7 +27,7 @@ func TestListen(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	got := make(chan string, 100)
-	done, err := Listen(ctx, ns, 7, func(p Packet) { got <- p.Prefix + " " + p.String() })
+	l, err := Listen(ctx, ns, 7, func(p Packet) { got <- p.Prefix + " " + p.String() })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,8 +43,17 @@ func TestListen(t *testing.T) {
 			t.Fatalf("nothing is heard of %q", want)
 		}
 	}
+	for range 50 { // who takes the group right after finds it free
+		l.Close()
+		if l, err = Listen(ctx, ns, 7, func(Packet) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Listen(ctx, ns, 7, func(Packet) {}); err == nil {
+		t.Error("two listen to one group")
+	}
 	cancel()
-	<-done
+	<-l.Done()
 }
 
 func FuzzPacket(f *testing.F) {

@@ -244,9 +244,9 @@ func (x *Index) podAt(h homed) (model.PodRef, bool) {
 	return model.PodRef{}, false
 }
 
-// Holder is the pod that has an address of the cluster's network, zero where none is known.
-func (x *Index) Holder(a netip.Addr) model.PodRef {
-	ref, _ := x.podAt(homed{addr: a.Unmap()})
+// Holder is the pod that has an address of a network, that of the cluster where it is "": zero where none is known.
+func (x *Index) Holder(network string, a netip.Addr) model.PodRef {
+	ref, _ := x.podAt(homed{network, a.Unmap()})
 	return ref
 }
 
