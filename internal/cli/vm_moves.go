@@ -61,7 +61,7 @@ func newVMHereCmd() *cobra.Command {
 		Use:   "here NAMESPACE/MACHINE",
 		Short: "Say that a machine that was awaited on this node runs here now",
 		Long: `Has this node's agent switch a virtual machine's addresses to this node at once. That is not needed where the machine says
-something itself, as QEMU does for its guests when they have migrated; behind masquerade nobody hears that.`,
+something itself, as QEMU does for its guests when they have migrated, nor where KubeVirt says so in the machine's status.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			namespace, name, ok := strings.Cut(args[0], "/")

@@ -16,8 +16,9 @@
 //	target                                     the cluster's store           source
 //	ADD, in standby                         →  AddressMove            →
 //	tracks the connections, too             ←  its connections        ←      what it tracks of the machine, each second
-//	hears the machine: leads to it, takes
-//	the addresses                           →  AddressBlock           →      when the mesh leads to the target: retires
+//	hears the machine, or sees in its
+//	instance's status that it is here:
+//	leads to it, takes the addresses       →  AddressBlock           →      when the mesh leads to the target: retires
 //	tracks what was new                     ←  the last connections   ←
 //	deletes the move
 //

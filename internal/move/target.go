@@ -22,7 +22,9 @@ func (f *follower) await(ctx context.Context, rec attach.Record) {
 	if err != nil { // the switch is left to who says so
 		f.m.cfg.Log.Warn("machine cannot be heard", "machine", f.vm.String(), "link", f.link, "err", err)
 	}
+	var seen <-chan struct{}
 	if awaited {
+		seen = f.look(ctx)
 		go f.insist(ctx, "machine's connections are not asked for", f.ask)
 		f.says("machine is awaited on %s", f.link)
 	}
@@ -39,6 +41,8 @@ func (f *follower) await(ctx context.Context, rec attach.Record) {
 			how = s.How
 		case <-f.told:
 			how = "told"
+		case <-seen:
+			how = "its status"
 		case <-f.wake:
 			if now, found, err := f.m.cfg.Records.Get(f.key); err == nil && (!found || !now.Standby) {
 				return // somebody else has switched it
