@@ -39,6 +39,8 @@ type Config struct {
 	QEMU qemu.Config
 	// Hypervisor starts the machine; nil is QEMU itself.
 	Hypervisor func(ctx context.Context, c qemu.Config) (Machine, error)
+	// Vhost is opened in the place of vhost-net, without asking whether it can be used; "" is that: for tests.
+	Vhost string
 	// Grace is how long the guest may take to end after its button was pressed.
 	Grace time.Duration
 	Log   *slog.Logger
@@ -223,10 +225,11 @@ func (l *launch) boot(ctx context.Context) (Machine, error) {
 	c := l.QEMU
 	user := l.Input.VM.Owner
 	c.Name, c.Dir, c.User, c.Taps, c.NS = l.Input.VM.Key(), l.Dir, &user, map[string][]*os.File{}, l.Pod.NS
+	c.VhostNet = map[string][]*os.File{}
 	defer func() {
-		for _, taps := range c.Taps {
-			for _, f := range taps {
-				_ = f.Close()
+		for _, all := range []map[string][]*os.File{c.Taps, c.VhostNet} {
+			for _, files := range all {
+				closeAll(files)
 			}
 		}
 	}()
@@ -240,7 +243,7 @@ func (l *launch) boot(ctx context.Context) (Machine, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s.domain.devices.interfaces[%d]: %w", l.Input.VM.Path, n.Interface.Index, err)
 		}
-		c.Taps[n.Device.Name] = taps
+		c.Taps[n.Device.Name], c.VhostNet[n.Device.Name] = taps, l.vhost(n.Device)
 	}
 	if start == nil {
 		start = func(ctx context.Context, c qemu.Config) (Machine, error) { return qemu.Start(ctx, c) }
