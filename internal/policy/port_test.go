@@ -123,7 +123,8 @@ func TestMachinesShown(t *testing.T) {
 		t.Error("bridges are told to show connections where no policy asks for it")
 	}
 	// What a connection that the guest makes gets back needs what is known of the connection.
-	w.manifest("fast", onlyFastFriends[:strings.Index(onlyFastFriends, "  ingress:")])
+	nobody, _, _ := strings.Cut(onlyFastFriends, "  ingress:")
+	w.manifest("fast", nobody)
 	w.eventually("they show connections", func() bool { return are("1") })
 	w.eventually("the guest gets replies", func() bool { return reaches(web.ns, friend1, 80) })
 	for range 3 { // the last time nothing else wakes anybody
