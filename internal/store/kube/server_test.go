@@ -290,6 +290,10 @@ func token(t *testing.T, w world) {
 	if err := v.Annotate(ctx, ref, map[string]string{"one": "1"}); err != nil {
 		t.Error(err)
 	}
+	machine := store.VirtualMachineInstances() // no kind of this server, which says so to those only who may get one
+	if _, err := v.Objects().Get(ctx, machine, machine.Key("default", "db")); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("a machine's instance: %v", err)
+	}
 	_ = v.Event(ctx, ref, model.Event{Reason: "Tested", Message: "m"})
 	eventually(t, "an event", func() bool {
 		return strings.Contains(string(w.Do("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.uid="+uid, nil)), "Tested")
