@@ -87,5 +87,21 @@ func newRoot(env Env) *cobra.Command {
 	root.SetErr(env.Stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newAgentCmd(env), newBenchCmd(env), newCNICmd(env), newConformanceCmd(env), newDHCPCmd(env), newDoctorCmd(env), newFlanneldCmd(env), newInstallCmd(env), newIPAMCmd(env), newLabCmd(env), newMeshCmd(env), newPolicyCmd(env), newSandboxCmd(env), newVMCmd(env), newBundleCmd(env))
+	markUsage(root)
 	return root
+}
+
+// markUsage has wrong arguments be known as errors of the command line: cobra has no type for them.
+func markUsage(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return usageError{err}
+			}
+			return nil
+		}
+	}
+	for _, c := range cmd.Commands() {
+		markUsage(c)
+	}
 }
