@@ -90,6 +90,9 @@ func (c Config) Start(ctx context.Context, ns *netns.NS, pod string, in plan.Inp
 	if err == nil {
 		err = w.give()
 	}
+	if err == nil && len(w.record.Networks) == 0 {
+		err = w.rest(ctx)
+	}
 	if err != nil {
 		return Record{}, errors.Join(err, w.takeBack(context.WithoutCancel(ctx), begun))
 	}

@@ -92,6 +92,46 @@ func TestPlugAndUnplug(t *testing.T) {
 	}
 }
 
+// TestUnpluggedAll: a machine that stays in its pod without any network leaves nothing of it changed, and gets one again.
+func TestUnpluggedAll(t *testing.T) {
+	for _, binding := range []model.VMBinding{model.VMBridge, model.VMMasquerade} {
+		t.Run(string(binding), func(t *testing.T) {
+			w := newWorld(t)
+			w.flannel()
+			settings := func() string {
+				return nettest.Run(t, w.pod, "sysctl", "net.ipv4.ip_forward", "net.ipv4.conf.all.arp_ignore", "net.ipv6.conf.all.forwarding")
+			}
+			before, were := w.looks(), settings()
+			w.start(machine(binding))
+			one := w.looks()
+			if settings() == were {
+				t.Fatalf("nothing was set: %s", were)
+			}
+			none := machine(binding)
+			none.VM.Interfaces[0].Absent = true
+			for range 2 {
+				if r := w.start(none); len(r.Networks) > 0 {
+					t.Errorf("networks: %+v", r.Networks)
+				}
+				if d := cmp.Diff(before, w.looks()); d != "" {
+					t.Errorf("the pod (-before +after):\n%s", d)
+				}
+				if got := settings(); got != were {
+					t.Errorf("settings were\n%sand are\n%s", were, got)
+				}
+			}
+			w.same(w.start(machine(binding)))
+			if d := cmp.Diff(one, w.looks()); d != "" {
+				t.Errorf("plugged again (-first +second):\n%s", d)
+			}
+			w.undo()
+			if d := cmp.Diff(before, w.looks()); d != "" || settings() != were {
+				t.Errorf("the pod (-before +after):\n%s\n%s", d, settings())
+			}
+		})
+	}
+}
+
 // TestChanged: what a machine that runs cannot change is refused, and stays as it is.
 func TestChanged(t *testing.T) {
 	w := newWorld(t)

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/weft-net/weft/internal/netns"
+	plan "github.com/weft-net/weft/internal/plan/vm"
 )
 
 // Undo takes everything of a machine out of its pod, which is given what it had. A pod that is gone needs nothing.
@@ -47,10 +48,27 @@ func (w *work) takeBack(ctx context.Context, names []string) error {
 	if len(w.record.Networks) > 0 || !w.record.exists {
 		return nil
 	}
-	if err := errors.Join(w.step("restore pod"), w.spaces.Restore(ctx, w.record.Pod.Restore), w.withdraw()); err != nil {
+	if err := w.restorePod(ctx); err != nil {
 		return err
 	}
 	return w.forget()
+}
+
+// restorePod gives the pod what all networks needed of it.
+func (w *work) restorePod(ctx context.Context) error {
+	return errors.Join(w.step("restore pod"), w.spaces.Restore(ctx, w.record.Pod.Restore), w.withdraw())
+}
+
+// rest gives back what all networks needed of the pod of a machine that is to stay there without any, and may get one again.
+func (w *work) rest(ctx context.Context) error {
+	if len(w.record.Pod.Fragment.Pod.Sysctls) == 0 && w.record.Vhost == nil {
+		return nil
+	}
+	if err := w.restorePod(ctx); err != nil {
+		return err
+	}
+	w.record.Pod, w.record.Vhost = plan.Step{}, nil
+	return w.save("rested")
 }
 
 // leave undoes one network.
