@@ -65,7 +65,7 @@ interface, podLink, fragment, restore, device, guest}], vhost.`,
 	f := cmd.Flags()
 	f.StringVar(&path, "netns", "", "`PATH` of the pod's network namespace")
 	f.StringVar(&pod.ID, "pod", "", "`ID` of the pod, which no other one ever has (default: the namespace's numbers)")
-	f.StringVar(&pod.Root, "root", "", "`DIR`: the root of the hypervisor's container (/proc/PID/root), where the machine's user gets the node's vhost-net")
+	f.StringVar(&pod.Root, "root", "", "`DIR`: the root of the hypervisor's container (/proc/PID/root), where the machine's user gets the node's vhost-net and its macvtaps' devices")
 	agentFlag(f, &agent)
 	f.StringVar(&dir, "state-dir", host.DefaultDir, "`DIR` where it is remembered what was made, where there is no agent")
 	f.BoolVar(&undo, "undo", false, "take everything away")

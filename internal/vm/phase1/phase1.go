@@ -42,7 +42,8 @@ type Config struct {
 	Boot string
 	// Container is the sandbox of the pods of Start, where an agent attached them.
 	Container string
-	// Root is the root directory of the hypervisor's container, where Start gives the machine's user the node's vhost-net, or "".
+	// Root is the root directory of the hypervisor's container, where Start gives the machine's user the node's vhost-net and its macvtaps'
+	// devices, or "".
 	Root string
 	// Vhost, which may be nil, is asked for that device in UsableVhost's place: for tests.
 	Vhost func() (number uint64, ok bool)

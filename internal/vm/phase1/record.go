@@ -71,6 +71,8 @@ type Record struct {
 type Network struct {
 	State State `json:"state"`
 	plan.Network
+	// Tap is the macvtap's device that the machine's user was given.
+	Tap *Given `json:"tap,omitempty"`
 }
 
 func (r *Record) find(name string) int {

@@ -3,6 +3,7 @@
 package phase1
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/vm/macvtap"
 )
 
 // VhostNet is the device by which the kernel moves a guest's packets itself.
@@ -38,6 +40,8 @@ func UsableVhost() (number uint64, ok bool) {
 // Given is a device that the machine's user was given in the root directory of the hypervisor's container.
 type Given struct {
 	Root string `json:"root"`
+	// Name is the device's in the directory of devices; "" is vhost-net.
+	Name string `json:"name,omitempty"`
 	// Dev and Ino are the directory's: another container may have the root's path by now.
 	Dev uint64 `json:"dev"`
 	Ino uint64 `json:"ino"`
@@ -50,29 +54,55 @@ type Given struct {
 
 const vhostName = "vhost-net"
 
-// give gives the machine's user the device, where the node has one.
+// give gives the machine's user the devices: the node's vhost-net, where it has one, and those of macvtaps.
 func (w *work) give() error {
+	if w.Root == "" || len(w.record.Networks) == 0 {
+		return nil
+	}
 	probe := w.Vhost
 	if probe == nil {
 		probe = UsableVhost
 	}
-	if w.Root == "" || len(w.record.Networks) == 0 {
-		return nil
+	if number, ok := probe(); ok {
+		if err := w.giveOne(vhostName, number, &w.record.Vhost); err != nil {
+			return err
+		}
 	}
-	number, ok := probe()
-	if !ok {
-		return nil
+	for i := range w.record.Networks {
+		n := &w.record.Networks[i]
+		if n.Interface.Binding != model.VMMacvtap {
+			continue
+		}
+		var tap macvtap.Device
+		var ok bool
+		if err := w.spaces.PodNS.Do(func() error { tap, ok = macvtap.Find(n.Device.Target); return nil }); err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		if err := w.giveOne(tap.Name, tap.Number, &n.Tap); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// giveOne gives one device; what was there before is remembered in given, which is of the record.
+func (w *work) giveOne(name string, number uint64, given **Given) error {
 	fail := func(err error) error {
-		return model.Faultf(model.CodeIO, "", "machine %s: %s for user %d in %s: %w", w.record.Machine, VhostNet, w.record.Owner, w.Root, err)
+		return model.Faultf(model.CodeIO, "", "machine %s: /dev/%s for user %d in %s: %w", w.record.Machine, name, w.record.Owner, w.Root, err)
 	}
 	dir, at, err := devices(w.Root)
 	if err != nil {
 		return fail(err)
 	}
 	defer func() { _ = unix.Close(dir) }()
+	if name != vhostName {
+		at.Name = name
+	}
 	var st unix.Stat_t
-	err = unix.Fstatat(dir, vhostName, &st, unix.AT_SYMLINK_NOFOLLOW)
+	err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		at.Made = true
@@ -83,29 +113,28 @@ func (w *work) give() error {
 	default:
 		at.UID, at.GID, at.Mode = st.Uid, st.Gid, st.Mode&^unix.S_IFMT
 	}
-	if old := w.record.Vhost; old == nil || old.Dev != at.Dev || old.Ino != at.Ino { // else it was given before
-		w.record.Vhost = &at
+	if old := *given; old == nil || old.Dev != at.Dev || old.Ino != at.Ino || old.Name != at.Name { // else it was given before
+		*given = &at
 		if err := w.save("device"); err != nil {
 			return err
 		}
 	}
 	if at.Made {
-		if err := unix.Mknodat(dir, vhostName, unix.S_IFCHR|0o600, int(number)); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := unix.Mknodat(dir, name, unix.S_IFCHR|0o600, int(number)); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fail(err)
 		}
 	}
 	if err := w.step("owner"); err != nil {
 		return err
 	}
-	if err := own(dir, w.record.Owner, w.record.Owner, 0o600); err != nil {
+	if err := own(dir, name, w.record.Owner, w.record.Owner, 0o600); err != nil {
 		return fail(err)
 	}
 	return nil
 }
 
-// withdraw takes the device back, if the container is still there.
-func (w *work) withdraw() error {
-	g := w.record.Vhost
+// withdraw takes a device back, if the container is still there.
+func (w *work) withdraw(g *Given) error {
 	if g == nil {
 		return nil
 	}
@@ -117,13 +146,14 @@ func (w *work) withdraw() error {
 	if now.Dev != g.Dev || now.Ino != g.Ino {
 		return nil
 	}
+	name := cmp.Or(g.Name, vhostName)
 	if g.Made {
-		err = unix.Unlinkat(dir, vhostName, 0)
+		err = unix.Unlinkat(dir, name, 0)
 	} else {
-		err = own(dir, g.UID, g.GID, g.Mode)
+		err = own(dir, name, g.UID, g.GID, g.Mode)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("machine %s: %s in %s: %w", w.record.Machine, VhostNet, g.Root, err)
+		return fmt.Errorf("machine %s: /dev/%s in %s: %w", w.record.Machine, name, g.Root, err)
 	}
 	return nil
 }
@@ -151,8 +181,8 @@ func devices(root string) (fd int, at Given, err error) {
 }
 
 // own gives the device to a user.
-func own(dir int, uid, gid, mode uint32) error {
-	fd, err := unix.Openat(dir, vhostName, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+func own(dir int, name string, uid, gid, mode uint32) error {
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}

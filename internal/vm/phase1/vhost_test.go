@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/vm/macvtap"
 )
 
 // TestVhost: the machine's user is given the node's device in the hypervisor's container; when the machine has left, the
@@ -70,4 +71,61 @@ func TestVhost(t *testing.T) {
 	w.Vhost = func() (uint64, bool) { return 0, false }
 	w.start(machine(model.VMMasquerade))
 	w.undo()
+}
+
+// TestMacvtapDevice: the machine's user is given the device of a macvtap in the hypervisor's container, by the number that it has in
+// the pod, until the network leaves.
+func TestMacvtapDevice(t *testing.T) {
+	nettest.Need(t, "macvtap")
+	w := newWorld(t)
+	w.flannel()
+	w.Vhost = func() (uint64, bool) { return 0, false }
+	w.Root = t.TempDir()
+	dev := filepath.Join(w.Root, "dev")
+	if err := os.Mkdir(dev, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mknod(filepath.Join(dev, "null"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))); err != nil {
+		nettest.Skip(t, "no device can be made here: "+err.Error())
+	}
+	w.ip(w.pod, "link del "+blueLink)
+	w.ip(w.far, "link add lower type veth peer name upper")
+	w.ip(w.far, "link set lower up")
+	w.ip(w.far, "link add link lower name "+blueLink+" type macvtap mode bridge")
+	w.ip(w.far, "link set "+blueLink+" netns "+w.pod.Path())
+	w.ip(w.pod, "link set "+blueLink+" up")
+	taps := func() []string {
+		all, err := filepath.Glob(filepath.Join(dev, "tap*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	in := machine(model.VMMasquerade, model.VMMacvtap)
+	for range 2 {
+		w.start(in)
+		var tap macvtap.Device
+		if err := w.pod.Do(func() error { tap, _ = macvtap.Find(blueLink); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		all := taps()
+		if len(all) != 1 || filepath.Base(all[0]) != tap.Name {
+			t.Fatalf("%v, want %s", all, tap.Name)
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(all[0], &st); err != nil || st.Uid != in.VM.Owner || st.Gid != in.VM.Owner || st.Rdev != tap.Number || st.Mode != unix.S_IFCHR|0o600 {
+			t.Errorf("%+v (%v), want number %d", st, err, tap.Number)
+		}
+	}
+	in.VM.Interfaces[1].Absent = true
+	w.start(in)
+	if all := taps(); len(all) > 0 {
+		t.Errorf("unplugged: %v", all)
+	}
+	in.VM.Interfaces[1].Absent = false
+	w.start(in)
+	w.undo()
+	if all := taps(); len(all) > 0 {
+		t.Errorf("undone: %v", all)
+	}
 }

@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/vm/macvtap"
 )
 
 // Open opens what the hypervisor speaks to the guest through: a tap in a pod, once for each queue, or a macvtap.
@@ -25,8 +24,8 @@ func Open(pod *netns.NS, d model.VMDevice) (out []*os.File, err error) {
 		if _, err := net.InterfaceByName(d.Target); err != nil {
 			return err
 		}
-		if number, ok := macvtap(d.Target); ok {
-			out, err = openMacvtap(d, number)
+		if tap, ok := macvtap.Find(d.Target); ok {
+			out, err = openMacvtap(d, tap.Number)
 			return err
 		}
 		out, err = openTap(d)
@@ -72,49 +71,6 @@ func openTap(d model.VMDevice) (out []*os.File, err error) {
 		}
 	}
 	return out, nil
-}
-
-// macvtap tells the number of a macvtap's device, as the kernel of this namespace has it.
-func macvtap(link string) (uint64, bool) {
-	i, err := net.InterfaceByName(link)
-	if err != nil {
-		return 0, false
-	}
-	name := "tap" + strconv.Itoa(i.Index)
-	b, err := sysfs("/class/net/" + link + "/" + name + "/dev")
-	if err != nil {
-		return 0, false
-	}
-	major, minor, _ := strings.Cut(strings.TrimSpace(string(b)), ":")
-	a, err1 := strconv.ParseUint(major, 10, 32)
-	z, err2 := strconv.ParseUint(minor, 10, 32)
-	return unix.Mkdev(uint32(a), uint32(z)), err1 == nil && err2 == nil
-}
-
-// sysfs reads a file of the sysfs that belongs to this thread's namespace: what is mounted at /sys is the namespace's that
-// mounted it.
-func sysfs(path string) ([]byte, error) {
-	fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = unix.Close(fs) }()
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return nil, err
-	}
-	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = unix.Close(mount) }()
-	fd, err := unix.Openat(mount, strings.TrimPrefix(path, "/"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	b := make([]byte, 64)
-	n, err := unix.Read(fd, b)
-	return b[:max(n, 0)], err
 }
 
 // openMacvtap opens a macvtap by a node of its own: /dev/tapN may be another namespace's of the same number.

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package macvtap finds the character device by which a hypervisor speaks through a macvtap.
+package macvtap
+
+import (
+	"net"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Device is a macvtap's.
+type Device struct {
+	// Name is what it is called below /dev, Number what the kernel knows it by.
+	Name   string
+	Number uint64
+}
+
+// Find finds the device of a link, as the kernel of this thread's namespace has it; ok is false where the link is no macvtap.
+func Find(link string) (d Device, ok bool) {
+	i, err := net.InterfaceByName(link)
+	if err != nil {
+		return d, false
+	}
+	d.Name = "tap" + strconv.Itoa(i.Index)
+	b, err := sysfs("class/net/" + link + "/" + d.Name + "/dev")
+	if err != nil {
+		return d, false
+	}
+	major, minor, _ := strings.Cut(strings.TrimSpace(string(b)), ":")
+	a, err1 := strconv.ParseUint(major, 10, 32)
+	z, err2 := strconv.ParseUint(minor, 10, 32)
+	d.Number = unix.Mkdev(uint32(a), uint32(z))
+	return d, err1 == nil && err2 == nil
+}
+
+// sysfs reads a file of the sysfs that belongs to this thread's namespace: what is mounted at /sys is the namespace's that
+// mounted it.
+func sysfs(path string) ([]byte, error) {
+	fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(fs) }()
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return nil, err
+	}
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(mount) }()
+	fd, err := unix.Openat(mount, path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	b := make([]byte, 64)
+	n, err := unix.Read(fd, b)
+	return b[:max(n, 0)], err
+}
