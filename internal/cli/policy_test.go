@@ -63,7 +63,7 @@ func TestPolicyWithoutAgent(t *testing.T) {
 	}{
 		{"show --state-dir " + dir, 1, "weft: no agent that obeys network policies answers at " + dir + "/policy.sock\nhint: start the agent"},
 		{"why a b --state-dir " + dir, 1, "no agent that obeys"},
-		{"why a", 1, "accepts 2 arg(s)"},
+		{"why a", 2, "accepts 2 arg(s)"},
 		{"show -o yaml", 2, `-o "yaml" is no output format`},
 	} {
 		if code, errs := runPolicy(strings.Fields(tt.args)...); code != tt.code || !strings.Contains(errs, tt.says) {
