@@ -44,10 +44,13 @@ func (e *Enforcer) Counts(ctx context.Context) ([]kernel.Count, error) {
 // counter is one of those who count: where, and what was denied by whom.
 type counter struct{ where, by string }
 
+// countTime bounds the looks into all namespaces.
+const countTime = 10 * time.Second
+
 // Denied are the packets that were denied on this node since the agent was started, by who denied them. A chain that is made
 // anew counts from nothing; what it counted before is not forgotten.
 func (e *Enforcer) Denied() map[string]float64 {
-	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	ctx, cancel := context.WithTimeout(context.Background(), countTime)
 	defer cancel()
 	each, err := e.countEach(ctx)
 	e.mu.Lock()

@@ -4,28 +4,15 @@ package policy
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/weft-net/weft/internal/inquiry"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy"
-)
-
-// Limits of the server: root alone may ask, and asks little.
-const (
-	askTime = 10 * time.Second
-	askHead = 8 << 10
 )
 
 // Summary is what an Enforcer says of itself.
@@ -54,60 +41,26 @@ type Denied struct {
 
 // Serve answers on a unix socket, which root alone may open, until ctx ends.
 func (e *Enforcer) Serve(ctx context.Context, path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("policy socket: %w", err)
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil { // its path may be too long: that is no reason not to obey
-		e.log.Warn("nobody can ask about policies", "err", err)
-		return nil
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return errors.Join(fmt.Errorf("policy socket: %w", err), l.Close())
-	}
-	web := &http.Server{
-		Handler: e.handler(), ReadTimeout: askTime, WriteTimeout: askTime, MaxHeaderBytes: askHead,
-		ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
-	}
-	defer context.AfterFunc(ctx, func() { _ = web.Close() })()
-	if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("policy socket: %w", err)
-	}
-	return nil
-}
-
-func (e *Enforcer) handler() http.Handler {
-	mux := http.NewServeMux()
-	on := func(path string, tell func(*http.Request) (any, error)) {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			all, err := tell(r)
-			w.Header().Set("Content-Type", "application/json")
-			if err != nil {
-				w.WriteHeader(http.StatusBadRequest)
-				all = refusal(err)
+	return inquiry.Answers{
+		"GET /summary": func(r *http.Request) (any, error) { return e.summary(r.Context()) },
+		"GET /show": func(r *http.Request) (any, error) {
+			q := r.URL.Query()
+			return e.Show(model.PodRef{Namespace: q.Get("namespace"), Name: q.Get("name")})
+		},
+		"GET /why": func(r *http.Request) (any, error) {
+			q := r.URL.Query()
+			query := policy.Query{Network: q.Get("network"), Protocol: model.Protocol(q.Get("protocol"))}
+			query.Port, query.PortName = port(q.Get("port"))
+			var err error
+			if query.From, err = party(q.Get("from")); err == nil {
+				query.To, err = party(q.Get("to"))
 			}
-			_ = json.NewEncoder(w).Encode(all)
-		})
-	}
-	on("/summary", func(r *http.Request) (any, error) { return e.summary(r.Context()) })
-	on("/show", func(r *http.Request) (any, error) {
-		q := r.URL.Query()
-		return e.Show(model.PodRef{Namespace: q.Get("namespace"), Name: q.Get("name")})
-	})
-	on("/why", func(r *http.Request) (any, error) {
-		q := r.URL.Query()
-		query := policy.Query{Network: q.Get("network"), Protocol: model.Protocol(q.Get("protocol"))}
-		query.Port, query.PortName = port(q.Get("port"))
-		var err error
-		if query.From, err = party(q.Get("from")); err == nil {
-			query.To, err = party(q.Get("to"))
-		}
-		if err != nil {
-			return nil, err
-		}
-		return e.Why(query)
-	})
-	return mux
+			if err != nil {
+				return nil, err
+			}
+			return e.Why(query)
+		},
+	}.Serve(ctx, path, e.log)
 }
 
 // party reads "namespace/name" or an address.
@@ -129,24 +82,6 @@ func port(s string) (number uint16, name string) {
 		return 0, s
 	}
 	return uint16(n), ""
-}
-
-// refusal is an error as an answer.
-func refusal(err error) Refusal {
-	r := Refusal{Code: model.CodeInternal, Message: err.Error()}
-	var f *model.Fault
-	if errors.As(err, &f) {
-		r.Code, r.Hint = f.Code, f.Hint
-		r.Message = strings.TrimSuffix(r.Message, " ("+f.Hint+")")
-	}
-	return r
-}
-
-// Refusal is an answer that says no.
-type Refusal struct {
-	Code    model.Code `json:"code"`
-	Message string     `json:"message"`
-	Hint    string     `json:"hint,omitempty"`
 }
 
 // Show says what policies say of a pod.
