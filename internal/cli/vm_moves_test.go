@@ -4,17 +4,20 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
-	"net"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-net/weft/internal/inquiry"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/move"
 )
@@ -23,36 +26,37 @@ import (
 func movesAgent(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	l, err := net.Listen("unix", filepath.Join(dir, move.Socket))
-	if err != nil {
-		t.Fatal(err)
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /machines", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode([]move.Attachment{{
-			Machine: model.VMRef{Namespace: "default", Name: "db"}, Key: model.AttachmentKey{Network: "weft", ContainerID: "7c5a", IfName: "eth0"},
-			Addresses: []netip.Addr{netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("fd77::c0")}, State: "awaited",
-		}})
-	})
-	mux.HandleFunc("POST /here", func(w http.ResponseWriter, r *http.Request) {
-		if r.FormValue("namespace")+"/"+r.FormValue("name") != "default/db" {
-			w.WriteHeader(http.StatusNotFound)
-			_, _ = io.WriteString(w, `{"error": "machine is not here"}`)
-			return
-		}
-		_, _ = io.WriteString(w, "{}")
-	})
-	server := &http.Server{Handler: mux}
-	done := make(chan struct{})
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
 	go func() {
-		defer close(done)
-		_ = server.Serve(l)
+		done <- inquiry.Answers{
+			"GET /machines": func(*http.Request) (any, error) {
+				return []move.Attachment{{
+					Machine: model.VMRef{Namespace: "default", Name: "db"}, Key: model.AttachmentKey{Network: "weft", ContainerID: "7c5a", IfName: "eth0"},
+					Addresses: []netip.Addr{netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("fd77::c0")}, State: "awaited",
+				}}, nil
+			},
+			"POST /here": func(r *http.Request) (any, error) {
+				if r.FormValue("namespace")+"/"+r.FormValue("name") != "default/db" {
+					return nil, model.Faultf(model.CodeUnknownContainer, "", "machine is not here")
+				}
+				return struct{}{}, nil
+			},
+		}.Serve(ctx, filepath.Join(dir, move.Socket), slog.New(slog.DiscardHandler))
 	}()
 	t.Cleanup(func() {
-		_ = server.Close()
-		<-done
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	})
-	return dir
+	for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if _, err := move.AskMachines(t.Context(), filepath.Join(dir, move.Socket)); err == nil {
+			return dir
+		} else if time.Now().After(until) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // What people see of the machines that migrate, and what they may say; with a real agent in internal/agent.
