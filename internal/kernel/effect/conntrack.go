@@ -79,6 +79,8 @@ func (k *Tracker) use(ns *netns.NS, f func(tracker) error) error {
 		if err != nil {
 			return fmt.Errorf("conntrack: socket: %w", err)
 		}
+		// Refusals are short then. A kernel without the option (older than 4.3) repeats what it refuses.
+		_ = unix.SetsockoptInt(k.t.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
 		k.open = true
 	}
 	err := f(k.t)
@@ -146,8 +148,8 @@ func (t tracker) pick(flows []state.Flow) error {
 
 // pickIf is pick for the connections that are chosen.
 func (t tracker) pickIf(families []byte, choose func(connection) bool) error {
-	var deletions request
-	n := uint32(0)
+	var deletions []request
+	n := 0
 	for _, family := range families {
 		var b request
 		b.begin(ctGet, unix.NLM_F_DUMP, family, 1)
@@ -159,9 +161,13 @@ func (t tracker) pickIf(families []byte, choose func(connection) bool) error {
 				return
 			}
 			if c := parseConnection(family, body); c.orig != nil && choose(c) {
+				if n%mostMessages == 0 {
+					deletions = append(deletions, request{})
+				}
+				last := &deletions[len(deletions)-1]
+				last.begin(ctDelete, unix.NLM_F_ACK, family, uint32(n%mostMessages)+1)
+				last.again(c)
 				n++
-				deletions.begin(ctDelete, unix.NLM_F_ACK, family, n)
-				deletions.again(c)
 			}
 		})
 		switch {
@@ -173,17 +179,19 @@ func (t tracker) pickIf(families []byte, choose func(connection) bool) error {
 			return fmt.Errorf("conntrack: list: %w", refused)
 		}
 	}
-	if n == 0 {
-		return nil
-	}
-	deletions.close()
-	var errs error
-	err := t.ask(deletions.buf, n, func(_ uint16, _ []byte, errno unix.Errno) {
-		if errno != 0 && errno != unix.ENOENT { // it has ended meanwhile
-			errs = errors.Join(errs, fmt.Errorf("conntrack: delete: %w", errno))
+	for i, b := range deletions {
+		b.close()
+		var errs error
+		err := t.each(b.buf, uint32(min(mostMessages, n-i*mostMessages)), func(_ uint32, errno unix.Errno) {
+			if errno != 0 && errno != unix.ENOENT { // it has ended meanwhile
+				errs = errors.Join(errs, fmt.Errorf("conntrack: delete: %w", errno))
+			}
+		})
+		if err = errors.Join(err, errs); err != nil {
+			return err
 		}
-	})
-	return errors.Join(err, errs)
+	}
+	return nil
 }
 
 // ask sends messages and hands on each answer until the one to the message numbered last is complete.
