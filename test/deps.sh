@@ -73,6 +73,12 @@ kube)
 	exit 2
 	;;
 esac
+# br_netfilter is a module that nothing loads by itself. Without it a few tests are skipped.
+if [ "$want" = test ] && [ ! -e /proc/sys/net/bridge ]; then
+	echo "deps: loading the kernel's module br_netfilter: policies of guests on a bridge are tested with it"
+	if [ "$(id -u)" -eq 0 ]; then modprobe=modprobe; else modprobe="sudo -n modprobe"; fi
+	$modprobe br_netfilter 2>/dev/null || echo "deps: it cannot be loaded here: the tests that need it are skipped"
+fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 echo "deps: installing what $want needs and this machine lacks: ${missing[*]}"

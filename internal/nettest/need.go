@@ -4,6 +4,7 @@ package nettest
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 )
@@ -44,5 +45,14 @@ func Need(t testing.TB, features ...string) {
 			}
 		}
 		Run(t, ns, "ip", "link", "show", "probe")
+	}
+}
+
+// NeedBridgeNetfilter skips the test where rules of IP do not see what bridges forward: br_netfilter is a module that nothing loads
+// by itself (test/deps.sh does).
+func NeedBridgeNetfilter(t testing.TB) {
+	t.Helper()
+	if _, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables"); err != nil {
+		Skip(t, "no br_netfilter in this kernel, or it is not loaded")
 	}
 }

@@ -19,9 +19,7 @@ import (
 // machine gives a pod an interface at a port of the bridge, whose wire a guest may have: no hook of IP in the pod sees its packets.
 func (w *world) machine(p *pod, n int) *pod {
 	w.t.Helper()
-	if _, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables"); err != nil {
-		nettest.Skip(w.t, "this kernel has no br_netfilter")
-	}
+	nettest.NeedBridgeNetfilter(w.t)
 	return w.bridged(p, n, func(g *attach.Guarded) { g.Machine, g.Port = true, fmt.Sprintf("port%d", n) })
 }
 

@@ -22,9 +22,7 @@ func TestRun(t *testing.T) {
 	if _, err := exec.LookPath("iptables-restore"); err != nil {
 		nettest.Skip(t, "no iptables-restore, which writes flannel's rules")
 	}
-	if _, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables"); err != nil {
-		nettest.Skip(t, "no br_netfilter in this kernel")
-	}
+	nettest.NeedBridgeNetfilter(t)
 	nettest.Need(t, "vxlan")
 	dir := nettest.Programs(t)
 	report, err := path.Run(t.Context(), path.Config{

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/nettest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -25,7 +27,7 @@ func TestArchive(t *testing.T) {
 	}
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
-		t.Skip("SKIP: there is no busybox to read it with")
+		nettest.Skip(t, "no busybox to read it with")
 	}
 	to := t.TempDir()
 	cmd := exec.Command(busybox, "cpio", "-i")

@@ -80,7 +80,7 @@ func enforcer(t *testing.T, host *kernel.Conn, text string) attach.Guard {
 // TestPolicy: what policies say of a machine's pod holds for its guest, by each binding, in both directions and both families;
 // and no fragment, tag or option gets it past them.
 func TestPolicy(t *testing.T) {
-	needBridgeNetfilter(t)
+	nettest.NeedBridgeNetfilter(t)
 	for name, by := range sites() {
 		t.Run(name, func(t *testing.T) {
 			w := newGuarded(t, by, func(host *kernel.Conn) attach.Guard { return enforcer(t, host, guestsPolicy) }, subnet4, subnet6)
@@ -104,16 +104,9 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-func needBridgeNetfilter(t *testing.T) {
-	t.Helper()
-	if _, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables"); err != nil {
-		nettest.Skip(t, "this kernel has no br_netfilter")
-	}
-}
-
 // TestMultiNetworkPolicy: a policy of a further network holds for the guest that is on it, and is about nothing else.
 func TestMultiNetworkPolicy(t *testing.T) {
-	needBridgeNetfilter(t)
+	nettest.NeedBridgeNetfilter(t)
 	w := newGuarded(t, sites()["flannel"], func(host *kernel.Conn) attach.Guard { return enforcer(t, host, bluePolicy) }, subnet4)
 	friend, other := w.pod(true, false), w.pod(true, false)
 	for i, p := range []*pod{friend, other} {
