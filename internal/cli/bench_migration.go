@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-net/weft/internal/bench/migration"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/vm/gap"
 	"github.com/weft-net/weft/internal/vm/guestimage"
 )
 
@@ -41,7 +42,7 @@ Keys of -o json: rows [{what, n, median, min, max}] in milliseconds, resets, not
 				return err
 			}
 			cfg.Self, cfg.Speaker, cfg.Log = env.Self, filepath.Join(programs, "weft-guest"), slog.New(slog.DiscardHandler)
-			cfg.Went = func(n int, g migration.Gap) {
+			cfg.Went = func(n int, g gap.Gap) {
 				fmt.Fprintf(env.Stderr, "migration %d: first packet after %s, blackout %s, answers %s, stream %s, %d packets lost\n", n+1, g.First, g.Blackout, g.Answers, g.Stream, g.Lost)
 			}
 			report, err := migration.Run(cmd.Context(), cfg)

@@ -42,8 +42,8 @@ func input(binding model.VMBinding) plan.Input {
 	}}
 }
 
-// start runs the machine in a pod; from is where it gets its state from, empty for one that boots.
-func (w *world) start(ctx context.Context, p *pod, from string) (*guest, error) {
+// start runs the machine in a pod; incoming is how it gets its state, empty for one that boots.
+func (w *world) start(ctx context.Context, p *pod, incoming string) (*guest, error) {
 	h, err := host.Open(ctx, host.Config{Socket: p.node.socket(), Log: w.cfg.Log})
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (w *world) start(ctx context.Context, p *pod, from string) (*guest, error) 
 	up := make(chan struct{})
 	c := launch.Config{
 		Dir: w.path("machine-" + p.name), Pod: host.Pod{NS: p.ns, ID: p.name}, Host: h, Input: input(w.cfg.Binding), Speaker: w.cfg.Speaker, Log: w.cfg.Log,
-		QEMU: qemu.Config{Kernel: w.cfg.Image.Kernel, Initrd: w.cfg.Image.Initrd, Memory: guestimage.Memory, Incoming: from},
+		QEMU: qemu.Config{Kernel: w.cfg.Image.Kernel, Initrd: w.cfg.Image.Initrd, Memory: guestimage.Memory, Incoming: incoming},
 		Hypervisor: func(ctx context.Context, c qemu.Config) (_ launch.Machine, err error) {
 			for _, d := range c.Devices {
 				if c.Taps[d.Name], err = qemu.Open(p.ns, d); err != nil { // closed by who gave the map
@@ -113,23 +113,8 @@ func (g *guest) boots(ctx context.Context, commands ...string) error {
 }
 
 // migrate has the machine go on in another pod, where it is awaited, and gives when it began to run there.
-func (g *guest) migrate(ctx context.Context, to *guest, uri string) (resumed time.Time, err error) {
+func (g *guest) migrate(ctx context.Context, to *guest) (resumed time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bootTime)
 	defer cancel()
-	if _, err := g.qemu.Command(ctx, "migrate", map[string]any{"uri": uri}); err != nil {
-		return resumed, err
-	}
-	for {
-		select {
-		case e, ok := <-to.qemu.Events():
-			if !ok {
-				return resumed, errors.New("the machine that awaits the state has ended")
-			}
-			if e.Name == "RESUME" {
-				return e.At, nil
-			}
-		case <-ctx.Done():
-			return resumed, fmt.Errorf("migration: %w", ctx.Err())
-		}
-	}
+	return qemu.Migrate(ctx, g.qemu.Dir, to.qemu.Dir)
 }

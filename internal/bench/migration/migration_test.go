@@ -12,6 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/bench/migration"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/vm/gap"
 	"github.com/weft-net/weft/internal/vm/guestimage"
 )
 
@@ -40,7 +41,7 @@ func TestMigration(t *testing.T) {
 			r, err := migration.Run(t.Context(), migration.Config{
 				Self: filepath.Join(programs, "weft"), BinDir: filepath.Join(programs, "cni"), Speaker: filepath.Join(programs, "weft-guest"), Image: image,
 				Encapsulation: "vxlan", Binding: binding, N: 2, Log: slog.New(slog.DiscardHandler),
-				Went: func(n int, g migration.Gap) { t.Logf("migration %d: %+v", n+1, g) },
+				Went: func(n int, g gap.Gap) { t.Logf("migration %d: %+v", n+1, g) },
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/bench/rounds"
+	"github.com/weft-net/weft/internal/vm/gap"
 )
 
 // Row is one thing that was measured of each migration, in milliseconds.
@@ -28,7 +29,7 @@ type Report struct {
 	Notes  []string `json:"notes"`
 }
 
-func newReport(cfg Config, gaps []Gap) Report {
+func newReport(cfg Config, gaps []gap.Gap) Report {
 	r := Report{Notes: []string{
 		"first packet: from the hypervisor's word that the machine goes on (RESUME) to its first packet at the peer, of a flow of one each 5 ms",
 		"blackout: from the last packet before to that one; answers: the longest time between two on a connection (TCP), of one each 10 ms; stream: that between two lines of the machine on another, on which only it speaks",
@@ -36,12 +37,12 @@ func newReport(cfg Config, gaps []Gap) Report {
 	}}
 	for _, of := range []struct {
 		what string
-		take func(Gap) time.Duration
+		take func(gap.Gap) time.Duration
 	}{
-		{"first packet", func(g Gap) time.Duration { return g.First }},
-		{"blackout", func(g Gap) time.Duration { return g.Blackout }},
-		{"answers", func(g Gap) time.Duration { return g.Answers }},
-		{"stream", func(g Gap) time.Duration { return g.Stream }},
+		{"first packet", func(g gap.Gap) time.Duration { return g.First }},
+		{"blackout", func(g gap.Gap) time.Duration { return g.Blackout }},
+		{"answers", func(g gap.Gap) time.Duration { return g.Answers }},
+		{"stream", func(g gap.Gap) time.Duration { return g.Stream }},
 	} {
 		var all []float64
 		for _, g := range gaps {

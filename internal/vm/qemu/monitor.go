@@ -53,9 +53,17 @@ type heard struct {
 // kept is how many events wait for somebody to read them; older ones give way.
 const kept = 256
 
-// Dial connects to the monitor of the machine in a directory. One connection is served at a time.
-func Dial(ctx context.Context, dir string) (*Monitor, error) {
-	conn, err := dial(ctx, dir, qmpName)
+// Dial connects to the monitor of the machine in a directory. One connection is served at a time, and who has started the machine
+// has it.
+func Dial(ctx context.Context, dir string) (*Monitor, error) { return monitor(ctx, dir, qmpName) }
+
+// Control connects to the machine's second monitor, which is for others than who started it. One connection is served at a time.
+func Control(ctx context.Context, dir string) (*Monitor, error) {
+	return monitor(ctx, dir, controlName)
+}
+
+func monitor(ctx context.Context, dir, name string) (*Monitor, error) {
+	conn, err := dial(ctx, dir, name)
 	if err != nil {
 		return nil, fmt.Errorf("monitor: %w", err)
 	}
@@ -120,6 +128,13 @@ func (q *Monitor) listen() {
 
 // Command does one command and gives what it returned. Args is its arguments object; nil is none.
 func (q *Monitor) Command(ctx context.Context, name string, args any) (json.RawMessage, error) {
+	return q.command(ctx, name, args, func(b []byte) error {
+		_, err := q.conn.Write(b)
+		return err
+	})
+}
+
+func (q *Monitor) command(ctx context.Context, name string, args any, write func([]byte) error) (json.RawMessage, error) {
 	to := make(chan reply, 1)
 	q.mu.Lock()
 	if q.waiting == nil {
@@ -129,7 +144,7 @@ func (q *Monitor) Command(ctx context.Context, name string, args any) (json.RawM
 	q.next++
 	id := q.next
 	q.waiting[id] = to
-	err := q.send(name, id, args)
+	err := send(name, id, args, write)
 	if err != nil {
 		delete(q.waiting, id)
 	}
@@ -154,7 +169,7 @@ func (q *Monitor) Command(ctx context.Context, name string, args any) (json.RawM
 	}
 }
 
-func (q *Monitor) send(name string, id int, args any) error {
+func send(name string, id int, args any, write func([]byte) error) error {
 	b, err := json.Marshal(struct {
 		Execute   string `json:"execute"`
 		ID        int    `json:"id"`
@@ -163,8 +178,7 @@ func (q *Monitor) send(name string, id int, args any) error {
 	if err != nil {
 		return err
 	}
-	_, err = q.conn.Write(append(b, '\n'))
-	return err
+	return write(append(b, '\n'))
 }
 
 // SetLink gives the guest's end of a card its carrier, or takes it away.

@@ -35,7 +35,7 @@ type Config struct {
 	Taps    map[string][]*os.File
 	// VhostNet are open descriptors of /dev/vhost-net, as many as there are taps of the device; none is without.
 	VhostNet map[string][]*os.File
-	// Incoming has the machine wait for another one's state: "defer", "tcp:ADDRESS:PORT", "unix:PATH".
+	// Incoming has the machine wait for another one's state: Deferred, "tcp:ADDRESS:PORT", "unix:PATH".
 	Incoming string
 	// User is whom QEMU runs as, with the group of the same number; nil is who this process is.
 	User *uint32
@@ -52,12 +52,16 @@ const Cmdline = "console=ttyS0 quiet panic=-1 no_timer_check"
 const ConsoleName = "console.sock"
 
 const (
-	qmpName, consoleLog, problems = "qmp.sock", "console.log", "qemu.log"
+	qmpName, controlName, consoleLog, problems = "qmp.sock", "control.sock", "console.log", "qemu.log"
 )
 
 // argv is QEMU's command line.
 func (c Config) argv(fds *files) ([]string, error) {
 	monitor, err := fds.listen(c.Dir, qmpName)
+	if err != nil {
+		return nil, err
+	}
+	control, err := fds.listen(c.Dir, controlName)
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +87,7 @@ func (c Config) argv(fds *files) ([]string, error) {
 		cmp.Or(c.Program, "qemu-system-x86_64"), "-name", "guest=" + escape(c.Name), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-M", "q35", "-accel", accel, "-cpu", cpu, "-smp", strconv.Itoa(max(c.CPUs, 1)), "-m", strconv.Itoa(c.Memory),
 		"-chardev", "socket,id=qmp,server=on,wait=off,fd=" + monitor, "-mon", "chardev=qmp,mode=control",
+		"-chardev", "socket,id=control,server=on,wait=off,fd=" + control, "-mon", "chardev=control,mode=control",
 		"-add-fd", "set=1,fd=" + log, "-chardev", "socket,id=console,server=on,wait=off,logappend=on,logfile=/dev/fdset/1,fd=" + console,
 		"-serial", "chardev:console",
 	}
