@@ -40,6 +40,10 @@ const (
 	// openAgain and openTries are for a port that a weft-guest which has just been killed still holds.
 	openAgain = 50 * time.Millisecond
 	openTries = 40
+	// mostCallers are how many are heard at a time. Whoever runs in the pod can call, and each call takes a descriptor of this
+	// process's. A pause follows each call that is refused.
+	mostCallers = 16
+	pause       = 10 * time.Millisecond
 )
 
 // Giver gives the wires of one pod.
@@ -52,8 +56,10 @@ type Giver struct {
 	log      *slog.Logger
 	listener *net.UnixListener
 	turn     *semaphore.Weighted
+	callers  *semaphore.Weighted
 
 	mu      sync.Mutex
+	said    string // the last complaint, which is not repeated
 	want    []model.Guest
 	open    []wire
 	changed chan struct{} // closed when want becomes another
@@ -68,7 +74,7 @@ type wire struct {
 // Listen begins to listen in a pod, at an abstract address (@NAME), which is the pod's namespace's own, or at a path of this
 // process's. Only owner, root and the user of this process are given anything. The namespace must stay open until Run ends.
 func Listen(pod *netns.NS, address string, owner uint32, log *slog.Logger) (*Giver, error) {
-	g := &Giver{pod: pod, owner: owner, log: log, turn: semaphore.NewWeighted(1), changed: make(chan struct{})}
+	g := &Giver{pod: pod, owner: owner, log: log, turn: semaphore.NewWeighted(1), callers: semaphore.NewWeighted(mostCallers), changed: make(chan struct{})}
 	listen := func() error {
 		var err error
 		g.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
@@ -84,18 +90,23 @@ func Listen(pod *netns.NS, address string, owner uint32, log *slog.Logger) (*Giv
 		return nil, model.Faultf(model.CodeExists, "end who listens there", "socket %s: somebody else gives wires to weft-guest there already", address)
 	}
 	if err != nil {
+		if g.listener != nil {
+			_ = g.listener.Close()
+		}
 		return nil, fmt.Errorf("socket for weft-guest: %w", err)
 	}
 	return g, nil
 }
 
-// atPath listens at a path that a killed process may have left. Nobody but the owner may call there at any moment.
+// atPath listens at a path where a killed process may have left a socket. Nobody but the owner may call there at any moment.
 func atPath(path string, owner uint32, listen func() error) error {
 	if c, err := net.DialTimeout("unix", path, patience); err == nil {
 		_ = c.Close()
 		return unix.EADDRINUSE
 	}
-	_ = os.Remove(path)
+	if st, err := os.Lstat(path); err == nil && st.Mode()&os.ModeSocket != 0 {
+		_ = os.Remove(path)
+	}
 	if err := listen(); err != nil {
 		return err
 	}
@@ -129,19 +140,49 @@ func (g *Giver) Run(ctx context.Context) error {
 	defer stop()
 	for {
 		conn, err := g.listener.AcceptUnix()
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				_ = conn.Close()
+			}
 			return nil
-		}
-		if err != nil {
+		case err == nil && g.callers.TryAcquire(1):
+			callers.Go(func() {
+				defer g.callers.Release(1)
+				g.answer(ctx, conn)
+			})
+			continue
+		case err == nil:
+			_ = conn.Close()
+		case !short(err):
 			return fmt.Errorf("socket for weft-guest: %w", err)
 		}
-		callers.Go(func() {
-			defer func() { _ = conn.Close() }()
-			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-			if err := g.attend(ctx, conn); err != nil && ctx.Err() == nil {
-				g.log.Warn("weft-guest has not got its wires", "err", err)
-			}
-		})
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// short tells whether what is lacking may be there again: others have it.
+func short(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM)
+}
+
+// answer attends to a caller and says what was wrong.
+func (g *Giver) answer(ctx context.Context, conn *net.UnixConn) {
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	err := g.attend(ctx, conn)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	g.mu.Lock()
+	again := g.said == err.Error()
+	g.said = err.Error()
+	g.mu.Unlock()
+	if !again {
+		g.log.Warn("weft-guest has not got its wires", "err", err)
 	}
 }
 
@@ -235,5 +276,5 @@ func (g *Giver) trusted(conn *net.UnixConn) error {
 	if peer.Uid == 0 || peer.Uid == g.owner || peer.Uid == uint32(os.Geteuid()) {
 		return nil
 	}
-	return model.Faultf(model.CodeIO, "run it as the hypervisor's user", "process %d of user %d asks for the wires, which are user %d's", peer.Pid, peer.Uid, g.owner)
+	return model.Faultf(model.CodeIO, "run it as the hypervisor's user", "user %d asks for the wires, which are user %d's", peer.Uid, g.owner)
 }

@@ -193,6 +193,50 @@ func TestTaken(t *testing.T) {
 	}
 }
 
+// TestManyCallers: what runs in the pod cannot have the node's process open one file after another; those who call too many are
+// hung up on, and who comes when they have gone is heard.
+func TestManyCallers(t *testing.T) {
+	w := newWorld(t)
+	w.Set([]model.Guest{guestOn("k6t-eth0")})
+	first := w.begin()
+	w.take(first)
+	var waiting []*net.UnixConn
+	for range mostCallers - 1 {
+		waiting = append(waiting, w.dial())
+	}
+	if err := handover.Hear(w.dial()); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("one more: %v", err)
+	}
+	for _, c := range append(waiting, first) {
+		_ = c.Close()
+	}
+	for until := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		c := w.dial()
+		err := errors.Join(handover.Hear(c), handover.Answer(c))
+		if err == nil {
+			w.take(c)
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestNoSocket: a file that is no socket is not taken away for one.
+func TestNoSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(nil, path, uint32(os.Getuid()), slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("it listens there")
+	}
+	if b, err := os.ReadFile(path); string(b) != "x" {
+		t.Errorf("%q %v", b, err)
+	}
+}
+
 // TestStrangers: nobody but the hypervisor's user gets sockets.
 func TestStrangers(t *testing.T) {
 	w := newWorld(t)
