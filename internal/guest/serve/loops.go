@@ -24,6 +24,9 @@ import (
 const (
 	mostPacket  = 9000
 	clientPort4 = 68
+	// pace is the least time from one packet of a guest to the next: who says more is heard later, or not at all, and has this
+	// process do no more for that.
+	pace = time.Millisecond
 )
 
 // read reads packets until the socket is closed. That the wire was down for a while is no end.
@@ -38,12 +41,14 @@ func read(conn net.PacketConn, take func(packet []byte, from net.Addr)) error {
 		default:
 			take(buf[:n], from)
 		}
+		time.Sleep(pace)
 	}
 }
 
 // dhcp4Loop answers DHCP. A guest that has the pod's own address is told everything by broadcast: a packet to that address
 // would not leave the pod.
 func dhcp4Loop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.Context) error {
+	out := newSender(conn, log, "DHCP answer")
 	return func(context.Context) error {
 		err := read(conn, func(packet []byte, _ net.Addr) {
 			reply, to := dhcp4.Answer(g, packet)
@@ -53,16 +58,14 @@ func dhcp4Loop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(contex
 			if g.MAC != "" {
 				to = dhcp4.Broadcast()
 			}
-			dst := net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, clientPort4))
-			if _, err := conn.WriteTo(reply, dst); err != nil {
-				log.Warn("DHCP answer not sent", "to", to.String(), "error", err.Error())
-			}
+			out.send(reply, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, clientPort4)))
 		})
 		return fmt.Errorf("DHCP: %w", err)
 	}
 }
 
 func dhcp6Loop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.Context) error {
+	out := newSender(conn, log, "DHCPv6 answer")
 	return func(context.Context) error {
 		err := read(conn, func(packet []byte, from net.Addr) {
 			reply, at := dhcp6.Answer(g, packet), addrOf(from)
@@ -70,9 +73,7 @@ func dhcp6Loop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(contex
 				return
 			}
 			port := from.(*net.UDPAddr).AddrPort().Port()
-			if _, err := conn.WriteTo(reply, net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, port))); err != nil {
-				log.Warn("DHCPv6 answer not sent", "to", from.String(), "error", err.Error())
-			}
+			out.send(reply, net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, port)))
 		})
 		return fmt.Errorf("DHCPv6: %w", err)
 	}
@@ -80,11 +81,8 @@ func dhcp6Loop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(contex
 
 // raLoop advertises now and then, and to whoever asks.
 func raLoop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.Context) error {
-	advertise := func(to net.Addr) {
-		if _, err := conn.WriteTo(ndp.Advertisement(g, ndp.Lifetime), to); err != nil {
-			log.Warn("advertisement not sent", "to", to.String(), "error", err.Error())
-		}
-	}
+	out := newSender(conn, log, "advertisement")
+	advertise := func(to net.Addr) { out.send(ndp.Advertisement(g, ndp.Lifetime), to) }
 	return func(ctx context.Context) error {
 		raw, ok := conn.(*net.IPConn)
 		if !ok {
@@ -108,6 +106,7 @@ func raLoop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.C
 		})
 		buf, control := make([]byte, mostPacket), make([]byte, 128)
 		for {
+			time.Sleep(pace)
 			n, rest, _, from, err := raw.ReadMsgIP(buf, control)
 			if errors.Is(err, unix.ENETDOWN) {
 				continue
