@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package calico_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+const namespace = "shop"
+
+// pod is a pod, as a kubelet and its runtime make it.
+type pod struct {
+	n    *node
+	name string
+	ns   *netns.NS
+	addr netip.Addr
+	cni  *libcni.CNIConfig
+	list *libcni.NetworkConfigList
+	conf *libcni.RuntimeConf
+}
+
+// pod has the runtime's configuration of the moment attach a new pod.
+func (n *node) pod(name string, labels fields) *pod {
+	c := n.c
+	c.t.Helper()
+	path := "/api/v1/namespaces/" + namespace + "/pods"
+	c.Do(http.MethodPost, path, fields{
+		"metadata": fields{"name": name, "labels": labels},
+		"spec":     fields{"nodeName": n.name, "containers": []fields{{"name": "c", "image": "i"}}},
+	})
+	p := &pod{n: n, name: name, ns: nettest.NS(c.t, name), list: n.network()}
+	ip(c.t, p.ns, "link set lo up")
+	p.cni = libcni.NewCNIConfigWithCacheDir([]string{c.calico, filepath.Join(nettest.Programs(c.t), "cni")}, filepath.Join(n.dir, "cache"), nil)
+	p.conf = &libcni.RuntimeConf{ContainerID: "id-" + name, NetNS: p.ns.Path(), IfName: "eth0", Args: [][2]string{
+		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", namespace}, {"K8S_POD_NAME", name}, {"K8S_POD_INFRA_CONTAINER_ID", "id-" + name},
+	}}
+	p.add()
+	if who := c.given[p.addr]; who != "" {
+		c.t.Fatalf("%s has been given %s, which %s has", name, p.addr, who)
+	}
+	c.given[p.addr] = name
+	c.Do(http.MethodPatch, path+"/"+name+"/status", fields{"status": fields{
+		"phase": "Running", "podIP": p.addr.String(), "podIPs": []fields{{"ip": p.addr.String()}},
+	}})
+	return p
+}
+
+// network is the configuration that a runtime takes: the first one.
+func (n *node) network() *libcni.NetworkConfigList {
+	n.c.t.Helper()
+	files, err := libcni.ConfFiles(n.confDir(), []string{".conflist"})
+	if err != nil || len(files) == 0 {
+		n.c.t.Fatalf("%s: no network: %v", n.name, err)
+	}
+	slices.Sort(files)
+	list, err := libcni.ConfListFromFile(files[0])
+	if err != nil {
+		n.c.t.Fatal(err)
+	}
+	return list
+}
+
+func (n *node) confDir() string { return filepath.Join(n.dir, "net.d") }
+
+// calicos puts the runtime's configuration in place, as Calico's installer does.
+func (n *node) calicos() {
+	n.c.t.Helper()
+	text := fmt.Sprintf(`{"name":"k8s-pod-network","cniVersion":"0.3.1","plugins":[{"type":"calico","log_level":"warning","log_file_path":%q,"datastore_type":"kubernetes",
+		"nodename":%q,"mtu":1450,"ipam_lock_file":%q,"ipam":{"type":"calico-ipam"},"policy":{"type":"k8s"},"kubernetes":{"kubeconfig":%q}}]}`,
+		filepath.Join(n.dir, "cni.log"), n.name, filepath.Join(n.dir, "ipam.lock"), n.c.Kubeconfig(n.c.URL, ""))
+	err := os.MkdirAll(n.confDir(), 0o755)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(n.confDir(), "10-calico.conflist"), []byte(text), 0o600)
+	}
+	if err != nil {
+		n.c.t.Fatal(err)
+	}
+}
+
+// add is tried for as long as a kubelet's patience.
+func (p *pod) add() {
+	c := p.n.c
+	c.t.Helper()
+	var err error
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		if err = p.once(); err == nil {
+			return
+		}
+		_ = p.del()
+	}
+	c.t.Fatalf("%s on %s: %v", p.name, p.n.name, err)
+}
+
+func (p *pod) once() error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	return p.n.ns.Do(func() error { // plugins are executed in the node's namespace
+		out, err := p.cni.AddNetworkList(ctx, p.list, p.conf)
+		if err != nil {
+			return err
+		}
+		r, err := current.NewResultFromResult(out)
+		if err == nil {
+			addr, _ := netip.AddrFromSlice(r.IPs[0].Address.IP)
+			p.addr = addr.Unmap()
+		}
+		return err
+	})
+}
+
+func (p *pod) del() error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	return p.n.ns.Do(func() error { return p.cni.DelNetworkList(ctx, p.list, p.conf) })
+}
+
+// gone ends a pod; list is what the runtime has its network taken away by.
+func (p *pod) gone(list *libcni.NetworkConfigList) {
+	c := p.n.c
+	c.t.Helper()
+	p.list = list
+	if err := p.del(); err != nil {
+		c.t.Errorf("DEL of %s by %s: %v", p.name, list.Name, err)
+	}
+	c.Do(http.MethodDelete, "/api/v1/namespaces/"+namespace+"/pods/"+p.name+"?gracePeriodSeconds=0", nil)
+	delete(c.given, p.addr)
+}

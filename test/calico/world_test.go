@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package calico_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/apitest"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
+
+// limit is how long anything may take, on a machine that does other things too.
+const limit = 2 * time.Minute
+
+// hubAddr is where the API server is.
+const hubAddr = "192.168.7.100"
+
+type fields = map[string]any
+
+// cluster is an API server and nodes on one switch.
+type cluster struct {
+	*apitest.Server
+	t      *testing.T
+	calico string // the directory of Calico's programs
+	hub    *netns.NS
+	nodes  []*node
+	// given is who has got each address, by whichever network.
+	given map[netip.Addr]string
+}
+
+func newCluster(t *testing.T, encapsulation map[string]string) *cluster {
+	t.Helper()
+	c := &cluster{t: t, calico: os.Getenv("WEFT_CALICO_DIR"), given: map[netip.Addr]string{}}
+	if c.calico == "" {
+		t.Skip("WEFT_CALICO_DIR is not set: make takeover")
+	}
+	for _, program := range []string{"iptables-save", "iptables-restore", "ipset", "nft", "conntrack"} {
+		if _, err := exec.LookPath(program); err != nil {
+			nettest.Without(t, "no "+program+": Calico needs it")
+		}
+	}
+	own(t, "/var/lib")
+	c.hub = nettest.NS(t, "hub")
+	ip(t, c.hub, "link set lo up", "link add br0 type bridge", "link set br0 up", "addr add "+hubAddr+"/24 dev br0")
+	c.Server = apitest.Start(t, c.hub, netip.MustParseAddr(hubAddr))
+	for _, kinds := range []string{filepath.Join(c.calico, "crds", "crd.projectcalico.org_*.yaml"), "../../deploy/crds/*.yaml"} {
+		c.defined(kinds)
+	}
+	for num := range 2 {
+		c.nodes = append(c.nodes, c.node(num+1, encapsulation))
+	}
+	return c
+}
+
+// own has the test's namespace of mounts see a copy of a directory: Calico writes files of the node there.
+func own(t *testing.T, dir string) {
+	t.Helper()
+	upper, work := t.TempDir(), t.TempDir()
+	if err := syscall.Mount("overlay", dir, "overlay", 0, fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", dir, upper, work)); err != nil {
+		nettest.Skip(t, "no overlay over "+dir+": "+err.Error())
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+}
+
+func ip(t testing.TB, ns *netns.NS, lines ...string) {
+	t.Helper()
+	for _, l := range lines {
+		nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(l)...)...)
+	}
+}
+
+// defined makes the kinds of some files.
+func (c *cluster) defined(glob string) {
+	c.t.Helper()
+	files, err := filepath.Glob(glob)
+	if err != nil || len(files) == 0 {
+		c.t.Fatalf("%s: no kinds: %v", glob, err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.Define(text)
+	}
+}
+
+func (c *cluster) until(what string, ok func() bool) {
+	c.t.Helper()
+	for deadline := time.Now().Add(limit); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%s: not within %s", what, limit)
+		}
+	}
+}
+
+// list are the objects of a path, or nothing where there is no such kind.
+func (c *cluster) list(path string) []json.RawMessage {
+	c.t.Helper()
+	var all struct{ Items []json.RawMessage }
+	if err := json.Unmarshal(c.Do(http.MethodGet, path, nil), &all); err != nil {
+		c.t.Fatal(err)
+	}
+	return all.Items
+}
+
+// node is a machine.
+type node struct {
+	c    *cluster
+	name string
+	addr string
+	ns   *netns.NS
+	dir  string
+	env  []string // Calico's
+	// felix and agent are the daemons that run, nil while there is none.
+	felix, agent *daemon
+}
+
+// node makes a machine and its Node, and has Calico begin on it.
+func (c *cluster) node(num int, encapsulation map[string]string) *node {
+	t := c.t
+	t.Helper()
+	name := fmt.Sprintf("n%d", num)
+	n := &node{c: c, name: name, addr: fmt.Sprintf("192.168.7.%d", num), ns: nettest.NS(t, name), dir: t.TempDir()}
+	ip(t, c.hub, fmt.Sprintf("link add p%d type veth peer name eth0 netns %s", num, n.ns.Path()), fmt.Sprintf("link set p%d master br0 up", num))
+	t.Cleanup(func() { _, _ = nettest.Try(c.hub, "ip", "link", "del", fmt.Sprintf("p%d", num)) })
+	ip(t, n.ns, "link set lo up", "link set eth0 up", "addr add "+n.addr+"/24 dev eth0", "route add default via "+hubAddr)
+	nettest.Run(t, n.ns, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	c.Do(http.MethodPost, "/api/v1/nodes", fields{
+		"metadata": fields{"name": name, "labels": fields{"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
+		"status":   fields{"addresses": []fields{{"type": "InternalIP", "address": n.addr}}},
+	})
+	n.env = []string{
+		"PATH=" + os.Getenv("PATH"), "DATASTORE_TYPE=kubernetes", "KUBECONFIG=" + c.Kubeconfig(c.URL, ""), "NODENAME=" + name, "CALICO_K8S_NODE_REF=" + name,
+		"CALICO_DISABLE_FILE_LOGGING=true", "CALICO_NETWORKING_BACKEND=vxlan", "IP=autodetect", "CLUSTER_TYPE=k8s", "CALICO_IPV4POOL_CIDR=10.244.0.0/16",
+		"FELIX_FELIXHOSTNAME=" + name, "FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT", "FELIX_IPV6SUPPORT=false", "FELIX_HEALTHENABLED=true",
+		"FELIX_USAGEREPORTINGENABLED=false", "FELIX_LOGSEVERITYSCREEN=Warning", "FELIX_LOGFILEPATH=none", "FELIX_ENDPOINTSTATUSPATHPREFIX=none", "FELIX_XDPENABLED=false", "FELIX_BPFCONNECTTIMELOADBALANCING=Disabled",
+	}
+	for key, value := range encapsulation {
+		n.env = append(n.env, key+"="+value)
+	}
+	n.once("-startup")
+	n.once("-allocate-tunnel-addrs", "-allocate-tunnel-addrs-run-once")
+	n.felix = n.start("felix", n.env, filepath.Join(c.calico, "calico-node"), "-felix")
+	c.until("felix is ready", func() bool {
+		n.felix.alive()
+		out, err := nettest.Try(n.ns, "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "http://localhost:9099/readiness")
+		return err == nil && strings.HasPrefix(out, "2")
+	})
+	return n
+}
+
+// once runs a part of Calico's that ends.
+func (n *node) once(args ...string) {
+	n.c.t.Helper()
+	cmd := exec.Command(filepath.Join(n.c.calico, "calico-node"), args...)
+	cmd.Env = n.env
+	var out []byte
+	if err := n.ns.Do(func() (err error) { out, err = cmd.CombinedOutput(); return err }); err != nil {
+		n.c.t.Fatalf("%s: calico-node %v: %v\n%s", n.name, args, err, out)
+	}
+}
+
+// daemon is a process that runs.
+type daemon struct {
+	t    *testing.T
+	name string
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{}
+}
+
+// start starts a daemon in the node's namespace.
+func (n *node) start(name string, env []string, argv ...string) *daemon {
+	t := n.c.t
+	t.Helper()
+	d := &daemon{t: t, name: n.name + " " + name, cmd: exec.Command(argv[0], argv[1:]...), log: filepath.Join(n.dir, name+".log"), done: make(chan struct{})}
+	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	d.cmd.Stdout, d.cmd.Stderr, d.cmd.Env = log, log, env
+	if err := n.ns.Do(d.cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(d.done)
+		_ = d.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		d.end(syscall.SIGKILL)
+		if t.Failed() {
+			b, _ := os.ReadFile(d.log)
+			t.Logf("%s:\n%s", d.name, b[max(0, len(b)-6000):])
+		}
+	})
+	return d
+}
+
+// end ends a process, and waits for it.
+func (d *daemon) end(signal syscall.Signal) {
+	_ = d.cmd.Process.Signal(signal)
+	select {
+	case <-d.done:
+	case <-time.After(10 * time.Second):
+		_ = d.cmd.Process.Kill()
+		<-d.done
+	}
+}
+
+// alive fails the test when the daemon has ended by itself.
+func (d *daemon) alive() {
+	d.t.Helper()
+	select {
+	case <-d.done:
+		d.t.Fatalf("%s has ended: %v", d.name, d.cmd.ProcessState)
+	default:
+	}
+}
