@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -107,10 +108,34 @@ func unpack(b []byte) (connections, error) {
 	if err != nil {
 		return out, fmt.Errorf("connections: %w", err)
 	}
-	if err := json.NewDecoder(io.LimitReader(z, mostUnpacked)).Decode(&out); err != nil {
+	var said struct{ Host, Pod bounded }
+	if err := json.NewDecoder(io.LimitReader(z, mostUnpacked)).Decode(&said); err != nil {
 		return out, fmt.Errorf("connections: %w", err)
 	}
-	return out, nil
+	return connections{Host: said.Host, Pod: said.Pod}, nil
+}
+
+// bounded is a list of connections that is not read beyond what anybody hands over: each of them takes a hundred times the room that
+// an empty one has in the text.
+type bounded []state.Tracked
+
+// UnmarshalJSON reads one after the other.
+func (b *bounded) UnmarshalJSON(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if begin, err := d.Token(); err != nil || begin != json.Delim('[') {
+		return errors.Join(errors.New("no list"), err)
+	}
+	for d.More() {
+		if len(*b) == mostConnections {
+			return fmt.Errorf("more than %d", mostConnections)
+		}
+		var one state.Tracked
+		if err := d.Decode(&one); err != nil {
+			return err
+		}
+		*b = append(*b, one)
+	}
+	return nil
 }
 
 // same tells whether another set is the one that was handed over.

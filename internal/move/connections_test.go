@@ -67,11 +67,21 @@ func TestPack(t *testing.T) {
 	if err != nil || len(got.Host) != 1 || !got.Host[0].Same(all.Host[0]) {
 		t.Errorf("%+v %v", got, err)
 	}
-	var endless bytes.Buffer
-	z := gzip.NewWriter(&endless)
-	_, _ = z.Write(bytes.Repeat([]byte("["), mostUnpacked+1))
-	_ = z.Close()
-	for name, b := range map[string][]byte{"nothing": nil, "words": []byte("words"), "a part": b[:len(b)/2], "too much": endless.Bytes()} {
+	zipped := func(text string) []byte {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		_, _ = z.Write([]byte(text))
+		_ = z.Close()
+		return b.Bytes()
+	}
+	empty := func(n int) string { return `{"pod":[` + strings.Repeat("{},", n-1) + "{}]}" }
+	if most, err := unpack(zipped(empty(mostConnections))); err != nil || len(most.Pod) != mostConnections {
+		t.Errorf("%d of as many as there can be: %v", len(most.Pod), err)
+	}
+	for name, b := range map[string][]byte{
+		"nothing": nil, "words": []byte("words"), "a part": b[:len(b)/2], "no list": zipped(`{"host":{}}`),
+		"too much": zipped(strings.Repeat("[", mostUnpacked+1)), "too many": zipped(empty(mostConnections + 1)),
+	} {
 		if _, err := unpack(b); err == nil || !strings.HasPrefix(err.Error(), "connections: ") {
 			t.Errorf("%s: %v", name, err)
 		}

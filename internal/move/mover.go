@@ -55,8 +55,14 @@ type Mover struct {
 	followers map[model.AttachmentKey]*follower
 	// departed are those that have ended while the machine was there: who awaits it elsewhere may say so a moment later.
 	departed []*follower
-	moves    map[store.Key]store.Object
+	moves    map[store.Key]noted
 	synced   bool
+}
+
+// noted is a move as the store told of it. It may hold thousands of connections, so it is read once.
+type noted struct {
+	object store.Object
+	move   model.AddressMove
 }
 
 // New makes a Mover.
@@ -64,7 +70,7 @@ func New(cfg Config) *Mover {
 	cfg.Log = cfg.Log.With("room", "move")
 	return &Mover{
 		cfg: cfg, news: make(chan struct{}, 1),
-		followers: map[model.AttachmentKey]*follower{}, moves: map[store.Key]store.Object{},
+		followers: map[model.AttachmentKey]*follower{}, moves: map[store.Key]noted{},
 	}
 }
 
@@ -178,13 +184,22 @@ func (m *Mover) end(key model.AttachmentKey) {
 func (m *Mover) take(e store.Event) (stale []store.Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	about := func(*follower) bool { return true }
 	switch e.Type {
 	case store.Synced:
 		m.synced = true
-	case store.Added, store.Modified:
-		m.moves[e.Object.Key] = e.Object
-	case store.Deleted:
-		delete(m.moves, e.Object.Key)
+	case store.Added, store.Modified, store.Deleted:
+		key := e.Object.Key
+		was := m.moves[key]
+		delete(m.moves, key)
+		now := noted{object: e.Object}
+		var err error
+		if now.move, err = e.Object.AddressMove(); err == nil && e.Type != store.Deleted {
+			m.moves[key] = now
+		}
+		about = func(f *follower) bool {
+			return f.move == key || slices.ContainsFunc(was.move.Addrs, f.own) || slices.ContainsFunc(now.move.Addrs, f.own)
+		}
 	default:
 		return nil
 	}
@@ -192,11 +207,13 @@ func (m *Mover) take(e store.Event) (stale []store.Object) {
 		return nil
 	}
 	for _, f := range m.followers {
-		token(f.wake)
+		if about(f) {
+			token(f.wake)
+		}
 	}
 	for key, o := range m.moves {
-		if move, err := o.AddressMove(); err == nil && move.Target == m.cfg.Node && !m.awaits(key) {
-			stale = append(stale, o)
+		if o.move.Target == m.cfg.Node && !m.awaits(key) {
+			stale = append(stale, o.object)
 			delete(m.moves, key)
 		}
 	}
@@ -253,11 +270,7 @@ func (m *Mover) of(key store.Key) (store.Object, model.AddressMove, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	o, is := m.moves[key]
-	if !is {
-		return store.Object{}, model.AddressMove{}, false
-	}
-	move, err := o.AddressMove()
-	return o, move, err == nil
+	return o.object, o.move, is
 }
 
 // wanted is the move of another node that wants addresses of these.
@@ -265,14 +278,8 @@ func (m *Mover) wanted(own func(netip.Addr) bool) (store.Object, model.AddressMo
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, o := range m.moves {
-		move, err := o.AddressMove()
-		if err != nil || move.Target == m.cfg.Node {
-			continue
-		}
-		for _, a := range move.Addrs {
-			if own(a) {
-				return o, move, true
-			}
+		if o.move.Target != m.cfg.Node && slices.ContainsFunc(o.move.Addrs, own) {
+			return o.object, o.move, true
 		}
 	}
 	return store.Object{}, model.AddressMove{}, false

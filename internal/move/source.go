@@ -27,6 +27,9 @@ func (f *follower) serve(ctx context.Context, rec attach.Record) {
 			look = nil
 		case <-f.told: // it is here already
 		}
+		if _, _, is := f.m.of(f.move); is {
+			f.settle(ctx) // whoever switched, an agent before perhaps, did not come to its end
+		}
 		node, sure := f.elsewhere()
 		if node != "" && sure {
 			f.retire(ctx, rec, node)
