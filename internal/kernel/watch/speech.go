@@ -5,6 +5,7 @@ package watch
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -43,8 +44,11 @@ func Hear(ctx context.Context, ns *netns.NS, link string, packets bool, meant fu
 		frame := make([]byte, 256) // the rest of a longer one is not looked at
 		for {
 			n, err := f.Read(frame)
+			if errors.Is(err, unix.ENETDOWN) {
+				continue // said once: the link is down, and may come up again
+			}
 			if err != nil {
-				return // closed, or the link has gone
+				return // closed
 			}
 			s, ok := heard(frame[:n])
 			if !ok || s.How == "ip" && !packets || !meant(s) {

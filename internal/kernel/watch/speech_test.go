@@ -120,6 +120,34 @@ func TestHear(t *testing.T) {
 	}
 }
 
+// TestHearAgain: a link that was down for a while is listened to again.
+func TestHearAgain(t *testing.T) {
+	node, pod := nettest.NS(t, "node"), nettest.NS(t, "pod")
+	nettest.Run(t, node, "ip", "link", "add", "cali1", "type", "veth", "peer", "name", "eth0", "netns", pod.Path())
+	nettest.Run(t, pod, "ip", "link", "set", "eth0", "up")
+	heard, err := watch.Hear(t.Context(), node, "cali1", false, func(s watch.Speech) bool { return s.How == "rarp" }) // it is down
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{"up", "down", "up"} {
+		nettest.Run(t, node, "ip", "link", "set", "cali1", to)
+	}
+	deadline := time.After(20 * time.Second)
+	for {
+		send(t, pod, "eth0", rarp) // what is sent before the kernel has seen that the wire is whole again is lost
+		select {
+		case s, ok := <-heard:
+			if !ok || s.How != "rarp" {
+				t.Errorf("heard %+v, %v", s, ok)
+			}
+			return
+		case <-time.After(20 * time.Millisecond):
+		case <-deadline:
+			t.Fatal("nothing was heard")
+		}
+	}
+}
+
 // FuzzHeard: whatever a guest sends, reading it ends well, and nothing is announced that is not in the frame.
 func FuzzHeard(f *testing.F) {
 	for _, frame := range []string{garp, question, rarp, ipv4, na, asked, mld} {
