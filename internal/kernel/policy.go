@@ -82,3 +82,21 @@ func (c *Conn) RemoveTables(ctx context.Context, tables []state.Table) error {
 	}
 	return n.Remove(ctx, tables)
 }
+
+// Learnt are the elements that rules have added to a set; none where it is not there.
+func (c *Conn) Learnt(ctx context.Context, family, table string, head state.Set) ([]state.Element, error) {
+	n, err := c.tables()
+	if err != nil {
+		return nil, err
+	}
+	return n.Learnt(ctx, family, table, head)
+}
+
+// Unlearn takes elements out of such sets. Missing ones are no error.
+func (c *Conn) Unlearn(ctx context.Context, family, table string, sets ...state.Set) error {
+	n, err := c.tables()
+	if err != nil {
+		return err
+	}
+	return n.Unlearn(ctx, family, table, sets...)
+}

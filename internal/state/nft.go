@@ -28,6 +28,9 @@ type Set struct {
 	// Owned, in a shared table, says that a key can pass from one owner to the next, as the name of a link does: the elements are
 	// those of whoever applied them last, and Remove takes only elements that bear their owner's comment.
 	Owned bool `json:"owned,omitempty"`
+	// Learns, if not zero, says that rules add elements, at most so many, which fade after a while. The plan names none of them, and
+	// nobody compares them.
+	Learns int `json:"learns,omitempty"`
 }
 
 // Element is one element of a set or map, its parts in the form that nft prints.

@@ -115,7 +115,7 @@ func (c *Conn) advance(gen uint32) {
 func (t *table) covers(in state.Table) bool {
 	for _, s := range in.Sets {
 		had, ok := t.set(s.Name)
-		if !ok || had.given.Key != s.Key || had.given.Data != s.Data || had.given.Interval != s.Interval {
+		if !ok || had.given.Key != s.Key || had.given.Data != s.Data || had.given.Interval != s.Interval || had.given.Learns != s.Learns {
 			return false
 		}
 	}

@@ -129,6 +129,8 @@ func (c *compiler) statement() error {
 		if c.pos+2 < len(c.words) && c.words[c.pos+1] == "dscp" && c.words[c.pos+2] == "set" {
 			return c.dscp()
 		}
+	case "update", "delete":
+		return c.learn()
 	case "meta", "ct":
 		if c.pos+2 < len(c.words) && c.words[c.pos+1] == "mark" && c.words[c.pos+2] == "set" {
 			return c.setMark()

@@ -92,6 +92,8 @@ func (r *reader) step(e expr) bool {
 		return r.fwd(e)
 	case "counter", "notrack":
 		return r.say(e.op)
+	case "dynset":
+		return r.learn(e)
 	case "log":
 		return r.say(logText(e))
 	case "limit":

@@ -83,6 +83,9 @@ func lines(in state.Table) []line {
 		if s.Interval {
 			kind += " flags interval"
 		}
+		if s.Learns > 0 {
+			kind += fmt.Sprintf(" size %d flags dynamic,timeout", s.Learns)
+		}
 		out = append(out, line{about: "set " + s.Name, says: kind})
 		for _, e := range s.Elements {
 			about := fmt.Sprintf("set %s element %s", s.Name, strings.Join(e.Key, " . "))

@@ -14,6 +14,8 @@
 //     sets of the group, unless they are known to be empty.
 //   - Owned sets of a shared table (state.Set.Owned) are those whose elements pass from one owner to the next: Apply puts the
 //     owner's comment in the place of another's, and what that one takes away later is not theirs.
+//   - A set that learns (state.Set.Learns) holds what rules put into it, until that fades: no plan names its elements, and
+//     they are no difference.
 //   - A change (state.TableChange) is what to write to a whole table without reading it: who sends it knows what the kernel
 //     holds. Where it does not fit, the kernel refuses all of it, and Apply puts things right.
 //   - The generation is the kernel's counter of committed transactions in a namespace. When it has not moved since a
@@ -26,6 +28,7 @@
 //	           | ( "tcp" | "udp" | "sctp" | "th" ) ( "sport" | "dport" )
 //	           | "iifname" | "oifname" | "meta" ( "mark" | "l4proto" | "nfproto" ) | "ether" ( "saddr" | "daddr" )
 //	           | "arp saddr" ( "ether" | "ip" ) | "arp daddr ip" | "arp operation"
+//	           | "ip" ( "id" | "frag-off" ) | "tcp flags" | ( "icmp" | "icmpv6" ) "id" | "@" ( "th" | "nh" ) "," bit "," bits
 //	           | ( "icmp" | "icmpv6" ) "type" | "ct" ( "state" | "status" | "mark" | "direction" ) | "fib" ( "saddr" | "daddr" ) "type"
 //	value      = literal | address "/" length | literal "-" literal | flag { "," flag } | mask form "& m == v"
 //	statement  = "accept" | "drop" | "return" | "continue" | "jump" chain | "goto" chain | "counter" | "notrack"
@@ -33,6 +36,7 @@
 //	           | "fwd" "to" index | "log" [ "prefix" word ] [ "group" number [ "snaplen" number ] ]
 //	           | "limit" "rate" [ "over" ] number "/" unit [ "burst" number "packets" ]
 //	           | ( "meta" | "ct" ) "mark" "set" source | fields "vmap" "@" map | ( "ip" | "ip6" ) "dscp" "set" number
+//	           | "update" "@" set "{" fields "timeout" time "}" | "delete" "@" set "{" fields "}"
 //
 // An element can keep a limit, or "ct" "count" [ "over" ] number, for itself: it matches while that holds.
 //

@@ -16,16 +16,17 @@ type expr struct {
 	op         string
 	dreg, sreg reg
 	addr, port reg    // nat
-	key        uint32 // meta, ct: what; payload: base; cmp, range: operator; nat, reject: type; fib: result
+	key        uint32 // meta, ct: what; payload: base; cmp, range, dynset: operator; nat, reject: type; fib: result
 	off, size  uint32 // payload; size also of bitwise
 	data, more []byte // cmp: value; bitwise: mask and xor; range: from and to; immediate: value
-	set        string // lookup
+	set        string // lookup, dynset
 	flags      uint32
 	family     uint32  // nat
 	code       []byte  // reject
 	group      *uint16 // log
 	rate, per  uint64  // limit: so many in so many seconds
 	burst      uint32
+	timeout    uint64 // dynset, in milliseconds
 	csum       uint32 // payload that is written: the kind of its checksum, and where that is
 	csumAt     uint32
 	prefix     string // log

@@ -46,7 +46,11 @@ func fields(yield func(field) bool) {
 		yield(port("udp sport", protoUDP, 0)) && yield(port("udp dport", protoUDP, 2)) &&
 		yield(port("sctp sport", protoSCTP, 0)) && yield(port("sctp dport", protoSCTP, 2)) &&
 		yield(icmp("icmp type", "icmp_type", protoIPv4, protoICMP)) && yield(icmp("icmpv6 type", "icmpv6_type", protoIPv6, protoICMPv6)) &&
-		yield(neighbour("icmpv6 taddr")) && yield(port("th sport", 0, 0)) && yield(port("th dport", 0, 2))
+		yield(neighbour("icmpv6 taddr")) && yield(port("th sport", 0, 0)) && yield(port("th dport", 0, 2)) &&
+		yield(payload("tcp flags", "tcp_flag", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 13).of(0, protoTCP)) &&
+		yield(network("ip id", "inet_service", protoIPv4, 4)) && yield(network("ip frag-off", "inet_service", protoIPv4, 6)) &&
+		yield(payload("icmp id", "inet_service", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 4).of(protoIPv4, protoICMP)) &&
+		yield(payload("icmpv6 id", "inet_service", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 4).of(protoIPv6, protoICMPv6)) && raws(yield)
 }
 
 func fieldNamed(name string) (field, bool) {

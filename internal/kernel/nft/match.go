@@ -129,7 +129,8 @@ func (c *compiler) flags(f field, w string, negated bool) error {
 		}
 		all |= n
 	}
-	c.emit(bits(word(0), f.typ.number(all), make([]byte, 4)), compare(make([]byte, 4), true))
+	zero := make([]byte, f.typ.size)
+	c.emit(bits(word(0), f.typ.number(all), zero), compare(zero, true))
 	return nil
 }
 

@@ -165,6 +165,9 @@ func (c *Conn) readChains(t *table) error {
 
 // readElements reads the elements of a set; of a shared table only named, if they are few.
 func (c *Conn) readElements(t *table, s *set, named []elem) error {
+	if s.learns > 0 { // what is in it is the rules' own business
+		return nil
+	}
 	if t.shared && (len(named) == 0 || len(named) <= few && (!s.interval || s.concatRanges())) {
 		return c.findElements(t, s, named)
 	}

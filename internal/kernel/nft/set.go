@@ -32,6 +32,7 @@ type set struct {
 	isMap     bool
 	verdicts  bool
 	interval  bool
+	learns    int
 	// opaque is set for a set that weft cannot have made (other flags, unknown types).
 	opaque bool
 	// exclusive and owned are state.Set's.
@@ -42,10 +43,14 @@ type set struct {
 }
 
 func compileSet(in state.Set) (set, error) {
-	s := set{name: in.Name, interval: in.Interval, isMap: in.Data != "", verdicts: in.Data == "verdict", given: state.Set{Key: in.Key, Data: in.Data, Interval: in.Interval}}
+	s := set{name: in.Name, interval: in.Interval, isMap: in.Data != "", verdicts: in.Data == "verdict", learns: in.Learns}
+	s.given = state.Set{Key: in.Key, Data: in.Data, Interval: in.Interval, Learns: in.Learns}
 	s.exclusive, s.owned = in.Exclusive, in.Owned
 	if err := checkName(in.Name); err != nil {
 		return s, err
+	}
+	if in.Learns < 0 || in.Learns > 0 && (in.Data != "" || in.Interval) {
+		return s, errors.New("a set that rules add to is no map, has no ranges, and has a size")
 	}
 	var err error
 	if s.key, err = typesNamed(in.Key); err != nil {
@@ -78,12 +83,12 @@ func compileSet(in state.Set) (set, error) {
 
 // sameHead tells whether two sets differ in nothing but elements.
 func (s set) sameHead(o set) bool {
-	return s.name == o.name && !s.opaque && !o.opaque && s.interval == o.interval && s.isMap == o.isMap &&
+	return s.name == o.name && !s.opaque && !o.opaque && s.interval == o.interval && s.learns == o.learns && s.isMap == o.isMap &&
 		s.verdicts == o.verdicts && slices.Equal(s.key, o.key) && slices.Equal(s.data, o.data)
 }
 
 func (s set) head() state.Set {
-	out := state.Set{Name: s.name, Key: typesString(s.key), Data: typesString(s.data), Interval: s.interval}
+	out := state.Set{Name: s.name, Key: typesString(s.key), Data: typesString(s.data), Interval: s.interval, Learns: s.learns}
 	if s.verdicts {
 		out.Data = "verdict"
 	}
@@ -110,6 +115,9 @@ func (b *batch) putSet(t *table, s set, id uint32) {
 	if s.isMap {
 		flags |= unix.NFT_SET_MAP
 	}
+	if s.learns > 0 {
+		flags |= setTimeout | setEval
+	}
 	b.u32(unix.NFTA_SET_FLAGS, flags)
 	b.u32(setKeyType, typesMagic(s.key))
 	b.u32(setKeyLen, uint32(typesSize(s.key)))
@@ -133,6 +141,9 @@ func (b *batch) putSet(t *table, s set, id uint32) {
 		b.end(concat)
 		b.end(desc)
 	}
+	if s.learns > 0 {
+		b.putLearning(s)
+	}
 	b.attr(unix.NFTA_SET_USERDATA, s.userdata())
 }
 
@@ -154,7 +165,7 @@ func (s set) userdata() []byte {
 
 // decodeSet reads what a NFT_MSG_NEWSET says.
 func decodeSet(body []byte) (s set, tableName string, anonymous bool) {
-	var keyType, dataType, flags uint32
+	var keyType, dataType, flags, size uint32
 	for typ, v := range attrs(body) {
 		switch typ {
 		case unix.NFTA_SET_TABLE:
@@ -163,6 +174,8 @@ func decodeSet(body []byte) (s set, tableName string, anonymous bool) {
 			s.name = cstr(v)
 		case unix.NFTA_SET_FLAGS:
 			flags = beU32(v)
+		case unix.NFTA_SET_DESC:
+			size = beU32(findAttr(v, setDescSize))
 		case setKeyType:
 			keyType = beU32(v)
 		case setDataType:
@@ -172,6 +185,10 @@ func decodeSet(body []byte) (s set, tableName string, anonymous bool) {
 	s.interval = flags&unix.NFT_SET_INTERVAL != 0
 	s.isMap = flags&unix.NFT_SET_MAP != 0
 	s.verdicts = s.isMap && dataType == verdictType
+	const learning = setTimeout | setEval
+	if flags&learning == learning {
+		s.learns, flags = int(size), flags&^learning
+	}
 	s.opaque = flags&^(unix.NFT_SET_INTERVAL|unix.NFT_SET_MAP|setConcat) != 0
 	var err error
 	if s.key, err = typesOf(keyType); err != nil {

@@ -37,6 +37,8 @@ func (t datatype) symbols() []symbol {
 			{"sctp", 132},
 			{"udplite", 136},
 		}
+	case "tcp_flag":
+		return []symbol{{"fin", 1}, {"syn", 2}, {"rst", 4}, {"psh", 8}, {"ack", 16}, {"urg", 32}}
 	case "ct_dir":
 		return []symbol{{"original", 0}, {"reply", 1}}
 	case "ct_state":

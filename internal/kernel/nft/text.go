@@ -45,6 +45,9 @@ func (s set) print(b *strings.Builder) {
 	if s.interval {
 		b.WriteString("\t\tflags interval\n")
 	}
+	if s.learns > 0 {
+		fmt.Fprintf(b, "\t\tsize %d\n\t\tflags dynamic,timeout\n", s.learns)
+	}
 	if len(s.elems) > 0 {
 		b.WriteString("\t\telements = { ")
 		perLine := 1

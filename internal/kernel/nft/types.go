@@ -46,6 +46,8 @@ func typeNamed(name string) (datatype, error) {
 		return datatype{name: name, size: 1, magic: 14, wrap: 2}, nil
 	case "icmpv6_type":
 		return datatype{name: name, size: 1, magic: 29, wrap: 1}, nil
+	case "tcp_flag":
+		return datatype{name: name, size: 1, wrap: 2}, nil
 	case "ct_dir":
 		return datatype{name: name, size: 1, magic: 27, wrap: 2}, nil
 	case "mark":
@@ -215,4 +217,6 @@ func (t datatype) format(b []byte) string {
 func (t datatype) isAddress() bool { return t.name == "ipv4_addr" || t.name == "ipv6_addr" }
 
 // isFlags tells whether the type is a set of bits that are listed with commas.
-func (t datatype) isFlags() bool { return t.name == "ct_state" || t.name == "ct_status" }
+func (t datatype) isFlags() bool {
+	return t.name == "ct_state" || t.name == "ct_status" || t.name == "tcp_flag"
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// of says of which protocols a packet must be before the field means anything.
+func (f field) of(l3, l4 byte) field {
+	f.l3, f.l4 = l3, l4
+	return f
+}
+
+// raws are parts of packets that nft has no words for but "@BASE,BIT,BITS": of the packet that an error quotes behind its own eight bytes
+// of head, and of the fragment head behind IPv6's. nft itself, should it load a rule of ours, wants sets of whole numbers for them.
+func raws(yield func(field) bool) bool {
+	for _, r := range []struct {
+		at  uint32
+		typ string
+	}{
+		{8, "inet_proto"}, {17, "inet_proto"}, {20, "ipv4_addr"}, {24, "ipv4_addr"}, {28, "inet_service"}, {30, "inet_service"}, {32, "inet_service"}, // IPv4
+		{14, "inet_proto"}, {16, "ipv6_addr"}, {32, "ipv6_addr"}, {48, "inet_service"}, {50, "inet_service"}, {52, "inet_service"}, // IPv6
+	} {
+		if !yield(raw("th", unix.NFT_PAYLOAD_TRANSPORT_HEADER, r.typ, r.at)) {
+			return false
+		}
+	}
+	return yield(raw("nh", unix.NFT_PAYLOAD_NETWORK_HEADER, "inet_proto", 40).of(protoIPv6, 0)) &&
+		yield(raw("nh", unix.NFT_PAYLOAD_NETWORK_HEADER, "inet_service", 42).of(protoIPv6, 0)) &&
+		yield(raw("nh", unix.NFT_PAYLOAD_NETWORK_HEADER, "mark", 44).of(protoIPv6, 0))
+}
+
+func raw(name string, base uint32, typ string, at uint32) field {
+	f := payload("", typ, base, at)
+	f.name = fmt.Sprintf("@%s,%d,%d", name, 8*at, 8*f.typ.size)
+	return f
+}
