@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"time"
 
@@ -72,29 +71,16 @@ func join(ctx context.Context, source, target *Monitor) error {
 	}
 	in, out := os.NewFile(uintptr(pair[0]), stateName), os.NewFile(uintptr(pair[1]), stateName)
 	defer func() { _, _ = in.Close(), out.Close() }()
-	if err := target.give(ctx, stateName, in); err != nil {
+	if _, err := target.command(ctx, "getfd", map[string]any{"fdname": stateName}, in); err != nil {
 		return err
 	}
-	if err := source.give(ctx, stateName, out); err != nil {
+	if _, err := source.command(ctx, "getfd", map[string]any{"fdname": stateName}, out); err != nil {
 		return err
 	}
 	if _, err := target.Command(ctx, "migrate-incoming", map[string]any{"uri": "fd:" + stateName}); err != nil {
 		return err
 	}
 	_, err = source.Command(ctx, "migrate", map[string]any{"uri": "fd:" + stateName})
-	return err
-}
-
-// give hands a descriptor over, under a name for later commands of this monitor.
-func (q *Monitor) give(ctx context.Context, name string, f *os.File) error {
-	conn, ok := q.conn.(*net.UnixConn)
-	if !ok {
-		return errors.New("monitor: no descriptors go through it")
-	}
-	_, err := q.command(ctx, "getfd", map[string]any{"fdname": name}, func(b []byte) error {
-		_, _, err := conn.WriteMsgUnix(b, unix.UnixRights(int(f.Fd())), nil)
-		return err
-	})
 	return err
 }
 

@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -128,13 +131,11 @@ func (q *Monitor) listen() {
 
 // Command does one command and gives what it returned. Args is its arguments object; nil is none.
 func (q *Monitor) Command(ctx context.Context, name string, args any) (json.RawMessage, error) {
-	return q.command(ctx, name, args, func(b []byte) error {
-		_, err := q.conn.Write(b)
-		return err
-	})
+	return q.command(ctx, name, args, nil)
 }
 
-func (q *Monitor) command(ctx context.Context, name string, args any, write func([]byte) error) (json.RawMessage, error) {
+// command is Command with a file that travels beside it, if it is not nil.
+func (q *Monitor) command(ctx context.Context, name string, args any, file *os.File) (json.RawMessage, error) {
 	to := make(chan reply, 1)
 	q.mu.Lock()
 	if q.waiting == nil {
@@ -144,7 +145,7 @@ func (q *Monitor) command(ctx context.Context, name string, args any, write func
 	q.next++
 	id := q.next
 	q.waiting[id] = to
-	err := send(name, id, args, write)
+	err := q.send(name, id, args, file)
 	if err != nil {
 		delete(q.waiting, id)
 	}
@@ -169,7 +170,7 @@ func (q *Monitor) command(ctx context.Context, name string, args any, write func
 	}
 }
 
-func send(name string, id int, args any, write func([]byte) error) error {
+func (q *Monitor) send(name string, id int, args any, file *os.File) error {
 	b, err := json.Marshal(struct {
 		Execute   string `json:"execute"`
 		ID        int    `json:"id"`
@@ -178,7 +179,17 @@ func send(name string, id int, args any, write func([]byte) error) error {
 	if err != nil {
 		return err
 	}
-	return write(append(b, '\n'))
+	b = append(b, '\n')
+	if file == nil {
+		_, err = q.conn.Write(b)
+		return err
+	}
+	conn, ok := q.conn.(*net.UnixConn)
+	if !ok {
+		return errors.New("no descriptors go through it")
+	}
+	_, _, err = conn.WriteMsgUnix(b, unix.UnixRights(int(file.Fd())), nil)
+	return err
 }
 
 // SetLink gives the guest's end of a card its carrier, or takes it away.
