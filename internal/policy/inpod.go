@@ -5,6 +5,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/watch"
@@ -13,6 +14,9 @@ import (
 
 // errMeddled is of a place whose table somebody else has touched.
 var errMeddled = errors.New("somebody else has changed the table")
+
+// meddlePause is between two looks at what others do in a pod: who is root there may do it without end, and each time a table is written.
+const meddlePause = 250 * time.Millisecond
 
 // look has the table in a pod's namespace be put right as soon as somebody else touches it: who is root in the pod may. The lock
 // is held.
@@ -39,6 +43,10 @@ func (e *Enforcer) look(p policy.Place, at *place) {
 			}
 			e.mu.Unlock()
 			token(e.due)
+			select {
+			case <-ctx.Done():
+			case <-e.cfg.After(meddlePause):
+			}
 		}
 	}()
 }

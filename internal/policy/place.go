@@ -143,27 +143,22 @@ func (e *Enforcer) renamed(p policy.Place) bool {
 
 // mend makes the table of a place what it should be, whatever it is.
 func (e *Enforcer) mend(ctx context.Context, p policy.Place) {
-	e.settle(ctx, p, e.tables())
+	e.settle(ctx, p, e.tables(p))
 }
 
 // mendBroken mends the places that could not be written.
 func (e *Enforcer) mendBroken(ctx context.Context) {
-	var tables map[policy.Place]state.Table
 	for p, at := range e.places {
-		if at.broken == nil {
-			continue
+		if at.broken != nil {
+			e.mend(ctx, p)
 		}
-		if tables == nil {
-			tables = e.tables()
-		}
-		e.settle(ctx, p, tables)
 	}
 }
 
-// tables are those of all places as they should be.
-func (e *Enforcer) tables() map[policy.Place]state.Table {
+// tables are those of some places, or of all, as they should be.
+func (e *Enforcer) tables(only ...policy.Place) map[policy.Place]state.Table {
 	out := map[policy.Place]state.Table{}
-	for _, t := range e.index.Tables() {
+	for _, t := range e.index.Tables(only...) {
 		out[t.Place] = t.Table
 	}
 	return out

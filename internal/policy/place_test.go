@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/model"
@@ -92,6 +93,49 @@ func TestOtherNetworks(t *testing.T) {
 		if err := w.Release(t.Context(), p.Key); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// However often somebody in a pod touches its table, it is put right a few times in a second and no more, and at the last it is right.
+func TestMeddledPod(t *testing.T) {
+	w := newWorld(t)
+	pauses, over := make(chan struct{}), make(chan time.Time)
+	w.start(func(c *policy.Config) {
+		c.After = func(d time.Duration) <-chan time.Time {
+			if d != policy.MeddlePause {
+				return time.After(d)
+			}
+			select {
+			case pauses <- struct{}{}:
+			case <-t.Context().Done():
+			}
+			return over
+		}
+	})
+	web, other := w.pod("shop/web", "app: web"), w.pod("shop/other", "app: other")
+	web1, other1 := w.bridged(web, 2), w.bridged(other, 4)
+	w.serve(web, 80)
+	w.eventually("the bridge carries packets", func() bool { return reaches(other1.ns, web1, 80) })
+	w.manifest("fast", onlyFastFriends)
+	w.eventually("the policy denies", func() bool { return !reaches(other.ns, web1, 80) })
+	pause := func() {
+		t.Helper()
+		select {
+		case <-pauses:
+		case <-time.After(30 * time.Second):
+			t.Fatal("nobody pauses")
+		}
+	}
+	for range 2 {
+		nettest.Run(t, web.ns, "nft", "flush", "ruleset")
+		pause() // the flood is not followed meanwhile
+		for range 20 {
+			nettest.Run(t, web.ns, "nft", "add table inet weft-policy; delete table inet weft-policy")
+		}
+		over <- time.Time{}
+		pause() // all of it is one look
+		w.eventually("the table is right", func() bool { return !reaches(other.ns, web1, 80) })
+		over <- time.Time{}
 	}
 }
 

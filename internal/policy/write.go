@@ -112,7 +112,7 @@ func (e *Enforcer) commit(ctx context.Context) error {
 	}
 	e.mendBroken(ctx)
 	if e.bridges != nil {
-		e.putPorts(ctx, e.tables())
+		e.putPorts(ctx, e.tables(policy.Place{Ports: true}))
 	}
 	if len(changes) > 0 {
 		e.stats.Transactions++

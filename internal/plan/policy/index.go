@@ -136,11 +136,17 @@ type Table struct {
 	state.Table
 }
 
-// Tables are all tables, whole: the node's first. Where nobody is selected by any policy there is none.
-func (x *Index) Tables() []Table {
+// Tables are all tables, whole: the node's first; or those of some places. Where nobody is selected by any policy there is none.
+func (x *Index) Tables(only ...Place) []Table {
 	x.settle()
+	if len(only) == 0 {
+		only = x.places()
+	}
 	var out []Table
-	for _, p := range x.places() {
+	for _, p := range only {
+		if x.tables[p] == nil {
+			continue
+		}
 		if t, ok := x.whole(x.tables[p]); ok {
 			out = append(out, Table{p, t})
 		}
