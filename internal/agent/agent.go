@@ -171,7 +171,7 @@ func (a *agent) build() error {
 		Memory: a.ledger, Host: a.host, Planners: a.planners(), Allocators: a.allocators(), Node: a.ofNode, Gates: a.gates,
 		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime}, Reaper: a.reaper,
 		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step, Repaired: a.repaired(), Guard: a.guard(),
-		Machines: a.machines, Moved: a.machineMoved,
+		Machines: a.machines, Moved: a.machineMoved, Elsewhere: a.elsewhere,
 	})
 	a.mover = a.newMover()
 	server := cniserver.Config{

@@ -15,13 +15,18 @@ import (
 	"github.com/weft-net/weft/internal/store"
 )
 
-// put writes an object of the cluster.
+// put writes an object of the cluster, a pod of the first node.
 func (p two) put(kind, namespace, name string, annotations map[string]string) {
+	p.t.Helper()
+	p.putOn("n1", kind, namespace, name, annotations)
+}
+
+func (p two) putOn(node, kind, namespace, name string, annotations map[string]string) {
 	p.t.Helper()
 	raw, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": kind,
 		"metadata": map[string]any{"name": name, "namespace": namespace, "uid": "uid-" + name, "annotations": annotations},
-		"spec":     map[string]any{"nodeName": "n1"},
+		"spec":     map[string]any{"nodeName": node},
 	})
 	if err != nil {
 		p.t.Fatal(err)
@@ -38,7 +43,11 @@ func (p two) put(kind, namespace, name string, annotations map[string]string) {
 // named starts a pod of the cluster on the first node's own network.
 func (p two) named(namespace, name string) (*netns.NS, netip.Addr, error) {
 	p.t.Helper()
-	w := p.nodes[0]
+	return p.namedOn(p.nodes[0], namespace, name)
+}
+
+func (p two) namedOn(w *world, namespace, name string) (*netns.NS, netip.Addr, error) {
+	p.t.Helper()
 	var list *libcni.NetworkConfigList
 	p.until("the network's configuration", func() bool {
 		l, err := w.own()

@@ -33,6 +33,8 @@ type around struct {
 	planned  chan struct{}
 	// ownNews holds a token when the mesh is to plan with other things of this node's.
 	ownNews chan struct{}
+	// brought holds a token when a pod may have brought addresses along, or taken them away.
+	brought chan struct{}
 	// waiting is since when the node has no prefix, as place found out; warned, that it was said.
 	waiting time.Time
 	warned  bool
@@ -44,6 +46,7 @@ func (a *agent) prepare() error {
 		a.cfg.Log.Warn("container", "err", err)
 	}
 	a.ready, a.planned, a.ownNews = make(chan struct{}), make(chan struct{}, 1), make(chan struct{}, 1)
+	a.brought = make(chan struct{}, 1)
 	a.health = newHealth(partCalls)
 	if a.placing() {
 		a.health = newHealth(partCalls, partConf)
@@ -103,6 +106,9 @@ func (a *agent) surround(ctx context.Context, parts *errgroup.Group) {
 			}
 			return ended(ctx, a.place(ctx))
 		})
+	}
+	if a.facts != nil && len(a.cfg.Network.PodAddresses) > 0 {
+		parts.Go(func() error { return ended(ctx, a.tellBrought(ctx)) })
 	}
 	if a.telling() {
 		parts.Go(func() error { return ended(ctx, a.tellNode(ctx)) })

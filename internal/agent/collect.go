@@ -170,6 +170,7 @@ func (a *agent) called(verb string, err error, took time.Duration) {
 		code = uint(model.CodeInternal)
 	}
 	a.metrics.Call(verb, code, took)
+	a.bringing()
 	if t := a.topology.Load(); t != nil && slices.Contains(t.Bridged, 6) && err == nil && (verb == "ADD" || verb == "DEL") {
 		a.tellMesh()
 	}

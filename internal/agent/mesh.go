@@ -101,7 +101,7 @@ func (a *agent) meshConfig() mesh.Config {
 func (a *agent) clusterMesh() mesh.Config {
 	n := a.cfg.Network
 	cfg := mesh.Config{
-		Backend: n.Encapsulation, Blackhole: n.Blackhole, Pools: n.FromPools(), Beside: n.Mode == config.ModeCluster && n.Design != config.DesignBridge,
+		Backend: n.Encapsulation, Blackhole: n.Blackhole, Brought: n.PodAddresses, Pools: n.FromPools(), Beside: n.Mode == config.ModeCluster && n.Design != config.DesignBridge,
 		Vxlan: mesh.Vxlan{
 			VNI: uint32(n.VNI), Port: uint16(n.VxlanPort), GBP: n.VxlanGBP, Learning: n.VxlanLearning,
 			DirectRouting: n.DirectRouting, MTU: n.UnderlayMTU,

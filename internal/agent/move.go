@@ -22,6 +22,7 @@ func (a *agent) newMover() *move.Mover {
 // machineMoved tells of a machine's attachment: the mover, and who speaks to guests.
 func (a *agent) machineMoved(key model.AttachmentKey) {
 	a.wires.changed(key)
+	a.bringing()
 	if a.mover != nil {
 		a.mover.Moved(key)
 	}

@@ -204,7 +204,7 @@ func (w *several) together(ctx context.Context, runs []*run) (failed int, err er
 	if err := w.write(runs, "promise plan", Pending); err != nil {
 		return runs[0].index, err
 	}
-	if err := w.a.unshared(runs...); err != nil {
+	if err := w.a.unshared(ctx, runs...); err != nil {
 		return runs[0].index, err
 	}
 	if err := w.a.guard(ctx, runs...); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -65,6 +66,8 @@ type Config struct {
 	// Moved, which may be nil, is told of attachments of virtual machines: when one is done or gone, and when it has begun or ended to
 	// stand by. It returns at once.
 	Moved func(key model.AttachmentKey)
+	// Elsewhere, which may be nil, refuses an address that a pod brings along where another node has it.
+	Elsewhere func(ctx context.Context, addr netip.Addr, pod model.PodRef) error
 	// Linger is how long shared objects without owners stay (agent); 0 means the default.
 	Linger time.Duration
 }

@@ -3,6 +3,8 @@
 package attach
 
 import (
+	"cmp"
+	"context"
 	"net/netip"
 	"slices"
 	"sync"
@@ -89,7 +91,7 @@ func (a *Attacher) broughtBy(rec Record) []netip.Addr {
 
 // unshared refuses runs with an address that another pod of this node has, where one of both brought it along. It is called when
 // their records are promised and nothing is applied: of two that come at once at least one sees the other.
-func (a *Attacher) unshared(runs ...*run) error {
+func (a *Attacher) unshared(ctx context.Context, runs ...*run) error {
 	for _, r := range runs {
 		own := a.broughtBy(r.rec)
 		a.brought.take(r.rec, own)
@@ -100,6 +102,9 @@ func (a *Attacher) unshared(runs ...*run) error {
 		}
 		if len(own) == 0 {
 			continue
+		}
+		if err := a.nowhereElse(ctx, r.rec, own); err != nil {
+			return err
 		}
 		records, err := a.cfg.Memory.List()
 		if err != nil && len(records) == 0 {
@@ -117,6 +122,56 @@ func (a *Attacher) unshared(runs ...*run) error {
 		}
 	}
 	return nil
+}
+
+// nowhereElse refuses addresses that another node has. Who stands by has those of the pod that it will follow.
+func (a *Attacher) nowhereElse(ctx context.Context, rec Record, addrs []netip.Addr) error {
+	if a.cfg.Elsewhere == nil || rec.Standby {
+		return nil
+	}
+	g, _ := rec.Guarded()
+	for _, addr := range addrs {
+		if err := a.cfg.Elsewhere(ctx, addr, g.Pod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Brought is an address that a pod has brought along, or that leads to it.
+type Brought struct {
+	Addr netip.Addr
+	Pod  model.PodRef
+}
+
+// Brought are those of the pods that are attached and do not stand by, in order.
+func (a *Attacher) Brought() ([]Brought, error) {
+	a.brought.mu.Lock()
+	by := map[model.AttachmentKey][]netip.Addr{}
+	for addr, recs := range a.brought.by {
+		for _, rec := range recs {
+			by[rec.Key()] = append(by[rec.Key()], addr)
+		}
+	}
+	a.brought.mu.Unlock()
+	var out []Brought
+	for k, addrs := range by {
+		rec, found, err := a.cfg.Memory.Get(k)
+		if err != nil {
+			return nil, err
+		}
+		g, isPod := rec.Guarded()
+		if !found || !isPod || rec.Stage != Done || rec.Standby {
+			continue
+		}
+		for _, addr := range addrs {
+			out = append(out, Brought{addr, g.Pod})
+		}
+	}
+	slices.SortFunc(out, func(a, b Brought) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Pod.String(), b.Pod.String()), cmp.Compare(a.Pod.UID, b.Pod.UID))
+	})
+	return out, nil
 }
 
 func takenBy(addr netip.Addr, o Record) error {

@@ -176,7 +176,7 @@ func (r *run) apply(ctx context.Context, name string, act Act) error {
 	if err := r.promise("promise " + name); err != nil {
 		return err
 	}
-	if err := r.a.unshared(r); err != nil {
+	if err := r.a.unshared(ctx, r); err != nil {
 		return err
 	}
 	if err := r.a.guard(ctx, r); err != nil {

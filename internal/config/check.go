@@ -163,7 +163,7 @@ func (c Config) checkCIDRs() error {
 		key     string
 		all     []netip.Prefix
 		oneEach bool
-	}{{"network.podCIDRs", c.Network.PodCIDRs, true}, {"network.clusterCIDRs", c.Network.ClusterCIDRs, false}, {"network.nonMasqueradeCIDRs", c.Network.NonMasqueradeCIDRs, false}} {
+	}{{"network.podCIDRs", c.Network.PodCIDRs, true}, {"network.clusterCIDRs", c.Network.ClusterCIDRs, false}, {"network.nonMasqueradeCIDRs", c.Network.NonMasqueradeCIDRs, false}, {"network.podAddresses", c.Network.PodAddresses, false}} {
 		for i, p := range list.all {
 			if p != p.Masked() {
 				return invalid("did you mean "+p.Masked().String()+"?", "%s[%d] %s has bits beyond its length", list.key, i, p)

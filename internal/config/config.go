@@ -101,6 +101,135 @@ type Network struct {
 	// Permit are annotations of Calico's that pods may use on weft's own network beside those that all may: `ipAddrsNoIpam`,
 	// `floatingIPs`, `allowedSourcePrefixes`. Whoever may make a pod can then take addresses that are others'.
 	Permit []string `json:"permit"`
+	// PodAddresses are the prefixes, outside of the network's own, of which pods may bring addresses along by `ipAddrsNoIpam` and
+	// `floatingIPs` that all nodes lead to; none: only the pod's own node does. All nodes are to have the same.
+	PodAddresses []netip.Prefix `json:"podAddresses"`
+	// Addresses says what pods are numbered from: `podCIDRs`, the prefix of their node, or `pools`, blocks that nodes take from
+	// pools of the whole cluster; empty is `pools` where Pools names any.
+	Addresses Addresses `json:"addresses"`
+	// Pools are pools of addresses for the pods of the whole cluster.
+	Pools []Pool `json:"pools"`
+	// PodCIDRs are the prefixes of this node's pods, at most one a family; none: those of the Node object.
+	PodCIDRs []netip.Prefix `json:"podCIDRs"`
+	// ClusterCIDRs are the prefixes that all nodes' pods are in. What goes from a pod to anywhere else has the node's address when
+	// Masquerade is set; none: the pods' addresses are never hidden.
+	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"`
+	// Interface is the interface to the other nodes: `auto` is the one that has the node's own address (what it has published, else
+	// its InternalIP), a name is that one. The others learn its address from what the node publishes on Kubernetes.
+	Interface string `json:"interface"`
+	// MTU of the pods' interfaces, in bytes; 0 is what fits: with `vxlan` that of the interface to the other nodes less 50 bytes, 70
+	// where pods have IPv6; with `udp` less 28 or 48, with `ipip` less 20, with `wireguard` less 80; else that of a new link, 1500.
+	MTU int `json:"mtu"`
+	// Encapsulation is how packets get from node to node: `host-gw`, routes without encapsulation, for nodes on one network;
+	// `vxlan`; `udp`, flannel's, carried by the agent itself; `ipip`, IPv4 alone; or `wireguard`, encrypted. A node that says of
+	// itself that it is reached in another one of these ways is reached in that one.
+	Encapsulation string `json:"encapsulation"`
+	// VNI is the number of the VXLAN, 1 to 16777215.
+	VNI int `json:"vni"`
+	// VxlanPort is the UDP port of the VXLAN.
+	VxlanPort int `json:"vxlanPort"`
+	// VxlanGBP carries the sender's mark in the VXLAN as a group policy tag.
+	VxlanGBP bool `json:"vxlanGBP"`
+	// VxlanLearning has the VXLAN note who sent what from where. The agent tells it anyway.
+	VxlanLearning bool `json:"vxlanLearning"`
+	// UnderlayMTU is the largest packet between nodes, in bytes, for `vxlan` and `wireguard`; 0 is what the interface to the other
+	// nodes takes.
+	UnderlayMTU int `json:"underlayMTU"`
+	// DirectRouting has nodes on one network reach each other without `vxlan` or `ipip`.
+	DirectRouting bool `json:"directRouting"`
+	// UDPPort is the port of `udp`.
+	UDPPort int `json:"udpPort"`
+	// WireguardPort is the UDP port of `wireguard`.
+	WireguardPort int `json:"wireguardPort"`
+	// WireguardPortV6 is that of its device for IPv6.
+	WireguardPortV6 int `json:"wireguardPortV6"`
+	// WireguardKeyFile is the file of the node's private key; it is made when it is missing.
+	WireguardKeyFile string `json:"wireguardKeyFile"`
+	// WireguardPSKFile is the file of a key that all nodes share; empty: there is none.
+	WireguardPSKFile string `json:"wireguardPSKFile"`
+	// WireguardKeepalive is how often a node hears of this one though there is nothing to say; 0 is never.
+	WireguardKeepalive Duration `json:"wireguardKeepalive"`
+	// WireguardMode is `separate`, a device for each family, or `ipv4`, `ipv6` or `auto`: one device, whose packets travel over
+	// that family.
+	WireguardMode string `json:"wireguardMode"`
+	// Masquerade hides the pods behind the node's address on their way out of ClusterCIDRs.
+	Masquerade bool `json:"masquerade"`
+	// NonMasqueradeCIDRs are further destinations that see the pods' own addresses.
+	NonMasqueradeCIDRs []netip.Prefix `json:"nonMasqueradeCIDRs"`
+	// MasqAgentConfig is the path of a configuration of ip-masq-agent (`nonMasqueradeCIDRs`, `masqLinkLocal`, `masqLinkLocalIPv6`,
+	// `resyncInterval`), whose exceptions count too and are followed; while there is no such file, nothing but link-local
+	// destinations is excepted.
+	MasqAgentConfig string `json:"masqAgentConfig"`
+	// MasqueradeRandom takes random ports for hidden connections, so that two that begin at once do not want the same one.
+	MasqueradeRandom bool `json:"masqueradeRandom"`
+	// Blackhole refuses packets to addresses of the node's own PodCIDRs that no pod has, instead of sending them elsewhere.
+	Blackhole bool `json:"blackhole"`
+}
+
+// Flannel is what weft has in common with the nodes of a flannel cluster.
+	Flannel Flannel `json:"flannel"`
+	// Multus holds Multus' keys for the mode `multus`.
+	Multus Multus `json:"multus"`
+	// Policy is about NetworkPolicy.
+	Policy Policy `json:"policy"`
+	// VirtualMachines are about pods in which machines run.
+	VirtualMachines VirtualMachines `json:"virtualMachines"`
+	// Runtime is the container runtime's side.
+	Runtime Runtime `json:"runtime"`
+	// Install says where the runtime looks for plugins and configurations, as the agent sees these directories.
+	Install Install `json:"install"`
+	// Metrics are for Prometheus.
+	Metrics Metrics `json:"metrics"`
+}
+
+// Kubernetes says how the API server is reached. With neither key the agent knows no Kubernetes.
+type Kubernetes struct {
+	// InCluster takes the address and the token that every pod is given. The token's file is read again as it is renewed.
+	InCluster bool `json:"inCluster"`
+	// Kubeconfig is the path of a kubeconfig file, for an agent that is no pod.
+	Kubeconfig string `json:"kubeconfig"`
+	// Server is the URL of the API server where it is another than that of InCluster or Kubeconfig: an agent that must not wait
+	// for kube-proxy names the server itself.
+	Server string `json:"server"`
+}
+
+// Etcd says how an etcd is reached in which hosts without Kubernetes keep what they share: pools of addresses, their blocks,
+// and the networks that pods may ask for.
+type Etcd struct {
+	// Endpoints are the URLs of its members; none: there is no etcd.
+	Endpoints []string `json:"endpoints"`
+	// Prefix stands before all keys.
+	Prefix string `json:"prefix"`
+	// CAFile is the file of the certificate authority that the members are known by.
+	CAFile string `json:"caFile"`
+	// CertFile is the file of the certificate that the agent shows.
+	CertFile string `json:"certFile"`
+	// KeyFile is the file of its key.
+	KeyFile string `json:"keyFile"`
+	// Username is the agent's name in an etcd that knows users.
+	Username string `json:"username"`
+	// Password is that user's.
+	Password string `json:"password"`
+}
+
+// Network is the pods' network.
+type Network struct {
+	// Mode is what the agent puts into the runtime's configuration directory: `none`; `cluster`, weft's own network as the
+	// pods' first; `flannel`, that of a kube-flannel ConfigMap, in flannel's place; or `multus`, the first network of another
+	// vendor with weft in front of it, as Multus does. An agent that starts in mode `multus` takes the routes away that one in
+	// another mode has left.
+	Mode Mode `json:"mode"`
+	// Name is the name of the network in mode `cluster`.
+	Name string `json:"name"`
+	// Design is how pods are joined to their node in mode `cluster`: `routed`, each by a link of its own and a route to its
+	// address, or `bridge`.
+	Design Design `json:"design"`
+	// Permit are annotations of Calico's that pods may use on weft's own network beside those that all may: `ipAddrsNoIpam`,
+	// `floatingIPs`, `allowedSourcePrefixes`. Whoever may make a pod can then take addresses that are others'.
+	Permit []string `json:"permit"`
+	// PodAddresses are the prefixes, outside of the network's own, of which pods may bring addresses along by `ipAddrsNoIpam` and
+	// `floatingIPs` that all nodes lead to; none: only the pod's own node does. All nodes are to have the same.
+	PodAddresses []netip.Prefix `json:"podAddresses"`
 	// Addresses says what pods are numbered from: `podCIDRs`, the prefix of their node, or `pools`, blocks that nodes take from
 	// pools of the whole cluster; empty is `pools` where Pools names any.
 	Addresses Addresses `json:"addresses"`

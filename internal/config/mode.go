@@ -22,5 +22,33 @@ func (n Network) checkPermit() error {
 			return invalid("ipAddrsNoIpam, floatingIPs or allowedSourcePrefixes", "network.permit[%d] %q is not known", i, word)
 		}
 	}
+	return n.checkPodAddresses()
+}
+
+// checkPodAddresses refuses prefixes of addresses that no pod may bring, or that are the network's own.
+func (n Network) checkPodAddresses() error {
+	if len(n.PodAddresses) == 0 {
+		return nil
+	}
+	if n.Mode == ModeMultus {
+		return invalid("leave it out: the other vendor leads packets to pods", "network.podAddresses has no effect with network.mode %q", n.Mode)
+	}
+	if n.Mode == ModeCluster && !slices.Contains(n.Permit, "ipAddrsNoIpam") && !slices.Contains(n.Permit, "floatingIPs") {
+		return invalid("add ipAddrsNoIpam or floatingIPs to network.permit", "network.podAddresses has no effect: pods may not bring addresses along")
+	}
+	own := slices.Concat(n.PodCIDRs, n.ClusterCIDRs)
+	for _, p := range n.Pools {
+		own = append(own, p.CIDR)
+	}
+	for i, p := range n.PodAddresses {
+		if a := p.Addr(); a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
+			return invalid("a unicast prefix", "network.podAddresses[%d] %s has no addresses of pods", i, p)
+		}
+		for _, o := range own {
+			if p.Overlaps(o) {
+				return invalid("a prefix outside of the network's own", "network.podAddresses[%d] %s overlaps %s, which pods are numbered from", i, p, o)
+			}
+		}
+	}
 	return nil
 }

@@ -21,6 +21,8 @@ type Node struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	// Published is what the node says of how its pods are reached; nil when it says nothing.
 	Published *Published `json:"published,omitempty"`
+	// Brought are addresses outside of all pools and prefixes that the node's pods have brought along.
+	Brought []Brought `json:"brought,omitempty"`
 }
 
 // Published is what a node says of how its pods are reached, as flannel's node annotations and subnet leases do, whoever

@@ -68,6 +68,7 @@ func (o Object) Node() (model.Node, error) {
 		}
 		node.Addrs = append(node.Addrs, ip)
 	}
+	node.Brought = readBrought(node.Annotations[BroughtAnnotation])
 	return o.published(node)
 }
 

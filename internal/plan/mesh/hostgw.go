@@ -59,7 +59,7 @@ func (p *Planner) blackholes(unusable map[claim]bool) []state.Route {
 		}
 	}
 	for _, s := range p.pools.of[p.self.Name] {
-		if !unusable[claim{p.self.Name, s.cidr, ofPool}] { // one that holds a node's own address would cut that off
+		if !s.brought && !unusable[claim{p.self.Name, s.cidr, ofPool}] { // one that holds a node's own address would cut that off
 			refuse(s.cidr, unreachable)
 		}
 	}

@@ -21,7 +21,7 @@ func masquerade(cfg Config, held pools) state.Table {
 	if !cfg.PortsInOrder {
 		how += " fully-random"
 	}
-	sets := slices.Concat(prefixSets("cluster", cfg.Masquerade), prefixSets("keep", cfg.Keep))
+	sets := slices.Concat(prefixSets("cluster", append(held.brought(), cfg.Masquerade...)), prefixSets("keep", cfg.Keep))
 	if len(held.all) > 0 {
 		return held.masquerade(cfg, how)
 	}
@@ -77,7 +77,7 @@ func (p pools) hide() bool {
 // masquerade is the table where there are pools: each says whether its addresses are hidden, and the addresses of all of
 // them, whoever hides them, see each other.
 func (p pools) masquerade(cfg Config, how string) state.Table {
-	var all, open []netip.Prefix
+	all, open := p.brought(), []netip.Prefix(nil)
 	hidden := slices.Clone(cfg.Masquerade)
 	for _, o := range p.all {
 		for _, r := range o.Regions {

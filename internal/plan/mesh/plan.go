@@ -45,6 +45,9 @@ type Config struct {
 	// Pools has the blocks of the cluster's pools routed to their nodes, each as its pool says. Where the nodes' prefixes lie in
 	// a pool they are not routed: blocks are what its addresses come in.
 	Pools bool
+	// Brought are the prefixes of which nodes may lead single addresses to their pods that no IPAM gave (model.Node.Brought). What a
+	// pool, a prefix of the cluster or a node has is never led anywhere else.
+	Brought []netip.Prefix
 	// TunnelAddrs are self's own addresses at its tunnels' ends, at most one a family; without one of a family it is the first
 	// of self's prefix.
 	TunnelAddrs []netip.Addr

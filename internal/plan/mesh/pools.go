@@ -16,18 +16,25 @@ import (
 type pools struct {
 	all []model.AddressPool // those of the cluster's network
 	// of is what each node's pods are numbered from: its blocks, and behind them the single addresses that it holds of
-	// other nodes' blocks.
+	// other nodes' blocks. Last are addresses that its pods have brought along.
 	of map[string][]span
 }
 
-// span is a block, or a single address of another node's block.
+// span is a block, a single address of another node's block, or one that a pod has brought along.
 type span struct {
-	cidr netip.Prefix
-	how  model.Encapsulation
+	cidr    netip.Prefix
+	how     model.Encapsulation
+	brought bool
 }
 
-// gather takes together what is of the cluster's network.
-func gather(c *model.Cluster, cfg Config) (out pools, problems []Problem) {
+// gather takes together what is of the cluster's network, and what pods have brought to it.
+func gather(c *model.Cluster, cfg Config) (pools, []Problem) {
+	out, problems := gatherPools(c, cfg)
+	return out, append(problems, out.bring(c.Nodes, cfg)...)
+}
+
+// gatherPools takes together what is of the cluster's pools.
+func gatherPools(c *model.Cluster, cfg Config) (out pools, problems []Problem) {
 	if !cfg.Pools {
 		return pools{}, nil
 	}
@@ -63,7 +70,7 @@ func gather(c *model.Cluster, cfg Config) (out pools, problems []Problem) {
 		}
 		how := pool.Encapsulation
 		if nodes[b.Node] {
-			out.of[b.Node] = append(out.of[b.Node], span{b.CIDR.Masked(), how})
+			out.of[b.Node] = append(out.of[b.Node], span{cidr: b.CIDR.Masked(), how: how})
 		} else {
 			problems = append(problems, Problem{
 				[]string{b.Node},
@@ -73,7 +80,7 @@ func gather(c *model.Cluster, cfg Config) (out pools, problems []Problem) {
 		}
 		for _, a := range ceded(b) {
 			if holder, _, _ := strings.Cut(b.Ceded[a], "/"); holder != b.Node && nodes[holder] {
-				singles[holder] = append(singles[holder], span{netip.PrefixFrom(a, a.BitLen()), how})
+				singles[holder] = append(singles[holder], span{cidr: netip.PrefixFrom(a, a.BitLen()), how: how})
 			}
 		}
 	}

@@ -76,6 +76,8 @@ func (s *Store) reduceNode(raw []byte, begin, house string) (store.Object, error
 // NodeStatus is what a network's daemon writes to its node.
 type NodeStatus struct {
 	Annotations map[string]string
+	// Dropped are annotations that are taken away.
+	Dropped []string
 	// Available clears the condition NetworkUnavailable, with a reason and a message.
 	Available       bool
 	Reason, Message string
@@ -84,8 +86,14 @@ type NodeStatus struct {
 // PatchNode writes to a node through its status, so that nobody needs the right to change nodes.
 func (s *Store) PatchNode(ctx context.Context, name string, n NodeStatus) error {
 	patch := map[string]any{}
-	if len(n.Annotations) > 0 {
-		patch["metadata"] = map[string]any{"annotations": n.Annotations}
+	if annotations := map[string]any{}; len(n.Annotations)+len(n.Dropped) > 0 {
+		for key, value := range n.Annotations {
+			annotations[key] = value
+		}
+		for _, key := range n.Dropped {
+			annotations[key] = nil
+		}
+		patch["metadata"] = map[string]any{"annotations": annotations}
 	}
 	if n.Available {
 		now := s.cfg.Now().UTC().Format(time.RFC3339)
