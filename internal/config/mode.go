@@ -15,6 +15,24 @@ const (
 	ModeMultus  Mode = "multus"
 )
 
+// Design is how pods are joined to their node.
+type Design string
+
+// The designs.
+const (
+	DesignRouted Design = "routed"
+	DesignBridge Design = "bridge"
+)
+
+// Addresses says what pods are numbered from.
+type Addresses string
+
+// What pods are numbered from.
+const (
+	AddressesPodCIDRs Addresses = "podCIDRs"
+	AddressesPools    Addresses = "pools"
+)
+
 // checkPermit refuses what is no annotation that needs a permission.
 func (n Network) checkPermit() error {
 	for i, word := range n.Permit {
