@@ -3,6 +3,7 @@
 # make build   the programs, in bin/; bin/cni is a CNI binary directory
 # make test    everything that must hold, in throw-away namespaces
 # make test-vm the kernel tests that this machine's kernel cannot run, in an emulated machine with a distribution's kernel
+# make truth-kubevirt   KubeVirt's own network code beside weft's: what both make, say and refuse (root)
 # make demo    a cluster of pods on this machine, in a minute (root)
 # make lint    what the linter knows; the laws are tests (internal/house), and lint-lite needs nothing but Go
 # make image   weft's container image, bin/weft-image.tar, without Docker and the same bytes every time
@@ -38,7 +39,7 @@ IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE_DIR   ?= bin
 IMAGE_EARLY := $(if $(filter amd64 arm64,$(IMAGE_ARCH)),-E=_weft_early)
 
-.PHONY: all build image test test-vm lint lint-lite demo e2e e2e-upstream bench clean deps peers
+.PHONY: all build image test test-vm truth-kubevirt lint lint-lite demo e2e e2e-upstream bench clean deps peers
 
 all: build
 
@@ -76,6 +77,10 @@ test: deps build
 # After make test it knows what that has skipped.
 test-vm: build
 	@test/vm/run.sh
+
+truth-kubevirt: build
+	@test/deps.sh test
+	@test/kubevirt/run.sh
 
 peers: $(PEER)/.all
 

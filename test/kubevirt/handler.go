@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+	"kubevirt.io/kubevirt/pkg/network/admitter"
+	"kubevirt.io/kubevirt/pkg/network/cache"
+	driver "kubevirt.io/kubevirt/pkg/network/driver/netlink"
+	"kubevirt.io/kubevirt/pkg/network/driver/nmstate"
+	"kubevirt.io/kubevirt/pkg/network/driver/procsys"
+	"kubevirt.io/kubevirt/pkg/network/driver/virtchroot"
+	"kubevirt.io/kubevirt/pkg/network/istio"
+	"kubevirt.io/kubevirt/pkg/network/netns"
+	network "kubevirt.io/kubevirt/pkg/network/setup"
+	"kubevirt.io/kubevirt/pkg/network/setup/netpod"
+	"kubevirt.io/kubevirt/pkg/network/setup/netpod/masquerade"
+	"kubevirt.io/kubevirt/pkg/virt-launcher/virtwrap/api"
+	converter "kubevirt.io/kubevirt/pkg/virt-launcher/virtwrap/converter/network"
+	"kubevirt.io/kubevirt/pkg/vmitrait"
+)
+
+// gates is a cluster with all that has a meaning for weft switched on.
+type gates struct{}
+
+func (gates) IsBridgeInterfaceOnPodNetworkEnabled() bool { return true }
+func (gates) PasstBindingEnabled() bool                  { return true }
+func (gates) NetworkDevicesWithDRAGateEnabled() bool     { return true }
+func (gates) PortRangesSpecGateEnabled() bool            { return true }
+
+func admit(in io.Reader, out io.Writer) error {
+	var machines []v1.VirtualMachineInstance
+	if err := json.NewDecoder(in).Decode(&machines); err != nil {
+		return err
+	}
+	said := make([][]metav1.StatusCause, len(machines))
+	for i := range machines {
+		said[i] = admitter.Validate(field.NewPath("spec"), &machines[i].Spec, gates{})
+	}
+	return json.NewEncoder(out).Encode(said)
+}
+
+// kernel is KubeVirt's way to the kernel. Where that has no dummy interfaces, a bridge without ports takes their place, as with weft.
+type kernel struct {
+	driver.NetLink
+	procsys.ProcSys
+	virtchroot.VirtCHRoot
+}
+
+func (k kernel) LinkAdd(link netlink.Link) error {
+	err := k.NetLink.LinkAdd(link)
+	if link.Type() == "dummy" && errors.Is(err, unix.EOPNOTSUPP) {
+		return k.NetLink.LinkAdd(&netlink.Bridge{LinkAttrs: *link.Attrs()})
+	}
+	return err
+}
+
+// phase1 is what NetConf.Setup does: that one leaves no way to hand in a kernel.
+func phase1(vmi *v1.VirtualMachineInstance, pid int) error {
+	owner := 0
+	if vmitrait.IsNonRoot(vmi) {
+		owner = 107
+	}
+	options := masquerade.WithLegacyMigrationPorts()
+	if vmi.Status.MigrationTransport == v1.MigrationTransportUnix {
+		options = masquerade.WithIstio(istio.ProxyInjectionEnabled(vmi))
+	}
+	nat := masquerade.New(masquerade.WithIstio(istio.ProxyInjectionEnabled(vmi)), masquerade.WithPortRangesSpecGateEnabled(true), options)
+	states := network.NewConfigStateCache(string(vmi.UID), cache.CacheCreator{})
+	pod := netpod.NewNetPod(vmi.Spec.Networks, vmi.Spec.Domain.Devices.Interfaces, string(vmi.UID), pid, owner, int(converter.NetworkQueuesCapacity(vmi)),
+		netpod.NewState(&states, netns.New(pid)), netpod.WithNMStateAdapter(nmstate.New(nmstate.WithAdapter(kernel{}))),
+		netpod.WithMasqueradeAdapter(nat), netpod.WithBindingPlugins(plugins()), netpod.WithVMIIfaceStatuses(vmi.Status.Interfaces))
+	return pod.Setup()
+}
+
+// status prints status.interfaces of a machine whose domain's interfaces are in a file.
+func status(vmi *v1.VirtualMachineInstance, domain string) error {
+	text, err := os.ReadFile(domain)
+	if err != nil {
+		return err
+	}
+	var devices struct {
+		Interfaces []api.Interface `xml:"interface"`
+	}
+	if err := xml.Unmarshal(text, &devices); err != nil {
+		return err
+	}
+	var d api.Domain
+	d.Spec.Devices.Interfaces = devices.Interfaces
+	if err := network.NewNetStat().UpdateStatus(vmi, &d); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(vmi.Status.Interfaces)
+}
