@@ -27,6 +27,7 @@ type PolicyPoint string
 const (
 	PointHost PolicyPoint = "host" // the node's: the interface is routed there
 	PointPod  PolicyPoint = "pod"  // the pod's own
+	PointTap  PolicyPoint = "tap"  // the pod's own, below IP: a macvtap
 	PointPort PolicyPoint = "port" // the node's, at a port of a bridge
 )
 

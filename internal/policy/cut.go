@@ -63,7 +63,7 @@ func (e *Enforcer) heal() {
 	defer e.mu.Unlock()
 	now := e.cfg.Now()
 	for len(e.cuts) > 0 && !e.cuts[0].due.After(now) {
-		e.index.Uncut(e.cuts[0].flow)
+		e.index.Uncut(policy.Place{}, e.cuts[0].flow)
 		e.cuts = e.cuts[1:]
 	}
 	token(e.due)
@@ -137,7 +137,7 @@ func (e *Enforcer) scar(ctx context.Context, denied map[state.Connection]bool) e
 	due := e.cfg.Now().Add(scarTime)
 	for c := range denied {
 		if f := flowOf(c); f.Protocol != "" {
-			e.index.Cut(f)
+			e.index.Cut(policy.Place{}, f)
 			e.cuts = slices.DeleteFunc(e.cuts, func(s scar) bool { return s.flow == f }) // the newer one counts
 			e.cuts = append(e.cuts, scar{f, due})
 		}

@@ -44,6 +44,9 @@ func hooks(p Place) []hook {
 
 // baseChains are the base chains that the table needs: none of a direction in which nobody is selected.
 func (x *Index) baseChains(t *table) []state.Chain {
+	if t.place.Tap != "" {
+		return x.tapChains(t)
+	}
 	var out []state.Chain
 	for _, h := range hooks(t.place) {
 		if len(t.maps[h.dir]) == 0 {
@@ -69,8 +72,11 @@ func (x *Index) baseChains(t *table) []state.Chain {
 // preamble is what is decided before any policy is asked.
 func (x *Index) preamble(t *table, h hook) []string {
 	out := []string{"ct state established,related accept"}
-	if t.place.Ports {
+	switch {
+	case t.place.Ports:
 		out = portPreamble(h.dir)
+	case t.place.Tap != "":
+		out = tapPreamble(h.dir)
 	}
 	for _, six := range []bool{false, true} {
 		if t.hasCuts(six) {

@@ -44,7 +44,7 @@ func (t *table) forget() {
 }
 
 func (x *Index) change(t *table) (Change, bool) {
-	c := Change{Place: t.place, TableChange: state.TableChange{Family: t.place.Family(), Name: TableName}}
+	c := Change{Place: t.place, TableChange: state.TableChange{Family: t.place.Family(), Name: t.place.Table()}}
 	base := x.baseChains(t)
 	was, wasSelf := t.base, t.self
 	t.base, t.self = base, x.selfSets(t)
@@ -148,6 +148,9 @@ func changeSelf(c *state.TableChange, was, is []state.Set) {
 }
 
 func (t *table) changeMaps(c *state.TableChange) {
+	if t.place.Tap != "" {
+		return // its only link stands in the chains
+	}
 	for _, dir := range directions() {
 		head, is := mapHead(dir), t.maps[dir]
 		before := len(is) // how many there were
@@ -196,7 +199,7 @@ func (t *table) changeChains(c *state.TableChange, was, base []state.Chain) {
 			c.DropChains = append(c.DropChains, name)
 		case now == nil:
 		default:
-			if rules := texts(now.rules); old == nil || !slices.Equal(*old, rules) {
+			if rules := t.texts(now); old == nil || !slices.Equal(*old, rules) {
 				c.MakeChains = append(c.MakeChains, state.Chain{Name: name, Rules: rules})
 			}
 		}

@@ -192,16 +192,16 @@ func TestCut(t *testing.T) {
 	f := policy.Flow{Src: netip.MustParseAddr("10.0.2.1"), Dst: netip.MustParseAddr("10.0.1.2"), Protocol: model.TCP, SrcPort: 4000, DstPort: 5432}
 	g := f
 	g.SrcPort++
-	x.Cut(f)
+	x.Cut(policy.Place{}, f)
 	if got := brief(x.Changes()); got != "set cut4; chain egress; chain input; chain ingress" {
 		t.Error(got)
 	}
-	x.Cut(g)
+	x.Cut(policy.Place{}, g)
 	if got := brief(x.Changes()); got != "+cut4 10.0.1.2 . 10.0.2.1 . tcp . 5432 . 4001" {
 		t.Error(got)
 	}
-	x.Uncut(f)
-	x.Uncut(g)
+	x.Uncut(policy.Place{}, f)
+	x.Uncut(policy.Place{}, g)
 	if got := brief(x.Changes()); got != "chain egress; chain input; chain ingress; no cut4" {
 		t.Error(got)
 	}

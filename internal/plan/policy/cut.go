@@ -40,19 +40,25 @@ func (f Flow) words() state.Element {
 
 // Cut has the replies of a connection that policy has ended be dropped, until Uncut. Without that the next packet of the side
 // that was connected to would look to the kernel like the first one of a connection the other way, which may well be
-// allowed, and the old connection would live on in it.
-func (x *Index) Cut(f Flow) {
+// allowed, and the old connection would live on in it. On the node it is cut at both of its places.
+func (x *Index) Cut(p Place, f Flow) {
 	if f.Protocol != "" {
-		x.cutting(f, true)
+		x.cutting(p, f, true)
 	}
 }
 
 // Uncut forgets a cut.
-func (x *Index) Uncut(f Flow) { x.cutting(f, false) }
+func (x *Index) Uncut(p Place, f Flow) { x.cutting(p, f, false) }
 
-func (x *Index) cutting(f Flow, is bool) {
-	for _, p := range []Place{{}, {Ports: true}} {
-		x.table(p).cutting(f.reply(), is)
+func (x *Index) cutting(p Place, f Flow, is bool) {
+	all := []Place{p}
+	if p.OnNode() {
+		all = []Place{{}, {Ports: true}}
+	}
+	for _, p := range all {
+		if is || x.tables[p] != nil {
+			x.table(p).cutting(f.reply(), is)
+		}
 	}
 }
 

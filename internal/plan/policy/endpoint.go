@@ -21,7 +21,7 @@ type endpoint struct {
 
 // link is the interface's name in the table's namespace.
 func (e *endpoint) link() string {
-	if e.Point == model.PointPod {
+	if e.Point == model.PointPod || e.Point == model.PointTap {
 		return e.IfName
 	}
 	return e.HostLink
@@ -50,8 +50,11 @@ func (x *Index) SetEndpoint(in model.Endpoint) {
 		return
 	}
 	place := Place{Ports: in.Point == model.PointPort}
-	if in.Point == model.PointPod {
+	switch in.Point {
+	case model.PointPod:
 		place.Pod = in.Pod
+	case model.PointTap:
+		place.Pod, place.Tap = in.Pod, in.IfName
 	}
 	e := &endpoint{Endpoint: in, table: x.table(place)}
 	x.endpoints[key] = e

@@ -52,7 +52,7 @@ func (f *facts) fresh() *Index {
 	}
 	x.SetSelf(f.self)
 	for c := range f.cuts {
-		x.Cut(c)
+		x.Cut(Place{}, c)
 	}
 	return x
 }
@@ -99,7 +99,7 @@ func (f *facts) end(t *rapid.T, x *Index, m mirror) {
 		x.DelNamespace(k)
 	}
 	for c := range f.cuts {
-		x.Uncut(c)
+		x.Uncut(Place{}, c)
 	}
 	m.apply(t, x.Changes())
 	if left := len(m) + len(x.tables) + len(x.groups) + len(x.spaces) + len(x.endpoints) + len(x.byAddr) + len(x.holders.usual) + len(x.holders.six) + len(x.holders.other) + len(x.holders.more); left != 0 {
@@ -167,11 +167,11 @@ func (f *facts) cut(t *rapid.T, x *Index) {
 	c := Flow{Src: pair[0], Dst: pair[1], Protocol: drawProtocol(t), SrcPort: 4000, DstPort: 80}
 	if rapid.Bool().Draw(t, "cut") {
 		f.cuts[c] = true
-		x.Cut(c)
+		x.Cut(Place{}, c)
 		return
 	}
 	delete(f.cuts, c)
-	x.Uncut(c)
+	x.Uncut(Place{}, c)
 }
 
 func drawLabels(t *rapid.T) map[string]string {
@@ -211,7 +211,7 @@ func drawEndpoint(t *rapid.T, ns, name string) model.Endpoint {
 	}
 	if e.HostLink = "cali" + ns + name + e.IfName; e.IfName == "net1" {
 		e.Network = "x/net"
-		e.Point = rapid.SampledFrom([]model.PolicyPoint{model.PointHost, model.PointPod}).Draw(t, "point")
+		e.Point = rapid.SampledFrom([]model.PolicyPoint{model.PointHost, model.PointPod, model.PointTap}).Draw(t, "point")
 	}
 	return e
 }

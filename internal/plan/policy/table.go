@@ -21,6 +21,8 @@ const (
 // Place is where a table is: in the namespace of the pod, or of the node where there is none.
 type Place struct {
 	Pod model.PodRef
+	// Tap is a link of the pod, a macvtap, whose frames are judged below IP.
+	Tap string
 	// Ports are the node's bridges: frames are judged where they come in and go out by ports.
 	Ports bool
 }
@@ -35,7 +37,15 @@ func (p Place) compare(o Place) int {
 			ports = 1
 		}
 	}
-	return cmp.Or(strings.Compare(p.Pod.Namespace, o.Pod.Namespace), strings.Compare(p.Pod.Name, o.Pod.Name), strings.Compare(p.Pod.UID, o.Pod.UID), ports)
+	return cmp.Or(strings.Compare(p.Pod.Namespace, o.Pod.Namespace), strings.Compare(p.Pod.Name, o.Pod.Name), strings.Compare(p.Pod.UID, o.Pod.UID), strings.Compare(p.Tap, o.Tap), ports)
+}
+
+// Table is the name of the place's table.
+func (p Place) Table() string {
+	if p.Tap != "" {
+		return tapName(p.Tap)
+	}
+	return TableName
 }
 
 func (p Place) node() bool { return p == Place{} }
@@ -165,7 +175,7 @@ func (t *table) touchChain(name string) {
 	}
 	t.wasChains[name] = nil
 	if c := t.chains[name]; c != nil {
-		rules := texts(c.rules)
+		rules := t.texts(c)
 		t.wasChains[name] = &rules
 	}
 }
@@ -182,9 +192,13 @@ func (t *table) touchSet(name string) {
 	}
 }
 
-func texts(rules []rule) []state.NftRule {
-	out := make([]state.NftRule, 0, len(rules))
-	for _, r := range rules {
+// texts are a chain's rules as they are written into the table. What is allowed to begin at a tap is remembered before it passes.
+func (t *table) texts(c *chain) []state.NftRule {
+	out := make([]state.NftRule, 0, len(c.rules))
+	for _, r := range c.rules {
+		if t.place.Tap != "" && r.verdict == verdictAccept {
+			r.verdict = "goto begin" + c.name[strings.LastIndexByte(c.name, '/'):] // names end with the direction
+		}
 		out = append(out, r.text())
 	}
 	return out
@@ -222,12 +236,15 @@ func chosen(es []*endpoint) *endpoint {
 
 // whole is the table as a value; false when there is nothing in it.
 func (x *Index) whole(t *table) (state.Table, bool) {
-	out := state.Table{Family: t.place.Family(), Name: TableName, Chains: x.baseChains(t)}
+	out := state.Table{Family: t.place.Family(), Name: t.place.Table(), Chains: x.baseChains(t)}
 	if len(out.Chains) == 0 {
 		return out, false
 	}
+	if t.place.Tap != "" {
+		out.Sets = tapSets()
+	}
 	for _, dir := range directions() {
-		if all := t.maps[dir]; len(all) > 0 {
+		if all := t.maps[dir]; len(all) > 0 && t.place.Tap == "" {
 			out.Sets = append(out.Sets, mapSet(dir, all))
 		}
 	}
@@ -236,7 +253,7 @@ func (x *Index) whole(t *table) (state.Table, bool) {
 		out.Sets = append(out.Sets, x.fullSet(t.sets[name]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.chains)) {
-		out.Chains = append(out.Chains, state.Chain{Name: name, Rules: texts(t.chains[name].rules)})
+		out.Chains = append(out.Chains, state.Chain{Name: name, Rules: t.texts(t.chains[name])})
 	}
 	return out, true
 }

@@ -119,6 +119,21 @@ func (x *Index) lookup(spec *setSpec, e element) (string, bool) {
 	return spec.ranges[i].String(), true
 }
 
+// Barred tells whether policy is against what has begun at a tap: out of the guest, or to it. Whose the addresses are does not matter.
+func (x *Index) Barred(p Place, f Flow, out bool) bool {
+	x.settle()
+	t := x.tables[p]
+	dir := ingress
+	if out {
+		dir = egress
+	}
+	if t == nil || p.Tap == "" || dir == ingress && slices.Contains(x.self, f.Src) {
+		return false
+	}
+	e := chosen(t.links[p.Tap])
+	return e != nil && e.chains[dir] != nil && x.walk(t, e.chains[dir].name, f, dir).verdict == verdictDrop
+}
+
 // Allowed tells whether policy lets a connection be, as far as this node judges it in a place. Dst is where it led after the
 // translation of addresses, Src whence it came before. What the node itself began is always allowed.
 func (x *Index) Allowed(p Place, f Flow) bool {

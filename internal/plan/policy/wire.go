@@ -22,8 +22,11 @@ const (
 
 // Family is that of the tables of the place.
 func (p Place) Family() string {
-	if p.Ports {
+	switch {
+	case p.Ports:
 		return portFamily
+	case p.Tap != "":
+		return tapFamily
 	}
 	return TableFamily
 }

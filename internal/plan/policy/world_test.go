@@ -141,7 +141,7 @@ func sound(t fataler, x *Index, place Place, table state.Table) {
 	words := func(text string) {
 		fields := strings.Fields(text)
 		for i, w := range fields {
-			if name, ok := strings.CutPrefix(w, "@"); ok {
+			if name, ok := strings.CutPrefix(w, "@"); ok && !strings.Contains(w, ",") { // else it is a part of a packet
 				used["@"+name] = true
 			}
 			if (w == "jump" || w == "goto") && i+1 < len(fields) {
