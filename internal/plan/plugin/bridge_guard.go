@@ -75,7 +75,8 @@ func portGuard(k model.AttachmentKey, port string, mac state.MAC, a addressed, f
 }
 
 // portGuardRules ask what most packets are first. 134 and 137 are what routers say, 136 tells whose an address is; where a fragment
-// or an option stands before what is said on the link, the type of that cannot be seen. 68 and 546 are what clients of DHCP listen to.
+// or an option stands before what is said on the link, the type of that cannot be seen. 135 from nobody doubts an address: whoever
+// is about to take it does without. 68 and 546 are what clients of DHCP listen to.
 func portGuardRules() []state.NftRule {
 	return []state.NftRule{
 		{Text: "iifname != @ports accept"},
@@ -94,7 +95,7 @@ func portGuardRules() []state.NftRule {
 		{Text: "icmpv6 type 136 iifname . ether saddr . icmpv6 taddr != @own6 counter drop"},
 		{Text: "iifname . ether saddr . ip6 saddr @own6 accept"},
 		{Text: "ip saddr 0.0.0.0 udp dport 67 accept"},
-		{Text: "ip6 saddr :: icmpv6 type 135 accept"},
+		{Text: "ip6 saddr :: icmpv6 type 135 iifname . ether saddr . icmpv6 taddr @own6 accept"},
 		{Text: "ip6 saddr :: icmpv6 type 133 accept"},
 		{Text: "ip6 saddr :: icmpv6 type 131 accept"},
 		{Text: "ip6 saddr :: icmpv6 type 132 accept"},

@@ -86,7 +86,9 @@ func (p *planner) guard6() []string {
 		out = append(out, "ip6 saddr fe80::/10 ip6 nexthdr "+next+" counter drop")
 	}
 	out = append(out, "icmpv6 type 136 icmpv6 taddr != @own6 counter drop", "ip6 saddr @own6 accept")
-	for _, kind := range []string{"135", "133", "131", "132", "143"} { // who has no address yet asks whether it may have one, and listens
+	// Who has no address yet asks whether it may have one of its own, and listens. With another's it would keep that from being taken.
+	out = append(out, "ip6 saddr :: icmpv6 type 135 icmpv6 taddr @own6 accept")
+	for _, kind := range []string{"133", "131", "132", "143"} {
 		out = append(out, "ip6 saddr :: icmpv6 type "+kind+" accept")
 	}
 	return out

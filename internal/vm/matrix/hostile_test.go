@@ -80,6 +80,10 @@ func (s stage) attacks() []attack {
 		m := icmp6(s.gateway[1], nodes, 135, slices.Concat([]byte{0, 0, 0, 0}, s.peer[1].AsSlice(), []byte{1, 1}, s.mac, w))
 		return ether(routers, s.mac, typeIPv6, ip(s.gateway[1], nodes, protoICMPv6, m))
 	})
+	add("a doubt of another's address", func(w []byte) []byte { // who asks for its address at that time must give it up
+		m := icmp6(netip.IPv6Unspecified(), nodes, 135, slices.Concat([]byte{0, 0, 0, 0}, s.peer[1].AsSlice(), w))
+		return ether(routers, s.mac, typeIPv6, ip(netip.IPv6Unspecified(), nodes, protoICMPv6, m))
+	})
 	add("a DHCP server", func(w []byte) []byte {
 		all := netip.MustParseAddr("255.255.255.255")
 		return ether(every, s.mac, typeIPv4, ip(s.own[0], all, protoUDP, udp(netip.AddrPortFrom(s.own[0], 67), netip.AddrPortFrom(all, 68), w)))
