@@ -19,6 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/sandbox/process"
 	"github.com/weft-net/weft/internal/vm/child"
+	"github.com/weft-net/weft/internal/vm/disk"
 	"github.com/weft-net/weft/internal/vm/guestimage"
 	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/launch"
@@ -41,6 +42,7 @@ type vmRun struct {
 	netns, pod                            string
 	kernel, initrd, append, accel, memory string
 	hypervisor                            string
+	disks                                 map[string]string
 	detach, console                       bool
 	timeout                               time.Duration
 }
@@ -52,7 +54,10 @@ func newVMRunCmd(env Env) *cobra.Command {
 		Short: "Run the machine of a manifest in a pod of its own",
 		Long: `Runs the VirtualMachineInstance or VirtualMachine in FILE ("-" is stdin): a pod is made and attached to its networks as any
 other, the pod's network is given to the guest, weft-guest speaks to it, and QEMU runs it. When the machine ends, however it
-does, nothing of it is left. Disks are not read: what boots is a small guest that is made once, or --kernel and --initrd.
+does, nothing of it is left.
+
+What boots is its disk: a hostDisk of the manifest, or a file given with --disk for a volume that is elsewhere. Without any, and
+without --kernel, it is a small guest that is made once.
 
 It runs until it is interrupted, which presses the machine's button, or in the background with --detach.`,
 		Example: "  weft vm run --detach examples/vm/masquerade.yaml\n  weft vm status shop/web\n  weft vm console shop/web\n  weft vm stop shop/web",
@@ -75,6 +80,7 @@ It runs until it is interrupted, which presses the machine's button, or in the b
 	f.StringVar(&r.kernel, "kernel", "", "`FILE` that is booted instead of weft's own guest")
 	f.StringVar(&r.initrd, "initrd", "", "`FILE` of its first file system")
 	f.StringVar(&r.append, "append", "", "further `WORDS` for the kernel")
+	f.StringToStringVar(&r.disks, "disk", nil, "`NAME=FILE`: the file of a disk whose volume is not on this node")
 	f.StringVar(&r.accel, "accel", "tcg", "tcg or kvm")
 	f.StringVar(&r.hypervisor, "hypervisor", "qemu", "qemu, or libvirt with a daemon of its own in the pod")
 	f.StringVar(&r.memory, "memory", "", "memory of the guest in `MIB`, instead of what the manifest says")
@@ -162,7 +168,10 @@ func (r *vmRun) image(ctx context.Context, l manifest.Launch) (qemu.Config, erro
 	if (r.kernel == "") != (r.initrd == "") {
 		return c, usageError{errors.New("--kernel and --initrd are given together")}
 	}
-	if r.kernel != "" {
+	if r.hypervisor == "libvirt" && len(r.disks) > 0 {
+		return c, usageError{errors.New("--disk is for the hypervisor qemu")}
+	}
+	if r.kernel != "" || r.hypervisor == "qemu" && (disk.Config{Files: r.disks}).Bootable(l.Disks) {
 		c.Memory = cmp.Or(c.Memory, guestimage.Memory)
 		return c, nil
 	}
@@ -198,6 +207,9 @@ func (r *vmRun) withPod(ctx context.Context, l manifest.Launch, c launch.Config)
 	if err := watchOver(r.env, c.Dir); err != nil {
 		return err
 	}
+	if c.QEMU.Disks, err = r.openDisks(ctx, l, c.Dir); err != nil {
+		return err
+	}
 	if path == "" {
 		defer func() { err = errors.Join(err, vmStopPod(whatever, r.env, c.About)) }()
 		if path, err = r.startPod(ctx, l); err != nil {
@@ -217,6 +229,16 @@ func (r *vmRun) withPod(ctx context.Context, l manifest.Launch, c launch.Config)
 	}
 	defer func() { _ = c.Host.Close() }()
 	return r.launch(ctx, cancel, c)
+}
+
+// openDisks finds the machine's disks and makes those that are its alone.
+func (r *vmRun) openDisks(ctx context.Context, l manifest.Launch, dir string) ([]qemu.Disk, error) {
+	note := func(s string) { fmt.Fprintf(r.env.Stderr, "weft: note: %s\n", s) }
+	if r.hypervisor == "libvirt" && len(l.Disks) > 0 {
+		note("the disks are left out: they are for the hypervisor qemu")
+		return nil, nil
+	}
+	return disk.Config{Dir: dir, Files: r.disks, Note: note}.Open(ctx, l.Disks)
 }
 
 // launch runs the machine, with this terminal at its console where that is wanted.

@@ -23,6 +23,8 @@ type Launch struct {
 	// Networks are the definitions of the networks besides the pod's, Default one that takes the place of the pod's.
 	Networks []LaunchNetwork
 	Default  string
+	// Disks are the guest's, in the manifest's order.
+	Disks []Disk
 	// Grace is how many seconds the guest may take to end after its button was pressed.
 	Grace int64
 }
@@ -73,6 +75,9 @@ func (d document) launch(o Options) (Launch, error) {
 	}
 	if g := d.instance.TerminationGracePeriodSeconds; g != nil {
 		l.Grace = *g
+	}
+	if l.Disks, err = d.disks(); err != nil {
+		return Launch{}, err
 	}
 	if d.status.NodeName != "" {
 		l.Node = d.status.NodeName

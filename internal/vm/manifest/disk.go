@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifest
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Disk is a disk of a machine and what is known of its volume.
+type Disk struct {
+	// Name is the volume's, At the path of the disk in the manifest, Kind which of KubeVirt's sources the volume has:
+	// hostDisk, containerDisk, emptyDisk …
+	Name, At, Kind string
+	// File is the one on the node that the volume names. Create has it made where it is not there, with Size bytes.
+	File   string
+	Create bool
+	Size   int64
+	// Seed is what cloud-init finds on it.
+	Seed *Seed
+	// Bus is virtio, sata or scsi.
+	Bus             string
+	CDROM, ReadOnly bool
+	// BootOrder is 0 where the manifest says none.
+	BootOrder uint
+	Serial    string
+}
+
+// Kinds of volumes that are treated in a way of their own.
+const (
+	HostDisk      = "hostDisk"
+	EmptyDisk     = "emptyDisk"
+	ContainerDisk = "containerDisk"
+	CloudInit     = "cloudInit"
+)
+
+// Ephemeral tells whether what the guest writes is forgotten when it ends, as KubeVirt does with such volumes.
+func (d Disk) Ephemeral() bool {
+	return d.Kind == ContainerDisk || d.Kind == "ephemeral"
+}
+
+// disks are the machine's, in the order of the manifest. A volume that no disk shows is not in the guest.
+func (d document) disks() ([]Disk, error) {
+	var out []Disk
+	for i, k := range d.instance.Domain.Devices.Disks {
+		at := d.path.Child("domain", "devices", "disks").Index(i)
+		if err := model.CheckName(at.Child("name").String(), k.Name); err != nil {
+			return nil, err
+		}
+		v := slices.IndexFunc(d.instance.Volumes, func(v kubevirt.Volume) bool { return v.Name == k.Name })
+		if v < 0 {
+			name := at.Child("Name").String() // KubeVirt writes it so
+			return nil, model.Faultf(model.CodeInvalidConf, "add a volume of that name", "%s: %s '%s' not found.", name, name, k.Name)
+		}
+		disk, err := drive(at, k)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.volume(&disk, v); err != nil {
+			return nil, err
+		}
+		out = append(out, disk)
+	}
+	return out, nil
+}
+
+// drive is the guest's side of a disk.
+func drive(at *field.Path, k kubevirt.Disk) (Disk, error) {
+	d := Disk{Name: k.Name, At: at.String(), Serial: k.Serial}
+	if k.BootOrder != nil {
+		d.BootOrder = *k.BootOrder
+	}
+	kind, bus := "disk", kubevirt.DiskBus("")
+	switch {
+	case k.CDRom != nil:
+		kind, bus, d.CDROM = "cdrom", k.CDRom.Bus, true
+		d.ReadOnly = true
+	case k.LUN != nil:
+		kind, bus, d.ReadOnly = "lun", k.LUN.Bus, k.LUN.ReadOnly
+	case k.Disk != nil:
+		bus, d.ReadOnly = k.Disk.Bus, k.Disk.ReadOnly
+	}
+	d.Bus = string(cmp.Or(bus, kubevirt.DiskBusSATA)) // KubeVirt's for this architecture
+	if !slices.Contains([]string{"virtio", "sata", "scsi"}, d.Bus) || d.CDROM && d.Bus == "virtio" {
+		return d, model.Faultf(model.CodeUnsupportedField, "virtio (no cdrom), sata or scsi", "%s: bus %q is not had here", at.Child(kind, "bus"), d.Bus)
+	}
+	return d, nil
+}
+
+// volume is the disk's other side.
+func (d document) volume(disk *Disk, i int) error {
+	v, at := d.instance.Volumes[i], d.path.Child("volumes").Index(i)
+	switch {
+	case v.HostDisk != nil:
+		disk.Kind, disk.File = HostDisk, v.HostDisk.Path
+		disk.Create, disk.Size = v.HostDisk.Type == kubevirt.HostDiskExistsOrCreate, v.HostDisk.Capacity.Value()
+		if disk.File == "" {
+			return model.Faultf(model.CodeInvalidConf, "", "%s: it is required", at.Child("hostDisk", "path"))
+		}
+		if disk.Create && disk.Size <= 0 {
+			return model.Faultf(model.CodeInvalidConf, "say for instance 1Gi", "%s: a disk that may be made needs one", at.Child("hostDisk", "capacity"))
+		}
+	case v.EmptyDisk != nil:
+		disk.Kind, disk.Size = EmptyDisk, v.EmptyDisk.Capacity.Value()
+		if disk.Size <= 0 {
+			return model.Faultf(model.CodeInvalidConf, "say for instance 1Gi", "%s: it is required", at.Child("emptyDisk", "capacity"))
+		}
+	case v.ContainerDisk != nil:
+		disk.Kind = ContainerDisk
+	case v.CloudInitNoCloud != nil:
+		return d.noCloud(disk, *v.CloudInitNoCloud, at.Child("cloudInitNoCloud"))
+	case v.CloudInitConfigDrive != nil:
+		return d.configDrive(disk, *v.CloudInitConfigDrive, at.Child("cloudInitConfigDrive"))
+	case v.PersistentVolumeClaim != nil:
+		disk.Kind = "persistentVolumeClaim"
+	case v.DataVolume != nil:
+		disk.Kind = "dataVolume"
+	case v.Ephemeral != nil:
+		disk.Kind = "ephemeral"
+	default:
+		disk.Kind = "volume of another kind"
+	}
+	return nil
+}
