@@ -238,12 +238,17 @@ type tuple struct {
 	from, to netip.AddrPort
 }
 
-// tuples are those of the packets of the connections that come from the machine.
+// tuples are those of the packets of the connections that come from the machine. A node that needs to track nothing knows only what
+// the pod has translated.
 func (c connections) tuples() *map[tuple]bool {
 	out := map[tuple]bool{}
 	for _, t := range c.Host {
 		out[tuple{t.Proto, t.From, t.To}] = true
 		out[tuple{t.Proto, t.Answers, t.Back}] = true
+	}
+	for _, t := range c.Pod { // as they leave the pod: against who began them, or against who answers
+		out[tuple{t.Proto, t.To, t.From}] = true
+		out[tuple{t.Proto, t.Back, t.Answers}] = true
 	}
 	return &out
 }

@@ -103,3 +103,24 @@ func TestKnows(t *testing.T) {
 		t.Error("known are others than those that were brought")
 	}
 }
+
+// Of a machine that its pod translates, the node may track nothing: what the pod tracks says that the machine is here as well, by its
+// packets as they leave the pod.
+func TestKnowsTranslated(t *testing.T) {
+	f := &follower{}
+	f.known.Store(connections{Pod: []state.Tracked{
+		udp("10.2.0.9:4", "10.1.0.5:80", "10.0.2.2:80", "10.2.0.9:4"), // begun elsewhere
+		udp("10.0.2.2:5", "10.2.0.9:53", "10.2.0.9:53", "10.1.0.5:6"), // begun by the machine
+	}}.tuples())
+	says := func(from, to string) watch.Speech {
+		return watch.Speech{How: "ip", Proto: 17, From: netip.MustParseAddrPort(from), To: netip.MustParseAddrPort(to)}
+	}
+	for from, to := range map[string]string{"10.1.0.5:80": "10.2.0.9:4", "10.1.0.5:6": "10.2.0.9:53"} {
+		if !f.knows(says(from, to)) {
+			t.Errorf("a packet from %s to %s says nothing", from, to)
+		}
+	}
+	if f.knows(says("10.1.0.5:81", "10.2.0.9:4")) {
+		t.Error("known are others than those that were brought")
+	}
+}

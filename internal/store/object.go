@@ -110,7 +110,7 @@ func NewObject(raw []byte) (Object, error) {
 	if key.Name == "" {
 		return Object{}, missing("metadata.name", "give the "+h.Kind+" a name")
 	}
-	if (key.Group == "" && key.Kind == "Pod" || key.Of(NetworkAttachments())) && key.Namespace == "" {
+	if (key.Group == "" && key.Kind == "Pod" || key.Of(NetworkAttachments()) || key.Of(VirtualMachineInstances())) && key.Namespace == "" {
 		key.Namespace = "default"
 	}
 	if err := checkNames(key); err != nil {
