@@ -27,6 +27,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -102,7 +103,8 @@ func (c Config) Make(ctx context.Context) (Image, error) {
 	}
 	sum := sha256.Sum256(b.Bytes())
 	image := Image{Kernel: filepath.Join(dir, kernelName), Initrd: filepath.Join(dir, "initrd-"+hex.EncodeToString(sum[:6]))}
-	if exists(image.Initrd) {
+	// It is marked as used: others may take away what nobody has used for long.
+	if now := time.Now(); os.Chtimes(image.Initrd, now, now) == nil {
 		return image, nil
 	}
 	if err := c.sweep(dir); err != nil {
@@ -111,11 +113,24 @@ func (c Config) Make(ctx context.Context) (Image, error) {
 	return image, keep(image.Initrd, b.Bytes())
 }
 
-// sweep takes away what earlier versions of the programs were in; a machine that runs has read it already.
+// unused is after how long an image is taken away that nobody asked for.
+const unused = 24 * time.Hour
+
+// sweep takes away what earlier versions of the programs were in. Other versions may be in use at the same time, by another checkout
+// for instance.
 func (c Config) sweep(dir string) error {
 	old, err := filepath.Glob(filepath.Join(dir, "initrd-*"))
 	for _, path := range old {
-		err = errors.Join(err, os.Remove(path))
+		st, problem := os.Stat(path)
+		if problem == nil && time.Since(st.ModTime()) < unused {
+			continue
+		}
+		if problem == nil {
+			problem = os.Remove(path)
+		}
+		if !errors.Is(problem, os.ErrNotExist) { // somebody else has taken it away
+			err = errors.Join(err, problem)
+		}
 	}
 	return err
 }
