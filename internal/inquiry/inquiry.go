@@ -5,6 +5,8 @@
 package inquiry
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,6 +82,7 @@ func (a Answers) handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, tell := range a {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			wait(w, r)
 			all, err := tell(r)
 			w.Header().Set("Content-Type", "application/json")
 			if err != nil {
@@ -92,6 +95,22 @@ func (a Answers) handler() http.Handler {
 	return mux
 }
 
+// patienceHeader says how long who asks waits for the answer.
+const (
+	patienceHeader = "Patience"
+	mostPatience   = 10 * time.Minute
+)
+
+// wait gives an answer the time that who asks has for it.
+func wait(w http.ResponseWriter, r *http.Request) {
+	d, err := time.ParseDuration(r.Header.Get(patienceHeader))
+	if err != nil || d <= askTime {
+		return
+	}
+	until, c := time.Now().Add(min(d, mostPatience)), http.NewResponseController(w)
+	_ = errors.Join(c.SetReadDeadline(until), c.SetWriteDeadline(until)) // a connection that has none is not one of Serve's
+}
+
 // Question is asked of who answers on a socket.
 type Question struct {
 	Socket string
@@ -99,6 +118,9 @@ type Question struct {
 	Method string
 	What   string
 	Query  url.Values
+	// Body, unless it is nil, is sent as JSON. Patience is how long the answer may take; 0 is 10 s.
+	Body     any
+	Patience time.Duration
 	// Who says whom there should be ("agent that obeys network policies"), Hint what to do when there is none.
 	Who  string
 	Hint string
@@ -106,7 +128,8 @@ type Question struct {
 
 // Ask asks; what is answered goes into a value.
 func (q Question) Ask(ctx context.Context, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	patience := cmp.Or(q.Patience, askTime)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -114,10 +137,19 @@ func (q Question) Ask(ctx context.Context, into any) error {
 			return new(net.Dialer).DialContext(ctx, "unix", q.Socket)
 		},
 	}}
-	r, err := http.NewRequestWithContext(ctx, q.Method, "http://agent/"+q.What+"?"+q.Query.Encode(), nil)
+	var body io.Reader
+	if q.Body != nil {
+		b, err := json.Marshal(q.Body)
+		if err != nil {
+			return fmt.Errorf("question: %w", err)
+		}
+		body = bytes.NewReader(b)
+	}
+	r, err := http.NewRequestWithContext(ctx, q.Method, "http://agent/"+q.What+"?"+q.Query.Encode(), body)
 	if err != nil {
 		return err
 	}
+	r.Header.Set(patienceHeader, patience.String())
 	answer, err := client.Do(r)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):

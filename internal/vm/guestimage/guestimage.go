@@ -35,6 +35,9 @@ import (
 //go:embed init.sh
 var initScript []byte
 
+//go:embed card.sh
+var cardScript []byte
+
 //go:embed lease.sh
 var leaseScript []byte
 
@@ -169,7 +172,7 @@ func (c Config) tree(kernel string) (archive, error) {
 	a := archive{
 		dir("bin"), dir("dev"), dir("etc"), dir("etc/acpi"), dir("modules"), dir("proc"), dir("run"), dir("sys"), dir("tmp"),
 		device("dev/console", 5, 1),
-		program("init", initScript), program("lease", leaseScript), program("bin/busybox", busybox),
+		program("init", initScript), program("card", cardScript), program("lease", leaseScript), program("bin/busybox", busybox),
 	}
 	var order bytes.Buffer
 	for _, m := range mods {

@@ -20,13 +20,10 @@ acpid -l /dev/null 2>/dev/null
 ip link set lo up
 echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad # it is alone on its wire
 echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
+# Cards that are plugged later have their addresses asked for as well.
+uevent /card >/dev/null 2>&1 &
 for dev in /sys/class/net/eth*; do
-	[ -e "$dev" ] || continue
-	dev=${dev##*/}
-	echo 0 >"/proc/sys/net/ipv6/conf/$dev/accept_dad"
-	ip link set "$dev" up
-	udhcpc -i "$dev" -f -s /lease -t 8 -T 1 -A 2 -O mtu -O staticroutes -O hostname -O search >/dev/null 2>&1 &
-	[ ! -x /bin/guest-tools ] || guest-tools dhcp6 "$dev" /lease >/dev/null 2>&1 &
+	[ ! -e "$dev" ] || ACTION=add SUBSYSTEM=net INTERFACE=${dev##*/} /card
 done
 
 # facts: what the guest's network is, in words that people and tests read.

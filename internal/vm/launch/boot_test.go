@@ -101,7 +101,7 @@ func (w *world) looks() string {
 			}
 		}
 	}
-	return strings.Join(out, "") + nettest.Run(w.t, w.pod, "nft", "list", "ruleset")
+	return strings.Join(out, "") + nettest.Run(w.t, w.pod, "nft", "-s", "list", "ruleset")
 }
 
 // called calls the guest from far away, until it listens.

@@ -12,14 +12,11 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"syscall"
+	"sync"
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
 	plan "github.com/weft-net/weft/internal/plan/vm"
-	"github.com/weft-net/weft/internal/vm/child"
 	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/phase1"
 	"github.com/weft-net/weft/internal/vm/qemu"
@@ -44,6 +41,8 @@ type Config struct {
 	// Grace is how long the guest may take to end after its button was pressed.
 	Grace time.Duration
 	Log   *slog.Logger
+	// Networks, which may be nil, has the pod attached to the networks of a machine, and detached from others, while it runs.
+	Networks func(ctx context.Context, vm model.VM) error
 	// Up, which may be nil, is called when the machine runs.
 	Up func(Status)
 	// About is said of the machine beside what is found out here.
@@ -59,13 +58,25 @@ type Machine interface {
 	Kill()
 	// SetLink gives a card its carrier or takes it.
 	SetLink(ctx context.Context, d model.VMDevice, up bool) error
+	// Plug gives the machine another card; Unplug takes one away, and waits until the guest has let go of it. The files are the
+	// caller's to close.
+	Plug(ctx context.Context, d model.VMDevice, taps, vhost []*os.File) error
+	Unplug(ctx context.Context, d model.VMDevice) error
 }
 
 // launch is one under way.
 type launch struct {
 	Config
-	record phase1.Record
-	status Status
+	record  phase1.Record
+	status  Status
+	machine Machine
+	// addrs are those of the pod's links, before the guest had them.
+	addrs   map[string][]netip.Addr
+	speaker speaker
+
+	// changing keeps changes one at a time, and away from the machine's end: after that ended is true.
+	changing sync.Mutex
+	ended    bool
 }
 
 // Run runs the machine until it ends or the context does; then it is asked to end. Nothing of it is left in the pod; its
@@ -76,8 +87,7 @@ func (c Config) Run(ctx context.Context) (err error) {
 		return err
 	}
 	key := c.Input.VM.Key()
-	addresses, err := c.addresses()
-	if err != nil {
+	if l.addrs, err = c.addresses(); err != nil {
 		return err
 	}
 	// Whatever was begun is taken back, also where the context has ended meanwhile.
@@ -93,39 +103,54 @@ func (c Config) Run(ctx context.Context) (err error) {
 	}()
 	served, stopServing := l.serve(whatever, key)
 	defer stopServing()
-	speaker, stopSpeaker := l.speak(whatever)
-	defer stopSpeaker()
-	machine, err := l.boot(ctx)
-	if err != nil {
+	l.speaker.problem = make(chan error, 1)
+	l.speak(whatever)
+	defer l.speaker.end()
+	if l.machine, err = l.boot(ctx); err != nil {
 		return err
 	}
-	defer machine.Kill()
-	l.status.Interfaces = interfaces(l.record, addresses)
+	defer l.machine.Kill()
+	l.status.Interfaces = interfaces(l.record, l.addrs)
 	if err := l.say(Running); err != nil {
 		return err
 	}
+	stopAnswers, err := l.answer(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopAnswers()
 	if c.Up != nil {
 		c.Up(l.status)
 	}
-	select {
-	case <-machine.Done():
-		if machine.Err() != nil {
-			return fmt.Errorf("machine %s: the hypervisor ended: %w", key, machine.Err())
-		}
-		return nil
-	case err := <-served:
-		return fmt.Errorf("machine %s: %w", key, err)
-	case err := <-speaker:
-		return fmt.Errorf("machine %s: weft-guest: %w", key, err)
-	case <-ctx.Done():
+	if over, err := l.wait(ctx, served); over {
+		return err
 	}
+	stopAnswers()
 	if err := l.say(Stopping); err != nil {
 		return err
 	}
 	limited, cancel := context.WithTimeout(whatever, c.Grace)
 	defer cancel()
-	machine.Stop(limited)
+	l.machine.Stop(limited)
 	return nil
+}
+
+// wait waits for the machine's end, which is over then, or the context's.
+func (l *launch) wait(ctx context.Context, served <-chan error) (over bool, err error) {
+	key := l.Input.VM.Key()
+	select {
+	case <-l.machine.Done():
+		if l.machine.Err() != nil {
+			return true, fmt.Errorf("machine %s: the hypervisor ended: %w", key, l.machine.Err())
+		}
+		return true, nil
+	case err := <-served:
+		return true, fmt.Errorf("machine %s: %w", key, err)
+	case err := <-l.speaker.problem:
+		return true, fmt.Errorf("machine %s: weft-guest: %w", key, err)
+	case <-ctx.Done():
+		return false, nil
+	}
 }
 
 // restoreTime bounds how long the pod's network may take to be restored.
@@ -152,74 +177,6 @@ func (l *launch) serve(ctx context.Context, key string) (ended <-chan error, sto
 	return problem, func() { cancel(); <-done }
 }
 
-// tries is how often weft-guest is started again before it is given up.
-const tries = 5
-
-// speak runs weft-guest beside the hypervisor, with the hypervisor's user and no rights, and starts it again when it ends. Where
-// nothing is told to guests there is none.
-func (l *launch) speak(ctx context.Context) (ended <-chan error, stop func()) {
-	problem := make(chan error, 1)
-	quiet := true
-	for _, n := range l.record.Networks {
-		quiet = quiet && n.Guest == nil
-	}
-	if quiet {
-		return problem, func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		var err error
-		for n := range tries {
-			if err = l.speakOnce(ctx); ctx.Err() != nil {
-				return
-			}
-			l.Log.Warn("weft-guest ended", "err", err)
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(time.Duration(n+1) * 200 * time.Millisecond):
-			}
-		}
-		problem <- fmt.Errorf("it ended %d times: %w", tries, err)
-	}()
-	return problem, func() { cancel(); <-done }
-}
-
-func (l *launch) speakOnce(ctx context.Context) error {
-	log, err := os.OpenFile(filepath.Join(l.Dir, speakerLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Close() }()
-	program, err := os.Open(l.Speaker) // the user need not be allowed to walk to it
-	if err != nil {
-		return err
-	}
-	defer func() { _ = program.Close() }()
-	cmd := exec.Command("/proc/self/fd/3", "--socket", host.GuestSocket)
-	cmd.Args[0], cmd.ExtraFiles = "weft-guest", []*os.File{program}
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = "/", log, log, []string{}
-	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	if user := l.Input.VM.Owner; int(user) != os.Geteuid() {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: user, Gid: user}
-	}
-	c, err := child.Start(l.Pod.NS, cmd)
-	if err != nil {
-		return err
-	}
-	defer c.Kill()
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-c.Done():
-		return c.Err()
-	}
-}
-
-const speakerLog = "weft-guest.log"
-
 // boot opens what the hypervisor gets, and starts it.
 func (l *launch) boot(ctx context.Context) (Machine, error) {
 	c := l.QEMU
@@ -239,9 +196,9 @@ func (l *launch) boot(ctx context.Context) (Machine, error) {
 		if n.Device.HostPCI != "" || start != nil {
 			continue
 		}
-		taps, err := qemu.Open(l.Pod.NS, n.Device)
+		taps, err := l.open(n)
 		if err != nil {
-			return nil, fmt.Errorf("%s.domain.devices.interfaces[%d]: %w", l.Input.VM.Path, n.Interface.Index, err)
+			return nil, err
 		}
 		c.Taps[n.Device.Name], c.VhostNet[n.Device.Name] = taps, l.vhost(n.Device)
 	}
@@ -251,6 +208,15 @@ func (l *launch) boot(ctx context.Context) (Machine, error) {
 	return start(ctx, c)
 }
 
+// open opens what the hypervisor speaks to a guest through.
+func (l *launch) open(n phase1.Network) ([]*os.File, error) {
+	taps, err := qemu.Open(l.Pod.NS, n.Device)
+	if err != nil {
+		return nil, fmt.Errorf("%s.domain.devices.interfaces[%d]: %w", l.Input.VM.Path, n.Interface.Index, err)
+	}
+	return taps, nil
+}
+
 // addresses are those of the pod's links, before the guest has them.
 func (c Config) addresses() (map[string][]netip.Addr, error) {
 	out := map[string][]netip.Addr{}
@@ -258,13 +224,21 @@ func (c Config) addresses() (map[string][]netip.Addr, error) {
 		if nic.Absent || nic.Binding == model.VMSRIOV {
 			continue
 		}
-		name := c.Input.PodLink(nic)
-		addrs, err := linkAddrs(c.Pod.NS, name)
+		addrs, err := addressesOf(c.Pod, c.Input, nic)
 		if err != nil {
-			return nil, model.Faultf(model.CodeInvalidEnv, "the pod must be attached to the network first",
-				"%s.domain.devices.interfaces[%d].name: network %q: the pod has no link %s: %w", c.Input.VM.Path, nic.Index, nic.Network.Name, name, err)
+			return nil, err
 		}
 		out[nic.Name] = addrs
 	}
 	return out, nil
+}
+
+func addressesOf(pod host.Pod, in plan.Input, nic model.VMInterface) ([]netip.Addr, error) {
+	name := in.PodLink(nic)
+	addrs, err := linkAddrs(pod.NS, name)
+	if err != nil {
+		return nil, model.Faultf(model.CodeInvalidEnv, "the pod must be attached to the network first",
+			"%s.domain.devices.interfaces[%d].name: network %q: the pod has no link %s: %w", in.VM.Path, nic.Index, nic.Network.Name, name, err)
+	}
+	return addrs, nil
 }

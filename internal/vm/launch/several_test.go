@@ -92,6 +92,8 @@ func TestSeveral(t *testing.T) {
 			t.Errorf("the guest was answered %q by %s", out, c.far)
 		}
 	}
+	r.carrier("red", "eth2")
+	r.plugs(in, blue)
 	if err := r.stop(); err != nil {
 		t.Error(err)
 	}

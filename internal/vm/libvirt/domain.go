@@ -39,11 +39,11 @@ func xmlOf(c qemu.Config) (string, error) {
   <devices>
     <serial type='unix'><source mode='bind' path='%s'/><log file='%s' append='on'/><target port='0'/></serial>
     <memballoon model='none'/>
-%s
+%s%s
   </devices>
 </domain>
 `, kind, text(domainName(c.Name)), c.Memory, max(c.CPUs, 1), "/var/lib/libvirt/weft/kernel", "/var/lib/libvirt/weft/initrd",
-		text(strings.TrimSpace(qemu.Cmdline+" "+c.Append)), cpu, at(qemu.ConsoleName), text(qemu.ConsoleLog(c.Dir)), devices), nil
+		text(strings.TrimSpace(qemu.Cmdline+" "+c.Append)), cpu, at(qemu.ConsoleName), text(qemu.ConsoleLog(c.Dir)), ports(len(c.Devices)), devices), nil
 }
 
 // text is a string in XML.

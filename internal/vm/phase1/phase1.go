@@ -115,6 +115,7 @@ type work struct {
 // plan adds the networks that are not in the pod yet to the record, as pending.
 func (w *work) plan(ctx context.Context, in plan.Input) error {
 	in.VM.Interfaces = slices.Clone(in.VM.Interfaces)
+	was := slices.Clone(w.record.Networks)
 	for i, nic := range in.VM.Interfaces {
 		at := w.record.find(nic.Name)
 		if at < 0 || nic.Absent {
@@ -124,10 +125,14 @@ func (w *work) plan(ctx context.Context, in plan.Input) error {
 			return model.Faultf(model.CodeInvalidConf, "stop the machine first", "%s.domain.devices.interfaces[%d]: network %q is bound by %s in the pod, not by %s",
 				in.VM.Path, nic.Index, nic.Name, was, nic.Binding)
 		}
+		w.record.Networks[at].Interface.Down, w.record.Networks[at].Device.Down = nic.Down, nic.Down
 		in.VM.Interfaces[i].Absent = true // it still counts where links are numbered
 	}
 	if !slices.ContainsFunc(in.VM.Interfaces, func(nic model.VMInterface) bool { return !nic.Absent }) {
-		return nil
+		if w.record.linked(was) {
+			return nil
+		}
+		return w.save("links")
 	}
 	const ordinal = "net1"
 	seen, err := w.spaces.Observe(ctx, []state.Query{{Space: state.Pod, Link: ordinal}})

@@ -79,6 +79,11 @@ func (r *Record) find(name string) int {
 	return slices.IndexFunc(r.Networks, func(n Network) bool { return n.Interface.Name == name })
 }
 
+// linked tells whether the carriers of its networks are those of others.
+func (r *Record) linked(others []Network) bool {
+	return slices.EqualFunc(r.Networks, others, func(a, b Network) bool { return a.Device.Down == b.Device.Down })
+}
+
 // add adds a plan. What of the pod a network before has set keeps the pre-image that was taken then.
 func (r *Record) add(p plan.Plan) {
 	r.Pod.Fragment.Owner, r.Pod.Restore.Owner = p.Pod.Fragment.Owner, p.Pod.Restore.Owner

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,6 +25,10 @@ type Machine struct {
 	Dir  string
 	PID  int
 	proc *child.Child
+
+	mu sync.Mutex
+	// ports are the cards that can be taken away, by the ports that they are in; "" is a free one.
+	ports []string
 }
 
 // startTime bounds how long QEMU may take until it answers, also on a machine that is busy.
@@ -50,7 +55,7 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 	if c.User != nil && int(*c.User) != os.Geteuid() {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: *c.User, Gid: *c.User}
 	}
-	m := &Machine{Dir: c.Dir}
+	m := &Machine{Dir: c.Dir, ports: append(c.seats(), make([]string, spare)...)}
 	m.proc, err = child.Start(c.NS, cmd)
 	fds.close() // a socket that nobody has any more refuses
 	if err != nil {

@@ -7,7 +7,6 @@ package qemu
 
 import (
 	"cmp"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -35,7 +34,6 @@ type Config struct {
 	Taps    map[string][]*os.File
 	// VhostNet are open descriptors of /dev/vhost-net, as many as there are taps of the device; none is without.
 	VhostNet map[string][]*os.File
-	Disks    []Disk
 	// Incoming has the machine wait for another one's state: Deferred, "tcp:ADDRESS:PORT", "unix:PATH".
 	Incoming string
 	// User is whom QEMU runs as, with the group of the same number; nil is who this process is.
@@ -103,6 +101,7 @@ func (c Config) argv(fds *files) ([]string, error) {
 		}
 		argv = append(argv, "-kernel", kernel, "-initrd", initrd, "-append", strings.TrimSpace(Cmdline+" "+c.Append))
 	}
+	argv = append(argv, c.ports()...)
 	for _, d := range c.Devices {
 		some, err := c.device(d, fds)
 		if err != nil {
@@ -110,93 +109,8 @@ func (c Config) argv(fds *files) ([]string, error) {
 		}
 		argv = append(argv, some...)
 	}
-	disks, err := c.disks(fds)
-	if err != nil {
-		return nil, err
-	}
-	argv = append(argv, disks...)
 	if c.Incoming != "" {
 		argv = append(argv, "-incoming", c.Incoming)
 	}
 	return append(argv, c.Extra...), nil
-}
-
-// escape doubles commas, which would end a value.
-func escape(s string) string { return strings.ReplaceAll(s, ",", ",,") }
-
-// ID is QEMU's name of a device's end in the machine, for set_link and device_del.
-func ID(d model.VMDevice) string { return "ua-" + d.Name }
-
-// device is a network card.
-func (c Config) device(d model.VMDevice, fds *files) ([]string, error) {
-	if d.HostPCI != "" {
-		return []string{"-device", "vfio-pci,host=" + d.HostPCI + ",id=ua-sriov-" + escape(d.Name) + place(d)}, nil
-	}
-	taps := c.Taps[d.Name]
-	if len(taps) == 0 {
-		return nil, fmt.Errorf("machine %s: interface %s: no tap is open", c.Name, d.Name)
-	}
-	netdev := "tap,id=host-" + escape(d.Name) + list(fds, "fd", taps)
-	if vhost := c.VhostNet[d.Name]; len(vhost) > 0 {
-		netdev += ",vhost=on" + list(fds, "vhostfd", vhost)
-	} else {
-		netdev += ",vhost=off"
-	}
-	kind, err := driver(d.Model)
-	if err != nil {
-		return nil, fmt.Errorf("machine %s: interface %s: %w", c.Name, d.Name, err)
-	}
-	card := kind + ",netdev=host-" + escape(d.Name) + ",id=" + escape(ID(d)) + ",mac=" + d.MAC
-	if strings.HasPrefix(kind, "virtio") {
-		if d.MTU > 0 {
-			card += ",host_mtu=" + strconv.Itoa(d.MTU)
-		}
-		if n := len(taps); n > 1 {
-			card += ",mq=on,vectors=" + strconv.Itoa(2*n+2)
-		}
-	}
-	if d.BootOrder == 0 { // nothing is ever read from it
-		card += ",romfile="
-	}
-	return []string{"-netdev", netdev, "-device", card + place(d)}, nil
-}
-
-// list is a key with one descriptor, or the key's plural with several.
-func list(fds *files, key string, of []*os.File) string {
-	var numbers []string
-	for _, f := range of {
-		numbers = append(numbers, fds.add(f))
-	}
-	if len(numbers) > 1 {
-		key += "s"
-	}
-	return "," + key + "=" + strings.Join(numbers, ":")
-}
-
-// place is where on the bus a card is, and how the guest finds it.
-func place(d model.VMDevice) string {
-	s := ""
-	if d.BootOrder > 0 {
-		s += ",bootindex=" + strconv.FormatUint(uint64(d.BootOrder), 10)
-	}
-	if d.ACPIIndex > 0 {
-		s += ",acpi-index=" + strconv.FormatUint(uint64(d.ACPIIndex), 10)
-	}
-	if _, slot, ok := strings.Cut(strings.TrimPrefix(d.PCIAddress, "0000:"), ":"); ok {
-		s += ",addr=0x" + slot
-	}
-	return s
-}
-
-// driver is QEMU's name of a model.
-func driver(name string) (string, error) {
-	switch name {
-	case "virtio-non-transitional", "virtio-transitional":
-		return "virtio-net-pci-" + strings.TrimPrefix(name, "virtio-"), nil
-	case "virtio":
-		return "virtio-net-pci", nil
-	case "e1000", "e1000e", "rtl8139", "pcnet", "ne2k_pci":
-		return name, nil
-	}
-	return "", model.Faultf(model.CodeUnsupportedField, "virtio, e1000, e1000e, rtl8139, pcnet or ne2k_pci", "model %q is not known", name)
 }
