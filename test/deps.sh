@@ -38,6 +38,7 @@ test)
 	need dnsmasq dnsmasq-base # a real DHCP server
 	need etcd etcd-server # where flannel keeps its subnets
 	need busybox busybox-static # a guest's DHCP client
+	need xorrisofs xorriso # what cloud-init reads
 	;;
 bench)
 	need strace strace
