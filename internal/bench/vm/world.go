@@ -162,7 +162,7 @@ func (w *world) machine(ctx context.Context) (*os.File, error) {
 // open is what a hypervisor does.
 func (w *world) open(n phase1.Network) (*os.File, error) {
 	if w.binding == model.VMMacvtap {
-		return openMacvtap(w.pod, n.Device.Target, w.dir)
+		return openMacvtap(w.pod, n.Device.Target)
 	}
 	if w.host {
 		return openTap(w.node, n.Device.Target)

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package macvtap finds the character device by which a hypervisor speaks through a macvtap.
+// Package macvtap finds and opens the character device by which a hypervisor speaks through a macvtap.
 package macvtap
 
 import (
+	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 
@@ -39,15 +41,7 @@ func Find(link string) (d Device, ok bool) {
 // sysfs reads a file of the sysfs that belongs to this thread's namespace: what is mounted at /sys is the namespace's that
 // mounted it.
 func sysfs(path string) ([]byte, error) {
-	fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = unix.Close(fs) }()
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return nil, err
-	}
-	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY)
+	mount, err := detached("sysfs", unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
 		return nil, err
 	}
@@ -60,4 +54,35 @@ func sysfs(path string) ([]byte, error) {
 	b := make([]byte, 64)
 	n, err := unix.Read(fd, b)
 	return b[:max(n, 0)], err
+}
+
+// Open opens the device, in the namespace of its link. It has a node of its own, which goes with this call: /dev/tapN may be
+// another namespace's of the same number, and where files are otherwise made devices may not be opened (nodev).
+func (d Device) Open() (*os.File, error) {
+	mount, err := detached("tmpfs", 0)
+	if err != nil {
+		return nil, fmt.Errorf("make a node for it: %w", err)
+	}
+	defer func() { _ = unix.Close(mount) }()
+	if err := unix.Mknodat(mount, d.Name, unix.S_IFCHR|0o600, int(d.Number)); err != nil {
+		return nil, fmt.Errorf("make a node for it: %w", err)
+	}
+	fd, err := unix.Openat(mount, d.Name, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), d.Name), nil
+}
+
+// detached mounts a file system nowhere: it goes when what is opened of it is closed.
+func detached(kind string, attributes int) (int, error) {
+	fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = unix.Close(fs) }()
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, err
+	}
+	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, attributes)
 }

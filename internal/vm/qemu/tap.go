@@ -4,7 +4,6 @@ package qemu
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"os"
 
@@ -24,11 +23,12 @@ func Open(pod *netns.NS, d model.VMDevice) (out []*os.File, err error) {
 		if _, err := net.InterfaceByName(d.Target); err != nil {
 			return err
 		}
+		device := tunDevice
 		if tap, ok := macvtap.Find(d.Target); ok {
-			out, err = openMacvtap(d, tap.Number)
-			return err
+			device = tap.Open
 		}
-		out, err = openTap(d)
+		var err error
+		out, err = openTap(d, device)
 		return err
 	})
 	if err == nil {
@@ -50,58 +50,34 @@ func Open(pod *netns.NS, d model.VMDevice) (out []*os.File, err error) {
 }
 
 // openTap opens each queue of a tap.
-func openTap(d model.VMDevice) (out []*os.File, err error) {
+func openTap(d model.VMDevice, device func() (*os.File, error)) (out []*os.File, err error) {
 	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
 	if d.Queues > 1 {
 		flags |= unix.IFF_MULTI_QUEUE
 	}
 	for range max(d.Queues, 1) {
-		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		f, err := device()
 		if err != nil {
 			return out, err
 		}
-		out = append(out, os.NewFile(uintptr(fd), d.Target))
+		out = append(out, f)
 		ifr, err := unix.NewIfreq(d.Target)
 		if err != nil {
 			return out, err
 		}
 		ifr.SetUint16(flags)
-		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
+		if err := unix.IoctlIfreq(int(f.Fd()), unix.TUNSETIFF, ifr); err != nil {
 			return out, err
 		}
 	}
 	return out, nil
 }
 
-// openMacvtap opens a macvtap by a node of its own: /dev/tapN may be another namespace's of the same number.
-func openMacvtap(d model.VMDevice, number uint64) (out []*os.File, err error) {
-	dir, err := os.MkdirTemp("", "weft-tap-")
+// tunDevice is where taps are opened.
+func tunDevice() (*os.File, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	node := dir + "/" + d.Target
-	if err := unix.Mknod(node, unix.S_IFCHR|0o600, int(number)); err != nil {
-		return nil, fmt.Errorf("make a node for it: %w", err)
-	}
-	for range max(d.Queues, 1) {
-		fd, err := unix.Open(node, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-		if err != nil {
-			return out, err
-		}
-		out = append(out, os.NewFile(uintptr(fd), d.Target))
-		ifr, err := unix.NewIfreq(d.Target)
-		if err != nil {
-			return out, err
-		}
-		flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-		if d.Queues > 1 {
-			flags |= unix.IFF_MULTI_QUEUE
-		}
-		ifr.SetUint16(flags)
-		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
-			return out, err
-		}
-	}
-	return out, nil
+	return os.NewFile(uintptr(fd), "/dev/net/tun"), nil
 }
