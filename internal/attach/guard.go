@@ -38,6 +38,8 @@ type Guarded struct {
 	// Port is the node's end where that is a bridge's port; Machine tells that a virtual machine may be on the pod's wire.
 	Port    string
 	Machine bool
+	// Tap: it is a macvtap, by which a hypervisor speaks below the pod's IP.
+	Tap bool
 	// Addrs are empty while they are not known.
 	Addrs []netip.Addr
 	// Standby: another interface uses the addresses; nobody is to be told of them.
@@ -50,13 +52,13 @@ type Guarded struct {
 
 // Equal tells whether both say the same of an interface.
 func (g Guarded) Equal(o Guarded) bool {
-	return g.Key == o.Key && g.Pod == o.Pod && g.Network == o.Network && g.IfName == o.IfName && g.HostLink == o.HostLink && g.Port == o.Port && g.Machine == o.Machine &&
+	return g.Key == o.Key && g.Pod == o.Pod && g.Network == o.Network && g.IfName == o.IfName && g.HostLink == o.HostLink && g.Port == o.Port && g.Machine == o.Machine && g.Tap == o.Tap &&
 		slices.Equal(g.Addrs, o.Addrs) && g.NetnsID == o.NetnsID && g.Standby == o.Standby
 }
 
 // Guarded is the record's interface; false when it is no pod's.
 func (r Record) Guarded() (Guarded, bool) {
-	g := Guarded{Key: r.Key(), IfName: r.Request.IfName, Path: r.Request.Netns, NetnsID: r.NetnsID, Standby: r.Standby}
+	g := Guarded{Key: r.Key(), IfName: r.Request.IfName, Path: r.Request.Netns, NetnsID: r.NetnsID, Standby: r.Standby, Tap: r.Tap}
 	if o := r.Request.Origin; o != nil {
 		if g.Pod = o.Pod; !o.Primary {
 			g.Network = o.Network

@@ -50,6 +50,8 @@ type Record struct {
 	// be applied when they are taken over.
 	Standby  bool            `json:"standby,omitempty"`
 	Withheld *state.Fragment `json:"withheld,omitempty"`
+	// Tap: a foreign plugin has made the interface, as a macvtap.
+	Tap bool `json:"tap,omitempty"`
 }
 
 // ActKind says what an act is.

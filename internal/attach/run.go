@@ -82,6 +82,9 @@ func (r *run) list(ctx context.Context) error {
 	}
 	r.current = r.current && r.rec.Result == r.chain.Prev
 	r.rec.Result = r.chain.Prev
+	if err := r.tapped(ctx); err != nil {
+		return err
+	}
 	if err := r.a.guard(ctx, r); err != nil {
 		return err
 	}
@@ -89,6 +92,7 @@ func (r *run) list(ctx context.Context) error {
 		return err
 	}
 	r.a.attached(r)
+	r.a.mark(r.rec)
 	r.a.moved(r.rec)
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/kernel"
@@ -21,7 +22,7 @@ func Clear(ctx context.Context, host *kernel.Conn, all ...attach.Guarded) error 
 	errs := []error{host.RemoveTables(ctx, append(bare(policy.Place{Ports: true}), mine...))}
 	for _, g := range all {
 		if g.HostLink == "" && g.Path != "" && ctx.Err() == nil {
-			errs = append(errs, clearPod(ctx, g, mine))
+			errs = append(errs, clearPod(ctx, g, slices.Concat(mine, bare(policy.Place{Tap: g.IfName}))))
 		}
 	}
 	return errors.Join(errs...)

@@ -26,6 +26,7 @@ const (
 
 // scar is a cut connection.
 type scar struct {
+	at   policy.Place
 	flow policy.Flow
 	due  time.Time
 }
@@ -63,7 +64,7 @@ func (e *Enforcer) heal() {
 	defer e.mu.Unlock()
 	now := e.cfg.Now()
 	for len(e.cuts) > 0 && !e.cuts[0].due.After(now) {
-		e.index.Uncut(policy.Place{}, e.cuts[0].flow)
+		e.index.Uncut(e.cuts[0].at, e.cuts[0].flow)
 		e.cuts = e.cuts[1:]
 	}
 	token(e.due)
@@ -88,7 +89,11 @@ func (e *Enforcer) cut(ctx context.Context) {
 	e.mu.Unlock()
 	for p, at := range all {
 		// A pod that went meanwhile has no connections.
-		if err := e.cutAt(ctx, p, at); err != nil && !errors.Is(err, os.ErrClosed) && ctx.Err() == nil {
+		cut := e.cutAt
+		if p.Tap != "" {
+			cut = e.cutTap
+		}
+		if err := cut(ctx, p, at); err != nil && !errors.Is(err, os.ErrClosed) && ctx.Err() == nil {
 			e.log.Warn("connections that policies do not allow any more may go on", "err", err)
 		}
 	}
@@ -113,7 +118,11 @@ func (e *Enforcer) cutAt(ctx context.Context, p policy.Place, at *kernel.Conn) e
 		return nil
 	}
 	if p.OnNode() {
-		if err := e.scar(ctx, denied); err != nil {
+		var flows []policy.Flow
+		for c := range denied {
+			flows = append(flows, flowOf(c))
+		}
+		if err := e.scar(ctx, policy.Place{}, flows); err != nil {
 			return err
 		}
 	}
@@ -131,15 +140,15 @@ func (e *Enforcer) cutAt(ctx context.Context, p policy.Place, at *kernel.Conn) e
 }
 
 // scar has what the other sides of connections send be dropped for a while.
-func (e *Enforcer) scar(ctx context.Context, denied map[state.Connection]bool) error {
+func (e *Enforcer) scar(ctx context.Context, at policy.Place, denied []policy.Flow) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	due := e.cfg.Now().Add(scarTime)
-	for c := range denied {
-		if f := flowOf(c); f.Protocol != "" {
-			e.index.Cut(policy.Place{}, f)
-			e.cuts = slices.DeleteFunc(e.cuts, func(s scar) bool { return s.flow == f }) // the newer one counts
-			e.cuts = append(e.cuts, scar{f, due})
+	for _, f := range denied {
+		if f.Protocol != "" {
+			e.index.Cut(at, f)
+			e.cuts = slices.DeleteFunc(e.cuts, func(s scar) bool { return s.flow == f && s.at == at }) // the newer one counts
+			e.cuts = append(e.cuts, scar{at, f, due})
 		}
 	}
 	return e.commit(ctx)

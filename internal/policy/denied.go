@@ -113,6 +113,11 @@ func (e *Enforcer) hear(p policy.Place, at *place) {
 			return
 		}
 	}
+	for q, o := range e.places {
+		if q != p && q.Pod == p.Pod && o.id == at.id && o.deaf != nil {
+			return // it hears the whole namespace
+		}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l, err := nflog.Listen(ctx, at.ns, e.cfg.LogGroup, e.calmly(ctx, p))
 	if err != nil {
@@ -159,9 +164,10 @@ func (e *Enforcer) deniedPacket(p nflog.Packet, at policy.Place) {
 // cluster's where it is not known. The lock is held.
 func (e *Enforcer) networkOf(p nflog.Packet, at policy.Place) (network string) {
 	for _, l := range e.local {
-		here := l.endpoint.Point != model.PointPod
+		_, in := placeIn(l)
+		here := !in
 		if !at.OnNode() {
-			here = l.endpoint.Point == model.PointPod && l.endpoint.Pod == at.Pod
+			here = in && l.endpoint.Pod == at.Pod // whichever of its places it was: they tell one group
 		}
 		if !here || !slices.Contains(l.Addrs, p.From.Addr()) && !slices.Contains(l.Addrs, p.To.Addr()) {
 			continue

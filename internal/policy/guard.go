@@ -9,7 +9,6 @@ import (
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/plan/policy"
 )
 
 // How long an ADD waits for what is not known yet: for policies when the agent has just started, for its pod when the
@@ -18,6 +17,10 @@ const (
 	startPatience = 3 * time.Second
 	podPatience   = 5 * time.Second
 )
+
+// untapped is the way out where the kernel has no rules for a macvtap.
+const untapped = "the node's kernel must judge packets that leave a device (Linux 5.16, CONFIG_NETFILTER_EGRESS, CONFIG_NF_TABLES_NETDEV): boot such a one, " +
+	"have the machine use another binding on this network, or have no policy select it there"
 
 // Admit makes what policies say of the interfaces stand in the kernel. Nothing is asked of the store.
 func (e *Enforcer) Admit(ctx context.Context, all ...attach.Guarded) error {
@@ -58,7 +61,13 @@ func (e *Enforcer) Admit(ctx context.Context, all ...attach.Guarded) error {
 		return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written for the node's bridges: %w", err)
 	}
 	for _, g := range all {
-		if at := e.places[policy.Place{Pod: e.local[g.Key].endpoint.Pod}]; g.HostLink == "" && at != nil && at.broken != nil {
+		p, ok := placeIn(e.local[g.Key])
+		at := e.places[p]
+		switch {
+		case !ok || at == nil || at.broken == nil:
+		case g.Tap:
+			return model.Faultf(model.CodeTryAgain, untapped, "network policies cannot be written at the macvtap %s of pod %s: %w", g.IfName, g.Pod, at.broken)
+		default:
 			return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written in pod %s: %w", g.Pod, at.broken)
 		}
 	}
@@ -131,6 +140,8 @@ func (e *Enforcer) setEndpoint(l *local) {
 	}
 	switch {
 	case l.HostLink != "":
+	case l.Tap:
+		l.endpoint.Point = model.PointTap
 	case l.Machine && l.Port != "":
 		l.endpoint.HostLink, l.endpoint.Point = l.Port, model.PointPort
 	default:

@@ -5,6 +5,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
@@ -27,7 +28,7 @@ func (e *Enforcer) look(p policy.Place, at *place) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	meddled, err := watch.Meddled(ctx, at.ns, watch.Own{Port: port, Table: policy.TableName})
+	meddled, err := watch.Meddled(ctx, at.ns, watch.Own{Port: port, Table: p.Table()})
 	if err != nil {
 		cancel()
 		e.log.Warn("the policies of a pod are looked at now and then only", "pod", p.Pod.String(), "err", err)
@@ -60,10 +61,10 @@ func (e *Enforcer) countEach(ctx context.Context) (map[string][]kernel.Count, er
 	}
 	e.mu.Lock()
 	ports := e.hasPorts()
-	pods := map[string]*kernel.Conn{}
+	pods := map[policy.Place]*kernel.Conn{}
 	for p, at := range e.places {
 		if at.conn != nil {
-			pods[p.Pod.String()+"/"+p.Pod.UID] = at.conn
+			pods[p] = at.conn
 		}
 	}
 	e.mu.Unlock()
@@ -72,9 +73,9 @@ func (e *Enforcer) countEach(ctx context.Context) (map[string][]kernel.Count, er
 			return nil, err
 		}
 	}
-	for name, conn := range pods {
-		if all, err := conn.Counts(ctx, policy.TableFamily, policy.TableName); err == nil { // else the pod has just gone
-			out[name] = all
+	for p, conn := range pods {
+		if all, err := conn.Counts(ctx, p.Family(), p.Table()); err == nil { // else the pod has just gone
+			out[strings.TrimSuffix(p.Pod.String()+"/"+p.Pod.UID+"/"+p.Tap, "/")] = all
 		}
 	}
 	return out, nil

@@ -35,6 +35,17 @@ type place struct {
 	unheard bool
 }
 
+// placeIn is where in its pod's namespace an interface is judged; false where it is on the node.
+func placeIn(l *local) (p policy.Place, ok bool) {
+	switch l.endpoint.Point {
+	case model.PointPod:
+		return policy.Place{Pod: l.endpoint.Pod}, true
+	case model.PointTap:
+		return policy.Place{Pod: l.endpoint.Pod, Tap: l.endpoint.IfName}, true
+	}
+	return p, false
+}
+
 // open opens the pod's namespace. The error wraps netns.ErrGone when there is none any more. The lock is held.
 func (e *Enforcer) open(p policy.Place) (*place, error) {
 	at := e.places[p]
@@ -48,7 +59,7 @@ func (e *Enforcer) open(p policy.Place) (*place, error) {
 	}
 	var l *local
 	for _, one := range e.local {
-		if one.endpoint.Pod == p.Pod && one.endpoint.Point == model.PointPod && (l == nil || one.NetnsID == at.id) {
+		if in, ok := placeIn(one); ok && in == p && (l == nil || one.NetnsID == at.id) {
 			l = one
 		}
 	}
@@ -78,9 +89,9 @@ var errMoved = errors.New("the pod has another namespace now")
 // moved has a pod's table be written into the namespace of its newest interface: its next sandbox may come before the last
 // one has gone. The lock is held.
 func (e *Enforcer) moved(l *local) {
-	p := policy.Place{Pod: l.endpoint.Pod}
+	p, ok := placeIn(l)
 	at := e.places[p]
-	if l.endpoint.Point != model.PointPod || at == nil || at.id == l.NetnsID {
+	if !ok || at == nil || at.id == l.NetnsID {
 		return
 	}
 	at.close()
@@ -124,7 +135,7 @@ func (e *Enforcer) changePod(ctx context.Context, c policy.Change) {
 // coming tells whether an interface of the pod is being attached: then its namespace is there, and must not be missed.
 func (e *Enforcer) coming(p policy.Place) bool {
 	for _, l := range e.local {
-		if !l.done && l.endpoint.Pod == p.Pod && l.endpoint.Point == model.PointPod {
+		if in, ok := placeIn(l); ok && in == p && !l.done {
 			return true
 		}
 	}
@@ -134,7 +145,8 @@ func (e *Enforcer) coming(p policy.Place) bool {
 // renamed tells whether the pod has another name in the index by now: the namespace has that one's table.
 func (e *Enforcer) renamed(p policy.Place) bool {
 	for _, l := range e.local {
-		if was := l.endpoint.Pod; l.endpoint.Point == model.PointPod && was.Namespace == p.Pod.Namespace && was.Name == p.Pod.Name && was.UID != p.Pod.UID {
+		in, ok := placeIn(l)
+		if was := l.endpoint.Pod; ok && in.Tap == p.Tap && was.Namespace == p.Pod.Namespace && was.Name == p.Pod.Name && was.UID != p.Pod.UID {
 			return true
 		}
 	}
@@ -194,8 +206,7 @@ func (e *Enforcer) podPlaces() []policy.Place {
 	seen := map[policy.Place]bool{}
 	var out []policy.Place
 	for _, l := range e.local {
-		p := policy.Place{Pod: l.endpoint.Pod}
-		if l.endpoint.Point == model.PointPod && !seen[p] {
+		if p, ok := placeIn(l); ok && !seen[p] {
 			seen[p] = true
 			out = append(out, p)
 		}
@@ -205,8 +216,7 @@ func (e *Enforcer) podPlaces() []policy.Place {
 
 // leave gives up the namespace of a pod whose last interface has gone. The lock is held.
 func (e *Enforcer) leave(l *local) {
-	p := policy.Place{Pod: l.endpoint.Pod}
-	if !slices.Contains(e.podPlaces(), p) {
+	if p, ok := placeIn(l); ok && !slices.Contains(e.podPlaces(), p) {
 		e.forget(p)
 	}
 }

@@ -96,7 +96,7 @@ func (e *Enforcer) hasPorts() bool {
 
 // bare are the tables of a place by their names.
 func bare(p policy.Place) []state.Table {
-	out := []state.Table{{Family: p.Family(), Name: policy.TableName}}
+	out := []state.Table{{Family: p.Family(), Name: p.Table()}}
 	for _, t := range p.Beside() {
 		out = append(out, state.Table{Family: t.Family, Name: t.Name})
 	}
