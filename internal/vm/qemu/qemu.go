@@ -34,6 +34,7 @@ type Config struct {
 	Taps    map[string][]*os.File
 	// VhostNet are open descriptors of /dev/vhost-net, as many as there are taps of the device; none is without.
 	VhostNet map[string][]*os.File
+	Disks    []Disk
 	// Incoming has the machine wait for another one's state: Deferred, "tcp:ADDRESS:PORT", "unix:PATH".
 	Incoming string
 	// User is whom QEMU runs as, with the group of the same number; nil is who this process is.
@@ -109,6 +110,11 @@ func (c Config) argv(fds *files) ([]string, error) {
 		}
 		argv = append(argv, some...)
 	}
+	disks, err := c.disks(fds)
+	if err != nil {
+		return nil, err
+	}
+	argv = append(argv, disks...)
 	if c.Incoming != "" {
 		argv = append(argv, "-incoming", c.Incoming)
 	}
