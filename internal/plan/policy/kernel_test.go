@@ -41,6 +41,9 @@ func TestKernelReadsGolden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if filepath.Base(file) == "tap.nft" {
+			continue // TestKernelTakesTap: nft has words for what errors quote, but wants sets of other types for them
+		}
 		ns := nettest.NS(t, "n")
 		path, err := filepath.Abs(file)
 		if err != nil {
