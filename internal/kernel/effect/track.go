@@ -63,7 +63,8 @@ func (k *Tracker) List(ns *netns.NS, choose func(state.Connection) bool) ([]stat
 	return out, err
 }
 
-// Track has a namespace track connections. Of one that it tracks already only the time is lengthened, where longer says so.
+// Track has a namespace track connections. Of one that it tracks already only the time is lengthened, where longer says so; it is
+// never shortened.
 func (k *Tracker) Track(ns *netns.NS, all []state.Tracked, longer bool) error {
 	for some := range slices.Chunk(all, mostMessages) {
 		if err := k.use(ns, func(t tracker) error { return t.make(some, longer) }); err != nil {
@@ -132,6 +133,9 @@ func (t tracker) make(all []state.Tracked, longer bool) error {
 		}
 	})
 	if err != nil || len(known) == 0 || !longer {
+		return errors.Join(err, errs)
+	}
+	if known, err = t.outlived(known); err != nil || len(known) == 0 {
 		return errors.Join(err, errs)
 	}
 	b = request{}

@@ -90,6 +90,14 @@ func TestTrackLonger(t *testing.T) {
 			t.Errorf("longer %t: %+v %v", longer, now, err)
 		}
 	}
+	all[0].Timeout = 20 // as it is said of a machine that is not here yet
+	if err := k.Track(ns, all, true); err != nil {
+		t.Fatal(err)
+	}
+	now, err := k.List(ns, func(c state.Connection) bool { return c.To.Port() == 443 })
+	if err != nil || len(now) != 1 || now[0].Timeout < 8000 {
+		t.Errorf("shortened: %+v %v", now, err)
+	}
 }
 
 // What is loosened stays as it was, but for the window; what is not tracked is no error.
