@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/facts"
 	"github.com/weft-net/weft/internal/metrics"
@@ -35,6 +36,8 @@ type around struct {
 	ownNews chan struct{}
 	// brought holds a token when a pod may have brought addresses along, or taken them away.
 	brought chan struct{}
+	// marked are the pods whose code points the mesh knows, nil before it asked.
+	marked atomic.Pointer[[]attach.Marked]
 	// waiting is since when the node has no prefix, as place found out; warned, that it was said.
 	waiting time.Time
 	warned  bool

@@ -5,6 +5,8 @@ package agent
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
 // tellMesh has the mesh plan anew with what is this node's own.
@@ -12,6 +14,24 @@ func (a *agent) tellMesh() {
 	select {
 	case a.ownNews <- struct{}{}:
 	default:
+	}
+}
+
+// markedPods are the pods whose packets to the outside of the cluster bear a code point.
+func (a *agent) markedPods() []mesh.Marked {
+	all := a.attacher.Marked()
+	a.marked.Store(&all)
+	var out []mesh.Marked
+	for _, m := range all {
+		out = append(out, mesh.Marked(m))
+	}
+	return out
+}
+
+// tellMarked tells the mesh where there are other such pods than it planned with.
+func (a *agent) tellMarked() {
+	if told := a.marked.Load(); told != nil && !slices.Equal(*told, a.attacher.Marked()) {
+		a.tellMesh()
 	}
 }
 

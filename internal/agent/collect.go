@@ -171,6 +171,7 @@ func (a *agent) called(verb string, err error, took time.Duration) {
 	}
 	a.metrics.Call(verb, code, took)
 	a.bringing()
+	a.tellMarked()
 	if t := a.topology.Load(); t != nil && slices.Contains(t.Bridged, 6) && err == nil && (verb == "ADD" || verb == "DEL") {
 		a.tellMesh()
 	}

@@ -23,6 +23,7 @@ func (a *agent) newMover() *move.Mover {
 func (a *agent) machineMoved(key model.AttachmentKey) {
 	a.wires.changed(key)
 	a.bringing()
+	a.tellMarked()
 	if a.mover != nil {
 		a.mover.Moved(key)
 	}

@@ -222,6 +222,7 @@ func (w *several) together(ctx context.Context, runs []*run) (failed int, err er
 	}
 	w.a.attached(runs...)
 	for _, r := range runs {
+		w.a.mark(r.rec)
 		w.a.moved(r.rec)
 	}
 	return runs[0].index, nil

@@ -78,6 +78,7 @@ type Attacher struct {
 	hostID  func() (uint64, error)
 	mourn   mourners
 	brought brought
+	marked  marked
 	known   known
 }
 
@@ -191,6 +192,7 @@ func (a *Attacher) forget(k model.AttachmentKey) error {
 	}
 	a.mourn.gone(k)
 	a.brought.drop(k)
+	a.marked.drop(k)
 	return nil
 }
 

@@ -92,6 +92,7 @@ func (a *Attacher) release(ctx context.Context, rec Record, spaces kernel.Spaces
 		return nil, err
 	}
 	a.brought.drop(rec.Key())
+	a.marked.drop(rec.Key())
 	a.bury(rec)
 	return nil, nil
 }

@@ -45,6 +45,7 @@ func (a *Attacher) Recover(ctx context.Context) (Report, error) {
 			a.brought.take(rec, a.broughtBy(rec))
 		}
 		if rec.Boot == a.cfg.Boot && rec.Stage == Done {
+			a.mark(rec)
 			report.Kept++
 			continue
 		}

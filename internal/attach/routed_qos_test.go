@@ -73,16 +73,21 @@ func TestRoutedLimits(t *testing.T) {
 	if got := n.connects(free.Netns, 4); got != 4 {
 		t.Errorf("%d connections of 4 of a pod without a limit", got)
 	}
-	if got := n.marked(job.Netns); got != 46 {
-		t.Errorf("packets are marked %d, want 46", got)
+	marks := func(of *attach.Attacher) bool {
+		all := of.Marked()
+		return len(all) == 1 && all[0].DSCP == 46 && strings.HasPrefix(all[0].Link, "cali")
 	}
-	if got := n.marked(free.Netns); got != 0 {
-		t.Errorf("packets of a pod without a mark are marked %d", got)
+	again := attach.New(n.cfg)
+	if report, err := again.Recover(t.Context()); err != nil || report.Kept != 3 || !marks(n.Attacher) || !marks(again) {
+		t.Errorf("%v, %v: marked %v, after a restart %v", report, err, n.Marked(), again.Marked())
 	}
 	for _, job := range []attach.Job{job, few, free} {
 		if err := n.Del(t.Context(), job); err != nil {
 			t.Error(err)
 		}
+	}
+	if got := n.Marked(); len(got) > 0 {
+		t.Errorf("marked when all are gone: %v", got)
 	}
 	n.clean("DEL")
 }
@@ -113,43 +118,6 @@ func (n *node) connects(pod *netns.NS, tries int) (made int) {
 		n.t.Fatal(err)
 	}
 	return made
-}
-
-// marked is the code point that the node sees on a packet of a pod.
-func (n *node) marked(pod *netns.NS) int {
-	n.t.Helper()
-	l, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(192, 0, 2, 7)})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	raw, err := l.SyscallConn()
-	if err == nil {
-		err = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVTOS, 1) })
-	}
-	if err == nil {
-		err = pod.Do(func() error {
-			c, err := net.Dial("udp4", l.LocalAddr().String())
-			if err == nil {
-				_, err = c.Write([]byte("x"))
-			}
-			return errors.Join(err, c.Close())
-		})
-	}
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	_ = l.SetReadDeadline(time.Now().Add(5 * time.Second))
-	b, control := make([]byte, 9), make([]byte, 64)
-	_, size, _, _, err := l.ReadMsgUDP(b, control)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	messages, err := unix.ParseSocketControlMessage(control[:size])
-	if err != nil || len(messages) != 1 || len(messages[0].Data) < 1 {
-		n.t.Fatalf("%v %v", messages, err)
-	}
-	return int(messages[0].Data[0] >> 2)
 }
 
 // serve listens in a pod and takes connections until the end.

@@ -56,8 +56,9 @@ type Config struct {
 	Exceptions func() (keep []netip.Prefix, again time.Duration)
 	// Own, which may be nil, says self's own addresses at its tunnels' ends beside Mesh.TunnelAddrs.
 	Own func() []netip.Addr
-	// Routed, which may be nil, is Mesh.Routed. OwnNews holds a token when one of both has news.
+	// Routed, which may be nil, is Mesh.Routed, and Marked, which may be, Mesh.Marked. OwnNews holds a token when one of them has news.
 	Routed  func() []netip.Addr
+	Marked  func() []mesh.Marked
 	OwnNews <-chan struct{}
 	// Full is how often everything is compared without a reason; 0 is DefaultFull.
 	Full time.Duration

@@ -48,6 +48,8 @@ type Config struct {
 	// Brought are the prefixes of which nodes may lead single addresses to their pods that no IPAM gave (model.Node.Brought). What a
 	// pool, a prefix of the cluster or a node has is never led anywhere else.
 	Brought []netip.Prefix
+	// Marked are self's pods whose packets to the outside of the cluster bear a code point.
+	Marked []Marked
 	// TunnelAddrs are self's own addresses at its tunnels' ends, at most one a family; without one of a family it is the first
 	// of self's prefix.
 	TunnelAddrs []netip.Addr
@@ -138,6 +140,10 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	}
 	p.metrics = metrics(nodes, held)
 	p.node(&t, used, unusable, len(nodes) == 1)
+	if len(cfg.Marked) > 0 {
+		t.Node.Owner = OwnerNode
+		t.Node.Host.Tables = append(t.Node.Host.Tables, dscp(cfg, c.Nodes, held))
+	}
 	for _, n := range nodes {
 		if n.Name == self.Name {
 			continue

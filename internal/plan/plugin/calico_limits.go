@@ -7,10 +7,11 @@ import (
 	"math"
 	"slices"
 
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// QoSTable names the table that limits packets and connections of pods, and marks packets.
+// QoSTable names the table that limits packets and connections of pods.
 const QoSTable = "weft_qos"
 
 // Which sets and maps of the table a pod can be in. What it sends comes in over its link, what it gets goes out.
@@ -19,8 +20,23 @@ const (
 	packetsIn  = "packets_in"
 	connsOut   = "conns_out"
 	connsIn    = "conns_in"
-	classes    = "dscp"
 )
+
+// DSCP is the code point that the request's pod asks for, of what it sends out of the cluster; the mesh knows what that is.
+func (Calico) DSCP(conf model.PluginConf, r model.Request) (uint8, bool) {
+	if r.Origin == nil || !slices.ContainsFunc(r.Origin.Annotations, func(kv [2]string) bool { return kv[0] == calicoQoS+"dscp" }) {
+		return 0, false
+	}
+	c, err := readCalico(conf)
+	if err != nil {
+		return 0, false
+	}
+	w, err := c.words(r)
+	if err != nil || w.qos.dscp == nil {
+		return 0, false
+	}
+	return *w.qos.dscp, true
+}
 
 // limits adds what annotations limit of a pod's traffic. Bandwidth is shaped where packets leave a queue, as plugin bandwidth
 // does it; the rest are elements that keep count.
@@ -66,17 +82,11 @@ func (q qos) table(link, mark string) (state.Table, bool) {
 			add(way.conns, state.Element{Keeps: fmt.Sprintf("ct count over %d", n)})
 		}
 	}
-	if q.dscp != nil {
-		chain := fmt.Sprintf("dscp%d", *q.dscp)
-		t.Chains = append([]state.Chain{{Name: chain, Rules: texts(
-			fmt.Sprintf("ip dscp set %d", *q.dscp), fmt.Sprintf("ip6 dscp set %d", *q.dscp))}}, t.Chains...)
-		add(classes, state.Element{Val: []string{"jump " + chain}})
-	}
 	return t, any
 }
 
 // qosTable is the table without elements. What is over a limit is dropped; a connection that is, at its first packet, and one of
-// TCP is told so: who waits for an answer tries again and again. All who have one class share its chain.
+// TCP is told so: who waits for an answer tries again and again.
 //
 // Where a packet leaves is known only when it is routed, and where nothing can be refused any more it is too late: so what
 // a pod is sent by others is looked at on its way through, and what the node itself sends behind the translation of its address.
@@ -85,11 +95,10 @@ func qosTable() state.Table {
 	for _, name := range []string{packetsOut, packetsIn, connsOut, connsIn} {
 		t.Sets = append(t.Sets, state.Set{Name: name, Key: "ifname"})
 	}
-	t.Sets = append(t.Sets, state.Set{Name: classes, Key: "ifname", Data: "verdict"})
 	const mangle, translated = -150, -50 // behind conntrack; behind the translation of destinations
 	t.Chains = []state.Chain{
 		{Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: mangle, Policy: "accept", Rules: texts(
-			slices.Concat([]string{"iifname @" + packetsOut + " drop"}, refuse("iifname @"+connsOut), []string{"iifname vmap @" + classes})...)},
+			slices.Concat([]string{"iifname @" + packetsOut + " drop"}, refuse("iifname @"+connsOut))...)},
 		{Name: "forward", Type: "filter", Hook: "forward", Priority: mangle, Policy: "accept", Rules: texts(refuse("oifname @" + connsIn)...)},
 		{Name: "output", Type: "filter", Hook: "output", Priority: translated, Policy: "accept", Rules: texts(refuse("oifname @" + connsIn)...)},
 		{Name: "postrouting", Type: "filter", Hook: "postrouting", Priority: mangle, Policy: "accept", Rules: texts("oifname @" + packetsIn + " drop")},
