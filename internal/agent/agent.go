@@ -111,9 +111,11 @@ type agent struct {
 	mover    *move.Mover      // nil where pods are not numbered from pools
 	teller   *policyTeller    // nil without an API server
 	policy   *policy.Enforcer // nil where policies are nobody's business
-	machines *node.Machines
-	wires    *wires
-	known    sizes
+	// inherited are nil where pods are not numbered from pools, or policies are nobody's business.
+	inherited *inherited
+	machines  *node.Machines
+	wires     *wires
+	known     sizes
 	around
 }
 
@@ -163,7 +165,9 @@ func (a *agent) build() error {
 		a.ends = a.openEnds(boot)
 	}
 	a.reaper = kernel.NewReaper(a.host, cfg.Log)
-	a.policy = a.enforcer()
+	if a.policy = a.enforcer(); a.policy != nil && a.ends != nil {
+		a.inherited = a.openInherited(boot)
+	}
 	a.measurePolicies()
 	a.machines = a.virtual(boot)
 	a.wires = &wires{ledger: a.ledger, log: cfg.Log, after: cfg.After}
@@ -234,6 +238,9 @@ func (a *agent) run(ctx context.Context) error {
 	if a.ends != nil {
 		parts.Go(func() error { return ended(behind, a.ends.run(behind)) })
 		parts.Go(func() error { return ended(behind, a.makePools(behind)) })
+	}
+	if a.inherited != nil {
+		parts.Go(func() error { return ended(behind, a.inherited.run(behind)) })
 	}
 	if a.kube != nil {
 		parts.Go(func() error { return ended(behind, a.kube.Run(behind)) })

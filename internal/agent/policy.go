@@ -50,10 +50,10 @@ func (a *agent) guard() attach.Guard {
 	return a.policy
 }
 
-// adopt tells the enforcer of the interfaces that an agent before has attached.
+// adopt tells the enforcer of the interfaces that an agent before has attached, or has found.
 func (a *agent) adopt() {
 	if a.policy != nil {
-		a.policy.Adopt(a.guarded()...)
+		a.policy.Adopt(append(a.guarded(), a.inherited.guarded()...)...)
 	}
 }
 

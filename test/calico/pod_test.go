@@ -5,6 +5,7 @@ package calico_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/weft-net/weft/internal/netns"
@@ -43,7 +45,8 @@ func (n *node) pod(name string, labels fields) *pod {
 	})
 	p := &pod{n: n, name: name, ns: nettest.NS(c.t, name), list: n.network()}
 	ip(c.t, p.ns, "link set lo up")
-	p.cni = libcni.NewCNIConfigWithCacheDir([]string{c.calico, filepath.Join(nettest.Programs(c.t), "cni")}, filepath.Join(n.dir, "cache"), nil)
+	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: io.Discard}} // Calico's plugin has much to say
+	p.cni = libcni.NewCNIConfigWithCacheDir([]string{c.calico, filepath.Join(nettest.Programs(c.t), "cni")}, filepath.Join(n.dir, "cache"), exec)
 	p.conf = &libcni.RuntimeConf{ContainerID: "id-" + name, NetNS: p.ns.Path(), IfName: "eth0", Args: [][2]string{
 		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", namespace}, {"K8S_POD_NAME", name}, {"K8S_POD_INFRA_CONTAINER_ID", "id-" + name},
 	}}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -57,7 +58,13 @@ func TestTakeOver(t *testing.T) {
 		n.weft()
 	}
 	report("weft has begun")
-	_ = n1
+	for _, cmd := range []string{"ip -d link", "ip route show table all", "ip rule", "iptables-save", "ipset list -n", "nft list tables", "cat /proc/net/xt_MASQUERADE"} {
+		out, err := nettest.Try(n1.ns, strings.Fields(cmd)...)
+		t.Logf("%s: %v\n%s", cmd, err, out)
+	}
+	time.Sleep(3 * time.Second)
+	b, _ := os.ReadFile(n1.agent.log)
+	t.Logf("%s", b)
 }
 
 // reaches tells whether a ping is answered.

@@ -147,7 +147,8 @@ func (c *cluster) node(num int, encapsulation map[string]string) *node {
 		"PATH=" + os.Getenv("PATH"), "DATASTORE_TYPE=kubernetes", "KUBECONFIG=" + c.Kubeconfig(c.URL, ""), "NODENAME=" + name, "CALICO_K8S_NODE_REF=" + name,
 		"CALICO_DISABLE_FILE_LOGGING=true", "CALICO_NETWORKING_BACKEND=vxlan", "IP=autodetect", "CLUSTER_TYPE=k8s", "CALICO_IPV4POOL_CIDR=10.244.0.0/16",
 		"FELIX_FELIXHOSTNAME=" + name, "FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT", "FELIX_IPV6SUPPORT=false", "FELIX_HEALTHENABLED=true",
-		"FELIX_USAGEREPORTINGENABLED=false", "FELIX_LOGSEVERITYSCREEN=Warning", "FELIX_LOGFILEPATH=none", "FELIX_ENDPOINTSTATUSPATHPREFIX=none", "FELIX_XDPENABLED=false", "FELIX_BPFCONNECTTIMELOADBALANCING=Disabled",
+		"FELIX_USAGEREPORTINGENABLED=false", "FELIX_LOGSEVERITYSCREEN=Warning", "FELIX_LOGSEVERITYSYS=none", "FELIX_LOGFILEPATH=none", "FELIX_ENDPOINTSTATUSPATHPREFIX=none", "FELIX_XDPENABLED=false",
+		"FELIX_DebugSkipCTLBCleanup=true", // what it does with eBPF is not in a program without C
 	}
 	for key, value := range encapsulation {
 		n.env = append(n.env, key+"="+value)

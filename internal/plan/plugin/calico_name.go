@@ -10,21 +10,24 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
+// CalicoPrefix is what the names of routed pods' ends on the node begin with.
+const CalicoPrefix = "cali"
+
 // CalicoHostName is the name of the node's end of a routed pod's interface, as Calico has it: of the pod's name in
 // Kubernetes, else of the container's id. Calico knows one interface of a pod; the names of others have theirs in them.
 func CalicoHostName(r model.Request) string {
-	const usual, prefix, most = "eth0", "cali", 11
+	const usual, most = "eth0", 11
 	pod := r.ContainerID
 	if ref, ok := podOf(r); ok {
 		pod = ref.Namespace + "." + ref.Name
 	} else if r.IfName == usual {
-		return prefix + pod[:min(len(pod), most)]
+		return CalicoPrefix + pod[:min(len(pod), most)]
 	}
 	if r.IfName != usual {
 		pod += "/" + r.IfName
 	}
 	sum := sha1.Sum([]byte(pod)) //nolint:gosec // as above
-	return prefix + hex.EncodeToString(sum[:])[:most]
+	return CalicoPrefix + hex.EncodeToString(sum[:])[:most]
 }
 
 // podOf is the pod that a request is about, by what is known of it or what the runtime says.
