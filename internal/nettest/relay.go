@@ -17,6 +17,11 @@ func Relay(t testing.TB, pod *netns.NS, tap string, queues bool, guest *netns.NS
 	t.Helper()
 	own, theirs := OpenTap(t, guest, "eth0", false), OpenTap(t, pod, tap, queues)
 	Run(t, guest, "ip", "link", "set", "eth0", "address", mac, "up")
+	Carry(t, own, theirs)
+}
+
+// Carry carries frames between two open taps, until the test ends.
+func Carry(t testing.TB, own, theirs *os.File) {
 	done := make(chan struct{}, 2)
 	for _, way := range [][2]*os.File{{own, theirs}, {theirs, own}} {
 		go func() {

@@ -118,6 +118,7 @@ func (s stage) attacks() []attack {
 func TestHostile(t *testing.T) {
 	for name, by := range sites() {
 		t.Run(name, func(t *testing.T) {
+			by.needs(t, false)
 			w := newWorld(t, by, subnet4, subnet6)
 			peer := w.pod(false, false)
 			for _, binding := range by.bindings {

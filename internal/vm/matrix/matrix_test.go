@@ -17,6 +17,9 @@ func TestMatrix(t *testing.T) {
 	for name, by := range sites() {
 		for family, subnets := range families() {
 			t.Run(name+"/"+family, func(t *testing.T) {
+				if by.needs(t, false); by.machines == tapped && family != "dual" {
+					return // its plugin gives addresses of both
+				}
 				w := newWorld(t, by, subnets...)
 				peer := w.pod(true, false)
 				serve(t, peer.ns, 81, "peer")

@@ -23,6 +23,7 @@ const noises = 400
 func TestNoise(t *testing.T) {
 	for name, by := range sites() {
 		t.Run(name, func(t *testing.T) {
+			by.needs(t, false)
 			w := newWorld(t, by, subnet4, subnet6)
 			peer := w.pod(false, false)
 			for i, binding := range by.bindings {

@@ -80,9 +80,9 @@ func enforcer(t *testing.T, host *kernel.Conn, text string) attach.Guard {
 // TestPolicy: what policies say of a machine's pod holds for its guest, by each binding, in both directions and both families;
 // and no fragment, tag or option gets it past them.
 func TestPolicy(t *testing.T) {
-	nettest.NeedBridgeNetfilter(t)
 	for name, by := range sites() {
 		t.Run(name, func(t *testing.T) {
+			by.needs(t, true)
 			w := newGuarded(t, by, func(host *kernel.Conn) attach.Guard { return enforcer(t, host, guestsPolicy) }, subnet4, subnet6)
 			friend, other := w.pod(false, false), w.pod(false, false)
 			for _, port := range []int{81, 82} {

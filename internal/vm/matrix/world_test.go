@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/foreign"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/static"
@@ -50,11 +51,12 @@ type site struct {
 	bindings     []model.VMBinding
 }
 
-// sites are all of them. What takes devices (sriov, macvtap) has golden files.
+// sites are all of them. What takes a whole device (sriov) has golden files.
 func sites() map[string]site {
 	all := []model.VMBinding{model.VMMasquerade, model.VMBridge, model.VMManagedTap, model.VMDirect}
 	return map[string]site{
 		"flannel": {flannel, flannel, all}, "routed": {routed, routed, all}, "tap on the node": {routed, hostTap, []model.VMBinding{model.VMDirect}},
+		"macvtap": {flannel, tapped, []model.VMBinding{model.VMMacvtap}},
 	}
 }
 
@@ -70,6 +72,8 @@ type world struct {
 	site
 	data string
 	n    int
+	// plugins are where those are that weft does not have.
+	plugins string
 	phase1.Config
 }
 
@@ -92,7 +96,7 @@ func newGuarded(t *testing.T, by site, obey func(*kernel.Conn) attach.Guard, sub
 	}
 	log := slog.New(slog.DiscardHandler)
 	reaper := kernel.NewReaper(host, log)
-	w := &world{t: t, data: t.TempDir(), Config: phase1.Config{Dir: filepath.Join(t.TempDir(), "vm"), Log: log}}
+	w := &world{t: t, data: t.TempDir(), plugins: plugins(t), Config: phase1.Config{Dir: filepath.Join(t.TempDir(), "vm"), Log: log}}
 	var ranges []string
 	for _, s := range subnets {
 		ranges = append(ranges, fmt.Sprintf(`[{"subnet":%q}]`, s))
@@ -106,7 +110,7 @@ func newGuarded(t *testing.T, by site, obey func(*kernel.Conn) attach.Guard, sub
 	w.Attacher = attach.New(attach.Config{
 		Guard: guard, Memory: memory, Host: host, Planners: plugin.InAgent(), Reaper: reaper, Now: time.Now, Boot: "this boot", Log: log,
 		Allocators: map[string]ipam.Allocator{"host-local": hostlocal.New(hostlocal.Config{CallerKnows: true}), "static": static.New()},
-		Linger:     20 * time.Millisecond,
+		Linger:     20 * time.Millisecond, Exec: &foreign.Runner{Env: os.Environ()},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -120,7 +124,7 @@ func newGuarded(t *testing.T, by site, obey func(*kernel.Conn) attach.Guard, sub
 		if err := errors.Join(memory.Close(), host.Close()); err != nil {
 			t.Error(err)
 		}
-		for _, link := range []string{"cni0", "br-blue", "uplink"} {
+		for _, link := range []string{"cni0", "br-blue", "uplink", "lower"} {
 			_, _ = nettest.Try(nil, "ip", "link", "del", link)
 		}
 		nettest.Run(t, nil, "nft", "flush", "ruleset")
@@ -187,7 +191,7 @@ func (w *world) attach(p *pod, network, conf, link string) model.Result {
 		w.t.Fatal(err)
 	}
 	job := attach.Job{Network: n, Netns: p.ns, Request: model.Request{
-		Network: n.Name, CNIVersion: n.CNIVersion, ContainerID: p.id, IfName: link, Netns: p.ns.Path(),
+		Network: n.Name, CNIVersion: n.CNIVersion, ContainerID: p.id, IfName: link, Netns: p.ns.Path(), CNIPath: []string{w.plugins},
 		Args: [][2]string{{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", p.id}},
 	}}
 	if network != "net" {
@@ -252,7 +256,11 @@ func (w *world) boot(p *pod, in plan.Input) []guest {
 		if n.Device.OnNode {
 			at = nil
 		}
-		nettest.Relay(w.t, at, n.Device.Target, n.Device.Queues > 1, g.NS, n.Device.MAC)
+		if n.Interface.Binding == model.VMMacvtap {
+			relayMacvtap(w.t, at, n.Device.Target, g.NS, n.Device.MAC)
+		} else {
+			nettest.Relay(w.t, at, n.Device.Target, n.Device.Queues > 1, g.NS, n.Device.MAC)
+		}
 		g.ip(w.t, fmt.Sprintf("link set eth0 mtu %d", n.Device.MTU))
 		g.ip(w.t, "route add 224.0.0.0/4 dev eth0") // the link is up
 		switch {

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package matrix
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/vm/macvtap"
+)
+
+// tapped attaches a pod by a plugin that weft does not have.
+const tapped = `{"type":"macvtap"}`
+
+// macvtapPlugin makes a macvtap on a link that leads to the bridge of the other pods, as macvtap-cni does on a node's own, and gives addresses
+// to whom is behind it.
+const macvtapPlugin = `#!/bin/sh
+cat > /dev/null
+case $CNI_COMMAND in
+ADD)
+	if ! ip link show lower > /dev/null 2>&1; then
+		ip link add lower type veth peer name lowerport && ip link set lowerport master cni0 up && ip link set lower up || exit 1
+	fi
+	ip link add link lower name "new$CNI_CONTAINERID" type macvtap mode bridge || exit 1
+	ip link set "new$CNI_CONTAINERID" netns "$CNI_NETNS" name "$CNI_IFNAME" || exit 1
+	nsenter --net="$CNI_NETNS" ip link set "$CNI_IFNAME" up || exit 1
+	mac=$(nsenter --net="$CNI_NETNS" ip -br link show "$CNI_IFNAME" | awk '{print $3}')
+	n=${CNI_CONTAINERID#pod}
+	printf '{"cniVersion":"1.0.0","interfaces":[{"name":"%s","mac":"%s","sandbox":"%s"}],"ips":[' "$CNI_IFNAME" "$mac" "$CNI_NETNS"
+	printf '{"interface":0,"address":"10.244.1.%d/24","gateway":"10.244.1.1"},{"interface":0,"address":"fd00:1::%x/64","gateway":"fd00:1::1"}]}' $((100 + n)) $((256 + n))
+	;;
+DEL)
+	[ -z "$CNI_NETNS" ] || nsenter --net="$CNI_NETNS" ip link del "$CNI_IFNAME" 2> /dev/null
+	;;
+esac
+exit 0
+`
+
+// plugins is a directory with the plugin.
+func plugins(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "macvtap"), []byte(macvtapPlugin), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// needs skips what cannot be here: the frames of a bridge's ports are only seen with br_netfilter, and an ordinary user opens no macvtap.
+func (s site) needs(t *testing.T, policy bool) {
+	t.Helper()
+	switch {
+	case s.machines != tapped && policy:
+		nettest.NeedBridgeNetfilter(t)
+	case s.machines == tapped:
+		nettest.Need(t, "macvtap")
+		ns := nettest.NS(t, "tapped")
+		nettest.Run(t, ns, "ip", "link", "add", "lower", "type", "veth", "peer", "name", "wire")
+		nettest.Run(t, ns, "ip", "link", "add", "link", "lower", "name", "probe", "type", "macvtap", "mode", "bridge")
+		f, err := openMacvtap(ns, "probe")
+		if err != nil {
+			nettest.Without(t, "a node for a macvtap needs root: "+err.Error())
+		}
+		_ = f.Close()
+	}
+}
+
+// openMacvtap opens a macvtap as a hypervisor does that wants whole frames.
+func openMacvtap(ns *netns.NS, link string) (*os.File, error) {
+	var f *os.File
+	err := ns.Do(func() error {
+		d, ok := macvtap.Find(link)
+		if !ok {
+			return os.ErrNotExist
+		}
+		var err error
+		if f, err = d.Open(); err != nil {
+			return err
+		}
+		ifr, err := unix.NewIfreq(link)
+		if err != nil {
+			return err
+		}
+		ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+		raw, err := f.SyscallConn()
+		if err != nil {
+			return err
+		}
+		var set error
+		err = raw.Control(func(fd uintptr) { set = unix.IoctlIfreq(int(fd), unix.TUNSETIFF, ifr) })
+		if err == nil {
+			err = set
+		}
+		return err
+	})
+	return f, err
+}
+
+// relayMacvtap plays the network card of a machine that speaks by a macvtap.
+func relayMacvtap(t *testing.T, pod *netns.NS, link string, guest *netns.NS, mac string) {
+	t.Helper()
+	own := nettest.OpenTap(t, guest, "eth0", false)
+	theirs, err := openMacvtap(pod, link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nettest.Run(t, guest, "ip", "link", "set", "eth0", "address", mac, "up")
+	nettest.Carry(t, own, theirs)
+}
