@@ -160,7 +160,9 @@ func (p *planner) direct6(j *state.Join, g *model.Guest) (state.MAC, error) {
 	}
 	f, tap := &p.out.Fragment.Pod, p.names.tap
 	conf := "net/ipv6/conf/" + tap + "/"
-	f.Sysctls = append(f.Sysctls, state.Sysctl{Name: conf + "addr_gen_mode", Value: "1", IfPresent: true}, state.Sysctl{Name: conf + "accept_ra", Value: "0", IfPresent: true})
+	// Who is no router says so when it is asked for its MAC, and a guest that hears that forgets the way out. Nothing is forwarded.
+	f.Sysctls = append(f.Sysctls, state.Sysctl{Name: conf + "addr_gen_mode", Value: "1", IfPresent: true},
+		state.Sysctl{Name: conf + "accept_ra", Value: "0", IfPresent: true}, state.Sysctl{Name: conf + "forwarding", Value: "1", IfPresent: true})
 	f.Addrs = append(f.Addrs, state.Addr{Link: tap, Prefix: netip.PrefixFrom(routerAddr(), 64), NoDAD: true})
 	j.Own, j.DHCP6, j.RS = append(j.Own, routerAddr()), true, true
 	g.DHCP6 = &model.GuestDHCP6{Address: own.Addr(), DNS: p.nameservers(true), Search: p.search()}
