@@ -103,6 +103,7 @@ func (c Config) Run(ctx context.Context) (err error) {
 	}()
 	served, stopServing := l.serve(whatever, key)
 	defer stopServing()
+	defer l.boundLogs(whatever, logPause, mostLog)()
 	l.speaker.problem = make(chan error, 1)
 	l.speak(whatever)
 	defer l.speaker.end()

@@ -3,6 +3,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -15,13 +16,17 @@ import (
 	"github.com/weft-net/weft/internal/vm/host"
 )
 
-// tries is how often weft-guest is started again before it is given up.
-const tries = 5
+// tries is how often weft-guest is started again before it is given up, unless it has run for wellTime in between.
+const (
+	tries    = 5
+	wellTime = time.Minute
+)
 
 // speaker is the weft-guest beside a hypervisor.
 type speaker struct {
 	problem chan error
 	stop    func()
+	well    time.Duration // wellTime; shorter for tests
 }
 
 func (s *speaker) end() {
@@ -46,15 +51,21 @@ func (l *launch) speak(ctx context.Context) {
 	go func() {
 		defer close(done)
 		var err error
-		for n := range tries {
+		for n := 1; n <= tries; n++ {
+			well := time.After(cmp.Or(l.speaker.well, wellTime))
 			if err = l.speakOnce(ctx); ctx.Err() != nil {
 				return
+			}
+			select {
+			case <-well: // that it ended long ago does not count
+				n = 1
+			default:
 			}
 			l.Log.Warn("weft-guest ended", "err", err)
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(time.Duration(n+1) * 200 * time.Millisecond):
+			case <-time.After(time.Duration(n) * 200 * time.Millisecond):
 			}
 		}
 		l.speaker.problem <- fmt.Errorf("it ended %d times: %w", tries, err)
