@@ -23,7 +23,6 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/sandbox"
-	"github.com/weft-net/weft/internal/sandbox/process"
 	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/launch"
 	"github.com/weft-net/weft/internal/vm/manifest"
@@ -110,7 +109,7 @@ func vmWatch(ctx context.Context, env Env, dir string) error {
 
 // vmTidy takes away what is left of a machine whose runner was killed. The hypervisor has died with that.
 func vmTidy(ctx context.Context, env Env, st launch.Status) error {
-	unlock, err := process.Lock(filepath.Join(filepath.Dir(st.Dir), "lock"), 30*time.Second)
+	unlock, err := lockMachines(st.Dir)
 	if err != nil {
 		return err
 	}
@@ -180,10 +179,9 @@ func (r *vmRun) background(ctx context.Context, args []string, dir string, text 
 			<-ended
 			return ctx.Err()
 		case err := <-ended:
-			_ = os.RemoveAll(dir) // it has done so itself, unless it was killed
 			b := make([]byte, 1<<16)
 			n, _ := log.ReadAt(b, 0)
-			return logged(vm, string(b[:n]), err)
+			return errors.Join(logged(vm, string(b[:n]), err), abandon(ctx, r.env, dir))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -107,7 +107,7 @@ func (r *vmRun) run(cmd *cobra.Command, file string) error {
 	}
 	r.dir = absolute(r.dir)
 	dir := launch.MachineDir(r.dir, l.VM.Key())
-	if err := r.free(ctx, dir, l.VM); err != nil {
+	if err := r.free(ctx, dir); err != nil {
 		return err
 	}
 	boot, err := r.image(ctx, l)
@@ -140,7 +140,7 @@ func (r *vmRun) run(cmd *cobra.Command, file string) error {
 }
 
 // free makes sure that the machine does not run yet, and takes away what is left of one that was killed.
-func (r *vmRun) free(ctx context.Context, dir string, vm model.VM) error {
+func (r *vmRun) free(ctx context.Context, dir string) error {
 	st, found, err := launch.Read(dir)
 	switch {
 	case err != nil || !found:
@@ -148,7 +148,7 @@ func (r *vmRun) free(ctx context.Context, dir string, vm model.VM) error {
 	case st.Phase == launch.Dead:
 		return vmTidy(ctx, r.env, st)
 	}
-	return model.Faultf(model.CodeExists, "stop it with `weft vm stop "+vm.Key()+"`", "machine %s is %s already (process %d)", vm.Key(), st.Phase, st.Runner.PID)
+	return runsAlready(st)
 }
 
 // image says what is booted.
@@ -200,7 +200,7 @@ func (r *vmRun) withPod(ctx context.Context, l manifest.Launch, c launch.Config)
 	} else {
 		c.About.Runtime = absolute(r.pods.stateDir)
 	}
-	if err := launch.Note(c.About); err != nil {
+	if err := claimMachine(c.About); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, launch.Forget(c.Dir)) }()
