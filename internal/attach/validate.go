@@ -118,7 +118,7 @@ func ask(r model.Request, conf model.PluginConf) ipam.Ask {
 		Conf: conf.Raw, Network: r.Network, ContainerID: r.ContainerID, IfName: r.IfName, Args: r.Args, Netns: r.Netns,
 	}
 	if vm := r.VM(); vm != nil && r.Keeps() != model.KeepNever {
-		q.VM, q.Incoming = vm, r.Incoming()
+		q.VM, q.Incoming, q.Unproven = vm, r.Incoming(), r.Origin != nil && r.Origin.VM != nil
 	}
 	return q
 }

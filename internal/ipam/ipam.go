@@ -33,6 +33,8 @@ type Ask struct {
 	// elsewhere with its addresses, and is to migrate.
 	VM       *model.VMRef
 	Incoming bool
+	// Unproven: the pod itself says whose machine it is there for, and whoever may make pods may say so.
+	Unproven bool
 	// Standby: the attachment has addresses that another one uses.
 	Standby bool
 }

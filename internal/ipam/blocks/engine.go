@@ -54,6 +54,9 @@ type Config struct {
 	Flush func(context.Context, []netip.Addr) error
 	// Unrouted: other nodes are not told the ways to addresses of the cluster's pools. Whoever gets one hears of it, once.
 	Unrouted bool
+	// MachinesKnown: Objects has every virtual machine. To one that it has not nothing is promised because a pod says so: nobody
+	// would ever take that back.
+	MachinesKnown bool
 	// Step, which may be nil, is called before and after each thing that is done, for fault tests.
 	Step func(name string) error
 }

@@ -47,6 +47,10 @@ func (e *Engine) machineClaim(ctx context.Context, ask ipam.Ask) (addressClaim, 
 	if !missing {
 		return c, nil
 	}
+	if owner.Version == "" && ask.Unproven && e.cfg.MachinesKnown {
+		e.cfg.Log.Warn("nothing is promised to a virtual machine that there is not", "machine", ask.VM.String(), "container", ask.ContainerID)
+		return addressClaim{}, nil
+	}
 	return e.makeClaim(ctx, c.id, ask, owner)
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -317,6 +318,22 @@ func TestMachineWithoutObject(t *testing.T) {
 	has(t, "elsewhere, without the store", b.runs("bare", "three", false), "does not answer")
 	if err := os.Rename(path+".away", path); err != nil {
 		t.Fatal(err)
+	}
+	// Where all machines have objects, who says that a pod is another one's makes no promise, in any number; root may.
+	a.engine.cfg.MachinesKnown = true
+	ask := a.machineAsk("made-up", "five", calicoConf())
+	for _, unproven := range []bool{true, false} {
+		ask.Unproven = unproven
+		h, err := a.engine.Allocators()[2].(ipam.Holder).Hold(t.Context(), ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Drop()
+		all, err := a.line.Objects.List(t.Context(), store.AddressClaims())
+		made := slices.ContainsFunc(all, func(o store.Object) bool { return strings.Contains(o.Key.Name, "made-up") })
+		if err != nil || made == unproven {
+			t.Errorf("unproven: %v, promised: %v (%v)", unproven, made, err)
+		}
 	}
 	// A migration of what was never promised gives an address of the pod's own.
 	if got := b.runs("new", "four", true); strings.HasPrefix(got, "standby") || !strings.HasPrefix(got, "10.1.0.") {
