@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strconv"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -21,6 +23,7 @@ import (
 	"kubevirt.io/kubevirt/pkg/network/driver/procsys"
 	"kubevirt.io/kubevirt/pkg/network/driver/virtchroot"
 	"kubevirt.io/kubevirt/pkg/network/istio"
+	"kubevirt.io/kubevirt/pkg/network/multus"
 	"kubevirt.io/kubevirt/pkg/network/netns"
 	network "kubevirt.io/kubevirt/pkg/network/setup"
 	"kubevirt.io/kubevirt/pkg/network/setup/netpod"
@@ -50,6 +53,16 @@ func admit(in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(said)
 }
 
+// annotate prints the pod's annotation that multus reads.
+func annotate(vmi *v1.VirtualMachineInstance) error {
+	text, err := multus.GenerateCNIAnnotation(vmi.Namespace, vmi.Spec.Domain.Devices.Interfaces, vmi.Spec.Networks, plugins())
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Println(text)
+	return err
+}
+
 // kernel is KubeVirt's way to the kernel. Where that has no dummy interfaces, a bridge without ports takes their place, as with weft.
 type kernel struct {
 	driver.NetLink
@@ -66,7 +79,11 @@ func (k kernel) LinkAdd(link netlink.Link) error {
 }
 
 // phase1 is what NetConf.Setup does: that one leaves no way to hand in a kernel.
-func phase1(vmi *v1.VirtualMachineInstance, pid int) error {
+func phase1(vmi *v1.VirtualMachineInstance, args []string) error {
+	pid, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
 	owner := 0
 	if vmitrait.IsNonRoot(vmi) {
 		owner = 107
@@ -84,8 +101,8 @@ func phase1(vmi *v1.VirtualMachineInstance, pid int) error {
 }
 
 // status prints status.interfaces of a machine whose domain's interfaces are in a file.
-func status(vmi *v1.VirtualMachineInstance, domain string) error {
-	text, err := os.ReadFile(domain)
+func status(vmi *v1.VirtualMachineInstance, args []string) error {
+	text, err := os.ReadFile(args[0])
 	if err != nil {
 		return err
 	}

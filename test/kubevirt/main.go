@@ -8,13 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
 
 const usage = `kubevirt-net admit <FILES         what the webhook says of machines: a list of manifests in, a list of its causes out
+kubevirt-net annotate FILE        which networks virt-controller has the pod attached to
 kubevirt-net phase1 FILE PID      what virt-handler does in the network of the pod that process PID is in
 kubevirt-net phase2 FILE          what virt-launcher does there: prints libvirt's words, answers DHCP until it is ended
 kubevirt-net status FILE DOMAIN   what virt-handler then says of the interfaces
@@ -28,35 +28,29 @@ func main() {
 }
 
 func run(args []string) error {
-	switch {
-	case len(args) == 1 && args[0] == "admit":
+	verbs := map[string]struct {
+		args int
+		do   func(vmi *v1.VirtualMachineInstance, args []string) error
+	}{
+		"annotate": {0, func(vmi *v1.VirtualMachineInstance, _ []string) error { return annotate(vmi) }},
+		"phase1":   {1, phase1},
+		"phase2":   {0, func(vmi *v1.VirtualMachineInstance, _ []string) error { return phase2(vmi) }},
+		"status":   {1, status},
+	}
+	if len(args) == 1 && args[0] == "admit" {
 		return admit(os.Stdin, os.Stdout)
-	case len(args) == 3 && args[0] == "phase1":
-		pid, err := strconv.Atoi(args[2])
-		if err != nil {
-			return err
-		}
-		vmi, err := read(args[1])
-		if err != nil {
-			return err
-		}
-		return phase1(vmi, pid)
-	case len(args) == 2 && args[0] == "phase2":
-		vmi, err := read(args[1])
-		if err != nil {
-			return err
-		}
-		return phase2(vmi)
-	case len(args) == 3 && args[0] == "status":
-		vmi, err := read(args[1])
-		if err != nil {
-			return err
-		}
-		return status(vmi, args[2])
-	case len(args) == 3 && args[0] == "ask":
+	}
+	if len(args) == 3 && args[0] == "ask" {
 		return ask(args[1], args[2])
 	}
-	return errors.New("\n" + usage)
+	if len(args) == 0 || verbs[args[0]].do == nil || len(args) != 2+verbs[args[0]].args {
+		return errors.New("\n" + usage)
+	}
+	vmi, err := read(args[1])
+	if err != nil {
+		return err
+	}
+	return verbs[args[0]].do(vmi, args[2:])
 }
 
 func read(file string) (*v1.VirtualMachineInstance, error) {

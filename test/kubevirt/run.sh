@@ -8,7 +8,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 bin=$(cd "$here/../.." && pwd)/bin
 export CGO_ENABLED=0
 cd "$here"
-if ! why=$(go mod download kubevirt.io/kubevirt 2>&1 && go build -o "$bin/kubevirt/" . kubevirt.io/kubevirt/cmd/virt-chroot 2>&1); then
+if ! why=$(go mod download kubevirt.io/kubevirt 2>&1 && go build -o "$bin/kubevirt/kubevirt-net" . 2>&1 &&
+	go build -o "$bin/kubevirt/" kubevirt.io/kubevirt/cmd/virt-chroot 2>&1); then
 	printf '%s\n' "$why" | tail -n 5 >&2
 	echo "SKIP: KubeVirt's module cannot be had or built here: weft is not compared with KubeVirt's code" >&2
 	exit 0

@@ -16,16 +16,17 @@ import (
 
 const inside = "WEFT_TRUTH_INSIDE"
 
-// prepare has a /run, and the user and group that KubeVirt's images have.
+// prepare has a /run and a /var (one whose run is no link, as in KubeVirt's images), and the user and group that KubeVirt's images have.
 const prepare = `mount -t tmpfs tmpfs /run
-mkdir -p /run/kubevirt-private
-(grep -v '^qemu:' /etc/passwd; echo 'qemu:x:107:107::/:/bin/false') >/run/passwd
-(grep -v '^qemu:' /etc/group; echo 'qemu:x:107:') >/run/group
-mount --bind /run/passwd /etc/passwd
-mount --bind /run/group /etc/group
+mount -t tmpfs tmpfs /var
+mkdir -p /var/run/kubevirt-private
+(grep -v '^qemu:' /etc/passwd; echo 'qemu:x:107:107::/:/bin/false') >/var/passwd
+(grep -v '^qemu:' /etc/group; echo 'qemu:x:107:') >/var/group
+mount --bind /var/passwd /etc/passwd
+mount --bind /var/group /etc/group
 ip link set lo up`
 
-// TestMain has everything happen in namespaces that end with the tests: of the network, of mounts (KubeVirt writes below /run),
+// TestMain has everything happen in namespaces that end with the tests: of the network, of mounts (KubeVirt writes below /var),
 // of processes.
 func TestMain(m *testing.M) {
 	if os.Getuid() != 0 || os.Getenv("WEFT_BIN_DIR") == "" {
@@ -86,7 +87,7 @@ const (
 	farGateway = "169.254.1.1"
 )
 
-// pod is a network namespace with a link eth0 whose other end is the tests'; it has a host name, a resolv.conf and a /run of its own.
+// pod is a network namespace with a link eth0 whose other end is the tests'; it has a host name, a resolv.conf and a /var of its own.
 type pod struct {
 	pid   int
 	netns string
@@ -100,7 +101,7 @@ func newPod(t *testing.T, addrs ...string) pod {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("unshare", "--net", "--mount", "--uts", "sh", "-ec",
-		"mount -t tmpfs tmpfs /run; mkdir -p /run/kubevirt-private; mount --bind "+conf+" /etc/resolv.conf; hostname vm1; ip link set lo up; echo ready; exec cat")
+		"mount -t tmpfs tmpfs /var; mkdir -p /var/run/kubevirt-private; mount --bind "+conf+" /etc/resolv.conf; hostname vm1; ip link set lo up; echo ready; exec cat")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
