@@ -73,6 +73,14 @@ func answers(links ...podLink) state.Answers {
 	return out
 }
 
+// tapped makes a link a macvtap.
+func tapped(in state.Answers, name string) state.Answers {
+	a := in[link(name)]
+	a.Link.Kind, a.Link.Peer, a.Link.Port, a.Link.Alias = macvtap, nil, nil, ""
+	in[link(name)] = a
+	return in
+}
+
 // flannels is a pod on flannel's bridge, routed one of a network without a bridge, whose gateway is not in its subnet.
 func flannels() podLink {
 	return podLink{"eth0", []string{"10.244.1.5/24"}, []string{"0.0.0.0/0 10.244.1.1", "10.244.0.0/16 10.244.1.1"}}
@@ -180,6 +188,10 @@ func goldens() map[string]Input {
 		"direct-subnet":  {VM: machine(joined("default")), Answers: near(routed()), Subnet: 24, Join: state.JoinMirred},
 		"direct-several": {VM: machine(joined("default"), joined("blue")), Answers: near(flannels(), podLink{name: blue})},
 		"direct-node":    {VM: machine(joined("default")), Answers: standIn(routed())},
+		"macvtap": {
+			VM:      machine(masq(), model.VMInterface{Name: "blue", Binding: model.VMMacvtap}),
+			Answers: tapped(answers(flannels(), podLink{blue, []string{"192.0.2.5/24", "fd00:2::5/64"}, []string{"::/0 fe80::7"}}), blue),
+		},
 		"several": {
 			VM: with(machine(
 				masq(), model.VMInterface{Name: "blue", Binding: model.VMManagedTap, Plugin: "mine", Model: "e1000"},

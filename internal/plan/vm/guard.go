@@ -23,9 +23,32 @@ func (p *planner) guard(own []netip.Addr) {
 		return
 	}
 	t := state.Table{Family: "bridge", Name: GuardTable + p.names.tap}
+	var rules []string
+	t.Sets, rules = p.honest(own)
+	rules = slices.Insert(rules, 0, "iifname != "+strconv.Quote(p.names.tap)+" accept")
+	t.Chains = []state.Chain{{Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: texts(rules...)}}
+	p.out.Fragment.Pod.Tables = append(p.out.Fragment.Pod.Tables, t)
+}
+
+// GuardFamily is that of the table at a macvtap, whose frames nothing else of the pod sees.
+const GuardFamily = "netdev"
+
+// guardLink does the same where the guest's frames leave the pod by its link itself, a macvtap.
+func (p *planner) guardLink(own []netip.Addr) {
+	if p.TrustGuest || len(own) == 0 {
+		return
+	}
+	t := state.Table{Family: GuardFamily, Name: GuardTable + p.names.pod}
+	var rules []string
+	t.Sets, rules = p.honest(own)
+	t.Chains = []state.Chain{{Name: "egress", Type: "filter", Hook: "egress", Device: p.names.pod, Priority: -300, Policy: "accept", Rules: texts(rules...)}}
+	p.out.Fragment.Pod.Tables = append(p.out.Fragment.Pod.Tables, t)
+}
+
+// honest is what a guest with addresses may say.
+func (p *planner) honest(own []netip.Addr) (sets []state.Set, rules []string) {
 	mac := p.out.Device.MAC
-	rules := []string{
-		"iifname != " + strconv.Quote(p.names.tap) + " accept",
+	rules = []string{
 		"ether saddr != " + mac + " counter drop",
 		"ether type 8021q counter drop", "ether type 8021ad counter drop",
 		"udp dport 68 counter drop", "udp dport 546 counter drop", // what clients of DHCP listen to
@@ -40,17 +63,15 @@ func (p *planner) guard(own []netip.Addr) {
 		}
 	}
 	if len(own4.Elements) > 0 {
-		t.Sets = append(t.Sets, own4)
+		sets = append(sets, own4)
 		rules = append(rules, guard4(mac)...)
 	}
 	if len(own6.Elements) > 0 {
 		own6.Elements = append(own6.Elements, elements("fe80::/10")...)
-		t.Sets = append(t.Sets, own6)
+		sets = append(sets, own6)
 		rules = append(rules, p.guard6()...)
 	}
-	rules = append(rules, "counter drop")
-	t.Chains = []state.Chain{{Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: texts(rules...)}}
-	p.out.Fragment.Pod.Tables = append(p.out.Fragment.Pod.Tables, t)
+	return sets, append(rules, "counter drop")
 }
 
 // guard4 accepts what the guest may say by IPv4: before it has its address, only that it wants one.

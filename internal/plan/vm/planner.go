@@ -134,11 +134,17 @@ func (p *planner) before() state.Space {
 	return s
 }
 
+// macvtap is the kernel's word for a link that a hypervisor opens, upon another one.
+const macvtap state.Kind = "macvtap"
+
 // taken hands to the hypervisor what a CNI plugin has left: a tap, or the link itself.
 func (p *planner) taken() error {
 	p.out.Device.Target = p.names.pod
 	tap := p.Answers[link(p.names.tap)]
 	if p.nic.Binding != model.VMTap || !tap.Found {
+		if p.pod.Link.Kind == macvtap {
+			p.guardLink(p.podAddrs())
+		}
 		return nil
 	}
 	p.out.Device.Target = p.names.tap

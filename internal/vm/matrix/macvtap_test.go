@@ -28,9 +28,9 @@ ADD)
 	fi
 	ip link add link lower name "new$CNI_CONTAINERID" type macvtap mode bridge || exit 1
 	ip link set "new$CNI_CONTAINERID" netns "$CNI_NETNS" name "$CNI_IFNAME" || exit 1
-	nsenter --net="$CNI_NETNS" ip link set "$CNI_IFNAME" up || exit 1
-	mac=$(nsenter --net="$CNI_NETNS" ip -br link show "$CNI_IFNAME" | awk '{print $3}')
 	n=${CNI_CONTAINERID#pod}
+	nsenter --net="$CNI_NETNS" sh -c "ip addr add 10.244.1.$((100 + n))/24 dev $CNI_IFNAME && ip addr add fd00:1::$(printf %x $((256 + n)))/64 dev $CNI_IFNAME nodad && ip link set $CNI_IFNAME up" || exit 1
+	mac=$(nsenter --net="$CNI_NETNS" ip -br link show "$CNI_IFNAME" | awk '{print $3}')
 	printf '{"cniVersion":"1.0.0","interfaces":[{"name":"%s","mac":"%s","sandbox":"%s"}],"ips":[' "$CNI_IFNAME" "$mac" "$CNI_NETNS"
 	printf '{"interface":0,"address":"10.244.1.%d/24","gateway":"10.244.1.1"},{"interface":0,"address":"fd00:1::%x/64","gateway":"fd00:1::1"}]}' $((100 + n)) $((256 + n))
 	;;

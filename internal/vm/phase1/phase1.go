@@ -231,7 +231,8 @@ func (w *work) fault(nic model.VMInterface, err error) error {
 	case errors.Is(err, kernel.ErrMissing), errors.Is(err, kernel.ErrGone):
 		code, hint = model.CodeInvalidEnv, "the pod has changed since it was looked at: make it anew"
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT):
-		code, hint = model.CodeInvalidEnv, "the kernel needs tun and bridge; for masquerade nf_tables with nft_nat and nft_masq; for the direct binding eBPF, nft_fwd_netdev or act_mirred with cls_u32"
+		code, hint = model.CodeInvalidEnv, "the kernel needs tun and bridge; for masquerade nf_tables with nft_nat and nft_masq; for the direct binding eBPF, nft_fwd_netdev or act_mirred with cls_u32; "+
+			"to guard a macvtap the egress hook of nftables (Linux 5.16, CONFIG_NETFILTER_EGRESS), or trust in the guest (--trust-guest)"
 	}
 	return model.Faultf(code, hint, "%s.domain.devices.interfaces[%d]: network %q: %w", w.record.Path, nic.Index, nic.Name, err)
 }
