@@ -20,6 +20,9 @@ import (
 func Clear(ctx context.Context, host *kernel.Conn, all ...attach.Guarded) error {
 	mine := []state.Table{{Family: policy.TableFamily, Name: policy.TableName}}
 	errs := []error{host.RemoveTables(ctx, append(bare(policy.Place{Ports: true}), mine...))}
+	if _, _, err := host.Bar(ctx, nil); err != nil {
+		errs = append(errs, err)
+	}
 	for _, g := range all {
 		if g.HostLink == "" && g.Path != "" && ctx.Err() == nil {
 			errs = append(errs, clearPod(ctx, g, slices.Concat(mine, bare(policy.Place{Tap: g.IfName}))))

@@ -77,6 +77,9 @@ type Enforcer struct {
 	// ports is not known to be right.
 	ported, blind bool
 	bridges       error
+	unwritten     string // what was said of it
+	// unbarred: no port is known to be closed because of that.
+	unbarred bool
 	// right: the kernel holds what the index last said.
 	right bool
 	// looked is when the node's own addresses were looked at.
@@ -112,6 +115,8 @@ type Stats struct {
 	Policies, Faulty, Interfaces int
 	// Transactions that were written, Wholes and Meddled among them, and Failures.
 	Transactions, Wholes, Meddled, Failures uint64
+	// Barred are ports of bridges that are closed because their policies cannot be written.
+	Barred int
 	// Cut are connections that were forgotten.
 	Cut uint64
 	// Took is how long the last transaction took, with all that it needed of the index.

@@ -74,12 +74,16 @@ func (e *Enforcer) showLate() <-chan time.Time {
 // lock is held.
 func (e *Enforcer) putPorts(ctx context.Context, tables map[policy.Place]state.Table) {
 	p := policy.Place{Ports: true}
+	was := e.unwritten
 	e.bridges = put(ctx, e.cfg.Host, tables, p)
 	if _, e.ported = tables[p]; e.bridges != nil && !e.ported && !e.hasPorts() {
 		e.bridges = nil // a kernel that cannot have it has none
 	}
-	if e.bridges != nil {
-		e.stats.Failures++
+	if e.unwritten = ""; e.bridges == nil {
+		return
+	}
+	e.stats.Failures++
+	if e.unwritten = e.bridges.Error(); e.unwritten != was {
 		e.log.Error("policies of the node's bridges cannot be written; it is tried again", "err", e.bridges)
 	}
 }

@@ -93,6 +93,7 @@ func (e *Enforcer) commit(ctx context.Context) error {
 		return nil
 	}
 	defer e.show()
+	defer e.bar(ctx)
 	begun := e.cfg.Now()
 	if !e.right {
 		return e.whole(ctx)
@@ -105,7 +106,9 @@ func (e *Enforcer) commit(ctx context.Context) error {
 			err = e.change(ctx, c)
 		case c.Place.OnNode():
 			e.ported = !c.Gone
-			e.bridges = write(ctx, e.cfg.Host, c)
+			if e.bridges = write(ctx, e.cfg.Host, c); e.bridges == nil {
+				e.unwritten = ""
+			}
 		default:
 			e.changePod(ctx, c)
 		}

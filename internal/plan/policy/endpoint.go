@@ -66,6 +66,12 @@ func (x *Index) SetEndpoint(in model.Endpoint) {
 	x.doubt(e)
 }
 
+// Selected tells whether policies select an interface of this node, in whatever direction.
+func (x *Index) Selected(key model.EndpointKey) bool {
+	e := x.endpoints[key]
+	return e != nil && (e.chains[ingress] != nil || e.chains[egress] != nil)
+}
+
 // DelEndpoint says that an interface of a pod is gone.
 func (x *Index) DelEndpoint(key model.EndpointKey) {
 	if e := x.endpoints[key]; e != nil {

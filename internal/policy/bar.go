@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// bar closes the ports of bridges whose guests policies select while the rules there cannot be written: what stands there does not
+// know of these policies, or is nothing at all. The links are down until the rules stand; an agent that starts finds those that one
+// before has taken down. The lock is held.
+func (e *Enforcer) bar(ctx context.Context) {
+	var names []string
+	if e.bridges != nil {
+		for _, l := range e.local {
+			if l.endpoint.Point == model.PointPort && e.index.Selected(l.endpoint.Key()) && !slices.Contains(names, l.endpoint.HostLink) {
+				names = append(names, l.endpoint.HostLink)
+			}
+		}
+	}
+	if len(names) == 0 && e.unbarred || len(names) == 0 && len(e.local) == 0 {
+		return
+	}
+	down, up, err := e.cfg.Host.Bar(context.WithoutCancel(ctx), names)
+	if err != nil {
+		e.log.Error("ports of bridges cannot be closed, or opened again; it is tried again", "ports", names, "err", err)
+		return
+	}
+	if len(down) > 0 {
+		e.log.Error("ports of bridges are closed: policies select guests there, and cannot be written", "ports", down)
+	}
+	if len(up) > 0 {
+		e.log.Info("ports of bridges are open again, with their policies", "ports", up)
+	}
+	e.unbarred, e.stats.Barred = len(names) == 0, len(names)
+}
