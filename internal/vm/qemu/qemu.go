@@ -52,7 +52,7 @@ const Cmdline = "console=ttyS0 quiet panic=-1 no_timer_check"
 const ConsoleName = "console.sock"
 
 const (
-	qmpName, controlName, consoleLog, problems = "qmp.sock", "control.sock", "console.log", "qemu.log"
+	qmpName, controlName, consoleLog, problems = "qmp.sock", "qmp2.sock", "console.log", "qemu.log"
 )
 
 // argv is QEMU's command line.
