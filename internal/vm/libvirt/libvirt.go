@@ -34,6 +34,7 @@ type Machine struct {
 const (
 	startTime = 60 * time.Second
 	pause     = 100 * time.Millisecond
+	lookPause = time.Second // each look is a process
 	callTime  = 60 * time.Second
 	daemonLog = "libvirtd.log"
 )
@@ -180,7 +181,7 @@ func (m *Machine) follow() {
 		case <-m.daemon.Done():
 			m.end(fmt.Errorf("libvirtd: %w", m.daemon.Err()))
 			return
-		case <-time.After(pause):
+		case <-time.After(lookPause):
 		}
 		state, err := m.Virsh(context.Background(), "domstate", "--reason", m.name)
 		switch {

@@ -52,6 +52,12 @@ func TestDevices(t *testing.T) {
 			1, 0,
 			[]string{"-netdev", "tap,id=host-a,fd=3,vhost=off", "-device", "e1000,netdev=host-a,id=ua-a,mac=02:00:00:00:00:01,romfile="},
 		},
+		{
+			"igb", // which QEMU has since 8.0
+			model.VMDevice{Name: "a", MAC: "02:00:00:00:00:01", Model: "igb"},
+			1, 0,
+			[]string{"-netdev", "tap,id=host-a,fd=3,vhost=off", "-device", "igb,netdev=host-a,id=ua-a,mac=02:00:00:00:00:01,romfile="},
+		},
 		{"sriov", model.VMDevice{Name: "a", HostPCI: "0000:81:01.0"}, 0, 0, []string{"-device", "vfio-pci,host=0000:81:01.0,id=ua-sriov-a"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

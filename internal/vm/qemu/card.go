@@ -167,8 +167,8 @@ func driver(name string) (string, error) {
 		return "virtio-net-pci-" + strings.TrimPrefix(name, "virtio-"), nil
 	case "virtio":
 		return "virtio-net-pci", nil
-	case "e1000", "e1000e", "rtl8139", "pcnet", "ne2k_pci":
+	case "e1000", "e1000e", "igb", "rtl8139", "pcnet", "ne2k_pci":
 		return name, nil
 	}
-	return "", model.Faultf(model.CodeUnsupportedField, "virtio, e1000, e1000e, rtl8139, pcnet or ne2k_pci", "model %q is not known", name)
+	return "", model.Faultf(model.CodeUnsupportedField, "virtio, e1000, e1000e, igb, rtl8139, pcnet or ne2k_pci", "model %q is not known", name)
 }
