@@ -27,19 +27,25 @@ spec:
   - from: [{podSelector: {matchLabels: {friend: "yes"}}}]
 `
 
+// lan is the bridge of the other network, made where it is not there.
+func (w *world) lan() {
+	w.t.Helper()
+	if out, err := nettest.Try(nil, "ip", "link", "add", "pbr0", "type", "bridge"); err == nil {
+		w.t.Cleanup(func() { _, _ = nettest.Try(nil, "ip", "link", "del", "pbr0") })
+		nettest.Run(w.t, nil, "ip", "addr", "add", "10.8.0.1/24", "dev", "pbr0")
+		nettest.Run(w.t, nil, "ip", "link", "set", "pbr0", "up")
+	} else if !strings.Contains(out, "exists") {
+		w.t.Fatal(out)
+	}
+}
+
 // bridged gives a pod an interface of another network that is a bridge's port: none of its packets passes the node's routing.
 func (w *world) bridged(p *pod, n int, changes ...func(*attach.Guarded)) *pod {
 	w.t.Helper()
 	run := func(in *netns.NS, format string, args ...any) {
 		nettest.Run(w.t, in, strings.Fields(fmt.Sprintf(format, args...))...)
 	}
-	if out, err := nettest.Try(nil, "ip", "link", "add", "pbr0", "type", "bridge"); err == nil {
-		w.t.Cleanup(func() { _, _ = nettest.Try(nil, "ip", "link", "del", "pbr0") })
-		run(nil, "ip addr add 10.8.0.1/24 dev pbr0")
-		run(nil, "ip link set pbr0 up")
-	} else if !strings.Contains(out, "exists") {
-		w.t.Fatal(out)
-	}
+	w.lan()
 	q := &pod{ns: p.ns, addr: netip.AddrFrom4([4]byte{10, 8, 0, byte(n)}), link: fmt.Sprintf("port%d", n)}
 	q.Guarded = attach.Guarded{
 		Key: model.AttachmentKey{Network: "fast", ContainerID: p.Key.ContainerID, IfName: "net1"}, Pod: p.Pod, Network: "shop/fast", IfName: "net1",
