@@ -64,6 +64,7 @@ func TestBadManifests(t *testing.T) {
 		{"[{name: default, masquerade: {}, portRanges: [{protocol: TCP, start: 1, end: 8}, {protocol: TCP, start: 8, end: 9}]}]", podNetwork, nic + `.portRanges[1]: TCP 8-9 overlaps 1-8`},
 		{"[{name: default, bridge: {}, portRanges: [{protocol: TCP, start: 1, end: 8}]}]", podNetwork, nic + `.portRanges: only an interface bound by masquerade has them`},
 		{"[{name: default, masquerade: {}, ports: [{port: 1}], portRanges: [{protocol: TCP, start: 1, end: 8}]}]", podNetwork, nic + `.portRanges: the interface has ports beside them`},
+		{"[{name: default, bridge: {}, portRanges: [{protocol: TCP, start: 0, end: 8}]}]", podNetwork, nic + `.portRanges: only an interface bound by masquerade has them; ` + nic + `.portRanges[0].start: 0 is no port`},
 		{"[{name: default, bridge: {}, dhcpOptions: {ntpServers: ['::1']}}]", podNetwork, nic + `.dhcpOptions.ntpServers[0]: "::1" is no IPv4 address`},
 		{"[{name: default, bridge: {}, dhcpOptions: {bootFileName: " + long + "}}]", podNetwork, nic + `.dhcpOptions.bootFileName: 256 bytes, an option holds 255`},
 		{"[{name: default, bridge: {}, dhcpOptions: {privateOptions: [{option: 255, value: a}]}}]", podNetwork, nic + `.dhcpOptions.privateOptions[0].option: 255 is no private option`},
@@ -78,6 +79,29 @@ func TestBadManifests(t *testing.T) {
 		if !errors.As(err, &fault) || fault.Msg != c.want {
 			t.Errorf("interfaces %s\nnetworks %s\n got %v\nwant %s", c.interfaces, c.networks, err, c.want)
 		}
+	}
+}
+
+// TestFarPorts: what a machine says of ports means something on the pod's network alone, as with KubeVirt.
+func TestFarPorts(t *testing.T) {
+	vm, err := Read([]byte(instance("[{name: b, bridge: {}, ports: [{port: 0, name: B_}], portRanges: [{protocol: TCP, start: 9, end: 8}]}]", "[{name: b, multus: {networkName: b}}]")), Options{})
+	if err != nil || len(vm.Interfaces) != 1 || len(vm.Interfaces[0].Ports) != 0 {
+		t.Errorf("%+v %v", vm.Interfaces, err)
+	}
+}
+
+// TestHostnames: what a guest is called, and what it cannot be called.
+func TestHostnames(t *testing.T) {
+	text := instance("[{name: default, bridge: {}}]", podNetwork)
+	long := strings.Repeat("a", 70)
+	for name, want := range map[string]string{"vm1": "vm1", "vm1.shop.example": "vm1", long: long[:63]} {
+		if vm := mustRead(t, strings.Replace(text, "{name: vm1}", "{name: "+name+"}", 1), Options{}); vm.Hostname != want {
+			t.Errorf("%s is told to be called %s", name, vm.Hostname)
+		}
+	}
+	_, err := Read([]byte(strings.Replace(text, "spec:\n", "spec:\n  hostname: a.b\n  subdomain: B\n", 1)), Options{})
+	if err == nil || !strings.HasPrefix(err.Error(), `spec.hostname: "a.b" cannot be a host's name: `) || !strings.Contains(err.Error(), `; spec.subdomain: "B" cannot be a domain's name: `) {
+		t.Errorf("%v", err)
 	}
 }
 

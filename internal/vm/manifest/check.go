@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -33,6 +34,7 @@ func (c *checker) unsupported(p *field.Path, hint, format string, args ...any) {
 // check is nil when all is well. All faults are told in one, in the order in which they were found; the first one's code
 // and hint count.
 func (c *checker) check() error {
+	c.hostnames()
 	c.networks()
 	c.interfaces()
 	if len(c.faults) == 0 {
@@ -43,6 +45,20 @@ func (c *checker) check() error {
 		out.Msg += "; " + f.Msg
 	}
 	return &out
+}
+
+// hostnames checks what the guest is told to be called.
+func (c *checker) hostnames() {
+	if name := c.spec.Hostname; name != "" {
+		if why := validation.IsDNS1123Label(name); len(why) > 0 {
+			c.wrong(c.path.Child("hostname"), "", "%q cannot be a host's name: %s", name, strings.Join(why, ", "))
+		}
+	}
+	if name := c.spec.Subdomain; name != "" {
+		if why := validation.IsDNS1123Subdomain(name); len(why) > 0 {
+			c.wrong(c.path.Child("subdomain"), "", "%q cannot be a domain's name: %s", name, strings.Join(why, ", "))
+		}
+	}
 }
 
 func (c *checker) nics() []kubevirt.Interface { return c.spec.Domain.Devices.Interfaces }
@@ -116,7 +132,7 @@ func (c *checker) interfaces() {
 		}
 		c.device(p, nic, seen, i)
 		c.link(p, nic, network)
-		c.ports(p, nic)
+		c.ports(p, nic, network)
 		c.dhcp(p, nic)
 	}
 }

@@ -30,11 +30,8 @@ func (d document) nic(i int, o Options) model.VMInterface {
 	if from.BootOrder != nil {
 		nic.BootOrder = *from.BootOrder
 	}
-	for _, p := range from.Ports {
-		nic.Ports = append(nic.Ports, model.VMPorts{Protocol: protocol(p.Protocol), First: uint16(p.Port), Last: uint16(p.Port)})
-	}
-	for _, p := range from.PortRanges {
-		nic.Ports = append(nic.Ports, model.VMPorts{Protocol: protocol(p.Protocol), First: uint16(p.Start), Last: uint16(p.End)})
+	if nic.Network.Pod {
+		nic.Ports = ports(from)
 	}
 	if dhcp := from.DHCPOptions; dhcp != nil {
 		nic.DHCP.BootFileName, nic.DHCP.TFTPServerName = dhcp.BootFileName, dhcp.TFTPServerName
@@ -51,6 +48,17 @@ func (d document) nic(i int, o Options) model.VMInterface {
 		}
 	}
 	return nic
+}
+
+// ports are those of the pod that lead to the guest.
+func ports(from kubevirt.Interface) (out []model.VMPorts) {
+	for _, p := range from.Ports {
+		out = append(out, model.VMPorts{Protocol: protocol(p.Protocol), First: uint16(p.Port), Last: uint16(p.Port)})
+	}
+	for _, p := range from.PortRanges {
+		out = append(out, model.VMPorts{Protocol: protocol(p.Protocol), First: uint16(p.Start), Last: uint16(p.End)})
+	}
+	return out
 }
 
 func protocol(s string) string {

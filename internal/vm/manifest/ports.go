@@ -16,8 +16,11 @@ const (
 	mostRanges = 10
 )
 
-// ports checks which ports of the pod lead to the guest.
-func (c *checker) ports(p *field.Path, nic kubevirt.Interface) {
+// ports checks which ports of the pod lead to the guest. On other networks than the pod's they mean nothing, and may be anything.
+func (c *checker) ports(p *field.Path, nic kubevirt.Interface, network kubevirt.Network) {
+	if network.Pod == nil {
+		return
+	}
 	names := map[string]bool{}
 	for i, port := range nic.Ports {
 		p := p.Child("ports").Index(i)
@@ -42,16 +45,17 @@ func (c *checker) ports(p *field.Path, nic kubevirt.Interface) {
 		return
 	}
 	p = p.Child("portRanges")
-	switch {
-	case nic.Masquerade == nil:
+	if nic.Masquerade == nil {
 		c.wrong(p, "", "only an interface bound by masquerade has them")
-	case len(nic.Ports) > 0:
-		c.wrong(p, "a port is a range with one start and end", "the interface has ports beside them")
-	case len(nic.PortRanges) > mostRanges:
-		c.wrong(p, "", "%d of them, at most %d can be", len(nic.PortRanges), mostRanges)
-	default:
-		c.ranges(p, nic.PortRanges)
 	}
+	if len(nic.Ports) > 0 {
+		c.wrong(p, "a port is a range with one start and end", "the interface has ports beside them")
+	}
+	if len(nic.PortRanges) > mostRanges {
+		c.wrong(p, "", "%d of them, at most %d can be", len(nic.PortRanges), mostRanges)
+		return
+	}
+	c.ranges(p, nic.PortRanges)
 }
 
 func (c *checker) ranges(p *field.Path, ranges []kubevirt.PortRange) {

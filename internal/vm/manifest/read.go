@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -137,7 +138,7 @@ func (d document) machine(o Options) (model.VM, error) {
 		vm.Namespace = metav1.NamespaceDefault
 	}
 	if vm.Hostname == "" {
-		vm.Hostname = vm.Name
+		vm.Hostname = hostname(vm.Name)
 	}
 	if err := model.CheckName("metadata.name", vm.Name); err != nil {
 		return model.VM{}, err
@@ -158,6 +159,12 @@ func (d document) machine(o Options) (model.VM, error) {
 		vm.Interfaces = append(vm.Interfaces, d.nic(i, o))
 	}
 	return vm, nil
+}
+
+// hostname is what a machine is called that says nothing of that: its name's first label.
+func hostname(name string) string {
+	label, _, _ := strings.Cut(name, ".")
+	return label[:min(len(label), validation.DNS1123LabelMaxLength)]
 }
 
 // defaults gives a machine that names nothing what KubeVirt gives it: the pod's network.
