@@ -21,7 +21,7 @@ func newVMCmd(env Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "vm", Short: "Run KubeVirt machines, and show how their network is made", Args: cobra.NoArgs}
 	cmd.AddCommand(newVMPlanCmd(env), newVMXMLCmd(env), newVMPhase1Cmd(env), newVMPhase2Cmd(env),
 		newVMRunCmd(env), newVMListCmd(env), newVMStatusCmd(env), newVMConsoleCmd(env), newVMStopCmd(env), newVMImageCmd(env), newVMWatchCmd(env),
-		newVMMovesCmd(env), newVMHereCmd())
+		newVMMovesCmd(env), newVMHereCmd(), newVMAttachCmd(env), newVMDetachCmd(env), newVMLinkCmd(env), newVMApplyCmd(env))
 	return cmd
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
-	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/sandbox/process"
 	"github.com/weft-net/weft/internal/vm/child"
 	"github.com/weft-net/weft/internal/vm/disk"
@@ -39,11 +38,11 @@ type vmRun struct {
 	pods                *sandboxFlags
 	dir, records, agent string
 	// netns is a pod that is there already; with it, pod is its name.
-	netns, pod                            string
+	netns, pod, store                     string
 	kernel, initrd, append, accel, memory string
 	hypervisor                            string
 	disks                                 map[string]string
-	detach, console                       bool
+	detach, console, incoming             bool
 	timeout                               time.Duration
 }
 
@@ -77,6 +76,7 @@ It runs until it is interrupted, which presses the machine's button, or in the b
 	f.StringVar(&r.agent, "agent-socket", wire.DefaultSocket, "`PATH` of the agent's socket; where there is none, this command does the agent's part")
 	f.StringVar(&r.netns, "netns", "", "`PATH` of the network namespace of a pod that is there already")
 	f.StringVar(&r.pod, "pod", "", "`NAME` of that pod, for what is reported")
+	f.StringVar(&r.store, "store-dir", "", "`DIR` of the cluster's manifests: the pod asks there for networks that the machine gets while it runs")
 	f.StringVar(&r.kernel, "kernel", "", "`FILE` that is booted instead of weft's own guest")
 	f.StringVar(&r.initrd, "initrd", "", "`FILE` of its first file system")
 	f.StringVar(&r.append, "append", "", "further `WORDS` for the kernel")
@@ -85,6 +85,7 @@ It runs until it is interrupted, which presses the machine's button, or in the b
 	f.StringVar(&r.hypervisor, "hypervisor", "qemu", "qemu, or libvirt with a daemon of its own in the pod")
 	f.StringVar(&r.memory, "memory", "", "memory of the guest in `MIB`, instead of what the manifest says")
 	f.BoolVarP(&r.detach, "detach", "d", false, "run it in the background and return when it runs")
+	f.BoolVar(&r.incoming, "incoming", false, "boot nothing: a machine that migrates brings its state, as weft lab migrate has it do")
 	f.BoolVar(&r.console, "console", false, "attach this terminal to its console")
 	f.DurationVar(&r.timeout, "timeout", time.Minute, "how long the pod may take to start")
 	return cmd
@@ -154,6 +155,9 @@ func (r *vmRun) free(ctx context.Context, dir string) error {
 // image says what is booted.
 func (r *vmRun) image(ctx context.Context, l manifest.Launch) (qemu.Config, error) {
 	c := qemu.Config{Kernel: r.kernel, Initrd: r.initrd, Append: r.append, Accel: r.accel, CPUs: l.CPUs, Memory: max(l.Memory, 0)}
+	if r.incoming {
+		c.Incoming = qemu.Deferred
+	}
 	if r.memory != "" {
 		if _, err := fmt.Sscanf(r.memory, "%d", &c.Memory); err != nil || c.Memory <= 0 {
 			return c, usageError{fmt.Errorf("--memory %q is no number of MiB", r.memory)}
@@ -167,6 +171,9 @@ func (r *vmRun) image(ctx context.Context, l manifest.Launch) (qemu.Config, erro
 	}
 	if (r.kernel == "") != (r.initrd == "") {
 		return c, usageError{errors.New("--kernel and --initrd are given together")}
+	}
+	if r.hypervisor == "libvirt" && r.incoming {
+		return c, usageError{errors.New("--incoming is for the hypervisor qemu")}
 	}
 	if r.hypervisor == "libvirt" && len(r.disks) > 0 {
 		return c, usageError{errors.New("--disk is for the hypervisor qemu")}
@@ -228,6 +235,9 @@ func (r *vmRun) withPod(ctx context.Context, l manifest.Launch, c launch.Config)
 		return err
 	}
 	defer func() { _ = c.Host.Close() }()
+	if err := r.inCluster(&c); err != nil {
+		return err
+	}
 	return r.launch(ctx, cancel, c)
 }
 
@@ -257,44 +267,4 @@ func (r *vmRun) launch(ctx context.Context, cancel context.CancelCauseFunc, c la
 		return cause
 	}
 	return err
-}
-
-// startPod runs the pod around the machine and gives the path of its network namespace.
-func (r *vmRun) startPod(ctx context.Context, l manifest.Launch) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
-	defer cancel()
-	text, err := launch.Pod(l, []string{"sleep", "infinity"})
-	if err != nil {
-		return "", err
-	}
-	env := r.env
-	env.Stdin = bytesReader(text)
-	c := sandbox.NewClient(r.pods.stateDir)
-	pods, err := runManifest(ctx, env, r.pods, c, "-")
-	if err != nil {
-		return "", err
-	}
-	quiet := r.env
-	quiet.Stdout = quiet.Stderr
-	for _, p := range pods {
-		if err := awaitPod(ctx, quiet, c, p, r.timeout); err != nil {
-			return "", err
-		}
-	}
-	d, err := c.Get(ctx, l.VM.Namespace, launch.PodName(l.VM.Name))
-	if err == nil && d.Netns == "" {
-		err = model.Faultf(model.CodeInvalidEnv, "", "pod %s/%s has no network of its own", d.Namespace, d.Name)
-	}
-	return d.Netns, err
-}
-
-// follow ends the machine when its pod goes.
-func (r *vmRun) follow(ctx context.Context, st launch.Status, cancel context.CancelCauseFunc) {
-	namespace, name := podName(st.Pod, "")
-	err := sandbox.NewClient(st.Runtime).Watch(ctx, namespace, name, func(d *sandbox.Detail) (bool, error) {
-		return d == nil || d.State == "Terminating" || d.State == "Failed" || d.State == "Succeeded", nil
-	})
-	if err == nil && ctx.Err() == nil {
-		cancel(model.Faultf(model.CodeInvalidEnv, "", "machine %s: its pod %s has ended", st.Key(), st.Pod))
-	}
 }

@@ -95,20 +95,16 @@ func (a Answers) handler() http.Handler {
 	return mux
 }
 
-// patienceHeader says how long who asks waits for the answer.
-const (
-	patienceHeader = "Patience"
-	mostPatience   = 10 * time.Minute
-)
+// patienceHeader says that who asks waits longer for the answer.
+const patienceHeader = "Patience"
 
-// wait gives an answer the time that who asks has for it.
+// wait gives an answer the time that who asks has for it: until that one hangs up.
 func wait(w http.ResponseWriter, r *http.Request) {
-	d, err := time.ParseDuration(r.Header.Get(patienceHeader))
-	if err != nil || d <= askTime {
+	if r.Header.Get(patienceHeader) == "" {
 		return
 	}
-	until, c := time.Now().Add(min(d, mostPatience)), http.NewResponseController(w)
-	_ = errors.Join(c.SetReadDeadline(until), c.SetWriteDeadline(until)) // a connection that has none is not one of Serve's
+	c := http.NewResponseController(w)
+	_ = errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{})) // a connection that has none is not one of Serve's
 }
 
 // Question is asked of who answers on a socket.
@@ -149,7 +145,9 @@ func (q Question) Ask(ctx context.Context, into any) error {
 	if err != nil {
 		return err
 	}
-	r.Header.Set(patienceHeader, patience.String())
+	if q.Patience > 0 {
+		r.Header.Set(patienceHeader, patience.String())
+	}
 	answer, err := client.Do(r)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):

@@ -44,8 +44,8 @@ func (m *Machine) Unplug(ctx context.Context, d model.VMDevice) error {
 	if d.HostPCI != "" {
 		alias = "ua-sriov-" + d.Name
 	}
-	var asked time.Time
-	for {
+	const every = 20 // looks: a guest that has only begun to boot does not hear it
+	for i := 0; ; i++ {
 		text, err := m.Virsh(ctx, "dumpxml", m.name)
 		if err != nil {
 			return err
@@ -53,11 +53,10 @@ func (m *Machine) Unplug(ctx context.Context, d model.VMDevice) error {
 		if !strings.Contains(text, "<alias name='"+alias+"'/>") {
 			return nil
 		}
-		if time.Since(asked) > 20*pause { // a guest that has only begun to boot does not hear it
+		if i%every == 0 {
 			if _, err := m.Virsh(ctx, "detach-device-alias", m.name, alias, "--live"); err != nil && !strings.Contains(err.Error(), "already in the process of unplug") {
 				return err
 			}
-			asked = time.Now()
 		}
 		select {
 		case <-ctx.Done():

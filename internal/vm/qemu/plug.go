@@ -85,8 +85,9 @@ func (m *Machine) Unplug(ctx context.Context, d model.VMDevice) error {
 	if at < 0 {
 		return model.Faultf(model.CodeUnsupportedField, "take its link down, or stop the machine", "interface %s: the machine's first card, and one with a pciAddress, cannot be taken away", d.Name)
 	}
-	var asked time.Time
-	for {
+	ask := time.NewTicker(again) // a guest that has only begun to boot does not hear it
+	defer ask.Stop()
+	for first := true; ; first = false {
 		there, err := m.has(ctx, ID(d))
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", d.Name, err)
@@ -94,18 +95,20 @@ func (m *Machine) Unplug(ctx context.Context, d model.VMDevice) error {
 		if !there {
 			break
 		}
-		if time.Since(asked) > again { // a guest that has only begun to boot does not hear it
-			if _, err := m.Command(ctx, "device_del", map[string]any{"id": ID(d)}); err != nil && !strings.Contains(err.Error(), "already in the process of unplug") &&
-				!strings.Contains(err.Error(), "not found") {
-				return fmt.Errorf("interface %s: %w", d.Name, err)
+		if first {
+			if err := m.release(ctx, d); err != nil {
+				return err
 			}
-			asked = time.Now()
 		}
 		select {
 		case <-ctx.Done():
 			return model.Faultf(model.CodeTryAgain, "try again when the guest has booted, or take the link down", "interface %s: the guest has not let go of it: %w", d.Name, ctx.Err())
 		case <-m.Done():
 			return errors.New("the machine has ended")
+		case <-ask.C:
+			if err := m.release(ctx, d); err != nil {
+				return err
+			}
 		case <-time.After(unplugPause):
 		}
 	}
@@ -114,6 +117,15 @@ func (m *Machine) Unplug(ctx context.Context, d model.VMDevice) error {
 	}
 	m.ports[at] = ""
 	return nil
+}
+
+// release asks the guest to let go of a card. It may do so meanwhile, or be about to.
+func (m *Machine) release(ctx context.Context, d model.VMDevice) error {
+	_, err := m.Command(ctx, "device_del", map[string]any{"id": ID(d)})
+	if err == nil || strings.Contains(err.Error(), "already in the process of unplug") || strings.Contains(err.Error(), "not found") {
+		return nil
+	}
+	return fmt.Errorf("interface %s: %w", d.Name, err)
 }
 
 const unplugPause = 20 * time.Millisecond
