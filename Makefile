@@ -9,6 +9,7 @@
 # make image   weft's container image, bin/weft-image.tar, without Docker and the same bytes every time
 # make e2e     weft in a real Kubernetes of two nodes, which is built once, 10 to 20 minutes (root)
 # make e2e-upstream   Kubernetes' own specs of [sig-network] there, and a table of what passes; FOCUS='… …' chooses (root)
+# make takeover   weft takes over a cluster in which Calico's own programs serve; they are built once, 10 to 30 minutes (root)
 # make bench   weft beside the reference plugins (root)
 
 SHELL       := /bin/bash
@@ -39,7 +40,7 @@ IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE_DIR   ?= bin
 IMAGE_EARLY := $(if $(filter amd64 arm64,$(IMAGE_ARCH)),-E=_weft_early)
 
-.PHONY: all build image test test-vm truth-kubevirt lint lint-lite demo e2e e2e-upstream bench clean deps peers
+.PHONY: all build image test test-vm truth-kubevirt lint lint-lite demo e2e e2e-upstream takeover bench clean deps peers
 
 all: build
 
@@ -110,6 +111,14 @@ e2e: image $(if $(filter reference,$(WEFT_E2E_CNI)),peers)
 FOCUS ?= Granular.Checks network\].Services.should network\].DNS.should network\].HostPort
 e2e-upstream: image $(if $(filter reference,$(WEFT_E2E_CNI)),peers)
 	@test/kube/upstream.sh $(foreach f,$(FOCUS),'$(f)')
+
+# CALICO_SOURCE is a repository of Calico's, a URL or a directory.
+takeover:
+	@test/deps.sh test
+	@test/kube/build.sh
+	@if CACHE=$(CACHE) test/calico/build.sh; then \
+	  WEFT_CALICO_DIR=$(CACHE)/calico-v3.32.1 $(GO) test -count=1 -v -timeout 20m ./test/calico; \
+	else echo "make: SKIPPED: Calico's own programs cannot be built here: say by CALICO_SOURCE where its repository is"; fi
 
 bench: build peers
 	@test/deps.sh bench

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -54,7 +55,7 @@ type inheritedFile struct {
 
 // openInherited reads what was remembered in this boot.
 func (a *agent) openInherited(boot string) *inherited {
-	i := &inherited{agent: a, boot: boot, file: filepath.Join(a.cfg.StateDir, "inherited.json"), all: map[string]attach.Guarded{}}
+	i := &inherited{agent: a, boot: boot, file: inheritedPath(a.cfg.StateDir), all: map[string]attach.Guarded{}}
 	b, err := os.ReadFile(i.file)
 	var f inheritedFile
 	if err == nil && json.Unmarshal(b, &f) == nil && f.Boot == boot {
@@ -233,3 +234,26 @@ func (i *inherited) save() error {
 	}
 	return os.Rename(tmp, i.file)
 }
+
+// Inherited are the node's ends of pods that Calico has attached and that policies hold for, by what the agent of a state
+// directory has written down.
+func Inherited(stateDir string) ([]string, error) {
+	b, err := os.ReadFile(inheritedPath(stateDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var f inheritedFile
+	if err == nil {
+		err = json.Unmarshal(b, &f)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pods that Calico has attached: %w", err)
+	}
+	var names []string
+	for _, g := range f.Interfaces {
+		names = append(names, g.HostLink)
+	}
+	return names, nil
+}
+
+func inheritedPath(stateDir string) string { return filepath.Join(stateDir, "inherited.json") }

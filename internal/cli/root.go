@@ -86,7 +86,7 @@ func newRoot(env Env) *cobra.Command {
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newAgentCmd(env), newBenchCmd(env), newCNICmd(env), newConformanceCmd(env), newDHCPCmd(env), newDoctorCmd(env), newFlanneldCmd(env), newInstallCmd(env), newIPAMCmd(env), newLabCmd(env), newMeshCmd(env), newPolicyCmd(env), newSandboxCmd(env), newVMCmd(env), newBundleCmd(env))
+	root.AddCommand(newAgentCmd(env), newBenchCmd(env), newCleanCmd(env), newCNICmd(env), newConformanceCmd(env), newDHCPCmd(env), newDoctorCmd(env), newFlanneldCmd(env), newInstallCmd(env), newIPAMCmd(env), newLabCmd(env), newMeshCmd(env), newPolicyCmd(env), newSandboxCmd(env), newVMCmd(env), newBundleCmd(env))
 	markUsage(root)
 	return root
 }

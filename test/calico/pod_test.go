@@ -43,12 +43,13 @@ func (n *node) pod(name string, labels fields) *pod {
 		"metadata": fields{"name": name, "labels": labels},
 		"spec":     fields{"nodeName": n.name, "containers": []fields{{"name": "c", "image": "i"}}},
 	})
-	p := &pod{n: n, name: name, ns: nettest.NS(c.t, name), list: n.network()}
+	p := &pod{n: n, name: name, ns: nettest.NS(c.t, name+fmt.Sprint(len(c.given))), list: n.network()}
 	ip(c.t, p.ns, "link set lo up")
 	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: io.Discard}} // Calico's plugin has much to say
 	p.cni = libcni.NewCNIConfigWithCacheDir([]string{c.calico, filepath.Join(nettest.Programs(c.t), "cni")}, filepath.Join(n.dir, "cache"), exec)
-	p.conf = &libcni.RuntimeConf{ContainerID: "id-" + name, NetNS: p.ns.Path(), IfName: "eth0", Args: [][2]string{
-		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", namespace}, {"K8S_POD_NAME", name}, {"K8S_POD_INFRA_CONTAINER_ID", "id-" + name},
+	id := fmt.Sprintf("id-%s-%d", name, time.Now().UnixNano())
+	p.conf = &libcni.RuntimeConf{ContainerID: id, NetNS: p.ns.Path(), IfName: "eth0", Args: [][2]string{
+		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", namespace}, {"K8S_POD_NAME", name}, {"K8S_POD_INFRA_CONTAINER_ID", id},
 	}}
 	p.add()
 	if who := c.given[p.addr]; who != "" {
@@ -138,6 +139,7 @@ func (p *pod) gone(list *libcni.NetworkConfigList) {
 	if err := p.del(); err != nil {
 		c.t.Errorf("DEL of %s by %s: %v", p.name, list.Name, err)
 	}
+	_, _ = nettest.Try(p.ns, "ip", "link", "del", "eth0") // as it goes with its namespace
 	c.Do(http.MethodDelete, "/api/v1/namespaces/"+namespace+"/pods/"+p.name+"?gracePeriodSeconds=0", nil)
 	delete(c.given, p.addr)
 }

@@ -3,7 +3,6 @@
 package calico_test
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"os"
@@ -12,7 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/containernetworking/cni/libcni"
 
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -29,8 +29,10 @@ func TestTakeOver(t *testing.T) {
 		},
 	})
 	n1, n2 := c.nodes[0], c.nodes[1]
+	calicos := map[*node]*libcni.NetworkConfigList{}
 	for _, n := range c.nodes {
 		n.calicos()
+		calicos[n] = n.network()
 	}
 	db, near := n1.pod("db", fields{"app": "db"}), n1.pod("near", fields{"app": "friend"})
 	far, other := n2.pod("far", fields{"app": "friend"}), n2.pod("other", fields{"app": "other"})
@@ -53,18 +55,92 @@ func TestTakeOver(t *testing.T) {
 		n.felix.end(syscall.SIGTERM)
 	}
 	report("Felix has ended")
-	t.Logf("\n%s", c.weft("ipam", "import", "--from", "calico"))
+	t.Logf("weft ipam import --from calico\n%s", c.weft("ipam", "import", "--from", "calico"))
 	for _, n := range c.nodes {
-		n.weft()
+		n.begin()
 	}
 	report("weft has begun")
-	for _, cmd := range []string{"ip -d link", "ip route show table all", "ip rule", "iptables-save", "ipset list -n", "nft list tables", "cat /proc/net/xt_MASQUERADE"} {
-		out, err := nettest.Try(n1.ns, strings.Fields(cmd)...)
-		t.Logf("%s: %v\n%s", cmd, err, out)
+	for _, n := range c.nodes {
+		c.until(n.name+" is cleaned", func() bool { return n.clean("--keep-tunnels") })
 	}
-	time.Sleep(3 * time.Second)
-	b, _ := os.ReadFile(n1.agent.log)
-	t.Logf("%s", b)
+	report("rules and routes of Calico's are taken away")
+	for _, n := range c.nodes {
+		c.until(n.name+" is cleaned", func() bool { return n.clean() })
+	}
+	report("tunnels of Calico's are taken away")
+	late, more := n1.pod("late", fields{"app": "other"}), n2.pod("more", fields{"app": "friend"})
+	for _, pair := range [][2]*pod{{late, near}, {late, far}, {more, near}, {more, far}, {more, db}, {near, late}, {far, late}, {near, more}, {late, more}} {
+		c.until(pair[0].name+" reaches "+pair[1].name, func() bool { return pair[0].reaches(pair[1]) })
+	}
+	if late.reaches(db) {
+		t.Error("late reaches db, and the policy does not allow it")
+	}
+	n1.agent.end(syscall.SIGKILL)
+	n1.begin()
+	report("the agent of n1 was killed, and is there again")
+	for i := range 12 {
+		c.nodes[i%2].pod(fmt.Sprint("crowd", i), nil)
+	}
+	report("more pods have come")
+	for _, s := range streams {
+		if s.stop(); s.lost() > 0 || s.sent.Load() < 500 {
+			t.Errorf("%s: of %d datagrams %d were lost", s.name, s.sent.Load(), s.lost())
+		}
+	}
+	if denied.stop(); denied.arrived.Load() > 0 || denied.sent.Load() < 500 {
+		t.Errorf("%s: of %d datagrams that the policy denies %d arrived", denied.name, denied.sent.Load(), denied.arrived.Load())
+	}
+	db.gone(calicos[n1])
+	far.gone(calicos[n2])
+	near.gone(n1.network())
+	other.gone(n2.network())
+	again := n1.pod("db", fields{"app": "db"})
+	c.until("more reaches the new db", func() bool { return more.reaches(again) })
+	if late.reaches(again) {
+		t.Error("late reaches the new db, and the policy does not allow it")
+	}
+	for _, n := range c.nodes {
+		n.nothingOfCalicos()
+	}
+	t.Logf("weft ipam release --by calico\n%s", c.weft("ipam", "release", "--by", "calico"))
+	if out := c.weft("ipam", "check"); !strings.Contains(out, " 0 findings") {
+		t.Errorf("weft ipam check:\n%s", out)
+	}
+}
+
+// nothingOfCalicos: beside its files.
+func (n *node) nothingOfCalicos() {
+	t := n.c.t
+	t.Helper()
+	if out := n.weft("clean", "--dry-run"); !strings.HasPrefix(out, "0 things") {
+		t.Errorf("%s: weft clean --dry-run:\n%s", n.name, out)
+	}
+	for _, cmd := range []string{"ip link", "ip route show table all", "iptables-legacy-save", "ip6tables-legacy-save", "iptables-nft-save", "ipset list -n", "nft list tables", "ip rule"} {
+		out, err := nettest.Try(n.ns, strings.Fields(cmd)...)
+		if err != nil {
+			t.Logf("%s: %v", cmd, err)
+		}
+		for line := range strings.Lines(out) {
+			if strings.Contains(line, "calico") || strings.Contains(line, "cali:") || strings.Contains(line, "cali-") || strings.Contains(line, "cali40") || strings.Contains(line, "proto 80") {
+				t.Errorf("%s: %s: %s", n.name, cmd, line)
+			}
+		}
+	}
+}
+
+// clean tells whether weft clean has done its work; what it waits for is said.
+func (n *node) clean(args ...string) bool {
+	t := n.c.t
+	t.Helper()
+	out, err := n.try(append([]string{"clean"}, args...)...)
+	if err != nil {
+		if !strings.Contains(out, "nothing was changed") {
+			t.Fatalf("weft clean: %v\n%s", err, out)
+		}
+		return false
+	}
+	t.Logf("%s: weft clean %v\n%s", n.name, args, out)
+	return true
 }
 
 // reaches tells whether a ping is answered.
@@ -76,17 +152,34 @@ func (p *pod) reaches(to *pod) bool {
 // weft runs a verb as an administrator.
 func (c *cluster) weft(args ...string) string {
 	c.t.Helper()
-	cmd := exec.Command(filepath.Join(nettest.Programs(c.t), "weft"), append(args, "--kubeconfig", c.Kubeconfig(c.URL, ""))...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := c.hub.Do(cmd.Run); err != nil {
-		c.t.Fatalf("weft %v: %v\n%s", args, err, out.String())
-	}
-	return out.String()
+	return c.nodes[0].weft(args...)
 }
 
-// weft starts weft's agent on the node.
-func (n *node) weft() {
+// weft runs a verb on the node.
+func (n *node) weft(args ...string) string {
+	n.c.t.Helper()
+	out, err := n.try(args...)
+	if err != nil {
+		n.c.t.Fatalf("weft %v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+func (n *node) try(args ...string) (string, error) {
+	if args[0] == "clean" {
+		args = append(args, "--state-dir", filepath.Join(n.dir, "state"))
+	}
+	cmd := exec.Command(filepath.Join(nettest.Programs(n.c.t), "weft"), append(args, "--kubeconfig", n.c.Kubeconfig(n.c.URL, ""))...)
+	var out []byte
+	err := n.ns.Do(func() (err error) {
+		out, err = cmd.CombinedOutput()
+		return err
+	})
+	return string(out), err
+}
+
+// begin starts weft's agent on the node.
+func (n *node) begin() {
 	c := n.c
 	c.t.Helper()
 	file, ready := filepath.Join(n.dir, "weft.yaml"), filepath.Join(n.dir, "ready")
@@ -99,6 +192,6 @@ func (n *node) weft() {
 	c.until("the agent has put its network in place", func() bool {
 		n.agent.alive()
 		_, err := os.Stat(filepath.Join(n.confDir(), "00-weft.conflist"))
-		return err == nil && !strings.Contains(n.name, "/")
+		return err == nil
 	})
 }

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/agent"
+	"github.com/weft-net/weft/internal/controller"
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/leftover"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/reconcile"
+)
+
+// cleaning says what is to be taken away.
+type cleaning struct {
+	source                  ipamSource
+	from, stateDir, output  string
+	dry, force, keepTunnels bool
+}
+
+func newCleanCmd(env Env) *cobra.Command {
+	c := cleaning{source: ipamSource{env: env}}
+	cmd := &cobra.Command{
+		Use:   "clean",
+		Short: "Take away what another network has left on this node's kernel, when weft serves in its place",
+		Long: "Takes away what Calico has left on this node: rules of iptables and nft, ipsets, routes to other nodes and tunnels. Interfaces of\n" +
+			"running pods and the routes to them stay. Before anything is changed it is looked whether weft serves in Calico's place: what\n" +
+			"Calico has given is imported, the agent has its own ways to all other nodes, and policies hold for each pod that Calico has attached.\n\n" +
+			"Other nodes may still send through Calico's tunnels: run it with --keep-tunnels on every node first, then without on every node.\n\n" +
+			"Keys of -o json: found [text], done.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), env.Stdout) },
+	}
+	c.source.flags(cmd, &c.output)
+	f := cmd.Flags()
+	f.StringVar(&c.from, "from", "calico", "`WHOM`: calico")
+	f.StringVar(&c.stateDir, "state-dir", meshStateDir, "`DIR` of this node's agent")
+	f.BoolVar(&c.dry, "dry-run", false, "only say what there is")
+	f.BoolVar(&c.keepTunnels, "keep-tunnels", false, "leave the tunnels: other nodes still send through them")
+	f.BoolVar(&c.force, "force", false, "do not look whether weft serves in its place: pods may lose their ways, or be open")
+	return cmd
+}
+
+func (c *cleaning) run(ctx context.Context, out io.Writer) error {
+	if c.output != "text" && c.output != "json" {
+		return usageError{fmt.Errorf("output %q is neither text nor json", c.output)}
+	}
+	if c.from != "calico" {
+		return usageError{fmt.Errorf("--from %q is not calico", c.from)}
+	}
+	host, err := kernel.Dial(nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = host.Close() }()
+	found, err := leftover.FindCalico(ctx, host)
+	if err != nil {
+		return err
+	}
+	if c.keepTunnels {
+		found.Tunnels = nil
+	}
+	if !c.dry && !c.force {
+		if err := c.serves(ctx, host); err != nil {
+			return err
+		}
+	}
+	if !c.dry {
+		if err := found.Take(ctx, host); err != nil {
+			return err
+		}
+	}
+	return c.print(out, found.Lines())
+}
+
+func (c *cleaning) print(out io.Writer, lines []string) error {
+	if c.output == "json" {
+		if lines == nil {
+			lines = []string{}
+		}
+		return printJSON(out, map[string]any{"found": lines, "done": !c.dry})
+	}
+	did := "taken away"
+	if c.dry {
+		did = "to take away (nothing was changed)"
+	}
+	for _, l := range lines {
+		if _, err := fmt.Fprintln(out, l); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(out, "%d things %s\n", len(lines), did)
+	return err
+}
+
+// serves tells what is missing for weft to serve in Calico's place on this node.
+func (c *cleaning) serves(ctx context.Context, host *kernel.Conn) error {
+	objects, err := c.source.open()
+	if err != nil {
+		return err
+	}
+	plan, err := controller.PlanCalico(ctx, objects, rand.Reader)
+	if err != nil {
+		return err
+	}
+	news := len(plan.Blocks)
+	for _, p := range plan.Pools {
+		news += len(p.Reserved)
+	}
+	if news > 0 {
+		return notYet("run `weft ipam import --from calico`", "%d addresses and blocks of Calico's are not imported", news)
+	}
+	status, err := reconcile.ReadStatus(c.stateDir)
+	if err != nil {
+		return err
+	}
+	broken := slices.ContainsFunc(status.Fragments, func(f reconcile.FragmentStatus) bool { return !f.OK })
+	if status.Error != "" || broken || len(status.Topology.Problems) > 0 {
+		return notYet("look at `weft mesh`", "this node's ways to other nodes are not all there")
+	}
+	return c.guarded(ctx, host)
+}
+
+// guarded tells whether each pod of this node is one that policies hold for.
+func (c *cleaning) guarded(ctx context.Context, host *kernel.Conn) error {
+	links, err := net.Interfaces()
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, l := range links {
+		if strings.HasPrefix(l.Name, plugin.CalicoPrefix) {
+			names = append(names, l.Name)
+		}
+	}
+	inherited, err := agent.Inherited(c.stateDir)
+	if err != nil {
+		return err
+	}
+	seen, err := host.ReadMarked(ctx, kernel.Marks{Alias: "-", Links: names})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, l := range seen.Links {
+		if !strings.HasPrefix(l.Alias, "weft") && !slices.Contains(inherited, l.Name) {
+			errs = append(errs, notYet("look at the agent's log, and at `weft ipam import --from calico`", "policies do not hold for the pod behind %s", l.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func notYet(hint, format string, args ...any) error {
+	return model.Faultf(model.CodeTryAgain, hint+"; nothing was changed", format, args...)
+}
