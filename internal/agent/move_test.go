@@ -3,7 +3,6 @@
 package agent_test
 
 import (
-	"bufio"
 	"fmt"
 	"net"
 	"net/netip"
@@ -58,49 +57,14 @@ func (p two) machine(w *world, id string, incoming bool) *machine {
 		a, _ := netip.AddrFromSlice(ip.Address.IP)
 		m.addrs = append(m.addrs, a.Unmap())
 	}
-	for _, a := range m.addrs {
-		m.tells(p.t, a)
-	}
+	nettest.Answer(p.t, m.ns, 80, m.id)
 	return m
 }
 
-// tells answers each connection with the pod's name.
-func (m *machine) tells(t *testing.T, a netip.Addr) {
-	t.Helper()
-	var l net.Listener
-	err := m.ns.Do(func() (err error) {
-		l, err = net.Listen("tcp", netip.AddrPortFrom(a, 80).String())
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			fmt.Fprintln(c, m.id)
-			_ = c.Close()
-		}
-	}()
-}
-
 // who answers at an address.
-func who(from *netns.NS, a netip.Addr) (name string) {
-	_ = from.Do(func() error {
-		c, err := net.DialTimeout("tcp", netip.AddrPortFrom(a, 80).String(), time.Second)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = c.Close() }()
-		_ = c.SetDeadline(time.Now().Add(time.Second))
-		name, _ = bufio.NewReader(c).ReadString('\n')
-		return nil
-	})
-	return strings.TrimSpace(name)
+func who(from *netns.NS, a netip.Addr) string {
+	name, _, _ := strings.Cut(nettest.Call(from, a, 80, time.Second), " ")
+	return name
 }
 
 // answers waits until the machine's addresses lead to one of its pods from everywhere.
