@@ -38,7 +38,7 @@ func newLabCmd(env Env) *cobra.Command {
 	}
 	cmd.PersistentFlags().StringVar(&f.dir, "dir", defaultLabDir, "state directory of the lab")
 	cmd.AddCommand(newLabUpCmd(env, f), newLabDownCmd(env, f), newLabStatusCmd(env, f), newLabReachCmd(env, f),
-		newLabExecCmd(env, f), newLabGraphCmd(env, f))
+		newLabExecCmd(env, f), newLabGraphCmd(env, f), newLabMigrateCmd(env, f))
 	return cmd
 }
 

@@ -50,13 +50,13 @@ pod, netns, interfaces, runner, dir}.`,
 }
 
 func printMachines(w io.Writer, all []launch.Status) {
-	fmt.Fprintln(w, "MACHINE\tPHASE\tPOD\tADDRESSES")
+	fmt.Fprintln(w, "MACHINE\tPHASE\tNODE\tPOD\tADDRESSES")
 	for _, st := range all {
 		var ips []string
 		for _, i := range st.Interfaces {
 			ips = append(ips, i.IPs...)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", st.Key(), st.Phase, st.Pod, strings.Join(ips, " "))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", st.Key(), st.Phase, st.Node, st.Pod, strings.Join(ips, " "))
 	}
 }
 

@@ -81,14 +81,7 @@ func (st Status) around(p PodStatus) bool {
 func (st Status) guests(ctx context.Context, endpoints *[]reach.Endpoint) (done func()) {
 	var consoles []*qemu.Console
 	for _, m := range st.Machines {
-		e := reach.Endpoint{Name: "vm/" + m.Key()}
-		for _, i := range m.Interfaces {
-			for _, text := range i.IPs {
-				if a, err := netip.ParseAddr(text); err == nil && i.PodInterfaceName == "eth0" {
-					e.Addrs = append(e.Addrs, a)
-				}
-			}
-		}
+		e := reach.Endpoint{Name: guestName(m), Addrs: guestAddrs(m)}
 		g, err := openGuest(ctx, m, e.Name)
 		if err != nil {
 			e.Problem = err.Error()
@@ -103,6 +96,21 @@ func (st Status) guests(ctx context.Context, endpoints *[]reach.Endpoint) (done 
 			c.Close()
 		}
 	}
+}
+
+// guestName is what a machine is called among those who are reached.
+func guestName(m launch.Status) string { return "vm/" + m.Key() }
+
+// guestAddrs are those by which others reach a machine.
+func guestAddrs(m launch.Status) (out []netip.Addr) {
+	for _, i := range m.Interfaces {
+		for _, text := range i.IPs {
+			if a, err := netip.ParseAddr(text); err == nil && i.PodInterfaceName == "eth0" {
+				out = append(out, a)
+			}
+		}
+	}
+	return out
 }
 
 // openGuest has a guest answer those who ask it.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/dir"
 	"github.com/weft-net/weft/internal/vm/launch"
@@ -116,37 +116,47 @@ func (u Up) runMachine(ctx context.Context, m machine, died func(error)) error {
 	if err != nil {
 		return err
 	}
+	dir, err := u.startMachine(m, pod.Pod, died)
+	if err != nil {
+		return err
+	}
+	return awaitGuest(ctx, dir, m.VM)
+}
+
+// startMachine starts a machine in its pod, with further arguments of `weft vm run`, and gives the machine's directory.
+func (u Up) startMachine(m machine, pod sandbox.Pod, died func(error), further ...string) (dir string, err error) {
 	at := u.Dir.Machines(m.node)
 	if err := os.MkdirAll(at, 0o700); err != nil {
-		return u.Dir.unwritable(err)
+		return "", u.Dir.unwritable(err)
 	}
-	base := filepath.Join(at, m.VM.Namespace+","+m.VM.Name)
-	if err := os.WriteFile(base+".yaml", m.raw, 0o600); err != nil {
-		return u.Dir.unwritable(err)
+	dir = launch.MachineDir(at, m.VM.Key())
+	if err := os.WriteFile(dir+".yaml", m.raw, 0o600); err != nil {
+		return "", u.Dir.unwritable(err)
 	}
-	log, err := os.OpenFile(base+".log", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	log, err := os.OpenFile(dir+".log", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
-		return u.Dir.unwritable(err)
+		return "", u.Dir.unwritable(err)
 	}
 	defer func() { _ = log.Close() }()
 	ns, err := netns.Open(u.Dir.NS(m.node))
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = ns.Close() }()
-	cmd := exec.Command(u.Self, "vm", "run", "--dir", at, "--node", m.node, "--netns", pod.Netns, "--pod", pod.Namespace+"/"+pod.Name,
-		"--agent-socket", u.Dir.AgentSocket(m.node), "--records-dir", u.Dir.Node(m.node, "vm"), base+".yaml")
+	argv := append([]string{"vm", "run", "--dir", at, "--node", m.node, "--netns", pod.Netns, "--pod", pod.Namespace + "/" + pod.Name,
+		"--agent-socket", u.Dir.AgentSocket(m.node), "--records-dir", u.Dir.Node(m.node, "vm")}, further...)
+	cmd := exec.Command(u.Self, append(argv, dir+".yaml")...)
 	cmd.Dir, cmd.Env = "/", append([]string{markVar + "=" + string(u.Dir)}, u.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := ns.Do(cmd.Start); err != nil {
-		return err
+		return "", err
 	}
 	go func() {
 		err := cmd.Wait()
-		died(fmt.Errorf("machine %s on %s ended (%s): %s", m.VM.Key(), m.node, cmd.ProcessState, lastWords(base+".log", err)))
+		died(fmt.Errorf("machine %s on %s ended (%s): %s", m.VM.Key(), m.node, cmd.ProcessState, lastWords(dir+".log", err)))
 	}()
-	return awaitGuest(ctx, launch.MachineDir(at, m.VM.Key()), m.VM)
+	return dir, nil
 }
 
 // awaitGuest waits until the guest runs and each of its interfaces that is told an address has it.

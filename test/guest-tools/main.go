@@ -7,7 +7,7 @@
 //	guest-tools tcp ADDR:PORT INTERVAL            sends a numbered line at each interval and awaits its echo; says how that ended
 //	guest-tools echo PORT                         gives back what it gets, TCP and UDP
 //	guest-tools talk PORT INTERVAL                sends a numbered line at each interval to whoever calls
-//	guest-tools answer PORT NAME                  says its name to those who ask, as weft lab reach does
+//	guest-tools answer PORT NAME                  says its name to those who ask, as weft lab reach does, and does as talk for weft lab migrate
 //	guest-tools try TIMEOUT PROTO,ADDR:PORT,NAME… asks them so, and prints who answered
 package main
 

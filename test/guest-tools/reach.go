@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// answer says who it is to all who ask, TCP and UDP, as weft lab reach asks.
+// answer says who it is to all who ask, TCP and UDP, as weft lab reach asks. Who wishes it to talk gets numbered lines, one each time
+// that the wish says.
 func answer(port, name string) error {
 	p, err := net.ListenPacket("udp", ":"+port)
 	if err != nil {
@@ -44,9 +45,18 @@ func answer(port, name string) error {
 		go func() {
 			defer func() { _ = conn.Close() }()
 			_ = conn.SetDeadline(time.Now().Add(time.Minute))
-			if line, err := bufio.NewReader(io.LimitReader(conn, 256)).ReadString('\n'); err == nil {
-				_, _ = io.WriteString(conn, name+" "+line)
+			line, err := bufio.NewReader(io.LimitReader(conn, 256)).ReadString('\n')
+			if err != nil {
+				return
 			}
+			if every, is := strings.CutPrefix(line, "weft talk "); is {
+				if pause, err := time.ParseDuration(strings.TrimSpace(every)); err == nil && pause > 0 {
+					_ = conn.SetDeadline(time.Time{})
+					say(conn, pause)
+				}
+				return
+			}
+			_, _ = io.WriteString(conn, name+" "+line)
 		}()
 	}
 }

@@ -21,14 +21,19 @@ func talk(port string, every time.Duration) error {
 		}
 		go func() {
 			defer func() { _ = conn.Close() }()
-			tick := time.NewTicker(every)
-			defer tick.Stop()
-			for n := 0; ; n++ {
-				if _, err := conn.Write([]byte(strconv.Itoa(n) + "\n")); err != nil {
-					return
-				}
-				<-tick.C
-			}
+			say(conn, every)
 		}()
+	}
+}
+
+// say sends numbered lines until nobody takes them.
+func say(conn net.Conn, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		if _, err := conn.Write([]byte(strconv.Itoa(n) + "\n")); err != nil {
+			return
+		}
+		<-tick.C
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/launch"
 )
 
-// TestMachines: machines of the manifests run in a lab, one by masquerade and one by weft-direct; nodes reach them and they
-// reach the nodes and each other, in both families; nothing is left.
+// TestMachines: machines of the manifests run in a lab, one by masquerade and one by weft-direct. Both go to another node, with a
+// connection each that goes on. Behind that nodes reach them and they reach the nodes and each other, in both families; nothing is left.
 func TestMachines(t *testing.T) {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
 		nettest.Without(t, "there is no qemu-system-x86_64")
@@ -25,13 +25,17 @@ func TestMachines(t *testing.T) {
 	}
 	dir := labDir(t)
 	before := look(t, dir)
-	up := must(t, "lab", "up", "--nodes", "2", "--from", examples+"/machines", "--dir", dir)
+	up := must(t, "lab", "up", "--nodes", "2", "--from", examples+"/machines", "--addresses", "pools", "--dir", dir)
 	if !strings.Contains(up.stderr, "booting 2 virtual machines") {
 		t.Errorf("up said:\n%s", up.stderr)
 	}
 	st := status(t, dir)
 	if len(st.Machines) != 2 || slices.ContainsFunc(st.Machines, func(m launch.Status) bool { return m.Phase != launch.Running || len(m.Interfaces[0].IPs) != 2 }) {
 		t.Errorf("machines: %+v", st.Machines)
+	}
+	killed(t, dir, "masked", other(t, st, "masked"))
+	for _, name := range []string{"masked", "direct"} {
+		migrated(t, dir, st, name)
 	}
 	// A guest is emulated: it may take its time.
 	a := weft(t, "lab", "reach", "--dir", dir, "-o", "json", "--timeout", "20s")
