@@ -40,34 +40,15 @@ func device(t *testing.T, s Spaces) (moved, before state.Fragment) {
 }
 
 func TestMovedAndGivenBack(t *testing.T) {
-	for name, take := range map[string]func(Spaces, *testing.T, state.Fragment) error{
-		"remove":  func(s Spaces, t *testing.T, f state.Fragment) error { return s.Remove(t.Context(), f) },
-		"release": func(s Spaces, t *testing.T, f state.Fragment) error { return s.Release(t.Context(), f) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := pair(t)
-			moved, before := device(t, s)
-			wantSame(t, s, before)
-			mustApply(t, s, moved)
-			writes := s.Host.Writes() + s.Pod.Writes()
-			mustApply(t, s, moved)
-			if n := s.Host.Writes() + s.Pod.Writes() - writes; n != 0 {
-				t.Errorf("a second Apply wrote %d times", n)
-			}
-			if out, err := nettest.Try(s.Host.ns, "ip", "link", "show", "ens5"); err == nil {
-				t.Errorf("it is still there: %s", out)
-			}
-			for range 2 { // the second time there is nothing to do
-				if err := errors.Join(take(s, t, moved), s.Restore(t.Context(), before)); err != nil {
-					t.Fatal(err)
-				}
-				wantSame(t, s, before)
-				if out, err := nettest.Try(s.PodNS, "ip", "link", "show", "eth0"); err == nil {
-					t.Errorf("it is still in the pod: %s", out)
-				}
-			}
-		})
-	}
+	givenBack(t, device, func(t *testing.T, s Spaces, taken bool) {
+		ns, name := s.PodNS, "eth0"
+		if taken {
+			ns, name = s.Host.ns, "ens5"
+		}
+		if out, err := nettest.Try(ns, "ip", "link", "show", name); err == nil {
+			t.Errorf("it is still there: %s", out)
+		}
+	})
 }
 
 // What a killed Apply leaves: the link bears its mark and has not left.

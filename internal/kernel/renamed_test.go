@@ -49,38 +49,11 @@ func renamed(t *testing.T, s Spaces) (f, before state.Fragment) {
 // TestRenamedAndGivenBack: a link gives its name to one that stands in for it, and has it back afterwards, wherever undo
 // begins.
 func TestRenamedAndGivenBack(t *testing.T) {
-	for name, take := range map[string]func(Spaces, *testing.T, state.Fragment) error{
-		"remove":  func(s Spaces, t *testing.T, f state.Fragment) error { return s.Remove(t.Context(), f) },
-		"release": func(s Spaces, t *testing.T, f state.Fragment) error { return s.Release(t.Context(), f) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := pair(t)
-			f, before := renamed(t, s)
-			wantSame(t, s, before)
-			if err := take(s, t, f); err != nil { // nothing has happened yet
-				t.Fatal(err)
-			}
-			wantSame(t, s, before)
-			mustApply(t, s, f)
-			writes := s.Pod.Writes()
-			mustApply(t, s, f)
-			if n := s.Pod.Writes() - writes; n != 0 {
-				t.Errorf("a second Apply wrote %d times", n)
-			}
-			for range 2 { // the second time there is nothing to do
-				if err := take(s, t, f); err != nil {
-					t.Fatal(err)
-				}
-				if err := s.Restore(t.Context(), before); err != nil {
-					t.Fatal(err)
-				}
-				wantSame(t, s, before)
-			}
-			if out, err := nettest.Try(s.PodNS, "ip", "link", "show", "eth0-nic"); err == nil {
-				t.Errorf("it is still there: %s", out)
-			}
-		})
-	}
+	givenBack(t, renamed, func(t *testing.T, s Spaces, taken bool) {
+		if out, err := nettest.Try(s.PodNS, "ip", "link", "show", "eth0-nic"); !taken && err == nil {
+			t.Errorf("it is still there: %s", out)
+		}
+	})
 }
 
 // TestRenamedHalf: each state in which a killed Apply or undo leaves the links is taken up by the next Apply and by undo.
