@@ -194,7 +194,7 @@ func (j *journey) listen(ctx context.Context, addr netip.Addr) (*gap.Peer, error
 		return nil, err
 	}
 	defer func() { _ = ns.Close() }()
-	ears := &gap.Peer{}
+	ears := &gap.Peer{Now: time.Now}
 	since := time.Now()
 	err = ears.Hear(ctx, ns, netip.AddrPortFrom(addr, g.ports["tcp"]), "weft talk 10ms")
 	if err == nil {

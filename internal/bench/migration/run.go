@@ -54,7 +54,7 @@ func (w *world) measure(ctx context.Context) ([]gap.Gap, error) {
 	if err != nil {
 		return nil, err
 	}
-	var p gap.Peer
+	p := gap.Peer{Now: time.Now}
 	if err := p.Listen(ctx, far.ns, netip.AddrPortFrom(far.addr, 9000)); err != nil {
 		return nil, err
 	}

@@ -19,6 +19,9 @@ import (
 
 // Peer is who the machine speaks to: it notes when what arrives.
 type Peer struct {
+	// Now is the clock.
+	Now func() time.Time
+
 	mu sync.Mutex
 	// packets are those of the machine's flow, lines what it answered on one connection, words what it said by itself on another;
 	// failed is how one of them ended.
@@ -64,7 +67,7 @@ func (p *Peer) Listen(ctx context.Context, ns *netns.NS, addr netip.AddrPort) er
 			if err != nil {
 				return
 			}
-			at := time.Now()
+			at := p.Now()
 			if n, err := strconv.Atoi(strings.TrimSpace(string(b[:size]))); err == nil {
 				p.note(&p.packets, n, at)
 			}
@@ -140,7 +143,7 @@ func (p *Peer) Hear(ctx context.Context, ns *netns.NS, addr netip.AddrPort, gree
 func (p *Peer) read(ctx context.Context, conn net.Conn, into *arrivals) {
 	in := bufio.NewScanner(conn)
 	for n := 0; in.Scan(); n++ {
-		at := time.Now()
+		at := p.Now()
 		if in.Text() != strconv.Itoa(n) {
 			p.fails(ctx, fmt.Errorf("line %d came as %q", n, in.Text()))
 			return

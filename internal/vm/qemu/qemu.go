@@ -55,13 +55,22 @@ const (
 	qmpName, controlName, consoleLog, problems = "qmp.sock", "qmp2.sock", "console.log", "qemu.log"
 )
 
+// monitors are the sockets that the machine is commanded by.
+func (c Config) monitors(fds *files) (argv []string, err error) {
+	for _, m := range [][2]string{{"qmp", qmpName}, {"control", controlName}} {
+		id, name := m[0], m[1]
+		fd, err := fds.listen(c.Dir, name)
+		if err != nil {
+			return nil, err
+		}
+		argv = append(argv, "-chardev", "socket,id="+id+",server=on,wait=off,fd="+fd, "-mon", "chardev="+id+",mode=control")
+	}
+	return argv, nil
+}
+
 // argv is QEMU's command line.
 func (c Config) argv(fds *files) ([]string, error) {
-	monitor, err := fds.listen(c.Dir, qmpName)
-	if err != nil {
-		return nil, err
-	}
-	control, err := fds.listen(c.Dir, controlName)
+	monitors, err := c.monitors(fds)
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +95,6 @@ func (c Config) argv(fds *files) ([]string, error) {
 	argv := []string{
 		cmp.Or(c.Program, "qemu-system-x86_64"), "-name", "guest=" + escape(c.Name), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-M", "q35", "-accel", accel, "-cpu", cpu, "-smp", strconv.Itoa(max(c.CPUs, 1)), "-m", strconv.Itoa(c.Memory),
-		"-chardev", "socket,id=qmp,server=on,wait=off,fd=" + monitor, "-mon", "chardev=qmp,mode=control",
-		"-chardev", "socket,id=control,server=on,wait=off,fd=" + control, "-mon", "chardev=control,mode=control",
 		"-add-fd", "set=1,fd=" + log, "-chardev", "socket,id=console,server=on,wait=off,logappend=on,logfile=/dev/fdset/1,fd=" + console,
 		"-serial", "chardev:console",
 	}
@@ -102,7 +109,7 @@ func (c Config) argv(fds *files) ([]string, error) {
 		}
 		argv = append(argv, "-kernel", kernel, "-initrd", initrd, "-append", strings.TrimSpace(Cmdline+" "+c.Append))
 	}
-	argv = append(argv, c.ports()...)
+	argv = append(append(argv, monitors...), c.ports()...)
 	for _, d := range c.Devices {
 		some, err := c.device(d, fds)
 		if err != nil {
