@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -170,6 +171,9 @@ func (r *vmRun) background(ctx context.Context, args []string, dir string, text 
 	for {
 		st, found, err := launch.Read(dir)
 		if err == nil && found && st.Phase == launch.Running {
+			for _, note := range notes(head(log)) {
+				fmt.Fprintln(r.env.Stderr, note)
+			}
 			fmt.Fprintf(r.env.Stdout, "machine %s runs in pod %s\n", st.Key(), st.Pod)
 			return nil
 		}
@@ -179,12 +183,22 @@ func (r *vmRun) background(ctx context.Context, args []string, dir string, text 
 			<-ended
 			return ctx.Err()
 		case err := <-ended:
-			b := make([]byte, 1<<16)
-			n, _ := log.ReadAt(b, 0)
-			return errors.Join(logged(vm, string(b[:n]), err), abandon(ctx, r.env, dir))
+			return errors.Join(logged(vm, head(log), err), abandon(ctx, r.env, dir))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// head is what a log begins with.
+func head(log io.ReaderAt) string {
+	b := make([]byte, 1<<16)
+	n, _ := log.ReadAt(b, 0)
+	return string(b[:n])
+}
+
+// notes are what whoever started a background process is to know: a disk that is left out, for instance.
+func notes(text string) []string {
+	return slices.DeleteFunc(strings.Split(text, "\n"), func(s string) bool { return !strings.HasPrefix(s, "weft: note: ") })
 }
 
 // logged is the error of a background process that has ended, in its own words.
