@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weft-net/weft/internal/kernel/effect"
 	"github.com/weft-net/weft/internal/kernel/nft"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -42,6 +43,17 @@ func (c *Conn) Counts(ctx context.Context, family, table string) ([]Count, error
 func (c *Conn) Cut(choose func(state.Connection) bool) ([]state.Connection, error) {
 	return c.tracked.Cut(c.ns, choose)
 }
+
+// Find gives those tracked connections of parties that are chosen, Forget has them be forgotten.
+func (c *Conn) Find(parties []state.Party, choose func(state.Connection) bool) ([]Found, error) {
+	return c.tracked.Find(c.ns, parties, choose)
+}
+
+// Forget has the kernel forget connections that were found.
+func (c *Conn) Forget(all []Found) error { return c.tracked.Forget(c.ns, all) }
+
+// Found is a tracked connection that was looked for.
+type Found = effect.Found
 
 // Tracked gives the connections of TCP and UDP that are chosen.
 func (c *Conn) Tracked(choose func(state.Connection) bool) ([]state.Tracked, error) {

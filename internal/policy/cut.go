@@ -5,7 +5,6 @@ package policy
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"os"
 	"slices"
 	"time"
@@ -103,14 +102,12 @@ func (e *Enforcer) cut(ctx context.Context) {
 // the beginning of a connection the other way.
 func (e *Enforcer) cutAt(ctx context.Context, p policy.Place, at *kernel.Conn) error {
 	// While the kernel tells, the namespace's socket is held, and who closes that holds the lock: it is not asked for in between.
-	local := e.localAddrs()
-	var tracked []state.Connection
-	if _, err := at.Cut(func(c state.Connection) bool {
-		if local[c.From.Addr()] || local[c.Answers.Addr()] {
-			tracked = append(tracked, c)
-		}
-		return false
-	}); err != nil {
+	parties := e.parties(p)
+	if len(parties) == 0 {
+		return nil
+	}
+	tracked, err := at.Find(parties, func(state.Connection) bool { return true })
+	if err != nil {
 		return err
 	}
 	denied := e.denied(p, tracked)
@@ -119,24 +116,24 @@ func (e *Enforcer) cutAt(ctx context.Context, p policy.Place, at *kernel.Conn) e
 	}
 	if p.OnNode() {
 		var flows []policy.Flow
-		for c := range denied {
-			flows = append(flows, flowOf(c))
+		for _, c := range denied {
+			flows = append(flows, flowOf(c.Connection))
 		}
 		if err := e.scar(ctx, policy.Place{}, flows); err != nil {
 			return err
 		}
 	}
-	cut, err := at.Cut(func(c state.Connection) bool { return denied[c] })
-	for _, c := range cut {
+	if err := at.Forget(denied); err != nil {
+		return err
+	}
+	for _, c := range denied {
 		e.log.Debug("connection is cut", "proto", c.Proto, "from", c.From.String(), "to", c.Answers.String())
 	}
-	if len(cut) > 0 {
-		e.log.Info("connections are cut that policies do not allow any more", "count", len(cut), "one", cut[0].From.String()+" > "+cut[0].Answers.String())
-	}
+	e.log.Info("connections are cut that policies do not allow any more", "count", len(denied), "one", denied[0].From.String()+" > "+denied[0].Answers.String())
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.stats.Cut += uint64(len(cut))
-	return err
+	e.stats.Cut += uint64(len(denied))
+	return nil
 }
 
 // scar has what the other sides of connections send be dropped for a while.
@@ -154,28 +151,18 @@ func (e *Enforcer) scar(ctx context.Context, at policy.Place, denied []policy.Fl
 	return e.commit(ctx)
 }
 
-// localAddrs are the addresses of this node's pods.
-func (e *Enforcer) localAddrs() map[netip.Addr]bool {
+// parties are who begins or answers connections that are judged in a place.
+func (e *Enforcer) parties(p policy.Place) []state.Party {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	out := make(map[netip.Addr]bool, len(e.addrs))
-	for a := range e.addrs {
-		out[a] = true
-	}
-	return out
+	return e.index.Parties(p)
 }
 
 // denied are those of the connections that policy is against.
-func (e *Enforcer) denied(p policy.Place, tracked []state.Connection) map[state.Connection]bool {
+func (e *Enforcer) denied(p policy.Place, tracked []kernel.Found) []kernel.Found {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	out := map[state.Connection]bool{}
-	for _, c := range tracked {
-		if !e.index.Allowed(p, flowOf(c)) {
-			out[c] = true
-		}
-	}
-	return out
+	return slices.DeleteFunc(tracked, func(c kernel.Found) bool { return e.index.Allowed(p, flowOf(c.Connection)) })
 }
 
 // flowOf is a connection as policies see it: from who began it to who answers, after the translation of a service's address.

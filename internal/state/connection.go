@@ -16,3 +16,9 @@ type Connection struct {
 	Answers netip.AddrPort `json:"answers"`
 	Back    netip.AddrPort `json:"back"`
 }
+
+// Party is who begins or answers connections.
+type Party struct {
+	Addr            netip.Addr
+	Begins, Answers bool
+}

@@ -160,7 +160,7 @@ func (t tracker) pickIf(families []byte, choose func(connection) bool) error {
 				refused = errno
 				return
 			}
-			if c := parseConnection(family, body); c.orig != nil && choose(c) {
+			if c := parseConnection(body); c.orig != nil && choose(c) {
 				if n%mostMessages == 0 {
 					deletions = append(deletions, request{})
 				}

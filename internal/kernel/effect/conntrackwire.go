@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"iter"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -92,6 +93,11 @@ func (r *request) filter(f state.Flow) {
 	if reply != 0 {
 		r.nest(ctTupleReply, func() { r.nest(ctTupleIP, func() { r.attr(src, f.To.AsSlice()) }) })
 	}
+	r.filterFlags(orig, reply)
+}
+
+// filterFlags says which parts of the tuples a filter looks at.
+func (r *request) filterFlags(orig, reply uint32) {
 	r.nest(ctFilter, func() {
 		r.attr(ctFilterOrig, binary.NativeEndian.AppendUint32(nil, orig))
 		r.attr(ctFilterReply, binary.NativeEndian.AppendUint32(nil, reply))
@@ -109,18 +115,13 @@ func (r *request) again(c connection) {
 	}
 }
 
-// parseConnection reads one tracked connection.
-func parseConnection(family byte, body []byte) connection {
-	c := connection{v6: family == unix.AF_INET6}
-	src, dst := uint16(ctIP4Src), uint16(ctIP4Dst)
-	if c.v6 {
-		src, dst = ctIP6Src, ctIP6Dst
-	}
+// parseConnection reads one tracked connection, of whichever family it is. It is of the message's bytes: who keeps it clones it.
+func parseConnection(body []byte) connection {
+	var c connection
 	for typ, v := range attrs(body) {
 		switch typ {
 		case ctTupleOrig:
-			c.orig = append([]byte(nil), v...)
-			c.dst = address(v, dst)
+			c.orig = v
 			proto := find(v, ctTupleProto)
 			if n := find(proto, ctProtoNum); len(n) == 1 {
 				c.proto = n[0]
@@ -129,14 +130,24 @@ func parseConnection(family byte, body []byte) connection {
 				c.port = binary.BigEndian.Uint16(p)
 			}
 		case ctTupleReply:
-			c.to = address(v, src)
-			c.reply = append([]byte(nil), v...)
+			c.reply = v
 		case ctID:
-			c.id = append([]byte(nil), v...)
+			c.id = v
 		case ctZone:
-			c.zone = append([]byte(nil), v...)
+			c.zone = v
 		}
 	}
+	src, dst := uint16(ctIP4Src), uint16(ctIP4Dst)
+	if c.v6 = find(find(c.orig, ctTupleIP), ctIP6Src) != nil; c.v6 {
+		src, dst = ctIP6Src, ctIP6Dst
+	}
+	c.dst, c.to = address(c.orig, dst), address(c.reply, src)
+	return c
+}
+
+// clone is the connection in bytes of its own.
+func (c connection) clone() connection {
+	c.orig, c.reply, c.id, c.zone = slices.Clone(c.orig), slices.Clone(c.reply), slices.Clone(c.id), slices.Clone(c.zone)
 	return c
 }
 

@@ -46,6 +46,23 @@ func BenchmarkCut(b *testing.B) {
 			}
 			b.ReportMetric(float64(seen), "connections")
 		})
+		for _, parties := range []int{1, 8} {
+			var of []state.Party
+			for i := range parties {
+				of = append(of, state.Party{Addr: netip.AddrFrom4([4]byte{127, 1, byte(i), 1}), Answers: true})
+			}
+			b.Run(fmt.Sprintf("%d of %d parties", n, parties), func(b *testing.B) {
+				seen := 0
+				for b.Loop() {
+					found, err := k.Find(ns, of, func(state.Connection) bool { return true })
+					if err != nil {
+						b.Fatal(err)
+					}
+					seen = len(found)
+				}
+				b.ReportMetric(float64(seen), "connections")
+			})
+		}
 		if err := k.Close(); err != nil {
 			b.Error(err)
 		}

@@ -34,11 +34,9 @@ func (t tracker) outlived(all []state.Tracked) ([]state.Tracked, error) {
 			if errno != 0 && errno != unix.ENOENT { // it has ended meanwhile
 				errs = errors.Join(errs, fmt.Errorf("conntrack: get: %w", errno))
 			}
-			for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-				have, ok := parseTracked(family, body)
-				if c, is := wanted[way{have.Proto, have.From, have.To}]; ok && is && have.Timeout < c.Timeout {
-					out = append(out, c)
-				}
+			have, ok := parseTracked(body)
+			if c, is := wanted[way{have.Proto, have.From, have.To}]; ok && is && have.Timeout < c.Timeout {
+				out = append(out, c)
 			}
 		})
 		if err = errors.Join(err, errs); err != nil {

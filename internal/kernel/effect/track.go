@@ -45,7 +45,7 @@ func (k *Tracker) List(ns *netns.NS, choose func(state.Connection) bool) ([]stat
 					refused = errno
 					return
 				}
-				if c, ok := parseTracked(family, body); ok && choose(c.Connection) {
+				if c, ok := parseTracked(body); ok && choose(c.Connection) {
 					out = append(out, c)
 				}
 			})
@@ -257,8 +257,8 @@ func (r *request) translation(to netip.AddrPort) {
 }
 
 // parseTracked reads a connection of TCP or UDP; false for others, and for those of another zone than the usual one.
-func parseTracked(family byte, body []byte) (state.Tracked, bool) {
-	c := parseConnection(family, body)
+func parseTracked(body []byte) (state.Tracked, bool) {
+	c := parseConnection(body)
 	if c.orig == nil || c.reply == nil || c.zone != nil || c.proto != unix.IPPROTO_TCP && c.proto != unix.IPPROTO_UDP {
 		return state.Tracked{}, false
 	}
