@@ -42,6 +42,10 @@ func (p podNetworks) attach(ctx context.Context, vm model.VM) error {
 	if len(links) == 0 {
 		note = "" // which takes the annotation away
 	}
+	warned, err := p.warnings()
+	if err != nil {
+		return err
+	}
 	_, err = p.store.Modify(ctx, key, store.Annotate(map[string]string{multinet.NetworksKey: note}))
 	if err != nil {
 		return fmt.Errorf("networks of machine %s: %w", vm.Key(), err)
@@ -56,6 +60,15 @@ func (p podNetworks) attach(ctx context.Context, vm model.VM) error {
 		lacks := slices.IndexFunc(links, func(l string) bool { return !slices.Contains(has, l) })
 		if lacks < 0 {
 			return nil
+		}
+		now, err := p.warnings()
+		if err != nil {
+			return err
+		}
+		for event, says := range now {
+			if warned[event] != says {
+				return model.Faultf(model.CodeInvalidConf, "", "networks of machine %s: pod %s/%s: %s", vm.Key(), p.namespace, p.pod, says.message)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -103,6 +116,28 @@ func (p podNetworks) has(key store.Key) (out []string, err error) {
 	}
 	for _, s := range all {
 		out = append(out, s.Interface)
+	}
+	return out, nil
+}
+
+// warning is one of the pod's events, as it was at a version.
+type warning struct{ version, message string }
+
+// warnings are those that the pod has been given, by their names.
+func (p podNetworks) warnings() (map[string]warning, error) {
+	all, err := p.store.List("Event")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]warning{}
+	for _, o := range all {
+		var e struct {
+			Type, Message  string
+			InvolvedObject struct{ Namespace, Name string }
+		}
+		if json.Unmarshal(o.Raw, &e) == nil && e.Type == "Warning" && e.InvolvedObject.Namespace == p.namespace && e.InvolvedObject.Name == p.pod {
+			out[o.Key.Name] = warning{o.Version, e.Message}
+		}
 	}
 	return out, nil
 }
