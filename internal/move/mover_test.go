@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/kernel/watch"
 	"github.com/weft-net/weft/internal/ledger"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
@@ -33,8 +35,13 @@ func moverOf(t *testing.T, records ...attach.Record) *Mover {
 	if err != nil {
 		t.Fatal(err)
 	}
+	host, err := kernel.Dial(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = host.Close() })
 	return New(Config{
-		Node: "n2", Records: l, Objects: s.Objects(), Cluster: func() *model.Cluster { return nil },
+		Node: "n2", Records: l, Host: host, Objects: s.Objects(), Cluster: func() *model.Cluster { return nil },
 		Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
 	})
 }
@@ -57,11 +64,14 @@ func routed(name, addr string) attach.Record {
 }
 
 // asks writes a move for the machine of a record, as a node that awaits it does.
-func (m *Mover) asks(t *testing.T, rec attach.Record, target string) store.Object {
+func (m *Mover) asks(t *testing.T, rec attach.Record, target string, left bool) store.Object {
 	t.Helper()
 	f := newFollower(m, rec)
+	if target != m.cfg.Node { // its attachment is another one
+		f.move.Name = "at-" + target
+	}
 	o, err := store.AddressMoveObject(store.Object{}, model.AddressMove{
-		Namespace: f.move.Namespace, Name: f.move.Name, Machine: f.vm.Name, Addrs: f.addrs, Target: target, Source: "n1", Left: true,
+		Namespace: f.move.Namespace, Name: f.move.Name, Machine: f.vm.Name, Addrs: f.addrs, Target: target, Source: "n1", Left: left,
 	})
 	if err == nil {
 		o, err = m.cfg.Objects.Create(t.Context(), store.AddressMoves(), o)
@@ -72,22 +82,102 @@ func (m *Mover) asks(t *testing.T, rec attach.Record, target string) store.Objec
 	return o
 }
 
+// runs runs the mover as long as the test.
+func (m *Mover) runs(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(what)
+		}
+	}
+}
+
 // TestMoveEnds: the move of a machine that is here by now goes, though the agent that switched was killed before it took it away.
 func TestMoveEnds(t *testing.T) {
 	rec := routed("db", "10.1.0.5")
 	m := moverOf(t, rec)
-	o := m.asks(t, rec, "n2")
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- m.Run(ctx) }()
-	defer func() { cancel(); <-ended }()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		_, err := m.cfg.Objects.Get(ctx, store.AddressMoves(), o.Key)
-		if errors.Is(err, store.ErrNotFound) {
-			return
+	o := m.asks(t, rec, "n2", true)
+	m.runs(t)
+	until(t, "the move is still there", func() bool {
+		_, err := m.cfg.Objects.Get(t.Context(), store.AddressMoves(), o.Key)
+		return errors.Is(err, store.ErrNotFound)
+	})
+}
+
+// TestLeft: who awaits a machine is told that it has left when its attachment here ends, whether it began to wait before that or
+// after it.
+func TestLeft(t *testing.T) {
+	for name, early := range map[string]bool{"awaited before": true, "awaited later": false} {
+		t.Run(name, func(t *testing.T) {
+			rec := routed("db", "10.1.0.5")
+			m := moverOf(t, rec, routed("web", "10.1.0.6"))
+			var o store.Object
+			if early {
+				o = m.asks(t, rec, "n3", false)
+			}
+			m.runs(t)
+			follows := func() bool {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				return m.synced && m.followers[rec.Key()] != nil && (!early || len(m.moves) == 1)
+			}
+			until(t, "the attachment is not followed", follows)
+			if err := m.cfg.Records.(*ledger.Ledger).Delete(rec.Key()); err != nil {
+				t.Fatal(err)
+			}
+			m.Moved(rec.Key())
+			until(t, "the attachment is still followed", func() bool { return !follows() })
+			if !early {
+				until(t, "nobody remembers the machine", func() bool { m.mu.Lock(); defer m.mu.Unlock(); return len(m.departed) == 1 })
+				o = m.asks(t, rec, "n3", false)
+			}
+			until(t, "nobody says that the machine has left", func() bool {
+				now, err := m.cfg.Objects.Get(t.Context(), store.AddressMoves(), o.Key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				move, err := now.AddressMove()
+				return err == nil && move.Left && move.Source == "n2"
+			})
+		})
+	}
+}
+
+// TestMeans: what of all that is heard says that a machine is here; of one that has left, only what cannot have been under way.
+func TestMeans(t *testing.T) {
+	m := moverOf(t)
+	now := time.Unix(1000, 0)
+	m.cfg.Now = func() time.Time { return now }
+	f := newFollower(m, routed("db", "10.1.0.5"))
+	f.mac = [6]byte{2, 0, 0, 0, 0, 5}
+	own, other := netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("10.1.0.6")
+	for name, c := range map[string]struct {
+		said        watch.Speech
+		first, back bool // of one that was never here, and of one that comes back
+	}{
+		"its address":         {watch.Speech{How: "arp", MAC: f.mac, Addr: own}, true, true},
+		"another's address":   {watch.Speech{How: "nd", MAC: f.mac, Addr: other}, false, false},
+		"its hypervisor":      {watch.Speech{How: "rarp", MAC: f.mac}, true, true},
+		"another MAC":         {watch.Speech{How: "rarp", MAC: [6]byte{2}}, false, false},
+		"a packet":            {watch.Speech{How: "ip", MAC: f.mac, Addr: own}, false, true},
+		"a packet of another": {watch.Speech{How: "ip", MAC: f.mac, Addr: other}, false, false},
+	} {
+		if got := f.means(0)(c.said); got != c.first {
+			t.Errorf("%s, of a machine that was never here: %v", name, got)
 		}
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("the move is still there: %v", err)
+		if f.means(now.UnixNano())(c.said) {
+			t.Errorf("%s, just after the machine has left: it counts", name)
+		}
+		if got := f.means(now.Add(-calm).UnixNano())(c.said); got != c.back {
+			t.Errorf("%s, when the machine has left: %v", name, got)
 		}
 	}
 }
@@ -96,7 +186,7 @@ func TestMoveEnds(t *testing.T) {
 func TestWakes(t *testing.T) {
 	db, web := routed("db", "10.1.0.5"), routed("web", "10.1.0.6")
 	m := moverOf(t)
-	o := m.asks(t, db, "n3")
+	o := m.asks(t, db, "n3", false)
 	for _, rec := range []attach.Record{db, web} {
 		m.followers[rec.Key()] = newFollower(m, rec)
 	}
