@@ -65,17 +65,17 @@ func (c *cleaning) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = host.Close() }()
+	if !c.dry && !c.force {
+		if err := c.serves(ctx, host); err != nil {
+			return err
+		}
+	}
 	found, err := leftover.FindCalico(ctx, host)
 	if err != nil {
 		return err
 	}
 	if c.keepTunnels {
 		found.Tunnels = nil
-	}
-	if !c.dry && !c.force {
-		if err := c.serves(ctx, host); err != nil {
-			return err
-		}
 	}
 	if !c.dry {
 		if err := found.Take(ctx, host); err != nil {

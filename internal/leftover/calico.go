@@ -48,7 +48,11 @@ type Calico struct {
 func (c Calico) Lines() []string {
 	var out []string
 	for _, r := range c.Routes {
-		out = append(out, r.String())
+		way := "to nowhere"
+		if r.Link != "" {
+			way = "over " + r.Link
+		}
+		out = append(out, fmt.Sprintf("route %s %s", r.Dst, way))
 	}
 	for _, t := range c.rules {
 		out = append(out, t.String())

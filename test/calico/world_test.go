@@ -3,8 +3,11 @@
 package calico_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -49,13 +52,13 @@ type cluster struct {
 	given map[netip.Addr]string
 }
 
-func newCluster(t *testing.T, encapsulation map[string]string) *cluster {
+func newCluster(t *testing.T, conf map[string]string) *cluster {
 	t.Helper()
 	c := &cluster{t: t, calico: os.Getenv(calicoDir), given: map[netip.Addr]string{}}
 	if c.calico == "" {
 		nettest.Without(t, calicoDir+" is not set: make takeover builds Calico's own programs, and runs this")
 	}
-	for _, program := range []string{"iptables-save", "iptables-restore", "ipset", "nft", "conntrack"} {
+	for _, program := range []string{"iptables-save", "iptables-restore", "ipset", "nft"} {
 		if _, err := exec.LookPath(program); err != nil {
 			nettest.Without(t, "no "+program+": Calico needs it")
 		}
@@ -68,7 +71,7 @@ func newCluster(t *testing.T, encapsulation map[string]string) *cluster {
 		c.defined(kinds)
 	}
 	for num := range 2 {
-		c.nodes = append(c.nodes, c.node(num+1, encapsulation))
+		c.nodes = append(c.nodes, c.node(num+1, conf))
 	}
 	return c
 }
@@ -138,7 +141,7 @@ type node struct {
 }
 
 // node makes a machine and its Node, and has Calico begin on it.
-func (c *cluster) node(num int, encapsulation map[string]string) *node {
+func (c *cluster) node(num int, conf map[string]string) *node {
 	t := c.t
 	t.Helper()
 	name := fmt.Sprintf("n%d", num)
@@ -153,12 +156,12 @@ func (c *cluster) node(num int, encapsulation map[string]string) *node {
 	})
 	n.env = []string{
 		"PATH=" + os.Getenv("PATH"), "DATASTORE_TYPE=kubernetes", "KUBECONFIG=" + c.Kubeconfig(c.URL, ""), "NODENAME=" + name, "CALICO_K8S_NODE_REF=" + name,
-		"CALICO_DISABLE_FILE_LOGGING=true", "CALICO_NETWORKING_BACKEND=vxlan", "IP=autodetect", "CLUSTER_TYPE=k8s", "CALICO_IPV4POOL_CIDR=10.244.0.0/16",
+		"CALICO_DISABLE_FILE_LOGGING=true", "CALICO_NETWORKING_BACKEND=vxlan", "CALICO_IPV4POOL_IPIP=Never", "IP=autodetect", "CLUSTER_TYPE=k8s", "CALICO_IPV4POOL_CIDR=10.244.0.0/16",
 		"FELIX_FELIXHOSTNAME=" + name, "FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT", "FELIX_IPV6SUPPORT=false", "FELIX_HEALTHENABLED=true",
 		"FELIX_USAGEREPORTINGENABLED=false", "FELIX_LOGSEVERITYSCREEN=Warning", "FELIX_LOGSEVERITYSYS=none", "FELIX_LOGFILEPATH=none", "FELIX_ENDPOINTSTATUSPATHPREFIX=none", "FELIX_XDPENABLED=false",
 		"FELIX_DebugSkipCTLBCleanup=true", // what it does with eBPF is not in a program without C
 	}
-	for key, value := range encapsulation {
+	for key, value := range conf {
 		n.env = append(n.env, key+"="+value)
 	}
 	n.once("-startup")
@@ -166,10 +169,28 @@ func (c *cluster) node(num int, encapsulation map[string]string) *node {
 	n.felix = n.start("felix", n.env, filepath.Join(c.calico, "calico-node"), "-felix")
 	c.until("felix is ready", func() bool {
 		n.felix.alive()
-		out, err := nettest.Try(n.ns, "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "http://localhost:9099/readiness")
-		return err == nil && strings.HasPrefix(out, "2")
+		return n.ready()
 	})
 	return n
+}
+
+// ready tells whether Felix says that it is.
+func (n *node) ready() bool {
+	var answer []byte
+	err := n.ns.Do(func() error {
+		conn, err := net.DialTimeout("tcp", "localhost:9099", time.Second)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }()
+		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+		if _, err = fmt.Fprint(conn, "GET /readiness HTTP/1.0\r\n\r\n"); err != nil {
+			return err
+		}
+		answer, err = io.ReadAll(conn)
+		return err
+	})
+	return err == nil && bytes.HasPrefix(answer, []byte("HTTP/1.0 2"))
 }
 
 // once runs a part of Calico's that ends.

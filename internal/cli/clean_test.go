@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+)
+
+// TestCleanRefuses: nothing is taken away before weft serves in Calico's place.
+func TestCleanRefuses(t *testing.T) {
+	dir, state := manifests(t, calicoCluster), t.TempDir()
+	for _, s := range []struct {
+		args, says string
+		exit       int
+	}{
+		{"--from flannel", `--from "flannel" is not calico`, 2},
+		{"-o yaml", `output "yaml" is neither text nor json`, 2},
+		{"--state-dir " + state, "nothing says where the cluster's objects are", 2},
+		{"--state-dir " + state + " --store-dir " + dir, "4 addresses and blocks of Calico's are not imported", 1},
+		{"import", "", 0},
+		{"--state-dir " + state + " --store-dir " + dir, "no agent has written down a mesh there", 1},
+	} {
+		args := append([]string{"clean"}, strings.Fields(s.args)...)
+		if s.args == "import" {
+			args = []string{"ipam", "import", "--from", "calico", "--store-dir", dir}
+		}
+		var stdout, stderr bytes.Buffer
+		exit := Run(context.Background(), Env{Args: args, Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }})
+		if exit != s.exit || !strings.Contains(stderr.String(), s.says) {
+			t.Errorf("weft %v: exit %d, want %d with %q; %s%s", args, exit, s.exit, s.says, stdout.String(), stderr.String())
+		}
+	}
+}
