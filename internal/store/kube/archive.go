@@ -11,8 +11,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/weft-net/weft/internal/store"
@@ -34,6 +36,9 @@ type archive struct {
 
 	mu      sync.Mutex
 	pending bytes.Buffer // lines not yet written
+	// late, where it is not nil, are objects of which the last word is written alone, by their names: those that are large and change
+	// all the time.
+	late map[string]archived
 	// torn: the file's end may be half a piece, behind which nothing would be found.
 	torn    bool
 	size    int64
@@ -61,13 +66,29 @@ func (a *archive) add(line archived) {
 	if a == nil {
 		return
 	}
-	b, err := json.Marshal(line)
-	if err != nil {
-		return // a line of what was JSON already
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, _ = a.pending.Write(append(b, '\n'))
+	if a.late != nil && line.Name != "" {
+		a.late[line.Name] = line
+		return
+	}
+	a.settle()
+	a.write(line)
+}
+
+// write adds a line to what is to be written. The lock is held.
+func (a *archive) write(line archived) {
+	if b, err := json.Marshal(line); err == nil { // it was JSON already
+		_, _ = a.pending.Write(append(b, '\n'))
+	}
+}
+
+// settle makes lines of the last words. The lock is held.
+func (a *archive) settle() {
+	for _, name := range slices.Sorted(maps.Keys(a.late)) {
+		a.write(a.late[name])
+	}
+	clear(a.late)
 }
 
 // replay tells the objects that the file knows; false when it does not know everything that was there once. It comes before
@@ -158,7 +179,7 @@ func (a *archive) flush() error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.pending.Len() == 0 {
+	if a.settle(); a.pending.Len() == 0 {
 		return nil
 	}
 	if a.size == 0 {

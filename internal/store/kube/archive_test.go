@@ -105,3 +105,38 @@ func TestArchive(t *testing.T) {
 		t.Errorf("%d %t %v", len(got), whole, got["p5"])
 	}
 }
+
+// Of objects that are large and change all the time the last word is written, once; and what was written in between is not lost when
+// everything is told.
+func TestArchiveLate(t *testing.T) {
+	dir := t.TempDir()
+	a := newArchive(dir, "n1", store.Pods())
+	a.late = map[string]archived{}
+	flush := func() {
+		t.Helper()
+		if err := a.flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.add(podLine(1, 1))
+	a.add(podLine(2, 1))
+	a.add(archived{Whole: true})
+	flush()
+	before, err := os.Stat(a.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		a.add(podLine(1, 2+i))
+	}
+	a.add(podLine(3, 1))
+	a.add(archived{Name: "a/p2"})
+	flush()
+	want := "map[p1:u1001 p3:u1]"
+	if got, whole := replayed(t, dir, "n1"); !whole || fmt.Sprint(got) != want {
+		t.Errorf("%v, %t; want %s", got, whole, want)
+	}
+	if after, err := os.Stat(a.file); err != nil || after.Size() > before.Size()+1000 {
+		t.Errorf("%d bytes, and %d before (%v)", after.Size(), before.Size(), err)
+	}
+}

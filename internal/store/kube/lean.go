@@ -29,8 +29,8 @@ func (p Policies) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.
 	for _, kind := range kinds {
 		sh := newShelf(kind)
 		sh.lean, sh.marks = true, map[string]uint64{}
-		if kind != store.NodeEndpoints() { // what they say the kubelets say, too, a little later
-			sh.archive = newArchive(p.s.cfg.Dir, p.s.cfg.Node, kind)
+		if sh.archive = newArchive(p.s.cfg.Dir, p.s.cfg.Node, kind); sh.archive != nil && kind == store.NodeEndpoints() {
+			sh.archive.late = map[string]archived{} // each is a whole node, and new with each of its pods
 		}
 		shelfs = append(shelfs, sh)
 	}
@@ -47,24 +47,30 @@ func (p Policies) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.
 }
 
 // archivePause gathers what is written to the archives, archivePods where all pods of a cluster are among it. An agent that is
-// killed meanwhile, while the server is away, does not know these changes.
-const archivePause, archivePods = savePause, time.Second
+// killed meanwhile, while the server is away, does not know these changes. What nodes say of their pods' interfaces is written less
+// often: of the cluster's network the pods say it, too.
+const archivePause, archivePods, archiveNodes = savePause, time.Second, 10 * time.Second
 
 // pass hands events on, and writes the archives now and then.
 func (p Policies) pass(ctx context.Context, in <-chan store.Event, out chan<- store.Event, shelfs []*shelf) {
-	flush := func() {
+	late := func(sh *shelf) bool { return sh.kind == store.NodeEndpoints() }
+	flush := func(which func(*shelf) bool) {
 		for _, sh := range shelfs {
+			if !which(sh) {
+				continue
+			}
 			if err := sh.archive.flush(); err != nil {
 				p.s.log.Warn("what policies go by is not remembered", "resource", sh.kind.Resource, "err", err)
 			}
 		}
 	}
-	defer flush()
+	all, soon := func(*shelf) bool { return true }, func(sh *shelf) bool { return !late(sh) }
+	defer flush(all)
 	pause := archivePause
 	if slices.ContainsFunc(shelfs, func(sh *shelf) bool { return sh.kind == store.Pods() }) {
 		pause = archivePods
 	}
-	var due <-chan time.Time
+	var due, dueLate <-chan time.Time
 	for {
 		select {
 		case e, ok := <-in:
@@ -72,10 +78,13 @@ func (p Policies) pass(ctx context.Context, in <-chan store.Event, out chan<- st
 				return
 			}
 			if e.Type == store.Synced {
-				flush()
+				flush(all)
 			}
 			if due == nil {
 				due = p.s.cfg.After(pause)
+			}
+			if dueLate == nil && slices.ContainsFunc(shelfs, late) {
+				dueLate = p.s.cfg.After(archiveNodes)
 			}
 			select {
 			case out <- e:
@@ -83,7 +92,10 @@ func (p Policies) pass(ctx context.Context, in <-chan store.Event, out chan<- st
 			}
 		case <-due:
 			due = nil
-			flush()
+			flush(soon)
+		case <-dueLate:
+			dueLate = nil
+			flush(late)
 		}
 	}
 }
@@ -98,10 +110,8 @@ func (s *shelf) alone() {
 
 // recall tells what the archive knows.
 func (s *Store) recall(sh *shelf, tell func(store.Object)) {
-	if sh.kind == store.NodeEndpoints() && sh.lean && s.cfg.Dir != "" {
-		sh.restored = true
-		return
-	}
+	// An agent before may have kept nothing of interfaces, of which the pods say most.
+	sh.restored = sh.kind == store.NodeEndpoints() && sh.lean && s.cfg.Dir != ""
 	whole, err := sh.archive.replay(func(o store.Object) {
 		sh.mu.Lock()
 		sh.marks[markOf(o.Key)] = mark(o)
@@ -112,7 +122,7 @@ func (s *Store) recall(sh *shelf, tell func(store.Object)) {
 		s.log.Warn("what policies went by is not known any more", "resource", sh.kind.Resource, "err", err)
 		return
 	}
-	sh.restored = whole
+	sh.restored = sh.restored || whole
 }
 
 // configHashOnly keeps of a pod's annotations by what a kubelet knows a static one.

@@ -112,7 +112,7 @@ func policies(t *testing.T, w world) {
 		}
 		return e.Type == store.Synced
 	})
-	if !slices.Contains(known, "pol-other") || slices.Contains(known, "pol") {
+	if !slices.Contains(known, "pol-other") || !slices.Contains(known, "n2") || slices.Contains(known, "pol") {
 		t.Errorf("known are %v", known)
 	}
 	w.Refuse(nil)
