@@ -56,27 +56,12 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) ip(ns *netns.NS, line string) {
 	w.t.Helper()
-	nettest.Run(w.t, ns, append([]string{"ip"}, strings.Fields(line)...)...)
+	nettest.IP(w.t, ns, line)
 }
 
-// flannel gives the pod an address of each family in a subnet with its gateway.
-func (w *world) flannel() {
-	w.ip(w.pod, "addr add 10.244.1.5/24 dev eth0")
-	w.ip(w.pod, "addr add fd00:1::5/64 dev eth0 nodad")
-	w.ip(w.far, "addr add 10.244.1.1/24 dev wire")
-	w.ip(w.far, "addr add fd00:1::1/64 dev wire nodad")
-	w.ip(w.pod, "route add default via 10.244.1.1")
-	w.ip(w.pod, "route add default via fd00:1::1")
-}
-
-// routed gives the pod an address of its own, and a gateway outside its subnet.
-func (w *world) routed() {
-	w.ip(w.pod, "addr add 10.244.1.5/32 dev eth0")
-	w.ip(w.pod, "route add 169.254.1.1 dev eth0")
-	w.ip(w.pod, "route add default via 169.254.1.1")
-	w.ip(w.far, "addr add 169.254.1.1/32 dev wire")
-	w.ip(w.far, "route add 10.244.1.5 dev wire")
-}
+// flannel has the pod attached as flannel does, routed as Calico.
+func (w *world) flannel() { nettest.Subnet(w.t, w.pod, w.far) }
+func (w *world) routed()  { nettest.Routed(w.t, w.pod, w.far) }
 
 // runtimeUser is the user that hypervisors run as, or root where this process knows no other.
 func runtimeUser() uint32 {

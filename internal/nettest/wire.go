@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nettest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// IP runs ip with the words of a line.
+func IP(t testing.TB, ns *netns.NS, line string) string {
+	t.Helper()
+	return Run(t, ns, append([]string{"ip"}, strings.Fields(line)...)...)
+}
+
+// Subnet gives a pod's eth0 an address of each family in a subnet, and wire, which is far at its other end, the gateways'.
+func Subnet(t testing.TB, pod, far *netns.NS) {
+	t.Helper()
+	IP(t, pod, "addr add 10.244.1.5/24 dev eth0")
+	IP(t, pod, "addr add fd00:1::5/64 dev eth0 nodad")
+	IP(t, far, "addr add 10.244.1.1/24 dev wire")
+	IP(t, far, "addr add fd00:1::1/64 dev wire nodad")
+	IP(t, pod, "route add default via 10.244.1.1")
+	IP(t, pod, "route add default via fd00:1::1")
+}
+
+// Routed gives a pod's eth0 an address of its own and a gateway outside of any subnet, which wire is, far at its other end.
+func Routed(t testing.TB, pod, far *netns.NS) {
+	t.Helper()
+	IP(t, pod, "addr add 10.244.1.5/32 dev eth0")
+	IP(t, pod, "route add 169.254.1.1 dev eth0 scope link")
+	IP(t, pod, "route add default via 169.254.1.1")
+	IP(t, far, "addr add 169.254.1.1/32 dev wire")
+	IP(t, far, "route add 10.244.1.5 dev wire")
+}
