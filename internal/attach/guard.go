@@ -40,6 +40,8 @@ type Guarded struct {
 	Machine bool
 	// Tap: it is a macvtap, by which a hypervisor speaks below the pod's IP.
 	Tap bool
+	// Device is the PCI address of what a virtual machine drives by itself: nothing sees its packets.
+	Device string
 	// Addrs are empty while they are not known.
 	Addrs []netip.Addr
 	// Standby: another interface uses the addresses; nobody is to be told of them.
@@ -52,13 +54,13 @@ type Guarded struct {
 
 // Equal tells whether both say the same of an interface.
 func (g Guarded) Equal(o Guarded) bool {
-	return g.Key == o.Key && g.Pod == o.Pod && g.Network == o.Network && g.IfName == o.IfName && g.HostLink == o.HostLink && g.Port == o.Port && g.Machine == o.Machine && g.Tap == o.Tap &&
+	return g.Key == o.Key && g.Pod == o.Pod && g.Network == o.Network && g.IfName == o.IfName && g.HostLink == o.HostLink && g.Port == o.Port && g.Machine == o.Machine && g.Tap == o.Tap && g.Device == o.Device &&
 		slices.Equal(g.Addrs, o.Addrs) && g.NetnsID == o.NetnsID && g.Standby == o.Standby
 }
 
 // Guarded is the record's interface; false when it is no pod's.
 func (r Record) Guarded() (Guarded, bool) {
-	g := Guarded{Key: r.Key(), IfName: r.Request.IfName, Path: r.Request.Netns, NetnsID: r.NetnsID, Standby: r.Standby, Tap: r.Tap}
+	g := Guarded{Key: r.Key(), IfName: r.Request.IfName, Path: r.Request.Netns, NetnsID: r.NetnsID, Standby: r.Standby, Tap: r.Tap, Device: r.Device}
 	if o := r.Request.Origin; o != nil {
 		if g.Pod = o.Pod; !o.Primary {
 			g.Network = o.Network

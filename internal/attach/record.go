@@ -52,6 +52,8 @@ type Record struct {
 	Withheld *state.Fragment `json:"withheld,omitempty"`
 	// Tap: a foreign plugin has made the interface, as a macvtap.
 	Tap bool `json:"tap,omitempty"`
+	// Device is the PCI address of the interface where a program drives that by itself, and no link of it is in the container.
+	Device string `json:"device,omitempty"`
 }
 
 // ActKind says what an act is.

@@ -57,6 +57,10 @@ func at(e model.Endpoint) string {
 	switch {
 	case e.HostLink != "":
 		return ", judged at " + e.HostLink
+	case e.Point == model.PointTap:
+		return ", judged at the macvtap"
+	case e.Point == model.PointDevice:
+		return ", a machine's own device " + e.Device + ": closed where a policy selects it"
 	case e.Point == model.PointPod:
 		return ", judged in the pod"
 	}

@@ -15,9 +15,11 @@ type Endpoint struct {
 	Network string `json:"network,omitempty"`
 	IfName  string `json:"ifName"`
 	// HostLink is the node's end of the interface, by which all of its packets come and go; not where Point is PointPod.
-	HostLink string       `json:"hostLink,omitempty"`
-	Addrs    []netip.Addr `json:"addrs,omitempty"`
-	Point    PolicyPoint  `json:"point,omitempty"`
+	HostLink string `json:"hostLink,omitempty"`
+	// Device is the PCI address where Point is PointDevice.
+	Device string       `json:"device,omitempty"`
+	Addrs  []netip.Addr `json:"addrs,omitempty"`
+	Point  PolicyPoint  `json:"point,omitempty"`
 }
 
 // PolicyPoint says in which namespace the packets of an endpoint are judged.
@@ -29,6 +31,8 @@ const (
 	PointPod  PolicyPoint = "pod"  // the pod's own
 	PointTap  PolicyPoint = "tap"  // the pod's own, below IP: a macvtap
 	PointPort PolicyPoint = "port" // the node's, at a port of a bridge
+	// PointDevice is nowhere: a virtual machine drives the device by itself.
+	PointDevice PolicyPoint = "device"
 )
 
 // EndpointKey tells endpoints apart.
@@ -52,6 +56,6 @@ func (k EndpointKey) String() string { return k.Namespace + "/" + k.Pod + "/" + 
 
 // Equal tells whether both say the same.
 func (e Endpoint) Equal(o Endpoint) bool {
-	return e.Pod == o.Pod && e.Node == o.Node && e.Network == o.Network && e.IfName == o.IfName && e.HostLink == o.HostLink &&
+	return e.Pod == o.Pod && e.Node == o.Node && e.Network == o.Network && e.IfName == o.IfName && e.HostLink == o.HostLink && e.Device == o.Device &&
 		e.Point == o.Point && slices.Equal(e.Addrs, o.Addrs)
 }

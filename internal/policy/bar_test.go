@@ -8,18 +8,19 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/policy"
 )
 
-// occupy has another program own the table of bridges' ports: nobody else can write there until it ends.
-func occupy(t *testing.T) (leave func()) {
+// occupy has another program own a table: nobody else can write there until it ends.
+func occupy(t *testing.T, ns *netns.NS, table string) (leave func()) {
 	t.Helper()
 	cmd := exec.Command("nft", "-i")
 	in, err := cmd.StdinPipe()
 	if err == nil {
 		cmd.Stdout, cmd.Stderr = io.Discard, io.Discard
-		err = cmd.Start()
+		err = within(ns, cmd.Start)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -33,10 +34,18 @@ func occupy(t *testing.T) (leave func()) {
 		}
 	}
 	t.Cleanup(leave)
-	if _, err := io.WriteString(in, "add table bridge weft-policy { flags owner; }\n"); err != nil {
+	if _, err := io.WriteString(in, "add table "+table+" { flags owner; }\n"); err != nil {
 		t.Fatal(err)
 	}
 	return leave
+}
+
+// within does something in a namespace, nil being the test's own.
+func within(ns *netns.NS, what func() error) error {
+	if ns == nil {
+		return what()
+	}
+	return ns.Do(what)
 }
 
 // TestMachinesClosed: where a policy selects a guest at a bridge's port, and cannot be written there, the port is closed, whatever the
@@ -54,7 +63,7 @@ func TestMachinesClosed(t *testing.T) {
 	w.serve(web, 80)
 	w.serve(friend, 80)
 	w.eventually("the bridge carries packets", func() bool { return reaches(friend.ns, web1, 80) && reaches(other.ns, web1, 80) })
-	leave := occupy(t)
+	leave := occupy(t, nil, "bridge weft-policy")
 	w.eventually("the table is another program's", func() bool { return strings.Contains(ruleset(), "table bridge weft-policy") })
 	w.manifest("fast", onlyFastFriends)
 	closed := func() bool {
@@ -83,7 +92,7 @@ func TestMachinesClosed(t *testing.T) {
 	w.eventually("nothing is closed", func() bool { return w.Stats().Barred == 0 })
 	w.remove("fast")
 	w.eventually("the table is gone", func() bool { return !strings.Contains(ruleset(), "table bridge weft-policy") })
-	occupy(t)
+	occupy(t, nil, "bridge weft-policy")
 	w.eventually("the table is another program's again", func() bool { return strings.Contains(ruleset(), "table bridge weft-policy") })
 	w.manifest("fast", onlyFastFriends)
 	w.eventually("the port is closed again", closed)

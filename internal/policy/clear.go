@@ -45,7 +45,8 @@ func clearPod(ctx context.Context, g attach.Guarded, mine []state.Table) error {
 	}
 	conn, err := kernel.Dial(ns)
 	if err == nil {
-		err = errors.Join(conn.RemoveTables(ctx, mine), conn.Close())
+		_, _, opened := conn.Bar(ctx, nil)
+		err = errors.Join(conn.RemoveTables(ctx, mine), opened, conn.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", g.Pod, err)

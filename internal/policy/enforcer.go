@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -39,6 +38,8 @@ type Config struct {
 	LogGroup uint16
 	// Bridges is where bridges' settings are; "" is where the kernel has them: for tests.
 	Bridges string
+	// Cards is where cards are listed; "" is where the kernel lists them: for tests.
+	Cards string
 	// Sized, which may be nil, is told about how many pods are known when that is another number.
 	Sized func(pods int)
 	// Told, which may be nil, is told of things that happen to policies' objects.
@@ -71,7 +72,6 @@ type Enforcer struct {
 	pods      map[model.PodRef]identity // by namespace and name
 	published map[string][]model.EndpointKey
 	local     map[model.AttachmentKey]*local
-	addrs     map[netip.Addr]int // local ones
 	places    map[policy.Place]*place
 	// ported: something is judged at bridges' ports. blind: it was said that they do not show connections. bridges: what is at their
 	// ports is not known to be right.
@@ -130,7 +130,7 @@ func New(cfg Config) *Enforcer {
 		judge: make(chan struct{}, 1), index: policy.New(policy.Config{Node: cfg.Node, LogGroup: int(cfg.LogGroup)}),
 		held: map[model.PolicyKey]*model.Policy{}, known: map[model.PolicyKey]known{}, about: map[string]int{},
 		pods: map[model.PodRef]identity{}, published: map[string][]model.EndpointKey{}, local: map[model.AttachmentKey]*local{},
-		addrs: map[netip.Addr]int{}, places: map[policy.Place]*place{}, waiters: map[chan struct{}]bool{}, denials: map[string]float64{},
+		places: map[policy.Place]*place{}, waiters: map[chan struct{}]bool{}, denials: map[string]float64{},
 	}
 }
 

@@ -64,6 +64,10 @@ func (e *Enforcer) Admit(ctx context.Context, all ...attach.Guarded) error {
 		p, ok := placeIn(e.local[g.Key])
 		at := e.places[p]
 		switch {
+		case ok && at != nil && at.unseen != nil:
+			return model.Faultf(model.CodeTryAgain, "have no policy select the pod on this network, or have the machine use another binding there",
+				"interface %s of pod %s: network policies select it (%s), and the machine drives its device %s by itself: nothing can judge what that sends and gets",
+				g.IfName, g.Pod, e.selecting(e.local[g.Key].endpoint), g.Device)
 		case !ok || at == nil || at.broken == nil:
 		case g.Tap:
 			return model.Faultf(model.CodeTryAgain, untapped, "network policies cannot be written at the macvtap %s of pod %s: %w", g.IfName, g.Pod, at.broken)
@@ -110,7 +114,6 @@ func (e *Enforcer) Release(ctx context.Context, key model.AttachmentKey) error {
 		return nil
 	}
 	delete(e.local, key)
-	e.count(l.endpoint, -1)
 	e.index.DelEndpoint(l.endpoint.Key())
 	for _, other := range e.local { // the pod's next sandbox
 		if other.endpoint.Key() == l.endpoint.Key() {
@@ -140,6 +143,8 @@ func (e *Enforcer) setEndpoint(l *local) {
 	}
 	switch {
 	case l.HostLink != "":
+	case l.Device != "":
+		l.endpoint.Device, l.endpoint.Point = l.Device, model.PointDevice
 	case l.Tap:
 		l.endpoint.Point = model.PointTap
 	case l.Machine && l.Port != "":
@@ -154,18 +159,7 @@ func (e *Enforcer) setEndpoint(l *local) {
 		e.index.DelEndpoint(was.Key())
 	}
 	if !was.Equal(l.endpoint) {
-		e.count(was, -1)
-		e.count(l.endpoint, 1)
 		e.index.SetEndpoint(l.endpoint)
 		token(e.news)
-	}
-}
-
-// count notes whose addresses are this node's pods'. The lock is held.
-func (e *Enforcer) count(ep model.Endpoint, n int) {
-	for _, a := range ep.Addrs {
-		if e.addrs[a] += n; e.addrs[a] <= 0 {
-			delete(e.addrs, a)
-		}
 	}
 }

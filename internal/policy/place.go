@@ -33,6 +33,10 @@ type place struct {
 	deaf    func()
 	heard   <-chan struct{}
 	unheard bool
+	// barred: a macvtap is down because its table cannot be written; unbarred: it is known not to be.
+	barred, unbarred bool
+	// unseen: nothing can judge its packets, and some policy selects it.
+	unseen error
 }
 
 // placeIn is where in its pod's namespace an interface is judged; false where it is on the node.
@@ -42,6 +46,8 @@ func placeIn(l *local) (p policy.Place, ok bool) {
 		return policy.Place{Pod: l.endpoint.Pod}, true
 	case model.PointTap:
 		return policy.Place{Pod: l.endpoint.Pod, Tap: l.endpoint.IfName}, true
+	case model.PointDevice:
+		return policy.Place{Pod: l.endpoint.Pod, Device: l.endpoint.Device}, true
 	}
 	return p, false
 }
@@ -117,6 +123,10 @@ func (e *Enforcer) changePod(ctx context.Context, c policy.Change) {
 	if c.Gone && e.renamed(c.Place) {
 		return
 	}
+	if c.Place.Device != "" {
+		e.cutDevice(c.Place, !c.Gone)
+		return
+	}
 	at, err := e.open(c.Place)
 	if err == nil {
 		err = write(ctx, at.conn, c)
@@ -128,6 +138,7 @@ func (e *Enforcer) changePod(ctx context.Context, c policy.Change) {
 		at.broken = err
 		e.mend(ctx, c.Place)
 	case c.Gone:
+		e.barTap(ctx, c.Place, at, false)
 		e.forget(c.Place)
 	}
 }
@@ -178,13 +189,18 @@ func (e *Enforcer) tables(only ...policy.Place) map[policy.Place]state.Table {
 
 // settle makes the table of a pod's place that of tables.
 func (e *Enforcer) settle(ctx context.Context, p policy.Place, tables map[policy.Place]state.Table) {
+	_, needed := tables[p]
+	if p.Device != "" {
+		e.cutDevice(p, needed)
+		return
+	}
 	at, err := e.open(p)
 	if err == nil {
 		err = put(ctx, at.conn, tables, p)
 	}
-	_, needed := tables[p]
 	switch {
 	case errors.Is(err, netns.ErrGone) && !e.coming(p), err == nil && !needed:
+		e.barTap(ctx, p, at, false)
 		e.forget(p)
 		return
 	case err != nil:
@@ -192,6 +208,7 @@ func (e *Enforcer) settle(ctx context.Context, p policy.Place, tables map[policy
 		e.log.Error("policies of a pod cannot be written; it is tried again", "pod", p.Pod.String(), "err", err)
 	}
 	at.broken = err
+	e.barTap(ctx, p, at, err != nil && needed)
 }
 
 func (e *Enforcer) forget(p policy.Place) {

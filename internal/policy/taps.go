@@ -52,3 +52,27 @@ func (e *Enforcer) barred(p policy.Place, m policy.Memory, known []state.Element
 	}
 	return gone, flows
 }
+
+// barTap has a macvtap be down while its policies cannot be written, and up again when they are. The lock is held.
+func (e *Enforcer) barTap(ctx context.Context, p policy.Place, at *place, closed bool) {
+	if p.Tap == "" || at.conn == nil || !closed && at.unbarred {
+		return
+	}
+	at.barred = closed
+	var names []string
+	for q, o := range e.places { // the pod may have several
+		if q.Tap != "" && o.barred && o.id == at.id {
+			names = append(names, q.Tap)
+		}
+	}
+	down, up, err := at.conn.Bar(context.WithoutCancel(ctx), names)
+	switch {
+	case err != nil:
+		e.log.Error("macvtap cannot be closed, or opened again", "pod", p.Pod.String(), "interface", p.Tap, "err", err)
+	case len(down) > 0:
+		e.log.Error("macvtap is closed: policies select the pod, and cannot be written there", "pod", p.Pod.String(), "interface", p.Tap, "hint", untapped)
+	case len(up) > 0:
+		e.log.Info("macvtap is open again, with its policies", "pod", p.Pod.String(), "interface", p.Tap)
+	}
+	at.unbarred = err == nil && !closed
+}

@@ -195,6 +195,45 @@ func TestTapsPieces(t *testing.T) {
 	}
 }
 
+// TestTapsClosed: a macvtap at which a policy that came later cannot be written is down until it can be, also when an agent starts meanwhile.
+func TestTapsClosed(t *testing.T) {
+	w := newWorld(t)
+	if out, err := nettest.Try(nil, "nft", "add table netdev probe { flags owner; }; delete table netdev probe"); err != nil {
+		nettest.Skip(t, "this kernel has no owners of tables: "+out)
+	}
+	w.start()
+	web, friend, other := w.taps()
+	leave := occupy(t, web.ns, "netdev weft-policy-net1")
+	w.eventually("the table is another program's", func() bool {
+		return strings.Contains(nettest.Run(t, web.ns, "nft", "list", "tables"), "weft-policy-net1")
+	})
+	w.manifest("fast", onlyFastFriends)
+	closed := func() bool {
+		return strings.Contains(nettest.Run(t, web.ns, "ip", "-o", "link", "show", "net1"), "state DOWN")
+	}
+	w.eventually("the macvtap is closed", func() bool { return closed() && strings.Contains(w.log.String(), "macvtap is closed") })
+	if reaches(friend.ns, web, 80) || reaches(other.ns, web, 80) {
+		t.Error("somebody reaches a pod that nobody judges")
+	}
+	w.start()
+	w.eventually("it is known", w.Known)
+	if !closed() {
+		t.Error("an agent that starts opens it")
+	}
+	leave()
+	w.eventually("it opens with its rules", func() bool { return reaches(friend.ns, web, 80) && !reaches(other.ns, web, 80) })
+	leave = occupy(t, friend.ns, "netdev weft-policy-net1")
+	defer leave()
+	w.manifest("fast", strings.Replace(onlyFastFriends, "app: web", `friend: "yes"`, 1))
+	w.eventually("another one is closed", func() bool {
+		return strings.Contains(nettest.Run(t, friend.ns, "ip", "-o", "link", "show", "net1"), "state DOWN")
+	})
+	w.remove("fast")
+	w.eventually("it opens when no policy selects it", func() bool {
+		return !strings.Contains(nettest.Run(t, friend.ns, "ip", "-o", "link", "show", "net1"), "state DOWN")
+	})
+}
+
 // Where the kernel cannot judge at a macvtap, an ADD says what to do, and a policy is not in the way of those that it is not about.
 func TestTapsWithout(t *testing.T) {
 	w := newWorld(t)

@@ -44,8 +44,13 @@ func hooks(p Place) []hook {
 
 // baseChains are the base chains that the table needs: none of a direction in which nobody is selected.
 func (x *Index) baseChains(t *table) []state.Chain {
-	if t.place.Tap != "" {
+	switch {
+	case t.place.Tap != "":
 		return x.tapChains(t)
+	case t.place.Device != "" && len(t.maps[ingress])+len(t.maps[egress]) > 0:
+		return []state.Chain{{Name: "closed", Hook: "ingress", Device: t.place.Device}} // nobody writes it
+	case t.place.Device != "":
+		return nil
 	}
 	var out []state.Chain
 	for _, h := range hooks(t.place) {
@@ -103,7 +108,7 @@ func (x *Index) preamble(t *table, h hook) []string {
 
 // selfSets are the node's own addresses as sets of a pod's table that asks for them.
 func (x *Index) selfSets(t *table) []state.Set {
-	if t.place.node() || len(t.maps[ingress]) == 0 {
+	if t.place.node() || t.place.Device != "" || len(t.maps[ingress]) == 0 {
 		return nil
 	}
 	var out []state.Set

@@ -148,7 +148,7 @@ func changeSelf(c *state.TableChange, was, is []state.Set) {
 }
 
 func (t *table) changeMaps(c *state.TableChange) {
-	if t.place.Tap != "" {
+	if t.place.single() {
 		return // its only link stands in the chains
 	}
 	for _, dir := range directions() {

@@ -21,7 +21,8 @@ type endpoint struct {
 
 // link is the interface's name in the table's namespace.
 func (e *endpoint) link() string {
-	if e.Point == model.PointPod || e.Point == model.PointTap {
+	switch e.Point {
+	case model.PointPod, model.PointTap, model.PointDevice:
 		return e.IfName
 	}
 	return e.HostLink
@@ -55,6 +56,8 @@ func (x *Index) SetEndpoint(in model.Endpoint) {
 		place.Pod = in.Pod
 	case model.PointTap:
 		place.Pod, place.Tap = in.Pod, in.IfName
+	case model.PointDevice:
+		place.Pod, place.Device = in.Pod, in.Device
 	}
 	e := &endpoint{Endpoint: in, table: x.table(place)}
 	x.endpoints[key] = e

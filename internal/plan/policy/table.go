@@ -23,6 +23,9 @@ type Place struct {
 	Pod model.PodRef
 	// Tap is a link of the pod, a macvtap, whose frames are judged below IP.
 	Tap string
+	// Device is what of the pod's a virtual machine drives by itself: its table is never written, and that there is one says that it must
+	// be cut off.
+	Device string
 	// Ports are the node's bridges: frames are judged where they come in and go out by ports.
 	Ports bool
 }
@@ -37,7 +40,7 @@ func (p Place) compare(o Place) int {
 			ports = 1
 		}
 	}
-	return cmp.Or(strings.Compare(p.Pod.Namespace, o.Pod.Namespace), strings.Compare(p.Pod.Name, o.Pod.Name), strings.Compare(p.Pod.UID, o.Pod.UID), strings.Compare(p.Tap, o.Tap), ports)
+	return cmp.Or(strings.Compare(p.Pod.Namespace, o.Pod.Namespace), strings.Compare(p.Pod.Name, o.Pod.Name), strings.Compare(p.Pod.UID, o.Pod.UID), strings.Compare(p.Tap, o.Tap), strings.Compare(p.Device, o.Device), ports)
 }
 
 // Table is the name of the place's table.
@@ -47,6 +50,9 @@ func (p Place) Table() string {
 	}
 	return TableName
 }
+
+// single tells whether the place is one link's alone, which needs no map.
+func (p Place) single() bool { return p.Tap != "" || p.Device != "" }
 
 func (p Place) node() bool { return p == Place{} }
 
@@ -244,7 +250,7 @@ func (x *Index) whole(t *table) (state.Table, bool) {
 		out.Sets = tapSets()
 	}
 	for _, dir := range directions() {
-		if all := t.maps[dir]; len(all) > 0 && t.place.Tap == "" {
+		if all := t.maps[dir]; len(all) > 0 && !t.place.single() {
 			out.Sets = append(out.Sets, mapSet(dir, all))
 		}
 	}

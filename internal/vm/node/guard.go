@@ -17,7 +17,7 @@ func (m *Machines) guard(ctx context.Context, records []attach.Record) error {
 	}
 	var news []attach.Guarded
 	for _, r := range records {
-		if g, ok := r.Guarded(); ok && !g.Machine {
+		if g, ok := r.Guarded(); ok && (!g.Machine || g.Tap || g.Device != "") { // of these it may have changed whether they can be judged
 			g.Machine = true
 			news = append(news, g)
 		}
