@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The demo: a cluster of three nodes with the pods of examples/ and two virtual machines on this machine; who reaches whom; and
-# all away again.
+# The demo: a cluster of three nodes with the pods of examples/ and two virtual machines on this machine, of which one migrates; who
+# reaches whom; and all away again.
 #
 #   make demo             exits with 1 when a pair does not reach that should
 #   KEEP=1 make demo      leaves the lab up and says what to try next
@@ -79,6 +79,7 @@ more() {
 	  $weft lab graph --dir $dir -o svg > lab.svg
 	  $weft mesh --state-dir $dir/nodes/node1/agent
 	  $weft vm console --dir $dir/nodes/node2/machines masked
+	  $weft lab migrate --dir $dir masked node1
 	  $weft lab down --dir $dir
 	TXT
 }
@@ -104,7 +105,7 @@ if [ "$VM" != 0 ]; then
 fi
 
 say "a lab of $nodes nodes with the pods of ${from//,/, }"
-$weft lab up --nodes "$nodes" --from "$from" --dir "$dir"
+$weft lab up --nodes "$nodes" --from "$from" --addresses pools --dir "$dir"
 
 say "nodes, pods and addresses"
 $weft lab status --dir "$dir"
@@ -123,6 +124,13 @@ if [ "$VM" != 0 ]; then
 		ip=$($weft vm status -o json --dir "$(dirname "$at")" "default/$name" | sed -n 's/.*"ipAddress": "\(.*\)".*/\1/p')
 		$weft lab exec --dir "$dir" default/web -- ping -c 1 -W 10 "$ip"
 	done
+fi
+
+if [ "$VM" != 0 ] && [ "$nodes" -gt 1 ]; then
+	say "a virtual machine goes to another node, with its address and a connection to it"
+	to=node1
+	[ ! -e "$dir/nodes/$to/machines/default,direct" ] || to=node2
+	$weft lab migrate --dir "$dir" direct "$to"
 fi
 
 say "who reaches whom"
