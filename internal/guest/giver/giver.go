@@ -173,15 +173,17 @@ func short(err error) bool {
 func (g *Giver) answer(ctx context.Context, conn *net.UnixConn) {
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	err := g.attend(ctx, conn)
-	if err == nil || ctx.Err() != nil {
-		return
+	if err := g.attend(ctx, conn); err != nil && ctx.Err() == nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.complain(err)
 	}
-	g.mu.Lock()
-	again := g.said == err.Error()
-	g.said = err.Error()
-	g.mu.Unlock()
-	if !again {
+}
+
+// complain tells what is wrong, once. g.mu is held.
+func (g *Giver) complain(err error) {
+	if g.said != err.Error() {
+		g.said = err.Error()
 		g.log.Warn("weft-guest has not got its wires", "err", err)
 	}
 }

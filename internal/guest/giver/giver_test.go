@@ -193,6 +193,22 @@ func TestTaken(t *testing.T) {
 	}
 }
 
+// TestNoLink: where a link has gone the guest's other wires are given, and that one when it is there again.
+func TestNoLink(t *testing.T) {
+	w := newWorld(t)
+	both := []model.Guest{guestOn("k6t-red"), guestOn("k6t-eth0")}
+	w.Set(both)
+	c := w.begin()
+	if wires := w.take(c); len(wires) != 1 || wires[0].Guest.Link != "k6t-eth0" {
+		t.Errorf("%+v", wires)
+	}
+	nettest.Run(t, w.pod, "ip", "link", "add", "k6t-red", "type", "bridge")
+	w.Set(both)
+	if wires := w.take(c); len(wires) != 2 || wires[0].Guest.Link != "k6t-red" {
+		t.Errorf("%+v", wires)
+	}
+}
+
 // TestManyCallers: what runs in the pod cannot have the node's process open one file after another; those who call too many are
 // hung up on, and who comes when they have gone is heard.
 func TestManyCallers(t *testing.T) {

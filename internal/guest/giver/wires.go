@@ -39,12 +39,22 @@ func (g *Giver) tryWires() ([]serve.Wire, <-chan struct{}, error) {
 	for _, guest := range g.want {
 		w, err := g.opened(guest)
 		if err != nil {
-			return nil, nil, fmt.Errorf("interface %s: %w", guest.Interface, err)
+			err = fmt.Errorf("interface %s: %w", guest.Interface, err)
+		}
+		if errors.Is(err, errNoLink) { // the guest's other interfaces do without it
+			g.complain(err)
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
 		}
 		out = append(out, w)
 	}
 	return out, g.changed, nil
 }
+
+// errNoLink is a wire whose link is not in the pod.
+var errNoLink = errors.New("the link is not there")
 
 // opened is a wire with its sockets; they stay as long as its link does. g.mu is held.
 func (g *Giver) opened(guest model.Guest) (serve.Wire, error) {
@@ -57,7 +67,7 @@ func (g *Giver) opened(guest model.Guest) (serve.Wire, error) {
 		return err
 	})
 	if err != nil {
-		return serve.Wire{}, fmt.Errorf("link %s: %w", guest.Link, err)
+		return serve.Wire{}, fmt.Errorf("link %s: %w: %w", guest.Link, errNoLink, err)
 	}
 	i := slices.IndexFunc(g.open, func(w wire) bool { return w.Guest.Link == guest.Link })
 	if i >= 0 && g.open[i].index == index && sameSockets(g.open[i].Guest, guest) {
