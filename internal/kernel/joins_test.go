@@ -212,14 +212,16 @@ func TestJoinStays(t *testing.T) {
 	})
 }
 
-// TestJoinKeepsLimits: a link whose packets wait in a queue is joined in a way that has them wait there.
+// TestJoinKeepsLimits: a link whose packets wait in a queue is joined in a way that has them wait there, also when the queue comes later.
 func TestJoinKeepsLimits(t *testing.T) {
-	s, guest := withJoin(t, "")
-	if err := s.Remove(t.Context(), guest); err != nil {
-		t.Fatal(err)
-	}
+	s, guest := withJoin(t, state.JoinPeer)
 	nettest.Run(t, s.PodNS, "tc", "qdisc", "add", "dev", "eth0", "root", "handle", "7766:", "tbf", "rate", "8mbit", "burst", "20000", "limit", "20000")
+	guest.Pod.Joins[0].How = ""
+	if d, err := s.Diff(t.Context(), guest); err != nil || len(d) != 1 || !strings.Contains(d[0].Want, "join tap0 eth0") {
+		t.Errorf("packets pass by a queue that came later, and the difference is %v (%v)", d, err)
+	}
 	mustApply(t, s, guest)
+	wantSame(t, s, guest)
 	peer := guest
 	peer.Pod.Joins = slices.Clone(guest.Pod.Joins)
 	peer.Pod.Joins[0].How = state.JoinPeer

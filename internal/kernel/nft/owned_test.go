@@ -63,3 +63,24 @@ func TestOwned(t *testing.T) {
 		})
 	}
 }
+
+// TestOwnedUnread: an element that is another owner's already is no reason to leave it there, though nobody has read the set and the
+// kernel would take the same key for the same.
+func TestOwnedUnread(t *testing.T) {
+	ns := nettest.NS(t, "n")
+	c := dial(t, ns)
+	only := func(owner string) state.Table {
+		t := links(owner, "a")
+		t.Sets = t.Sets[:1]
+		return t
+	}
+	for _, owner := range []string{"1", "2"} {
+		apply(t, c, only(owner))
+	}
+	if err := c.Remove(bounded(t), []state.Table{only("1")}); err != nil {
+		t.Fatal(err)
+	}
+	if out := nettest.Run(t, ns, "nft", "list", "table", "inet", "weft_links"); !strings.Contains(out, `"owner 2"`) {
+		t.Errorf("after the first one has gone:\n%s", out)
+	}
+}
