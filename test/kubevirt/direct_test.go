@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
@@ -80,12 +79,10 @@ func (p pod) attach(t *testing.T, file string) (networks []string) {
 		cmd := exec.Command(program("cni/weft-direct"))
 		cmd.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID=truth", "CNI_NETNS="+p.netns, "CNI_IFNAME=net"+itoa(i+1),
 			"CNI_PATH="+filepath.Dir(program("cni/x")), "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME=virt-launcher-vm1-x2x4z;K8S_POD_NAMESPACE=shop")
-		began := time.Now()
 		cmd.Stdin = strings.NewReader(string(in))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("weft-direct for %v: %v\n%s", a.Args, err, out)
 		}
-		t.Log(time.Since(began))
 		networks = append(networks, a.Args["logicNetworkName"].(string))
 	}
 	return networks

@@ -5,7 +5,7 @@
 # loudly, and nothing is compared.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-bin=$(cd "$here/../.." && pwd)/bin
+bin=${WEFT_BIN_DIR:-$(cd "$here/../.." && pwd)/bin}
 export CGO_ENABLED=0
 cd "$here"
 if ! why=$(go mod download kubevirt.io/kubevirt 2>&1 && go build -o "$bin/kubevirt/kubevirt-net" . 2>&1 &&

@@ -129,7 +129,7 @@ func (p pod) link(t *testing.T, name, mac string, addrs ...string) {
 	must(t, "ip", "link", "add", far, "mtu", "1450", "type", "veth", "peer", "name", name, "mtu", "1450", "address", mac, "netns", strconv.Itoa(p.pid))
 	t.Cleanup(func() { _, _ = try("ip", "link", "del", far) })
 	must(t, "ip", "link", "set", far, "up", "address", "ee:ee:ee:ee:ee:ee")
-	for _, line := range []string{gateway4 + "/32", gateway6 + "/128", farGateway + "/32"} {
+	for _, line := range []string{gateway4 + "/32", "10.244.0.9/32", gateway6 + "/128", farGateway + "/32"} {
 		must(t, "ip", "addr", "add", line, "dev", far, "nodad")
 	}
 	p.run(t, "sysctl", "-qw", "net.ipv6.conf."+name+".accept_dad=0")
