@@ -168,7 +168,10 @@ func (i *inherited) find(ctx context.Context, names []string) ([]attach.Guarded,
 		}
 		for _, r := range p.Reserved {
 			if g, ok := inherit(r); ok && slices.Contains(names, g.HostLink) {
-				g.Addrs = append(found[g.HostLink].Addrs, r.Addr)
+				if had, ok := found[g.HostLink]; ok {
+					g = had
+				}
+				g.Addrs = append(g.Addrs, r.Addr)
 				found[g.HostLink] = g
 			}
 		}

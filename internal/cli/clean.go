@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -39,14 +40,14 @@ func newCleanCmd(env Env) *cobra.Command {
 			"running pods and the routes to them stay. Before anything is changed it is looked whether weft serves in Calico's place: what\n" +
 			"Calico has given is imported, the agent has its own ways to all other nodes, and policies hold for each pod that Calico has attached.\n\n" +
 			"Other nodes may still send through Calico's tunnels: run it with --keep-tunnels on every node first, then without on every node.\n\n" +
-			"Keys of -o json: found [text], done.",
+			"Keys of -o json: found [text], lookAt [text], done.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), env.Stdout) },
 	}
 	c.source.flags(cmd, &c.output)
 	f := cmd.Flags()
 	f.StringVar(&c.from, "from", "calico", "`WHOM`: calico")
-	f.StringVar(&c.stateDir, "state-dir", meshStateDir, "`DIR` of this node's agent")
+	f.StringVar(&c.stateDir, "state-dir", "", "`DIR` of this node's agent (default: what its configuration says)")
 	f.BoolVar(&c.dry, "dry-run", false, "only say what there is")
 	f.BoolVar(&c.keepTunnels, "keep-tunnels", false, "leave the tunnels: other nodes still send through them")
 	f.BoolVar(&c.force, "force", false, "do not look whether weft serves in its place: pods may lose their ways, or be open")
@@ -60,11 +61,17 @@ func (c *cleaning) run(ctx context.Context, out io.Writer) error {
 	if c.from != "calico" {
 		return usageError{fmt.Errorf("--from %q is not calico", c.from)}
 	}
+	node, err := thisNode(c.source.config)
+	if err != nil {
+		return err
+	}
+	c.stateDir = cmp.Or(c.stateDir, node.Config.StateDir)
 	host, err := kernel.Dial(nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = host.Close() }()
+	host.Root = node.NodeRoot // its iptables
 	if !c.dry && !c.force {
 		if err := c.serves(ctx, host); err != nil {
 			return err
@@ -82,26 +89,28 @@ func (c *cleaning) run(ctx context.Context, out io.Writer) error {
 			return err
 		}
 	}
-	return c.print(out, found.Lines())
+	return c.print(out, found)
 }
 
-func (c *cleaning) print(out io.Writer, lines []string) error {
+func (c *cleaning) print(out io.Writer, found leftover.Calico) error {
+	lines := found.Lines()
 	if c.output == "json" {
-		if lines == nil {
-			lines = []string{}
-		}
-		return printJSON(out, map[string]any{"found": lines, "done": !c.dry})
+		some := func(s []string) []string { return append([]string{}, s...) }
+		return printJSON(out, map[string]any{"found": some(lines), "lookAt": some(found.Unseen), "done": !c.dry})
 	}
 	did := "taken away"
 	if c.dry {
 		did = "to take away (nothing was changed)"
 	}
+	var b strings.Builder
 	for _, l := range lines {
-		if _, err := fmt.Fprintln(out, l); err != nil {
-			return err
-		}
+		fmt.Fprintln(&b, l)
 	}
-	_, err := fmt.Fprintf(out, "%d things %s\n", len(lines), did)
+	for _, l := range found.Unseen {
+		fmt.Fprintf(&b, "look at: %s of the older iptables is there, and no iptables-legacy-save to see what is in it\n", l)
+	}
+	fmt.Fprintf(&b, "%d things %s\n", len(lines), did)
+	_, err := io.WriteString(out, b.String())
 	return err
 }
 

@@ -40,6 +40,8 @@ type Calico struct {
 	Tunnels []string
 	Tables  []state.Table
 	Sets    []string
+	// Unseen are tables of the older iptables that nobody could look into.
+	Unseen []string
 	// rules are the tables of iptables that have chains of Calico's.
 	rules []tables
 }
@@ -108,17 +110,15 @@ func (c *Calico) findRules(ctx context.Context, n *node) error {
 			return err
 		}
 		for _, t := range all {
-			some := false
-			err := t.take(ctx, func(have *iptables.Table) iptables.Choice {
-				choice := chooseCalico(have)
-				some = len(choice.Chains)+len(choice.Rules) > 0
-				return iptables.Choice{}
-			})
-			if err != nil {
+			some, err := t.hasCalicos(ctx)
+			_, none := iptables.Find(n.host.Root, t.Program()+"-legacy-save")
+			switch {
+			case err != nil && !errors.Is(err, iptables.ErrAbsent):
 				return err
-			}
-			if some {
+			case some:
 				c.rules = append(c.rules, t)
+			case err != nil, t.guess && none != nil: // the plain names may be the newer one's
+				c.Unseen = append(c.Unseen, t.String())
 			}
 		}
 	}
@@ -130,6 +130,15 @@ func (c *Calico) findRules(ctx context.Context, n *node) error {
 		}
 	}
 	return err
+}
+
+func (t tables) hasCalicos(ctx context.Context) (some bool, err error) {
+	err = t.conn.Take(ctx, t.IPTables, func(have *iptables.Table) iptables.Choice {
+		choice := chooseCalico(have)
+		some = len(choice.Chains)+len(choice.Rules) > 0
+		return iptables.Choice{}
+	})
+	return some, err
 }
 
 // calicoTable tells whether a table is Felix' own.

@@ -4,7 +4,6 @@ package calico_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -116,16 +115,6 @@ func (c *cluster) until(what string, ok func() bool) {
 			c.t.Fatalf("%s: not within %s", what, limit)
 		}
 	}
-}
-
-// list are the objects of a path, or nothing where there is no such kind.
-func (c *cluster) list(path string) []json.RawMessage {
-	c.t.Helper()
-	var all struct{ Items []json.RawMessage }
-	if err := json.Unmarshal(c.Do(http.MethodGet, path, nil), &all); err != nil {
-		c.t.Fatal(err)
-	}
-	return all.Items
 }
 
 // node is a machine.
