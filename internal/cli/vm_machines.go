@@ -155,7 +155,7 @@ func (r *vmRun) background(ctx context.Context, args []string, dir string, text 
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		return err
 	}
-	log, err := os.OpenFile(filepath.Join(dir, "run.log"), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	log, err := os.OpenFile(filepath.Join(dir, "run.log"), os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,9 @@ func Migrate(ctx context.Context, from, to string) (resumed time.Time, err error
 			}
 		case <-ctx.Done():
 			// The source goes on by itself when nobody takes its state any more.
-			_, _ = source.Command(context.WithoutCancel(ctx), "migrate_cancel", nil)
+			whatever, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+			defer cancel()
+			_, _ = source.Command(whatever, "migrate_cancel", nil)
 			return resumed, fmt.Errorf("migration: %w", ctx.Err())
 		}
 	}
