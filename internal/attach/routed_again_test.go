@@ -85,29 +85,35 @@ func TestRoutedLateDel(t *testing.T) {
 // The sandbox's namespace may go, and its link with it, before its DEL comes. What the next one then finds of its own name on
 // the node becomes its own; and what flushed rules are brought back is the living one's.
 func TestRoutedSandboxWithoutDel(t *testing.T) {
-	n, _ := wishingNode(t)
-	says := []string{qos + "egressPacketRate", "100", "cni.projectcalico.org/ipAddrs", `["10.8.0.33"]`}
-	first := n.saying(calicoOpen, "web-0", says...)
-	n.add(first)
-	nettest.Run(t, first.Netns, "ip", "link", "del", "eth0")
-	says[3] = `["10.8.0.34"]`
-	second := n.saying(calicoOpen, "web-0", says...)
-	n.add(second)
-	n.whole(second, func() {
-		nettest.Run(t, nil, "nft", "flush", "ruleset")
-		if err := n.Mend(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-	n.whole(second, func() {
-		if err := n.Del(t.Context(), first); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := n.Del(t.Context(), second); err != nil {
-		t.Error(err)
+	for _, ids := range [][2]string{{"a", "b"}, {"b", "a"}} { // whichever is looked at first
+		t.Run(ids[0]+" before "+ids[1], func(t *testing.T) {
+			n, _ := wishingNode(t)
+			says := []string{qos + "egressPacketRate", "100", "cni.projectcalico.org/ipAddrs", `["10.8.0.33"]`}
+			first := n.saying(calicoOpen, "web-0", says...)
+			first.Request.ContainerID = ids[0]
+			n.add(first)
+			nettest.Run(t, first.Netns, "ip", "link", "del", "eth0")
+			says[3] = `["10.8.0.34"]`
+			second := n.saying(calicoOpen, "web-0", says...)
+			second.Request.ContainerID = ids[1]
+			n.add(second)
+			n.whole(second, func() {
+				nettest.Run(t, nil, "nft", "flush", "ruleset")
+				if err := n.Mend(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			n.whole(second, func() {
+				if err := n.Del(t.Context(), first); err != nil {
+					t.Error(err)
+				}
+			})
+			if err := n.Del(t.Context(), second); err != nil {
+				t.Error(err)
+			}
+			n.clean("DEL")
+		})
 	}
-	n.clean("DEL")
 }
 
 // whole makes sure that f leaves an attachment as it is.
