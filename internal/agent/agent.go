@@ -170,7 +170,7 @@ func (a *agent) build() error {
 	}
 	a.measurePolicies()
 	a.machines = a.virtual(boot)
-	a.wires = &wires{ledger: a.ledger, log: cfg.Log, after: cfg.After}
+	a.wires = &wires{ledger: a.ledger, log: cfg.Log, after: cfg.After, hold: a.hold}
 	a.attacher = attach.New(attach.Config{
 		Memory: a.ledger, Host: a.host, Planners: a.planners(), Allocators: a.allocators(), Node: a.ofNode, Gates: a.gates,
 		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime}, Reaper: a.reaper,

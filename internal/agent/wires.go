@@ -33,6 +33,8 @@ type wires struct {
 	// after gives a channel that fires after a while. run opens and serves a record's wires; nil does so: for tests.
 	after func(time.Duration) <-chan time.Time
 	run   func(ctx context.Context, rec attach.Record) error
+	// hold waits for a sandbox's turn.
+	hold func(ctx context.Context, container string) (release func(), err error)
 }
 
 // wireAgain is how long it is waited until wires are served again whose serving has ended.
@@ -56,7 +58,7 @@ func (w *wires) start(ctx context.Context) {
 		w.log.Warn("some guests are not spoken to", "err", err)
 	}
 	for _, r := range records {
-		if len(r.Guests()) > 0 {
+		if len(r.Guests())+len(r.Joins()) > 0 {
 			w.changed(r.Key())
 		}
 	}
@@ -84,7 +86,7 @@ func (w *wires) settle(key model.AttachmentKey) {
 		w.log.Warn("guests are not spoken to", "attachment", key.String(), "err", err)
 		return
 	}
-	wanted := found && rec.Stage == attach.Done && len(rec.Guests()) > 0
+	wanted := found && rec.Stage == attach.Done && len(rec.Guests())+len(rec.Joins()) > 0
 	if have, speaks := w.open[key]; speaks {
 		if wanted && have.serial == rec.Serial {
 			return
@@ -106,7 +108,14 @@ func (w *wires) begin(rec attach.Record) {
 	w.group.Go(func() {
 		defer close(s.gone)
 		defer stop()
-		w.speak(ctx, rec)
+		var joins sync.WaitGroup
+		if len(rec.Joins()) > 0 {
+			joins.Go(func() { w.rejoin(ctx, rec) })
+		}
+		if len(rec.Guests()) > 0 {
+			w.speak(ctx, rec)
+		}
+		joins.Wait()
 	})
 }
 

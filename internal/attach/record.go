@@ -114,6 +114,17 @@ func (r Record) Guests() []model.Guest {
 	return out
 }
 
+// Joins are the joins that the record's acts have made in the pod.
+func (r Record) Joins() []state.Join {
+	var out []state.Join
+	for _, act := range r.Acts {
+		if act.Fragment != nil {
+			out = append(out, act.Fragment.Pod.Joins...)
+		}
+	}
+	return out
+}
+
 // Memory keeps records. The ledger (agent) and the journal (standalone) implement it. An error of Put leaves the record
 // as it was before.
 type Memory interface {

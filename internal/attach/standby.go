@@ -222,7 +222,7 @@ func (a *Attacher) tellTurned(ctx context.Context, rec Record) error {
 
 // moved tells that an attachment of a machine came, went, or changed sides.
 func (a *Attacher) moved(rec Record) {
-	if a.cfg.Moved != nil && (rec.Standby || rec.Request.VM() != nil || len(rec.Guests()) > 0) {
+	if a.cfg.Moved != nil && (rec.Standby || rec.Request.VM() != nil || len(rec.Guests())+len(rec.Joins()) > 0) {
 		a.cfg.Moved(rec.Key())
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// watchEvery is how often pods of others are looked at.
+// watchEvery is how often pods of others are looked at, and joins.
 const watchEvery = 10 * time.Second
 
 // recoverTime bounds what is done for one machine when an agent starts.
@@ -87,41 +87,4 @@ func (m *Machines) lost(ctx context.Context, r phase1.Record) error {
 	}
 	m.drop(r)
 	return nil
-}
-
-// watch looks after machines in pods of others until there are none.
-func (m *Machines) watch(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-m.cfg.After(watchEvery):
-		}
-		for _, r := range m.of("") {
-			if err := m.look(ctx, r); err != nil && ctx.Err() == nil {
-				m.cfg.Log.Warn("machine whose pod has gone", "machine", r.Machine, "err", err)
-			}
-		}
-		m.mu.Lock()
-		if len(m.in[""]) == 0 {
-			m.watching = false
-			m.mu.Unlock()
-			return
-		}
-		m.mu.Unlock()
-	}
-}
-
-// look forgets a machine if its pod has gone.
-func (m *Machines) look(ctx context.Context, r phase1.Record) error {
-	release, err := m.cfg.Hold(ctx, turnOf(r))
-	if err != nil {
-		return err
-	}
-	defer release()
-	ns, err := m.open(r)
-	if err == nil {
-		return ns.Close()
-	}
-	return m.lost(ctx, r)
 }

@@ -17,7 +17,7 @@ func (m *Machines) note(r phase1.Record) {
 		return
 	}
 	m.in[r.Container] = append(m.in[r.Container], r)
-	if r.Container == "" && !m.watching && m.ctx.Err() == nil {
+	if watched(r) && !m.watching && m.ctx.Err() == nil {
 		m.watching = true
 		m.group.Go(func() { m.watch(m.ctx) })
 	}

@@ -61,6 +61,53 @@ func direct(t *testing.T, name string, attach func(*world), how state.JoinHow) {
 	}
 }
 
+// TestRejoin: a join of which somebody has taken away an end, or all, is brought back, and nothing is written where all is there.
+func TestRejoin(t *testing.T) {
+	for _, how := range state.JoinWays() {
+		t.Run(string(how), func(t *testing.T) {
+			w := newWorld(t)
+			w.routed()
+			in := machine(model.VMDirect)
+			in.Join = how
+			guest := w.bootOr(in)
+			w.ping(guest, "169.254.1.1")
+			r, found, err := w.Read(in.VM.Key(), "pod1")
+			if err != nil || !found {
+				t.Fatal(err)
+			}
+			for _, link := range []string{"eth0", "tap0"} {
+				w.cut(how, link)
+				if cut, err := Rejoin(t.Context(), w.pod, r.Joins()); err != nil || len(cut) != 1 {
+					t.Errorf("%s: what was cut: %v: %v", link, cut, err)
+				}
+				w.ping(guest, "169.254.1.1")
+				if cut, err := Rejoin(t.Context(), w.pod, r.Joins()); err != nil || len(cut) != 0 {
+					t.Errorf("%s: what is cut yet: %v: %v", link, cut, err)
+				}
+			}
+			w.ip(w.pod, "link del tap0")
+			if cut, err := Rejoin(t.Context(), w.pod, r.Joins()); err != nil || len(cut) != 1 {
+				t.Errorf("without a tap: %v: %v", cut, err)
+			}
+		})
+	}
+}
+
+// cut takes the join's end at a link away, as its way's own tool does.
+func (w *world) cut(how state.JoinHow, link string) {
+	w.t.Helper()
+	if how == state.JoinForward {
+		for line := range strings.Lines(nettest.Run(w.t, w.pod, "nft", "list", "tables", "netdev")) {
+			nettest.Run(w.t, w.pod, append([]string{"nft", "delete"}, strings.Fields(line)...)...)
+		}
+		return
+	}
+	if out := nettest.Run(w.t, w.pod, "tc", "qdisc", "show", "dev", link); !strings.Contains(out, "ingress") {
+		nettest.Without(w.t, "joins are not filters here, and no tool takes them away")
+	}
+	nettest.Run(w.t, w.pod, "tc", "qdisc", "del", "dev", link, "ingress")
+}
+
 // bootOr boots a machine, or leaves the test out where its links cannot be joined in the way that is meant.
 func (w *world) bootOr(in plan.Input) *netns.NS {
 	w.t.Helper()

@@ -4,8 +4,10 @@ package phase1
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/state"
@@ -49,4 +51,36 @@ func (r Record) Still(ctx context.Context, ns *netns.NS) error {
 		}
 	}
 	return nil
+}
+
+// Joins are those of the machine's networks that are finished.
+func (r Record) Joins() (out []state.Join) {
+	for _, n := range r.Networks {
+		if n.State == Finished {
+			out = append(out, n.Fragment.Pod.Joins...)
+		}
+	}
+	return out
+}
+
+// Rejoin brings back what somebody has taken away of joins in a pod, and tells what that was. Where a tap or a link has gone there is
+// nothing to join: who takes it away means the guest.
+func Rejoin(ctx context.Context, ns *netns.NS, joins []state.Join) ([]state.Difference, error) {
+	if len(joins) == 0 {
+		return nil, nil
+	}
+	s, closeAll, err := dial(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll()
+	f := state.Fragment{Owner: "joins", Pod: state.Space{Joins: joins}}
+	lacking, err := s.Diff(ctx, f)
+	if err != nil || len(lacking) == 0 {
+		return nil, err
+	}
+	if err := s.Apply(ctx, f); err != nil && !errors.Is(err, kernel.ErrMissing) {
+		return lacking, err
+	}
+	return lacking, nil
 }

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
+	plan "github.com/weft-net/weft/internal/plan/vm"
+	"github.com/weft-net/weft/internal/state"
+	"github.com/weft-net/weft/internal/vm/host"
+	"github.com/weft-net/weft/internal/vm/phase1"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+
+// stranger knows no attachment: the pods are others'.
+type stranger struct{}
+
+func (stranger) Keys(string) ([]model.AttachmentKey, error)                   { return nil, nil }
+func (stranger) Get(model.AttachmentKey) (r attach.Record, _ bool, err error) { return r, false, nil }
+func (stranger) InNamespace(uint64) ([]attach.Record, error)                  { return nil, nil }
+
+// TestCutGuest: a guest that somebody has cut off from its pod's link is joined to it when the machine is looked at; when the machine
+// has left nobody looks any more.
+func TestCutGuest(t *testing.T) {
+	nettest.Need(t, "tap")
+	ns, far := nettest.NS(t, "pod"), nettest.NS(t, "far")
+	nettest.Run(t, far, "ip", "link", "add", "wire", "type", "veth", "peer", "name", "eth0", "netns", ns.Path())
+	nettest.Run(t, ns, "ip", "addr", "add", "10.1.0.2/24", "dev", "eth0")
+	nettest.Run(t, ns, "ip", "link", "set", "eth0", "up")
+	looks := make(chan time.Time)
+	m := New(Config{
+		Phase1: phase1.Config{Dir: filepath.Join(t.TempDir(), "vm")}, Memory: stranger{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Hold:  func(context.Context, string) (func(), error) { return func() {}, nil },
+		After: func(time.Duration) <-chan time.Time { return looks },
+	})
+	defer func() { _ = m.Close() }()
+	ask := func(a host.Ask) []byte {
+		b, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	in := plan.Input{Join: state.JoinMirred, VM: model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Interfaces: []model.VMInterface{{
+		Name: "default", Binding: model.VMDirect, Model: "virtio", Network: model.VMNetwork{Name: "default", Primary: true, Pod: true},
+	}}}}
+	answer, err := m.Start(t.Context(), ns, ask(host.Ask{Input: &in}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r phase1.Record
+	if err := json.Unmarshal(answer, &r); err != nil {
+		t.Fatal(err)
+	}
+	nettest.Run(t, ns, "tc", "qdisc", "del", "dev", "eth0", "ingress")
+	if err := r.Still(t.Context(), ns); err == nil || !strings.Contains(err.Error(), "join") {
+		t.Fatalf("nobody sees that it is cut: %v", err)
+	}
+	for range 2 { // the second look begins when the first has ended
+		select {
+		case looks <- time.Time{}:
+		case <-time.After(time.Minute):
+			t.Fatal("nobody looks")
+		}
+	}
+	if err := r.Still(t.Context(), ns); err != nil {
+		t.Error(err)
+	}
+	if _, err := m.Stop(t.Context(), ns, ask(host.Ask{Machine: "shop/vm1"})); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case looks <- time.Time{}: // the one that ends it, if it has not ended
+	case <-time.After(10 * time.Millisecond):
+	}
+	m.group.Wait()
+}
