@@ -58,4 +58,6 @@ func (w *wires) rejoinOnce(ctx context.Context, rec attach.Record) error {
 }
 
 // hold waits for a sandbox's turn.
-func (a *agent) hold(ctx context.Context, container string) (func(), error) { return a.attacher.Hold(ctx, container) }
+func (a *agent) hold(ctx context.Context, container string) (func(), error) {
+	return a.attacher.Hold(ctx, container)
+}
