@@ -90,12 +90,15 @@ func (w *world) weft(args ...string) string {
 	return out
 }
 
-// run is weft vm run with everything in the world's directory.
-func (w *world) run(binding string) (string, error) {
+// run is weft vm run with everything in the world's directory, where no agent is.
+func (w *world) run(binding string) (string, error) { return w.runBy("none.sock", binding) }
+
+// runBy is run by the agent at a socket.
+func (w *world) runBy(socket, binding string) (string, error) {
 	w.t.Helper()
 	at := func(name string) string { return filepath.Join(w.dir, name) }
 	return w.try("vm", "run", "--detach", "--state-dir", at("sandbox"), "--cni-conf-dir", at("net.d"), "--cni-bin-dir", filepath.Join(w.bin, "cni"),
-		"--cni-cache-dir", at("cache"), "--log-dir", at("logs"), "--dir", at("vms"), "--records-dir", at("records"), "--agent-socket", at("none.sock"),
+		"--cni-cache-dir", at("cache"), "--log-dir", at("logs"), "--dir", at("vms"), "--records-dir", at("records"), "--agent-socket", at(socket),
 		w.write("vm.yaml", fmt.Sprintf(manifest, binding)))
 }
 
