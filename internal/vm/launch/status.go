@@ -70,7 +70,8 @@ type Interface struct {
 }
 
 // interfaces are those of a machine, with the addresses that others reach it by. A guest that has the pod's addresses and is
-// told of no IPv6 one has none.
+// told of no IPv6 one has none. The one of the pod's network is the first, wherever the manifest has it: of that one lists of
+// machines show the address.
 func interfaces(r phase1.Record, addresses map[string][]netip.Addr) []Interface {
 	out := []Interface{}
 	for _, n := range r.Networks {
@@ -92,7 +93,11 @@ func interfaces(r phase1.Record, addresses map[string][]netip.Addr) []Interface 
 		if len(i.IPs) > 0 {
 			i.IP = i.IPs[0]
 		}
-		out = append(out, i)
+		if n.Interface.Network.Pod {
+			out = slices.Insert(out, 0, i)
+		} else {
+			out = append(out, i)
+		}
 	}
 	return out
 }
