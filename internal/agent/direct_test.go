@@ -89,7 +89,7 @@ func TestDirectRouter(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	for _, line := range []string{"link set lo up", "addr add fd00:99::1/128 dev lo"} {
-		nettest.Run(t, w.node, append([]string{"ip"}, strings.Fields(line)...)...)
+		nettest.IP(t, w.node, line)
 	}
 	ns := nettest.NS(t, "pod")
 	pods := w.list("1.1.0", fmt.Sprintf(`{"plugins":[{"type":"calico","mtu":1400,"ipam":{"type":"host-local","dataDir":%q,

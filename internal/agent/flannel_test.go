@@ -39,7 +39,7 @@ func vtep(i int) string { return fmt.Sprintf("02:00:00:00:0f:%02d", i) }
 func (k *kubeWorld) flannel(backend string, i, of int) flannelNode {
 	k.t.Helper()
 	w := k.nodes[i-1]
-	ip := func(args string) { nettest.Run(k.t, w.node, append([]string{"ip"}, strings.Fields(args)...)...) }
+	ip := func(args string) { nettest.IP(k.t, w.node, args) }
 	nettest.Run(k.t, w.node, "sysctl", "-qw", "net.ipv4.ip_forward=1")
 	data := "null"
 	if backend == "vxlan" {

@@ -53,7 +53,7 @@ func TestHostTap(t *testing.T) {
 		}
 	}
 	for _, line := range []string{"addr add 10.9.0.2/32 dev eth0", "addr add 10.9.0.77/32 dev eth0", "route add 169.254.1.1 dev eth0", "route add default via 169.254.1.1"} {
-		nettest.Run(t, guest, append([]string{"ip"}, strings.Fields(line)...)...)
+		nettest.IP(t, guest, line)
 	}
 	nettest.Run(t, w.node, "ping", "-c1", "-W10", "10.9.0.2")
 	nettest.Run(t, guest, "ping", "-c1", "-W10", "-I", "10.9.0.2", "192.0.2.1")

@@ -27,12 +27,12 @@ func (n *node) uplink() {
 	for _, line := range []string{
 		"link add ens5 type veth peer name wire netns " + lan.Path(), "link set ens5 up",
 	} {
-		nettest.Run(n.t, nil, append([]string{"ip"}, strings.Fields(line)...)...)
+		nettest.IP(n.t, nil, line)
 	}
 	// A namespace dies in its own time, and the next test makes a link of the same name.
 	n.t.Cleanup(func() { _, _ = nettest.Try(nil, "ip", "link", "del", "ens5") })
 	for _, line := range []string{"link set wire up", "addr add 10.7.0.1/24 dev wire"} {
-		nettest.Run(n.t, lan, append([]string{"ip"}, strings.Fields(line)...)...)
+		nettest.IP(n.t, lan, line)
 	}
 }
 

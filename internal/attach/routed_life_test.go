@@ -215,7 +215,7 @@ func TestRoutedPodOfCalico(t *testing.T) {
 		"link add cali0d7763386da address ee:ee:ee:ee:ee:ee type veth peer name eth0 netns " + job.Netns.Path(),
 		"link set cali0d7763386da up", "route add 10.8.0.99 dev cali0d7763386da",
 	} {
-		nettest.Run(t, nil, append([]string{"ip"}, strings.Fields(line)...)...)
+		nettest.IP(t, nil, line)
 	}
 	for range 2 {
 		if err := n.Del(t.Context(), job); err != nil {

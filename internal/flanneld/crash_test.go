@@ -82,11 +82,11 @@ func machineNS(t *testing.T, hub *netns.NS, num int) *netns.NS {
 	ns := nettest.NS(t, fmt.Sprint("node", num))
 	port := fmt.Sprint("p", num)
 	for _, line := range []string{"link add " + port + " type veth peer name eth0 address 02:00:00:00:00:01 netns " + ns.Path(), "link set " + port + " master br0 up"} {
-		nettest.Run(t, hub, append([]string{"ip"}, strings.Fields(line)...)...)
+		nettest.IP(t, hub, line)
 	}
 	t.Cleanup(func() { _, _ = nettest.Try(hub, "ip", "link", "del", port) })
 	for _, line := range []string{"link set lo up", "link set eth0 up", "addr add 192.168.7.1/24 dev eth0", "route add default via 192.168.7.100"} {
-		nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(line)...)...)
+		nettest.IP(t, ns, line)
 	}
 	return ns
 }
@@ -121,7 +121,7 @@ func TestKilled(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	hub := nettest.NS(t, "hub")
 	for _, line := range []string{"link set lo up", "link add br0 type bridge", "link set br0 up", "addr add 192.168.7.100/24 dev br0"} {
-		nettest.Run(t, hub, append([]string{"ip"}, strings.Fields(line)...)...)
+		nettest.IP(t, hub, line)
 	}
 	e := apitest.StartEtcd(t, hub, netip.MustParseAddr("192.168.7.100"), false)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*limit)

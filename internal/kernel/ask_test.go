@@ -5,7 +5,6 @@ package kernel_test
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -110,7 +109,7 @@ func TestHiddenRoutes(t *testing.T) {
 			defer func() { _ = conn.Close() }()
 			nettest.Run(t, ns, "ip", "link", "add", "up0", "type", "veth", "peer", "name", "up1")
 			for _, c := range []string{"link set up0 up", "link set up1 up", "addr add 192.168.7.1/24 dev up0", "route add " + hide} {
-				nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(c)...)...)
+				nettest.IP(t, ns, c)
 			}
 			f := peersFragment(900, 901)
 			f.Host.Neighs, f.Host.FDBs = nil, nil
@@ -141,9 +140,9 @@ func TestManyMove(t *testing.T) {
 	t.Cleanup(func() { _ = conn.Close() })
 	for i := range 2 {
 		nettest.Run(t, ns, "ip", "link", "add", fmt.Sprint("up", i), "type", "veth", "peer", "name", fmt.Sprint("far", i))
-		nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(fmt.Sprintf("link set up%d up", i))...)...)
-		nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(fmt.Sprintf("link set far%d up", i))...)...)
-		nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(fmt.Sprintf("addr add 192.168.%d.1/24 dev up%d", i, i))...)...)
+		nettest.IP(t, ns, fmt.Sprintf("link set up%d up", i))
+		nettest.IP(t, ns, fmt.Sprintf("link set far%d up", i))
+		nettest.IP(t, ns, fmt.Sprintf("addr add 192.168.%d.1/24 dev up%d", i, i))
 	}
 	spaces := kernel.Spaces{Host: conn}
 	for i := range 2 {

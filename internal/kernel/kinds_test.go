@@ -25,7 +25,7 @@ func lower(t *testing.T, s Spaces) *netns.NS {
 func lines(t *testing.T, ns *netns.NS, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
-		nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(line)...)...)
+		nettest.IP(t, ns, line)
 	}
 }
 

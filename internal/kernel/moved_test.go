@@ -22,7 +22,7 @@ func device(t *testing.T, s Spaces) (moved, before state.Fragment) {
 		"link set ens5 alias card", "addr add 192.0.2.5/24 dev ens5", "addr add 2001:db8::5/64 dev ens5 nodad",
 		"route add 198.51.100.0/24 via 192.0.2.1 dev ens5 proto static",
 	} {
-		nettest.Run(t, s.Host.ns, append([]string{"ip"}, strings.Fields(argv)...)...)
+		nettest.IP(t, s.Host.ns, argv)
 	}
 	moved = state.Fragment{Owner: "moved"}
 	moved.Pod.Links = []state.Link{{

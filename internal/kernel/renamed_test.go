@@ -4,7 +4,6 @@ package kernel
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/weft-net/weft/internal/nettest"
@@ -20,7 +19,7 @@ func renamed(t *testing.T, s Spaces) (f, before state.Fragment) {
 		"link set eth0 alias mark", "addr add 192.0.2.5/24 dev eth0", "addr add 2001:db8::5/64 dev eth0 nodad",
 		"route add default via 192.0.2.1 dev eth0", "route add 2001:db8:1::/64 via 2001:db8::1 dev eth0",
 	} {
-		nettest.Run(t, s.PodNS, append([]string{"ip"}, strings.Fields(argv)...)...)
+		nettest.IP(t, s.PodNS, argv)
 	}
 	f = state.Fragment{Owner: "renamed"}
 	f.Pod.Links = []state.Link{
@@ -69,7 +68,7 @@ func TestRenamedHalf(t *testing.T) {
 				s := pair(t)
 				f, before := renamed(t, s)
 				for _, argv := range half {
-					nettest.Run(t, s.PodNS, append([]string{"ip"}, strings.Fields(argv)...)...)
+					nettest.IP(t, s.PodNS, argv)
 				}
 				if again {
 					mustApply(t, s, f)

@@ -65,7 +65,7 @@ func (p *pair) neighbour(i int) {
 func (p *pair) ip(i int, commands ...string) {
 	p.t.Helper()
 	for _, c := range commands {
-		nettest.Run(p.t, p.nodes[i], append([]string{"ip"}, strings.Fields(c)...)...)
+		nettest.IP(p.t, p.nodes[i], c)
 	}
 }
 

@@ -296,7 +296,7 @@ func TestTakenOverRoutes(t *testing.T) {
 		} else {
 			r = "route add " + r
 		}
-		nettest.Run(t, n1.node, append([]string{"ip"}, strings.Fields(r)...)...)
+		nettest.IP(t, n1.node, r)
 	}
 	n1.mesh.Networks = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")}
 	n1.start(c)

@@ -88,7 +88,7 @@ func newMesh(t *testing.T, how mesh.Config) *cluster {
 func ip(t *testing.T, ns *netns.NS, commands ...string) {
 	t.Helper()
 	for _, c := range commands {
-		nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(c)...)...)
+		nettest.IP(t, ns, c)
 	}
 }
 

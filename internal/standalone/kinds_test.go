@@ -29,7 +29,7 @@ func (h *host) uplink() *netns.NS {
 func ipLines(t *testing.T, ns *netns.NS, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
-		nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(line)...)...)
+		nettest.IP(t, ns, line)
 	}
 }
 

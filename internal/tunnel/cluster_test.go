@@ -82,7 +82,7 @@ func newCluster(t *testing.T, how ...mesh.Config) *cluster {
 func ip(t testing.TB, ns *netns.NS, commands ...string) {
 	t.Helper()
 	for _, c := range commands {
-		nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(c)...)...)
+		nettest.IP(t, ns, c)
 	}
 }
 

@@ -52,7 +52,7 @@ func world(t *testing.T) (pod, guest *netns.NS) {
 		"addr add 10.0.2.1/24 dev k6t-eth0", "addr add fe80::1/64 dev k6t-eth0 nodad", "addr add fd10:0:2::1/120 dev k6t-eth0 nodad",
 		"link add tap type veth peer name eth0 netns " + guest.Path(), "link set tap master k6t-eth0 up",
 	} {
-		nettest.Run(t, pod, append([]string{"ip"}, strings.Fields(line)...)...)
+		nettest.IP(t, pod, line)
 	}
 	nettest.Run(t, guest, "ip", "link", "set", "eth0", "address", guestMAC)
 	return pod, guest

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 func TestSigns(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	ns := nettest.NS(t, "node")
-	run := func(c string) { nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(c)...)...) }
+	run := func(c string) { nettest.IP(t, ns, c) }
 	run("link add one type veth peer name two")
 	var mu sync.Mutex
 	var heard []watch.Sign

@@ -129,7 +129,7 @@ func TestWireguardDevice(t *testing.T) {
 			"link set lo up", "link set eth0 up", fmt.Sprintf("addr add 192.168.0.%d/24 dev eth0", n), "link add wg0 type wireguard",
 			fmt.Sprintf("addr add 10.42.%d.1/16 dev wg0", n), "link set wg0 up",
 		} {
-			nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(line)...)...)
+			nettest.IP(t, ns, line)
 		}
 		if written, err := Set(ns, "wg0", configs[n], always); err != nil || !written {
 			t.Fatalf("first Set: %t %v", written, err)

@@ -60,7 +60,7 @@ func (e *end) pod(family int) string {
 func ip(t testing.TB, ns *netns.NS, commands ...string) {
 	t.Helper()
 	for _, c := range commands {
-		nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(c)...)...)
+		nettest.IP(t, ns, c)
 	}
 }
 

@@ -95,7 +95,7 @@ func (w *world) looks() string {
 	var out []string
 	broadcast := regexp.MustCompile(` brd [0-9.]+ scope`)
 	for _, line := range []string{"-o link", "-o addr", "route", "-6 route"} {
-		for text := range strings.Lines(nettest.Run(w.t, w.pod, append([]string{"ip"}, strings.Fields(line)...)...)) {
+		for text := range strings.Lines(nettest.IP(w.t, w.pod, line)) {
 			if !strings.Contains(text, "fe80:") { // which come and go by themselves
 				out = append(out, broadcast.ReplaceAllString(text, " scope"))
 			}

@@ -135,7 +135,7 @@ func newGuarded(t *testing.T, by site, obey func(*kernel.Conn) attach.Guard, sub
 		"link add uplink type veth peer name wire", "link set uplink up", "link set wire up", "addr add 192.168.7.2/24 dev uplink",
 		"route add default via 192.168.7.1",
 	} {
-		nettest.Run(t, nil, append([]string{"ip"}, strings.Fields(line)...)...)
+		nettest.IP(t, nil, line)
 	}
 	for _, key := range []string{"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0"} {
 		nettest.Run(t, nil, "sysctl", "-qw", key)
@@ -277,7 +277,7 @@ func (w *world) boot(p *pod, in plan.Input) []guest {
 
 func (g *guest) ip(t *testing.T, line string) {
 	t.Helper()
-	nettest.Run(t, g.NS, append([]string{"ip"}, strings.Fields(line)...)...)
+	nettest.IP(t, g.NS, line)
 }
 
 // translated has the guest be what it was told.

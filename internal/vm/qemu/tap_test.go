@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +21,7 @@ func TestOpenMacvtap(t *testing.T) {
 	nettest.Need(t, "macvtap")
 	pod := nettest.NS(t, "pod")
 	for _, line := range []string{"link add lower type bridge", "link add link lower name eth0 numrxqueues 2 numtxqueues 2 type macvtap mode bridge", "link set eth0 up"} {
-		nettest.Run(t, pod, append([]string{"ip"}, strings.Fields(line)...)...)
+		nettest.IP(t, pod, line)
 	}
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "none"))
 	for _, queues := range []int{0, 2} {
