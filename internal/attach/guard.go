@@ -38,6 +38,9 @@ type Guarded struct {
 	// Port is the node's end where that is a bridge's port; Machine tells that a virtual machine may be on the pod's wire.
 	Port    string
 	Machine bool
+	// Router is the node's end where somebody else has made it, and it is no port. A container's packets are judged in the container
+	// all the same; a machine's can be judged there alone.
+	Router string
 	// Tap: it is a macvtap, by which a hypervisor speaks below the pod's IP.
 	Tap bool
 	// Device is the PCI address of what a virtual machine drives by itself: nothing sees its packets.
@@ -54,13 +57,13 @@ type Guarded struct {
 
 // Equal tells whether both say the same of an interface.
 func (g Guarded) Equal(o Guarded) bool {
-	return g.Key == o.Key && g.Pod == o.Pod && g.Network == o.Network && g.IfName == o.IfName && g.HostLink == o.HostLink && g.Port == o.Port && g.Machine == o.Machine && g.Tap == o.Tap && g.Device == o.Device &&
+	return g.Key == o.Key && g.Pod == o.Pod && g.Network == o.Network && g.IfName == o.IfName && g.HostLink == o.HostLink && g.Port == o.Port && g.Machine == o.Machine && g.Router == o.Router && g.Tap == o.Tap && g.Device == o.Device &&
 		slices.Equal(g.Addrs, o.Addrs) && g.NetnsID == o.NetnsID && g.Standby == o.Standby
 }
 
 // Guarded is the record's interface; false when it is no pod's.
 func (r Record) Guarded() (Guarded, bool) {
-	g := Guarded{Key: r.Key(), IfName: r.Request.IfName, Path: r.Request.Netns, NetnsID: r.NetnsID, Standby: r.Standby, Tap: r.Tap, Device: r.Device}
+	g := Guarded{Key: r.Key(), IfName: r.Request.IfName, Path: r.Request.Netns, NetnsID: r.NetnsID, Standby: r.Standby, Tap: r.Looks.Tap, Device: r.Looks.Device}
 	if o := r.Request.Origin; o != nil {
 		if g.Pod = o.Pod; !o.Primary {
 			g.Network = o.Network
@@ -74,6 +77,13 @@ func (r Record) Guarded() (Guarded, bool) {
 		return g, false
 	}
 	g.HostLink, g.Port = hostEnd(r.Fragment(), g.IfName)
+	switch {
+	case g.HostLink != "" || g.Port != "":
+	case r.Looks.EndPort:
+		g.Port = r.Looks.End
+	default:
+		g.Router = r.Looks.End
+	}
 	g.Machine = r.Request.VM() != nil
 	if r.Result != nil {
 		g.Addrs = ownAddrs(*r.Result, g.IfName)

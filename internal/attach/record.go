@@ -50,8 +50,17 @@ type Record struct {
 	// be applied when they are taken over.
 	Standby  bool            `json:"standby,omitempty"`
 	Withheld *state.Fragment `json:"withheld,omitempty"`
+	// Looks is what was seen of the interface.
+	Looks Looks `json:"looks,omitzero"`
+}
+
+// Looks is what was seen of an interface that plugins have made without saying so.
+type Looks struct {
 	// Tap: a foreign plugin has made the interface, as a macvtap.
 	Tap bool `json:"tap,omitempty"`
+	// End is the node's end of an interface that a foreign plugin has made, where it has one; EndPort tells that it is a bridge's port.
+	End     string `json:"end,omitempty"`
+	EndPort bool   `json:"endPort,omitempty"`
 	// Device is the PCI address of the interface where a program drives that by itself, and no link of it is in the container.
 	Device string `json:"device,omitempty"`
 }

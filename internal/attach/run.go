@@ -82,7 +82,7 @@ func (r *run) list(ctx context.Context) error {
 	}
 	r.current = r.current && r.rec.Result == r.chain.Prev
 	r.rec.Result = r.chain.Prev
-	if err := r.tapped(ctx); err != nil {
+	if err := r.look(ctx); err != nil {
 		return err
 	}
 	if err := r.a.guard(ctx, r); err != nil {

@@ -149,6 +149,8 @@ func (e *Enforcer) setEndpoint(l *local) {
 		l.endpoint.Point = model.PointTap
 	case l.Machine && l.Port != "":
 		l.endpoint.HostLink, l.endpoint.Point = l.Port, model.PointPort
+	case l.Machine && l.Router != "":
+		l.endpoint.HostLink = l.Router
 	default:
 		l.endpoint.Point = model.PointPod
 	}
