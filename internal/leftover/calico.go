@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/iptables"
 	"github.com/weft-net/weft/internal/kernel/nft"
@@ -50,9 +52,9 @@ type Calico struct {
 func (c Calico) Lines() []string {
 	var out []string
 	for _, r := range c.Routes {
-		way := "to nowhere"
-		if r.Link != "" {
-			way = "over " + r.Link
+		way := "over " + r.Link
+		if r.Type == unix.RTN_BLACKHOLE {
+			way = "to nowhere"
 		}
 		out = append(out, fmt.Sprintf("route %s %s", r.Dst, way))
 	}

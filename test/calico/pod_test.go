@@ -28,7 +28,8 @@ type pod struct {
 	n    *node
 	name string
 	ns   *netns.NS
-	addr netip.Addr
+	addr netip.Addr   // its first one
+	all  []netip.Addr // one of each family
 	cni  *libcni.CNIConfig
 	list *libcni.NetworkConfigList
 	conf *libcni.RuntimeConf
@@ -52,12 +53,16 @@ func (n *node) pod(name string, labels fields) *pod {
 		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", namespace}, {"K8S_POD_NAME", name}, {"K8S_POD_INFRA_CONTAINER_ID", id},
 	}}
 	p.add()
-	if who := c.given[p.addr]; who != "" {
-		c.t.Fatalf("%s has been given %s, which %s has", name, p.addr, who)
+	var ips []fields
+	for _, a := range p.all {
+		if who := c.given[a]; who != "" {
+			c.t.Fatalf("%s has been given %s, which %s has", name, a, who)
+		}
+		c.given[a] = name
+		ips = append(ips, fields{"ip": a.String()})
 	}
-	c.given[p.addr] = name
 	c.Do(http.MethodPatch, path+"/"+name+"/status", fields{"status": fields{
-		"phase": "Running", "podIP": p.addr.String(), "podIPs": []fields{{"ip": p.addr.String()}},
+		"phase": "Running", "podIP": p.addr.String(), "podIPs": ips,
 	}})
 	return p
 }
@@ -83,8 +88,8 @@ func (n *node) confDir() string { return filepath.Join(n.dir, "net.d") }
 func (n *node) calicos() {
 	n.c.t.Helper()
 	text := fmt.Sprintf(`{"name":"k8s-pod-network","cniVersion":"0.3.1","plugins":[{"type":"calico","log_level":"warning","log_file_path":%q,"datastore_type":"kubernetes",
-		"nodename":%q,"mtu":1450,"ipam_lock_file":%q,"ipam":{"type":"calico-ipam"},"policy":{"type":"k8s"},"kubernetes":{"kubeconfig":%q}}]}`,
-		filepath.Join(n.dir, "cni.log"), n.name, filepath.Join(n.dir, "ipam.lock"), n.c.Kubeconfig(n.c.URL, ""))
+		"nodename":%q,"mtu":1450,"ipam_lock_file":%q,"ipam":{"type":"calico-ipam","assign_ipv6":"%t"},"policy":{"type":"k8s"},"kubernetes":{"kubeconfig":%q}}]}`,
+		filepath.Join(n.dir, "cni.log"), n.name, filepath.Join(n.dir, "ipam.lock"), n.dual, n.c.Kubeconfig(n.c.URL, ""))
 	err := os.MkdirAll(n.confDir(), 0o755)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(n.confDir(), "10-calico.conflist"), []byte(text), 0o600)
@@ -117,11 +122,20 @@ func (p *pod) once() error {
 			return err
 		}
 		r, err := current.NewResultFromResult(out)
-		if err == nil {
-			addr, _ := netip.AddrFromSlice(r.IPs[0].Address.IP)
-			p.addr = addr.Unmap()
+		if err != nil {
+			return err
 		}
-		return err
+		p.all = nil
+		for _, given := range r.IPs {
+			addr, _ := netip.AddrFromSlice(given.Address.IP)
+			p.all = append(p.all, addr.Unmap())
+		}
+		slices.SortFunc(p.all, netip.Addr.Compare)
+		p.addr = p.all[0]
+		if (len(p.all) == 2) != p.n.dual {
+			return fmt.Errorf("it has the addresses %s", p.all)
+		}
+		return nil
 	})
 }
 
@@ -141,5 +155,7 @@ func (p *pod) gone(list *libcni.NetworkConfigList) {
 	}
 	_, _ = nettest.Try(p.ns, "ip", "link", "del", "eth0") // as it goes with its namespace
 	c.Do(http.MethodDelete, "/api/v1/namespaces/"+namespace+"/pods/"+p.name+"?gracePeriodSeconds=0", nil)
-	delete(c.given, p.addr)
+	for _, a := range p.all {
+		delete(c.given, a)
+	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -22,7 +23,11 @@ func TestTakeOver(t *testing.T) {
 	for name, conf := range map[string]map[string]string{
 		"vxlan iptables-legacy": {"CALICO_IPV4POOL_VXLAN": "Always", "FELIX_IPTABLESBACKEND": "legacy"},
 		"vxlan iptables-nft":    {"CALICO_IPV4POOL_VXLAN": "Always", "FELIX_IPTABLESBACKEND": "nft"},
-		"subnet nft":            {"CALICO_IPV4POOL_VXLAN": "CrossSubnet", "FELIX_NFTABLESMODE": "Enabled"},
+		"dual nft": {
+			"CALICO_IPV4POOL_VXLAN": "Always", "CALICO_IPV6POOL_VXLAN": "Always", "CALICO_IPV6POOL_CIDR": "fd10:244::/64", "FELIX_IPV6SUPPORT": "true",
+			"IP6": "autodetect", "FELIX_IPTABLESBACKEND": "nft",
+		},
+		"subnet nft": {"CALICO_IPV4POOL_VXLAN": "CrossSubnet", "FELIX_NFTABLESMODE": "Enabled"},
 	} {
 		t.Run(name, func(t *testing.T) { takeOver(newCluster(t, conf)) })
 	}
@@ -51,6 +56,7 @@ func takeOver(c *cluster) {
 	}
 	c.until("other does not reach db", func() bool { return !other.reaches(db) })
 
+	c.serves(db, near, far, other)
 	streams := []*stream{far.streamTo(db), near.streamTo(far), far.streamTo(near)}
 	denied := other.knocksAt(db)
 	report := func(when string) {
@@ -85,6 +91,7 @@ func takeOver(c *cluster) {
 	if late.reaches(db) {
 		t.Error("late reaches db, and the policy does not allow it")
 	}
+	c.serves(db, near, far, other, late, more)
 	n1.agent.end(syscall.SIGKILL)
 	n1.begin()
 	report("the agent of n1 was killed, and is there again")
@@ -155,8 +162,33 @@ func (n *node) clean(args ...string) bool {
 
 // reaches tells whether a ping is answered.
 func (p *pod) reaches(to *pod) bool {
-	_, err := nettest.Try(p.ns, "ping", "-c1", "-W1", to.addr.String())
-	return err == nil
+	return p.n.c.answers(p.ns, to)
+}
+
+// answers tells whether a pod answers from each of its addresses.
+func (c *cluster) answers(from *netns.NS, p *pod) bool {
+	for _, a := range p.all {
+		if _, err := nettest.Try(from, "ping", "-c1", "-W1", a.String()); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// serves: nodes reach pods, and pods what is outside. Nodes other than a pod's own are judged as anybody.
+func (c *cluster) serves(pods ...*pod) {
+	c.t.Helper()
+	for _, p := range pods {
+		for _, n := range c.nodes {
+			if n == p.n || p.name != "db" {
+				c.until(n.name+" reaches "+p.name, func() bool { return c.answers(n.ns, p) })
+			}
+		}
+		c.until(p.name+" reaches what is outside", func() bool {
+			_, err := nettest.Try(p.ns, "ping", "-c1", "-W1", hubAddr)
+			return err == nil
+		})
+	}
 }
 
 // weft runs a verb as an administrator.
