@@ -14,39 +14,48 @@ import (
 	"github.com/weft-net/weft/internal/vm/macvtap"
 )
 
-// tapped attaches a pod by a plugin that weft does not have.
-const tapped = `{"type":"macvtap"}`
+// Plugins that weft does not have attach a pod by a macvtap, or at a port of the other pods' bridge.
+const (
+	tapped    = `{"type":"macvtap"}`
+	elsewhere = `{"type":"elsewhere"}`
+)
 
-// macvtapPlugin makes a macvtap on a link that leads to the bridge of the other pods, as macvtap-cni does on a node's own, and gives addresses
-// to whom is behind it.
-const macvtapPlugin = `#!/bin/sh
+// foreignPlugin makes a macvtap on a link that leads to the bridge of the other pods, as macvtap-cni does on a node's own, or, by its other name, a port of
+// that bridge, and gives addresses to whom is behind it.
+const foreignPlugin = `#!/bin/sh
 cat > /dev/null
+end="p$CNI_CONTAINERID"
 case $CNI_COMMAND in
 ADD)
-	if ! ip link show lower > /dev/null 2>&1; then
-		ip link add lower type veth peer name lowerport && ip link set lowerport master cni0 up && ip link set lower up || exit 1
+	ip link add "$end" type veth peer name "u$CNI_CONTAINERID" && ip link set "$end" master cni0 up || exit 1
+	if [ "${0##*/}" = macvtap ]; then
+		ip link set "u$CNI_CONTAINERID" up && ip link add link "u$CNI_CONTAINERID" name "m$CNI_CONTAINERID" type macvtap mode bridge || exit 1
+		ip link set "m$CNI_CONTAINERID" netns "$CNI_NETNS" name "$CNI_IFNAME" || exit 1
+	else
+		ip link set "u$CNI_CONTAINERID" netns "$CNI_NETNS" name "$CNI_IFNAME" || exit 1
 	fi
-	ip link add link lower name "new$CNI_CONTAINERID" type macvtap mode bridge || exit 1
-	ip link set "new$CNI_CONTAINERID" netns "$CNI_NETNS" name "$CNI_IFNAME" || exit 1
 	n=${CNI_CONTAINERID#pod}
-	nsenter --net="$CNI_NETNS" sh -c "ip addr add 10.244.1.$((100 + n))/24 dev $CNI_IFNAME && ip addr add fd00:1::$(printf %x $((256 + n)))/64 dev $CNI_IFNAME nodad && ip link set $CNI_IFNAME up" || exit 1
+	four=10.244.1.$((100 + n))/24 six=fd00:1::$(printf %x $((256 + n)))/64
+	nsenter --net="$CNI_NETNS" sh -c "ip addr add $four dev $CNI_IFNAME && ip addr add $six dev $CNI_IFNAME nodad && ip link set $CNI_IFNAME up" || exit 1
 	mac=$(nsenter --net="$CNI_NETNS" ip -br link show "$CNI_IFNAME" | awk '{print $3}')
 	printf '{"cniVersion":"1.0.0","interfaces":[{"name":"%s","mac":"%s","sandbox":"%s"}],"ips":[' "$CNI_IFNAME" "$mac" "$CNI_NETNS"
-	printf '{"interface":0,"address":"10.244.1.%d/24","gateway":"10.244.1.1"},{"interface":0,"address":"fd00:1::%x/64","gateway":"fd00:1::1"}]}' $((100 + n)) $((256 + n))
+	printf '{"interface":0,"address":"%s","gateway":"10.244.1.1"},{"interface":0,"address":"%s","gateway":"fd00:1::1"}]}' "$four" "$six"
 	;;
 DEL)
-	[ -z "$CNI_NETNS" ] || nsenter --net="$CNI_NETNS" ip link del "$CNI_IFNAME" 2> /dev/null
+	ip link del "$end" 2> /dev/null
 	;;
 esac
 exit 0
 `
 
-// plugins is a directory with the plugin.
+// plugins is a directory with the plugin, by both of its names.
 func plugins(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "macvtap"), []byte(macvtapPlugin), 0o755); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"macvtap", "elsewhere"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(foreignPlugin), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return dir
 }

@@ -80,7 +80,9 @@ func enforcer(t *testing.T, host *kernel.Conn, text string) attach.Guard {
 // TestPolicy: what policies say of a machine's pod holds for its guest, by each binding, in both directions and both families;
 // and no fragment, tag or option gets it past them.
 func TestPolicy(t *testing.T) {
-	for name, by := range sites() {
+	all := sites()
+	all["elsewhere"] = site{flannel, elsewhere, []model.VMBinding{model.VMMasquerade, model.VMBridge, model.VMDirect}}
+	for name, by := range all {
 		t.Run(name, func(t *testing.T) {
 			by.needs(t, true)
 			w := newGuarded(t, by, func(host *kernel.Conn) attach.Guard { return enforcer(t, host, guestsPolicy) }, subnet4, subnet6)

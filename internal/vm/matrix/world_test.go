@@ -124,7 +124,7 @@ func newGuarded(t *testing.T, by site, obey func(*kernel.Conn) attach.Guard, sub
 		if err := errors.Join(memory.Close(), host.Close()); err != nil {
 			t.Error(err)
 		}
-		for _, link := range []string{"cni0", "br-blue", "uplink", "lower"} {
+		for _, link := range []string{"cni0", "br-blue", "uplink"} {
 			_, _ = nettest.Try(nil, "ip", "link", "del", link)
 		}
 		nettest.Run(t, nil, "nft", "flush", "ruleset")
