@@ -167,3 +167,30 @@ func TestRivalsAtOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestRivalBetween: a block of another pool that comes between a node's look and its claim has the addresses.
+func TestRivalBetween(t *testing.T) {
+	h, overlap := overlapped(t, 28)
+	wish := model.AddressWishes{Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.5")}}
+	armed, given := false, ""
+	n1 := at(t, h, "n1", func(step string) (err error) {
+		if step != "before create" || !armed {
+			return nil
+		}
+		armed = false
+		overlap()
+		given, err = at(t, h, "n2", nil, time.Now).addCluster(calicoConf(), "two", wish)
+		return err
+	}, time.Now)
+	if _, err := n1.addCluster(calicoConf(), "warm", model.AddressWishes{Pools4: []string{"old"}}); err != nil {
+		t.Fatal(err) // it knows the pools, as they were
+	}
+	armed = true
+	a, err := n1.addCluster(calicoConf(), "one", wish)
+	if armed || given == "" {
+		t.Fatalf("nothing came between: %v", err)
+	}
+	if err == nil {
+		t.Errorf("address %s is given twice: to node n2 it was %s", a, given)
+	}
+}
