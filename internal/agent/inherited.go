@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io/fs"
 	"maps"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -167,7 +169,7 @@ func (i *inherited) find(ctx context.Context, names []string) ([]attach.Guarded,
 			continue // those who use it say so
 		}
 		for _, r := range p.Reserved {
-			if g, ok := inherit(r); ok && slices.Contains(names, g.HostLink) {
+			if g, ok := i.inherit(r); ok && slices.Contains(names, g.HostLink) {
 				if had, ok := found[g.HostLink]; ok {
 					g = had
 				}
@@ -180,16 +182,36 @@ func (i *inherited) find(ctx context.Context, names []string) ([]attach.Guarded,
 }
 
 // inherit is the interface that an address is reserved for; false when it is no pod's that Calico has attached.
-func inherit(r model.ReservedAddress) (attach.Guarded, bool) {
-	namespace, name, ok := strings.Cut(r.For, "/")
-	if r.By != blocks.ByCalico || r.ContainerID == "" || !ok {
+func (i *inherited) inherit(r model.ReservedAddress) (attach.Guarded, bool) {
+	if r.By != blocks.ByCalico {
 		return attach.Guarded{}, false
 	}
-	pod := model.PodRef{Namespace: namespace, Name: name}
+	var pod model.PodRef
+	if r.ContainerID != "" {
+		pod.Namespace, pod.Name, _ = strings.Cut(r.For, "/")
+	} else if pod = i.holder(r.Addr); pod.Name == "" { // a machine's, whichever pod it is in
+		return attach.Guarded{}, false
+	}
+	ifName := cmp.Or(r.IfName, "eth0")
+	link := plugin.CalicoHostName(model.Request{ContainerID: r.ContainerID, IfName: ifName, Origin: &model.Origin{Pod: pod}})
 	return attach.Guarded{
-		Key: model.AttachmentKey{Network: inheritedNetwork, ContainerID: r.ContainerID, IfName: r.IfName},
-		Pod: pod, IfName: r.IfName, HostLink: plugin.CalicoHostName(model.Request{ContainerID: r.ContainerID, IfName: r.IfName, Origin: &model.Origin{Pod: pod}}),
+		Key: model.AttachmentKey{Network: inheritedNetwork, ContainerID: cmp.Or(r.ContainerID, link), IfName: ifName},
+		Pod: pod, IfName: ifName, HostLink: link,
 	}, true
+}
+
+// holder is the pod of this node that says that it has an address.
+func (i *inherited) holder(a netip.Addr) model.PodRef {
+	c := i.agent.facts.Cluster()
+	if c == nil {
+		return model.PodRef{}
+	}
+	for _, p := range c.Pods {
+		if p.Node == i.agent.cfg.Node && !p.HostNetwork && slices.Contains(p.IPs, a) {
+			return model.PodRef{Namespace: p.Namespace, Name: p.Name}
+		}
+	}
+	return model.PodRef{}
 }
 
 // take has the enforcer look after the new ones, and give up those that are gone.

@@ -29,10 +29,14 @@ func TestInherited(t *testing.T) {
 	manifest("ns", "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}")
 	manifest("node", "{apiVersion: v1, kind: Node, metadata: {name: n1}, status: {addresses: [{type: InternalIP, address: 192.168.77.1}]}}")
 	manifest("pod", "{apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop, uid: uid-db}, spec: {nodeName: n1}, status: {podIP: 10.77.0.5}}")
+	manifest("machine", "{apiVersion: v1, kind: Pod, metadata: {name: virt-launcher-vm-x, namespace: shop, uid: uid-vm}, spec: {nodeName: n1}, status: {podIP: 10.77.0.6}}")
 	manifest("policy", "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: none, namespace: shop}, spec: {podSelector: {}, policyTypes: [Ingress]}}")
-	manifest("pool", fmt.Sprintf(pool, ", reserved: [{address: 10.77.0.5, for: shop/db, containerID: c1, ifName: eth0, by: calico}]"))
-	mine := plugin.CalicoHostName(model.Request{ContainerID: "c1", IfName: "eth0", Origin: &model.Origin{Pod: model.PodRef{Namespace: "shop", Name: "db"}}})
-	for i, name := range []string{mine, "calistrange"} {
+	manifest("pool", fmt.Sprintf(pool, ", reserved: [{address: 10.77.0.5, for: shop/db, containerID: c1, ifName: eth0, by: calico}, {address: 10.77.0.6, for: machine shop/vm, by: calico}]"))
+	link := func(pod string) string {
+		return plugin.CalicoHostName(model.Request{ContainerID: "c1", IfName: "eth0", Origin: &model.Origin{Pod: model.PodRef{Namespace: "shop", Name: pod}}})
+	}
+	mine, machine := link("db"), link("virt-launcher-vm-x")
+	for i, name := range []string{mine, machine, "calistrange"} {
 		nettest.Run(t, w.node, "ip", "link", "add", name, "type", "veth", "peer", "name", fmt.Sprint("pod", i))
 	}
 	w.args = []string{"--store-dir", store, "--config", w.path("weft.yaml")}
@@ -50,7 +54,7 @@ func TestInherited(t *testing.T) {
 		return strings.Contains(out, `"`+name+`"`)
 	}
 	w.start()
-	until("policy holds for "+mine, func() bool { return judged(mine) })
+	until("policy holds for a pod and a machine", func() bool { return judged(mine) && judged(machine) })
 	until("a word about calistrange", func() bool { return strings.Contains(w.log(), "calistrange") })
 	if judged("calistrange") {
 		t.Error("policy holds for an interface of nobody's")
