@@ -129,8 +129,10 @@ func TestDisks(t *testing.T) {
 // TestBadDisks: what a machine's disks cannot be.
 func TestBadDisks(t *testing.T) {
 	for _, c := range []struct{ disk, volume, want string }{
-		{"{name: a}", "{name: b, emptyDisk: {capacity: 1Mi}}",
-			"spec.domain.devices.disks[0].Name: spec.domain.devices.disks[0].Name 'a' not found."},
+		{
+			"{name: a}", "{name: b, emptyDisk: {capacity: 1Mi}}",
+			"spec.domain.devices.disks[0].Name: spec.domain.devices.disks[0].Name 'a' not found.",
+		},
 		{"{name: a, disk: {bus: usb}}", "{name: a, emptyDisk: {capacity: 1Mi}}", `spec.domain.devices.disks[0].disk.bus: bus "usb" is not had here`},
 		{"{name: a, cdrom: {bus: virtio}}", "{name: a, emptyDisk: {capacity: 1Mi}}", `spec.domain.devices.disks[0].cdrom.bus: bus "virtio" is not had here`},
 		{"{name: a}", "{name: a, emptyDisk: {}}", "spec.volumes[0].emptyDisk.capacity: it is required"},
