@@ -54,7 +54,7 @@ Keys of -o json: rows [{what, n, median, min, max}] in milliseconds, resets, not
 	}
 	fl := cmd.Flags()
 	fl.IntVarP(&cfg.N, "n", "n", 10, "migrations")
-	fl.StringVar(&cfg.Encapsulation, "encapsulation", "vxlan", "how packets between the nodes travel: vxlan, ipip or none")
+	fl.StringVar(&cfg.Encapsulation, "encapsulation", "vxlan", "how packets between the nodes travel: vxlan, ipip, wireguard, udp or host-gw")
 	fl.StringVar((*string)(&cfg.Binding), "binding", string(model.VMDirect), "the machine's binding: direct or masquerade")
 	fl.StringVar(&cfg.BinDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "directory of weft's own plugins")
 	fl.StringVarP(&output, "output", "o", "text", "text or json")

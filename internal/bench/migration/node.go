@@ -49,7 +49,7 @@ func (w *world) node(ctx context.Context, i int) (*node, error) {
 			return nil, err
 		}
 	}
-	text := fmt.Sprintf(configuration, n.path("net.d"), w.cfg.Encapsulation)
+	text := fmt.Sprintf(configuration, n.path("net.d"), w.cfg.Encapsulation, n.path("wireguard.key"))
 	if err := os.WriteFile(n.path("weft.yaml"), []byte(text), 0o600); err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ type Config struct {
 	// Self is this program, BinDir where weft-cni is, Speaker weft-guest.
 	Self, BinDir, Speaker string
 	Image                 guestimage.Image
-	// Encapsulation is that of the pods' pool: vxlan, ipip or none.
+	// Encapsulation is the cluster's: vxlan, ipip, wireguard, udp or host-gw.
 	Encapsulation string
 	// Binding is the machine's: direct or masquerade.
 	Binding model.VMBinding

@@ -34,9 +34,10 @@ type world struct {
 // namespace is that of the machine's pods; who the machine speaks to is in another one.
 const namespace, machineName = "machines", "db"
 
-// configuration is what the agents go by.
+// configuration is what the agents go by. Of a pool can be said how it is reached if that is vxlan, ipip or none; of the cluster the
+// other ways as well.
 const configuration = `install: {confDir: %q}
-network: {mode: cluster, pools: [{cidr: 10.77.0.0/24, blockSize: 28, encapsulation: %s}]}
+network: {mode: cluster, encapsulation: %s, wireguardKeyFile: %q, pools: [{cidr: 10.77.0.0/24, blockSize: 28}]}
 `
 
 // policyText keeps the machine from all that the measurement does not need.
