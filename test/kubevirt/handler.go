@@ -28,6 +28,7 @@ import (
 	network "kubevirt.io/kubevirt/pkg/network/setup"
 	"kubevirt.io/kubevirt/pkg/network/setup/netpod"
 	"kubevirt.io/kubevirt/pkg/network/setup/netpod/masquerade"
+	"kubevirt.io/kubevirt/pkg/network/vmispec"
 	"kubevirt.io/kubevirt/pkg/virt-launcher/virtwrap/api"
 	converter "kubevirt.io/kubevirt/pkg/virt-launcher/virtwrap/converter/network"
 	"kubevirt.io/kubevirt/pkg/vmitrait"
@@ -78,8 +79,17 @@ func (k kernel) LinkAdd(link netlink.Link) error {
 	return err
 }
 
-// phase1 is what NetConf.Setup does: that one leaves no way to hand in a kernel.
+// phase1 is for a machine that starts, plug for one that runs.
 func phase1(vmi *v1.VirtualMachineInstance, args []string) error {
+	return setup(vmi, network.FilterNetsForVMStartup(vmi), args)
+}
+
+func plug(vmi *v1.VirtualMachineInstance, args []string) error {
+	return setup(vmi, network.FilterNetsForLiveUpdate(vmi), args)
+}
+
+// setup is what NetConf.Setup does: that one leaves no way to hand in a kernel.
+func setup(vmi *v1.VirtualMachineInstance, networks []v1.Network, args []string) error {
 	pid, err := strconv.Atoi(args[0])
 	if err != nil {
 		return err
@@ -94,7 +104,8 @@ func phase1(vmi *v1.VirtualMachineInstance, args []string) error {
 	}
 	nat := masquerade.New(masquerade.WithIstio(istio.ProxyInjectionEnabled(vmi)), masquerade.WithPortRangesSpecGateEnabled(true), options)
 	states := network.NewConfigStateCache(string(vmi.UID), cache.CacheCreator{})
-	pod := netpod.NewNetPod(vmi.Spec.Networks, vmi.Spec.Domain.Devices.Interfaces, string(vmi.UID), pid, owner, int(converter.NetworkQueuesCapacity(vmi)),
+	pod := netpod.NewNetPod(networks, vmispec.FilterInterfacesByNetworks(vmi.Spec.Domain.Devices.Interfaces, networks), string(vmi.UID), pid, owner,
+		int(converter.NetworkQueuesCapacity(vmi)),
 		netpod.NewState(&states, netns.New(pid)), netpod.WithNMStateAdapter(nmstate.New(nmstate.WithAdapter(kernel{}))),
 		netpod.WithMasqueradeAdapter(nat), netpod.WithBindingPlugins(plugins()), netpod.WithVMIIfaceStatuses(vmi.Status.Interfaces))
 	return pod.Setup()

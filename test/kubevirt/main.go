@@ -16,6 +16,7 @@ import (
 const usage = `kubevirt-net admit <FILES         what the webhook says of machines: a list of manifests in, a list of its causes out
 kubevirt-net annotate FILE        which networks virt-controller has the pod attached to
 kubevirt-net phase1 FILE PID      what virt-handler does in the network of the pod that process PID is in
+kubevirt-net plug FILE PID        what it does there when interfaces of a machine that runs come or go
 kubevirt-net phase2 FILE          what virt-launcher does there: prints libvirt's words, answers DHCP until it is ended
 kubevirt-net status FILE DOMAIN   what virt-handler then says of the interfaces
 kubevirt-net ask TAP MAC          is a guest that asks for its addresses`
@@ -34,6 +35,7 @@ func run(args []string) error {
 	}{
 		"annotate": {0, func(vmi *v1.VirtualMachineInstance, _ []string) error { return annotate(vmi) }},
 		"phase1":   {1, phase1},
+		"plug":     {1, plug},
 		"phase2":   {0, func(vmi *v1.VirtualMachineInstance, _ []string) error { return phase2(vmi) }},
 		"status":   {1, status},
 	}

@@ -19,9 +19,12 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // machine writes a manifest and gives its name. Its interfaces and networks are in YAML's flow form; rest goes below spec.domain.devices.
 func machine(t *testing.T, interfaces, networks, annotations, more string) string {
 	t.Helper()
-	file, transport := filepath.Join(t.TempDir(), "vm.yaml"), ""
+	file, transport, far := filepath.Join(t.TempDir(), "vm.yaml"), "", ""
 	if strings.Contains(annotations, "migrationTransportUnix") {
-		transport = ", migrationTransport: Unix"
+		transport = "\n  migrationTransport: Unix"
+	}
+	if strings.Contains(networks, "blue") { // as virt-controller notes it
+		far = ", {name: blue, podInterfaceName: " + blue + ", infoSource: multus-status}"
 	}
 	text := fmt.Sprintf(`apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
@@ -32,8 +35,10 @@ spec:
     cpu: {cores: 2}
     devices: {%sinterfaces: %s}
   networks: %s
-status: {runtimeUser: 107%s}
-`, t.Name(), annotations, more, interfaces, networks, transport)
+status:
+  runtimeUser: 107%s
+  interfaces: [{name: default, podInterfaceName: eth0}%s]
+`, t.Name(), annotations, more, interfaces, networks, transport, far)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
