@@ -123,7 +123,7 @@ func (a *agent) measurePolicies() {
 	})
 	a.metrics.Gauge("weft_policy_transactions", "Changes of policies that were written into the kernel.", func() float64 { return float64(p.Stats().Transactions) })
 	a.metrics.Gauge("weft_policy_repairs", "How often somebody else had changed the policies' table.", func() float64 { return float64(p.Stats().Meddled) })
-	a.metrics.Gauge("weft_policy_closed_ports", "Ports of bridges that are closed because the policies of their guests cannot be written.", func() float64 { return float64(p.Stats().Barred) })
+	a.metrics.Gauge("weft_policy_closed_ports", "Ports of bridges, and macvtaps, that are closed because the policies of their guests cannot be written.", func() float64 { return float64(p.Stats().Barred) })
 	a.metrics.Gauge("weft_policy_connections_cut", "Connections that were ended because a changed policy does not allow them.", func() float64 { return float64(p.Stats().Cut) })
 	a.metrics.Gauges("weft_policy_denied_packets", "Packets that were denied on this node, by who denied them.", "by", p.Denied)
 }

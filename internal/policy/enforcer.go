@@ -115,7 +115,7 @@ type Stats struct {
 	Policies, Faulty, Interfaces int
 	// Transactions that were written, Wholes and Meddled among them, and Failures.
 	Transactions, Wholes, Meddled, Failures uint64
-	// Barred are ports of bridges that are closed because their policies cannot be written.
+	// Barred are ports of bridges, and macvtaps, that are closed because their policies cannot be written.
 	Barred int
 	// Cut are connections that were forgotten.
 	Cut uint64
@@ -176,6 +176,11 @@ func (e *Enforcer) Stats() Stats {
 	defer e.mu.Unlock()
 	s := e.stats
 	s.Policies, s.Interfaces = len(e.known), len(e.local)
+	for _, p := range e.places {
+		if p.barred {
+			s.Barred++
+		}
+	}
 	for _, k := range e.known {
 		if k.faults != "" {
 			s.Faulty++

@@ -212,6 +212,9 @@ func TestTapsClosed(t *testing.T) {
 		return strings.Contains(nettest.Run(t, web.ns, "ip", "-o", "link", "show", "net1"), "state DOWN")
 	}
 	w.eventually("the macvtap is closed", func() bool { return closed() && strings.Contains(w.log.String(), "macvtap is closed") })
+	if n := w.Stats().Barred; n != 1 {
+		t.Errorf("%d are counted as closed", n)
+	}
 	if reaches(friend.ns, web, 80) || reaches(other.ns, web, 80) {
 		t.Error("somebody reaches a pod that nobody judges")
 	}
