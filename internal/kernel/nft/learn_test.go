@@ -3,6 +3,7 @@
 package nft
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,7 +55,7 @@ func TestLearn(t *testing.T) {
 		t.Fatalf("learnt %v, %v", learnt, err)
 	}
 	gone := learning().Sets[0]
-	gone.Elements = append(learnt, elements("tcp . 1.1.1.1 . 1 . 1.1.1.1 . 2")...) // one of them is not there
+	gone.Elements = slices.Concat(learnt, elements("tcp . 1.1.1.1 . 1 . 1.1.1.1 . 2")) // one of them is not there
 	if err := c.Unlearn(bounded(t), "inet", "weft", gone); err != nil {
 		t.Error(err)
 	}

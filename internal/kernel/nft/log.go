@@ -81,7 +81,11 @@ func (e *expr) noting() (list []slot, ok bool) {
 		return []slot{{attr: 1, long: &e.rate}, {attr: 2, long: &e.per}, {attr: 3, num: &e.burst}, {attr: 4, num: &e.key}, {attr: 5, num: &e.flags}}, true
 	case "dynset":
 		return []slot{
-			{attr: 1, str: &e.set}, {attr: 3, num: &e.key, always: true}, {attr: 4, reg: &e.sreg}, {attr: 6, long: &e.timeout}, {attr: 8},
+			{attr: 1, str: &e.set},
+			{attr: 3, num: &e.key, always: true},
+			{attr: 4, reg: &e.sreg},
+			{attr: 6, long: &e.timeout},
+			{attr: 8},
 			{attr: 9, num: &e.flags},
 		}, true
 	case "connlimit":

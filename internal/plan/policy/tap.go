@@ -162,8 +162,11 @@ func (m memory) chains() []state.Chain {
 	}
 	known = append(known, m.rest(false)+" @"+m.name("rest")+" accept", m.rest(true)+" @"+m.other("rest")+" accept")
 	return []state.Chain{
-		{Name: m.name("known"), Rules: rulesOf(known...)}, {Name: m.name("tcp"), Rules: rulesOf(tcp...)}, {Name: m.name("ported"), Rules: rulesOf(ported...)},
-		{Name: m.name("error"), Rules: rulesOf(m.errors()...)}, {Name: m.name("begin"), Rules: rulesOf(begin...)},
+		{Name: m.name("known"), Rules: rulesOf(known...)},
+		{Name: m.name("tcp"), Rules: rulesOf(tcp...)},
+		{Name: m.name("ported"), Rules: rulesOf(ported...)},
+		{Name: m.name("error"), Rules: rulesOf(m.errors()...)},
+		{Name: m.name("begin"), Rules: rulesOf(begin...)},
 	}
 }
 
