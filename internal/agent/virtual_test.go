@@ -109,7 +109,11 @@ func (w *world) attached(network string) (*libcni.NetworkConfigList, *netns.NS) 
 // the same answer; when the machine has left, the pod is as it was.
 func TestMachine(t *testing.T) {
 	for _, network := range []string{"bridge", "ptp", "guarded", "routed"} {
-		for _, binding := range []model.VMBinding{model.VMBridge, model.VMMasquerade} {
+		for _, binding := range []model.VMBinding{model.VMBridge, model.VMMasquerade, model.VMDirect} {
+			if binding == model.VMDirect && network != "routed" {
+				continue
+			}
+			owns := binding != model.VMMasquerade // the pod's place on the wire
 			t.Run(network+"/"+string(binding), func(t *testing.T) {
 				w := newWorld(t)
 				w.start()
@@ -120,11 +124,11 @@ func TestMachine(t *testing.T) {
 					in.VM.Interfaces[0].MAC = guestMAC
 				}
 				w.startVM(ns, in)
-				if known := nettest.Run(t, w.node, "ip", "neigh", "show", "nud", "permanent"); binding == model.VMBridge && network == "routed" &&
-					!strings.Contains(known, "10.9.0.2 ") || strings.Contains(known, guestMAC) != (binding == model.VMBridge && network == "routed") {
+				if known := nettest.Run(t, w.node, "ip", "neigh", "show", "nud", "permanent"); owns && network == "routed" &&
+					!strings.Contains(known, "10.9.0.2 ") || strings.Contains(known, guestMAC) != (owns && network == "routed") {
 					t.Errorf("the node knows %s", known)
 				}
-				if own := nettest.Run(t, w.node, "nft", "list", "ruleset"); binding == model.VMBridge && network == "routed" &&
+				if own := nettest.Run(t, w.node, "nft", "list", "ruleset"); owns && network == "routed" &&
 					strings.Count(own, guestMAC+" . 10.9.0.2") != 2 { // for IP and for ARP
 					t.Errorf("who may speak: %s", own)
 				}

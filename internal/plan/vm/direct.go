@@ -76,7 +76,8 @@ func (p *planner) onNode() error {
 	return nil
 }
 
-// canBeJoined refuses links that a guest cannot have the place of, and another MAC where the network knows the pod's.
+// canBeJoined refuses links that a guest cannot have the place of, and another MAC where the link takes nothing that is for that, or
+// where nobody can be told of it.
 func (p *planner) canBeJoined() error {
 	kinds := []state.Kind{state.Ipvlan, state.Dummy, state.Bridge, state.VRF, state.IPIP, state.Wireguard}
 	if kind := p.pod.Link.Kind; slices.Contains(kinds, kind) {
@@ -87,6 +88,10 @@ func (p *planner) canBeJoined() error {
 		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "", "the pod's link %s is a port of %s already", p.names.pod, p.pod.Link.Master)
 	}
 	if mac := p.pod.Link.MAC.String(); len(p.pod.Addrs) > 0 && p.out.Device.MAC != mac {
+		if p.Asker == "" && p.pod.Link.Kind == state.Veth { // whatever arrives there is the guest's, whomever it is for
+			p.introduce()
+			return nil
+		}
 		return p.fault(p.nic, "macAddress", model.CodeInvalidConf, "leave it out, or have the pod's network give it to the pod",
 			"%s is not the pod's address on %s (%s), by which the network knows the guest", p.out.Device.MAC, p.names.pod, mac)
 	}

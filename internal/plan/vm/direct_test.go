@@ -32,7 +32,7 @@ func TestDirectRefused(t *testing.T) {
 		want string
 	}{
 		"another MAC": {
-			Input{VM: machine(other), Answers: near(flannels())},
+			Input{VM: machine(other), Answers: link0(func(a *state.Answer) { a.Link.Kind = state.Macvlan })},
 			model.CodeInvalidConf,
 			nic + ".macAddress: 02:00:00:00:00:77 is not the pod's address on eth0 (" + state.SeedMAC("eth0").String() + "), by which the network knows the guest",
 		},
