@@ -189,6 +189,10 @@ func (c *catalog) listed(all []store.Object) {
 // see takes over what the store says of a pool; the caller holds the lock.
 func (e *Engine) see(p *pool, o store.Object, spec model.AddressPool) {
 	e.unsaved = true
+	if spec.OfCluster() && !slices.Equal(p.spec.Regions, spec.Regions) {
+		e.synced = false // another pool may have blocks of what is new
+		e.wake()
+	}
 	e.catalog.put(spec)
 	p.see(o, spec, e.now())
 }

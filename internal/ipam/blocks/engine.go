@@ -80,7 +80,9 @@ type Engine struct {
 	catalog catalog
 	// homeless are addresses that attachments have of pools that are not known.
 	homeless map[netip.Addr]holder
-	unsaved  bool // the journal does not have what pools say
+	// clean are the pools in which no other pool has blocks, each with the versions of all pools when that was seen.
+	clean   map[string]map[string]string
+	unsaved bool // the journal does not have what pools say
 	// cluster are the configurations of the cluster's network that may come, in a cluster of so many nodes.
 	cluster []clusterConf
 	nodes   int
@@ -114,7 +116,7 @@ func Open(cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, kick: make(chan struct{}, 1), pools: map[string]*pool{}, missing: map[string]time.Time{},
 		sent: map[string]bool{}, usurps: map[string]int{}, strangers: map[string]*stranger{},
-		catalog: newCatalog(), homeless: map[netip.Addr]holder{},
+		catalog: newCatalog(), homeless: map[netip.Addr]holder{}, clean: map[string]map[string]string{},
 	}
 	return e, e.load()
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,10 +71,11 @@ func (p *pool) yields(b *block) bool {
 // asked tells whether another node asks for a block of one address.
 func (b *block) asked() bool { return b.cidr.IsSingleIP() && len(b.spec.Asked) > 0 }
 
-// dispensable tells whether enough is free without a block; the caller holds the lock.
+// dispensable tells whether enough is free without a block, of which nothing may be wanted any more; the caller holds the lock.
 func (e *Engine) dispensable(p *pool, b *block, now time.Time) bool {
 	for _, d := range p.wants {
-		if !p.spare(d.want, now, b, e.spareOf(p, d.want)) {
+		of := slices.ContainsFunc(d.want.spans, func(s span) bool { return s.overlaps(b.cidr) })
+		if of && !p.spare(d.want, now, b, e.spareOf(p, d.want)) {
 			return false
 		}
 	}

@@ -31,7 +31,7 @@ func TestHistory(t *testing.T) {
 		}
 	}
 	t.Logf("%d operations, %d engines killed: %v", ops, h.kills, h.done)
-	if h.disabled {
+	for h.disabled {
 		h.pool()
 	}
 	for _, name := range h.names {

@@ -40,6 +40,7 @@ type history struct {
 	disabled bool
 	roamers  []*roamer
 	overlaid int // of the rivalPools, how many another pool has as well by now
+	moved    int // of these, how many have lost their addresses to that one
 }
 
 // rivalPools are pools whose addresses an older pool is given as well, one after the other, while they are in use.
@@ -245,8 +246,13 @@ func (h *history) tendAll(n *node) {
 	_ = e.tend(context.Background())
 }
 
-// pool has people change a pool: it is disabled and enabled, and given regions that younger pools have.
+// pool has people change a pool: it is disabled and enabled, and given regions that younger pools have, and that these lose later.
 func (h *history) pool() {
+	if h.moved < h.overlaid && h.rand.IntN(3) == 0 {
+		narrow(h.t, h.dir, fmt.Sprint("e", h.moved), fmt.Sprintf("10.5.%d.0/27", h.moved))
+		h.moved++
+		return
+	}
 	k := store.AddressPools()
 	o, err := h.dir.Get(context.Background(), k, k.Key("", "b"))
 	if err != nil {

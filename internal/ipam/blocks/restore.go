@@ -34,9 +34,9 @@ func (e *Engine) Restore(ctx context.Context, asks []ipam.Ask) {
 	e.rinseAll(ctx)
 }
 
-// home finds the pools that an address may be of: those that have a block of it here, else all that could have one, because
-// people may have pools overlap. One that holds what is another's gives it to nobody, and rests it when it is freed. Where
-// no block is known, or no pool, it is not given whatever pool is met.
+// home finds the pools that an address may be of: those that have a block of it here, else all of the cluster's network, because
+// people may have pools overlap, and move addresses from one to another. One that holds what is another's gives it to nobody, and rests
+// it when it is freed. Where no block is known, or no pool, it is not given whatever pool is met.
 func (e *Engine) home(a netip.Addr, key model.AttachmentKey) []Held {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -47,9 +47,7 @@ func (e *Engine) home(a netip.Addr, key model.AttachmentKey) []Held {
 		if !p.spec.OfCluster() {
 			continue
 		}
-		if _, of := p.region(a); of {
-			could = append(could, h)
-		}
+		could = append(could, h)
 		if p.blockOf(a) != nil {
 			having = append(having, h)
 		}

@@ -5,6 +5,7 @@ package blocks
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -19,46 +20,79 @@ import (
 // it. So a block of one pool never stands beside a block of another that has some of its addresses: whoever claims one looks,
 // after its claim is in the store, whether there is such a rival, and gives way.
 
-// rival is a block of another pool of the cluster's network that has some of the addresses of a block which this node has just
-// claimed; nil: there is none. Of two nodes that claim such blocks at a time at least one sees the other's, because each looks
-// after it has claimed.
-func (e *Engine) rival(ctx context.Context, p *pool, cidr netip.Prefix) (*model.AddressBlock, error) {
+// ground is what stands in the way of a block that this node has just claimed: a block of another pool of the cluster's network that has
+// some of its addresses, or that its own pool does not have them any more.
+type ground struct {
+	rival *model.AddressBlock
+	moved bool
+}
+
+// contest looks what stands in the way of a block, after its claim is in the store; a zero ground is nothing. Of two nodes that claim
+// such blocks at a time at least one sees the other's, because each looks after it has claimed. People may have moved the addresses from
+// the other pool to this one: then no pool overlaps, but blocks may be in use there. They were claimed before that, because since then
+// whoever claims one gives way. So they are looked for once, and again when people have changed a pool.
+func (e *Engine) contest(ctx context.Context, p *pool, cidr netip.Prefix) (ground, error) {
 	pools, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) {
 		return e.cfg.Objects.List(ctx, store.AddressPools())
 	})
 	if err != nil {
-		return nil, unreachable("list of pools", err)
+		return ground{}, unreachable("list of pools", err)
 	}
-	ofCluster := map[string]bool{}
+	ofCluster, state := map[string]bool{}, map[string]string{}
+	var own []model.AddressRegion
 	contested := false
 	for _, o := range pools {
 		spec, err := o.AddressPool()
 		if err != nil || !spec.OfCluster() {
 			continue
 		}
-		ofCluster[spec.Name] = true
-		contested = contested || spec.Name != p.name && slices.ContainsFunc(spec.Regions, func(r model.AddressRegion) bool { return r.CIDR.Overlaps(cidr) })
+		ofCluster[spec.Name], state[spec.Name] = true, o.Version
+		if spec.Name == p.name {
+			own = spec.Regions
+			continue
+		}
+		contested = contested || slices.ContainsFunc(spec.Regions, func(r model.AddressRegion) bool { return r.CIDR.Overlaps(cidr) })
 	}
-	if !ofCluster[p.name] || !contested {
-		return nil, nil
+	if !ofCluster[p.name] {
+		return ground{}, nil
+	}
+	within := func(b netip.Prefix) bool {
+		return slices.ContainsFunc(own, func(r model.AddressRegion) bool { return r.CIDR.Overlaps(b) })
+	}
+	e.mu.Lock()
+	known := maps.Equal(e.clean[p.name], state)
+	e.mu.Unlock()
+	if !within(cidr) {
+		return ground{moved: true}, nil
+	}
+	if known && !contested {
+		return ground{}, nil
 	}
 	all, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) {
 		return e.cfg.Objects.List(ctx, store.AddressBlocks())
 	})
 	if err != nil {
-		return nil, unreachable("list of blocks", err)
+		return ground{}, unreachable("list of blocks", err)
 	}
 	for _, o := range all {
 		spec, err := o.AddressBlock()
-		if err == nil && spec.Pool != p.name && ofCluster[spec.Pool] && spec.CIDR.Overlaps(cidr) {
-			return &spec, nil
+		if err != nil || spec.Pool == p.name || !ofCluster[spec.Pool] || !within(spec.CIDR) {
+			continue
+		}
+		if contested = true; spec.CIDR.Overlaps(cidr) {
+			return ground{rival: &spec}, nil
 		}
 	}
-	return nil, nil
+	if !contested {
+		e.mu.Lock()
+		e.clean[p.name] = state
+		e.mu.Unlock()
+	}
+	return ground{}, nil
 }
 
-// yield gives up a block that nothing was given of yet, where it has a rival. Where that cannot be found out now the block is not
-// taken into use either: Run comes across it.
+// yield gives up a block that nothing was given of yet, where something stands in the way. Where that cannot be found out now the block
+// is not taken into use either: Run comes across it.
 func (e *Engine) yield(ctx context.Context, p *pool, o store.Object, cidr netip.Prefix) (bool, error) {
 	e.mu.Lock()
 	alone := p.object.Version != "" && !p.spec.OfCluster() // a network of its own
@@ -66,15 +100,24 @@ func (e *Engine) yield(ctx context.Context, p *pool, o store.Object, cidr netip.
 	if alone {
 		return false, nil
 	}
-	rival, err := e.rival(ctx, p, cidr)
-	if rival == nil || err != nil {
+	g, err := e.contest(ctx, p, cidr)
+	switch {
+	case err != nil:
 		return false, err
+	case g.moved:
+		e.cfg.Log.Warn("block not taken: the pool does not have its addresses any more", "pool", p.name, "block", cidr.String())
+		if err := e.readPool(ctx, p); err != nil {
+			return true, err
+		}
+	case g.rival != nil:
+		e.mu.Lock()
+		p.rivals[g.rival.CIDR] = *g.rival
+		e.mu.Unlock()
+		e.cfg.Log.Warn("block not taken: another pool's has some of its addresses", "pool", p.name, "block", cidr.String(),
+			"other", g.rival.Pool, "otherBlock", g.rival.CIDR.String(), "node", g.rival.Node)
+	default:
+		return false, nil
 	}
-	e.mu.Lock()
-	p.rivals[rival.CIDR] = *rival
-	e.mu.Unlock()
-	e.cfg.Log.Warn("block not taken: another pool's has some of its addresses", "pool", p.name, "block", cidr.String(),
-		"other", rival.Pool, "otherBlock", rival.CIDR.String(), "node", rival.Node)
 	kind := store.AddressBlocks()
 	_, err = asking(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, e.cfg.Objects.Delete(ctx, kind, o.Key, o.Version)

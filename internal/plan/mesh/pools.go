@@ -58,9 +58,12 @@ func gatherPools(c *model.Cluster, cfg Config) (out pools, problems []Problem) {
 		if !ok {
 			continue // of another network, or of a pool that this node has not heard of yet
 		}
-		if !slices.ContainsFunc(pool.Regions, func(r model.AddressRegion) bool {
-			return r.CIDR.Bits() <= b.CIDR.Bits() && r.CIDR.Contains(b.CIDR.Addr())
-		}) {
+		if !has(pool, b.CIDR) { // people have moved its region to another pool, perhaps: its pods go that one's way
+			if i := slices.IndexFunc(out.all, func(o model.AddressPool) bool { return has(o, b.CIDR) }); i >= 0 {
+				pool = out.all[i]
+			}
+		}
+		if !has(pool, b.CIDR) {
 			problems = append(problems, Problem{
 				[]string{b.Node},
 				fmt.Sprintf("block %s of node %s is outside of its pool %s", b.CIDR, b.Node, b.Pool),
@@ -88,6 +91,11 @@ func gatherPools(c *model.Cluster, cfg Config) (out pools, problems []Problem) {
 		out.of[node] = append(out.of[node], more...)
 	}
 	return out, problems
+}
+
+// has tells whether a pool has a prefix.
+func has(p model.AddressPool, cidr netip.Prefix) bool {
+	return slices.ContainsFunc(p.Regions, func(r model.AddressRegion) bool { return inside(cidr, []netip.Prefix{r.CIDR}) })
 }
 
 // ceded are the addresses of a block that others hold, sorted.

@@ -198,3 +198,23 @@ func TestBeside(t *testing.T) {
 		t.Errorf("a link that is no bridge (%v):\n%s", err, topo.Text())
 	}
 }
+
+// TestMovedRegion: a block whose region people have moved to another pool is reached as that pool says, and says nothing of it; one that
+// no pool has any more is left out.
+func TestMovedRegion(t *testing.T) {
+	c := &model.Cluster{
+		Self: "a", Nodes: fourNodes(), Pools: []model.AddressPool{pool("new", "10.1.0.0/16", "none"), pool("old", "10.2.0.0/16", "vxlan")},
+		Blocks: []model.AddressBlock{block("old", "10.1.0.0/26", "b"), block("old", "10.3.0.0/26", "b")},
+	}
+	topo := planAs(t, mesh.Config{Pools: true}, c, poolLinks()...)
+	var got []string
+	for _, r := range topo.Peers[0].Fragment.Host.Routes {
+		got = append(got, r.Dst.String()+" "+r.Link)
+	}
+	if !slices.Equal(got, []string{"10.1.0.0/26 eth0"}) {
+		t.Errorf("routes %v:\n%s", got, topo.Text())
+	}
+	if len(topo.Problems) != 1 || !strings.Contains(topo.Problems[0].Message, "block 10.3.0.0/26 of node b is outside of its pool old") {
+		t.Errorf("problems %v", topo.Problems)
+	}
+}
