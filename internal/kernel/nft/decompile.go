@@ -212,7 +212,7 @@ func (r *reader) compareMasked(c content, e expr, op string) bool {
 		return false
 	}
 	name := r.use(c.field)
-	if t.isFlags() && bytes.Equal(e.data, zero) && op != "" {
+	if t.isFlags() && t.named(c.mask) && bytes.Equal(e.data, zero) && op != "" {
 		return r.say(name + " " + t.formatFlags(c.mask, ","))
 	}
 	if ones, ok := maskBits(c.mask); ok && t.isAddress() {

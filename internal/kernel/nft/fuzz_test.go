@@ -10,7 +10,7 @@ import (
 
 // FuzzRule: whatever text compiles has one spelling of its own, and that spelling means the same expressions.
 func FuzzRule(f *testing.F) {
-	for _, t := range []state.Table{masq(), everything(), filter(), plainIP()} {
+	for _, t := range []state.Table{masq(), everything(), filter(), plainIP(), learning()} {
 		for _, c := range t.Chains {
 			for _, r := range c.Rules {
 				f.Add(r.Text)
@@ -19,7 +19,11 @@ func FuzzRule(f *testing.F) {
 	}
 	f.Add("meta nfproto ipv4 meta l4proto tcp ip saddr 1.1.1.1 th dport 0x50 counter accept")
 	f.Add("ip saddr 0.0.0.0/0 ct state established , related accept")
-	house, err := compileTable(everything())
+	f.Add("tcp flags & 64 != 0")
+	f.Add("icmpv6 type 1 @th,64,8 5 @th,256,128 fd00::/16")
+	all := everything()
+	all.Sets = append(all.Sets, learning().Sets...)
+	house, err := compileTable(all)
 	if err != nil {
 		f.Fatal(err)
 	}

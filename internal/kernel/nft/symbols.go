@@ -76,6 +76,18 @@ func (t datatype) symbol(name string) (uint32, bool) {
 	return 0, false
 }
 
+// named tells whether b has bits, and all of them have names.
+func (t datatype) named(b []byte) bool {
+	bits := t.value(b)
+	if bits == 0 {
+		return false
+	}
+	for _, s := range t.symbols() {
+		bits &^= s.n
+	}
+	return bits == 0
+}
+
 // formatFlags lists the bits of b by their names, joined with sep.
 func (t datatype) formatFlags(b []byte, sep string) string {
 	bits := t.value(b)
