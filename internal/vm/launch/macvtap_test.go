@@ -3,6 +3,9 @@
 package launch_test
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestMacvtap: a guest on the macvtap that a CNI plugin has left in the pod. Nobody tells it anything: the network behind it
-// would. That the node has a device of the same number does not matter.
+// TestMacvtap: a guest on the macvtap that a CNI plugin has left in the pod. weft tells it nothing: its address, route and MTU come from
+// the network behind it. That the node has a device of the same number does not matter.
 func TestMacvtap(t *testing.T) {
 	nettest.Need(t, "macvtap")
 	w := newWorld(t)
@@ -29,10 +32,15 @@ func TestMacvtap(t *testing.T) {
 	w.ip(w.far, "link set eth0 netns "+w.pod.Path())
 	w.ip(w.pod, "link set eth0 up")
 	before := w.looks()
+	w.dhcpd()
 	r := w.run(w.config(w.machine(model.VMMacvtap)))
-	r.await("weft-guest: READY")
-	r.does("killall udhcpc; true") // it takes addresses away that are not its own
-	r.does("ip addr add 10.244.1.5/24 dev eth0")
+	r.await("weft-guest: LEASE eth0 10.244.1.5/24 router=10.244.1.1 mtu=1400 ")
+	facts := r.does("facts")
+	for _, want := range []string{"LINK eth0 mac=" + r.status.Interfaces[0].MAC + " mtu=1400 carrier=1", "ROUTE inet default via 10.244.1.1 dev eth0"} {
+		if !strings.Contains(facts, "weft-guest: "+want) {
+			t.Errorf("the guest lacks %q:\n%s", want, facts)
+		}
+	}
 	r.does("ping -c 1 -W 20 10.244.1.1")
 	r.does("answer 80 guest")
 	w.called("10.244.1.5:80", "guest hello")
@@ -46,4 +54,29 @@ func TestMacvtap(t *testing.T) {
 	if after := w.looks(); after != before {
 		t.Errorf("the pod was\n%s\nand is\n%s", before, after)
 	}
+}
+
+// dhcpd has the far side give addresses, as the network behind a macvtap would.
+func (w *world) dhcpd() {
+	w.t.Helper()
+	dir := w.t.TempDir()
+	conf := "start 10.244.1.5\nend 10.244.1.5\ninterface wire\nmax_leases 1\nlease_file " + dir + "/leases\npidfile " + dir + "/pid\n" +
+		"option subnet 255.255.255.0\noption router 10.244.1.1\noption mtu 1400\n"
+	for name, text := range map[string]string{"conf": conf, "leases": ""} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		nettest.Without(w.t, "there is no busybox, whose udhcpd would be the network's")
+	}
+	cmd := exec.Command(busybox, "udhcpd", "-f", dir+"/conf")
+	if err := w.far.Do(cmd.Start); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
 }
