@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -172,4 +173,24 @@ func sortedLines(s string) string {
 		}
 	}
 	return strings.Join(lines, "\n")
+}
+
+// TestStoreAway: a store that cannot be read when the agent starts is read later; its policies hold then.
+func TestStoreAway(t *testing.T) {
+	w := newWorld(t)
+	w.manifest("none", denyAll)
+	away := w.dir + ".away"
+	if err := os.Rename(w.dir, away); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	w.eventually("the store is missed", func() bool { return strings.Contains(w.log.String(), "policies cannot be read") })
+	if err := os.Rename(away, w.dir); err != nil {
+		t.Fatal(err)
+	}
+	a, b := w.pod("shop/a", "app: a"), w.pod("bank/b", "app: b")
+	w.serve(a, 80)
+	if reaches(b.ns, a, 80) {
+		t.Error("the policy does not hold")
+	}
 }

@@ -4,9 +4,9 @@ package policy
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
@@ -21,6 +21,9 @@ func (e *Enforcer) followPolicies(ctx context.Context) error {
 		store.NetworkPolicies(), store.ClusterNetworkPolicies(), store.MultiNetworkPolicies(), store.Namespaces())
 }
 
+// watchPause is when a store is asked again that could not be read.
+const watchPause = time.Second
+
 // followPeers follows everything that policies can be about, once there is one.
 func (e *Enforcer) followPeers(ctx context.Context) error {
 	select {
@@ -31,12 +34,22 @@ func (e *Enforcer) followPeers(ctx context.Context) error {
 	return e.follow(ctx, e.meet, store.Pods(), store.Nodes(), store.NodeEndpoints())
 }
 
+// follow takes in what happens to objects. A store that cannot be read when this begins is asked again: until then no pod is let in
+// that a policy could be about.
 func (e *Enforcer) follow(ctx context.Context, synced func(), kinds ...store.Kind) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events, err := e.cfg.Source.Watch(ctx, kinds...)
-	if err != nil {
-		return fmt.Errorf("policy: %w", err)
+	for ; err != nil; events, err = e.cfg.Source.Watch(ctx, kinds...) {
+		if ctx.Err() != nil {
+			return nil
+		}
+		e.log.Error("policies cannot be read", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.cfg.After(watchPause):
+		}
 	}
 	for ev := range events {
 		e.mu.Lock()
