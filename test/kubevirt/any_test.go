@@ -53,11 +53,13 @@ func anyNIC(r *rand.Rand, first bool) v1.Interface {
 	masquerade := v1.Interface{InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}}}
 	bridge := v1.Interface{InterfaceBindingMethod: v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}}
 	odd := []v1.Interface{
-		masquerade, bridge, {},
+		masquerade, bridge,
+		{},
 		{InterfaceBindingMethod: v1.InterfaceBindingMethod{Bridge: bridge.Bridge, Masquerade: masquerade.Masquerade}},
 		{InterfaceBindingMethod: v1.InterfaceBindingMethod{DeprecatedSlirp: &v1.DeprecatedInterfaceSlirp{}}},
 		{InterfaceBindingMethod: v1.InterfaceBindingMethod{DeprecatedPasst: &v1.DeprecatedInterfacePasst{}}},
-		{Binding: &v1.PluginBinding{Name: "weft-direct"}}, {Binding: &v1.PluginBinding{Name: "managed"}},
+		{Binding: &v1.PluginBinding{Name: "weft-direct"}},
+		{Binding: &v1.PluginBinding{Name: "managed"}},
 	}
 	nic := one(r, bridge, odd...)
 	if first && r.IntN(2) == 0 {

@@ -138,8 +138,10 @@ func TestBadDisks(t *testing.T) {
 		{"{name: a}", "{name: a, emptyDisk: {}}", "spec.volumes[0].emptyDisk.capacity: it is required"},
 		{"{name: a}", "{name: a, hostDisk: {type: Disk}}", "spec.volumes[0].hostDisk.path: it is required"},
 		{"{name: a}", "{name: a, hostDisk: {path: /x, type: DiskOrCreate}}", "spec.volumes[0].hostDisk.capacity: a disk that may be made needs one"},
-		{"{name: a}", `{name: a, cloudInitNoCloud: {userDataBase64: "%"}}`,
-			"spec.volumes[0].cloudInitNoCloud.userDataBase64: illegal base64 data at input byte 0"},
+		{
+			"{name: a}", `{name: a, cloudInitNoCloud: {userDataBase64: "%"}}`,
+			"spec.volumes[0].cloudInitNoCloud.userDataBase64: illegal base64 data at input byte 0",
+		},
 	} {
 		text := "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a}\nspec: {domain: {devices: {disks: [" + c.disk + "]}}, volumes: [" + c.volume + "]}\n"
 		_, err := ReadLaunch([]byte(text), Options{})
