@@ -33,6 +33,9 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
+// mostLost is a fifth of a second's datagrams. Most often none is lost.
+const mostLost = 40
+
 func takeOver(c *cluster) {
 	t := c.t
 	c.Do(http.MethodPost, "/api/v1/namespaces", fields{"metadata": fields{"name": namespace}})
@@ -100,7 +103,9 @@ func takeOver(c *cluster) {
 	}
 	report("more pods have come")
 	for _, s := range streams {
-		if s.stop(); s.lost() > 0 || s.sent.Load() < 200 {
+		s.stop()
+		t.Logf("%s: of %d datagrams %d were lost", s.name, s.sent.Load(), s.lost())
+		if s.lost() > mostLost || s.sent.Load() < 200 {
 			t.Errorf("%s: of %d datagrams %d were lost", s.name, s.sent.Load(), s.lost())
 		}
 	}
