@@ -50,6 +50,8 @@ type Record struct {
 	// be applied when they are taken over.
 	Standby  bool            `json:"standby,omitempty"`
 	Withheld *state.Fragment `json:"withheld,omitempty"`
+	// Turning: the Activate or Retire that has made it so has not come to its end.
+	Turning bool `json:"turning,omitempty"`
 	// Looks is what was seen of the interface.
 	Looks Looks `json:"looks,omitzero"`
 }

@@ -131,7 +131,7 @@ func (r Record) ways() []state.Route {
 // active is the record without anything withheld, standing the one with. Neither shares anything with the record.
 func (r Record) active() Record {
 	withheld := r.Withheld
-	r.Standby, r.Withheld, r.Acts = false, nil, slices.Clone(r.Acts)
+	r.Standby, r.Turning, r.Withheld, r.Acts = false, true, nil, slices.Clone(r.Acts)
 	for i := len(r.Acts) - 1; i >= 0 && withheld != nil; i-- {
 		if f := r.Acts[i].Fragment; f != nil {
 			whole := sum(f.Owner, *f, *withheld)
@@ -144,7 +144,7 @@ func (r Record) active() Record {
 
 func (r Record) standing() Record {
 	all := addresses(r)
-	r.Standby, r.Withheld, r.Acts = true, &state.Fragment{Owner: plugin.Owner(r.Key())}, slices.Clone(r.Acts)
+	r.Standby, r.Turning, r.Withheld, r.Acts = true, true, &state.Fragment{Owner: plugin.Owner(r.Key())}, slices.Clone(r.Acts)
 	for i := range r.Acts {
 		if r.Acts[i].Fragment == nil {
 			continue
@@ -204,8 +204,14 @@ func (a *Attacher) takeAddresses(ctx context.Context, rec Record) error {
 	return a.step("after take")
 }
 
-// tellTurned tells who goes by which attachment has the addresses.
+// tellTurned tells who goes by which attachment has the addresses, when all is done for it.
 func (a *Attacher) tellTurned(ctx context.Context, rec Record) error {
+	if rec.Turning {
+		rec.Turning = false
+		if err := a.put(rec); err != nil {
+			return err
+		}
+	}
 	if a.cfg.Guard != nil {
 		if g, ok := rec.Guarded(); ok {
 			if err := a.cfg.Guard.Admit(ctx, g); err != nil {

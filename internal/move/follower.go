@@ -100,15 +100,28 @@ func (f *follower) run(ctx context.Context) {
 			f.pause(life, retryMost)
 			continue
 		}
-		if stood = rec.Standby; stood {
+		switch stood = rec.Standby; {
+		case rec.Turning && stood: // an agent before was killed meanwhile
+			f.insist(life, "machine has left, and its addresses still lead here", f.stepBack)
+		case rec.Turning:
+			f.insist(life, "machine's addresses are not switched yet", f.activate)
+		case stood:
 			f.await(life, rec)
-		} else {
+		default:
 			f.serve(life, rec)
 		}
 	}
 	if ctx.Err() == nil {
 		f.last(ctx, stood)
 	}
+}
+
+func (f *follower) activate(ctx context.Context) error {
+	return f.m.cfg.Attachments.Activate(ctx, f.key)
+}
+
+func (f *follower) stepBack(ctx context.Context) error {
+	return f.m.cfg.Attachments.Retire(ctx, f.key)
 }
 
 // last says what is to be said when the attachment is no more: that nobody is awaited, or that the machine has left for good.

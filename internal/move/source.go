@@ -51,8 +51,7 @@ func (f *follower) serve(ctx context.Context, rec attach.Record) {
 // retire steps back. What the machine's connections were at the last is told behind it.
 func (f *follower) retire(ctx context.Context, rec attach.Record, node string) {
 	f.left.Store(f.m.cfg.Now().UnixNano())
-	retired := func(ctx context.Context) error { return f.m.cfg.Attachments.Retire(ctx, f.key) }
-	if !f.insist(ctx, "machine has left, and its addresses still lead here", retired) {
+	if !f.insist(ctx, "machine has left, and its addresses still lead here", f.stepBack) {
 		return
 	}
 	f.says("machine has gone to node %s", node)

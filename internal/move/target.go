@@ -56,8 +56,7 @@ func (f *follower) await(ctx context.Context, rec attach.Record) {
 			continue
 		}
 		begun := f.m.cfg.Now()
-		switched := func(ctx context.Context) error { return f.m.cfg.Attachments.Activate(ctx, f.key) }
-		if !f.insist(ctx, "machine's addresses are not switched yet", switched) {
+		if !f.insist(ctx, "machine's addresses are not switched yet", f.activate) {
 			return
 		}
 		f.says("machine is here, as %s says; switched in %s", how, f.m.cfg.Now().Sub(begun).Round(10*time.Microsecond))
