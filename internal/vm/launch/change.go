@@ -239,6 +239,9 @@ func (l *launch) plug(ctx context.Context, next model.VM, fresh []model.VMInterf
 }
 
 func (l *launch) plugOne(ctx context.Context, n phase1.Network) error {
+	if l.Hypervisor != nil { // it opens the link by itself
+		return l.machine.Plug(ctx, n.Device, nil, nil)
+	}
 	taps, err := l.open(n)
 	if err != nil {
 		return err

@@ -16,7 +16,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
-// TestLibvirt: libvirt takes the domain, starts it on the tap of phase 1, takes the carrier and gives it back, and destroys it;
+// TestLibvirt: libvirt takes the domain, starts it on the tap of phase 1, takes the carrier and gives it back, plugs another card and takes
+// it away, and destroys the domain;
 // the tap survives.
 func TestLibvirt(t *testing.T) {
 	w := newWorld(t)
@@ -65,6 +66,13 @@ func TestLibvirt(t *testing.T) {
 		cancel()
 	}
 	r.does("ping -c 1 -W 20 10.244.1.1")
+	green, with := nettest.NS(t, "green"), c.Input
+	r.further(&with, "green", model.VMBridge, "1200", "10.40.0.5/24", green, "10.40.0.1/24")
+	r.becomes(launch.Change{Attach: &with.VM.Interfaces[1]})
+	r.await("weft-guest: LEASE eth1 10.40.0.5/24 router= mtu=1200 ")
+	r.becomes(launch.Change{Detach: "green"})
+	r.until("test ! -e /sys/class/net/eth1")
+	r.ip(r.pod, "link del podba4788b226a")
 	if _, err := m.Virsh(t.Context(), "destroy", m.Name()); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,11 @@ const spare = 4
 
 // ports are the ports for them: libvirt itself puts each card into one that is free.
 func ports(cards int) string {
-	return strings.Repeat("    <controller type='pci' model='pcie-root-port'/>\n", cards+spare)
+	out := "    <controller type='pci' index='0' model='pcie-root'/>\n"
+	for i := range cards + spare {
+		out += fmt.Sprintf("    <controller type='pci' index='%d' model='pcie-root-port'/>\n", i+1)
+	}
+	return out
 }
 
 // Plug gives the domain another card. libvirt opens the link by itself.
