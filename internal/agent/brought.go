@@ -145,19 +145,32 @@ func (a *agent) elsewhere(ctx context.Context, addr netip.Addr, pod model.PodRef
 				return taken("in the podCIDR " + p.String() + " of node " + n.Name)
 			}
 		}
-		for _, b := range n.Brought {
-			if b.Addr != addr || b.Pod == pod.String() {
-				continue
-			}
-			switch there, err := a.there(ctx, c, b); {
-			case err != nil:
-				return model.Faultf(model.CodeTryAgain, "delete that pod, if it is still there", "address %s was taken by pod %s on node %s, and whether it is there is not known: %w", addr, b.Pod, n.Name, err)
-			case there:
-				return taken("taken by pod " + b.Pod + " on node " + n.Name)
-			}
+		holder, err := a.holder(ctx, c, n, addr, pod)
+		if err != nil {
+			return err
+		}
+		if holder != "" {
+			return taken("taken by pod " + holder + " on node " + n.Name)
 		}
 	}
 	return nil
+}
+
+// holder is the pod of another node that has brought an address along and is still there, if it is another one than that.
+func (a *agent) holder(ctx context.Context, c *model.Cluster, n model.Node, addr netip.Addr, but model.PodRef) (string, error) {
+	for _, b := range n.Brought {
+		if b.Addr != addr || b.Pod == but.String() {
+			continue
+		}
+		switch there, err := a.there(ctx, c, b); {
+		case err != nil:
+			return "", model.Faultf(model.CodeTryAgain, "delete that pod, if it is still there",
+				"address %s was taken by pod %s on node %s, and whether it is there is not known: %w", addr, b.Pod, n.Name, err)
+		case there:
+			return b.Pod, nil
+		}
+	}
+	return "", nil
 }
 
 // there tells whether a pod of another node still exists. Only who wants its address asks.

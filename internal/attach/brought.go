@@ -106,18 +106,26 @@ func (a *Attacher) unshared(ctx context.Context, runs ...*run) error {
 		if err := a.nowhereElse(ctx, r.rec, own); err != nil {
 			return err
 		}
-		records, err := a.cfg.Memory.List()
-		if err != nil && len(records) == 0 {
+		if err := a.notHere(r.rec, own); err != nil {
 			return err
 		}
-		for _, o := range records {
-			if o.Boot != a.cfg.Boot || o.Stage == Releasing || samePod(o, r.rec) {
-				continue
-			}
-			for _, addr := range addresses(o) {
-				if slices.Contains(own, addr) {
-					return takenBy(addr, o)
-				}
+	}
+	return nil
+}
+
+// notHere refuses addresses that IPAM gave to another pod of this node.
+func (a *Attacher) notHere(rec Record, addrs []netip.Addr) error {
+	records, err := a.cfg.Memory.List()
+	if err != nil && len(records) == 0 {
+		return err
+	}
+	for _, o := range records {
+		if o.Boot != a.cfg.Boot || o.Stage == Releasing || samePod(o, rec) {
+			continue
+		}
+		for _, addr := range addresses(o) {
+			if slices.Contains(addrs, addr) {
+				return takenBy(addr, o)
 			}
 		}
 	}

@@ -47,8 +47,10 @@ func TestFind(t *testing.T) {
 		{[]state.Party{party("10.0.0.9", true, true)}, nil},
 		{[]state.Party{party("10.0.0.1", true, false)}, []string{"10.0.0.1:1>10.0.0.2:53", "10.0.0.1:1>10.0.0.3:8080"}},
 		{[]state.Party{party("10.0.0.1", false, true)}, []string{"10.0.0.5:1>10.0.0.1:53"}},
-		{[]state.Party{party("10.0.0.1", true, true), party("10.0.0.2", true, true), party("fd00::2", false, true), party("fd00::3", false, true)},
-			[]string{"10.0.0.1:1>10.0.0.2:53", "10.0.0.1:1>10.0.0.3:8080", "10.0.0.5:1>10.0.0.1:53", "[fd00::1]:1>[fd00::2]:53"}},
+		{
+			[]state.Party{party("10.0.0.1", true, true), party("10.0.0.2", true, true), party("fd00::2", false, true), party("fd00::3", false, true)},
+			[]string{"10.0.0.1:1>10.0.0.2:53", "10.0.0.1:1>10.0.0.3:8080", "10.0.0.5:1>10.0.0.1:53", "[fd00::1]:1>[fd00::2]:53"},
+		},
 		{[]state.Party{party("10.0.0.3", false, true), party("10.0.0.3", true, false)}, []string{"10.0.0.1:1>10.0.0.3:8080"}},
 	} {
 		for _, parties := range [][]state.Party{c.parties, append(slices.Clone(many), c.parties...)} {

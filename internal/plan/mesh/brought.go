@@ -31,20 +31,21 @@ func (p *pools) bring(nodes []model.Node, cfg Config) (problems []Problem) {
 				})
 				continue
 			}
-			one, other := bringing{n.Name, b}, holder[b.Addr]
-			if other.node != "" {
-				if other.before(one) {
-					one, other = other, one
-				}
-				problems = append(problems, Problem{
-					[]string{one.node, other.node},
-					fmt.Sprintf("address %s is that of pod %s on node %s and of pod %s on node %s: packets go to the former", b.Addr, one.Pod, one.node, other.Pod, other.node),
-					"give one of them another address",
-				})
+			one := bringing{n.Name, b}
+			if other, is := holder[b.Addr]; is {
+				var problem Problem
+				one, problem = one.against(other)
+				problems = append(problems, problem)
 			}
 			holder[b.Addr] = one
 		}
 	}
+	p.lead(nodes, holder)
+	return problems
+}
+
+// lead has packets for addresses go to those who have them.
+func (p *pools) lead(nodes []model.Node, holder map[netip.Addr]bringing) {
 	for _, n := range nodes {
 		for _, b := range n.Brought {
 			if holder[b.Addr] == (bringing{n.Name, b}) {
@@ -55,7 +56,6 @@ func (p *pools) bring(nodes []model.Node, cfg Config) (problems []Problem) {
 			}
 		}
 	}
-	return problems
 }
 
 // bringing is an address and the node that says that a pod of its has it.
@@ -67,6 +67,18 @@ type bringing struct {
 // before tells whether packets go to this one rather than to the other.
 func (b bringing) before(o bringing) bool {
 	return b.Turn > o.Turn || b.Turn == o.Turn && b.node < o.node
+}
+
+// against is who of two has an address.
+func (b bringing) against(o bringing) (bringing, Problem) {
+	if o.before(b) {
+		b, o = o, b
+	}
+	return b, Problem{
+		[]string{b.node, o.node},
+		fmt.Sprintf("address %s is that of pod %s on node %s and of pod %s on node %s: packets go to the former", b.Addr, b.Pod, b.node, o.Pod, o.node),
+		"give one of them another address",
+	}
 }
 
 // owners says whose an address is, empty where it is nobody's that the mesh knows.

@@ -39,12 +39,16 @@ func TestBrought(t *testing.T) {
 		odd   []string
 	}{
 		{
-			"pools", mesh.Config{Pools: true, Backend: "vxlan"}, []model.AddressPool{pool("one", "10.1.0.0/16", "none", "nat")},
+			"pools",
+			mesh.Config{Pools: true, Backend: "vxlan"},
+			[]model.AddressPool{pool("one", "10.1.0.0/16", "none", "nat")},
 			map[string]string{"172.16.0.2/32": "b", "fd16::2/128": "b", "172.16.0.9/32": "c", "172.16.0.8/32": "c"},
 			[]string{"10.1.0.70 of pod shop/pooled on node b is in a pool"},
 		},
 		{
-			"prefixes", mesh.Config{Masquerade: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, Backend: "vxlan"}, nil,
+			"prefixes",
+			mesh.Config{Masquerade: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, Backend: "vxlan"},
+			nil,
 			map[string]string{"172.16.0.2/32": "b", "fd16::2/128": "b", "172.16.0.9/32": "c", "172.16.0.8/32": "c"},
 			[]string{"10.1.0.70 of pod shop/pooled on node b is in the cluster's network"},
 		},

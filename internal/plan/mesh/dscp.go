@@ -34,8 +34,10 @@ func dscp(cfg Config, nodes []model.Node, held pools) state.Table {
 			continue
 		}
 		t.Chains = append(t.Chains, state.Chain{Name: chain(m), Rules: []state.NftRule{
-			{Text: "ip daddr @cluster4 return"}, {Text: "ip6 daddr @cluster6 return"},
-			{Text: fmt.Sprintf("ip dscp set %d", m.DSCP)}, {Text: fmt.Sprintf("ip6 dscp set %d", m.DSCP)},
+			{Text: "ip daddr @cluster4 return"},
+			{Text: "ip6 daddr @cluster6 return"},
+			{Text: fmt.Sprintf("ip dscp set %d", m.DSCP)},
+			{Text: fmt.Sprintf("ip6 dscp set %d", m.DSCP)},
 		}})
 	}
 	slices.SortFunc(t.Chains, func(a, b state.Chain) int { return cmp.Compare(a.Name, b.Name) })

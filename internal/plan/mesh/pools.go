@@ -58,12 +58,7 @@ func gatherPools(c *model.Cluster, cfg Config) (out pools, problems []Problem) {
 		if !ok {
 			continue // of another network, or of a pool that this node has not heard of yet
 		}
-		if !has(pool, b.CIDR) { // people have moved its region to another pool, perhaps: its pods go that one's way
-			if i := slices.IndexFunc(out.all, func(o model.AddressPool) bool { return has(o, b.CIDR) }); i >= 0 {
-				pool = out.all[i]
-			}
-		}
-		if !has(pool, b.CIDR) {
+		if pool = out.now(pool, b.CIDR); !has(pool, b.CIDR) {
 			problems = append(problems, Problem{
 				[]string{b.Node},
 				fmt.Sprintf("block %s of node %s is outside of its pool %s", b.CIDR, b.Node, b.Pool),
@@ -91,6 +86,17 @@ func gatherPools(c *model.Cluster, cfg Config) (out pools, problems []Problem) {
 		out.of[node] = append(out.of[node], more...)
 	}
 	return out, problems
+}
+
+// now is the pool that has a block's addresses: its own, or the one that people have moved the region to.
+func (p pools) now(own model.AddressPool, cidr netip.Prefix) model.AddressPool {
+	if has(own, cidr) {
+		return own
+	}
+	if i := slices.IndexFunc(p.all, func(o model.AddressPool) bool { return has(o, cidr) }); i >= 0 {
+		return p.all[i]
+	}
+	return own
 }
 
 // has tells whether a pool has a prefix.

@@ -54,17 +54,10 @@ const archivePause, archivePods, archiveNodes = savePause, time.Second, 10 * tim
 // pass hands events on, and writes the archives now and then.
 func (p Policies) pass(ctx context.Context, in <-chan store.Event, out chan<- store.Event, shelfs []*shelf) {
 	late := func(sh *shelf) bool { return sh.kind == store.NodeEndpoints() }
-	flush := func(which func(*shelf) bool) {
-		for _, sh := range shelfs {
-			if !which(sh) {
-				continue
-			}
-			if err := sh.archive.flush(); err != nil {
-				p.s.log.Warn("what policies go by is not remembered", "resource", sh.kind.Resource, "err", err)
-			}
-		}
-	}
 	all, soon := func(*shelf) bool { return true }, func(sh *shelf) bool { return !late(sh) }
+	flush := func(which func(*shelf) bool) {
+		p.flush(slices.DeleteFunc(slices.Clone(shelfs), func(sh *shelf) bool { return !which(sh) }))
+	}
 	defer flush(all)
 	pause := archivePause
 	if slices.ContainsFunc(shelfs, func(sh *shelf) bool { return sh.kind == store.Pods() }) {
@@ -96,6 +89,15 @@ func (p Policies) pass(ctx context.Context, in <-chan store.Event, out chan<- st
 		case <-dueLate:
 			dueLate = nil
 			flush(late)
+		}
+	}
+}
+
+// flush writes archives.
+func (p Policies) flush(shelfs []*shelf) {
+	for _, sh := range shelfs {
+		if err := sh.archive.flush(); err != nil {
+			p.s.log.Warn("what policies go by is not remembered", "resource", sh.kind.Resource, "err", err)
 		}
 	}
 }
