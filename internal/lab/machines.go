@@ -143,8 +143,10 @@ func (u Up) startMachine(m machine, pod sandbox.Pod, died func(error), further .
 		return "", err
 	}
 	defer func() { _ = ns.Close() }()
-	argv := append([]string{"vm", "run", "--dir", at, "--node", m.node, "--netns", pod.Netns, "--pod", pod.Namespace + "/" + pod.Name,
-		"--agent-socket", u.Dir.AgentSocket(m.node), "--records-dir", u.Dir.Node(m.node, "vm")}, further...)
+	argv := append([]string{
+		"vm", "run", "--dir", at, "--node", m.node, "--netns", pod.Netns, "--pod", pod.Namespace + "/" + pod.Name,
+		"--agent-socket", u.Dir.AgentSocket(m.node), "--records-dir", u.Dir.Node(m.node, "vm"), "--store-dir", u.Dir.Store(),
+	}, further...)
 	cmd := exec.Command(u.Self, append(argv, dir+".yaml")...)
 	cmd.Dir, cmd.Env = "/", append([]string{markVar + "=" + string(u.Dir)}, u.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
