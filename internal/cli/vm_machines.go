@@ -196,9 +196,12 @@ func head(log io.ReaderAt) string {
 	return string(b[:n])
 }
 
-// notes are what whoever started a background process is to know: a disk that is left out, for instance.
+// notes are what whoever started a background process is to know: a disk that is left out, for instance. That the pod around the
+// machine has no image of its own is always so.
 func notes(text string) []string {
-	return slices.DeleteFunc(strings.Split(text, "\n"), func(s string) bool { return !strings.HasPrefix(s, "weft: note: ") })
+	return slices.DeleteFunc(strings.Split(text, "\n"), func(s string) bool {
+		return !strings.HasPrefix(s, "weft: note: ") || strings.HasPrefix(s, "weft: note: pod ")
+	})
 }
 
 // logged is the error of a background process that has ended, in its own words.
