@@ -77,12 +77,15 @@ func (m *Machine) connect(ctx context.Context, d model.VMDevice, taps, vhost []*
 	return err
 }
 
-// Unplug takes a card away from a machine that runs, and waits until its guest has let go of it.
+// Unplug takes a card away from a machine that runs, and waits until its guest has let go of it. One that is not there is no error.
 func (m *Machine) Unplug(ctx context.Context, d model.VMDevice) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at := slices.Index(m.ports, d.Name)
 	if at < 0 {
+		if there, err := m.has(ctx, ID(d)); err != nil || !there {
+			return err // it went by a call whose caller then failed
+		}
 		return model.Faultf(model.CodeUnsupportedField, "take its link down, or stop the machine", "interface %s: the machine's first card, and one with a pciAddress, cannot be taken away", d.Name)
 	}
 	ask := time.NewTicker(again) // a guest that has only begun to boot does not hear it

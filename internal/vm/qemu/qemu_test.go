@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/vm/guestimage"
 	"github.com/weft-net/weft/internal/vm/qemu"
@@ -63,6 +64,9 @@ func TestBoot(t *testing.T) {
 	}
 	if s, err := m.State(ctx); err != nil || s != "running" {
 		t.Errorf("it is %q: %v", s, err)
+	}
+	if err := m.Unplug(ctx, model.VMDevice{Name: "gone"}); err != nil {
+		t.Errorf("a card that went before: %v", err)
 	}
 	m.Stop(ctx)
 	if m.Err() != nil || ctx.Err() != nil {
