@@ -3,6 +3,7 @@
 package agent_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -32,10 +33,6 @@ func TestPoolsWithoutServer(t *testing.T) {
 	if !strings.Contains(nettest.Run(t, n1.node, "ip", "route"), "10.100.2.0/24") {
 		t.Error("the nodes' prefixes are outside of all pools, and not routed")
 	}
-	k.until("a snapshot of the blocks", func() bool {
-		b, _ := os.ReadFile(n1.path("state", "cluster", "addressblocks.json"))
-		return strings.Contains(string(b), `"n2"`)
-	})
 	ways := func() (out []string) {
 		for _, line := range strings.Split(nettest.Run(t, n1.node, "ip", "route", "show", "proto", "119"), "\n") {
 			if strings.HasPrefix(line, "10.77.") && strings.Contains(line, " via ") {
@@ -44,6 +41,22 @@ func TestPoolsWithoutServer(t *testing.T) {
 		}
 		return out
 	}
+	k.until("ways to the blocks of the other node, its spare one too, and a snapshot of them", func() bool {
+		var all struct {
+			Items []struct{ Spec struct{ CIDR, Node string } }
+		}
+		if err := json.Unmarshal(k.Do("GET", "/apis/weft.dev/v1alpha1/addressblocks", nil), &all); err != nil {
+			t.Fatal(err)
+		}
+		snapshot, _ := os.ReadFile(n1.path("state", "cluster", "addressblocks.json"))
+		routes, n := strings.Join(ways(), "\n"), 0
+		for _, b := range all.Items {
+			if b.Spec.Node == "n2" && strings.Contains(string(snapshot), b.Spec.CIDR) && strings.Contains(routes, b.Spec.CIDR+" ") {
+				n++
+			}
+		}
+		return n >= 2
+	})
 	before := strings.Join(ways(), "\n")
 	k.Server.Stop()
 	k.Proxy.Cut()
