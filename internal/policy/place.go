@@ -157,7 +157,7 @@ func (e *Enforcer) coming(p policy.Place) bool {
 func (e *Enforcer) renamed(p policy.Place) bool {
 	for _, l := range e.local {
 		in, ok := placeIn(l)
-		if was := l.endpoint.Pod; ok && in.Tap == p.Tap && was.Namespace == p.Pod.Namespace && was.Name == p.Pod.Name && was.UID != p.Pod.UID {
+		if was := l.endpoint.Pod; ok && in.Tap == p.Tap && in.Device == p.Device && was.Namespace == p.Pod.Namespace && was.Name == p.Pod.Name && was.UID != p.Pod.UID {
 			return true
 		}
 	}

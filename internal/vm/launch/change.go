@@ -222,9 +222,11 @@ func (l *launch) plug(ctx context.Context, next model.VM, fresh []model.VMInterf
 			return err
 		}
 	}
-	if l.record, err = l.Host.Start(ctx, l.Pod, in); err != nil {
+	record, err := l.Host.Start(ctx, l.Pod, in)
+	if err != nil {
 		return err
 	}
+	l.record = record
 	for _, nic := range fresh {
 		n, _ := l.network(nic.Name)
 		if err := l.plugOne(ctx, n); err != nil {
