@@ -56,22 +56,25 @@ func (a *apply) makeLinks(ctx context.Context) error {
 	return in(state.Pod, a.makeIn(ctx, a.pod))
 }
 
-// taken looks whether the name that another end could not have is a dead link's: then it is free now.
+// taken reports why a pair was refused although its name is free in the node's namespace. ErrExists stays only when a living
+// link has the name of an other end: a dead one is deleted now, and a name that nothing has any more was a dead link's that
+// the reaper took between the kernel's answer and this look.
 func (a *apply) taken(ctx context.Context, err error) error {
-	if a.pod.conn == nil {
-		return err
-	}
 	if lookErr := a.pod.look(ctx); lookErr != nil {
 		return errors.Join(err, lookErr)
 	}
-	before := len(a.pod.links)
-	if buryErr := a.pod.clear(ctx); buryErr != nil {
-		return errors.Join(err, buryErr)
+	if clearErr := a.pod.clear(ctx); clearErr != nil {
+		return errors.Join(err, clearErr)
 	}
-	if len(a.pod.links) < before {
-		return fmt.Errorf("%w: %w", errRaced, err)
+	for _, l := range a.host.want.Links {
+		if l.Kind != state.Veth || l.Peer == nil || l.Peer.Space != state.Pod {
+			continue
+		}
+		if _, stands := a.pod.links[l.Peer.Name]; stands {
+			return err
+		}
 	}
-	return err
+	return fmt.Errorf("%w: %w", errRaced, err)
 }
 
 // allMade tells whether this Apply made every link that the space speaks of.
