@@ -28,6 +28,9 @@ func (a *Attacher) derive(ctx context.Context, job Job) error {
 			continue
 		}
 		typ, err := a.ipamType(conf)
+		if err != nil {
+			a.cfg.Log.Warn("no address is released: the ipam section is not valid", "network", job.Network.Name, "plugin", conf.Type, "err", err)
+		}
 		if a.late(typ) { // it may need the interface to give the addresses back
 			errs = append(errs, a.deriveIPAM(ctx, job, conf, typ))
 		}
@@ -37,7 +40,7 @@ func (a *Attacher) derive(ctx context.Context, job Job) error {
 			errs = append(errs, a.takeInterface(ctx, job))
 		}
 		if !a.late(typ) {
-			errs = append(errs, err, a.deriveIPAM(ctx, job, conf, typ))
+			errs = append(errs, a.deriveIPAM(ctx, job, conf, typ))
 		}
 	}
 	key := job.Request.Key()

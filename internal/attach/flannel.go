@@ -205,20 +205,24 @@ func (r *run) save() error {
 }
 
 // deriveUnfolded undoes an attachment that nothing is recorded of, by the delegate that the reference plugin wrote down.
-// Where there is none, the one that flanneld's word leads to now may do; without that there is nothing to be found.
+// Where there is none, the one that flanneld's word leads to now may do; without that, or with a configuration that is
+// refused, there is nothing to be found, and what the other plugins of the list made is taken away all the same.
 func (a *Attacher) deriveUnfolded(ctx context.Context, job Job) error {
 	var files []plugin.File
 	job, err := a.each(a.withAny(job), func(job *Job, conf model.PluginConf) (model.PluginConf, error) {
 		d, path, err := saved(conf, job.Request)
-		switch {
-		case err != nil:
-			return d, err
-		case path != "":
+		if path != "" {
 			files = append(files, plugin.File{Path: path})
 			return d, nil
 		}
-		if d, err = delegate(conf); err != nil {
-			return plugin.Flannel{}.Delegate(conf, plugin.FlannelNode{})
+		if err == nil {
+			if d, err = delegate(conf); err != nil {
+				d, err = plugin.Flannel{}.Delegate(conf, plugin.FlannelNode{})
+			}
+		}
+		if err != nil {
+			a.cfg.Log.Warn("no delegate to detach", "network", job.Network.Name, "err", err)
+			return conf, nil
 		}
 		return d, nil
 	})

@@ -17,10 +17,6 @@ func (a *Attacher) traces(ctx context.Context, job Job, conf model.PluginConf, p
 		return nil
 	}
 	in := plugin.Input{Conf: conf, Request: job.Request, Chain: plugin.Chain{Prev: job.Prev}}
-	queries, err := t.Trace(in)
-	if err != nil {
-		return err
-	}
 	spaces := kernel.Spaces{Host: a.cfg.Host}
 	if job.Netns != nil {
 		open, done, err := a.spaces(job.Netns)
@@ -30,13 +26,11 @@ func (a *Attacher) traces(ctx context.Context, job Job, conf model.PluginConf, p
 		defer done()
 		spaces = open
 	}
-	if in.Answers, err = spaces.Observe(ctx, queries); err != nil {
+	var err error
+	if in.Answers, err = spaces.Observe(ctx, t.Trace(in)); err != nil {
 		return err
 	}
-	step, err := t.Traces(in)
-	if err != nil {
-		return err
-	}
+	step := t.Traces(in)
 	act := Act{Kind: ActApply, Fragment: &step.Fragment}
 	act.keep(step.Restore)
 	if step.Backup != nil {

@@ -49,31 +49,35 @@ func (c tuning) backup(r model.Request, was state.Link) *File {
 }
 
 // Trace asks for the file that a tuned interface has.
-func (Tuning) Trace(in Input) ([]state.Query, error) {
-	c, err := readTuning(in.Conf, in.Request)
-	return []state.Query{{Space: state.Host, File: c.backupPath(in.Request)}}, err
+func (Tuning) Trace(in Input) []state.Query {
+	return []state.Query{{Space: state.Host, File: tracedBackup(in)}}
+}
+
+// tracedBackup is the path of the file by the only key that says where it is, whatever the others are.
+func tracedBackup(in Input) string {
+	var c tuning
+	if decode(in.Conf, &c.tuningConf) != nil || !path.IsAbs(c.DataDir) {
+		c.DataDir = ""
+	}
+	return c.backupPath(in.Request)
 }
 
 // Traces reads what the file says the interface was. One that cannot be read says nothing, as for the reference plugin.
-func (Tuning) Traces(in Input) (Step, error) {
-	c, err := readTuning(in.Conf, in.Request)
-	if err != nil {
-		return Step{}, err
-	}
-	path := c.backupPath(in.Request)
+func (Tuning) Traces(in Input) Step {
+	path := tracedBackup(in)
 	answer := in.Answers[state.Query{Space: state.Host, File: path}]
 	if !answer.Found {
-		return Step{}, nil
+		return Step{}
 	}
 	step := Step{Backup: &File{Path: path}}
 	var b backed
 	if json.Unmarshal([]byte(answer.Value), &b) != nil {
-		return step, nil
+		return step
 	}
 	was := state.Link{Name: in.Request.IfName, Promisc: b.Promisc, MTU: b.MTU, AllMulti: b.AllMulti, TxQLen: b.TxQLen}
 	if mac, err := state.ParseMAC(b.MAC); err == nil {
 		was.MAC = mac
 	}
 	step.Restore = state.Fragment{Owner: Owner(in.Request.Key()), Pod: state.Space{Links: []state.Link{was}}}
-	return step, nil
+	return step
 }

@@ -2,7 +2,10 @@
 
 package plugin
 
-import "github.com/weft-net/weft/internal/state"
+import (
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
 
 // forwardChain asks whether the reference plugin has been at work.
 func forwardChain(family string) state.Query {
@@ -10,10 +13,10 @@ func forwardChain(family string) state.Query {
 }
 
 // Trace asks where the reference plugin may have left something of the container.
-func (Firewall) Trace(in Input) ([]state.Query, error) {
-	c, err := readFirewall(in.Conf)
-	if err != nil || in.Chain.Prev == nil {
-		return nil, err
+func (Firewall) Trace(in Input) []state.Query {
+	c := tracedFirewall(in)
+	if in.Chain.Prev == nil {
+		return nil
 	}
 	var queries []state.Query
 	if c.Backend == "" || c.Backend == backendFirewalld {
@@ -22,15 +25,24 @@ func (Firewall) Trace(in Input) ([]state.Query, error) {
 	if c.Backend != backendFirewalld {
 		queries = append(queries, forwardChain("ip"), forwardChain("ip6"))
 	}
-	return queries, nil
+	return queries
+}
+
+// tracedFirewall is the configuration, and the defaults in the place of one that is refused: both programs use these chains.
+func tracedFirewall(in Input) firewallConf {
+	c, err := readFirewall(in.Conf)
+	if err != nil {
+		c, _ = readFirewall(model.PluginConf{Type: in.Conf.Type, Raw: []byte("{}")})
+	}
+	return c
 }
 
 // Traces are the container's rules in the reference plugin's chain and its addresses in a zone. Nothing but the addresses
 // says whose they are; what ingress policies left stays, as it does with the reference plugin.
-func (Firewall) Traces(in Input) (Step, error) {
-	c, err := readFirewall(in.Conf)
-	if err != nil || in.Chain.Prev == nil {
-		return Step{}, err
+func (Firewall) Traces(in Input) Step {
+	c := tracedFirewall(in)
+	if in.Chain.Prev == nil {
+		return Step{}
 	}
 	p := protection{conf: c}
 	for _, ip := range in.Chain.Prev.IPs {
@@ -48,7 +60,7 @@ func (Firewall) Traces(in Input) (Step, error) {
 	if in.Answers[firewalld()].Found {
 		host.Sources = p.sources()
 	}
-	return step, nil
+	return step
 }
 
 // ExpectQueries asks which of its backends the reference plugin has taken.

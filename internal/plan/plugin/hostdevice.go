@@ -152,20 +152,21 @@ func userspace(driver string) bool {
 }
 
 // Trace asks for the container's link, and for the device, which may have come back by itself.
-func (HostDevice) Trace(in Input) ([]state.Query, error) {
-	c, err := readHostDevice(in.Conf)
-	return []state.Query{{Space: state.Pod, Link: in.Request.IfName}, c.query()}, err
+func (HostDevice) Trace(in Input) []state.Query {
+	queries := []state.Query{{Space: state.Pod, Link: in.Request.IfName}}
+	if c, err := readHostDevice(in.Conf); err == nil {
+		queries = append(queries, c.query())
+	}
+	return queries
 }
 
 // Traces is the device, where it bears the mark of having been moved: in the container, or back on the node under a name
 // that is not its own, because the container's namespace died.
-func (HostDevice) Traces(in Input) (Step, error) {
-	c, err := readHostDevice(in.Conf)
-	if err != nil {
-		return Step{}, err
+func (HostDevice) Traces(in Input) Step {
+	name, back := "", state.Link{}
+	if c, err := readHostDevice(in.Conf); err == nil {
+		name, back = c.Device, in.Answers[c.query()].Link
 	}
-	name := c.Device
-	back := in.Answers[c.query()].Link
 	if back.Alias != "" && back.Alias != back.Name && (back.Name == in.Request.IfName || strings.HasPrefix(back.Name, "dev")) {
 		name = back.Alias
 	}
@@ -173,9 +174,9 @@ func (HostDevice) Traces(in Input) (Step, error) {
 		name = lent.Alias
 	}
 	if checkLinkName(in.Conf, "device", name) != nil { // also weft's own marks are no names
-		return Step{}, nil
+		return Step{}
 	}
 	return Step{Fragment: state.Fragment{Owner: Owner(in.Request.Key()), Pod: state.Space{Links: []state.Link{{
 		Name: in.Request.IfName, From: &state.Origin{Space: state.Host, Name: name}, Alias: name,
-	}}}}}, nil
+	}}}}}
 }

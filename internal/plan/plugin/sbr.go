@@ -178,15 +178,15 @@ func (p *priorities) next(from netip.Prefix) uint32 {
 }
 
 // Trace asks for the rules and the interface's addresses.
-func (SBR) Trace(in Input) ([]state.Query, error) {
-	return []state.Query{tablesQuery(), {Space: state.Pod, Link: in.Request.IfName}}, nil
+func (SBR) Trace(in Input) []state.Query {
+	return []state.Query{tablesQuery(), {Space: state.Pod, Link: in.Request.IfName}}
 }
 
-// Traces are the rules from the interface's addresses, of the table if one is given.
-func (SBR) Traces(in Input) (Step, error) {
+// Traces are the rules from the interface's addresses, of the table if a valid one is given.
+func (SBR) Traces(in Input) Step {
 	c, err := readSBR(in.Conf)
 	if err != nil {
-		return Step{}, err
+		c.Table = nil
 	}
 	step := Step{Fragment: state.Fragment{Owner: Owner(in.Request.Key())}}
 	addrs := in.Answers[state.Query{Space: state.Pod, Link: in.Request.IfName}].Addrs
@@ -197,7 +197,7 @@ func (SBR) Traces(in Input) (Step, error) {
 			step.Fragment.Pod.Rules = append(step.Fragment.Pod.Rules, r)
 		}
 	}
-	return step, nil
+	return step
 }
 
 // Doubts finds a table that everything is looked up in anyway.

@@ -170,25 +170,28 @@ func (c vrfConf) device(in Input) (state.Link, error) {
 }
 
 // Trace asks for the VRF and the interface.
-func (VRF) Trace(in Input) ([]state.Query, error) {
+func (VRF) Trace(in Input) []state.Query {
 	c, err := readVRF(in.Conf)
-	return []state.Query{c.query(), {Space: state.Pod, Link: in.Request.IfName}}, err
+	if err != nil {
+		return nil
+	}
+	return []state.Query{c.query(), {Space: state.Pod, Link: in.Request.IfName}}
 }
 
 // Traces are the interface's place in the VRF, and the VRF, which goes with its last interface.
-func (VRF) Traces(in Input) (Step, error) {
+func (VRF) Traces(in Input) Step {
 	c, err := readVRF(in.Conf)
 	if err != nil {
-		return Step{}, err
+		return Step{}
 	}
 	step := Step{Fragment: state.Fragment{Owner: Owner(in.Request.Key())}}
 	have := in.Answers[c.query()].Link
 	member := in.Answers[state.Query{Space: state.Pod, Link: in.Request.IfName}]
 	if have.Kind != state.VRF || member.Link.Master != c.Name {
-		return step, nil
+		return step
 	}
 	step.Fragment.Pod.Links = []state.Link{
 		{Name: c.Name, Kind: state.VRF, MAC: have.MAC, Alias: SharedMark, Shared: true}, {Name: in.Request.IfName, Master: c.Name},
 	}
-	return step, nil
+	return step
 }
