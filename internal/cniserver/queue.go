@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -21,8 +22,8 @@ import (
 )
 
 const (
-	// retry is how often DELs are tried again that could not be done.
-	retry = 30 * time.Second
+	// look is how often the directory is read when nothing tells of a change.
+	look = 30 * time.Second
 	// stale is the age at which a half-written entry has certainly lost its writer.
 	stale = time.Minute
 	// coarse is a time in which a directory may change twice and show one time of change.
@@ -40,8 +41,9 @@ type queue struct {
 
 	passing sync.Mutex // held for as long as the DELs of a pass take
 
-	mu   sync.Mutex
-	seen unix.Timespec // when the directory had last changed before it was last read
+	mu      sync.Mutex
+	seen    unix.Timespec      // when the directory had last changed before it was last read
+	retries map[string]attempt // the entries whose DEL failed, by path
 }
 
 func openQueue(dir string, log *slog.Logger, replay func(context.Context, wire.Request) error) (*queue, error) {
@@ -56,7 +58,7 @@ func openQueue(dir string, log *slog.Logger, replay func(context.Context, wire.R
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("queue %s: inotify: %w", dir, err)
 	}
-	return &queue{dir: dir, log: log, replay: replay, notify: os.NewFile(uintptr(fd), "inotify")}, nil
+	return &queue{dir: dir, log: log, replay: replay, notify: os.NewFile(uintptr(fd), "inotify"), retries: map[string]attempt{}}, nil
 }
 
 func (q *queue) close() error { return q.notify.Close() }
@@ -66,7 +68,7 @@ func (q *queue) run(ctx context.Context) {
 	news := make(chan struct{}, 1)
 	news <- struct{}{}
 	go q.listen(ctx, news)
-	t := time.NewTicker(retry)
+	t := time.NewTimer(look)
 	defer t.Stop()
 	for {
 		select {
@@ -78,7 +80,8 @@ func (q *queue) run(ctx context.Context) {
 		case <-news:
 		case <-t.C:
 		}
-		q.pass(ctx)
+		q.pass(ctx, "")
+		t.Reset(q.next())
 	}
 }
 
@@ -101,16 +104,24 @@ func (q *queue) listen(ctx context.Context, news chan<- struct{}) {
 	}
 }
 
-// settle does what waits for a container: an ADD must not be overtaken by the DEL of what was there before. Where nothing
-// came since the last look it is one system call, and the DELs of other containers are not waited for.
-func (q *queue) settle(ctx context.Context, containerID string) {
+// settle does the queued DELs of a container before an ADD of it: an ADD must not be overtaken by the DEL of what was there
+// before. Where nothing came since the last pass it is one system call, and the DELs of other containers are not waited for.
+// An error says that the DEL of the very attachment still waits: it would take away what the ADD makes.
+func (q *queue) settle(ctx context.Context, r model.Request) error {
 	changed := q.changed()
 	q.mu.Lock()
-	same := changed != unix.Timespec{} && changed == q.seen
+	same := changed != unix.Timespec{} && changed == q.seen && !q.retriesLocked(r.ContainerID)
 	q.mu.Unlock()
-	if !same && q.holds(containerID) {
-		q.pass(ctx)
+	if same || len(q.entriesOf(func(c cni.Call) bool { return c.Request.ContainerID == r.ContainerID })) == 0 {
+		return nil
 	}
+	q.pass(ctx, r.ContainerID)
+	left := q.entriesOf(func(c cni.Call) bool { return c.Request.Key() == r.Key() })
+	if len(left) == 0 {
+		return nil
+	}
+	return model.Faultf(model.CodeTryAgain, "the agent's log says why; `weft doctor` lists the queue",
+		"the DEL of the attachment before this one is queued and cannot be done yet: %s", left[0])
 }
 
 // changed is when the directory has last changed; zero when that says nothing, because it is so young that a further
@@ -123,25 +134,32 @@ func (q *queue) changed() unix.Timespec {
 	return st.Mtim
 }
 
-// holds tells whether there is an entry of the container.
-func (q *queue) holds(containerID string) bool {
+// entriesOf gives the paths of the entries that can be read and that fit.
+func (q *queue) entriesOf(fits func(cni.Call) bool) []string {
 	entries, err := os.ReadDir(q.dir)
 	if err != nil {
-		return false
+		return nil
 	}
+	var paths []string
 	for _, e := range entries {
+		path := filepath.Join(q.dir, e.Name())
 		if !strings.HasSuffix(e.Name(), wire.QueueSuffix) {
 			continue
 		}
-		if r, err := readEntry(filepath.Join(q.dir, e.Name())); err == nil && r.Getenv("CNI_CONTAINERID") == containerID {
-			return true
+		r, err := readEntry(path)
+		if err != nil {
+			continue
+		}
+		if c, _ := cni.ParseCall(r.Getenv, r.Stdin()); fits(c) {
+			paths = append(paths, path)
 		}
 	}
-	return false
+	return paths
 }
 
-// pass does every entry in the order in which they were written.
-func (q *queue) pass(ctx context.Context) {
+// pass does every entry in the order in which they were written, but those that failed and are not due yet. Those of the
+// container now are always due.
+func (q *queue) pass(ctx context.Context, now string) {
 	q.passing.Lock()
 	defer q.passing.Unlock()
 	changed := q.changed()
@@ -162,9 +180,12 @@ func (q *queue) pass(ctx context.Context) {
 		case strings.HasPrefix(name, wire.TempPrefix):
 			q.sweep(path)
 		case strings.HasSuffix(name, wire.QueueSuffix):
-			q.do(ctx, path)
+			if q.due(path, now) {
+				q.do(ctx, path)
+			}
 		}
 	}
+	q.forgetGone(entries)
 }
 
 // sweep removes what a killed weft-cni left half-written; its caller was not told that the DEL is done.
@@ -174,25 +195,30 @@ func (q *queue) sweep(path string) {
 	}
 }
 
-// do does one entry. It is removed only when its DEL is done; one that can never be done is put aside.
+// do does one entry. It is removed only when its DEL is done; one that cannot be read is put aside.
 func (q *queue) do(ctx context.Context, path string) {
 	r, err := readEntry(path)
-	if err == nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return
+	case unreadable(err):
+		bad := path + wire.BadSuffix
+		q.log.Error("queued DEL cannot be read, put aside", "path", bad, "err", errors.Join(err, os.Rename(path, bad)))
+		return
+	case err == nil:
 		err = q.replay(ctx, r)
 	}
-	switch {
-	case err == nil:
-		if err := os.Remove(path); err != nil {
-			q.log.Error("a queued DEL is done, but its entry stays", "path", path, "err", err)
-			return
-		}
-		q.log.Info("queued DEL done", "id", short(r.Getenv("CNI_CONTAINERID")), "ifname", r.Getenv("CNI_IFNAME"))
-	case hopeless(err):
-		bad := path + wire.BadSuffix
-		q.log.Error("a queued DEL is put aside", "path", bad, "err", errors.Join(err, os.Rename(path, bad)))
-	default:
-		q.log.Warn("a queued DEL has to wait", "path", path, "err", err)
+	if err != nil {
+		wait := q.failed(path, r.Getenv("CNI_CONTAINERID"))
+		q.log.Warn("queued DEL failed, the agent retries", "path", path, "retry", wait, "err", err)
+		return
 	}
+	q.done(path)
+	if err := os.Remove(path); err != nil {
+		q.log.Error("queued DEL is done, but its entry stays", "path", path, "err", err)
+		return
+	}
+	q.log.Info("queued DEL done", "id", short(r.Getenv("CNI_CONTAINERID")), "ifname", r.Getenv("CNI_IFNAME"))
 }
 
 // errNoDel is why an entry is put aside that holds another verb.
@@ -212,25 +238,19 @@ func readEntry(path string) (wire.Request, error) {
 		return wire.Request{}, err
 	}
 	r, err := wire.ParseRequest(b)
-	if err == nil && r.Getenv("CNI_COMMAND") != cni.Del {
-		err = errNoDel
+	if err != nil {
+		return r, err
 	}
-	return r, err
+	if c, err := cni.ParseCall(r.Getenv, r.Stdin()); c.Command != cni.Del || c.Conf == nil {
+		return r, errors.Join(errNoDel, err)
+	}
+	return r, nil
 }
 
-// hopeless tells whether an entry can never be done, however often it is tried.
-func hopeless(err error) bool {
+// unreadable reports whether an entry says nothing that an agent could do, now or later. One of another version of the
+// protocol is not: it waits for an agent of that version. Neither is one whose DEL failed, whatever the error's code: a code
+// may be a plugin's own, and a program that is missing is often back soon.
+func unreadable(err error) bool {
 	var frame wire.Error
-	if errors.As(err, &frame) || errors.Is(err, errNoDel) {
-		return true
-	}
-	var f *model.Fault
-	if !errors.As(err, &f) {
-		return false
-	}
-	switch f.Code {
-	case model.CodeInvalidEnv, model.CodeDecode, model.CodeInvalidConf, model.CodeIncompatibleVersion:
-		return true
-	}
-	return false
+	return errors.Is(err, errNoDel) || errors.As(err, &frame) && frame != wire.ErrVersion
 }

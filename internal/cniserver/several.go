@@ -152,12 +152,14 @@ func (s *Server) gc(ctx context.Context, call cni.Call) error {
 		return err
 	}
 	errs := []error{err, bad}
+	queued, disabled := s.queue.collectable(call), false
 	theirs, err := s.ofMultus(call)
 	if err != nil {
 		return err // it would take away what a pod has
 	}
 	cleaned := map[string]bool{}
 	for i, d := range all {
+		disabled = disabled || d.Network.DisableGC
 		if d.Network.DisableGC || cleaned[d.Network.Name] {
 			continue
 		}
@@ -180,7 +182,13 @@ func (s *Server) gc(ctx context.Context, call cni.Call) error {
 			errs = append(errs, fmt.Errorf("network %s: %w", r.Request.Origin.Network, err))
 		}
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if !disabled {
+		s.queue.collect(queued)
+	}
+	return nil
 }
 
 // ofMultus are, by their networks, the attachments of valid calls that Multus has made: their pods asked for networks of

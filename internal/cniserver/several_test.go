@@ -32,7 +32,7 @@ func held(network, id, ifName string, primary bool) attach.Record {
 func serverOf(t *testing.T, rec *recorder) *Server {
 	t.Helper()
 	log := logTo(t)
-	return &Server{cfg: Config{Attacher: rec, Memory: rec}, log: log, networks: &multinet.Resolver{}, news: newNews(nil, log)}
+	return &Server{cfg: Config{Attacher: rec, Memory: rec}, log: log, networks: &multinet.Resolver{}, news: newNews(nil, log), queue: &queue{dir: t.TempDir()}}
 }
 
 func callFor(verb, id string, valid ...model.AttachmentKey) cni.Call {

@@ -101,7 +101,9 @@ func (s *Server) do(c *call, r wire.Request, call cni.Call, bad error, log *slog
 
 // add attaches the networks one after the other; when one fails those before it are detached again.
 func (s *Server) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
-	s.queue.settle(c.ctx, call.Request.ContainerID)
+	if err := s.queue.settle(c.ctx, call.Request); err != nil {
+		return nil, err
+	}
 	if c.abandoned() {
 		return nil, model.Faultf(model.CodeTryAgain, "", "the caller did not wait until its turn")
 	}

@@ -6,11 +6,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 
@@ -87,35 +85,6 @@ func fetch(ctx context.Context, url string) (body []byte, status int, err error)
 	defer func() { _ = answer.Body.Close() }()
 	body, err = io.ReadAll(io.LimitReader(answer.Body, bundleFile))
 	return body, answer.StatusCode, err
-}
-
-// queueEmpty looks at the DELs that wait for the agent.
-func queueEmpty(_ context.Context, n Node) []Finding {
-	dir := wire.QueueDir(n.Config.Socket)
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return warn("", "%v", err)
-	}
-	var out []Finding
-	waiting, unreadable := 0, 0
-	for _, e := range entries {
-		switch {
-		case strings.HasSuffix(e.Name(), wire.BadSuffix):
-			unreadable++
-		case strings.HasSuffix(e.Name(), wire.QueueSuffix):
-			waiting++
-		}
-	}
-	if waiting > 0 {
-		out = append(out, warn("the agent does them when it runs; its log says which it cannot do", "%d DELs wait in %s", waiting, dir)...)
-	}
-	if unreadable > 0 {
-		out = append(out, warn("look at them, then take them away", "%d DELs in %s cannot be read (%s)", unreadable, dir, wire.BadSuffix)...)
-	}
-	return out
 }
 
 // runtimeReady asks the runtime what it thinks of the network.

@@ -155,10 +155,14 @@ func TestTrouble(t *testing.T) {
 		"not ready": {func(w *world) { w.ready = "network configuration: no prefix" }, []string{"bad ready: the agent is not ready: network configuration: no prefix"}},
 		"queue": {
 			func(w *world) {
-				w.write("queue/1"+wire.QueueSuffix, "", 0o600)
+				w.write("queue/1"+wire.QueueSuffix, queuedDel("c1", "eth0"), 0o600)
+				old := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+				if err := os.Chtimes(filepath.Join(w.dir, "queue/1"+wire.QueueSuffix), old, old); err != nil {
+					w.t.Fatal(err)
+				}
 				w.write("queue/2"+wire.BadSuffix, "", 0o600)
 			},
-			[]string{"warn queue: 1 DELs wait in DIR/queue", "warn queue: 1 DELs in DIR/queue cannot be read (" + wire.BadSuffix + ")"},
+			[]string{`warn queue: 1 DELs wait in DIR/queue: eth0 of container c1, network "net", since 2026-01-02T03:04:05Z (1.del)`, "warn queue: 1 DELs in DIR/queue cannot be read (" + wire.BadSuffix + ")"},
 		},
 		"no program": {
 			func(w *world) { w.remove("host/bin/weft-cni") },
@@ -289,4 +293,13 @@ func TestRedact(t *testing.T) {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
+}
+
+// queuedDel is what weft-cni writes into the queue.
+func queuedDel(id, ifName string) string {
+	const conf = `{"cniVersion":"1.0.0","name":"net","type":"weft-cni"}`
+	env := []string{"CNI_COMMAND=DEL", "CNI_CONTAINERID=" + id, "CNI_IFNAME=" + ifName, "CNI_PATH=/opt/cni/bin"}
+	b := wire.AppendEnv(make([]byte, wire.RequestHeader), env)
+	wire.Header{Env: len(b) - wire.RequestHeader, Conf: len(conf)}.Put(b)
+	return string(append(b, conf...))
 }

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/weft-net/weft/internal/cni"
+)
+
+// A queued DEL that failed is tried again after firstRetry, then after twice the time, at most maxRetry.
+const (
+	firstRetry = time.Second
+	maxRetry   = 5 * time.Minute
+)
+
+// attempt is the last failure of an entry.
+type attempt struct {
+	containerID string
+	at          time.Time
+	wait        time.Duration // until the next
+}
+
+// failed notes that an entry's DEL failed, and returns how long it waits for the next attempt.
+func (q *queue) failed(path, containerID string) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	wait := min(max(2*q.retries[path].wait, firstRetry), maxRetry)
+	q.retries[path] = attempt{containerID: containerID, at: time.Now(), wait: wait}
+	return wait
+}
+
+func (q *queue) done(path string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.retries, path)
+}
+
+// due reports whether an entry is to be tried now.
+func (q *queue) due(path, containerID string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	last, failed := q.retries[path]
+	return !failed || containerID != "" && last.containerID == containerID || time.Since(last.at) >= last.wait
+}
+
+// next is how long the queue may sleep.
+func (q *queue) next() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	wait := look
+	for _, last := range q.retries {
+		wait = min(wait, last.wait-time.Since(last.at))
+	}
+	return max(wait, 0)
+}
+
+// retriesLocked reports whether a DEL of the container has failed and waits.
+func (q *queue) retriesLocked(containerID string) bool {
+	for _, last := range q.retries {
+		if last.containerID == containerID {
+			return true
+		}
+	}
+	return false
+}
+
+// forgetGone forgets the failures of entries that a person has removed.
+func (q *queue) forgetGone(entries []os.DirEntry) {
+	there := map[string]bool{}
+	for _, e := range entries {
+		there[filepath.Join(q.dir, e.Name())] = true
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for path := range q.retries {
+		if !there[path] {
+			delete(q.retries, path)
+		}
+	}
+}
+
+// collectable are the entries that a GC of a network makes unnecessary: DELs of attachments that it does not name as valid.
+func (q *queue) collectable(call cni.Call) []string {
+	valid := map[string]bool{}
+	for _, k := range call.Valid {
+		valid[k.ContainerID+"/"+k.IfName] = true
+	}
+	return q.entriesOf(func(c cni.Call) bool {
+		return c.Request.Network == call.Request.Network && !valid[c.Request.ContainerID+"/"+c.Request.IfName]
+	})
+}
+
+// collect removes entries after a GC that has undone what they are about.
+func (q *queue) collect(paths []string) {
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			q.log.Error("queued DEL is collected, but its entry stays", "path", path, "err", err)
+			continue
+		}
+		q.done(path)
+		q.log.Info("queued DEL dropped: a GC has undone its attachment", "path", path)
+	}
+}
