@@ -59,9 +59,10 @@ func newPolicyShowCmd(env Env, f *policyFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show [POD]",
 		Short: "Show all policies and what they denied here, or what they say of a pod",
-		Long: `Without a pod: all policies, what of them could not be understood, and how many packets they denied on this node.
-With one (namespace/name): for each of its interfaces and directions the policies that select it, and the kernel's rules in
-the order in which they are asked, each with the sets that it asks and how many elements they have.`,
+		Long: `Without a pod: all policies, what of them could not be understood, whether they select no pods of the cluster, and how many
+packets they denied on this node. With one (namespace/name): for each of its interfaces and directions the policies that
+select it, and the kernel's rules in the order in which they are asked, each with the sets that it asks and how many elements
+they have.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {

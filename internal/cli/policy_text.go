@@ -28,6 +28,9 @@ func summaryText(out io.Writer, s policy.Summary) {
 		if p.Faults != "" {
 			state = "not understood in full: " + p.Faults
 		}
+		if p.SelectsNoPods {
+			state += "; selects no pods"
+		}
 		fmt.Fprintf(w, "%s\t%s\n", p.PolicyKey, state)
 	}
 	for _, d := range s.Denied {

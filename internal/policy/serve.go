@@ -30,6 +30,8 @@ type Known struct {
 	model.PolicyKey
 	// Faults is what of it could not be understood.
 	Faults string `json:"faults,omitempty"`
+	// SelectsNoPods: no pod of the cluster is selected, so the policy has no effect.
+	SelectsNoPods bool `json:"selectsNoPods,omitempty"`
 }
 
 // Denied are packets that were denied on this node, by which policies.
@@ -124,7 +126,8 @@ func (e *Enforcer) summary(ctx context.Context) (Summary, error) {
 	defer e.mu.Unlock()
 	s := Summary{Node: e.cfg.Node, Known: e.ready(), Interfaces: len(e.local), Policies: []Known{}}
 	for key, k := range e.known {
-		s.Policies = append(s.Policies, Known{key, k.faults})
+		pods, compiled := e.index.SelectedPods(key)
+		s.Policies = append(s.Policies, Known{key, k.faults, s.Known && compiled && pods == 0})
 	}
 	slices.SortFunc(s.Policies, func(a, b Known) int { return a.Compare(b.PolicyKey) })
 	for _, c := range counts {

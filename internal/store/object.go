@@ -110,8 +110,8 @@ func NewObject(raw []byte) (Object, error) {
 	if key.Name == "" {
 		return Object{}, missing("metadata.name", "give the "+h.Kind+" a name")
 	}
-	if (key.Group == "" && key.Kind == "Pod" || key.Of(NetworkAttachments()) || key.Of(VirtualMachineInstances())) && key.Namespace == "" {
-		key.Namespace = "default"
+	if key.Namespace == "" && namespaced(key.Group, key.Kind) {
+		key.Namespace = DefaultNamespace
 	}
 	if err := checkNames(key); err != nil {
 		return Object{}, err

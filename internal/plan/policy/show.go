@@ -72,6 +72,28 @@ func (x *Index) Show(ref model.PodRef) (View, error) {
 	return v, nil
 }
 
+// SelectedPods is how many pods of the cluster a policy selects, those of other nodes and of the host's network among them. Of a
+// policy that the index does not have it is false.
+func (x *Index) SelectedPods(key model.PolicyKey) (pods int, known bool) {
+	p := x.policies[key]
+	if p == nil {
+		return 0, false
+	}
+	for _, s := range x.spaces {
+		if !p.subject.inSpace(s) {
+			continue
+		}
+		for _, id := range s.identities {
+			for ; id != nil; id = id.next {
+				if p.subject.matches(id) {
+					pods += len(id.pods)
+				}
+			}
+		}
+	}
+	return pods, true
+}
+
 func (x *Index) interfaceView(e *endpoint, t *table) Interface {
 	return Interface{Endpoint: e.Endpoint, Ingress: x.judged(e, t, ingress), Egress: x.judged(e, t, egress)}
 }
