@@ -36,7 +36,7 @@ func TestMachinePolicy(t *testing.T) {
 		out, _ := nettest.Try(w.node, "nft", "list", "table", "bridge", "weft-policy")
 		return strings.Contains(out, `"veth`), strings.Contains(nettest.Run(t, ns, "nft", "list", "ruleset"), "weft-policy")
 	}
-	if atPort, inPod := judged(); atPort || !inPod {
+	if atPort, inPod := judged(); !atPort || inPod {
 		t.Errorf("a pod is judged at its port: %t, in the pod: %t", atPort, inPod)
 	}
 	w.startVM(ns, vmInput(model.VMBridge))

@@ -55,17 +55,19 @@ func viewText(w io.Writer, v compiled.View) {
 	}
 }
 
-// at says where an interface is judged.
+// at says where policies are enforced for an interface, and what that place cannot hold.
 func at(e model.Endpoint) string {
 	switch {
+	case e.Point == model.PointPort:
+		return ", enforced at bridge port " + e.HostLink
 	case e.HostLink != "":
-		return ", judged at " + e.HostLink
+		return ", enforced at " + e.HostLink
 	case e.Point == model.PointTap:
-		return ", judged at the macvtap"
+		return ", enforced at the macvtap"
 	case e.Point == model.PointDevice:
 		return ", a machine's own device " + e.Device + ": closed where a policy selects it"
 	case e.Point == model.PointPod:
-		return ", judged in the pod"
+		return ", enforced in the pod (a process with NET_RAW or NET_ADMIN in the pod can bypass it)"
 	}
 	return ""
 }

@@ -30,7 +30,7 @@ func (e *Enforcer) bar(ctx context.Context) {
 		return
 	}
 	if len(down) > 0 {
-		e.log.Error("ports of bridges are closed: policies select guests there, and cannot be written", "ports", down)
+		e.log.Error("ports of bridges are closed: policies select pods there, and cannot be written", "ports", down)
 	}
 	if len(up) > 0 {
 		e.log.Info("ports of bridges are open again, with their policies", "ports", up)

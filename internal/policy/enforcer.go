@@ -73,6 +73,8 @@ type Enforcer struct {
 	published map[string][]model.EndpointKey
 	local     map[model.AttachmentKey]*local
 	places    map[policy.Place]*place
+	// stale are interfaces at ports in whose pods an earlier agent may have left a table; true where that it cannot be removed was logged.
+	stale map[model.AttachmentKey]bool
 	// ported: something is judged at bridges' ports. blind: it was said that they do not show connections. bridges: what is at their
 	// ports is not known to be right.
 	ported, blind bool
@@ -130,7 +132,7 @@ func New(cfg Config) *Enforcer {
 		judge: make(chan struct{}, 1), index: policy.New(policy.Config{Node: cfg.Node, LogGroup: int(cfg.LogGroup)}),
 		held: map[model.PolicyKey]*model.Policy{}, known: map[model.PolicyKey]known{}, about: map[string]int{},
 		pods: map[model.PodRef]identity{}, published: map[string][]model.EndpointKey{}, local: map[model.AttachmentKey]*local{},
-		places: map[policy.Place]*place{}, waiters: map[chan struct{}]bool{}, denials: map[string]float64{},
+		places: map[policy.Place]*place{}, stale: map[model.AttachmentKey]bool{}, waiters: map[chan struct{}]bool{}, denials: map[string]float64{},
 	}
 }
 

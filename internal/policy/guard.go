@@ -102,6 +102,9 @@ func (e *Enforcer) Adopt(all ...attach.Guarded) {
 		l := &local{Guarded: g, done: true}
 		e.local[g.Key] = l
 		e.setEndpoint(l)
+		if l.endpoint.Point == model.PointPort {
+			e.stale[g.Key] = false
+		}
 	}
 }
 
@@ -114,6 +117,7 @@ func (e *Enforcer) Release(ctx context.Context, key model.AttachmentKey) error {
 		return nil
 	}
 	delete(e.local, key)
+	delete(e.stale, key)
 	e.index.DelEndpoint(l.endpoint.Key())
 	for _, other := range e.local { // the pod's next sandbox
 		if other.endpoint.Key() == l.endpoint.Key() {
@@ -147,7 +151,7 @@ func (e *Enforcer) setEndpoint(l *local) {
 		l.endpoint.Device, l.endpoint.Point = l.Device, model.PointDevice
 	case l.Tap:
 		l.endpoint.Point = model.PointTap
-	case l.Machine && l.Port != "":
+	case l.Port != "":
 		l.endpoint.HostLink, l.endpoint.Point = l.Port, model.PointPort
 	case l.Machine && l.Router != "":
 		l.endpoint.HostLink = l.Router

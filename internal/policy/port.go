@@ -34,7 +34,7 @@ func (e *Enforcer) show() {
 		set, err := showAt(path)
 		switch {
 		case err != nil && !e.blind:
-			e.log.Error("bridges do not show connections: of guests at their ports that policies select, replies are dropped, too; load br_netfilter", "err", err)
+			e.log.Error("bridges do not show connections: replies to pods at their ports that policies select are dropped, too; load br_netfilter", "err", err)
 			e.blind = true
 			return
 		case err != nil:

@@ -3,8 +3,10 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
@@ -65,7 +67,7 @@ func (e *Enforcer) keep(ctx context.Context, meddled <-chan struct{}) error {
 func (e *Enforcer) wrong() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ready() && !e.right || e.bridges != nil {
+	if e.ready() && (!e.right || len(e.stale) > 0) || e.bridges != nil {
 		return true
 	}
 	for _, p := range e.places {
@@ -100,7 +102,7 @@ func (e *Enforcer) commit(ctx context.Context) error {
 	}
 	changes := e.index.Changes()
 	var err error
-	for _, c := range gonesFirst(changes) {
+	for _, c := range ordered(changes) {
 		switch {
 		case c.Place == policy.Place{}:
 			err = e.change(ctx, c)
@@ -117,6 +119,7 @@ func (e *Enforcer) commit(ctx context.Context) error {
 	if e.bridges != nil {
 		e.putPorts(ctx, e.tables(policy.Place{Ports: true}))
 	}
+	e.clearStale(ctx)
 	if len(changes) > 0 {
 		e.stats.Transactions++
 		e.stats.Took = e.cfg.Now().Sub(begun)
@@ -124,17 +127,19 @@ func (e *Enforcer) commit(ctx context.Context) error {
 	return err
 }
 
-// gonesFirst are changes with the tables that go before those that come: two may be in one namespace.
-func gonesFirst(in []policy.Change) []policy.Change {
-	out := make([]policy.Change, 0, len(in))
-	for _, gone := range []bool{true, false} {
-		for _, c := range in {
-			if c.Gone == gone {
-				out = append(out, c)
-			}
+// ordered has the node's tables be written before those in pods go, so that an interface whose packets are judged elsewhere from now on is
+// judged all the time; and of those in pods the ones that go before those that come: two may be in one namespace.
+func ordered(in []policy.Change) []policy.Change {
+	step := func(c policy.Change) int {
+		switch {
+		case c.Place.OnNode() && !c.Gone:
+			return 0
+		case c.Gone:
+			return 1
 		}
+		return 2
 	}
-	return out
+	return slices.SortedStableFunc(slices.Values(in), func(a, b policy.Change) int { return cmp.Compare(step(a), step(b)) })
 }
 
 // change changes the node's table.
@@ -173,6 +178,7 @@ func (e *Enforcer) whole(ctx context.Context) error {
 	}
 	e.right = err == nil
 	e.putPorts(ctx, tables)
+	e.clearStale(ctx)
 	for _, p := range e.podPlaces() {
 		e.settle(ctx, p, tables)
 	}

@@ -26,7 +26,7 @@
 //	match      = field [ "!=" ] value | field { "." field } [ "!=" ] "@" set
 //	field      = "ip" ( "saddr" | "daddr" | "protocol" ) | "ip6" ( "saddr" | "daddr" | "nexthdr" )
 //	           | ( "tcp" | "udp" | "sctp" | "th" ) ( "sport" | "dport" )
-//	           | "iifname" | "oifname" | "meta" ( "mark" | "l4proto" | "nfproto" ) | "ether" ( "saddr" | "daddr" )
+//	           | "iifname" | "oifname" | "meta" ( "mark" | "l4proto" | "nfproto" | "oifkind" ) | "ether" ( "saddr" | "daddr" )
 //	           | "arp saddr" ( "ether" | "ip" ) | "arp daddr ip" | "arp operation"
 //	           | "ip" ( "id" | "frag-off" ) | "tcp flags" | ( "icmp" | "icmpv6" ) "id" | "@" ( "th" | "nh" ) "," bit "," bits
 //	           | ( "icmp" | "icmpv6" ) "type" | "ct" ( "state" | "status" | "mark" | "direction" ) | "fib" ( "saddr" | "daddr" ) "type"

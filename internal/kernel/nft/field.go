@@ -15,6 +15,9 @@ const (
 	protoICMP, protoICMPv6         = 1, 58
 )
 
+// metaOifkind is the kernel's NFT_META_OIFKIND, which the library does not name: the kind of the link that a packet leaves by.
+const metaOifkind = 27
+
 // field is something of a packet that a rule can load: its words, its type, and the load that fetches it.
 type field struct {
 	name string
@@ -31,6 +34,7 @@ func fields(yield func(field) bool) {
 		yield(network("ip6 saddr", "ipv6_addr", protoIPv6, 8)) && yield(network("ip6 daddr", "ipv6_addr", protoIPv6, 24)) &&
 		yield(network("ip6 nexthdr", "inet_proto", protoIPv6, 6)) &&
 		yield(meta("iifname", "ifname", unix.NFT_META_IIFNAME)) && yield(meta("oifname", "ifname", unix.NFT_META_OIFNAME)) &&
+		yield(meta("meta oifkind", "ifname", metaOifkind)) &&
 		yield(meta("meta mark", "mark", unix.NFT_META_MARK)) && yield(meta("meta l4proto", "inet_proto", unix.NFT_META_L4PROTO)) &&
 		yield(meta("meta nfproto", "nf_proto", unix.NFT_META_NFPROTO)) &&
 		yield(meta("meta protocol", "ether_type", unix.NFT_META_PROTOCOL)) &&

@@ -105,6 +105,7 @@ func everything() state.Table {
 				meta mark & 0x00002000 != 0x00002000 accept
 				iifname "veth*" accept
 				oifname != "lo" accept
+				meta oifkind "bridge" accept
 				jump x`)},
 			{Name: "post", Type: "nat", Hook: "postrouting", Priority: 100, Policy: "accept", Rules: rules(`
 				masquerade

@@ -108,7 +108,7 @@ func (x *Index) preamble(t *table, h hook) []string {
 
 // selfSets are the node's own addresses as sets of a pod's table that asks for them.
 func (x *Index) selfSets(t *table) []state.Set {
-	if t.place.node() || t.place.Device != "" || len(t.maps[ingress]) == 0 {
+	if t.place.OnNode() || t.place.Device != "" || len(t.maps[ingress]) == 0 {
 		return nil
 	}
 	var out []state.Set

@@ -211,7 +211,7 @@ func drawEndpoint(t *rapid.T, ns, name string) model.Endpoint {
 	}
 	if e.HostLink = "cali" + ns + name + e.IfName; e.IfName == "net1" {
 		e.Network = "x/net"
-		e.Point = rapid.SampledFrom([]model.PolicyPoint{model.PointHost, model.PointPod, model.PointTap, model.PointDevice}).Draw(t, "point")
+		e.Point = rapid.SampledFrom([]model.PolicyPoint{model.PointHost, model.PointPod, model.PointTap, model.PointDevice, model.PointPort}).Draw(t, "point")
 		if e.Point == model.PointDevice {
 			e.Device = "0000:03:02.1"
 		}

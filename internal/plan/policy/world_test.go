@@ -105,7 +105,9 @@ func (m mirror) tables() map[Place]state.Table {
 }
 
 func sorted(t state.Table) state.Table {
-	t.Sets, t.Chains = slices.Clone(t.Sets), slices.Clone(t.Chains)
+	if t.Sets, t.Chains = slices.Clone(t.Sets), slices.Clone(t.Chains); len(t.Sets) == 0 {
+		t.Sets = nil // sets that have come and gone are none
+	}
 	slices.SortFunc(t.Sets, func(a, b state.Set) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(t.Chains, func(a, b state.Chain) int { return strings.Compare(a.Name, b.Name) })
 	for i := range t.Sets {
