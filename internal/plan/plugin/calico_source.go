@@ -17,6 +17,8 @@ type source struct {
 	link  string
 	mac   state.MAC
 	addrs []netip.Addr
+	// six: the pod has IPv6, and begins without an address.
+	six bool
 	// more are prefixes beside the pod's own addresses.
 	more []netip.Prefix
 }
@@ -37,6 +39,11 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 	links, links4 := state.Set{Name: "links", Key: "ifname"}, state.Set{Name: "links", Key: "ifname"}
 	own4, own6 := state.Set{Name: "own4", Key: "ifname . ether_addr . ipv4_addr"}, state.Set{Name: "own6", Key: "ifname . ether_addr . ipv6_addr"}
 	own, more := state.Set{Name: "own4", Key: own4.Key}, state.Set{Name: "more4", Key: own4.Key, Interval: true}
+	// Without an address a pod asks whether it may have one, looks for routers, and says which groups it listens to: nothing else.
+	unaddressed := state.Set{Name: "unaddressed", Key: "ifname . ether_addr"}
+	if s.six {
+		add(&unaddressed, s.mac.String())
+	}
 	more4, more6 := state.Set{Name: "more4", Key: own4.Key, Interval: true}, state.Set{Name: "more6", Key: own6.Key, Interval: true}
 	add(&links)
 	add(&links4)
@@ -57,7 +64,7 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 		}
 	}
 	return passing([]state.Table{
-		{Family: "inet", Name: SourceTable, Shared: true, Sets: []state.Set{links, own4, own6, more4, more6}, Chains: []state.Chain{{
+		{Family: "inet", Name: SourceTable, Shared: true, Sets: []state.Set{links, own4, own6, unaddressed, more4, more6}, Chains: []state.Chain{{
 			Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: sourceRules(),
 		}}},
 		{Family: "arp", Name: SourceTable, Shared: true, Sets: []state.Set{links4, own, more}, Chains: []state.Chain{{
@@ -93,6 +100,9 @@ func sourceRules() []state.NftRule {
 		{Text: "icmpv6 type 134 drop"},
 		{Text: "icmpv6 type 137 drop"},
 		{Text: "iifname . ether saddr . ip6 saddr @own6 accept"},
+		{Text: "ip6 saddr :: icmpv6 type 131-133 iifname . ether saddr @unaddressed accept"},
+		{Text: "ip6 saddr :: icmpv6 type 135 iifname . ether saddr @unaddressed accept"},
+		{Text: "ip6 saddr :: icmpv6 type 143 iifname . ether saddr @unaddressed accept"},
 		{Text: "iifname . ether saddr . ip saddr @more4 accept"},
 		{Text: "iifname . ether saddr . ip6 saddr @more6 accept"},
 		{Text: "counter drop"},
@@ -100,14 +110,15 @@ func sourceRules() []state.NftRule {
 }
 
 // sourceOf is who may speak over a pair: the pod by its addresses, and where it has IPv6 by its link-local one and, while it
-// looks for neighbours of the same address, by none.
+// looks for neighbors of the same address, by none.
 func sourceOf(ends pair, a addressed) source {
 	s := source{link: ends.host.Name, mac: ends.pod.MAC}
 	for _, ip := range a.ips {
 		s.addrs = append(s.addrs, ip.Address.Addr())
 	}
 	if a.v6 || a.late {
-		s.addrs = append(s.addrs, linkLocal(ends.pod.Name, ends.pod.MAC).Prefix.Addr(), netip.IPv6Unspecified())
+		s.six = true
+		s.addrs = append(s.addrs, linkLocal(ends.pod.Name, ends.pod.MAC).Prefix.Addr())
 	}
 	return s
 }
