@@ -3,6 +3,7 @@
 # make build   the programs, in bin/; bin/cni is a CNI binary directory
 # make test    everything that must hold, in throw-away namespaces
 # make test-vm the kernel tests that this machine's kernel cannot run, in an emulated machine with a distribution's kernel
+# make test-hostile   attackers in pods against a small cluster: nothing of theirs may arrive (root; docs/security.md)
 # make truth-kubevirt   KubeVirt's own network code beside weft's: what both make, say and refuse (root)
 # make demo    a cluster of pods on this machine, in a minute (root)
 # make lint    what the linter knows; the laws are tests (internal/house), and lint-lite needs nothing but Go
@@ -40,7 +41,7 @@ IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE_DIR   ?= bin
 IMAGE_EARLY := $(if $(filter amd64 arm64,$(IMAGE_ARCH)),-E=_weft_early)
 
-.PHONY: all build image test test-vm truth-kubevirt lint lint-lite demo e2e e2e-upstream takeover bench clean deps peers
+.PHONY: all build image test test-vm test-hostile truth-kubevirt lint lint-lite demo e2e e2e-upstream takeover bench clean deps peers
 
 all: build
 
@@ -78,6 +79,15 @@ test: deps build
 # After make test it knows what that has skipped.
 test-vm: build
 	@test/vm/run.sh
+
+# HOSTILE=… chooses attacks. A line for each row, and a count.
+HOSTILE ?= .
+test-hostile: build
+	@test/deps.sh test
+	@cd test/hostile && set -o pipefail; \
+	WEFT_HOSTILE=1 WEFT_PROGRAMS=$(CURDIR)/bin $(GO) test -count=1 -timeout 20m -run '$(HOSTILE)' | tee $(CURDIR)/bin/hostile.log; code=$$?; \
+	awk '/^hostile: /{n++; if (/: kernel: /) k++; if (!/, arrived 0,/) a++} END{printf "hostile: %d rows, %d with an arrival, %d dropped in part or whole by the kernel itself\n", n, a, k}' \
+	  $(CURDIR)/bin/hostile.log; exit $$code
 
 truth-kubevirt: build
 	@test/deps.sh test

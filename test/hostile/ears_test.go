@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// openPort is where the sockets of nodes and pods listen.
+const openPort = 7000
+
+// wordLen is the length of the word that a packet bears, which tells it from all others. It fits into one fragment.
+const wordLen = 8
+
+func wordOf(number int) []byte { return fmt.Appendf(nil, "w%06d!", number) }
+
+// ears hear words at all places: at pods every frame that comes in over an interface, at nodes what their sockets get, at the wire
+// every frame.
+type ears struct {
+	t     testing.TB
+	mu    sync.Mutex
+	heard map[int]map[string]int // how often a word was heard at a place
+	words *regexp.Regexp
+}
+
+func newEars(t testing.TB) *ears {
+	return &ears{t: t, heard: map[int]map[string]int{}, words: regexp.MustCompile(`w(\d{6})!`)}
+}
+
+// frames listens at all interfaces of a namespace.
+func (e *ears) frames(place string, ns *netns.NS) {
+	const all = 0x0300 // ETH_P_ALL on the wire
+	e.listen(place, ns, func() (int, error) {
+		return unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
+	})
+}
+
+// sockets listens at sockets of a node: those of programs at openPort, and raw ones, which see what the node takes for itself.
+func (e *ears) sockets(name string, ns *netns.NS) {
+	e.listen("socket:"+name, ns, func() (int, error) {
+		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(netip.IPv6Unspecified(), openPort)))
+		}
+		return fd, err
+	})
+	e.listen("socket:"+name, ns, func() (int, error) { // the kernel shakes hands for it; what was said the raw sockets hear
+		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(netip.IPv6Unspecified(), openPort)))
+		}
+		if err == nil {
+			err = unix.Listen(fd, 1024)
+		}
+		return fd, err
+	})
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		for _, proto := range []int{protoICMP, protoIPIP, protoTCP, protoUDP, protoSIT, protoICMPv6} {
+			e.listen("node:"+name, ns, func() (int, error) { return unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto) })
+		}
+	}
+}
+
+func (e *ears) listen(place string, ns *netns.NS, open func() (int, error)) {
+	e.t.Helper()
+	var fd int
+	err := ns.Do(func() (err error) {
+		if fd, err = open(); err != nil {
+			return err
+		}
+		limit := unix.NsecToTimeval(int64(50 * time.Millisecond))
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20)
+		return unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit)
+	})
+	if err != nil {
+		e.t.Fatalf("listen at %s: %v", place, err)
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	e.t.Cleanup(func() { close(stop); <-done; _ = unix.Close(fd) })
+	go func() {
+		defer close(done)
+		for buf := make([]byte, 1<<16); ; {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			n, from, err := unix.Recvfrom(fd, buf, 0)
+			if errors.Is(err, unix.ENOTCONN) {
+				<-stop
+				return
+			}
+			if l, ok := from.(*unix.SockaddrLinklayer); err != nil || ok && (l.Pkttype == unix.PACKET_OUTGOING || l.Hatype == unix.ARPHRD_LOOPBACK) {
+				continue
+			}
+			e.note(place, buf[:n])
+		}
+	}()
+}
+
+func (e *ears) note(place string, text []byte) {
+	for _, m := range e.words.FindAllSubmatch(text, -1) {
+		number, _ := strconv.Atoi(string(m[1]))
+		e.mu.Lock()
+		if e.heard[number] == nil {
+			e.heard[number] = map[string]int{}
+		}
+		e.heard[number][place]++
+		e.mu.Unlock()
+	}
+}
+
+// at reports the places of those where a word has been heard.
+func (e *ears) at(number int, places ...string) (out []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range places {
+		if e.heard[number][p] > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// times is how often a word has been heard at a place.
+func (e *ears) times(number int, place string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.heard[number][place]
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// neighborTypes are ICMPv6 to other nodes.
+func neighborTypes() []attack {
+	row := func(name, from string, at func(*stage) []string, kinds []byte, hops byte, kernel string) attack {
+		return attack{
+			area: "ICMPv6", name: name, levels: "bc", from: from, at: at, kernel: kernel,
+			shots: func(s *stage, m *magazine) {
+				to := map[string]netip.Addr{"a closed pod": s.pod("far").addrs[1]}
+				if from == "mute" {
+					to = map[string]netip.Addr{"a pod": s.pod("guest").addrs[1], "another node": s.w.nodes[1].addrs[1]}
+				}
+				for what, dst := range to {
+					for _, kind := range kinds {
+						m.add(fmt.Sprintf("type %d to %s", kind, what), func(w []byte) send {
+							body := icmp6(s.me.addrs[1], dst, kind, slices.Concat(make([]byte, 20), w, make([]byte, 400)))
+							return s.frame(packet{src: s.me.addrs[1], dst: dst, proto: protoICMPv6, hops: hops, body: body})
+						})
+					}
+				}
+			},
+		}
+	}
+	rest := []byte{1, 2, 3, 4, 100, 128, 129, 130, 131, 132, 138, 139, 140, 141, 142, 143, 144, 145, 147, 148, 149, 151, 152, 153, 155, 157, 158, 200, 255}
+	return []attack{
+		row("all other types to a closed pod of another node", "mallory", closedPods, rest, 64, ""),
+		row("all other types out of a pod that may send nothing", "mute", elsewhere, rest, 64, ""),
+	}
+}
+
+// elsewhere are all places that are not on the attacker's node, which answers for itself.
+func elsewhere(s *stage) []string {
+	return slices.DeleteFunc(mayHear(s), func(p string) bool { return p == "node:n1" })
+}
+
+// everyMAC is what a packet socket can say to each Ethernet address in reach.
+func everyMAC() []attack {
+	macs := func(s *stage) map[string]mac {
+		out := map[string]mac{
+			"a neighbor": s.pod("near").mac, "an open pod": s.pod("friend").mac, "a pod of another node": s.pod("far").mac, "the router": s.router,
+			"this node's interface": s.w.nodes[0].mac, "another node's interface": s.w.nodes[1].mac, "all": broadcast(), "a group": allNodes(), "switches": {1, 0x80, 0xc2, 0, 0, 0},
+		}
+		if v := s.vteps[0][0]; v != nil {
+			out["this node's tunnel"], out["another node's tunnel"] = v, s.vteps[0][1]
+		}
+		return out
+	}
+	const others = "a host does not take a frame for another one, nor one of a protocol that it does not know"
+	out := []attack{{
+		area: "every Ethernet address", name: "other protocols than IP", levels: "bc", from: "mute", at: allPods, kernel: others,
+		shots: func(s *stage, m *magazine) {
+			for what, dst := range macs(s) {
+				for _, kind := range []uint16{60, 0x88b5, 0x88cc, 0x8847, 0x8863, 0x8864, 0x888e, 0x88e5, 0x22f0} {
+					m.add(fmt.Sprintf("%#x to %s", kind, what), func(w []byte) send {
+						return send{Link: "eth0", Frame: ether(dst, s.me.mac, kind, slices.Concat([]byte{0x42, 0x42, 3}, w, make([]byte, 49)))}
+					})
+				}
+			}
+		},
+	}}
+	for i := range 2 {
+		out = append(out, attack{
+			area: "every Ethernet address", name: familyName(i) + " of a pod that may send nothing", levels: "bc", from: "mute", at: mayHear, kernel: others,
+			shots: func(s *stage, m *magazine) {
+				for what, to := range macs(s) {
+					for whom, dst := range map[string]netip.Addr{"an open pod": s.pod("friend").addrs[i], "an open pod of another node": s.pod("guest").addrs[i], "another node": s.w.nodes[1].addrs[i]} {
+						m.add(whom+" by "+what, func(w []byte) send { return s.to(to, datagram(s.me.addrs[i], dst, w)) })
+					}
+				}
+			},
+		})
+	}
+	return out
+}
+
+// tags are frames with VLAN tags.
+func tags() []attack {
+	wrap := map[string]func([]byte) []byte{
+		"a tag": func(f []byte) []byte { return tagged(f, typeVLAN, 7) }, "the tag 0": func(f []byte) []byte { return tagged(f, typeVLAN, 0) },
+		"the tag 1": func(f []byte) []byte { return tagged(f, typeVLAN, 1) }, "a tag of providers": func(f []byte) []byte { return tagged(f, typeQinQ, 7) },
+		"two tags":                 func(f []byte) []byte { return tagged(tagged(f, typeVLAN, 7), typeQinQ, 8) },
+		"two tags of the tag 0":    func(f []byte) []byte { return tagged(tagged(f, typeVLAN, 0), typeVLAN, 0) },
+		"two tags, the outer is 1": func(f []byte) []byte { return tagged(tagged(f, typeVLAN, 7), typeVLAN, 1) },
+	}
+	const untagged = "a frame of a VLAN without a device is not taken"
+	return []attack{{
+		area: "VLAN tags", name: "tagged packets to closed pods", levels: "bc", from: "mallory", at: closedPods, kernel: untagged,
+		shots: func(s *stage, m *magazine) {
+			for i := range 2 {
+				for what, dst := range s.closed(i) {
+					for tag, f := range wrap {
+						m.add(tag+", "+familyName(i)+" to "+what, func(w []byte) send {
+							return send{Link: "eth0", Frame: f(s.to(s.way(dst), datagram(s.me.addrs[i], dst, w)).Frame)}
+						})
+					}
+				}
+			}
+		},
+	}, {
+		area: "VLAN tags", name: "tagged packets in others' names", levels: "bc", from: "mallory", at: mayHear, kernel: untagged,
+		shots: func(s *stage, m *magazine) {
+			for i := range 2 {
+				for what, dst := range s.victims(i) {
+					for tag, f := range wrap {
+						m.add(tag+", "+familyName(i)+" to "+what, func(w []byte) send {
+							return send{Link: "eth0", Frame: f(s.to(s.way(dst), datagram(s.pod("friend").addrs[i], dst, w)).Frame)}
+						})
+					}
+				}
+			}
+		},
+	}}
+}
+
+// extensions are packets whose header is longer than most.
+func extensions() []attack {
+	four := func(dst netip.Addr) map[string][]byte {
+		at := dst.AsSlice()
+		return map[string][]byte{
+			"loose source route": slices.Concat([]byte{131, 7, 4}, at, []byte{0}), "strict source route": slices.Concat([]byte{137, 7, 4}, at, []byte{0}),
+			"record route": {7, 7, 4, 0, 0, 0, 0, 0}, "timestamp": {68, 8, 5, 0, 0, 0, 0, 0}, "router alert": {148, 4, 0, 0}, "no operation": {1, 1, 1, 1},
+			"security": {130, 4, 0, 0},
+		}
+	}
+	six := map[string]struct {
+		next byte
+		head func(next byte, dst netip.Addr) []byte
+	}{
+		"hop-by-hop options":  {0, func(n byte, _ netip.Addr) []byte { return []byte{n, 0, 1, 4, 0, 0, 0, 0} }},
+		"destination options": {protoDest, func(n byte, _ netip.Addr) []byte { return []byte{n, 0, 1, 4, 0, 0, 0, 0} }},
+		"an atomic fragment":  {protoFragment, func(n byte, _ netip.Addr) []byte { return []byte{n, 0, 0, 0, 0, 0, 0, 9} }},
+		"a spent routing header": {protoRouting, func(n byte, dst netip.Addr) []byte {
+			return slices.Concat([]byte{n, 2, 4, 0, 0, 0, 0, 0}, dst.AsSlice())
+		}},
+		"a routing header": {protoRouting, func(n byte, dst netip.Addr) []byte {
+			return slices.Concat([]byte{n, 2, 0, 1, 0, 0, 0, 0}, dst.AsSlice())
+		}},
+		"a segment routing header": {protoRouting, func(n byte, dst netip.Addr) []byte {
+			return slices.Concat([]byte{n, 2, 4, 1, 0, 0, 0, 0}, dst.AsSlice())
+		}},
+		"a header of no next one's": {protoDest, func(byte, netip.Addr) []byte { return []byte{59, 0, 1, 4, 0, 0, 0, 0} }},
+	}
+	row := func(name string, at func(*stage) []string, source func(s *stage, i int) netip.Addr) attack {
+		return attack{
+			area: "IP options and extension headers", name: name, levels: "bc", from: "mallory", at: at, kernel: "source routes and unknown headers are not forwarded",
+			shots: func(s *stage, m *magazine) {
+				for what, dst := range s.closed(0) {
+					for option, bytes := range four(dst) {
+						m.add(option+" to "+what, func(w []byte) send {
+							p := datagram(source(s, 0), dst, w)
+							p.options = bytes
+							return s.to(s.way(dst), p)
+						})
+					}
+				}
+				for what, dst := range s.closed(1) {
+					for option, h := range six {
+						m.add(option+" to "+what, func(w []byte) send {
+							p := datagram(source(s, 1), dst, w)
+							p.body, p.proto = slices.Concat(h.head(p.proto, dst), p.body), h.next
+							return s.to(s.way(dst), p)
+						})
+					}
+				}
+			},
+		}
+	}
+	return []attack{
+		row("to closed pods", closedPods, func(s *stage, i int) netip.Addr { return s.me.addrs[i] }),
+		row("in others' names", mayHear, func(s *stage, i int) netip.Addr { return s.pod("friend").addrs[i] }),
+	}
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// widePort is the port at which closed pods may be reached from everywhere.
+const widePort = 7001
+
+// row is an attack of one attacker in one world.
+type row struct {
+	attack
+	level level
+	stage *stage
+	shots []shot
+	said  []string // what sending said
+	again []shot   // the same without the guard
+}
+
+func (r row) String() string {
+	return fmt.Sprintf("%s/%s, %s, %s: %s", r.stage.w.design, r.stage.w.backend, r.level, r.area, r.name)
+}
+
+// campaign is all rows of a world.
+type campaign struct {
+	*world
+	ears    *ears
+	senders map[string]*sender
+	rows    []*row
+	next    int
+}
+
+// TestPackets tries every attack of the table on each design, and those with tunnels on each back end.
+func TestPackets(t *testing.T) {
+	needSuite(t)
+	for _, at := range worlds() {
+		t.Run(at[0]+"/"+at[1], func(t *testing.T) {
+			newCampaign(t, at[0], at[1]).run(func(a attack) bool { return at[1] == "vxlan" || a.area == "tunnel packets" })
+		})
+	}
+}
+
+// worlds are the designs and back ends that are tried: each design over vxlan, and tunnel packets over each back end.
+func worlds() [][2]string { return [][2]string{{"routed", "vxlan"}} }
+
+func newCampaign(t *testing.T, design, backend string) *campaign {
+	c := &campaign{world: newWorld(t, design, backend), ears: newEars(t), senders: map[string]*sender{}}
+	c.populate()
+	for name, p := range c.pods {
+		c.ears.frames("pod:"+name, p.ns)
+	}
+	for _, n := range c.nodes {
+		c.ears.sockets(n.name, n.ns)
+	}
+	c.ears.frames("wire", c.wire)
+	for _, from := range []string{"mallory", "mute"} {
+		for _, l := range []level{ordinary, netRaw, netAdmin} {
+			c.senders[from+string(l)] = newSender(t, c.pods[from].ns, l)
+		}
+	}
+	c.meet()
+	return c
+}
+
+// meet has all pods speak once, and waits until what is allowed passes: all know each other, the mesh and the policies stand.
+func (c *campaign) meet() {
+	for i := range 2 {
+		for from, to := range map[string][]string{"mallory": {"friend", "guest"}, "friend": {"near", "far"}, "guest": {"near", "far"}} {
+			for _, dst := range to {
+				c.until(fmt.Sprintf("%s reaches %s", from, dst), func() bool {
+					_, err := nettest.Try(c.pods[from].ns, "ping", "-n", "-c1", "-W1", c.pods[dst].addrs[i].String())
+					return err == nil
+				})
+			}
+		}
+	}
+	closed := func(from, to string) {
+		c.until(from+" does not reach "+to, func() bool {
+			_, err := nettest.Try(c.pods[from].ns, "ping", "-n", "-c1", "-W1", c.pods[to].addrs[0].String())
+			return err != nil
+		})
+	}
+	closed("mallory", "near")
+	closed("mallory", "far")
+	closed("mute", "guest")
+}
+
+// run tries what is chosen, then switches the guard off and tries it again.
+func (c *campaign) run(choose func(attack) bool) {
+	for _, a := range table() {
+		if !choose(a) {
+			continue
+		}
+		for _, l := range []level{ordinary, netRaw, netAdmin} {
+			if a.applies(c.world, l) {
+				c.rows = append(c.rows, c.row(a, l))
+			}
+		}
+	}
+	before := c.tables()
+	// Without CAP_NET_ADMIN first: with it, a pod takes away what rules there are in its own namespace.
+	for _, l := range []level{ordinary, netRaw, netAdmin} {
+		if l == netAdmin {
+			for _, from := range []string{"mallory", "mute"} {
+				c.senders[from+string(l)].run("nft flush ruleset")
+			}
+		}
+		for _, r := range c.rows {
+			if r.level == l {
+				r.said = c.fire(r, r.shots)
+			}
+		}
+		c.fence()
+	}
+	arrived := map[*row][]string{}
+	for _, r := range c.rows {
+		for i, s := range r.shots {
+			if s.TCP && r.said[i] == "" {
+				arrived[r] = append(arrived[r], s.what+" (a connection)")
+			}
+			if at := c.ears.at(s.word, r.at(r.stage)...); len(at) > 0 {
+				arrived[r] = append(arrived[r], fmt.Sprintf("%s (at %s)", s.what, strings.Join(at, ", ")))
+			}
+		}
+	}
+	if after := c.tables(); after != before {
+		c.Errorf("%s/%s: what nodes and pods know of neighbors and routers has changed\nbefore: %s\nafter: %s", c.design, c.backend, before, after)
+	}
+	c.disarm()
+	for _, r := range c.rows {
+		c.control(r, arrived[r])
+	}
+}
+
+func (c *campaign) row(a attack, l level) *row {
+	r := &row{attack: a, level: l, stage: c.stage(c.pods[a.from], l)}
+	m := &magazine{next: &c.next}
+	a.shots(r.stage, m)
+	r.shots = m.shots
+	return r
+}
+
+func (c *campaign) fire(r *row, shots []shot) []string {
+	var all []send
+	for _, s := range shots {
+		all = append(all, s.send)
+	}
+	return c.senders[r.from+string(r.level)].do(all...)
+}
+
+// fence waits until honest packets that were sent after all others have arrived, by every way.
+func (c *campaign) fence() {
+	for _, to := range []string{"friend", "guest"} {
+		for i := range 2 {
+			s, m := c.stage(c.pods["mallory"], netRaw), &magazine{next: &c.next}
+			m.add("", func(w []byte) send {
+				return s.to(s.way(c.pods[to].addrs[i]), datagram(s.me.addrs[i], c.pods[to].addrs[i], w))
+			})
+			c.until("the fence at "+to, func() bool {
+				c.senders["mallory"+string(netRaw)].do(m.shots[0].send)
+				time.Sleep(5 * time.Millisecond)
+				return len(c.ears.at(m.shots[0].word, "pod:"+to)) > 0
+			})
+		}
+	}
+}
+
+// tables are what nodes and pods know of neighbors and ways, but for what comes and goes by itself.
+func (c *campaign) tables() string {
+	var b strings.Builder
+	spaces := map[string]*netns.NS{"n1": c.nodes[0].ns, "n2": c.nodes[1].ns}
+	for _, name := range []string{"near", "far", "friend", "guest"} {
+		spaces[name] = c.pods[name].ns
+	}
+	for _, name := range slices.Sorted(maps.Keys(spaces)) {
+		for _, argv := range [][]string{{"ip", "-4", "route", "show", "table", "all"}, {"ip", "-6", "route", "show", "table", "all"}} {
+			for line := range strings.Lines(nettest.Run(c, spaces[name], argv...)) {
+				if !strings.Contains(line, "cache") {
+					fmt.Fprintf(&b, "%s: %s", name, line)
+				}
+			}
+		}
+		var neighbors []struct{ Dst, Dev, LLAddr string }
+		if err := json.Unmarshal([]byte(nettest.Run(c, spaces[name], "ip", "-j", "neigh", "show", "nud", "permanent")), &neighbors); err != nil {
+			c.Fatal(err)
+		}
+		for _, n := range neighbors {
+			fmt.Fprintf(&b, "%s: %v\n", name, n)
+		}
+	}
+	return b.String()
+}
+
+// disarm switches the guard off: the agents end, their rules go.
+func (c *campaign) disarm() {
+	for _, n := range c.nodes {
+		if c.backend != "udp" { // whose agents carry the packets
+			n.kill()
+		}
+	}
+	c.flush()
+}
+
+func (c *campaign) flush() {
+	for _, n := range c.nodes {
+		nettest.Run(c, n.ns, "nft", "flush", "ruleset")
+	}
+	for _, p := range c.pods {
+		nettest.Run(c, p.ns, "nft", "flush", "ruleset")
+	}
+}
+
+// control tries a row without the guard, and says how it ended.
+func (c *campaign) control(r *row, arrived []string) {
+	c.Helper()
+	r.again = c.row(r.attack, r.level).shots
+	missing, before := r.again, c.counters()
+	patience := 5 * time.Second
+	if r.kernel != "" {
+		patience = 100 * time.Millisecond
+	}
+	for end := time.Now().Add(patience); len(missing) > 0 && !time.Now().After(end); {
+		if c.backend == "udp" {
+			c.flush()
+		}
+		c.fire(r, missing)
+		for range 20 {
+			missing = slices.DeleteFunc(slices.Clone(missing), func(s shot) bool { return len(c.ears.at(s.word, r.at(r.stage)...)) > 0 })
+			if len(missing) == 0 {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	came := len(r.again) - len(missing)
+	verdict := "ok"
+	switch {
+	case len(arrived) > 0:
+		verdict = "ARRIVED"
+		c.Errorf("%s: arrived: %s", r, strings.Join(arrived, "; "))
+	case len(missing) > 0 && r.kernel == "":
+		verdict = "NO CONTROL"
+		c.Errorf("%s: without the guard, %s does not arrive either: %s", r, missing[0].what, c.rise(before))
+	case len(missing) > 0:
+		if verdict = "kernel: " + c.rise(before); verdict == "kernel: " {
+			verdict = "NO COUNTER"
+			c.Errorf("%s: without the guard, %s does not arrive either, and the kernel counts nothing", r, missing[0].what)
+		}
+	}
+	report(r.String(), len(r.shots), len(arrived), came, verdict)
+}
+
+// report prints a row.
+func report(row string, sent, arrived, control int, verdict string) {
+	fmt.Fprintf(os.Stdout, "hostile: %s: sent %d, arrived %d, without the guard %d: %s\n", row, sent, arrived, control, verdict)
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// patience is how long anything may take on a busy machine.
+const patience = time.Minute
+
+// world is a cluster of two nodes on one wire, with an agent each, and libcni in the runtime's place.
+type world struct {
+	*testing.T
+	design, backend string
+	dir             string
+	wire            *netns.NS
+	nodes           []*node
+	pods            map[string]*pod
+	cni             *libcni.CNIConfig
+}
+
+type node struct {
+	w        *world
+	name     string
+	ns       *netns.NS
+	addrs    []netip.Addr // IPv4, IPv6
+	mac      mac
+	podCIDRs []string
+	agent    *exec.Cmd
+	ended    chan error
+}
+
+// pod has one interface, eth0, on the cluster's network.
+type pod struct {
+	name  string
+	node  *node
+	ns    *netns.NS
+	addrs []netip.Addr // IPv4, IPv6
+	mac   mac
+	conf  *libcni.RuntimeConf
+}
+
+// newWorld starts the nodes and their agents.
+func newWorld(t *testing.T, design, backend string) *world {
+	t.Helper()
+	if backend == "vxlan" || backend == "wireguard" || backend == "ipip" {
+		nettest.Need(t, backend)
+	}
+	w := &world{T: t, design: design, backend: backend, dir: t.TempDir(), pods: map[string]*pod{}, wire: nettest.NS(t, "wire")}
+	w.cni = libcni.NewCNIConfigWithCacheDir([]string{filepath.Join(nettest.Programs(t), "cni")}, filepath.Join(w.dir, "cache"), nil)
+	if err := os.Mkdir(w.path("store"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	nettest.IP(t, w.wire, "link add switch type bridge")
+	nettest.IP(t, w.wire, "link set switch up")
+	for i := 1; i <= 2; i++ {
+		w.node(i)
+	}
+	w.manifests()
+	for _, n := range w.nodes {
+		n.start()
+	}
+	return w
+}
+
+func (w *world) path(elem ...string) string {
+	return filepath.Join(append([]string{w.dir}, elem...)...)
+}
+
+func (w *world) node(i int) {
+	n := &node{w: w, name: fmt.Sprintf("n%d", i), mac: mac{2, 0, 0, 0, 1, byte(i)}}
+	n.ns = nettest.NS(w, n.name)
+	n.addrs = []netip.Addr{netip.MustParseAddr(fmt.Sprintf("192.168.77.%d", i)), netip.MustParseAddr(fmt.Sprintf("fd00:77::%d", i))}
+	n.podCIDRs = []string{fmt.Sprintf("10.99.%d.0/28", i), fmt.Sprintf("fd99:0:0:%d::/64", i)}
+	nettest.IP(w, w.wire, "link add "+n.name+" type veth peer name eth0 netns "+n.ns.Path())
+	nettest.IP(w, w.wire, "link set "+n.name+" master switch up")
+	for _, line := range []string{
+		"link set lo up", fmt.Sprintf("link set eth0 address 02:00:00:00:01:0%d", i), "link set eth0 up",
+		"addr add " + n.addrs[0].String() + "/24 dev eth0", "addr add " + n.addrs[1].String() + "/64 dev eth0 nodad",
+		"route add default via 192.168.77.9", "route add default via fd00:77::9",
+	} {
+		nettest.IP(w, n.ns, line)
+	}
+	// The kernel's own check of sources stays out: weft's is tried.
+	nettest.Run(w, n.ns, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+	w.nodes = append(w.nodes, n)
+	w.object("node-"+n.name, map[string]any{
+		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": n.name},
+		"spec": map[string]any{"podCIDR": n.podCIDRs[0], "podCIDRs": n.podCIDRs},
+		"status": map[string]any{"addresses": []any{
+			map[string]any{"type": "InternalIP", "address": n.addrs[0].String()}, map[string]any{"type": "InternalIP", "address": n.addrs[1].String()},
+		}},
+	})
+}
+
+// object writes a manifest into the cluster's store, or changes it.
+func (w *world) object(file string, o any) {
+	w.Helper()
+	b, err := json.Marshal(o)
+	path := w.path("store", file+".yaml")
+	if err == nil {
+		err = os.WriteFile(path+".new", b, 0o644)
+	}
+	if err = errors.Join(err, os.Rename(path+".new", path)); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (n *node) socket() string { return n.w.path(n.name, "agent.sock") }
+
+// start starts the agent and waits until it answers.
+func (n *node) start() {
+	w := n.w
+	w.Helper()
+	conf := map[string]any{
+		"node": n.name, "socket": n.socket(), "stateDir": w.path(n.name, "state"), "storeDir": w.path("store"), "addressDir": w.path(n.name, "addresses"),
+		"logLevel": "WARN", "install": map[string]any{"confDir": w.path(n.name, "net.d")},
+		"network": map[string]any{
+			"mode": "cluster", "design": w.design, "encapsulation": w.backend, "clusterCIDRs": []string{"10.99.0.0/16", "fd99::/48"}, "masquerade": true,
+			"wireguardKeyFile": w.path(n.name, "wireguard.key"),
+		},
+	}
+	b, err := json.Marshal(conf)
+	if err = errors.Join(err, os.MkdirAll(w.path(n.name), 0o755), os.WriteFile(w.path(n.name, "weft.yaml"), b, 0o644)); err != nil {
+		w.Fatal(err)
+	}
+	log, err := os.OpenFile(w.path(n.name, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(filepath.Join(nettest.Programs(w), "weft"), "agent", "--config", w.path(n.name, "weft.yaml"))
+	cmd.Stderr, cmd.SysProcAttr = log, &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = n.ns.Do(cmd.Start)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	n.agent, n.ended = cmd, make(chan error, 1)
+	ready := make(chan struct{})
+	go func() {
+		_, _ = out.Read(make([]byte, 64)) // it says so when it answers
+		close(ready)
+		n.ended <- cmd.Wait()
+	}()
+	w.Cleanup(n.kill)
+	select {
+	case <-ready:
+	case <-time.After(patience):
+		w.Fatalf("agent of %s is not ready: %s", n.name, n.log())
+	}
+}
+
+// kill ends the agent; what it has written into the kernel stays.
+func (n *node) kill() {
+	if n.agent != nil {
+		_ = n.agent.Process.Kill()
+		<-n.ended
+		n.agent = nil
+	}
+}
+
+func (n *node) log() string {
+	b, _ := os.ReadFile(n.w.path(n.name, "log"))
+	return n.name + ": " + string(b[max(len(b)-3000, 0):])
+}
+
+// until waits for something.
+func (w *world) until(what string, ok func() bool) {
+	w.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.Fatalf("not within %s: %s\n%s\n%s", patience, what, w.nodes[0].log(), w.nodes[1].log())
+		}
+	}
+}
+
+// list is the network that the agent has put into the runtime's directory.
+func (n *node) list() *libcni.NetworkConfigList {
+	var list *libcni.NetworkConfigList
+	n.w.until("the network's configuration of "+n.name, func() bool {
+		b, err := os.ReadFile(n.w.path(n.name, "net.d", "00-weft.conflist"))
+		if err == nil {
+			list, err = libcni.NetworkConfFromBytes(b)
+		}
+		return err == nil
+	})
+	return list
+}
+
+// declare writes a Pod.
+func (w *world) declare(name string, n *node, labels map[string]string) {
+	w.object("pod-"+name, map[string]any{
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{"namespace": "shop", "name": name, "uid": "uid-" + name, "labels": labels},
+		"spec":     map[string]any{"nodeName": n.name, "containers": []any{map[string]any{"name": "c", "image": "i"}}},
+	})
+}
+
+// add attaches a pod. It is tried again while the agent does not know everything.
+func (w *world) add(name string, n *node, ns *netns.NS) *pod {
+	w.Helper()
+	list := n.list()
+	p := &pod{name: name, node: n, ns: ns, conf: &libcni.RuntimeConf{ContainerID: "id-" + name, NetNS: ns.Path(), IfName: "eth0"}}
+	p.conf.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name}, {"K8S_POD_INFRA_CONTAINER_ID", p.conf.ContainerID}}
+	w.until("ADD of "+name, func() bool {
+		ctx, cancel := context.WithTimeout(w.Context(), patience)
+		defer cancel()
+		r, err := w.cni.AddNetworkList(ctx, list, p.conf)
+		var fault *types.Error
+		if errors.As(err, &fault) && (fault.Code == types.ErrTryAgainLater || fault.Code == types.ErrPluginNotAvailable) {
+			return false
+		}
+		var res *current.Result
+		if err == nil {
+			res, err = current.NewResultFromResult(r)
+		}
+		if err != nil {
+			w.Fatalf("ADD of %s: %v\n%s", name, err, n.log())
+		}
+		for _, ip := range res.IPs {
+			a, _ := netip.AddrFromSlice(ip.Address.IP)
+			p.addrs = append(p.addrs, a.Unmap())
+		}
+		return true
+	})
+	p.mac = linkMAC(w, ns, "eth0")
+	w.pods[name] = p
+	return p
+}
+
+// del detaches a pod.
+func (w *world) del(p *pod) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	if err := w.cni.DelNetworkList(ctx, p.node.list(), p.conf); err != nil {
+		w.Errorf("DEL of %s: %v\n%s", p.name, err, p.node.log())
+	}
+	delete(w.pods, p.name)
+}
+
+// linkMAC is the Ethernet address of a link.
+func linkMAC(t testing.TB, ns *netns.NS, link string) mac {
+	t.Helper()
+	var links []struct{ Address string }
+	if err := json.Unmarshal([]byte(nettest.Run(t, ns, "ip", "-j", "link", "show", "dev", link)), &links); err != nil || len(links) != 1 {
+		t.Fatalf("link %s: %v", link, err)
+	}
+	return parseMAC(t, links[0].Address)
+}
+
+// networkPolicy is a NetworkPolicy of pods of an app; from nil is no ingress rule, to likewise. In a rule, "" is everything.
+func networkPolicy(name, app string, types []string, from string) map[string]any {
+	spec := map[string]any{"podSelector": map[string]any{"matchLabels": map[string]string{"app": app}}, "policyTypes": types}
+	if from != "" {
+		spec["ingress"] = []any{map[string]any{"ports": []any{map[string]any{"protocol": "UDP", "port": widePort}}}, map[string]any{"from": []any{map[string]any{"podSelector": map[string]any{"matchLabels": map[string]string{"app": from}}}}}}
+	}
+	return map[string]any{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": map[string]any{"namespace": "shop", "name": name}, "spec": spec}
+}
+
+// manifests are the pods and what they may. What can be reached is closed but for friends; mute may send nothing.
+func (w *world) manifests() {
+	w.object("ns", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "shop", "labels": map[string]string{"kubernetes.io/metadata.name": "shop"}}})
+	n1, n2 := w.nodes[0], w.nodes[1]
+	for name, at := range map[string]*node{"mallory": n1, "mute": n1, "near": n1, "friend": n1, "far": n2, "guest": n2} {
+		app := map[string]string{"near": "closed", "far": "closed", "friend": "friend", "guest": "friend", "mute": "mute", "mallory": "mallory"}[name]
+		w.declare(name, at, map[string]string{"app": app})
+	}
+	w.object("policy-closed", networkPolicy("closed", "closed", []string{"Ingress"}, "friend"))
+	w.object("policy-mute", networkPolicy("mute", "mute", []string{"Egress"}, ""))
+}
+
+// populate attaches the pods.
+func (w *world) populate() {
+	for _, name := range []string{"near", "friend", "mute", "mallory"} {
+		w.add(name, w.nodes[0], w.podNS(name))
+	}
+	for _, name := range []string{"far", "guest"} {
+		w.add(name, w.nodes[1], w.podNS(name))
+	}
+}
+
+func (w *world) podNS(name string) *netns.NS {
+	ns := nettest.NS(w, name)
+	nettest.IP(w, ns, "link set lo up")
+	return ns
+}
+
+func parseMAC(t testing.TB, s string) mac {
+	t.Helper()
+	m, err := net.ParseMAC(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mac(m)
+}
+
+// macText is an Ethernet address as ip takes it.
+func macText(m mac) string { return net.HardwareAddr(m).String() }
