@@ -32,7 +32,7 @@ func fields(yield func(field) bool) {
 	_ = yield(network("ip saddr", "ipv4_addr", protoIPv4, 12)) && yield(network("ip daddr", "ipv4_addr", protoIPv4, 16)) &&
 		yield(network("ip protocol", "inet_proto", protoIPv4, 9)) &&
 		yield(network("ip6 saddr", "ipv6_addr", protoIPv6, 8)) && yield(network("ip6 daddr", "ipv6_addr", protoIPv6, 24)) &&
-		yield(network("ip6 nexthdr", "inet_proto", protoIPv6, 6)) &&
+		yield(network("ip6 nexthdr", "inet_proto", protoIPv6, 6)) && yield(network("ip6 hoplimit", "integer", protoIPv6, 7)) &&
 		yield(meta("iifname", "ifname", unix.NFT_META_IIFNAME)) && yield(meta("oifname", "ifname", unix.NFT_META_OIFNAME)) &&
 		yield(meta("meta oifkind", "ifname", metaOifkind)) &&
 		yield(meta("meta mark", "mark", unix.NFT_META_MARK)) && yield(meta("meta l4proto", "inet_proto", unix.NFT_META_L4PROTO)) &&

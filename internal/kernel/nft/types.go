@@ -48,6 +48,8 @@ func typeNamed(name string) (datatype, error) {
 		return datatype{name: name, size: 1, magic: 29, wrap: 1}, nil
 	case "tcp_flag":
 		return datatype{name: name, size: 1, wrap: 2}, nil
+	case "integer": // a plain number of one byte
+		return datatype{name: name, size: 1, wrap: 5}, nil
 	case "ct_dir":
 		return datatype{name: name, size: 1, magic: 27, wrap: 2}, nil
 	case "mark":

@@ -88,13 +88,19 @@ func (x *Index) preamble(t *table, h hook) []string {
 			out = append(out, ip(six)+" saddr . "+ip(six)+" daddr . meta l4proto . th sport . th dport @cut"+family(six)+" drop")
 		}
 	}
-	// Without neighbour discovery there is no IPv6, policy or not.
-	out = append(out, "icmpv6 type 133-137 accept")
+	if t.place.node() && h.hook == "forward" {
+		return out // neighbor discovery is never routed
+	}
+	// Without neighbor discovery there is no IPv6, policy or not. A hop limit of 255 says that no router has forwarded the
+	// packet (RFC 4861): in a forward chain only a bridge's own packets still have it.
+	out = append(out, "icmpv6 type 133-137 ip6 hoplimit 255 accept")
 	if t.place.node() {
 		return out
 	}
-	// Nor does a switch hand neighbours' questions to whom it has not heard say which groups it is in (RFC 4541).
-	out = append(out, "icmpv6 type 130-132 accept", "icmpv6 type 141-143 accept")
+	// A switch delivers multicast, neighbor solicitations included, only to ports that reported their groups (RFC 4541). Reports
+	// and queries go to groups of the link, with a hop limit of 1 (RFC 2710, 3810). 141 and 142 are inverse neighbor discovery.
+	out = append(out, "icmpv6 type 130-132 ip6 hoplimit 1 ip6 daddr ff00::/8 accept",
+		"icmpv6 type 143 ip6 hoplimit 1 ip6 daddr ff00::/8 accept", "icmpv6 type 141-142 ip6 hoplimit 255 accept")
 	// An address that is leased must be leased again. DHCPv4 does not come by here (it is spoken below IP).
 	if h.dir == egress {
 		return append(out, "ip6 saddr fe80::/10 udp sport 546 udp dport 547 accept")
