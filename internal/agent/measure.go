@@ -4,10 +4,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ledger"
 	"github.com/weft-net/weft/internal/metrics"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -30,12 +32,26 @@ func (a *agent) measure() error {
 		return float64(n)
 	})
 	a.metrics.Gauge("weft_ready", "1 when new pods can be served, otherwise 0.", func() float64 {
-		if a.health.ready() != nil {
+		if a.servesPods() != nil {
 			return 0
 		}
 		return 1
 	})
 	return nil
+}
+
+// alive says why the agent must be started again: its ledger is stuck. A full or read-only file system is not helped by that,
+// and policies and the mesh go on.
+func (a *agent) alive() error {
+	if err := a.ledger.Health(); errors.Is(err, ledger.ErrStuck) {
+		return err
+	}
+	return nil
+}
+
+// servesPods says why new pods cannot be served.
+func (a *agent) servesPods() error {
+	return errors.Join(a.health.ready(), a.ledger.Health())
 }
 
 // measureBlocks adds what the block engine has.
@@ -48,7 +64,7 @@ func (a *agent) measureBlocks(e *blocks.Engine) {
 // tell answers who asks for metrics, readiness or the log's level, until ctx ends.
 func (a *agent) tell(ctx context.Context) error {
 	server := &metrics.Server{
-		Metrics: a.metrics, Ready: a.health.ready, Level: a.cfg.Level, Attachments: a.attachments, Log: a.cfg.Log.With("room", "metrics"),
+		Metrics: a.metrics, Ready: a.servesPods, Alive: a.alive, Level: a.cfg.Level, Attachments: a.attachments, Log: a.cfg.Log.With("room", "metrics"),
 	}
 	if a.blocks != nil {
 		server.Addresses = func() (any, error) { return a.blocks.Giving(), nil }

@@ -3,6 +3,10 @@
 package ledger
 
 import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
 	"sync"
 
 	"go.etcd.io/bbolt"
@@ -38,30 +42,40 @@ func (w *writer) write(do func(bk *bbolt.Bucket) error) error {
 		return one.err
 	case w.turn <- struct{}{}:
 	}
+	defer func() { <-w.turn }() // also after a panic: the next one must not wait for ever
 	w.mu.Lock()
 	all := w.queue // without this one, when it was done meanwhile
 	w.queue = nil
 	w.mu.Unlock()
 	w.commit(all)
-	<-w.turn
 	return one.err
 }
 
 // commit writes all in one transaction; where that fails, each in its own, so that each has its own error.
 func (w *writer) commit(all []*write) {
+	defer func() {
+		for _, one := range all {
+			close(one.done)
+		}
+	}()
 	if len(all) > 0 && w.together(all) != nil && len(all) > 1 {
 		for i := range all {
 			_ = w.together(all[i : i+1])
 		}
 	}
-	for _, one := range all {
-		close(one.done)
-	}
 }
 
-// together is one transaction. One write that fails undoes it for all.
-func (w *writer) together(all []*write) error {
-	err := w.db.Update(func(tx *bbolt.Tx) error {
+// together is one transaction. One write that fails, or panics, undoes it for all.
+func (w *writer) together(all []*write) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v (in %s)", errPanic, p, origin())
+		}
+		for _, one := range all {
+			one.err = err
+		}
+	}()
+	return w.db.Update(func(tx *bbolt.Tx) error {
 		bk := tx.Bucket([]byte(bucket))
 		for _, one := range all {
 			if err := one.do(bk); err != nil {
@@ -70,8 +84,19 @@ func (w *writer) together(all []*write) error {
 		}
 		return nil
 	})
-	for _, one := range all {
-		one.err = err
+}
+
+// errPanic is wrapped by the error of a write that panicked.
+var errPanic = errors.New("panic")
+
+// origin is the function that panicked. It is called by the deferred function that recovers.
+func origin() string {
+	pcs := make([]uintptr, 16)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	for {
+		f, more := frames.Next()
+		if !strings.HasPrefix(f.Function, "runtime.") || !more {
+			return fmt.Sprintf("%s, line %d", f.Function, f.Line)
+		}
 	}
-	return err
 }

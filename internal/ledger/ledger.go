@@ -35,9 +35,10 @@ const (
 
 // Ledger is an open ledger. It is safe for concurrent use.
 type Ledger struct {
-	db  *bbolt.DB
-	out *writer
-	dir string
+	db     *bbolt.DB
+	out    *writer
+	dir    string
+	health health
 }
 
 // Open opens, or makes, the ledger in dir. A file that a power loss has torn is put aside; one that was torn in this boot

@@ -117,6 +117,10 @@ func TestReady(t *testing.T) {
 	if code, _ := ask(t, s, "GET", "/healthz", "", "192.0.2.1:1"); code != 200 {
 		t.Errorf("%d", code)
 	}
+	s.Alive = func() error { return errors.New("writes are stuck") }
+	if code, text := ask(t, s, "GET", "/healthz", "", "192.0.2.1:1"); code != 503 || text != "writes are stuck\n" {
+		t.Errorf("%d %s", code, text)
+	}
 }
 
 func TestLogLevel(t *testing.T) {

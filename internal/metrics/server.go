@@ -34,6 +34,8 @@ type Server struct {
 	Metrics *Metrics
 	// Ready says why new pods cannot be served; nil is ready.
 	Ready func() error
+	// Alive says why the agent must be started again; nil is alive, and so is a server without it.
+	Alive func() error
 	// Level is the log's; nil has no /loglevel.
 	Level *slog.LevelVar
 	// Attachments is what /attachments tells, as JSON; nil has none.
@@ -76,14 +78,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := s.Ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ready")
-	})
+	mux.HandleFunc("GET /healthz", probe(s.Alive, "ok"))
+	mux.HandleFunc("GET /readyz", probe(s.Ready, "ready"))
 	if s.Level != nil {
 		mux.HandleFunc("GET /loglevel", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, s.Level.Level()) })
 		mux.HandleFunc("PUT /loglevel", s.setLevel)
@@ -95,6 +91,19 @@ func (s *Server) Handler() http.Handler {
 		mux.HandleFunc("GET /addresses", s.private(s.Addresses))
 	}
 	return mux
+}
+
+// probe answers with a word, or with what is wrong.
+func probe(check func() error, well string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if check != nil {
+			if err := check(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+		}
+		fmt.Fprintln(w, well)
+	}
 }
 
 // local tells whether a request comes from the node itself, and answers it otherwise.
