@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -93,7 +92,7 @@ type Config struct {
 // agent holds the parts.
 type agent struct {
 	cfg      Config
-	lock     *os.File
+	claims   claims
 	host     *kernel.Conn
 	ledger   *ledger.Ledger
 	reaper   *kernel.Reaper
@@ -289,8 +288,5 @@ func (a *agent) close() error {
 	if a.host != nil {
 		errs = append(errs, a.host.Close())
 	}
-	if a.lock != nil {
-		errs = append(errs, a.lock.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, a.claims.close())...)
 }

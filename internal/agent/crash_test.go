@@ -3,6 +3,7 @@
 package agent_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -106,13 +107,25 @@ func TestTwoAgents(t *testing.T) {
 		says string
 	}{
 		"state":       {[]string{"--state-dir", w.path("state"), "--socket", w.path("other.sock")}, "another agent uses it"},
+		"namespace":   {[]string{"--state-dir", w.path("other"), "--socket", w.path("other.sock")}, "network namespace: another agent serves it (process "},
 		"socket":      {[]string{"--state-dir", w.path("other"), "--socket", w.socket()}, "another agent listens there"},
 		"store":       {[]string{"--state-dir", w.path("third"), "--socket", w.path("third.sock"), "--store-dir", w.path("none")}, "give a directory of Kubernetes manifests"},
 		"no state":    {[]string{"--state-dir", "/proc/none", "--socket", w.path("other.sock")}, "/proc/none"},
 		"long socket": {[]string{"--state-dir", w.path("other"), "--socket", "/" + strings.Repeat("x", 200)}, "at most 102 bytes"},
 	} {
-		out, err := exec.Command(weft, append([]string{"agent"}, c.args...)...).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), c.says) || !strings.Contains(string(out), "hint: ") || strings.Contains(string(out), "ready") {
+		cmd := exec.Command(weft, append([]string{"agent"}, c.args...)...)
+		var said bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &said, &said
+		start := cmd.Start
+		if name == "namespace" { // the others are in one of their own
+			start = func() error { return w.node.Do(cmd.Start) }
+		}
+		err := start()
+		if err == nil {
+			err = cmd.Wait()
+		}
+		out := said.String()
+		if err == nil || !strings.Contains(out, c.says) || !strings.Contains(out, "hint: ") || strings.Contains(out, "ready") {
 			t.Errorf("%s: %v: %s", name, err, out)
 		}
 	}
