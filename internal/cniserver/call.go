@@ -33,7 +33,8 @@ type call struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	start  time.Time
-	netns  int // the descriptor that came with the request, 0 when none did
+	netns  int    // the descriptor that came with the request, 0 when none did
+	frame  []byte // what has been read of the request
 
 	mu   sync.Mutex
 	fd   int // the connection, -1 when it is closed
@@ -53,24 +54,24 @@ func (c *call) look(now time.Time) {
 	}
 }
 
-// receive reads the request. buf is the worker's, the request has memory of its own.
-func (c *call) receive(buf []byte) (wire.Request, error) {
-	oob := make([]byte, unix.CmsgSpace(4))
-	n, err := c.first(buf, oob)
-	if err != nil {
-		return wire.Request{}, err
-	}
-	frame := slices.Clone(buf[:n])
-	for len(frame) < wire.RequestHeader {
-		if frame, err = more(c.fd, frame, wire.RequestHeader); err != nil {
+// receive reads the request. buf is the worker's, the request has memory of its own. With MSG_DONTWAIT among the flags the
+// error is EAGAIN when it is not all there yet; it goes on where it was when it is called again.
+func (c *call) receive(buf []byte, flags int) (wire.Request, error) {
+	if len(c.frame) == 0 {
+		n, err := c.first(buf, make([]byte, unix.CmsgSpace(4)), flags)
+		if err != nil {
 			return wire.Request{}, err
 		}
+		c.frame = slices.Clone(buf[:n])
 	}
-	h, err := wire.ParseHeader(frame)
+	if err := c.more(wire.RequestHeader, flags); err != nil {
+		return wire.Request{}, err
+	}
+	h, err := wire.ParseHeader(c.frame)
 	if err != nil {
 		return wire.Request{}, err
 	}
-	if frame, err = more(c.fd, frame, h.Size()); err != nil {
+	if err := c.more(h.Size(), flags); err != nil {
 		return wire.Request{}, err
 	}
 	if h.Netns != (c.netns != 0) {
@@ -79,13 +80,15 @@ func (c *call) receive(buf []byte) (wire.Request, error) {
 	c.mu.Lock()
 	c.read = true
 	c.mu.Unlock()
+	frame := c.frame
+	c.frame = nil
 	return wire.ParseRequest(frame)
 }
 
 // first reads what comes first, with the descriptor beside it.
-func (c *call) first(buf, oob []byte) (int, error) {
+func (c *call) first(buf, oob []byte, flags int) (int, error) {
 	for {
-		n, oobn, _, _, err := unix.Recvmsg(c.fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		n, oobn, _, _, err := unix.Recvmsg(c.fd, buf, oob, unix.MSG_CMSG_CLOEXEC|flags)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -124,27 +127,26 @@ func (c *call) adopt(oob []byte) error {
 	return nil
 }
 
-// more reads until frame has size bytes, and refuses one byte more.
-func more(fd int, frame []byte, size int) ([]byte, error) {
-	have := len(frame)
-	if have >= size {
-		return frame, nil
-	}
-	frame = append(frame, make([]byte, size-have)...)
-	for have < size {
-		n, err := unix.Read(fd, frame[have:])
+// more reads until the frame has size bytes. What a caller has sent is kept; room is made as it comes, so that a header alone
+// costs no memory.
+func (c *call) more(size, flags int) error {
+	const step = 256 << 10
+	for len(c.frame) < size {
+		have := len(c.frame)
+		c.frame = slices.Grow(c.frame, min(size-have, step))
+		n, _, err := unix.Recvfrom(c.fd, c.frame[have:min(cap(c.frame), size)], flags)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if n == 0 {
-			return nil, wire.ErrShort
+			return wire.ErrShort
 		}
-		have += n
+		c.frame = c.frame[:have+n]
 	}
-	return frame, nil
+	return nil
 }
 
 // abandoned tells whether the caller is gone. An agent that was stopped for a while finds calls of which the runtime was

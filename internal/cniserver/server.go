@@ -74,11 +74,14 @@ type Server struct {
 	// waiting counts the workers in accept, all those that live; both may be read while they change.
 	waiting, all atomic.Int32
 	closing      atomic.Bool
+	// reading counts the workers that wait for a request.
+	reading atomic.Int32
+	parked  parked
 }
 
 // New makes a server and takes the socket over; from then on callers wait for Run.
 func New(cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, log: cfg.Log.With("room", "cniserver"), dog: newWatchdog(), networks: cfg.Networks}
+	s := &Server{cfg: cfg, log: cfg.Log.With("room", "cniserver"), dog: newWatchdog(), networks: cfg.Networks, parked: newParked()}
 	if s.networks == nil {
 		s.networks = &multinet.Resolver{}
 	}
@@ -184,20 +187,34 @@ func (s *Server) pause(err error) {
 
 func (s *Server) rest() { time.Sleep(50 * time.Millisecond) }
 
-// handle does the whole of one connection.
+// handle does the whole of one connection, unless its request is not there yet: then the worker does not wait for it.
 func (s *Server) handle(fd int, buf []byte) {
 	ctx, cancel := context.WithCancelCause(s.calls)
 	c := &call{ctx: ctx, cancel: cancel, start: time.Now(), fd: fd}
 	s.dog.add(c)
-	defer c.close()
-	defer s.dog.remove(c)
 	if err := trusted(fd); err != nil {
+		defer s.end(c)
 		s.log.Warn("caller refused", "err", err)
 		exit, out := failure(err, "")
 		_ = c.answer(exit, out)
 		return
 	}
-	r, err := c.receive(buf)
+	flags := 0
+	if s.reading.Add(1) > spareWorkers {
+		flags = unix.MSG_DONTWAIT
+	}
+	r, err := c.receive(buf, flags)
+	s.reading.Add(-1)
+	if errors.Is(err, unix.EAGAIN) {
+		s.park(c)
+		return
+	}
+	s.serve(c, r, err)
+}
+
+// serve does a call whose request has been read, or not.
+func (s *Server) serve(c *call, r wire.Request, err error) {
+	defer s.end(c)
 	if err != nil {
 		if errors.Is(err, wire.ErrShort) { // somebody looked whether anybody listens
 			s.log.Debug("caller went away", "err", err)
@@ -212,6 +229,11 @@ func (s *Server) handle(fd int, buf []byte) {
 	if err := c.answer(exit, out); err != nil {
 		s.log.Warn("caller did not wait for the answer", "id", short(r.Getenv("CNI_CONTAINERID")), "err", err)
 	}
+}
+
+func (s *Server) end(c *call) {
+	s.dog.remove(c)
+	c.close()
 }
 
 // trusted refuses callers that are neither root nor the agent's own user. Outside of a user namespace the two are the

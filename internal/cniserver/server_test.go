@@ -282,7 +282,7 @@ func TestAbandonedAddIsNotDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = conn.Close() // weft-cni has given up
-	s := &Server{cfg: Config{Attacher: rec, Memory: rec, Socket: socket}, socket: l, dog: newWatchdog(), calls: t.Context()}
+	s := &Server{cfg: Config{Attacher: rec, Memory: rec, Socket: socket}, socket: l, dog: newWatchdog(), calls: t.Context(), parked: newParked()}
 	s.log = logTo(t)
 	s.queue, err = openQueue(filepath.Join(t.TempDir(), "queue"), s.log, s.replay)
 	if err != nil {

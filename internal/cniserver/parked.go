@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+// maxParked bounds the connections whose request is not there yet.
+const maxParked = 1024
+
+// parked are the connections on which nothing, or half a request, has come. They wait in the runtime's poller, which costs a
+// goroutine each and no thread; a worker that waits in a system call costs one. The watchdog ends them after readLimit.
+type parked struct {
+	room chan struct{} // holds a token for each
+	// calls holds a token for each of those whose request came at last and that is done.
+	calls chan struct{}
+}
+
+func newParked() parked {
+	return parked{room: make(chan struct{}, maxParked), calls: make(chan struct{}, maxWorkers)}
+}
+
+// park has a connection's request waited for elsewhere, and then done.
+func (s *Server) park(c *call) {
+	select {
+	case s.parked.room <- struct{}{}:
+	default:
+		defer s.end(c)
+		exit, out := failure(model.Faultf(model.CodeTryAgain, "close connections that send nothing",
+			"%d connections have not sent their request", maxParked), "")
+		_ = c.answer(exit, out)
+		return
+	}
+	s.workers.Go(func() {
+		r, err := c.await()
+		<-s.parked.room
+		s.parked.calls <- struct{}{}
+		defer func() { <-s.parked.calls }()
+		s.serve(c, r, err)
+	})
+}
+
+// await reads the request when it comes. The poller gets a descriptor of its own.
+func (c *call) await() (r wire.Request, err error) {
+	fd, err := unix.FcntlInt(uintptr(c.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return r, fmt.Errorf("caller: %w", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // of both: they are one connection
+		return r, errors.Join(fmt.Errorf("caller: %w", err), unix.Close(fd))
+	}
+	f := os.NewFile(uintptr(fd), "caller")
+	defer func() { _ = f.Close() }()
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return r, err
+	}
+	var buf []byte
+	polled := raw.Read(func(uintptr) bool {
+		if buf == nil && len(c.frame) == 0 {
+			buf = make([]byte, 4<<10)
+		}
+		r, err = c.receive(buf, unix.MSG_DONTWAIT)
+		return !errors.Is(err, unix.EAGAIN)
+	})
+	return r, errors.Join(err, polled, unix.SetNonblock(c.fd, false))
+}

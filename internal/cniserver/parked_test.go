@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// idle opens n connections that send part of a request, and no more.
+func idle(t *testing.T, socket string, n int, part []byte) []net.Conn {
+	t.Helper()
+	all := make([]net.Conn, n)
+	for i := range all {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := conn.Write(part); err != nil {
+			t.Fatal(err)
+		}
+		all[i] = conn
+	}
+	return all
+}
+
+func threads(t *testing.T) int {
+	t.Helper()
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(tasks)
+}
+
+// Connections that send nothing, or half a request, keep no caller waiting, cost no threads, and are ended.
+func TestIdleConnectionsAreInNobodysWay(t *testing.T) {
+	frame := frameOf(oneNetwork, false, vars("DEL", "c")...)
+	for name, part := range map[string][]byte{"nothing": nil, "half a header": frame[:7], "half a request": frame[:len(frame)-5]} {
+		t.Run(name, func(t *testing.T) {
+			socket, ns := serve(t, &recorder{}), nettest.NS(t, "c")
+			ask(t, socket, "", nil, "CNI_COMMAND=VERSION") // what the first call costs is not theirs
+			before := threads(t)
+			conns := idle(t, socket, 300, part)
+			start := time.Now()
+			for i := range 20 {
+				if a := ask(t, socket, oneNetwork, ns, vars("ADD", fmt.Sprint("c", i))...); a.exit != 0 {
+					t.Fatalf("ADD beside idle connections: %+v", a)
+				}
+			}
+			if took := time.Since(start); took > readLimit/2 {
+				t.Errorf("20 ADDs took %s beside 300 idle connections", took)
+			}
+			if more := threads(t) - before; more > 50 {
+				t.Errorf("300 idle connections cost %d threads", more)
+			}
+			last := conns[len(conns)-1]
+			_ = last.SetDeadline(time.Now().Add(time.Minute))
+			if n, err := last.Read(make([]byte, 1)); n > 0 || os.IsTimeout(err) {
+				t.Errorf("an idle connection is not ended: %v", err)
+			}
+		})
+	}
+}
+
+// A request that comes late, and in pieces, is done when it is complete, its descriptor included.
+func TestLateRequestIsDone(t *testing.T) {
+	rec := &recorder{}
+	socket, ns := serve(t, rec), nettest.NS(t, "c")
+	idle(t, socket, spareWorkers, nil) // the workers that wait have company: the next one is parked
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	time.Sleep(50 * time.Millisecond)
+	frame := frameOf(oneNetwork[:len(oneNetwork)-1]+strings.Repeat(" ", 600<<10)+"}", true, vars("ADD", "late")...)
+	if _, _, err := conn.WriteMsgUnix(frame[:5], syscall.UnixRights(ns.Fd()), nil); err != nil {
+		t.Fatal(err)
+	}
+	for rest := frame[5:]; len(rest) > 0; {
+		n := min(100<<10, len(rest))
+		if _, err := conn.Write(rest[:n]); err != nil {
+			t.Fatal(err)
+		}
+		rest = rest[n:]
+		time.Sleep(5 * time.Millisecond)
+	}
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	b := make([]byte, 1<<10)
+	n, err := conn.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := parseAnswer(t, b[:n]); a.exit != 0 || len(rec.seen()) != 1 {
+		t.Errorf("a late request: %+v", a)
+	}
+}
+
+// More idle connections than there is room for are refused, and the room comes back.
+func TestTooManyIdleConnections(t *testing.T) {
+	socket := serve(t, &recorder{})
+	conns := idle(t, socket, maxParked+spareWorkers+50, nil)
+	refused := 0
+	for end := time.Now().Add(time.Minute); refused < 50 && time.Now().Before(end); {
+		refused = 0
+		for _, conn := range conns[maxParked:] {
+			_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+			if _, err := conn.Read(make([]byte, 1)); !os.IsTimeout(err) {
+				refused++
+			}
+		}
+	}
+	if refused < 50 {
+		t.Errorf("%d of %d idle connections were refused, want 50", refused, len(conns))
+	}
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
+	if a := ask(t, socket, "", nil, "CNI_COMMAND=VERSION"); a.exit != 0 {
+		t.Errorf("after them: %+v", a)
+	}
+}
