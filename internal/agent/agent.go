@@ -173,7 +173,7 @@ func (a *agent) build() error {
 	a.attacher = attach.New(attach.Config{
 		Memory: a.ledger, Host: a.host, Planners: a.planners(), Allocators: a.allocators(), Node: a.ofNode, Gates: a.gates,
 		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime}, Reaper: a.reaper,
-		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step, Repaired: a.repaired(), Guard: a.guard(),
+		Log: cfg.Log, Now: cfg.Now, Boot: boot, Step: cfg.Step, Repaired: a.repaired(), Event: a.driftEvent(), Guard: a.guard(),
 		Machines: a.machines, Moved: a.machineMoved, Elsewhere: a.elsewhere,
 	})
 	a.mover = a.newMover()
@@ -217,7 +217,7 @@ func (a *agent) run(ctx context.Context) error {
 		defer context.AfterFunc(behind, cancel)() // another part failed
 		return errors.Join(a.server.Run(serving), a.drain())
 	})
-	parts.Go(func() error { return ended(behind, a.mend(behind)) })
+	parts.Go(func() error { return ended(behind, a.repair(behind)) })
 	parts.Go(func() error { return ended(behind, a.share(behind)) })
 	parts.Go(func() error { return ended(behind, a.keepPools(behind)) })
 	a.surround(behind, parts)

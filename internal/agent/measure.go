@@ -98,7 +98,7 @@ func (a *agent) attachments() (any, error) {
 	return all, err
 }
 
-// repaired counts repairs, where somebody may ask: to look for them costs a reading of the kernel each time.
+// repaired counts repairs, where metrics are served.
 func (a *agent) repaired() func([]string) {
 	if a.metrics == nil {
 		return nil

@@ -289,6 +289,7 @@ func (a *Attacher) putAll(records []Record) error {
 	}
 	for _, r := range records {
 		a.mourn.born(r)
+		a.noted(r)
 	}
 	return nil
 }

@@ -57,8 +57,11 @@ type Config struct {
 	// Step, which may be nil, is called before and after each thing that is done. Its error is that thing's error: for
 	// fault tests.
 	Step func(name string) error
-	// Repaired, which may be nil, is told of rules that others had taken away and that are about to be brought back.
+	// Repaired, which may be nil, is called with what was put back, as differences name it.
 	Repaired func(things []string)
+	// Event, which may be nil, reports to the pod's readers that something of its network went twice within ten minutes. It
+	// returns at once.
+	Event func(pod model.PodRef, e model.Event)
 	// Gates, which may be nil, waits until what URLs lead to is ready.
 	Gates func(ctx context.Context, urls []string) error
 	// Node, which may be nil, tells what the cluster says of this node.
@@ -80,6 +83,9 @@ type Attacher struct {
 	brought brought
 	marked  marked
 	known   known
+	index   *objectIndex
+	drifts  drifts
+	queue   *repairQueue
 }
 
 // New makes an Attacher.
@@ -97,7 +103,7 @@ func New(cfg Config) *Attacher {
 		cfg.Linger = linger
 	}
 	cfg.Log = cfg.Log.With("room", "attach")
-	a := &Attacher{cfg: cfg, hostID: sync.OnceValues(hostID)}
+	a := &Attacher{cfg: cfg, hostID: sync.OnceValues(hostID), index: newObjectIndex(), queue: newRepairQueue()}
 	a.mourn.owners = map[string]map[model.AttachmentKey]int64{}
 	a.mourn.resting = map[string]int{}
 	a.mourn.wake = make(chan struct{}, 1)
@@ -179,7 +185,18 @@ func (a *Attacher) put(r Record) error {
 		return err
 	}
 	a.mourn.born(r)
+	a.noted(r)
 	return nil
+}
+
+// noted has the reconciler of attachments watch a finished attachment, and no other.
+func (a *Attacher) noted(r Record) {
+	if a.cfg.Reaper == nil {
+		return
+	}
+	if a.index.note(r, r.Stage == Done && !r.Turning && r.Boot == a.cfg.Boot) {
+		a.queue.rouse()
+	}
 }
 
 // forget removes a record.
@@ -193,6 +210,8 @@ func (a *Attacher) forget(k model.AttachmentKey) error {
 	a.mourn.gone(k)
 	a.brought.drop(k)
 	a.marked.drop(k)
+	a.index.drop(k)
+	a.drifts.drop(k)
 	return nil
 }
 

@@ -46,6 +46,7 @@ func (a *Attacher) Recover(ctx context.Context) (Report, error) {
 		}
 		if rec.Boot == a.cfg.Boot && rec.Stage == Done {
 			a.mark(rec)
+			a.noted(rec)
 			report.Kept++
 			continue
 		}

@@ -99,7 +99,7 @@ func TestRoutedSandboxWithoutDel(t *testing.T) {
 			n.add(second)
 			n.whole(second, func() {
 				nettest.Run(t, nil, "nft", "flush", "ruleset")
-				if err := n.Mend(t.Context()); err != nil {
+				if err := n.RepairRules(t.Context(), false); err != nil {
 					t.Error(err)
 				}
 			})

@@ -118,7 +118,7 @@ func TestRoutedFailsAnywhere(t *testing.T) {
 }
 
 // Rules that others flush come back; records that are lost are found by the marks; GC keeps who is valid.
-func TestRoutedMendAndGC(t *testing.T) {
+func TestRoutedRepairAndGC(t *testing.T) {
 	n, _ := wishingNode(t)
 	a := n.saying(calicoOpen, "web-0", "cni.projectcalico.org/floatingIPs", `["198.51.100.7"]`, qos+"egressPacketRate", "100", qos+"dscp", "8")
 	b := n.saying(calicoOpen, "web-1", "cni.projectcalico.org/ipAddrs", `["10.8.0.10"]`)
@@ -135,7 +135,7 @@ func TestRoutedMendAndGC(t *testing.T) {
 	before := ruleset()
 	for _, vandal := range []string{"flush ruleset", "delete table inet weft_source", "flush set arp weft_source own4", "flush set inet weft_qos packets_out"} {
 		nettest.Run(t, nil, "nft", vandal)
-		if err := n.Mend(t.Context()); err != nil {
+		if err := n.RepairRules(t.Context(), false); err != nil {
 			t.Errorf("%s: %v", vandal, err)
 		}
 		if d := cmp.Diff(before, ruleset()); d != "" {

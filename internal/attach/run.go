@@ -130,7 +130,13 @@ func (r *run) promise(name string) error {
 func (r *run) finish() error {
 	return r.write("done", func() error {
 		if r.current {
-			return r.a.cfg.Memory.Finish(r.rec.Key())
+			if err := r.a.cfg.Memory.Finish(r.rec.Key()); err != nil {
+				return err
+			}
+			done := r.rec
+			done.Stage = Done
+			r.a.noted(done)
+			return nil
 		}
 		done := r.rec
 		done.Stage = Done

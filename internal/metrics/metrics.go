@@ -78,7 +78,7 @@ func (m *Metrics) Repaired(things []string) {
 func kindOf(thing string) string {
 	word, _, _ := strings.Cut(strings.TrimPrefix(thing, "no "), " ")
 	switch word {
-	case "link", "addr", "route", "rule", "neigh", "fdb", "sysctl", "qdisc", "nft":
+	case "link", "addr", "route", "rule", "neigh", "fdb", "sysctl", "qdisc", "nft", "join":
 		return word
 	case "iptables", "ip6tables":
 		return "iptables"

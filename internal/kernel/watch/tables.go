@@ -25,14 +25,25 @@ func TablesGone(ctx context.Context, ns *netns.NS, excepted ...Own) (<-chan stru
 	return listenNft(ctx, ns, filter, func([]byte) bool { return true })
 }
 
-// deletions is a filter that lets messages about deleted tables, chains, rules and sets through. The low byte of the
-// message type says which it is.
-func deletions() []unix.SockFilter {
+// RulesGone is TablesGone that also hears of deleted elements of sets, but of nothing that the socket of a port changes: the
+// one by which attachments come and go.
+func RulesGone(ctx context.Context, ns *netns.NS, port uint32, excepted ...Own) (<-chan struct{}, error) {
+	filter := deletions(unix.NFT_MSG_DELSETELEM)
+	for _, own := range excepted {
+		filter = append(except(own), filter...)
+	}
+	filter = append(except(Own{Port: port}), filter...)
+	return listenNft(ctx, ns, filter, func([]byte) bool { return true })
+}
+
+// deletions is a filter that lets messages about deleted tables, chains, rules and sets through, and those of further types. The
+// low byte of the message type says which it is.
+func deletions(further ...uint32) []unix.SockFilter {
 	at := uint32(4) // of struct nlmsghdr
 	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
 		at = 5
 	}
-	types := []uint32{unix.NFT_MSG_DELTABLE, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_DELRULE, unix.NFT_MSG_DELSET}
+	types := append([]uint32{unix.NFT_MSG_DELTABLE, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_DELRULE, unix.NFT_MSG_DELSET}, further...)
 	program := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: at}}
 	for i, typ := range types {
 		program = append(program, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: typ, Jt: uint8(len(types) - i)})
@@ -42,7 +53,7 @@ func deletions() []unix.SockFilter {
 		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff})
 }
 
-// Own is a table and the port of the socket whose it is.
+// Own is a table and the port of the socket whose it is; without a table it is all that the socket changes.
 type Own struct {
 	Port  uint32
 	Table string
@@ -54,8 +65,11 @@ func except(own Own) []unix.SockFilter {
 	const portAt, nameAt = 12, unix.NLMSG_HDRLEN + 4 + unix.NLA_HDRLEN
 	native := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, own.Port)) // loads are in the network's order
 	program := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: portAt}, {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: native}}
-	name := append([]byte(own.Table), 0)
-	for at := 0; at < len(name); at++ {
+	var name []byte
+	if own.Table != "" {
+		name = append([]byte(own.Table), 0)
+	}
+	for at := range name {
 		program = append(program, unix.SockFilter{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: uint32(nameAt + at)},
 			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(name[at])})
 	}

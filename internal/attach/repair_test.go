@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// What others have flushed is there again after Mend, and a second Mend writes nothing.
-func TestMend(t *testing.T) {
+// What others have flushed is there again after RepairRules, and a second one writes nothing.
+func TestRepairRules(t *testing.T) {
 	n := newNode(t)
 	conf := n.list(bridge)
 	var jobs []attach.Job
@@ -32,15 +32,15 @@ func TestMend(t *testing.T) {
 	} {
 		nettest.Run(t, nil, "nft", vandal)
 		nettest.Run(t, nil, "nft", foreign)
-		if err := n.Mend(t.Context()); err != nil {
+		if err := n.RepairRules(t.Context(), false); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		handles := nettest.Run(t, nil, "nft", "-a", "list", "ruleset")
-		if err := n.Mend(t.Context()); err != nil {
+		if err := n.RepairRules(t.Context(), false); err != nil {
 			t.Errorf("%s, again: %v", name, err)
 		}
 		if d := cmp.Diff(handles, nettest.Run(t, nil, "nft", "-a", "list", "ruleset")); d != "" {
-			t.Errorf("%s: a second Mend wrote something (-first +second):\n%s", name, d)
+			t.Errorf("%s: a second pass wrote something (-first +second):\n%s", name, d)
 		}
 		nettest.Run(t, nil, "nft", "delete table inet foreign")
 		if d := cmp.Diff(before, ruleset()); d != "" {
@@ -60,8 +60,8 @@ func TestMend(t *testing.T) {
 	n.clean("DEL")
 }
 
-// Mend beside ADDs and DELs brings nothing back of an attachment that has gone.
-func TestMendBesideCalls(t *testing.T) {
+// RepairRules beside ADDs and DELs brings nothing back of an attachment that has gone.
+func TestRepairBesideCalls(t *testing.T) {
 	n := newNode(t)
 	conf := n.list(bridge)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -72,8 +72,8 @@ func TestMendBesideCalls(t *testing.T) {
 			if _, err := nettest.Try(nil, "nft", "flush", "ruleset"); err != nil {
 				t.Error(err)
 			}
-			if err := n.Mend(ctx); err != nil && ctx.Err() == nil {
-				t.Errorf("Mend: %v", err)
+			if err := n.RepairRules(ctx, false); err != nil && ctx.Err() == nil {
+				t.Errorf("RepairRules: %v", err)
 			}
 		}
 	})
@@ -95,5 +95,5 @@ func TestMendBesideCalls(t *testing.T) {
 	cancel()
 	mender.Wait()
 	t.Logf("%d passes", passes)
-	n.clean("ADDs and DELs beside Mend")
+	n.clean("ADDs and DELs beside RepairRules")
 }

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/weft-net/weft/internal/kernel/watch"
+	"github.com/weft-net/weft/internal/netns"
+)
+
+const (
+	// repairQuiet gathers changes: a flush reports each route, and looks again whether anything is left, so that what was put back in
+	// between would go a second time. rulesQuiet is the same for a firewall that reloads, which deletes one table after another.
+	repairQuiet = 100 * time.Millisecond
+	rulesQuiet  = 50 * time.Millisecond
+	// leastGap is between two looks at one attachment. It doubles with each look that finds nothing to do, up to mostGap: who is root
+	// in a pod may change things without end.
+	leastGap, mostGap = 300 * time.Millisecond, 30 * time.Second
+	// repairAgain is when a repair that failed is tried again; it doubles up to repairPeriod.
+	repairAgain = time.Second
+	// repairBusy is when an attachment is looked at again that another call is about.
+	repairBusy = 100 * time.Millisecond
+	// repairPeriod is how long a pass over all attachments takes, one after the other. It finds what the kernel does not report: settings
+	// in pods, and what was lost while events were.
+	repairPeriod = 15 * time.Minute
+	// slowRulesPeriod is how often rules of legacy iptables and firewalld are looked at, which report nothing.
+	slowRulesPeriod = 5 * time.Minute
+	// lostGap is between two passes because events of pods were lost.
+	lostGap = 30 * time.Second
+	// resolveLate is how long a new pod's namespace may wait for its id.
+	resolveLate = time.Second
+)
+
+// Reconciling is what the reconciler of attachments needs beside the Attacher's own configuration.
+type Reconciling struct {
+	After func(time.Duration) <-chan time.Time
+	// Quiet are tables of nft that another component repairs, and the sockets by which it writes them.
+	Quiet []watch.Own
+}
+
+// reconciler keeps attachments as they were made.
+type reconciler struct {
+	*Attacher
+	Reconciling
+	rules <-chan struct{} // rules on the node were deleted; nil where nothing reports it
+	// When rules, rules that nothing reports, the next attachment of the pass, and new namespaces are looked at.
+	rulesDue, slowDue, passDue, resolveDue time.Time
+}
+
+// Reconcile puts back what is taken away of finished attachments, until ctx ends: all of them at the start, then what the kernel
+// reports, and one after the other what it does not report. Namespaces of pods are watched from the node's, which keeps none alive.
+func (a *Attacher) Reconcile(ctx context.Context, c Reconciling) error {
+	r := &reconciler{Attacher: a, Reconciling: c}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := r.listen(ctx)
+	defer func() {
+		cancel()
+		for _, done := range ended {
+			<-done
+		}
+	}()
+	now := a.cfg.Now()
+	r.rulesDue, r.slowDue, r.passDue, r.resolveDue = now, now.Add(slowRulesPeriod), now.Add(repairPeriod/10), now
+	a.queue.add(now, a.index.all()...)
+	for ctx.Err() == nil {
+		if wait := r.step(ctx); wait > 0 && ctx.Err() == nil {
+			r.wait(ctx, wait)
+		}
+	}
+	return nil
+}
+
+// listen begins to hear of changes. What cannot be heard of is found by the pass.
+func (r *reconciler) listen(ctx context.Context) (ended []<-chan struct{}) {
+	port, err := r.cfg.Host.LinkPort()
+	if err == nil {
+		var done <-chan struct{}
+		if done, err = watch.Changes(ctx, nil, watch.Scope{Port: port}, r.onNode); err == nil {
+			ended = append(ended, done)
+		}
+	}
+	if err != nil {
+		r.cfg.Log.Warn("drift on the node is found by the periodic pass only", "err", err)
+	}
+	done, err := watch.Changes(ctx, nil, watch.Scope{Others: true}, r.inPod)
+	if err != nil {
+		r.cfg.Log.Warn("drift in pods is found by the periodic pass only", "err", err)
+	} else {
+		ended = append(ended, done)
+	}
+	own, err := r.cfg.Host.Port()
+	if err == nil {
+		r.rules, err = watch.RulesGone(ctx, nil, own, r.Quiet...)
+	}
+	if err != nil {
+		r.cfg.Log.Warn("deleted rules are found by the periodic pass only", "err", err)
+	}
+	return ended
+}
+
+// onNode takes a change in the node's namespace.
+func (r *reconciler) onNode(c watch.Change) { r.queue.add(r.cfg.Now(), r.index.onNode(c)...) }
+
+// inPod takes a change in another namespace.
+func (r *reconciler) inPod(c watch.Change) {
+	now := r.cfg.Now()
+	if c.Kind == watch.Lost && !r.queue.mayLose(now) {
+		return
+	}
+	keys, unknown := r.index.inPod(c)
+	r.queue.add(now, keys...)
+	if unknown {
+		r.queue.rouse()
+	}
+}
+
+// step does one thing that is due, or gives the time until something is.
+func (r *reconciler) step(ctx context.Context) time.Duration {
+	now := r.cfg.Now()
+	r.resolve(ctx, now)
+	if !r.rulesDue.After(now) && !r.rulesDue.IsZero() {
+		r.repairRules(ctx, false)
+		return 0
+	}
+	if !r.slowDue.After(now) {
+		r.repairRules(ctx, true)
+		return 0
+	}
+	if !r.passDue.After(now) {
+		key, is, wait := r.queue.next(r.index.all)
+		if r.passDue = now.Add(max(wait, repairQuiet)); is {
+			r.queue.add(now, key)
+		}
+	}
+	key, is, wait := r.queue.take(now)
+	if is {
+		drifted, err := r.repair(ctx, key, repairGlance, wholeAttachment, false)
+		if r.queue.looked(key, drifted, r.index.has(key), err, r.cfg.Now()) && ctx.Err() == nil {
+			r.cfg.Log.Error("attachment cannot be repaired; it is tried again", "attachment", key.String(), "err", err)
+		}
+		return 0
+	}
+	for _, due := range []time.Time{r.rulesDue, r.slowDue, r.passDue, r.resolveDue} {
+		if !due.IsZero() {
+			wait = min(wait, due.Sub(now))
+		}
+	}
+	return max(wait, time.Millisecond)
+}
+
+// repairRules looks after the rules of all attachments.
+func (r *reconciler) repairRules(ctx context.Context, slowOnly bool) {
+	err := r.RepairRules(ctx, slowOnly)
+	if err != nil && ctx.Err() == nil {
+		r.cfg.Log.Error("rules of attachments cannot be repaired; it is tried again", "err", err)
+	}
+	now := r.cfg.Now()
+	switch {
+	case slowOnly:
+		r.slowDue = now.Add(slowRulesPeriod)
+	case err != nil:
+		r.rulesDue = now.Add(repairAgain)
+	default:
+		r.rulesDue = time.Time{}
+	}
+}
+
+// wait waits for a change, at most a while.
+func (r *reconciler) wait(ctx context.Context, wait time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-r.queue.wake:
+	case _, open := <-r.rules:
+		if !open {
+			r.rules = nil
+			return
+		}
+		if due := r.cfg.Now().Add(rulesQuiet); r.rulesDue.IsZero() || due.Before(r.rulesDue) {
+			r.rulesDue = due
+		}
+	case <-r.After(min(wait, math.MaxInt64)):
+	}
+}
+
+// resolve asks for the ids of namespaces: at once where changes wait for it, a little later where a pod is only new.
+func (r *reconciler) resolve(ctx context.Context, now time.Time) {
+	paths, waiting := r.index.unresolved()
+	if len(paths) == 0 && !waiting {
+		r.resolveDue = time.Time{}
+		return
+	}
+	if !waiting && (r.resolveDue.IsZero() || r.resolveDue.After(now)) {
+		if r.resolveDue.IsZero() {
+			r.resolveDue = now.Add(resolveLate)
+		}
+		return
+	}
+	r.resolveDue = time.Time{}
+	ids, unheard := map[uint64]int{}, []uint64{}
+	for inode, path := range paths {
+		ns, err := netns.Open(path)
+		if err != nil {
+			continue // the pod goes
+		}
+		if id, err := ns.ID(); err == nil && id == inode {
+			nsid, assigned, err := r.cfg.Host.NamespaceID(ctx, ns)
+			if err == nil {
+				ids[inode] = nsid
+			}
+			if assigned {
+				unheard = append(unheard, inode)
+			}
+		}
+		_ = ns.Close()
+	}
+	r.queue.add(now, r.index.resolve(ids, unheard)...)
+}

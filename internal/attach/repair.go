@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// How long a repair waits for a container that another call is about: first hardly, so that the others are repaired soon, then
+// longer.
+const (
+	repairGlance = 5 * time.Millisecond
+	repairWait   = 5 * time.Second
+)
+
+// extent is how much of an attachment is looked at.
+type extent int
+
+const (
+	// wholeAttachment is all but the rules of the host's own programs, which each need a process.
+	wholeAttachment extent = iota
+	// nodeRulesOnly are the rules on the node: nft, iptables, firewalld.
+	nodeRulesOnly
+)
+
+// RepairRules puts back what others have taken away of the attachments' rules on the node: elements and tables of nft, rules
+// of the iptables programs, sources in firewalld's zones. With slowOnly it looks only at attachments with rules of the latter two, which
+// report nothing. A second RepairRules writes nothing.
+func (a *Attacher) RepairRules(ctx context.Context, slowOnly bool) error {
+	records, err := a.cfg.Memory.List()
+	errs := []error{err}
+	whole := a.wholeChains(ctx, records)
+	var busy []model.AttachmentKey
+	for _, r := range records {
+		rules := nodeRules(r)
+		if slowOnly && len(rules.IPTables)+len(rules.Sources) == 0 || r.Stage != Done || rules.Empty() {
+			continue
+		}
+		switch _, err := a.repair(ctx, r.Key(), repairGlance, nodeRulesOnly, whole[r.Key()]); {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded):
+			busy = append(busy, r.Key())
+		default:
+			errs = append(errs, err)
+		}
+	}
+	for _, key := range busy {
+		_, err := a.repair(ctx, key, repairWait, nodeRulesOnly, false)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Repair brings one finished attachment back to what its ADD has left, as far as the policy of repairs says so, and reports
+// whether it differed. An attachment that is not finished, or whose pod has gone, has no other drift than in its rules on the node.
+func (a *Attacher) Repair(ctx context.Context, key model.AttachmentKey) (drifted bool, err error) {
+	return a.repair(ctx, key, repairWait, wholeAttachment, false)
+}
+
+// wholeChains are the attachments whose rules of iptables are all there. They are looked at in one: each reading is a
+// program to be executed, and every DEL of such an attachment, which deletes rules, calls for a RepairRules.
+func (a *Attacher) wholeChains(ctx context.Context, records []Record) map[model.AttachmentKey]bool {
+	var keys []model.AttachmentKey
+	var values [][]state.IPTables
+	for _, r := range records {
+		if rules := nodeRules(r).IPTables; r.Stage == Done && len(rules) > 0 {
+			keys, values = append(keys, r.Key()), append(values, rules)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	whole, err := a.cfg.Host.IPTables().Whole(ctx, values)
+	if err != nil {
+		return nil // the repair of each will say it
+	}
+	out := map[model.AttachmentKey]bool{}
+	for i, key := range keys {
+		out[key] = whole[i]
+	}
+	return out
+}
+
+// repair looks after one attachment. It holds the container's lock: between a look at the record and the kernel no DEL may
+// begin, so that nothing is put back of an attachment that goes.
+func (a *Attacher) repair(ctx context.Context, key model.AttachmentKey, patience time.Duration, how extent, chainsWhole bool) (bool, error) {
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	release, err := a.cfg.Locks.Container(wait, key.ContainerID)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	leave, err := a.cfg.Locks.Together(wait)
+	if err != nil {
+		return false, err
+	}
+	defer leave()
+	rec, found, err := a.cfg.Memory.Get(key)
+	if err != nil || !found || rec.Stage != Done || rec.Turning || rec.Boot != a.cfg.Boot {
+		return false, err
+	}
+	if how == wholeAttachment {
+		spaces, done := a.recordSpaces(rec)
+		defer done()
+		if spaces.Pod != nil {
+			return a.repairWhole(ctx, rec, spaces)
+		}
+	}
+	host := nodeRules(rec)
+	if chainsWhole {
+		host.IPTables = nil
+	}
+	if host.Empty() {
+		return false, nil
+	}
+	if host.Tables, err = a.stillOwned(ctx, rec, host.Tables); err != nil {
+		return false, err
+	}
+	return a.repairSpaces(ctx, rec, state.Fragment{Host: host}, kernel.Spaces{Host: a.cfg.Host})
+}
+
+// repairWhole looks after everything of an attachment whose pod is there.
+func (a *Attacher) repairWhole(ctx context.Context, rec Record, spaces kernel.Spaces) (bool, error) {
+	prev := rec.Result
+	if prev == nil {
+		prev = &model.Result{}
+	}
+	want, err := a.expected(ctx, rec, prev, spaces)
+	if err != nil {
+		return false, err
+	}
+	want = a.composed(rec.Key(), want)
+	want.Host.IPTables, want.Host.Sources = nil, nil
+	return a.repairSpaces(ctx, rec, want, spaces)
+}
+
+// repairSpaces compares and puts back.
+func (a *Attacher) repairSpaces(ctx context.Context, rec Record, want state.Fragment, spaces kernel.Spaces) (bool, error) {
+	found, err := spaces.Diff(ctx, want)
+	if err != nil {
+		return false, err
+	}
+	now := a.cfg.Now()
+	if spaces.Pod != nil {
+		a.drifts.settle(rec.Key(), found, now)
+	}
+	if len(found) == 0 {
+		return false, nil
+	}
+	r := repairOf(want, found, func(d state.Difference, can bool) decision {
+		return decide(d, can, a.drifts.past(rec.Key(), d), now)
+	})
+	if r.host.Tables, err = a.stillOwned(ctx, rec, r.host.Tables); err != nil {
+		return true, err
+	}
+	if err := a.step("before repair"); err != nil {
+		return true, err
+	}
+	between := func() error { return a.step("after repair of node") }
+	if err := r.apply(ctx, spaces, "repair "+rec.Key().String(), between); err != nil {
+		return true, err
+	}
+	return a.reportDrift(rec, r, now), a.step("after repair")
+}
+
+// stillOwned leaves out tables whose elements pass from owner to owner, where the record's link has gone: by now its name may be
+// that of another one's.
+func (a *Attacher) stillOwned(ctx context.Context, rec Record, tables []state.Table) ([]state.Table, error) {
+	passing := func(t state.Table) bool {
+		return slices.ContainsFunc(t.Sets, func(s state.Set) bool { return s.Owned && len(s.Elements) > 0 })
+	}
+	if !slices.ContainsFunc(tables, passing) {
+		return tables, nil
+	}
+	var queries []state.Query
+	wanted := map[state.Query]string{}
+	for _, l := range rec.Fragment().Host.Links {
+		if !l.Shared && l.Kind != "" {
+			q := state.Query{Space: state.Host, Link: l.Name}
+			queries = append(queries, q)
+			wanted[q] = l.Alias
+		}
+	}
+	answers, err := kernel.Spaces{Host: a.cfg.Host}.Observe(ctx, queries)
+	if err != nil {
+		return nil, err
+	}
+	for q, alias := range wanted {
+		if have := answers[q]; !have.Found || have.Link.Alias != alias {
+			return slices.DeleteFunc(slices.Clone(tables), passing), nil
+		}
+	}
+	return tables, nil
+}
+
+// nodeRules are those of a record's fragment that stand in the node's namespace.
+func nodeRules(rec Record) state.Space {
+	host := rec.Fragment().Host
+	return state.Space{Tables: host.Tables, Sources: host.Sources, IPTables: host.IPTables}
+}
