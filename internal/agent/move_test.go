@@ -34,16 +34,6 @@ type machine struct {
 // machine starts a pod of the machine default/db, one that awaits it where incoming.
 func (p two) machine(w *world, id string, incoming bool) *machine {
 	p.t.Helper()
-	args := [][2]string{{"WEFT_VM", "default/db"}}
-	if incoming {
-		args = append(args, [2]string{"WEFT_INCOMING", "1"})
-	}
-	return p.machineOf(w, id, args)
-}
-
-// machineOf starts a pod of the machine default/db that the arguments name.
-func (p two) machineOf(w *world, id string, args [][2]string) *machine {
-	p.t.Helper()
 	m := &machine{node: w, id: id, ns: nettest.NS(p.t, id)}
 	p.until("the network's configuration", func() (ok bool) {
 		l, err := w.own()
@@ -51,7 +41,10 @@ func (p two) machineOf(w *world, id string, args [][2]string) *machine {
 		return err == nil
 	})
 	m.conf = runtimeConf(id, m.ns)
-	m.conf.Args = append([][2]string{{"IgnoreUnknown", "1"}}, args...)
+	m.conf.Args = [][2]string{{"IgnoreUnknown", "1"}, {"WEFT_VM", "default/db"}}
+	if incoming {
+		m.conf.Args = append(m.conf.Args, [2]string{"WEFT_INCOMING", "1"})
+	}
 	r, err := w.cni.AddNetworkList(w.ctx(), m.list, m.conf)
 	if err != nil {
 		p.t.Fatalf("%v\n%s", err, w.log())

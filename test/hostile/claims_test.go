@@ -28,7 +28,7 @@ const unanswered = "a routed link has no other host: the kernel takes the frame 
 func claims() []attack {
 	nodes := netip.MustParseAddr("ff02::1")
 	row := func(name string, shots func(*stage, *magazine)) attack {
-		return attack{area: "claims on the link", name: name, levels: "bc", from: "mallory", at: allPods, kernel: unanswered, shots: shots}
+		return attack{area: "claims on the link", name: name, levels: "bcd", from: "mallory", at: allPods, kernel: unanswered, shots: shots}
 	}
 	icmp := func(s *stage, src, dst netip.Addr, kind byte, body []byte) send {
 		return s.to(allNodes(), packet{src: src, dst: dst, proto: protoICMPv6, hops: 255, body: icmp6(src, dst, kind, body)})

@@ -27,8 +27,8 @@ func (w *world) counters() counters {
 	for _, n := range w.nodes {
 		out.read(w, n.name, n.ns)
 	}
-	for _, name := range []string{"near", "far", "friend", "guest"} {
-		out.read(w, name, w.pods[name].ns)
+	for name, p := range w.pods {
+		out.read(w, name, p.ns)
 	}
 	return out
 }

@@ -40,7 +40,7 @@ func TestDocument(t *testing.T) {
 	}
 	b.WriteString("\nTried on (design/back end):")
 	for _, at := range worlds() {
-		fmt.Fprintf(&b, " %s/%s", at[0], at[1])
+		fmt.Fprintf(&b, " %s", at)
 	}
 	b.WriteString(".\n\n")
 	text, err := os.ReadFile(document)

@@ -3,14 +3,14 @@
 package hostile_test
 
 import (
-	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"os"
 	"regexp"
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -46,25 +46,30 @@ func (e *ears) frames(place string, ns *netns.NS) {
 	})
 }
 
-// sockets listens at sockets of a node: those of programs at openPort, and raw ones, which see what the node takes for itself.
-func (e *ears) sockets(name string, ns *netns.NS) {
-	e.listen("socket:"+name, ns, func() (int, error) {
+// socket listens at openPort of all addresses of a namespace, those of its loopback interface among them.
+func (e *ears) socket(place string, ns *netns.NS) {
+	e.listen(place, ns, func() (int, error) {
 		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err == nil {
 			err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(netip.IPv6Unspecified(), openPort)))
 		}
 		return fd, err
 	})
-	e.listen("socket:"+name, ns, func() (int, error) { // the kernel shakes hands for it; what was said the raw sockets hear
-		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+}
+
+// sockets listens at sockets of a node: those of programs at openPort, and raw ones, which see what the node takes for itself.
+func (e *ears) sockets(name string, ns *netns.NS) {
+	e.socket("socket:"+name, ns)
+	err := ns.Do(func() error { // the kernel shakes hands for it; what was said the raw sockets hear
+		l, err := net.Listen("tcp", fmt.Sprintf(":%d", openPort))
 		if err == nil {
-			err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(netip.IPv6Unspecified(), openPort)))
+			e.t.Cleanup(func() { _ = l.Close() })
 		}
-		if err == nil {
-			err = unix.Listen(fd, 1024)
-		}
-		return fd, err
+		return err
 	})
+	if err != nil {
+		e.t.Fatal(err)
+	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		for _, proto := range []int{protoICMP, protoIPIP, protoTCP, protoUDP, protoSIT, protoICMPv6} {
 			e.listen("node:"+name, ns, func() (int, error) { return unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto) })
@@ -79,32 +84,33 @@ func (e *ears) listen(place string, ns *netns.NS, open func() (int, error)) {
 		if fd, err = open(); err != nil {
 			return err
 		}
-		limit := unix.NsecToTimeval(int64(50 * time.Millisecond))
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20)
-		return unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit)
+		return unix.SetNonblock(fd, true)
 	})
 	if err != nil {
 		e.t.Fatalf("listen at %s: %v", place, err)
 	}
-	stop, done := make(chan struct{}), make(chan struct{})
-	e.t.Cleanup(func() { close(stop); <-done; _ = unix.Close(fd) })
+	file := os.NewFile(uintptr(fd), place)
+	conn, err := file.SyscallConn()
+	if err != nil {
+		e.t.Fatalf("listen at %s: %v", place, err)
+	}
+	done := make(chan struct{})
+	e.t.Cleanup(func() { _ = file.Close(); <-done })
 	go func() {
 		defer close(done)
-		for buf := make([]byte, 1<<16); ; {
-			select {
-			case <-stop:
+		buf := make([]byte, 1<<16)
+		for {
+			err := conn.Read(func(fd uintptr) bool {
+				n, from, err := unix.Recvfrom(int(fd), buf, 0)
+				if l, ok := from.(*unix.SockaddrLinklayer); err == nil && !(ok && (l.Pkttype == unix.PACKET_OUTGOING || l.Hatype == unix.ARPHRD_LOOPBACK)) {
+					e.note(place, buf[:n])
+				}
+				return err == nil
+			})
+			if err != nil {
 				return
-			default:
 			}
-			n, from, err := unix.Recvfrom(fd, buf, 0)
-			if errors.Is(err, unix.ENOTCONN) {
-				<-stop
-				return
-			}
-			if l, ok := from.(*unix.SockaddrLinklayer); err != nil || ok && (l.Pkttype == unix.PACKET_OUTGOING || l.Hatype == unix.ARPHRD_LOOPBACK) {
-				continue
-			}
-			e.note(place, buf[:n])
 		}
 	}()
 }

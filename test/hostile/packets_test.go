@@ -8,11 +8,11 @@ import (
 	"slices"
 )
 
-// neighborTypes are ICMPv6 to other nodes.
+// neighborTypes are the messages that every network lets through between neighbors, and the rest of ICMPv6, to other nodes.
 func neighborTypes() []attack {
 	row := func(name, from string, at func(*stage) []string, kinds []byte, hops byte, kernel string) attack {
 		return attack{
-			area: "ICMPv6", name: name, levels: "bc", from: from, at: at, kernel: kernel,
+			area: "ICMPv6", name: name, levels: "bcd", from: from, at: at, kernel: kernel,
 			shots: func(s *stage, m *magazine) {
 				to := map[string]netip.Addr{"a closed pod": s.pod("far").addrs[1]}
 				if from == "mute" {
@@ -29,8 +29,14 @@ func neighborTypes() []attack {
 			},
 		}
 	}
+	discovery := []byte{133, 134, 135, 136, 137}
+	const late = "a router's own messages are not forwarded"
 	rest := []byte{1, 2, 3, 4, 100, 128, 129, 130, 131, 132, 138, 139, 140, 141, 142, 143, 144, 145, 147, 148, 149, 151, 152, 153, 155, 157, 158, 200, 255}
 	return []attack{
+		row("neighbor discovery to a closed pod of another node", "mallory", closedPods, discovery, 64, late),
+		row("neighbor discovery with hop limit 255 to a closed pod of another node", "mallory", closedPods, discovery, 255, late),
+		row("neighbor discovery out of a pod that may send nothing", "mute", elsewhere, discovery, 64, late),
+		row("neighbor discovery with hop limit 255 out of a pod that may send nothing", "mute", elsewhere, discovery, 255, late),
 		row("all other types to a closed pod of another node", "mallory", closedPods, rest, 64, ""),
 		row("all other types out of a pod that may send nothing", "mute", elsewhere, rest, 64, ""),
 	}
@@ -55,7 +61,7 @@ func everyMAC() []attack {
 	}
 	const others = "a host does not take a frame for another one, nor one of a protocol that it does not know"
 	out := []attack{{
-		area: "every Ethernet address", name: "other protocols than IP", levels: "bc", from: "mute", at: allPods, kernel: others,
+		area: "every Ethernet address", name: "other protocols than IP", levels: "bcd", from: "mute", at: allPods, kernel: others,
 		shots: func(s *stage, m *magazine) {
 			for what, dst := range macs(s) {
 				for _, kind := range []uint16{60, 0x88b5, 0x88cc, 0x8847, 0x8863, 0x8864, 0x888e, 0x88e5, 0x22f0} {
@@ -68,7 +74,7 @@ func everyMAC() []attack {
 	}}
 	for i := range 2 {
 		out = append(out, attack{
-			area: "every Ethernet address", name: familyName(i) + " of a pod that may send nothing", levels: "bc", from: "mute", at: mayHear, kernel: others,
+			area: "every Ethernet address", name: familyName(i) + " of a pod that may send nothing", levels: "bcd", from: "mute", at: mayHear, kernel: others,
 			shots: func(s *stage, m *magazine) {
 				for what, to := range macs(s) {
 					for whom, dst := range map[string]netip.Addr{"an open pod": s.pod("friend").addrs[i], "an open pod of another node": s.pod("guest").addrs[i], "another node": s.w.nodes[1].addrs[i]} {
@@ -92,7 +98,7 @@ func tags() []attack {
 	}
 	const untagged = "a frame of a VLAN without a device is not taken"
 	return []attack{{
-		area: "VLAN tags", name: "tagged packets to closed pods", levels: "bc", from: "mallory", at: closedPods, kernel: untagged,
+		area: "VLAN tags", name: "tagged packets to closed pods", levels: "bcd", from: "mallory", at: closedPods, kernel: untagged,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for what, dst := range s.closed(i) {
@@ -105,7 +111,7 @@ func tags() []attack {
 			}
 		},
 	}, {
-		area: "VLAN tags", name: "tagged packets in others' names", levels: "bc", from: "mallory", at: mayHear, kernel: untagged,
+		area: "VLAN tags", name: "tagged packets in others' names", levels: "bcd", from: "mallory", at: mayHear, kernel: untagged,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for what, dst := range s.victims(i) {
@@ -150,7 +156,7 @@ func extensions() []attack {
 	}
 	row := func(name string, at func(*stage) []string, source func(s *stage, i int) netip.Addr) attack {
 		return attack{
-			area: "IP options and extension headers", name: name, levels: "bc", from: "mallory", at: at, kernel: "source routes and unknown headers are not forwarded",
+			area: "IP options and extension headers", name: name, levels: "bcd", from: "mallory", at: at, kernel: "source routes and unknown headers are not forwarded",
 			shots: func(s *stage, m *magazine) {
 				for what, dst := range s.closed(0) {
 					for option, bytes := range four(dst) {

@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // fragments are packets in pieces that a rule may take for others.
 func fragments() []attack {
 	const reassembled = "the kernel puts the pieces together before it looks, and drops what overlaps"
 	return []attack{{
-		area: "fragments", name: "tiny fragments to closed pods", levels: "bc", from: "mallory", at: closedPods,
+		area: "fragments", name: "tiny fragments to closed pods", levels: "bcd", from: "mallory", at: closedPods,
 		shots: func(s *stage, m *magazine) {
 			for what, dst := range s.closed(0) {
 				m.pieces(s, "to "+what, datagram(s.me.addrs[0], dst, nil), dst, false)
@@ -21,14 +22,14 @@ func fragments() []attack {
 		},
 		kernel: reassembled,
 	}, {
-		area: "fragments", name: "fragments that overlap the ports to closed pods", levels: "bc", from: "mallory", at: closedPods, kernel: reassembled,
+		area: "fragments", name: "fragments that overlap the ports to closed pods", levels: "bcd", from: "mallory", at: closedPods, kernel: reassembled,
 		shots: func(s *stage, m *magazine) {
 			for what, dst := range s.closed(0) {
 				m.pieces(s, "to "+what, datagram(s.me.addrs[0], dst, nil), dst, true)
 			}
 		},
 	}, {
-		area: "fragments", name: "fragments in others' names", levels: "bc", from: "mallory", at: mayHear, kernel: reassembled,
+		area: "fragments", name: "fragments in others' names", levels: "bcd", from: "mallory", at: mayHear, kernel: reassembled,
 		shots: func(s *stage, m *magazine) {
 			for what, dst := range s.closed(0) {
 				for _, fragment := range []uint16{0x2000, 1} { // the first of more, the second
@@ -73,7 +74,7 @@ func (m *magazine) pieces(s *stage, what string, p packet, dst netip.Addr, overl
 func unasked() []attack {
 	row := func(name string, make func(src, dst netip.Addr, w []byte, s *stage) []packet) attack {
 		return attack{
-			area: "replies and errors not asked for", name: name, levels: "bc", from: "mallory", at: closedPods,
+			area: "replies and errors not asked for", name: name, levels: "bcd", from: "mallory", at: closedPods,
 			shots: func(s *stage, m *magazine) {
 				for i := range 2 {
 					for what, dst := range s.closed(i) {
@@ -127,6 +128,15 @@ func unasked() []attack {
 	}
 }
 
+// insides are the sockets of nodes and of other pods.
+func insides(s *stage) []string {
+	out := []string{"node:n1", "node:n2", "socket:n1", "socket:n2"}
+	for _, p := range allPods(s) {
+		out = append(out, "inside:"+strings.TrimPrefix(p, "pod:"))
+	}
+	return out
+}
+
 // nodesOwn are the sockets of nodes, and what is on a loopback interface.
 func nodesOwn() []attack {
 	loop := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
@@ -153,7 +163,7 @@ func nodesOwn() []attack {
 			}
 		},
 	}, {
-		area: "nodes and loopback", name: "loopback addresses of nodes and of other pods", levels: "bc", from: "mallory", at: mayHear,
+		area: "nodes and loopback", name: "loopback addresses of nodes and of other pods", levels: "bcd", from: "mallory", at: insides,
 		kernel: "no host takes a loopback address from a link",
 		shots: func(s *stage, m *magazine) {
 			for i, dst := range loop {

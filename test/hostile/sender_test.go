@@ -69,6 +69,9 @@ type send struct {
 
 const levelVar = "WEFT_HOSTILE_LEVEL"
 
+// attacker is what sends; it answers with an error for each, "" where there was none.
+type attacker interface{ do(all ...send) []string }
+
 // sender is a process with the rights of an attacker in a namespace.
 type sender struct {
 	t   testing.TB

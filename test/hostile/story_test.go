@@ -35,7 +35,7 @@ func TestStories(t *testing.T) {
 	needSuite(t)
 	for _, design := range []string{"routed"} {
 		t.Run(design, func(t *testing.T) {
-			c := newCampaign(t, design, "vxlan")
+			c := newCampaign(t, spec{design: design, backend: "vxlan"})
 			for _, s := range stories() {
 				sent, arrived, control := s.try(c)
 				verdict := "ok"
@@ -48,7 +48,7 @@ func TestStories(t *testing.T) {
 				if verdict != "ok" {
 					t.Errorf("%s: %s: %s", design, s.name, verdict)
 				}
-				report(fmt.Sprintf("%s/vxlan, %s: %s", design, s.area, s.name), sent, arrived, control, verdict)
+				report(fmt.Sprintf("%s, %s: %s", c.spec, s.area, s.name), sent, arrived, control, verdict)
 			}
 		})
 	}

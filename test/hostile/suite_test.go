@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -30,14 +31,14 @@ type row struct {
 }
 
 func (r row) String() string {
-	return fmt.Sprintf("%s/%s, %s, %s: %s", r.stage.w.design, r.stage.w.backend, r.level, r.area, r.name)
+	return fmt.Sprintf("%s, %s, %s: %s", r.stage.w.spec, r.level, r.area, r.name)
 }
 
 // campaign is all rows of a world.
 type campaign struct {
 	*world
 	ears    *ears
-	senders map[string]*sender
+	senders map[string]attacker // by the pod's name and the level
 	rows    []*row
 	next    int
 }
@@ -46,39 +47,65 @@ type campaign struct {
 func TestPackets(t *testing.T) {
 	needSuite(t)
 	for _, at := range worlds() {
-		t.Run(at[0]+"/"+at[1], func(t *testing.T) {
-			newCampaign(t, at[0], at[1]).run(func(a attack) bool { return at[1] == "vxlan" || a.area == "tunnel packets" })
+		t.Run(at.String(), func(t *testing.T) {
+			newCampaign(t, at).run(func(a attack) bool { return at.backend == "vxlan" || a.area == "tunnel packets" })
 		})
 	}
 }
 
 // worlds are the designs and back ends that are tried: each design over vxlan, and tunnel packets over each back end.
-func worlds() [][2]string { return [][2]string{{"routed", "vxlan"}} }
+func worlds() []spec {
+	return []spec{
+		{"routed", "vxlan", ""},
+		{"routed", "vxlan", model.VMMasquerade}, {"routed", "vxlan", model.VMBridge}, {"routed", "vxlan", model.VMManagedTap}, {"routed", "vxlan", model.VMDirect},
+	}
+}
 
-func newCampaign(t *testing.T, design, backend string) *campaign {
-	c := &campaign{world: newWorld(t, design, backend), ears: newEars(t), senders: map[string]*sender{}}
+func newCampaign(t *testing.T, as spec) *campaign {
+	c := &campaign{world: newWorld(t, as), ears: newEars(t), senders: map[string]attacker{}}
 	c.populate()
 	for name, p := range c.pods {
 		c.ears.frames("pod:"+name, p.ns)
+		c.ears.socket("inside:"+name, p.ns)
 	}
 	for _, n := range c.nodes {
 		c.ears.sockets(n.name, n.ns)
 	}
 	c.ears.frames("wire", c.wire)
 	for _, from := range []string{"mallory", "mute"} {
-		for _, l := range []level{ordinary, netRaw, netAdmin} {
-			c.senders[from+string(l)] = newSender(t, c.pods[from].ns, l)
+		for _, l := range c.levels() {
+			if l == inGuest {
+				c.senders[from+string(l)] = guestWire{c.pods[from].tap}
+			} else {
+				c.senders[from+string(l)] = newSender(t, c.pods[from].ns, l)
+			}
 		}
 	}
 	c.meet()
 	return c
 }
 
+// levels are those of the attackers.
+func (c *campaign) levels() []level {
+	if c.binding != "" {
+		return []level{inGuest}
+	}
+	return []level{ordinary, netRaw, netAdmin}
+}
+
+// frames is a sender of frames in a pod that attacks.
+func (c *campaign) frames(from string) attacker {
+	if c.binding != "" {
+		return c.senders[from+string(inGuest)]
+	}
+	return c.senders[from+string(netRaw)]
+}
+
 // meet has all pods speak once, and waits until what is allowed passes: all know each other, the mesh and the policies stand.
 func (c *campaign) meet() {
 	for i := range 2 {
-		for from, to := range map[string][]string{"mallory": {"friend", "guest"}, "friend": {"near", "far"}, "guest": {"near", "far"}} {
-			for _, dst := range to {
+		for _, from := range []string{"friend", "guest"} {
+			for _, dst := range []string{"near", "far"} {
 				c.until(fmt.Sprintf("%s reaches %s", from, dst), func() bool {
 					_, err := nettest.Try(c.pods[from].ns, "ping", "-n", "-c1", "-W1", c.pods[dst].addrs[i].String())
 					return err == nil
@@ -86,15 +113,25 @@ func (c *campaign) meet() {
 			}
 		}
 	}
-	closed := func(from, to string) {
-		c.until(from+" does not reach "+to, func() bool {
-			_, err := nettest.Try(c.pods[from].ns, "ping", "-n", "-c1", "-W1", c.pods[to].addrs[0].String())
-			return err != nil
-		})
+	c.fence()
+	for _, way := range [][2]string{{"mallory", "near"}, {"mallory", "far"}, {"mute", "guest"}} {
+		for i := range 2 {
+			c.until(way[0]+" does not reach "+way[1], func() bool {
+				s := c.honest(way[0], way[1], i)
+				c.frames(way[0]).do(s.send)
+				c.fence()
+				return len(c.ears.at(s.word, "pod:"+way[1])) == 0
+			})
+		}
 	}
-	closed("mallory", "near")
-	closed("mallory", "far")
-	closed("mute", "guest")
+}
+
+// honest is a packet in the attacker's own name to an open port.
+func (c *campaign) honest(from, to string, i int) shot {
+	s, m := c.stage(c.pods[from], netRaw), &magazine{next: &c.next}
+	dst := c.pods[to].addrs[i]
+	m.add("", func(w []byte) send { return s.to(s.way(dst), datagram(s.me.addrs[i], dst, w)) })
+	return m.shots[0]
 }
 
 // run tries what is chosen, then switches the guard off and tries it again.
@@ -103,7 +140,7 @@ func (c *campaign) run(choose func(attack) bool) {
 		if !choose(a) {
 			continue
 		}
-		for _, l := range []level{ordinary, netRaw, netAdmin} {
+		for _, l := range c.levels() {
 			if a.applies(c.world, l) {
 				c.rows = append(c.rows, c.row(a, l))
 			}
@@ -111,10 +148,10 @@ func (c *campaign) run(choose func(attack) bool) {
 	}
 	before := c.tables()
 	// Without CAP_NET_ADMIN first: with it, a pod takes away what rules there are in its own namespace.
-	for _, l := range []level{ordinary, netRaw, netAdmin} {
+	for _, l := range c.levels() {
 		if l == netAdmin {
 			for _, from := range []string{"mallory", "mute"} {
-				c.senders[from+string(l)].run("nft flush ruleset")
+				c.senders[from+string(l)].(*sender).run("nft flush ruleset")
 			}
 		}
 		for _, r := range c.rows {
@@ -136,7 +173,7 @@ func (c *campaign) run(choose func(attack) bool) {
 		}
 	}
 	if after := c.tables(); after != before {
-		c.Errorf("%s/%s: what nodes and pods know of neighbors and routers has changed\nbefore: %s\nafter: %s", c.design, c.backend, before, after)
+		c.Errorf("%s: what nodes and pods know of neighbors and routers has changed\nbefore: %s\nafter: %s", c.spec, before, after)
 	}
 	c.disarm()
 	for _, r := range c.rows {
@@ -164,14 +201,11 @@ func (c *campaign) fire(r *row, shots []shot) []string {
 func (c *campaign) fence() {
 	for _, to := range []string{"friend", "guest"} {
 		for i := range 2 {
-			s, m := c.stage(c.pods["mallory"], netRaw), &magazine{next: &c.next}
-			m.add("", func(w []byte) send {
-				return s.to(s.way(c.pods[to].addrs[i]), datagram(s.me.addrs[i], c.pods[to].addrs[i], w))
-			})
+			s := c.honest("mallory", to, i)
 			c.until("the fence at "+to, func() bool {
-				c.senders["mallory"+string(netRaw)].do(m.shots[0].send)
+				c.frames("mallory").do(s.send)
 				time.Sleep(5 * time.Millisecond)
-				return len(c.ears.at(m.shots[0].word, "pod:"+to)) > 0
+				return len(c.ears.at(s.word, "pod:"+to)) > 0
 			})
 		}
 	}
@@ -203,6 +237,30 @@ func (c *campaign) tables() string {
 	return b.String()
 }
 
+// forget has all bridges forget behind which port an address is: without the guard, one row would keep the next one's packets away.
+func (c *campaign) forget() {
+	spaces := map[*netns.NS]bool{}
+	for _, p := range c.pods {
+		if p.tap != nil {
+			spaces[p.ns] = true
+		}
+	}
+	if c.design != "routed" {
+		spaces[c.nodes[0].ns], spaces[c.nodes[1].ns] = true, true
+	}
+	for ns := range spaces {
+		var links []struct{ IfName string }
+		if err := json.Unmarshal([]byte(nettest.Run(c, ns, "ip", "-j", "link", "show", "type", "bridge")), &links); err != nil {
+			c.Fatal(err)
+		}
+		for _, l := range links {
+			if l.IfName != "" {
+				nettest.IP(c, ns, "link set "+l.IfName+" type bridge fdb_flush")
+			}
+		}
+	}
+}
+
 // disarm switches the guard off: the agents end, their rules go.
 func (c *campaign) disarm() {
 	for _, n := range c.nodes {
@@ -226,6 +284,7 @@ func (c *campaign) flush() {
 func (c *campaign) control(r *row, arrived []string) {
 	c.Helper()
 	r.again = c.row(r.attack, r.level).shots
+	c.forget()
 	missing, before := r.again, c.counters()
 	patience := 5 * time.Second
 	if r.kernel != "" {

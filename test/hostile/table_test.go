@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weft-net/weft/internal/model"
 )
 
 // attack is a row of the table.
@@ -77,6 +79,10 @@ func (w *world) stage(me *pod, l level) *stage {
 		}
 		s.router = linkMAC(w, me.node.ns, bridgeName(w.design))
 	}
+	if w.binding == model.VMMasquerade {
+		s.gateway = [2]netip.Addr{netip.MustParseAddr("10.0.2.1"), netip.MustParseAddr("fe80::1")}
+		s.router = mac{2, 0, 0, 0, 0, 0}
+	}
 	if w.backend == "vxlan" {
 		for i, link := range []string{"flannel.1", "flannel-v6.1"} {
 			for j, n := range w.nodes {
@@ -127,7 +133,7 @@ func datagram(src, dst netip.Addr, word []byte) packet {
 
 // way is the Ethernet address by which a packet goes to a destination: on a bridge a pod of the same node is a neighbor.
 func (s *stage) way(dst netip.Addr) mac {
-	if s.w.design != "routed" {
+	if s.w.design != "routed" && s.w.binding != model.VMMasquerade {
 		for _, p := range s.w.pods {
 			if p.node == s.me.node && slices.Contains(p.addrs, dst) {
 				return p.mac
@@ -183,7 +189,7 @@ func forged() []attack {
 	for _, src := range sources {
 		for i := range 2 {
 			out = append(out, attack{
-				area: "forged sources", name: familyName(i) + " source of " + src.name, levels: "bc", from: "mallory", at: mayHear, kernel: src.kernel,
+				area: "forged sources", name: familyName(i) + " source of " + src.name, levels: "bcd", from: "mallory", at: mayHear, kernel: src.kernel,
 				shots: func(s *stage, m *magazine) {
 					for what, dst := range s.victims(i) {
 						if from := src.of(s, i); from != dst {
@@ -222,7 +228,7 @@ func forgedMACs() []attack {
 		"a group":     func(*stage) mac { return mac{3, 0, 0, 0, 0, 0x66} },
 	} {
 		out = append(out, attack{
-			area: "forged sources", name: "Ethernet source of " + name, levels: "bc", from: "mallory", at: mayHear,
+			area: "forged sources", name: "Ethernet source of " + name, levels: "bcd", from: "mallory", at: mayHear,
 			kernel: "a bridge takes no frame of its own address or of a group from a port",
 			shots: func(s *stage, m *magazine) {
 				for i := range 2 {

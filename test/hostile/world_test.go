@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -30,12 +32,26 @@ const patience = time.Minute
 // world is a cluster of two nodes on one wire, with an agent each, and libcni in the runtime's place.
 type world struct {
 	*testing.T
+	spec
+	dir   string
+	wire  *netns.NS
+	nodes []*node
+	pods  map[string]*pod
+	cni   *libcni.CNIConfig
+}
+
+// spec is what a world is like.
+type spec struct {
 	design, backend string
-	dir             string
-	wire            *netns.NS
-	nodes           []*node
-	pods            map[string]*pod
-	cni             *libcni.CNIConfig
+	// binding is how the attackers' guests are bound to their pods; "" is containers.
+	binding model.VMBinding
+}
+
+func (s spec) String() string {
+	if s.binding != "" {
+		return fmt.Sprintf("%s/%s/%s", s.design, s.backend, s.binding)
+	}
+	return s.design + "/" + s.backend
 }
 
 type node struct {
@@ -57,15 +73,16 @@ type pod struct {
 	addrs []netip.Addr // IPv4, IPv6
 	mac   mac
 	conf  *libcni.RuntimeConf
+	tap   *os.File // a guest's
 }
 
 // newWorld starts the nodes and their agents.
-func newWorld(t *testing.T, design, backend string) *world {
+func newWorld(t *testing.T, as spec) *world {
 	t.Helper()
-	if backend == "vxlan" || backend == "wireguard" || backend == "ipip" {
-		nettest.Need(t, backend)
+	if slices.Contains([]string{"vxlan", "wireguard", "ipip"}, as.backend) {
+		nettest.Need(t, as.backend)
 	}
-	w := &world{T: t, design: design, backend: backend, dir: t.TempDir(), pods: map[string]*pod{}, wire: nettest.NS(t, "wire")}
+	w := &world{T: t, spec: as, dir: t.TempDir(), pods: map[string]*pod{}, wire: nettest.NS(t, "wire")}
 	w.cni = libcni.NewCNIConfigWithCacheDir([]string{filepath.Join(nettest.Programs(t), "cni")}, filepath.Join(w.dir, "cache"), nil)
 	if err := os.Mkdir(w.path("store"), 0o755); err != nil {
 		t.Fatal(err)
@@ -224,6 +241,9 @@ func (w *world) add(name string, n *node, ns *netns.NS) *pod {
 	list := n.list()
 	p := &pod{name: name, node: n, ns: ns, conf: &libcni.RuntimeConf{ContainerID: "id-" + name, NetNS: ns.Path(), IfName: "eth0"}}
 	p.conf.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name}, {"K8S_POD_INFRA_CONTAINER_ID", p.conf.ContainerID}}
+	if w.binding != "" && (name == "mallory" || name == "mute") {
+		p.conf.Args = append(p.conf.Args, [2]string{"WEFT_VM", "shop/" + name})
+	}
 	w.until("ADD of "+name, func() bool {
 		ctx, cancel := context.WithTimeout(w.Context(), patience)
 		defer cancel()
@@ -295,7 +315,10 @@ func (w *world) manifests() {
 // populate attaches the pods.
 func (w *world) populate() {
 	for _, name := range []string{"near", "friend", "mute", "mallory"} {
-		w.add(name, w.nodes[0], w.podNS(name))
+		p := w.add(name, w.nodes[0], w.podNS(name))
+		if w.binding != "" && (name == "mallory" || name == "mute") {
+			w.boot(p)
+		}
 	}
 	for _, name := range []string{"far", "guest"} {
 		w.add(name, w.nodes[1], w.podNS(name))
