@@ -120,6 +120,7 @@ func limits() map[string]m {
 		"AddressMoveSpec.Machine":          {"maxLength": 253},
 		"AddressMoveSpec.Addresses":        {"minItems": 1, "maxItems": 64, "items": m{"type": "string", "pattern": `^[0-9a-fA-F:.]+$`, "maxLength": 39}},
 		"AddressMoveSpec.Target":           {"pattern": node, "maxLength": 253},
+		"AddressMoveSpec.TargetPod":        {"pattern": node, "maxLength": 253},
 		"AddressMoveSpec.Source":           {"pattern": node, "maxLength": 253},
 		"AddressMoveSpec.Connections":      {"maxLength": 1 << 20},
 		"AddressClaimMachine.Name":         {"maxLength": 253},

@@ -21,6 +21,9 @@ type AddressMoveSpec struct {
 	Addresses []string `json:"addresses"`
 	// Target is the node where it is awaited.
 	Target string `json:"target"`
+	// TargetPod is the pod on the target node that may take the addresses over, where no VirtualMachineInstance says so.
+	// It is set by the component that migrates the machine, never by an agent.
+	TargetPod string `json:"targetPod,omitempty"`
 	// Source is the node where it runs, as soon as that one has answered.
 	Source string `json:"source,omitempty"`
 	// Connections are those that the source tracks of the machine, compressed.

@@ -34,6 +34,16 @@ type machine struct {
 // machine starts a pod of the machine default/db, one that awaits it where incoming.
 func (p two) machine(w *world, id string, incoming bool) *machine {
 	p.t.Helper()
+	args := [][2]string{{"WEFT_VM", "default/db"}}
+	if incoming {
+		args = append(args, [2]string{"WEFT_INCOMING", "1"})
+	}
+	return p.machineOf(w, id, args)
+}
+
+// machineOf starts a pod of the machine default/db that the arguments name.
+func (p two) machineOf(w *world, id string, args [][2]string) *machine {
+	p.t.Helper()
 	m := &machine{node: w, id: id, ns: nettest.NS(p.t, id)}
 	p.until("the network's configuration", func() (ok bool) {
 		l, err := w.own()
@@ -41,10 +51,7 @@ func (p two) machine(w *world, id string, incoming bool) *machine {
 		return err == nil
 	})
 	m.conf = runtimeConf(id, m.ns)
-	m.conf.Args = [][2]string{{"IgnoreUnknown", "1"}, {"WEFT_VM", "default/db"}}
-	if incoming {
-		m.conf.Args = append(m.conf.Args, [2]string{"WEFT_INCOMING", "1"})
-	}
+	m.conf.Args = append([][2]string{{"IgnoreUnknown", "1"}}, args...)
 	r, err := w.cni.AddNetworkList(w.ctx(), m.list, m.conf)
 	if err != nil {
 		p.t.Fatalf("%v\n%s", err, w.log())

@@ -56,21 +56,23 @@ Keys of -o json: [{machine: {namespace, name}, attachment: {network, containerID
 }
 
 func newVMHereCmd() *cobra.Command {
-	var stateDir string
+	var stateDir, pod string
 	cmd := &cobra.Command{
 		Use:   "here NAMESPACE/MACHINE",
 		Short: "Say that a machine that was awaited on this node runs here now",
 		Long: `Has this node's agent switch a virtual machine's addresses to this node at once. That is not needed where the machine says
-something itself, as QEMU does for its guests when they have migrated, nor where KubeVirt says so in the machine's status.`,
+something itself, as QEMU does for its guests when they have migrated, nor where KubeVirt says so in the machine's status.
+Where the machine has several pods on this node, --pod names the one that it runs in.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			namespace, name, ok := strings.Cut(args[0], "/")
 			if !ok || namespace == "" || name == "" {
 				return usageError{model.Faultf(model.CodeInvalidConf, "as default/db", "machine %q is no namespace and name", args[0])}
 			}
-			return move.SayHere(cmd.Context(), filepath.Join(stateDir, move.Socket), namespace, name)
+			return move.SayHere(cmd.Context(), filepath.Join(stateDir, move.Socket), namespace, name, pod)
 		},
 	}
 	cmd.Flags().StringVar(&stateDir, "state-dir", meshStateDir, "the agent's state directory")
+	cmd.Flags().StringVar(&pod, "pod", "", "the machine's pod on this node; empty: the only one")
 	return cmd
 }

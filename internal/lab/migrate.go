@@ -60,6 +60,8 @@ type journey struct {
 	peer Place
 	raw  []byte
 	conf manifest.Launch
+	// target is the name of the pod that the machine goes to.
+	target string
 }
 
 // Run does it. After an error the machine runs where it was, unless it had begun to run there.
@@ -153,7 +155,7 @@ func (j *journey) run(ctx context.Context, l Layout) (out Migration, err error) 
 	if state, e := stateOf(whatever, j.here); e == nil && state != "running" {
 		return out, fmt.Errorf("machine %s is %s on %s, and perhaps runs on %s: %w", out.Machine, state, out.From, out.To, err)
 	}
-	return out, errors.Join(fmt.Errorf("machine %s stays on %s: %w", out.Machine, out.From, err), j.end(whatever, there, j.Node, pod))
+	return out, errors.Join(fmt.Errorf("machine %s stays on %s: %w", out.Machine, out.From, err), j.fail(whatever), j.end(whatever, there, j.Node, pod))
 }
 
 // arrived waits until the machine is heard from its new node, and ends what is left of it on the one before.
@@ -172,7 +174,7 @@ func (j *journey) arrived(ctx context.Context, ears *gap.Peer, out *Migration, b
 		out.Resets++
 		err = model.Faultf(model.CodeInternal, "look at the agents' logs below nodes/", "machine %s runs on %s; its connection with %s: %w", out.Machine, out.To, out.Peer, err)
 	}
-	return errors.Join(err, j.end(ctx, j.here, out.From, j.here.Pod))
+	return errors.Join(err, j.forbid(), j.end(ctx, j.here, out.From, j.here.Pod))
 }
 
 func milliseconds(d time.Duration) float64 {

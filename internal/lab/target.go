@@ -25,6 +25,9 @@ func (j *journey) await(ctx context.Context, l Layout) (there launch.Status, pod
 		return there, "", err
 	}
 	pod = p.Namespace + "/" + p.Name
+	if err := j.allow(ctx, p.Name); err != nil {
+		return there, pod, fmt.Errorf("machine %s: %w", j.here.Key(), err)
+	}
 	box, err := j.up.runPod(ctx, j.store, p)
 	if err == nil {
 		err = publish(ctx, j.store, l.find(p.Node), box)
@@ -96,25 +99,6 @@ func (j *journey) placed(ctx context.Context, name string) (model.Pod, error) {
 		}
 	}
 	return model.Pod{}, fmt.Errorf("pod %s/%s: %w", j.here.Namespace, name, store.ErrNotFound)
-}
-
-// tell writes what KubeVirt writes when a machine has gone to another node. A machine that is no VirtualMachineInstance has nowhere to
-// write it to.
-func (j *journey) tell(ctx context.Context) error {
-	_, err := j.store.Modify(ctx, store.VirtualMachineInstances().Key(j.here.Namespace, j.here.Name), func(fields map[string]any) error {
-		status, _ := fields["status"].(map[string]any)
-		if status == nil {
-			status = map[string]any{}
-		}
-		status["nodeName"] = j.Node
-		status["migrationState"] = map[string]any{"sourceNode": j.here.Node, "targetNode": j.Node, "completed": true}
-		fields["status"] = status
-		return nil
-	})
-	if errors.Is(err, store.ErrNotFound) {
-		return nil
-	}
-	return err
 }
 
 // end ends a machine on a node without asking its guest, and its pod. Each may not be there.

@@ -17,10 +17,10 @@ func AskMachines(ctx context.Context, socket string) ([]Attachment, error) {
 	return all, err
 }
 
-// SayHere tells an agent that a machine runs on its node.
-func SayHere(ctx context.Context, socket, namespace, name string) error {
+// SayHere tells an agent that a machine runs on its node, in the pod; an empty pod is the only one that the machine has there.
+func SayHere(ctx context.Context, socket, namespace, name, pod string) error {
 	var done struct{}
-	return ask(ctx, socket, http.MethodPost, "here", url.Values{"namespace": {namespace}, "name": {name}}, &done)
+	return ask(ctx, socket, http.MethodPost, "here", url.Values{"namespace": {namespace}, "name": {name}, "pod": {pod}}, &done)
 }
 
 func ask(ctx context.Context, socket, method, what string, query url.Values, into any) error {

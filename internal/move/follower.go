@@ -44,14 +44,18 @@ type follower struct {
 	key    model.AttachmentKey
 	serial int64
 	vm     model.VMRef
-	link   string // the node's end
-	mac    [6]byte
-	addrs  []netip.Addr
-	move   store.Key // of the move that is made while the machine is awaited
+	// pod is the name of the pod, in the machine's namespace, that says that it is the machine's; empty where the caller of the
+	// plugin, which is root on the node, says so by CNI_ARGS.
+	pod   string
+	link  string // the node's end
+	mac   [6]byte
+	addrs []netip.Addr
+	move  store.Key // of the move that is made while the machine is awaited
 
-	wake chan struct{} // something may have changed
-	told chan struct{} // somebody says that the machine runs here
-	gone chan struct{} // closed when the attachment is no more
+	wake   chan struct{} // something may have changed
+	reread chan struct{} // the machine's instance is to be read at once
+	told   chan struct{} // somebody says that the machine runs here
+	gone   chan struct{} // closed when the attachment is no more
 
 	// left is when the machine has left, in nanoseconds; 0 for one that has not been here.
 	left   atomic.Int64
@@ -63,12 +67,15 @@ type follower struct {
 func newFollower(m *Mover, rec attach.Record) *follower {
 	f := &follower{
 		m: m, key: rec.Key(), serial: rec.Serial, vm: *rec.Request.VM(), link: rec.HostLink(), addrs: rec.Addrs(),
-		wake: make(chan struct{}, 1), told: make(chan struct{}, 1), gone: make(chan struct{}),
+		wake: make(chan struct{}, 1), reread: make(chan struct{}, 1), told: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
 	for _, l := range rec.Fragment().Pod.Links {
 		if l.Peer != nil && l.Peer.Name == f.link {
 			f.mac = l.MAC
 		}
+	}
+	if o := rec.Request.Origin; o != nil && o.VM != nil {
+		f.pod = o.Pod.Name
 	}
 	f.move = store.AddressMoves().Key(f.vm.Namespace, moveName(f.vm.Name, rec.Key()))
 	return f

@@ -23,11 +23,23 @@ type instance struct {
 		NodeName  string `json:"nodeName"`
 		Migration *struct {
 			Target    string `json:"targetNode"`
+			TargetPod string `json:"targetPod"`
+			SourcePod string `json:"sourcePod"`
 			Ready     string `json:"targetNodeDomainReadyTimestamp"`
 			Completed bool   `json:"completed"`
 			Failed    bool   `json:"failed"`
 		} `json:"migrationState"`
 	} `json:"status"`
+}
+
+// allows reports whether the pod may take the machine's addresses over: it is the target of the machine's migration, or the
+// source of one that has not come to its end or has failed.
+func (i instance) allows(pod string) bool {
+	m := i.Status.Migration
+	if m == nil || pod == "" {
+		return false
+	}
+	return m.TargetPod == pod && !m.Failed || m.SourcePod == pod && (m.Failed || !m.Completed)
 }
 
 // on tells whether the machine runs on a node that awaits it. What is said there of another migration does not count: nodeName
@@ -43,19 +55,22 @@ func (i instance) on(node string) bool {
 	return i.Status.NodeName == node || m.Completed || m.Ready != ""
 }
 
-// look looks at the machine's instance until KubeVirt says there that it runs on this node, which it tells, or ctx ends. A guest
-// behind masquerade may say nothing that anybody hears.
-func (f *follower) look(ctx context.Context) <-chan struct{} {
-	here := make(chan struct{}, 1)
+// word is what the cluster says of a machine that is awaited: whether the pod may take its addresses over, and whether it runs
+// here.
+type word struct{ allowed, here bool }
+
+// look reads the machine's instance until ctx ends, and tells what it says when that is something else than before. A guest behind
+// masquerade may say nothing that anybody hears. What cannot be read changes nothing: a pod that was not allowed to take the
+// addresses over stays so.
+func (f *follower) look(ctx context.Context) <-chan word {
+	words := make(chan word)
 	go func() {
+		var was word
 		wait, said := lookPeriod, false
 		for {
-			is, err := f.runsHere(ctx)
+			now, err := f.read(ctx)
 			switch {
 			case ctx.Err() != nil:
-				return
-			case is:
-				token(here)
 				return
 			case err == nil:
 				wait = lookPeriod
@@ -65,28 +80,41 @@ func (f *follower) look(ctx context.Context) <-chan struct{} {
 			default:
 				wait = min(2*wait, lookMost)
 			}
+			if known := err == nil || errors.Is(err, store.ErrNotFound); known && now != was {
+				select {
+				case words <- now:
+					was = now
+				case <-ctx.Done():
+					return
+				}
+			}
 			select {
 			case <-ctx.Done():
 				return
+			case <-f.reread:
 			case <-f.m.cfg.After(wait):
 			}
 		}
 	}()
-	return here
+	return words
 }
 
-// runsHere asks for the instance.
-func (f *follower) runsHere(ctx context.Context) (bool, error) {
+// read reads the instance. Where there is none, a move says whether the pod may take the addresses over.
+func (f *follower) read(ctx context.Context) (word, error) {
 	kind := store.VirtualMachineInstances()
 	o, err := f.m.cfg.Objects.Get(ctx, kind, kind.Key(f.vm.Namespace, f.vm.Name))
+	if errors.Is(err, store.ErrNotFound) {
+		return word{allowed: f.pod == "" || f.m.allowed(f)}, err
+	}
 	if err != nil {
-		return false, err
+		return word{}, err
 	}
 	var i instance
 	if err := json.Unmarshal(o.Raw, &i); err != nil {
-		return false, err
+		return word{}, err
 	}
-	return i.on(f.m.cfg.Node), nil
+	allowed := f.pod == "" || i.allows(f.pod)
+	return word{allowed: allowed, here: allowed && i.on(f.m.cfg.Node)}, nil
 }
 
 // unseen says that an instance cannot be read. Without KubeVirt there is none.

@@ -45,6 +45,34 @@ func TestOn(t *testing.T) {
 	}
 }
 
+// TestAllows: of a machine with an instance, the pod that the instance names as the target of its migration may take the addresses
+// over, or its source where the migration has not come to its end.
+func TestAllows(t *testing.T) {
+	for status, want := range map[string]bool{
+		`{}`:                 false,
+		`{"nodeName": "n2"}`: false, // it runs on this node, in another pod
+		`{"migrationState": {"targetNode": "n2", "completed": true}}`:                                       false,
+		`{"migrationState": {"targetNode": "n2", "targetPod": "other"}}`:                                    false,
+		`{"migrationState": {"targetNode": "n2", "targetPod": "db-2"}}`:                                     true,
+		`{"migrationState": {"targetNode": "n2", "targetPod": "db-2", "completed": true}}`:                  true,
+		`{"migrationState": {"targetNode": "n2", "targetPod": "db-2", "completed": true, "failed": true}}`:  false,
+		`{"migrationState": {"targetNode": "n3", "targetPod": "db-3", "sourcePod": "db-2"}}`:                true,
+		`{"migrationState": {"targetPod": "db-3", "sourcePod": "db-2", "completed": true}}`:                 false,
+		`{"migrationState": {"targetPod": "db-3", "sourcePod": "db-2", "completed": true, "failed": true}}`: true,
+	} {
+		var i instance
+		if err := json.Unmarshal([]byte(`{"status": `+status+`}`), &i); err != nil {
+			t.Fatal(err)
+		}
+		if got := i.allows("db-2"); got != want {
+			t.Errorf("%s: %v, want %v", status, got, want)
+		}
+		if i.allows("") {
+			t.Errorf("%s: a pod without a name is allowed", status)
+		}
+	}
+}
+
 // An instance is looked at once a second, more seldom where there is none, until it says that the machine is here; that it cannot be
 // read is said once.
 func TestLook(t *testing.T) {
@@ -69,7 +97,15 @@ func TestLook(t *testing.T) {
 		After: func(d time.Duration) <-chan time.Time { waits <- d; return ticks },
 	})
 	f := &follower{m: m, vm: model.VMRef{Namespace: "default", Name: "db"}}
-	here := f.look(t.Context())
+	words := f.look(t.Context())
+	select {
+	case w := <-words: // CNI_ARGS say which machine it is
+		if w != (word{allowed: true}) {
+			t.Errorf("%+v", w)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("nothing is said of a machine without an instance")
+	}
 	next := func(want time.Duration) {
 		t.Helper()
 		select {
@@ -77,7 +113,7 @@ func TestLook(t *testing.T) {
 			if got != want {
 				t.Errorf("looks again after %s, want %s", got, want)
 			}
-		case <-here:
+		case <-words:
 			t.Fatal("the machine is said to be here")
 		case <-time.After(30 * time.Second):
 			t.Fatal("nobody looks")
@@ -100,7 +136,10 @@ func TestLook(t *testing.T) {
 	says(`{"nodeName": "n2", "migrationState": {"targetNode": "n2", "completed": true}}`)
 	ticks <- time.Time{}
 	select {
-	case <-here:
+	case w := <-words:
+		if !w.here {
+			t.Errorf("%+v", w)
+		}
 	case d := <-waits:
 		t.Fatalf("looks again after %s", d)
 	case <-time.After(30 * time.Second):

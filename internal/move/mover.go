@@ -3,10 +3,12 @@
 package move
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -187,7 +189,7 @@ func (m *Mover) departs(f *follower) {
 // tellOfDeparted tells who begins to await a machine that was here, and is no more, that it has left.
 func (m *Mover) tellOfDeparted(ctx context.Context, o store.Object) {
 	move, err := o.AddressMove()
-	if err != nil || move.Target == m.cfg.Node {
+	if err != nil || move.Target == m.cfg.Node || move.TargetPod != "" {
 		return
 	}
 	m.mu.Lock()
@@ -209,16 +211,32 @@ func (m *Mover) tellOfDeparted(ctx context.Context, o store.Object) {
 	}
 }
 
-// Switch has a machine's attachments that stand by on this node switch, as if the machine had been heard. It gives how many.
-func (m *Mover) Switch(namespace, name string) int {
+// Switch has a machine's attachments on this node that are of the pod switch, as if the machine had been heard. Without a pod's
+// name all of them must be of one container.
+func (m *Mover) Switch(vm model.VMRef, pod string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := 0
+	var these []*follower
+	var pods []string
 	for _, f := range m.followers {
-		if f.vm.Namespace == namespace && f.vm.Name == name {
-			token(f.told)
-			n++
+		if f.vm.Namespace == vm.Namespace && f.vm.Name == vm.Name && (pod == "" || f.pod == pod) {
+			these = append(these, f)
+			if name := cmp.Or(f.pod, "container "+f.key.ContainerID); !slices.Contains(pods, name) {
+				pods = append(pods, name)
+			}
 		}
 	}
-	return n
+	slices.Sort(pods)
+	switch {
+	case len(these) == 0:
+		return model.Faultf(model.CodeUnknownContainer, "`weft vm moves` lists those that can be switched",
+			"machine %s/%s has no attachment on this node that can be switched", vm.Namespace, vm.Name)
+	case len(pods) > 1:
+		return model.Faultf(model.CodeInvalidConf, "name the machine's pod with --pod", "machine %s/%s has several pods on this node: %s",
+			vm.Namespace, vm.Name, strings.Join(pods, ", "))
+	}
+	for _, f := range these {
+		token(f.told)
+	}
+	return nil
 }

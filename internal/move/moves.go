@@ -34,7 +34,7 @@ func (m *Mover) take(e store.Event) (stale []store.Object) {
 			m.moves[key] = now
 		}
 		about = func(f *follower) bool {
-			return f.move == key || slices.ContainsFunc(was.move.Addrs, f.own) || slices.ContainsFunc(now.move.Addrs, f.own)
+			return f.move == key || was.allows(f) || now.allows(f) || slices.ContainsFunc(was.move.Addrs, f.own) || slices.ContainsFunc(now.move.Addrs, f.own)
 		}
 	default:
 		return nil
@@ -48,7 +48,7 @@ func (m *Mover) take(e store.Event) (stale []store.Object) {
 		}
 	}
 	for key, o := range m.moves {
-		if o.move.Target == m.cfg.Node && !m.awaits(key) {
+		if o.move.Target == m.cfg.Node && o.move.TargetPod == "" && !m.awaits(key) {
 			stale = append(stale, o.object)
 			delete(m.moves, key)
 		}
@@ -79,7 +79,7 @@ func (m *Mover) wanted(own func(netip.Addr) bool) (store.Object, model.AddressMo
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, o := range m.moves {
-		if o.move.Target != m.cfg.Node && slices.ContainsFunc(o.move.Addrs, own) {
+		if o.move.Target != m.cfg.Node && o.move.TargetPod == "" && slices.ContainsFunc(o.move.Addrs, own) {
 			return o.object, o.move, true
 		}
 	}
@@ -90,4 +90,22 @@ func (m *Mover) wanted(own func(netip.Addr) bool) (store.Object, model.AddressMo
 func (m *Mover) isWanted(f *follower) bool {
 	_, _, is := m.wanted(f.own)
 	return is
+}
+
+// allows reports whether the move lets the follower's pod take the machine's addresses over.
+func (n noted) allows(f *follower) bool {
+	return n.move.TargetPod != "" && n.move.TargetPod == f.pod && n.move.Target == f.m.cfg.Node &&
+		n.move.Namespace == f.vm.Namespace && n.move.Machine == f.vm.Name
+}
+
+// allowed reports whether a move lets the follower's pod take the machine's addresses over.
+func (m *Mover) allowed(f *follower) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range m.moves {
+		if n.allows(f) {
+			return true
+		}
+	}
+	return false
 }

@@ -21,6 +21,8 @@ type Attachment struct {
 	Machine   model.VMRef         `json:"machine"`
 	Key       model.AttachmentKey `json:"attachment"`
 	Addresses []netip.Addr        `json:"addresses"`
+	// Pod is the name of its pod, empty where CNI_ARGS say which machine it is.
+	Pod string `json:"pod,omitempty"`
 	// State is "here", "awaited", or "left".
 	State string `json:"state"`
 }
@@ -39,7 +41,7 @@ func (m *Mover) Attachments() []Attachment {
 		if err != nil || !found {
 			continue
 		}
-		one := Attachment{Machine: f.vm, Key: f.key, Addresses: f.addrs, State: "here"}
+		one := Attachment{Machine: f.vm, Key: f.key, Addresses: f.addrs, Pod: f.pod, State: "here"}
 		switch {
 		case rec.Standby && rec.Request.Incoming() && f.left.Load() == 0:
 			one.State = "awaited"
@@ -53,17 +55,13 @@ func (m *Mover) Attachments() []Attachment {
 }
 
 // Serve answers on a unix socket, which root alone may open, until ctx ends: GET /machines tells of those on this node, POST
-// /here?namespace=…&name=… says that one runs here.
+// /here?namespace=…&name=…&pod=… says that one runs here.
 func (m *Mover) Serve(ctx context.Context, path string) error {
 	return inquiry.Answers{
 		"GET /machines": func(*http.Request) (any, error) { return m.Attachments(), nil },
 		"POST /here": func(r *http.Request) (any, error) {
-			namespace, name := r.FormValue("namespace"), r.FormValue("name")
-			if m.Switch(namespace, name) == 0 {
-				return nil, model.Faultf(model.CodeUnknownContainer, "`weft vm moves` shows those that have one",
-					"machine %s/%s has no attachment on this node that can be switched", namespace, name)
-			}
-			return struct{}{}, nil
+			vm := model.VMRef{Namespace: r.FormValue("namespace"), Name: r.FormValue("name")}
+			return struct{}{}, m.Switch(vm, r.FormValue("pod"))
 		},
 	}.Serve(ctx, path, m.cfg.Log)
 }

@@ -22,7 +22,8 @@ func (f *follower) await(ctx context.Context, rec attach.Record) {
 	if err != nil { // the switch is left to who says so
 		f.m.cfg.Log.Warn("machine cannot be heard", "machine", f.vm.String(), "link", f.link, "err", err)
 	}
-	var seen <-chan struct{}
+	w := waiting{allowed: !awaited || f.pod == ""}
+	var seen <-chan word
 	if awaited {
 		seen = f.look(ctx)
 		go f.insist(ctx, "machine's connections are not asked for", f.ask)
@@ -39,20 +40,25 @@ func (f *follower) await(ctx context.Context, rec attach.Record) {
 				continue
 			}
 			how = s.How
-		case <-f.told:
-			how = "told"
-		case <-seen:
-			how = "its status"
+		case <-f.told: // root on this node says so, of this pod
+			how, w.allowed = "told", true
+		case now := <-seen:
+			if w.allowed = now.allowed; now.here {
+				how = "its status"
+			}
 		case <-f.wake:
 			if now, found, err := f.m.cfg.Records.Get(f.key); err == nil && (!found || !now.Standby) {
 				return // somebody else has switched it
 			}
 			f.bring(early)
+			if !w.allowed {
+				token(f.reread) // a move may allow it
+			}
 			if awaited && f.deserted() {
 				how = "the other node"
 			}
 		}
-		if how == "" {
+		if how = w.sign(f, how); how == "" {
 			continue
 		}
 		begun := f.m.cfg.Now()
@@ -66,6 +72,31 @@ func (f *follower) await(ctx context.Context, rec attach.Record) {
 		}
 		return
 	}
+}
+
+// waiting is what is known while a machine is awaited.
+type waiting struct {
+	// allowed: the pod may take the addresses over. heard is the first sign that came before that was known.
+	allowed bool
+	heard   string
+}
+
+// sign is what says that the machine is here, empty while nothing does or the pod may not take the addresses over. How is what
+// says so now. A sign that comes too early is kept: the permission may be on its way.
+func (w *waiting) sign(f *follower, how string) string {
+	if w.allowed {
+		if how == "" {
+			how = w.heard
+		}
+		return how
+	}
+	if how != "" && w.heard == "" {
+		w.heard = how
+		f.m.cfg.Log.Warn("pod says that a running machine is here, and is not known to be the target of its migration; its addresses stay where they are",
+			"machine", f.vm.String(), "pod", f.pod, "sign", how, "attachment", f.key.String())
+		token(f.reread)
+	}
+	return ""
 }
 
 // means tells what of all that is heard says that the machine runs here: an announcement, or a packet of a connection that was

@@ -15,6 +15,7 @@ type moveSpec struct {
 	Machine     string   `json:"machine"`
 	Addresses   []string `json:"addresses"`
 	Target      string   `json:"target"`
+	TargetPod   string   `json:"targetPod,omitempty"`
 	Source      string   `json:"source,omitempty"`
 	Connections []byte   `json:"connections,omitempty"`
 	Left        bool     `json:"left,omitempty"`
@@ -28,7 +29,7 @@ func (o Object) AddressMove() (model.AddressMove, error) {
 	}
 	s := m.Spec
 	out := model.AddressMove{
-		Namespace: o.Key.Namespace, Name: o.Key.Name, Machine: s.Machine, Target: s.Target, Source: s.Source, Connections: s.Connections, Left: s.Left,
+		Namespace: o.Key.Namespace, Name: o.Key.Name, Machine: s.Machine, Target: s.Target, TargetPod: s.TargetPod, Source: s.Source, Connections: s.Connections, Left: s.Left,
 	}
 	if s.Target == "" || len(s.Addresses) == 0 {
 		return out, o.fault("delete it; weft makes these objects itself", "spec names no target or no address")
@@ -45,9 +46,9 @@ func (o Object) AddressMove() (model.AddressMove, error) {
 
 // AddressMoveObject is o, or a new object, saying what the move says.
 func AddressMoveObject(o Object, m model.AddressMove) (Object, error) {
-	s := moveSpec{Machine: m.Machine, Target: m.Target, Source: m.Source, Connections: m.Connections, Left: m.Left}
+	s := moveSpec{Machine: m.Machine, Target: m.Target, TargetPod: m.TargetPod, Source: m.Source, Connections: m.Connections, Left: m.Left}
 	for _, a := range m.Addrs {
 		s.Addresses = append(s.Addresses, a.String())
 	}
-	return o.withSpec(AddressMoves().Key(m.Namespace, m.Name), s, "machine", "addresses", "target", "source", "connections", "left")
+	return o.withSpec(AddressMoves().Key(m.Namespace, m.Name), s, "machine", "addresses", "target", "targetPod", "source", "connections", "left")
 }

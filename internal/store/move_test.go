@@ -15,7 +15,7 @@ import (
 // A move is the same after it was written and read, and keeps what others have written beside it.
 func TestAddressMove(t *testing.T) {
 	want := model.AddressMove{
-		Namespace: "shop", Name: "db-1", Machine: "db", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("fd00::5")}, Target: "n2",
+		Namespace: "shop", Name: "db-1", Machine: "db", Addrs: []netip.Addr{netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("fd00::5")}, Target: "n2", TargetPod: "db-2",
 	}
 	o, err := store.AddressMoveObject(store.Object{}, want)
 	if err != nil {

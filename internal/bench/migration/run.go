@@ -100,7 +100,7 @@ func (w *world) migrate(ctx context.Context, g *guest, p *gap.Peer, n int) (*gue
 		return nil, gap.Gap{}, err
 	}
 	other := w.nodes[(n+1)%2]
-	target, err := other.run(ctx, pod{namespace: namespace, name: fmt.Sprintf("db-%d", n+1), machine: true, incoming: true})
+	target, err := other.run(ctx, pod{namespace: namespace, name: fmt.Sprintf("db-%d", n+1), machine: true, incoming: true, addr: g.pod.addr})
 	if err != nil {
 		return nil, gap.Gap{}, err
 	}

@@ -202,6 +202,16 @@ func (w *world) pod(p pod) error {
 	if err == nil {
 		_, err = w.store.Create(o)
 	}
+	if err != nil || !p.incoming {
+		return err
+	}
+	// Who migrates the machine says which pod it goes to.
+	o, err = store.AddressMoveObject(store.Object{}, model.AddressMove{
+		Namespace: p.namespace, Name: p.name, Machine: machineName, Addrs: []netip.Addr{p.addr}, Target: p.node.name, TargetPod: p.name,
+	})
+	if err == nil {
+		_, err = w.store.Create(o)
+	}
 	return err
 }
 

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// write writes an object, whether there is one or not.
+func (p two) write(o store.Object, err error) {
+	p.t.Helper()
+	if err == nil {
+		if was, missing := p.store.Get(o.Key); missing == nil {
+			err = p.store.CompareAndSwap(was.Version, o)
+		} else {
+			_, err = p.store.Create(o)
+		}
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// says starts a pod whose annotations say that it is of the machine default/db, and that the machine migrates into it.
+func (p two) says(w *world, node, name string) *machine {
+	p.t.Helper()
+	p.write(store.NewObject(fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "default", "name": %q, "uid": %q,
+		"annotations": {"kubevirt.io/domain": "db", "kubevirt.io/migrationJobName": "m"}}, "spec": {"nodeName": %q}}`, name, "uid-"+name, node)))
+	return p.machineOf(w, name, [][2]string{{"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name}})
+}
+
+// instance writes the machine's instance; migration is what it says of the migration.
+func (p two) instance(node, migration string) {
+	p.t.Helper()
+	p.write(store.NewObject(fmt.Appendf(nil, `{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"namespace": "default", "name": "db"},
+		"status": {"nodeName": %q, "migrationState": %s}}`, node, migration)))
+}
+
+// pretends has the pod say in all ways that the machine is there, and waits until its agent has heard it.
+func (m *machine) pretends(p two) {
+	p.t.Helper()
+	refused := func() int { return strings.Count(m.node.log(), "not known to be the target of its migration") }
+	before := refused()
+	p.until(m.id+" is heard", func() bool {
+		for _, a := range m.addrs {
+			m.speaks(p.t, a)
+		}
+		return refused() > before
+	})
+	for _, a := range m.addrs {
+		m.speaks(p.t, a)
+	}
+}
+
+// TestForgedTarget: a pod that says that a running machine migrates into it gets none of the machine's packets, whatever it says on
+// its wire, unless the machine's instance names it as the target of its migration. A true target that is heard first gets them as
+// soon as the instance names it.
+func TestForgedTarget(t *testing.T) {
+	nettest.Need(t, "vxlan")
+	p := newTwo(t, twoPools)
+	n1, n2 := p.nodes[0], p.nodes[1]
+	p.instance("n1", "{}")
+	a := p.machine(n1, "a", false)
+	peer1, _ := p.pod(n1, "peer1")
+	peer2, _ := p.pod(n2, "peer2")
+	all := []*netns.NS{peer1, peer2}
+	p.answers(a, all...)
+	forged := p.says(n2, "n2", "forged")
+	if fmt.Sprint(a.addrs) != fmt.Sprint(forged.addrs) {
+		t.Fatalf("%v and %v", a.addrs, forged.addrs)
+	}
+	p.moves(1)
+	p.heard(forged)
+	forged.pretends(p)
+	p.instance("n1", `{"sourceNode": "n1", "targetNode": "n2", "targetPod": "other"}`)
+	time.Sleep(2 * time.Second) // the instance is read each second
+	forged.speaks(t, forged.addrs[0])
+	p.is(forged, "awaited")
+	p.is(a, "here")
+	p.answers(a, all...)
+	p.instance("n1", `{"sourceNode": "n1", "targetNode": "n2", "targetPod": "forged"}`)
+	p.answers(forged, all...)
+	p.is(a, "left")
+	forged.del(t)
+	a.del(t)
+}
+
+// TestForgedTargetWithoutKubeVirt: where there is no instance, the pod that an AddressMove allows takes the addresses over, and no
+// other one.
+func TestForgedTargetWithoutKubeVirt(t *testing.T) {
+	nettest.Need(t, "vxlan")
+	p := newTwo(t, twoPools)
+	n1, n2 := p.nodes[0], p.nodes[1]
+	a := p.machine(n1, "a", false)
+	peer1, _ := p.pod(n1, "peer1")
+	peer2, _ := p.pod(n2, "peer2")
+	all := []*netns.NS{peer1, peer2}
+	forged, target := p.says(n2, "n2", "forged"), p.says(n2, "n2", "target")
+	p.moves(2)
+	p.heard(forged)
+	forged.pretends(p)
+	p.answers(a, all...)
+	if _, errs, exit := n2.vm("here", "default/db"); exit != 1 || !strings.Contains(errs, "several pods on this node: forged, target") {
+		t.Errorf("%d %s", exit, errs)
+	}
+	allow := func(name, target, pod string) {
+		t.Helper()
+		p.write(store.AddressMoveObject(store.Object{}, model.AddressMove{
+			Namespace: "default", Name: name, Machine: "db", Addrs: []netip.Addr{a.addrs[0]}, Target: target, TargetPod: pod,
+		}))
+	}
+	allow("elsewhere", "n3", "forged")
+	allow("here", "n2", "target")
+	target.speaks(t, target.addrs[0])
+	p.answers(target, all...)
+	p.is(forged, "awaited")
+	p.is(a, "left")
+	forged.del(t)
+	target.del(t)
+	a.del(t)
+}
