@@ -129,7 +129,7 @@ func (a *agent) fit() error {
 // network is weft's own network on this node, by the configuration and the cluster's facts.
 func (a *agent) network() (install.Own, error) {
 	n := a.cfg.Network
-	own := install.Own{Name: n.Name, Node: a.cfg.Node, MTU: n.MTU, CIDRs: n.PodCIDRs, Bridge: n.Design == config.DesignBridge, Permit: n.Permit}
+	own := install.Own{Name: n.Name, Node: a.cfg.Node, MTU: n.MTU, CIDRs: n.PodCIDRs, Bridge: n.Design == config.DesignBridge, Unguarded: !n.SourceGuard, Permit: n.Permit}
 	if a.fromPools() {
 		if a.facts != nil && a.facts.Cluster() == nil {
 			return own, unknownCluster()

@@ -162,6 +162,10 @@ type Network struct {
 	MasqAgentConfig string `json:"masqAgentConfig"`
 	// MasqueradeRandom takes random ports for hidden connections, so that two that begin at once do not want the same one.
 	MasqueradeRandom bool `json:"masqueradeRandom"`
+	// SourceGuard drops what a pod sends in the name of another: with a MAC or an address, in ARP and neighbor discovery, too, that is not its
+	// own. False trusts all pods of weft's own network in the design `bridge`; routed pods are always guarded. Other networks have the key `guard` of the plugin
+	// bridge.
+	SourceGuard bool `json:"sourceGuard"`
 	// Blackhole refuses packets to addresses of the node's own PodCIDRs that no pod has, instead of sending them elsewhere.
 	Blackhole bool `json:"blackhole"`
 }
@@ -273,7 +277,7 @@ func Default() Config {
 		Network: Network{
 			Mode: ModeNone, Name: "weft", Design: DesignRouted, Interface: "auto", Encapsulation: "host-gw", VNI: 1, VxlanPort: 8472,
 			UDPPort: 8285, WireguardPort: 51820, WireguardPortV6: 51821, WireguardKeyFile: "/run/flannel/wgkey", WireguardMode: "separate",
-			MasqueradeRandom: true,
+			MasqueradeRandom: true, SourceGuard: true,
 		},
 		Flannel: Flannel{
 			Publish: true, AnnotationPrefix: "flannel.alpha.coreos.com", NetConf: "/etc/kube-flannel/net-conf.json",

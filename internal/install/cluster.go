@@ -28,7 +28,9 @@ type Own struct {
 	Pools []int
 	// Bridge joins the pods by a bridge; without it each has a link of its own, and a route to its address.
 	Bridge bool
-	MTU    int // bytes; 0 is the kernel's
+	// Unguarded pods on the bridge may send in the name of others.
+	Unguarded bool
+	MTU       int // bytes; 0 is the kernel's
 	// Permit are Calico's annotations behind a gate that pods may use.
 	Permit []string
 }
@@ -93,6 +95,9 @@ func (o Own) link() map[string]any {
 		link := object{
 			"type": "bridge", "bridge": bridgeName, "isGateway": true, "hairpinMode": true,
 			"ipam": object{"type": "host-local", "ranges": ranges, "routes": routes},
+		}
+		if o.Unguarded {
+			link["guard"] = false
 		}
 		if o.MTU != 0 {
 			link["mtu"] = o.MTU

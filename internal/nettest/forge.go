@@ -92,15 +92,17 @@ func MAC(t testing.TB, ns *netns.NS, link string) net.HardwareAddr {
 	return mac
 }
 
-// Ear is a UDP socket of both families that listens for texts.
-type Ear struct{ conn *net.UDPConn }
+// Ear listens for texts by UDP of both families.
+type Ear struct{ four, six *net.UDPConn }
 
 // Listen opens one; a nil namespace is the test's own.
 func Listen(t testing.TB, ns *netns.NS, port int) *Ear {
 	t.Helper()
 	e := &Ear{}
 	open := func() (err error) {
-		e.conn, err = net.ListenUDP("udp", &net.UDPAddr{Port: port})
+		if e.four, err = net.ListenUDP("udp4", &net.UDPAddr{Port: port}); err == nil {
+			e.six, err = net.ListenUDP("udp6", &net.UDPAddr{Port: port})
+		}
 		return err
 	}
 	err := error(nil)
@@ -112,7 +114,7 @@ func Listen(t testing.TB, ns *netns.NS, port int) *Ear {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = e.conn.Close() })
+	t.Cleanup(func() { _, _ = e.four.Close(), e.six.Close() })
 	return e
 }
 
@@ -121,14 +123,16 @@ func (e *Ear) Hears(text string, limit time.Duration, send func()) bool {
 	buf := make([]byte, 1<<12)
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		send()
-		_ = e.conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-		for {
-			n, _, err := e.conn.ReadFromUDP(buf)
-			if err != nil {
-				break
-			}
-			if string(buf[:n]) == text {
-				return true
+		for _, conn := range []*net.UDPConn{e.four, e.six} {
+			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+			for {
+				n, _, err := conn.ReadFromUDP(buf)
+				if err != nil {
+					break
+				}
+				if string(buf[:n]) == text {
+					return true
+				}
 			}
 		}
 	}

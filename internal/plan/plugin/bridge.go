@@ -11,7 +11,10 @@ import (
 )
 
 // Bridge joins containers of a node to one bridge device.
-type Bridge struct{}
+type Bridge struct {
+	// SourceGuard guards every port whose addresses are known, unless the network says otherwise. The reference plugin guards none.
+	SourceGuard bool
+}
 
 // Type is "bridge".
 func (Bridge) Type() string { return "bridge" }
@@ -121,7 +124,7 @@ func (b Bridge) Plan(in Input) (Step, error) {
 	c.hostSettings(in, &f, gateways)
 	c.podSettings(in, &f, a, quietly)
 	c.podAddrs(&f, ends, a)
-	f.Host.Tables = c.watched(in.Request, ends, a)
+	f.Host.Tables = c.watched(in.Request, ends, a, b.SourceGuard)
 	if err := c.masq().plan(in, &f, a); err != nil {
 		return Step{}, err
 	}

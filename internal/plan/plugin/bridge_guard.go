@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"slices"
+
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -11,13 +13,13 @@ import (
 // advertisements as well; not as a router, not as a DHCP server, not tagged.
 const guardTable = "weft_guard"
 
-// guards tells whether a port is guarded: where the configuration says so; where it says nothing, if a virtual machine with
-// addresses is there, whose guest has the wire as no container has it.
-func (c bridgeConf) guards(r model.Request) bool {
+// guards reports whether a port is guarded: where the configuration says so; where it says nothing, if its addresses are known and either
+// all are guarded or a virtual machine is there.
+func (c bridgeConf) guards(r model.Request, all bool) bool {
 	if c.Guard != nil {
 		return *c.Guard
 	}
-	return r.VM() != nil && c.ipam && len(c.VlanTrunk) == 0
+	return (all || r.VM() != nil) && c.ipam && len(c.VlanTrunk) == 0
 }
 
 // checkGuard refuses a guard that would drop what the port is for.
@@ -30,12 +32,12 @@ func (c bridgeConf) checkGuard() error {
 }
 
 // watched are the tables that look at what the container sends.
-func (c bridgeConf) watched(r model.Request, ends pair, a addressed) []state.Table {
+func (c bridgeConf) watched(r model.Request, ends pair, a addressed, all bool) []state.Table {
 	var out []state.Table
 	if c.MACSpoofChk {
 		out = append(out, SpoofCheck(r.Key(), ends.host.Name, ends.pod.MAC))
 	}
-	if c.guards(r) {
+	if c.guards(r, all) {
 		out = append(out, portGuard(r.Key(), ends.host.Name, ends.pod.MAC, a, !c.ipam))
 	}
 	return out
@@ -65,27 +67,28 @@ func portGuard(k model.AttachmentKey, port string, mac state.MAC, a addressed, f
 			}
 			add(set, mac.String(), ip.Address.Addr().String())
 		}
-		if a.v6 || a.late {
-			add(&own6, mac.String(), "fe80::/10")
-		}
+		add(&own6, mac.String(), "fe80::/10")
 	}
 	return state.Table{Family: "bridge", Name: guardTable, Shared: true, Sets: []state.Set{ports, anybody, macs, own4, own6}, Chains: []state.Chain{{
 		Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: portGuardRules(),
 	}}}
 }
 
-// portGuardRules ask what most packets are first. 134 and 137 are what routers say, 136 tells whose an address is; where a fragment
-// or an option stands before what is said on the link, the type of that cannot be seen. 135 from nobody doubts an address: whoever
-// is about to take it does without. 68 and 546 are what clients of DHCP listen to.
+// portGuardRules ask what most packets are first: a TCP packet passes three rules over IPv4 and five over IPv6, whatever the number of ports. 134 and 137
+// are what routers say, 136 tells whose an address is; where a fragment or an option stands before what is said on the link, the type of
+// that cannot be seen. 135 from nobody doubts an address: whoever is about to take it does without. 68 and 546 are what clients of DHCP
+// listen to. What has a tag is no IP to "ether type".
 func portGuardRules() []state.NftRule {
 	return []state.NftRule{
 		{Text: "iifname != @ports accept"},
+		{Text: "udp dport 68 counter drop"},
+		{Text: "ether type ip iifname . ether saddr . ip saddr @own4 accept"},
+		{Text: "udp dport 546 counter drop"},
+		{Text: "ether type ip6 meta l4proto tcp iifname . ether saddr . ip6 saddr @own6 accept"},
+		{Text: "ether type ip6 meta l4proto udp iifname . ether saddr . ip6 saddr @own6 accept"},
 		{Text: "iifname . ether saddr != @macs counter drop"},
 		{Text: "ether type 8021q counter drop"},
 		{Text: "ether type 8021ad counter drop"},
-		{Text: "udp dport 68 counter drop"},
-		{Text: "udp dport 546 counter drop"},
-		{Text: "iifname . ether saddr . ip saddr @own4 accept"},
 		{Text: "icmpv6 type 134 counter drop"},
 		{Text: "icmpv6 type 137 counter drop"},
 		{Text: "ip6 saddr fe80::/10 ip6 nexthdr 43 counter drop"},
@@ -105,4 +108,28 @@ func portGuardRules() []state.NftRule {
 		{Text: "ether type rarp accept"},
 		{Text: "counter drop"},
 	}
+}
+
+// guardedToo are the elements by which the guard knows a port that planners before this one have guarded by one more MAC: its interface
+// is made with that.
+func (in Input) guardedToo(mac state.MAC) []state.Table {
+	for _, t := range in.Chain.Fragment.Host.Tables {
+		if t.Family != "bridge" || t.Name != guardTable || mac.IsZero() {
+			continue
+		}
+		t.Sets = slices.Clone(t.Sets)
+		for i, s := range t.Sets {
+			var more []state.Element
+			for _, e := range s.Elements {
+				if len(e.Key) > 1 { // the name of a port alone says nothing of its MAC
+					e.Key = slices.Clone(e.Key)
+					e.Key[1] = mac.String()
+					more = append(more, e)
+				}
+			}
+			t.Sets[i].Elements = more
+		}
+		return []state.Table{t}
+	}
+	return nil
 }

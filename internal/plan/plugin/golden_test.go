@@ -115,7 +115,10 @@ func TestGolden(t *testing.T) {
 			origin := in.Request.Origin
 			in.Request = request()
 			in.Request.Origin = origin
-			p := InAgent()[in.Conf.Type]
+			p := Builtin()[in.Conf.Type]
+			if p == nil {
+				p = InAgent()[in.Conf.Type]
+			}
 			if err := p.Validate(in.Conf); err != nil {
 				t.Fatal(err)
 			}

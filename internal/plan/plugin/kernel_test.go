@@ -33,6 +33,7 @@ type node struct {
 	ipam *hostlocal.Allocator
 
 	prepare func(pod *netns.NS) // what the runtime does before
+	agent   bool                // it plans as an agent does
 }
 
 // pod is an attached container.
@@ -75,6 +76,9 @@ func (n *node) add(id string) (pod, error) {
 	r := model.Request{Network: network.Name, CNIVersion: "1.1.0", ContainerID: id, Netns: "/ns/" + id, IfName: "eth0"}
 	in := plugin.Input{Conf: conf, Request: r}
 	planner := plugin.Builtin()[conf.Type]
+	if n.agent {
+		planner = plugin.InAgent()[conf.Type]
+	}
 	if err := planner.Validate(conf); err != nil {
 		return p, err
 	}

@@ -135,10 +135,12 @@ func Builtin() map[string]Planner {
 	return table
 }
 
-// InAgent is Builtin with what only an agent plans: there is no program for it.
+// InAgent is Builtin with what only an agent plans: there is no program for it. Ports of bridges are guarded, which the reference plugin
+// does not do.
 func InAgent() map[string]Planner {
 	table := Builtin()
 	table[DefaultRouteType] = DefaultRoute{}
 	table[CalicoType] = Calico{}
+	table[Bridge{}.Type()] = Bridge{SourceGuard: true}
 	return table
 }

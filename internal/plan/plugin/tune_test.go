@@ -336,3 +336,32 @@ func FuzzTune(f *testing.F) {
 		}
 	})
 }
+
+// TestTunedGuard: a guarded port knows the MAC that tuning gives its container, too.
+func TestTunedGuard(t *testing.T) {
+	in := Input{Conf: confOf(`{"type":"bridge","bridge":"br0","guard":true,"ipam":{"type":"x"}}`), IPAM: dual(), Request: request()}
+	step, err := Bridge{}.Plan(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain := Chain{Prev: &step.Result, Fragment: step.Fragment, Open: step.Fragment}
+	tuned, err := Tuning{}.Plan(Input{Conf: confOf(`{"type":"tuning","mac":"02:00:00:00:00:77"}`), Request: request(), Chain: chain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tuned.Fragment.Host.Tables) != 1 {
+		t.Fatalf("%d tables", len(tuned.Fragment.Host.Tables))
+	}
+	got := map[string]int{}
+	for _, s := range tuned.Fragment.Host.Tables[0].Sets {
+		for _, e := range s.Elements {
+			if e.Key[1] != "02:00:00:00:00:77" {
+				t.Errorf("%s has %v", s.Name, e.Key)
+			}
+			got[s.Name]++
+		}
+	}
+	if got["macs"] != 1 || got["own4"] != 1 || got["own6"] != 2 {
+		t.Errorf("elements: %v", got)
+	}
+}

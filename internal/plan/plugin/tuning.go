@@ -96,7 +96,7 @@ func (t Tuning) Plan(in Input) (Step, error) {
 	if !c.changesLink() {
 		return step, nil
 	}
-	step.Fragment.Pod.Links = []state.Link{c.link(in.Request.IfName)}
+	step.Fragment.Pod.Links, step.Fragment.Host.Tables = []state.Link{c.link(in.Request.IfName)}, in.guardedToo(c.mac)
 	if !in.makes(in.Request.IfName) {
 		before := in.Answers[state.Query{Space: state.Pod, Link: in.Request.IfName}]
 		if !before.Found {
