@@ -191,7 +191,7 @@ func place(c model.Cluster, l Layout) ([]model.Pod, error) {
 
 func writeNodes(ctx context.Context, s *dir.Store, c model.Cluster, l Layout) error {
 	for _, n := range l.Nodes {
-		node := model.Node{Name: n.Name, PodCIDRs: n.PodCIDRs, Addrs: n.addrsOn(0)}
+		node := model.Node{Name: n.Name, PodCIDRs: n.PodCIDRs, Addrs: n.addrs()}
 		o, err := store.NodeObject(node)
 		if err != nil {
 			return err
@@ -216,6 +216,15 @@ func writeNodes(ctx context.Context, s *dir.Store, c model.Cluster, l Layout) er
 		}
 	}
 	return nil
+}
+
+// addrs are the node's addresses on all wires; by those on the first one it is found.
+func (n Node) addrs() []netip.Addr {
+	var out []netip.Addr
+	for w := range n.Addrs {
+		out = append(out, n.addrsOn(w)...)
+	}
+	return out
 }
 
 func (n Node) addrsOn(wire int) []netip.Addr {

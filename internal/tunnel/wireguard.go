@@ -80,11 +80,16 @@ func wireguardConfig(w mesh.Tunnel) (c wireguard.Config, err error) {
 		if !known {
 			i = len(c.Peers)
 			index[key] = i
-			// What the node itself answers to a pod comes from its own address.
+			// What the node itself answers to a pod comes from its own address, or another of its addresses.
 			own := p.Endpoint.Addr()
 			c.Peers = append(c.Peers, wireguard.Peer{Key: key, Endpoint: p.Endpoint, Allowed: []netip.Prefix{netip.PrefixFrom(own, own.BitLen())}})
 		}
 		c.Peers[i].Allowed = append(c.Peers[i].Allowed, p.CIDR)
+		for _, a := range p.Further {
+			if host := netip.PrefixFrom(a, a.BitLen()); !slices.Contains(c.Peers[i].Allowed, host) {
+				c.Peers[i].Allowed = append(c.Peers[i].Allowed, host)
+			}
+		}
 	}
 	return c, nil
 }

@@ -52,6 +52,8 @@ type TunnelPeer struct {
 	CIDR netip.Prefix `json:"cidr"`
 	// Endpoint is the far end.
 	Endpoint netip.AddrPort `json:"endpoint"`
+	// Further are the node's other addresses of the prefix's family, from which it may answer to pods.
+	Further []netip.Addr `json:"further,omitempty"`
 	// PublicKey is the peer's, where the back end has such.
 	PublicKey string `json:"publicKey,omitempty"`
 	// Options are the back end's own.

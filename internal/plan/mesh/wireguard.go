@@ -218,9 +218,20 @@ func wireguardPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Probl
 	return Part{
 		Host: state.Space{Routes: []state.Route{r}},
 		Tunnels: []Tunnel{{Backend: "wireguard", Link: r.Link, Peers: []TunnelPeer{{
-			Node: peer.Name, CIDR: cidr, Endpoint: netip.AddrPortFrom(far, data.Port), PublicKey: data.PublicKey,
+			Node: peer.Name, CIDR: cidr, Endpoint: netip.AddrPortFrom(far, data.Port), Further: further(peer, far, family), PublicKey: data.PublicKey,
 		}}}},
 	}, nil
+}
+
+// further are a node's addresses of a family, but the one that its tunnel ends at.
+func further(n model.Node, end netip.Addr, family int) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range addrsOf(n) {
+		if a != end && familyOf(a) == family {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // wireguardFamily is the family that packets to a peer travel over.
