@@ -47,6 +47,9 @@ stdout when it answers.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := complete(&c, file, env, cmd.Flags()); err != nil {
+				if file == "" {
+					err = usageError{err} // all of it was flags
+				}
 				return err
 			}
 			debug.SetGCPercent(agentGCPercent)

@@ -202,7 +202,7 @@ func findNetwork(env Env, conf string) (*confdir.Network, error) {
 
 func (c *cniCall) runtimeConf(env Env, path string, use netnsUse) (*libcni.RuntimeConf, error) {
 	if path == "" {
-		return nil, model.Faultf(model.CodeInvalidNetns, netnsHint, "NETNS is empty")
+		return nil, usageError{model.Faultf(model.CodeInvalidNetns, netnsHint, "NETNS is empty")}
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -218,7 +218,7 @@ func (c *cniCall) runtimeConf(env Env, path string, use netnsUse) (*libcni.Runti
 	}
 	if c.capArgs != "" {
 		if err := json.Unmarshal([]byte(c.capArgs), &rt.CapabilityArgs); err != nil {
-			return nil, model.Faultf(model.CodeInvalidEnv, `write for example {"portMappings":[…]}`, "capability arguments %.80q are no JSON object: %w", c.capArgs, err)
+			return nil, usageError{model.Faultf(model.CodeInvalidEnv, `write for example {"portMappings":[…]}`, "capability arguments %.80q are no JSON object: %w", c.capArgs, err)}
 		}
 	}
 	for pair := range strings.SplitSeq(c.cniArgs, ";") {
@@ -227,7 +227,7 @@ func (c *cniCall) runtimeConf(env Env, path string, use netnsUse) (*libcni.Runti
 			continue
 		}
 		if !ok || k == "" || strings.Contains(v, "=") {
-			return nil, model.Faultf(model.CodeInvalidEnv, "write KEY=VALUE;KEY=VALUE", "CNI_ARGS: %q is no KEY=VALUE", pair)
+			return nil, usageError{model.Faultf(model.CodeInvalidEnv, "write KEY=VALUE;KEY=VALUE", "CNI_ARGS: %q is no KEY=VALUE", pair)}
 		}
 		rt.Args = append(rt.Args, [2]string{k, v})
 	}

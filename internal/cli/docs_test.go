@@ -33,7 +33,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 	}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
-		if c.Runnable() {
+		if c.Runnable() && (!c.HasSubCommands() || c.Name() == "mesh") {
 			if !documented[c.CommandPath()] {
 				t.Errorf("%q is missing in docs/commands.md", c.CommandPath())
 			}

@@ -98,6 +98,9 @@ func newLabUpCmd(env Env, f *labFlags) *cobra.Command {
 				}
 				u.Spec.ClusterCIDRs = append(u.Spec.ClusterCIDRs, p)
 			}
+			if _, err := u.Spec.Lay(); err != nil {
+				return usageError{err}
+			}
 			u.NoMachines = !machines
 			u.BinDirs = append([]string{filepath.Join(filepath.Dir(env.Self), "cni")}, bins...)
 			return u.Run(cmd.Context())
@@ -137,6 +140,7 @@ func newLabStatusCmd(env Env, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show nodes, pods and addresses",
+		Long:  "Shows nodes, pods and addresses. It exits with 1 when a process of the lab is dead, or a pod has no network.",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := lab.At(f.dir)
@@ -148,9 +152,14 @@ func newLabStatusCmd(env Env, f *labFlags) *cobra.Command {
 				return err
 			}
 			if *output == "json" {
-				return printJSON(env.Stdout, st)
+				err = printJSON(env.Stdout, st)
+			} else {
+				err = printStatus(env, st)
 			}
-			return printStatus(env, st)
+			if err == nil && len(st.Problems) > 0 {
+				err = exitError{exitBad}
+			}
+			return err
 		},
 	}
 	output = outputFlag(cmd, "text", "json")
@@ -217,7 +226,8 @@ func newLabReachCmd(env Env, f *labFlags) *cobra.Command {
 		Use:   "reach",
 		Short: "Send packets between all pods and nodes and show who reaches whom",
 		Long: "Sends ICMP, TCP and UDP over IPv4 and IPv6 from every pod and node to every other, and exits with 1 when a\n" +
-			"pair does not reach that should. Nothing has to run in the pods: it listens and sends in their namespaces itself.",
+			"pair does not reach that should, or reaches though network policies deny it: what should be is asked of the nodes' agents, as\n" +
+			"`weft policy why` does. Nothing has to run in the pods: it listens and sends in their namespaces itself.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := lab.At(f.dir)

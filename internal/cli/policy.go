@@ -86,7 +86,7 @@ func newPolicyWhyCmd(env Env, f *policyFlags) *cobra.Command {
 		Short: "Say which policy, rule and set element decides about a connection, on both sides",
 		Long: `FROM and TO are pods (namespace/name) or addresses; an IPv6 address before a port stands in brackets. PROTOCOL is tcp,
 udp or sctp, tcp where none is named; PORT is a number, or the name of a port of the pod TO. Without a port the connection is
-one that has none, as ping's.`,
+one that has none, as ping's. It exits with 0 when the connection is allowed, and with 1 when it is denied in a family that both have.`,
 		Example: "  weft policy why shop/web shop/db:5432\n  weft policy why shop/web shop/db:postgres\n  weft policy why shop/web 192.0.2.7:53/udp\n  weft policy why 198.51.100.1 '[fd00::7]:443'",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -104,7 +104,11 @@ one that has none, as ping's.`,
 			q.Set("protocol", protocol)
 			q.Set("port", port)
 			var all []compiled.Answer
-			return f.ask(cmd, env, "why", q, &all, func(w io.Writer) { whyText(w, all) })
+			err = f.ask(cmd, env, "why", q, &all, func(w io.Writer) { whyText(w, args[0], args[1], all) })
+			if err == nil && slices.ContainsFunc(all, func(a compiled.Answer) bool { return !a.Allowed }) {
+				err = exitError{exitBad}
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&network, "network", "", "the network whose addresses are meant, as namespace/name; empty: the cluster's")

@@ -39,6 +39,10 @@ func summaryText(out io.Writer, s policy.Summary) {
 }
 
 func viewText(w io.Writer, v compiled.View) {
+	if v.Note != "" {
+		fmt.Fprintf(w, "pod %s: everything is allowed: %s\n", v.Pod, v.Note)
+		return
+	}
 	where := "on another node, which judges it"
 	if v.Here {
 		where = "on this node"
@@ -98,8 +102,13 @@ func judgedText(w io.Writer, direction string, j compiled.Judged) {
 	}
 }
 
-func whyText(w io.Writer, all []compiled.Answer) {
+// whyText prints what was asked about, from and to, where no policy exists, and else each pair of their addresses.
+func whyText(w io.Writer, from, to string, all []compiled.Answer) {
 	for _, a := range all {
+		if a.Note != "" {
+			fmt.Fprintf(w, "%s > %s: allowed: %s\n", from, to, a.Note)
+			continue
+		}
 		verdict := "allowed"
 		if !a.Allowed {
 			verdict = "denied"

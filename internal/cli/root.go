@@ -6,7 +6,8 @@
 //
 // Results go to stdout, everything else to stderr. Messages begin with "weft: ", in lower case, without a full stop at
 // the end. An error says what is wrong with field and value, and on a second line, "hint: ", the way out. -o json prints
-// one JSON document with stable keys. Exit codes: 0 done, 1 it failed, 2 the command line is wrong.
+// one JSON document with stable keys. Exit codes: 0 done, and the answer is good; 1 it failed, or the answer is bad; 2 the
+// question is bad.
 package cli
 
 import (
@@ -14,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -33,8 +33,6 @@ type Env struct {
 	Self string
 }
 
-type usageError struct{ error }
-
 // exitError is the exit code of a command that weft ran for the user; the command has said what there is to say.
 type exitError struct{ code int }
 
@@ -46,7 +44,7 @@ func Run(ctx context.Context, env Env) int {
 	root.SetArgs(env.Args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return 0
+		return exitGood
 	}
 	var exit exitError
 	if errors.As(err, &exit) {
@@ -60,10 +58,10 @@ func Run(ctx context.Context, env Env) int {
 		fmt.Fprintf(env.Stderr, "weft: %s\n", msg)
 	}
 	var usage usageError
-	if errors.As(err, &usage) || strings.HasPrefix(msg, "unknown command ") { // cobra has no type for that one
-		return 2
+	if errors.As(err, &usage) {
+		return exitUsage
 	}
-	return 1
+	return exitBad
 }
 
 func trimHint(msg, hint string) string {
@@ -85,23 +83,11 @@ func newRoot(env Env) *cobra.Command {
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newAgentCmd(env), newBenchCmd(env), newCleanCmd(env), newCNICmd(env), newConformanceCmd(env), newDHCPCmd(env), newDoctorCmd(env), newFlanneldCmd(env), newInstallCmd(env), newIPAMCmd(env), newLabCmd(env), newMeshCmd(env), newPolicyCmd(env), newSandboxCmd(env), newVMCmd(env), newBundleCmd(env))
-	markUsage(root)
+	root.SetHelpCommand(help())
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	strict(root)
 	return root
-}
-
-// markUsage has wrong arguments be known as errors of the command line: cobra has no type for them.
-func markUsage(cmd *cobra.Command) {
-	if check := cmd.Args; check != nil {
-		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
-				return usageError{err}
-			}
-			return nil
-		}
-	}
-	for _, c := range cmd.Commands() {
-		markUsage(c)
-	}
 }

@@ -4,6 +4,8 @@ package policy
 
 import (
 	"context"
+	"encoding/json"
+	"io"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -62,7 +64,30 @@ func (e *Enforcer) Serve(ctx context.Context, path string) error {
 			}
 			return e.Why(query)
 		},
+		"POST /verdicts": func(r *http.Request) (any, error) {
+			var queries []policy.Query
+			if err := json.NewDecoder(io.LimitReader(r.Body, mostQueries)).Decode(&queries); err != nil {
+				return nil, model.Faultf(model.CodeDecode, "", "queries: %w", err)
+			}
+			return e.Verdicts(queries)
+		},
 	}.Serve(ctx, path, e.log)
+}
+
+// mostQueries bounds what is read of queries, in bytes.
+const mostQueries = 16 << 20
+
+// Verdicts says for each connection whether policies allow it, in all families that both ends have.
+func (e *Enforcer) Verdicts(queries []policy.Query) ([]bool, error) {
+	out := make([]bool, 0, len(queries))
+	for _, q := range queries {
+		answers, err := e.Why(q) // a lock for each: ADD does not wait for all of them
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, !slices.ContainsFunc(answers, func(a policy.Answer) bool { return !a.Allowed }))
+	}
+	return out, nil
 }
 
 // party reads "namespace/name" or an address.
@@ -93,6 +118,9 @@ func (e *Enforcer) Show(ref model.PodRef) (policy.View, error) {
 	if err := e.answerable(); err != nil {
 		return policy.View{}, err
 	}
+	if len(e.known) == 0 {
+		return policy.View{Pod: ref, Interfaces: []policy.Interface{}, Note: noPolicy}, nil
+	}
 	return e.index.Show(ref)
 }
 
@@ -103,16 +131,20 @@ func (e *Enforcer) Why(q policy.Query) ([]policy.Answer, error) {
 	if err := e.answerable(); err != nil {
 		return nil, err
 	}
+	if len(e.known) == 0 {
+		f := policy.Flow{Src: q.From.Addr, Dst: q.To.Addr, Protocol: q.Protocol, DstPort: q.Port}
+		return []policy.Answer{{Flow: f, Allowed: true, Sides: []policy.Side{}, Note: noPolicy}}, nil
+	}
 	return e.index.Why(q)
 }
 
-// answerable tells whether enough is known to answer. Peers are followed for who asks, too. The lock is held.
+// noPolicy is the note of answers where there is no policy: pods are not followed then, so that nothing is known of them.
+const noPolicy = "there is no network policy in the cluster"
+
+// answerable tells whether enough is known to answer. The lock is held.
 func (e *Enforcer) answerable() error {
 	if !e.ready() {
 		return model.Faultf(model.CodeTryAgain, "ask again in a moment; look at the API server, and at the agent's log", "network policies are not known yet")
-	}
-	if len(e.known) == 0 {
-		return model.Faultf(model.CodeInvalidConf, "everything is allowed", "there is no network policy in the cluster")
 	}
 	return nil
 }

@@ -3,14 +3,16 @@
 // Package scripts_test runs the scripts beside it: the command line as a user sees it.
 //
 // A script is a *.txt file in the form of rogpeppe/go-internal's testscript: "exec" runs a program, "!" wants it to fail,
-// "stdout" and "stderr" match what it said. weft, the CNI binary directory $CNI_BIN and $EXAMPLES are there; each
-// script runs in an empty directory, with the network namespace of the test run. The condition "tap" tells whether tap devices can be
-// made.
+// "stdout" and "stderr" match what it said; "code N" runs one that ends with N. weft, the CNI binary directory $CNI_BIN and $EXAMPLES are there; each
+// script runs in an empty directory, with the network namespace of the test run. The conditions "tap" and "ipip" report whether such devices
+// can be made.
 package scripts_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -39,9 +41,18 @@ func TestScripts(t *testing.T) {
 		Dir:                 ".",
 		WorkdirRoot:         short,
 		RequireExplicitExec: true,
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"code": code},
 		Condition: func(name string) (bool, error) {
-			if name != "tap" {
-				return false, fmt.Errorf("nobody knows the condition %q", name)
+			switch name {
+			case "tap":
+			case "ipip": // made in the namespace of the test run, and taken away again
+				err := exec.Command("ip", "link", "add", "weft-probe", "type", "ipip", "local", "127.0.0.1", "remote", "127.0.0.2").Run()
+				if err != nil {
+					return false, nil
+				}
+				return true, exec.Command("ip", "link", "del", "weft-probe").Run()
+			default:
+				return false, fmt.Errorf("condition %q is not known", name)
 			}
 			f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 			if err == nil {
@@ -61,6 +72,24 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 	})
+}
+
+// code runs a program that must end with an exit code: code N PROGRAM [ARG…].
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N PROGRAM [ARG…]")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if fmt.Sprint(got) != args[0] {
+		ts.Fatalf("exit code %d, want %s", got, args[0])
+	}
 }
 
 // unmount takes away what is mounted below a directory.

@@ -16,6 +16,8 @@ type View struct {
 	// Here: the pod is on this node, which judges it.
 	Here       bool        `json:"here"`
 	Interfaces []Interface `json:"interfaces"`
+	// Note says why there is nothing more to say, where no policy exists.
+	Note string `json:"note,omitempty"`
 }
 
 // Interface is what they say of an interface.

@@ -35,6 +35,8 @@ type Answer struct {
 	Flow    Flow   `json:"flow"`
 	Allowed bool   `json:"allowed"`
 	Sides   []Side `json:"sides"`
+	// Note says why there is nothing more to say, where no policy exists.
+	Note string `json:"note,omitempty"`
 }
 
 // Side is what one end's policies say: what the source may send, what the destination may receive. An end that is no pod

@@ -52,7 +52,7 @@ func Command(ctx context.Context, args []string, out Outside) error {
 		value time.Duration
 	}{{"timeout", d.Keeper.World.Timeout}, {"resendmax", d.Keeper.World.ResendMax}, {"resendtimeout", d.Keeper.World.ResendTimeout}} {
 		if l.value <= 0 {
-			return model.Faultf(model.CodeInvalidConf, "a duration, for example 10s", "-%s %s is not above 0", l.name, l.value)
+			return fmt.Errorf("%w: %w", ErrUsage, model.Faultf(model.CodeInvalidConf, "a duration, for example 10s", "-%s %s is not above 0", l.name, l.value))
 		}
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
