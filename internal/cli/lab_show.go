@@ -40,12 +40,16 @@ func printReach(out io.Writer, r reach.Report) error {
 		return err
 	}
 	fmt.Fprintf(out, "\n%d of %d pairs reach (ok: ICMP, TCP and UDP in every family that both have)\n", r.Reached, r.Pairs)
+	if r.Denied > 0 {
+		fmt.Fprintf(out, "%d are denied by policies, as they should be (deny; n/m deny: the others reach)\n", r.Denied)
+	}
 	for _, f := range r.Failed {
-		should := "should not and does not reach"
 		if f.Expected {
-			should = "should reach"
+			fmt.Fprintf(out, "%s to %s by %s should reach: %s\n", f.From, f.To, f.Proto, f.Error)
 		}
-		fmt.Fprintf(out, "%s to %s by %s %s: %s\n", f.From, f.To, f.Proto, should, f.Error)
+	}
+	for _, f := range r.Leaked {
+		fmt.Fprintf(out, "%s to %s by %s should not reach: %s\n", f.From, f.To, f.Proto, f.Error)
 	}
 	return nil
 }
@@ -56,8 +60,14 @@ func cellText(self bool, c reach.Cell) string {
 		return "·"
 	case c.Pairs == 0:
 		return "-"
+	case c.Leaked > 0:
+		return "leak"
 	case c.Reached == c.Pairs:
 		return "ok"
+	case c.Denied == c.Pairs:
+		return "deny"
+	case c.Reached+c.Denied == c.Pairs:
+		return fmt.Sprintf("%d/%d deny", c.Reached, c.Pairs)
 	}
 	return fmt.Sprintf("%d/%d", c.Reached, c.Pairs)
 }
@@ -70,7 +80,7 @@ func reachFault(r reach.Report) error {
 		}
 	}
 	return model.Faultf(model.CodeInternal, "look at `weft lab status`, `weft lab exec NODE -- ip route` and the logs below nodes/",
-		"reach: %d of %d pairs do not reach though they should, and %d reach though they should not", n, r.Pairs, r.Unexpected)
+		"reach: %d of %d pairs do not reach though they should, and %d reach though they should not", n, r.Pairs, len(r.Leaked))
 }
 
 func newLabGraphCmd(env Env, f *labFlags) *cobra.Command {

@@ -27,7 +27,7 @@ func (st Status) Diagram(l Layout, meshes map[string]Seen) graph.Diagram {
 		d.Wires = append(d.Wires, graph.Wire{Name: w.Name, Lines: words(w.Prefixes)})
 	}
 	for _, n := range st.Nodes {
-		node := graph.Node{Name: n.Name, Bad: n.Agent != "running" || n.Sandbox != "running"}
+		node := graph.Node{Name: n.Name, Bad: n.Agent != procRunning || n.Sandbox != procRunning}
 		node.Lines = append([]string{"pods from"}, words(n.PodCIDRs)...)
 		for w, addrs := range n.Wires {
 			node.Links = append(node.Links, graph.Link{Wire: l.Wires[w].Name, Name: fmt.Sprintf("eth%d", w), Lines: words(addrs)})

@@ -127,6 +127,8 @@ func (s Spec) check() error {
 		return model.Faultf(model.CodeInvalidConf, "routed or bridge", "design %q is not known", s.Design)
 	case !slices.Contains([]string{"", "podCIDRs", "pools"}, s.Addresses):
 		return model.Faultf(model.CodeInvalidConf, "podCIDRs or pools", "addresses %q are not known", s.Addresses)
+	case s.Encapsulation == "ipip" && s.has(6):
+		return model.Faultf(model.CodeInvalidConf, "choose IPv4 alone, for example --cluster-cidr 10.42.0.0/16", "encapsulation ipip carries IPv4 only, and the cluster CIDR has IPv6")
 	case s.pools() && s.Design == "bridge":
 		return model.Faultf(model.CodeInvalidConf, "a bridge's pods are of one prefix a node", "addresses from pools cannot be with design bridge")
 	}

@@ -31,27 +31,38 @@ func (d Dir) Sandboxes(node string) *sandbox.Client { return sandbox.NewClient(d
 
 func (d Dir) sandboxDir(node string) string { return d.Node(node, "sandbox") }
 
-// runPods runs each pod on its node, and writes its addresses into the store.
+// runPods runs each pod on its node, and writes its addresses into the store. Pods that do not run are a standingError: the others do.
 func (u Up) runPods(ctx context.Context, l Layout, pods []model.Pod) error {
 	s, err := dir.Open(u.Dir.Store())
 	if err != nil {
 		return err
 	}
-	group, gctx := errgroup.WithContext(ctx)
+	var group errgroup.Group
 	group.SetLimit(parallel)
-	for _, p := range pods {
+	bad := make([]string, len(pods))
+	for i, p := range pods {
 		group.Go(func() error {
-			box, err := u.runPod(gctx, s, p)
+			box, err := u.runPod(ctx, s, p)
 			if err == nil {
-				err = publish(gctx, s, l.find(p.Node), box)
+				err = publish(ctx, s, l.find(p.Node), box)
 			}
-			if err != nil {
-				return fmt.Errorf("pod %s/%s on %s: %w", p.Namespace, p.Name, p.Node, err)
+			if err != nil && ctx.Err() == nil {
+				bad[i] = fmt.Sprintf("pod %s/%s on %s: %v", p.Namespace, p.Name, p.Node, err)
+				u.Say("%s", bad[i])
+				return nil
 			}
-			return nil
+			return err
 		})
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	bad = slices.DeleteFunc(bad, func(s string) bool { return s == "" })
+	if len(bad) == 0 {
+		return nil
+	}
+	hint := fmt.Sprintf("correct the manifest; see `weft lab status --dir %[1]s` and %[1]s/nodes/NODE/logs", u.Dir)
+	return standing(hint, "%d of %d pods do not run: %s", len(bad), len(pods), strings.Join(bad, "; "))
 }
 
 func (u Up) runPod(ctx context.Context, s *dir.Store, p model.Pod) (sandbox.Pod, error) {
@@ -74,11 +85,16 @@ func (u Up) runPod(ctx context.Context, s *dir.Store, p model.Pod) (sandbox.Pod,
 		}
 	}
 	var last sandbox.Pod
+	said := ""
 	err = runtime.Watch(ctx, p.Namespace, p.Name, func(d *sandbox.Detail) (bool, error) {
 		if d == nil {
 			return false, errors.New("it is gone")
 		}
 		last = d.Pod
+		if why := strings.TrimPrefix(last.Reason+": "+last.Message, ": "); last.State == "Pending" && last.Message != "" && why != said {
+			said = why
+			u.Say("pod %s/%s waits: %s", p.Namespace, p.Name, why)
+		}
 		return last.State != "Pending", startError(last)
 	})
 	if errors.Is(err, context.DeadlineExceeded) {

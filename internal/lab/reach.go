@@ -4,7 +4,6 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -53,7 +52,7 @@ func (st Status) reach(ctx context.Context, timeout time.Duration) (reach.Report
 		add(p.Namespace+"/"+p.Name, p.Netns, p.IPs, p.problem())
 	}
 	defer st.guests(ctx, &endpoints)()
-	return reach.Run(ctx, reach.Config{Endpoints: endpoints, Timeout: timeout})
+	return reach.Run(ctx, reach.Config{Endpoints: endpoints, Timeout: timeout, Expect: st.expect})
 }
 
 // problem says why a pod cannot be tried.
@@ -70,31 +69,52 @@ func (p PodStatus) problem() string {
 // over tells whether a pod has ended and is to be reached no more.
 func (p PodStatus) over() bool { return p.State == "Succeeded" || p.State == "Failed" }
 
+// How long packets may take to flow, and how long is waited until it is said what does not flow yet.
+const (
+	flowLimit = time.Minute
+	flowQuiet = 5 * time.Second
+)
+
 // settle waits until the nodes know their way to each other's pods: up means that packets flow.
-func (u Up) settle(ctx context.Context, l Layout) error {
+func (u Up) settle(ctx context.Context) error {
 	st, err := u.Dir.Status(ctx)
 	if err != nil {
 		return err
 	}
-	if len(st.Problems) > 0 {
-		return errors.New(st.Problems[0])
-	}
 	ways := st.oneWayEach()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		r, err := ways.reach(ctx, 300*time.Millisecond)
+	begun, said := time.Now(), false
+	for timeout := 300 * time.Millisecond; ; timeout = min(timeout+timeout/4, 2*time.Second) {
+		r, err := ways.reach(ctx, timeout)
 		if err != nil {
 			return err
 		}
-		if len(r.Failed) == 0 {
+		if r.OK() {
 			return nil
 		}
-		if time.Now().After(deadline) {
-			// Not an end of the lab: whoever looks for the reason needs it running.
-			f := r.Failed[0]
-			u.Say("after 20 s %d of %d pairs do not reach yet, for example %s to %s by %s: %s", len(r.Failed), r.Pairs, f.From, f.To, f.Proto, f.Error)
-			return nil
+		waited := time.Since(begun)
+		if waited > flowLimit {
+			return standing(fmt.Sprintf("look at `weft lab reach --dir %[1]s`; take it down with `weft lab down --dir %[1]s`", u.Dir), "after %.0f s %s", flowLimit.Seconds(), notFlowing(r))
+		}
+		if waited > flowQuiet && !said {
+			said = true
+			u.Say("waiting: %s", notFlowing(r))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// notFlowing says which packets do not go as they should.
+func notFlowing(r reach.Report) string {
+	var wrong []string
+	for _, f := range r.Failed {
+		if f.Expected {
+			wrong = append(wrong, fmt.Sprintf("%s to %s by %s: %s", f.From, f.To, f.Proto, f.Error))
 		}
 	}
+	for _, f := range r.Leaked {
+		wrong = append(wrong, fmt.Sprintf("%s to %s by %s: %s", f.From, f.To, f.Proto, f.Error))
+	}
+	return fmt.Sprintf("%d of %d pairs do not reach as they should, for example %s", len(wrong), r.Pairs, wrong[0])
 }
 
 // oneWayEach is the lab with its nodes and one pod of each, which is enough to see every route.

@@ -5,6 +5,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -26,11 +27,16 @@ type Status struct {
 	Pods  []PodStatus  `json:"pods"`
 	// Machines are the virtual machines that run, each in one of the pods.
 	Machines []launch.Status `json:"machines"`
-	// Problems say what could not be found out.
+	// Problems say what could not be found out, which processes are dead, and which pods have no sandbox.
 	Problems []string `json:"problems"`
 }
 
-const stateMissing = "Missing"
+const (
+	stateMissing = "Missing"
+	// procRunning and procDead are the states of a node's processes.
+	procRunning = "running"
+	procDead    = "dead"
+)
 
 // NodeStatus is a node of a lab.
 type NodeStatus struct {
@@ -92,7 +98,27 @@ func (d Dir) Status(ctx context.Context) (Status, error) {
 		problem(err)
 		st.Machines = append(st.Machines, machines...)
 	}
+	st.Problems = append(st.Problems, st.wrong()...)
 	return st, nil
+}
+
+// wrong lists the processes that are dead and the pods that do not run.
+func (st Status) wrong() []string {
+	var out []string
+	for _, n := range st.Nodes {
+		for role, state := range map[string]string{roleAgent: n.Agent, roleSandbox: n.Sandbox} {
+			if state != procRunning {
+				out = append(out, fmt.Sprintf("node %s: its %s is %s: see %s.log in %s", n.Name, role, state, role, Dir(st.Dir).Node(n.Name)))
+			}
+		}
+	}
+	slices.Sort(out)
+	for _, p := range st.Pods {
+		if problem := p.problem(); problem != "" && !p.over() {
+			out = append(out, problem)
+		}
+	}
+	return out
 }
 
 // blocks are what each node has taken of the cluster's pools.
@@ -159,9 +185,9 @@ func (d Dir) node(n Node, pods int) NodeStatus {
 	}
 	state := func(role string) string {
 		if d.runs(n.Name, role) {
-			return "running"
+			return procRunning
 		}
-		return "dead"
+		return procDead
 	}
 	ns.Agent, ns.Sandbox = state(roleAgent), state(roleSandbox)
 	return ns

@@ -40,6 +40,9 @@ func (u Up) Run(ctx context.Context) error {
 	if err := mayMakeNamespaces(); err != nil {
 		return err
 	}
+	if err := u.able(ctx); err != nil {
+		return err
+	}
 	unlock, old, err := u.Dir.claim(ctx)
 	if err != nil {
 		return err
@@ -61,11 +64,24 @@ func (u Up) Run(ctx context.Context) error {
 	begun := time.Now()
 	making, died := context.WithCancelCause(ctx)
 	defer died(nil)
-	if err := u.make(making, layout, died); err != nil {
+	var stands *standingError
+	switch err := u.make(making, layout, died); {
+	case errors.As(err, &stands):
+		return model.Faultf(model.CodeTryAgain, stands.hint, "lab %s stands in %s, but: %s", u.Spec.Name, u.Dir, stands.problem)
+	case err != nil:
 		return u.Dir.undone(ctx, reason(ctx, making, err))
 	}
 	u.Say("lab %s is up in %s after %.1f s", u.Spec.Name, u.Dir, time.Since(begun).Seconds())
 	return nil
+}
+
+// standingError is what is wrong with a lab that is left standing: its reason can be looked for only while it runs.
+type standingError struct{ problem, hint string }
+
+func (e *standingError) Error() string { return e.problem }
+
+func standing(hint, format string, args ...any) error {
+	return &standingError{problem: fmt.Sprintf(format, args...), hint: hint}
 }
 
 // reason finds out why making ended with err: up was told to stop, or a process of the lab is no more. The latter may be
@@ -139,19 +155,25 @@ func (u Up) make(ctx context.Context, l Layout, died context.CancelCauseFunc) er
 	if len(pods) > 0 {
 		u.Say("running %d pods (no images: the machine's own files are their root)", len(pods))
 	}
-	if err := u.runPods(ctx, l, pods); err != nil {
-		return err
+	var stands *standingError
+	bad := u.runPods(ctx, l, pods)
+	if bad != nil && !errors.As(bad, &stands) {
+		return bad
 	}
 	if err := u.runMachines(ctx, machines, died); err != nil {
 		return err
 	}
-	if err := u.settle(ctx, l); err != nil {
+	err = u.settle(ctx)
+	if err != nil && !errors.As(err, &stands) {
 		return err
 	}
 	if err := u.Dir.write(Marker{Phase: phaseUp, Layout: l}); err != nil {
 		return u.Dir.unwritable(err)
 	}
-	return nil
+	if bad != nil {
+		return bad
+	}
+	return err
 }
 
 // mayMakeNamespaces tells an ordinary user the way out before anything is touched.

@@ -47,14 +47,24 @@ type Config struct {
 	Timeout time.Duration
 	// Parallel is how many pairs are tried at a time; 64 when 0.
 	Parallel int
-	// Expect tells whether a pair should reach; nil: all should.
-	Expect func(from, to string, proto Proto) bool
+	// Expect says of each flow whether it should arrive; nil: all should. A pair should reach when all of its flows should.
+	Expect func(context.Context, []Flow) ([]bool, error)
+}
+
+// Flow is what is sent from one endpoint to one address of another.
+type Flow struct {
+	From, To string
+	Proto    Proto
+	// Src is an address of the sender of the same family: of several, the first. The port of Dst is 0 for ICMP.
+	Src netip.Addr
+	Dst netip.AddrPort
 }
 
 type pair struct {
 	from, to int
 	proto    Proto
 	err      error
+	denied   bool // it should not reach
 }
 
 // Run tries every pair. It fails only when it cannot try; pairs that do not reach are in the report.
@@ -96,7 +106,39 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	if err := ctx.Err(); err != nil {
 		return Report{}, fmt.Errorf("reach: %w", err)
 	}
+	if err := p.expect(ctx, c, pairs); err != nil {
+		return Report{}, fmt.Errorf("reach: what is expected: %w", err)
+	}
 	return report(c, pairs), nil
+}
+
+// expect notes which pairs should not reach.
+func (p prober) expect(ctx context.Context, c Config, pairs []pair) error {
+	if c.Expect == nil {
+		return nil
+	}
+	var flows []Flow
+	var of []*pair
+	for i := range pairs {
+		q := &pairs[i]
+		from, to := c.Endpoints[q.from], c.Endpoints[q.to]
+		src := from.family(q.proto)
+		if len(src) == 0 {
+			continue // it has no network
+		}
+		for _, addr := range to.family(q.proto) {
+			dst := netip.AddrPortFrom(addr, p.listeners[listenKey{to.Name, addr, q.proto}].addr.Port())
+			flows, of = append(flows, Flow{From: from.Name, To: to.Name, Proto: q.proto, Src: src[0], Dst: dst}), append(of, q)
+		}
+	}
+	verdicts, err := c.Expect(ctx, flows)
+	if err != nil {
+		return err
+	}
+	for i, ok := range verdicts {
+		of[i].denied = of[i].denied || !ok
+	}
+	return nil
 }
 
 func pairsOf(endpoints []Endpoint) []pair {
@@ -147,17 +189,21 @@ func report(c Config, pairs []pair) Report {
 	}
 	for _, p := range pairs {
 		from, to := c.Endpoints[p.from].Name, c.Endpoints[p.to].Name
-		expected := c.Expect == nil || c.Expect(from, to, p.proto)
 		cell := &r.Cells[p.from][p.to]
 		cell.Pairs++
 		if p.err != nil {
-			r.Failed = append(r.Failed, Failure{From: from, To: to, Proto: p.proto, Error: p.err.Error(), Expected: expected})
+			r.Failed = append(r.Failed, Failure{From: from, To: to, Proto: p.proto, Error: p.err.Error(), Expected: !p.denied})
+			if p.denied {
+				cell.Denied++
+				r.Denied++
+			}
 			continue
 		}
 		cell.Reached++
 		r.Reached++
-		if !expected {
-			r.Unexpected++
+		if p.denied {
+			cell.Leaked++
+			r.Leaked = append(r.Leaked, Failure{From: from, To: to, Proto: p.proto, Error: "arrives, though policies deny it"})
 		}
 	}
 	return r

@@ -74,7 +74,7 @@ func TestEverybodyReaches(t *testing.T) {
 	got := run(t, Config{Endpoints: []Endpoint{a, b, twin}})
 	want := Report{
 		Pairs: 36, Reached: 36, Failed: []Failure{}, Names: []string{"a", "default/b", "default/twin"},
-		Cells: [][]Cell{{{}, {6, 6}, {6, 6}}, {{6, 6}, {}, {6, 6}}, {{6, 6}, {6, 6}, {}}},
+		Cells: [][]Cell{{{}, {6, 6, 0, 0}, {6, 6, 0, 0}}, {{6, 6, 0, 0}, {}, {6, 6, 0, 0}}, {{6, 6, 0, 0}, {6, 6, 0, 0}, {}}},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
@@ -95,7 +95,13 @@ func TestWhatIsBlockedIsNamed(t *testing.T) {
 	}
 	}
 	`)
-	got := run(t, Config{Endpoints: []Endpoint{a, b}, Expect: func(_, to string, p Proto) bool { return p != ICMP6 }})
+	got := run(t, Config{Endpoints: []Endpoint{a, b}, Expect: func(_ context.Context, flows []Flow) ([]bool, error) {
+		var out []bool
+		for _, f := range flows {
+			out = append(out, f.Proto != ICMP6)
+		}
+		return out, nil
+	}})
 	want := []Failure{
 		{From: "a", To: "default/b", Proto: ICMP6, Error: "to fd00::2: no answer"},
 		{From: "a", To: "default/b", Proto: TCP6, Error: "to fd00::2: connection refused", Expected: true},
@@ -106,9 +112,9 @@ func TestWhatIsBlockedIsNamed(t *testing.T) {
 	if d := cmp.Diff(want, got.Failed); d != "" {
 		t.Error(d)
 	}
-	if got.OK() || got.Pairs != 12 || got.Reached != 8 || got.Unexpected != 1 {
-		t.Errorf("OK %v, pairs %d, reached %d, unexpected %d; want false, 12, 8, 1 (b reaches a by icmp6)",
-			got.OK(), got.Pairs, got.Reached, got.Unexpected)
+	if got.OK() || got.Pairs != 12 || got.Reached != 8 || len(got.Leaked) != 1 || got.Denied != 1 {
+		t.Errorf("OK %v, pairs %d, reached %d, denied %d, leaked %v; want false, 12, 8, 1 and that b reaches a by icmp6",
+			got.OK(), got.Pairs, got.Reached, got.Denied, got.Leaked)
 	}
 }
 

@@ -28,7 +28,7 @@ type Failure struct {
 	To    string `json:"to"`
 	Proto Proto  `json:"proto"`
 	Error string `json:"error"`
-	// Expected tells whether it should have reached.
+	// Expected reports whether it should have reached.
 	Expected bool `json:"expected"`
 }
 
@@ -37,15 +37,18 @@ type Report struct {
 	Pairs   int       `json:"pairs"`
 	Reached int       `json:"reached"`
 	Failed  []Failure `json:"failed"` // never nil, in the order of the endpoints
-	// Unexpected counts pairs that reached although they should not have.
-	Unexpected int `json:"-"`
+	// Denied counts the pairs that did not reach and should not.
+	Denied int `json:"denied,omitempty"`
+	// Leaked are pairs that reached although they should not have.
+	Leaked []Failure `json:"leaked,omitempty"`
 	// Names are the endpoints in order, and Cells what was tried and reached from row to column.
 	Names []string `json:"-"`
 	Cells [][]Cell `json:"-"`
 }
 
-// Cell is what was tried between two endpoints in one direction.
-type Cell struct{ Pairs, Reached int }
+// Cell is what was tried between two endpoints in one direction: Denied did not reach and should not, Leaked reached and
+// should not.
+type Cell struct{ Pairs, Reached, Denied, Leaked int }
 
 // OK tells whether everything is as expected.
 func (r Report) OK() bool {
@@ -54,5 +57,5 @@ func (r Report) OK() bool {
 			return false
 		}
 	}
-	return r.Unexpected == 0
+	return len(r.Leaked) == 0
 }
