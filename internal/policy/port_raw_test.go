@@ -59,6 +59,7 @@ func TestPortsEgressRaw(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	web, other := w.ported(w.pod("shop/web", "app: web"), 2), w.ported(w.pod("shop/other", "app: other"), 3)
+	lease := nettest.Listen(t, other.ns, 67)
 	there, node := nettest.Listen(t, other.ns, 4000), nettest.Listen(t, nil, 4000)
 	bridge := nettest.MAC(t, nil, "pbr0")
 	type probe struct {
@@ -69,6 +70,11 @@ func TestPortsEgressRaw(t *testing.T) {
 	for i, own := range web.Addrs {
 		d := w.raw(web, other, own, fmt.Sprint("to the pod ", i))
 		probes = append(probes, probe{there, d})
+		if i == 0 {
+			l := d
+			l.Text, l.Src, l.Dst = "as a client of DHCP", netip.AddrPortFrom(own, 68), netip.AddrPortFrom(d.Dst.Addr(), 67)
+			probes = append(probes, probe{lease, l})
+		}
 		d.Text, d.DstMAC = fmt.Sprint("to all ports ", i), net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 		probes = append(probes, probe{there, d})
 		d.Text, d.DstMAC = fmt.Sprint("to the node ", i), bridge

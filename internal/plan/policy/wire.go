@@ -40,10 +40,10 @@ func portHooks() []hook {
 }
 
 // portPreamble accepts what of a wire is not IP's, and the lease of an address beside what is established; and what the node sends to
-// its own pods.
+// its own pods. A client of DHCP asks all: what it would ask one server could be anything for anybody.
 func portPreamble(dir direction) []string {
 	out := []string{bitSet(established)}
-	lease := "udp sport 68 udp dport 67 accept"
+	lease := "ip daddr 255.255.255.255 udp sport 68 udp dport 67 accept"
 	if dir == ingress {
 		out = append(out, bitSet(local))
 		lease = "udp sport 67 udp dport 68 accept"
