@@ -5,6 +5,7 @@ package flannel
 import (
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -60,6 +61,8 @@ func (l Lease) Value() []byte {
 	v := leaseValue{PublicIP: "0.0.0.0", BackendType: l.Published.Backend}
 	if a, ok := addrOf(l.Published.Addrs, true); ok {
 		v.PublicIP = a.String()
+	} else if !l.Subnet.IsValid() {
+		v.PublicIP = standIn(l.IPv6Subnet).String()
 	}
 	if a, ok := addrOf(l.Published.Addrs, false); ok {
 		s := a.String()
@@ -81,7 +84,16 @@ func (l Lease) Value() []byte {
 	return b
 }
 
-// ParseLease reads a lease: the last part of its key, and its value.
+// standIn is the PublicIP of a lease without IPv4. Flannel's own daemon writes 0.0.0.0 there, takes any lease with that value for
+// its own, and so the subnet of any other node with IPv6 alone. Nobody sends to the address: it is of 240.0.0.0/4, by the subnet.
+func standIn(p netip.Prefix) netip.Addr {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(p.String()))
+	n := h.Sum32()
+	return netip.AddrFrom4([4]byte{0xf0 | byte(n>>24)&0x0e, byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+// ParseLease reads a lease: the last part of its key, and its value. PublicIP says nothing where there is no IPv4 subnet.
 func ParseLease(key string, value []byte) (Lease, error) {
 	var l Lease
 	bad := func(what string) error {
@@ -114,7 +126,7 @@ func ParseLease(key string, value []byte) (Lease, error) {
 	for i, text := range texts {
 		a, err := netip.ParseAddr(text)
 		switch {
-		case text == "" || text == "0.0.0.0" || text == "::":
+		case text == "" || text == "0.0.0.0" || text == "::", i == 0 && !l.Subnet.IsValid():
 			continue
 		case err != nil || a.Zone() != "" || a.Unmap().Is4() != (i == 0):
 			return l, model.Faultf(model.CodeDecode, "the node that owns it writes it anew when it starts", "value of subnet key %q: address %q is none of its family", key, text)

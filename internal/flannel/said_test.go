@@ -3,6 +3,7 @@
 package flannel_test
 
 import (
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -107,7 +108,6 @@ func TestLease(t *testing.T) {
 		{"10.5.34.0-24", `{"PublicIP":"192.168.0.1","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e3"}}`},
 		{"10.5.34.0-24&fc00:0:0:5::-64", `{"PublicIP":"192.168.0.1","PublicIPv6":"fd00::1","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e3"},"BackendV6Data":{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e4"}}`},
 		{"10.5.34.0-24", `{"PublicIP":"192.168.0.1","PublicIPv6":null,"BackendType":"host-gw"}`},
-		{"0.0.0.0-0&fc00:0:0:5::-64", `{"PublicIP":"0.0.0.0","PublicIPv6":"fd00::1","BackendType":"host-gw"}`},
 	} {
 		l, err := flannel.ParseLease(tt.key, []byte(tt.value))
 		if err != nil || l.Key() != tt.key || string(l.Value()) != tt.value {
@@ -127,6 +127,26 @@ func TestLease(t *testing.T) {
 	} {
 		if l, err := flannel.ParseLease(tt.key, []byte(tt.value)); err == nil {
 			t.Errorf("%s %s is taken as %s", tt.key, tt.value, l)
+		}
+	}
+}
+
+// Where IPv4 is off flannel v0.28.9 writes 0.0.0.0, and takes every lease that says so for its own: weft writes another one.
+func TestLeaseWithoutIPv4(t *testing.T) {
+	said := map[netip.Addr]bool{netip.IPv4Unspecified(): true}
+	for _, key := range []string{"0.0.0.0-0&fc00:0:0:5::-64", "0.0.0.0-0&fc00:0:0:6::-64"} {
+		l, err := flannel.ParseLease(key, []byte(`{"PublicIP":"0.0.0.0","PublicIPv6":"fd00::1","BackendType":"host-gw"}`))
+		if err != nil || l.Key() != key || len(l.Published.Addrs) != 1 {
+			t.Fatalf("%s: %v, %v", key, l, err)
+		}
+		var v struct{ PublicIP netip.Addr }
+		if err := json.Unmarshal(l.Value(), &v); err != nil || said[v.PublicIP] || !netip.MustParsePrefix("240.0.0.0/4").Contains(v.PublicIP) || v.PublicIP.As4()[0] == 255 {
+			t.Errorf("%s: %s, %v", key, l.Value(), err)
+		}
+		said[v.PublicIP] = true
+		again, err := flannel.ParseLease(key, l.Value())
+		if err != nil || !again.Published.Equal(&l.Published) {
+			t.Errorf("%s became %v, %v", l.Value(), again, err)
 		}
 	}
 }

@@ -24,7 +24,7 @@ type leases struct {
 	name    string
 	keeper  *etcd.Keeper
 	said    model.Published // what the node publishes
-	strange string          // what somebody else has written into its lease
+	strange model.Published // what another node has written into its lease
 }
 
 func (d *daemon) newLeases() (*leases, error) {
@@ -90,12 +90,12 @@ func (l *leases) own(e store.Event) {
 	n, err := e.Object.Node()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err != nil || n.Published == nil || l.said.Backend == "" || n.Published.Equal(&l.said) || n.Published.Data == l.strange {
+	if err != nil || n.Published == nil || l.said.Backend == "" || n.Published.Equal(&l.said) || n.Published.Equal(&l.strange) {
 		return
 	}
-	l.strange = n.Published.Data
+	l.strange = *n.Published
 	l.d.log.Error("somebody else writes into this node's lease: another node has the same public address, and so the same subnet",
-		"lease", l.name, "addrs", n.Published.Addrs, "data", n.Published.Data, "hint", "give each node an address of its own: --iface, --public-ip")
+		"lease", l.name, "addrs", n.Published.Addrs, "data", n.Published.Data, "dataV6", n.Published.DataV6, "hint", "give each node an address of its own: --iface, --public-ip")
 }
 
 func (l *leases) publish(p model.Published) {
@@ -104,6 +104,9 @@ func (l *leases) publish(p model.Published) {
 	l.mu.Unlock()
 	l.keeper.Publish(p)
 }
+
+// renumbered has etcd asked over a new connection: one from an address that the node has lost waits for its deadline.
+func (l *leases) renumbered() { l.registry.Reconnect() }
 
 func (l *leases) keep(ctx context.Context) error { return l.keeper.Run(ctx) }
 

@@ -40,6 +40,9 @@ type kubernetes struct {
 // newKubernetes finds the server and the node's name. It waits for the server where that has to be asked for the name.
 func (d *daemon) newKubernetes(ctx context.Context) (*kubernetes, error) {
 	k := &kubernetes{d: d, wake: make(chan struct{}, 1)}
+	if err := checkEnv(d.cfg.Getenv); err != nil {
+		return nil, err
+	}
 	var err error
 	if k.keys, err = flannel.KeysOf(d.cfg.KubeAnnotationPrefix); err != nil {
 		return nil, err
@@ -157,6 +160,9 @@ func (k *kubernetes) publish(p model.Published) {
 	k.mu.Unlock()
 	k.nudge()
 }
+
+// renumbered does nothing: the client's own keepalive finds a connection that is dead.
+func (k *kubernetes) renumbered() {}
 
 func (k *kubernetes) nudge() {
 	select {

@@ -23,6 +23,8 @@ type manager interface {
 	Watch(ctx context.Context) (<-chan store.Event, error)
 	// publish has the other nodes know of this one, as soon as possible.
 	publish(p model.Published)
+	// renumbered says that the node has other addresses.
+	renumbered()
 	// keep keeps what the node was given, until ctx ends.
 	keep(ctx context.Context) error
 }

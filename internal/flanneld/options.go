@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/weft-net/weft/internal/flannel"
@@ -108,6 +109,23 @@ func FromEnv(f *flag.FlagSet, getenv func(string) string) error {
 		}
 	})
 	return err
+}
+
+// checkEnv reads the variables that flannel's daemon reads beside its flags. Both are without effect here: events are not
+// queued, and a daemon whose API server is away waits and goes on. What flannel refuses is refused.
+func checkEnv(getenv func(string) string) error {
+	const depth, goOn = "EVENT_QUEUE_DEPTH", "CONT_WHEN_CACHE_NOT_READY"
+	if text := getenv(depth); text != "" {
+		if n, err := strconv.Atoi(text); err != nil || n < 0 {
+			return model.Faultf(model.CodeInvalidEnv, "flannel's is 5000; it has no effect", "%s %q is no number of events", depth, text)
+		}
+	}
+	if text := getenv(goOn); text != "" {
+		if _, err := strconv.ParseBool(text); err != nil {
+			return model.Faultf(model.CodeInvalidEnv, "true or false; it has no effect", "%s %q is neither true nor false", goOn, text)
+		}
+	}
+	return nil
 }
 
 // Check finds what cannot work.

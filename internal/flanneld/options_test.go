@@ -79,3 +79,23 @@ func TestBadOptions(t *testing.T) {
 		}
 	}
 }
+
+func TestEnvironmentBesideTheFlags(t *testing.T) {
+	for name, tt := range map[string]struct{ key, value, says string }{
+		"none":       {},
+		"depth":      {"EVENT_QUEUE_DEPTH", "10000", ""},
+		"bad depth":  {"EVENT_QUEUE_DEPTH", "many", `EVENT_QUEUE_DEPTH "many" is no number of events`},
+		"go on":      {"CONT_WHEN_CACHE_NOT_READY", "true", ""},
+		"bad choice": {"CONT_WHEN_CACHE_NOT_READY", "perhaps", `CONT_WHEN_CACHE_NOT_READY "perhaps" is neither true nor false`},
+	} {
+		err := checkEnv(func(key string) string {
+			if key == tt.key {
+				return tt.value
+			}
+			return ""
+		})
+		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v, want %q", name, err, tt.says)
+		}
+	}
+}

@@ -95,8 +95,9 @@ func (d *daemon) follow(ctx context.Context, u Underlay, moved chan<- Underlay) 
 		if now.Link == u.Link && slices.Equal(now.Addrs, u.Addrs) {
 			continue // it is back
 		}
-		d.log.Info("interface", "link", now.Link, "addrs", now.Addrs, "public", now.external())
+		d.log.Info("interface changed", "link", now.Link, "addrs", now.Addrs, "public", now.external(), "before", u.Addrs)
 		u = now
+		d.mgr.renumbered()
 		select {
 		case moved <- u:
 		case <-ctx.Done():

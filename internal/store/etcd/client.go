@@ -243,29 +243,6 @@ func (c *connection) stream(ctx context.Context, method string, m message) (grpc
 	return s, err
 }
 
-// drop ends a connection that did not do; the next one is to another endpoint, if there is one.
-func (r *Registry) drop(c *connection) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.conn == c {
-		r.conn = nil
-		r.next++
-		_ = c.Close()
-	}
-}
-
-// Close ends the connections. Leases stay.
-func (r *Registry) Close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.conn == nil {
-		return nil
-	}
-	err := r.conn.Close()
-	r.conn = nil
-	return err
-}
-
 // ask makes one request of limited length, at each endpoint in turn until one answers.
 func (r *Registry) ask(ctx context.Context, what string, f func(context.Context, *connection) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -19,10 +19,11 @@ var errGone = errors.New("the lease is gone")
 // ErrLost tells that the subnet is another node's by now. Nobody can keep it.
 var ErrLost = errors.New("the subnet was leased to another node")
 
-// How often the clocks are looked at, and how long a renewal that failed waits.
+// How often the clocks are looked at, and how long a renewal that failed waits, the first time and at most.
 const (
-	glance     = time.Minute
-	renewAgain = 10 * time.Second
+	glance       = time.Minute
+	renewFirst   = time.Second
+	renewLongest = 10 * time.Second
 )
 
 // grant makes a lease.
@@ -117,11 +118,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 	c := k.renewed()
 	var wait time.Duration
 	want := k.held.Published
-	failed := ""
+	failed, again := "", renewFirst
 	for {
 		wait = min(glance, max(c.ttl-c.margin-c.awake, time.Millisecond))
 		if failed != "" {
-			wait = min(wait, renewAgain)
+			wait = min(wait, again)
 		}
 		renew := failed != ""
 		select {
@@ -144,8 +145,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err == nil {
-			c = k.renewed()
+		if again = min(2*again, renewLongest); err == nil {
+			c, again = k.renewed(), renewFirst
 		}
 		failed = k.tell(err, failed)
 	}
@@ -189,6 +190,9 @@ func (k *Keeper) renew(ctx context.Context, want model.Published) error {
 	}
 	if err != nil {
 		return err
+	}
+	if !want.Equal(&k.held.Published) {
+		k.r.log.Info("lease is written with what the node publishes now", "lease", h.String(), "addrs", want.Addrs, "before", k.held.Published.Addrs)
 	}
 	k.held = h
 	return nil
