@@ -102,7 +102,7 @@ func Open(cfg Config) (*Keeper, error) {
 		return nil, err
 	}
 	for _, rec := range records {
-		k.start(rec)
+		k.start(rec.clone()) // a record of its own: it is renewed while this one is read
 	}
 	if len(records) > 0 {
 		cfg.Log.Info("leases taken over", "count", len(records))
@@ -164,7 +164,7 @@ func (k *Keeper) Add(ctx context.Context, ask ipam.Ask) (model.Result, error) {
 	if err != nil {
 		return none, err
 	}
-	k.start(rec)
+	k.start(rec.clone()) // a record of its own: it is renewed while this one is read
 	return rec.result()
 }
 
