@@ -20,10 +20,12 @@ import (
 // false when all of them must be looked at.
 func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.Topology, status *Status) (bool, error) {
 	t := &status.Topology
-	if !r.settled || !reflect.DeepEqual(old.Node, t.Node) || !slices.EqualFunc(old.Underlay, t.Underlay, func(a, b mesh.Underlay) bool { return reflect.DeepEqual(a, b) }) {
+	tables, same := changedTables(old.Node, t.Node)
+	if !r.settled || !same || !slices.EqualFunc(old.Underlay, t.Underlay, func(a, b mesh.Underlay) bool { return reflect.DeepEqual(a, b) }) {
 		return false, nil
 	}
 	add, gone := difference(old.Peers, t.Peers)
+	add.Host.Tables = append(add.Host.Tables, tables...)
 	r.expect.change(add.Host, gone.Host)
 	err := spaces.Apply(ctx, add)
 	if err == nil {
@@ -37,6 +39,22 @@ func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.To
 	}
 	status.inForce()
 	return true, nil
+}
+
+// changedTables are the tables of the node's part that are others than before: sets of peers' addresses change with the peers. It
+// says false when anything else of the part is another.
+func changedTables(old, now state.Fragment) (changed []state.Table, same bool) {
+	was, is := old.Host.Tables, now.Host.Tables
+	if !slices.EqualFunc(was, is, func(a, b state.Table) bool { return a.Family == b.Family && a.Name == b.Name }) {
+		return nil, false
+	}
+	for i := range is {
+		if !reflect.DeepEqual(was[i], is[i]) {
+			changed = append(changed, is[i])
+		}
+	}
+	old.Host.Tables, now.Host.Tables = nil, nil
+	return changed, reflect.DeepEqual(old, now)
 }
 
 // difference is what is new or other of peers, and what was of them and is not any more. Both are sorted by name.

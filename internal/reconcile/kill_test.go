@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/reconcile"
+	"github.com/weft-net/weft/internal/state"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/dir"
 )
@@ -127,6 +129,10 @@ func all(t *testing.T, conn *kernel.Conn) string {
 		t.Fatal(err)
 	}
 	have.Sysctls, have.Rules = nil, nil
+	for _, table := range have.Tables { // the kernel lists them as they came
+		slices.SortFunc(table.Chains, func(a, b state.Chain) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(table.Sets, func(a, b state.Set) int { return strings.Compare(a.Name, b.Name) })
+	}
 	b, err := json.MarshalIndent(have, "", "  ")
 	if err != nil {
 		t.Fatal(err)

@@ -138,14 +138,16 @@ func TestFlushed(t *testing.T) {
 	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
 	look := func() string {
 		out, _ := nettest.Try(n1.node, "nft", "list", "table", "inet", mesh.NotrackTable)
-		return out + nettest.Run(t, n1.node, "sysctl", "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
+		guard, _ := nettest.Try(n1.node, "nft", "-s", "list", "table", "inet", mesh.GuardTable)
+		return out + guard + nettest.Run(t, n1.node, "sysctl", "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
 	}
 	want := look()
 	if strings.Count(want, "udp dport 8472 fib") != 2 {
 		t.Fatalf("packets of tunnels are tracked:\n%s", want)
 	}
 	for _, harm := range []string{
-		"nft flush ruleset", "nft delete table inet weft-notrack", "nft flush chain inet weft-notrack output", "sysctl -qw net.ipv4.ip_forward=0",
+		"nft flush ruleset", "nft delete table inet weft-notrack", "nft flush chain inet weft-notrack output",
+		"nft delete table inet weft-mesh", "nft flush chain inet weft-mesh forward", "sysctl -qw net.ipv4.ip_forward=0",
 		"sysctl -qw net.ipv6.conf.all.forwarding=0",
 	} {
 		settled(n1)
@@ -155,7 +157,9 @@ func TestFlushed(t *testing.T) {
 	n1.stop()
 	n1.mesh = mesh.Config{}
 	n1.start(c)
-	within(t, soon, "the table goes with the tunnels", func() bool { return !strings.Contains(nettest.Run(t, n1.node, "nft", "list", "tables"), "weft") })
+	within(t, soon, "the table goes with the tunnels", func() bool {
+		return !strings.Contains(nettest.Run(t, n1.node, "nft", "list", "tables"), mesh.NotrackTable)
+	})
 }
 
 // settled waits until the pass that follows upon our own writes is over: what is repaired then was seen by itself.

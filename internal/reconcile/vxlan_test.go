@@ -73,13 +73,20 @@ func TestVxlan(t *testing.T) {
 	time.Sleep(400 * time.Millisecond)
 	nettest.Run(t, n1.node, "bridge", "fdb", "del", entry[0], "dev", "flannel.1")
 	within(t, soon, "repaired after an entry of the forwarding table was deleted", func() bool { return n1.tunnels(t) == want })
+	guard := func() string { return nettest.Run(t, n1.node, "nft", "-s", "list", "table", "inet", mesh.GuardTable) }
+	full := guard()
+	if !strings.Contains(full, "192.168.0.3 . 10.244.3.0") {
+		t.Errorf("n3 is not let in:\n%s", full)
+	}
 	if err := c.store.Delete(store.NodeKey("n3"), ""); err != nil {
 		t.Fatal(err)
 	}
 	within(t, soon, "nothing of n3 is left", func() bool {
-		now := n1.tunnels(t)
+		now := n1.tunnels(t) + guard()
 		return !strings.Contains(now, "192.168.0.3") && !strings.Contains(now, "fd00::3") && !strings.Contains(now, "10.244.3.") && !strings.Contains(now, "fd00:244:3:")
 	})
+	c.add(3)
+	within(t, soon, "n3 is let in again", func() bool { return guard() == full })
 }
 
 // Another back end takes the place of one: nothing of the old one is left, and no peer is lost on the way.

@@ -46,6 +46,7 @@ type machine struct {
 	mesh      mesh.Config
 	keeper    *reconcile.Reconciler
 	stop      func()
+	leave     func() // ends the reconciler alone
 }
 
 // newCluster starts one machine for each configuration.
@@ -151,13 +152,17 @@ func (m *machine) start(c *cluster) {
 	done := make(chan error, 2)
 	go func() { done <- f.Run(ctx) }()
 	go func() { done <- r.Run(ctx) }()
-	m.stop = func() {
+	m.leave = func() {
 		cancel()
 		for range 2 {
 			if err := <-done; err != nil {
 				c.t.Error(err)
 			}
 		}
+		m.leave = func() {}
+	}
+	m.stop = func() {
+		m.leave()
 		runner.Close()
 		_ = conn.Close()
 		m.stop = func() {}

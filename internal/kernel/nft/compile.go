@@ -166,9 +166,11 @@ func (c *compiler) field() (field, error) {
 	return field{}, fmt.Errorf("%s is no field or statement that is understood", c.here())
 }
 
-// key compiles the loads of a field or a concatenation of fields into registers from first on.
+// key compiles the loads of a field or a concatenation of fields into registers from first on. All fields of a concatenation but the
+// first may have a mask.
 func (c *compiler) key(first int) ([]field, error) {
 	var fs []field
+	masks := map[int][]byte{}
 	for {
 		f, err := c.field()
 		if err != nil {
@@ -178,15 +180,25 @@ func (c *compiler) key(first int) ([]field, error) {
 			return nil, err
 		}
 		fs = append(fs, f)
+		if len(fs) > 1 && c.accept("&") {
+			mask, err := f.typ.parse(c.next())
+			if err != nil {
+				return nil, fmt.Errorf("mask: %w", err)
+			}
+			masks[len(fs)-1] = mask
+		}
 		if !c.accept(".") {
 			break
 		}
 	}
-	for _, f := range fs {
+	for i, f := range fs {
 		load := f.load
 		load.dreg = word(first)
-		first += pad4(f.typ.size) / 4
 		c.emit(load)
+		if mask := masks[i]; mask != nil {
+			c.emit(bits(word(first), mask, make([]byte, len(mask))))
+		}
+		first += pad4(f.typ.size) / 4
 	}
 	if first > 16 {
 		return nil, errors.New("the concatenation is longer than 64 bytes")

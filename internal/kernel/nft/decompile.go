@@ -238,18 +238,21 @@ func (r *reader) forget() { r.regs = [16]content{} }
 
 // concat joins the names of the fields that stand in registers from at on.
 func (r *reader) concat(at reg) (string, bool) {
-	var loaded []*field
+	var loaded []content
 	for w := at.word(); w >= 0 && w < len(r.regs); {
-		f := r.regs[w].field
-		if f == nil || r.regs[w].mask != nil || r.regs[w].part != f.typ.size {
+		c := r.regs[w]
+		f := c.field
+		if f == nil || c.part != f.typ.size || c.mask != nil && (len(loaded) == 0 || len(c.mask) != f.typ.size || !bytes.Equal(c.xor, make([]byte, len(c.mask)))) {
 			break
 		}
-		loaded = append(loaded, f)
+		loaded = append(loaded, c)
 		w += pad4(f.typ.size) / 4
 	}
 	names := make([]string, len(loaded))
-	for i, f := range loaded {
-		names[i] = r.use(f)
+	for i, c := range loaded {
+		if names[i] = r.use(c.field); c.mask != nil {
+			names[i] += " & " + c.field.typ.format(c.mask)
+		}
 	}
 	return strings.Join(names, " . "), len(names) > 0
 }

@@ -23,7 +23,7 @@
 //
 // # The rules that are understood
 //
-//	match      = field [ "!=" ] value | field { "." field } [ "!=" ] "@" set
+//	match      = field [ "!=" ] value | field { "." field [ "&" mask ] } [ "!=" ] "@" set
 //	field      = "ip" ( "saddr" | "daddr" | "protocol" ) | "ip6" ( "saddr" | "daddr" | "nexthdr" | "hoplimit" )
 //	           | ( "tcp" | "udp" | "sctp" | "th" ) ( "sport" | "dport" )
 //	           | "iifname" | "oifname" | "meta" ( "mark" | "l4proto" | "nfproto" | "oifkind" ) | "ether" ( "saddr" | "daddr" )

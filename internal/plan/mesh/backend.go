@@ -41,6 +41,8 @@ type Part struct {
 	Tunnels []Tunnel
 	// MTU is the largest packet of a pod that fits through, in bytes; 0 is any that the underlay takes.
 	MTU int
+	// encapsulations are whose packets are accepted from peers alone.
+	encapsulations []encapsulation
 	// Problems do not keep the part from being used.
 	Problems []Problem
 }

@@ -27,6 +27,7 @@ func ipipRow() Backend { return Backend{Name: "ipip", Node: ipipNode, Peer: ipip
 // may be somebody's.
 func ipipNode(p *Planner) Part {
 	part := forwarding(p)
+	part.encapsulations = []encapsulation{p.cfg.IPIP.encapsulation()}
 	u, ok := p.underlay[4]
 	if !ok {
 		return part

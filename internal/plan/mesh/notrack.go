@@ -14,7 +14,7 @@ import (
 const NotrackTable = "weft-notrack"
 
 // Tables are the names of all the tables that a mesh may have, in the family inet.
-func Tables() []string { return []string{MasqueradeTable, NotrackTable, DSCPTable} }
+func Tables() []string { return []string{MasqueradeTable, NotrackTable, DSCPTable, GuardTable} }
 
 // notrack is about what the node itself sends and receives; what it passes on for others is theirs.
 func notrack(ports []uint16) state.Table {

@@ -139,7 +139,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 		t.add(problem)
 	}
 	p.metrics = metrics(nodes, held)
-	p.node(&t, used, unusable, len(nodes) == 1)
+	p.node(&t, used, unusable, nodes)
 	if len(cfg.Marked) > 0 {
 		t.Node.Owner = OwnerNode
 		t.Node.Host.Tables = append(t.Node.Host.Tables, dscp(cfg, c.Nodes, held))
@@ -161,9 +161,10 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 
 // node plans what all peers need. A node that is alone needs the devices of its own back end only: what its pods send
 // must fit through them later.
-func (p *Planner) node(t *Topology, used []Backend, unusable map[claim]bool, alone bool) {
-	f := state.Fragment{Owner: OwnerNode}
+func (p *Planner) node(t *Topology, used []Backend, unusable map[claim]bool, nodes []model.Node) {
+	f, alone := state.Fragment{Owner: OwnerNode}, len(nodes) == 1
 	var untracked []uint16
+	var encapsulations []encapsulation
 	for _, b := range used {
 		if b.Node == nil {
 			continue
@@ -181,10 +182,12 @@ func (p *Planner) node(t *Topology, used []Backend, unusable map[claim]bool, alo
 		f.Merge(state.Fragment{Host: part.Host, Effects: part.Effects})
 		t.Tunnels = withTunnels(t.Tunnels, part.Tunnels)
 		untracked = append(untracked, part.Untracked...)
+		encapsulations = append(encapsulations, part.encapsulations...)
 	}
 	if len(untracked) > 0 {
 		f.Host.Tables = append(f.Host.Tables, notrack(untracked))
 	}
+	f.Host.Tables = append(f.Host.Tables, p.guard(nodes, unusable, encapsulations))
 	f.Host.Routes = append(f.Host.Routes, p.blackholes(unusable)...)
 	beside, bridged := p.beside()
 	f.Merge(state.Fragment{Host: beside})

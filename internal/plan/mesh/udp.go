@@ -50,6 +50,7 @@ func udpOverhead(family int) int {
 func udpNode(p *Planner) Part {
 	part := forwarding(p)
 	part.Untracked = []uint16{p.cfg.UDP.port()}
+	part.encapsulations = []encapsulation{p.cfg.UDP.encapsulation()}
 	for _, family := range families() {
 		u, ok := p.underlay[family]
 		if !ok {

@@ -153,6 +153,7 @@ func vxlanPublish(p *Planner, family int) string {
 func vxlanNode(p *Planner) Part {
 	part := forwarding(p)
 	part.Untracked = []uint16{p.cfg.Vxlan.port()}
+	part.encapsulations = []encapsulation{p.cfg.Vxlan.encapsulation()}
 	for _, family := range families() {
 		u, ok := p.underlay[family]
 		if !ok {

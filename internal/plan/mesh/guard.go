@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// GuardTable is the name of the table that guards the tunnels against pods: a tunnel's packet has the rights of the node that
+// sends it, and an ordinary UDP socket is enough to write one.
+//
+//	input    A tunnel's packet is accepted from a peer alone, at the node's own address, and only with an inner source address
+//	         that is the peer's: of its pods, or its own. That is decided before the packet is decapsulated.
+//	forward  What is routed for others, pods among them, goes to no node's tunnels. That is decided before masquerading,
+//	         which would give it a node's address. Nor is neighbor discovery, which belongs to one link, ever routed.
+const GuardTable = "weft-mesh"
+
+// guardPriority is before that of most others' chains; a drop is final in any case.
+const guardPriority = -10
+
+// IP protocols of packets in packets.
+const protoIPIP, protoSixInFour = "4", "41"
+
+// encapsulation is how a back end's packets look on the wire.
+type encapsulation struct {
+	name string // of its chain
+	// port is the UDP port; 0 is IP in IP.
+	port uint16
+	// foreign are rules that accept what is not of the mesh.
+	foreign []string
+	inner   [2]inner // IPv4 in IPv4, IPv6 in IPv6; no back end mixes them
+}
+
+// inner is where a packet's source address is found in a tunnel's packet, and how its family is known.
+type inner struct{ is, source string }
+
+// encapsulation is that of VXLAN: other networks may share the port.
+func (v Vxlan) encapsulation() encapsulation {
+	vni := v.vni()
+	return encapsulation{
+		name: "vxlan", port: v.port(),
+		foreign: []string{fmt.Sprintf("@th,96,8 != %d accept", vni>>16), fmt.Sprintf("@th,104,16 != %d accept", vni&0xffff)},
+		inner:   [2]inner{{"@th,224,16 2048", "@th,336,32"}, {"@th,224,16 34525", "@th,304,128"}},
+	}
+}
+
+func (u UDP) encapsulation() encapsulation {
+	return encapsulation{
+		name: "udp", port: u.port(),
+		inner: [2]inner{{"@th,64,8 & 240 == 64", "@th,160,32"}, {"@th,64,8 & 240 == 96", "@th,128,128"}},
+	}
+}
+
+func (IPIP) encapsulation() encapsulation {
+	return encapsulation{name: "ipip", inner: [2]inner{{"", "@th,96,32"}}}
+}
+
+// guard is the table: sets of addresses, so that a packet costs the same with one peer and with thousands.
+func (p *Planner) guard(nodes []model.Node, unusable map[claim]bool, used []encapsulation) state.Table {
+	peers, sources := p.senders(nodes, unusable)
+	t := state.Table{Family: "inet", Name: GuardTable}
+	t.Sets = append(t.Sets, addrSets("peers", peers)...)
+	t.Sets = append(t.Sets, addrSets("self", p.ends())...)
+	outside, lenient := p.outside(nodes)
+	t.Sets = append(t.Sets, outside...)
+	arriving := verdicts("arriving", "inet_proto", "udp", "jump ports", protoIPIP, "goto foreign", protoSixInFour, "goto foreign")
+	tunnels, ports := verdicts("tunnels", "inet_service"), state.Set{Name: "ports", Key: "inet_service"}
+	for _, e := range used {
+		if e.port == 0 {
+			arriving.Elements[1].Val = []string{"goto " + e.name}
+		} else {
+			port := strconv.Itoa(int(e.port))
+			tunnels.Elements = append(tunnels.Elements, state.Element{Key: []string{port}, Val: []string{"goto " + e.name}})
+			ports.Elements = append(ports.Elements, state.Element{Key: []string{port}})
+		}
+		t.Chains = append(t.Chains, e.chains(sources, lenient)...)
+	}
+	t.Sets = append(t.Sets, sources.sets...)
+	t.Sets = append(t.Sets, arriving, tunnels, ports,
+		verdicts("passing", "inet_proto", "udp", "jump passing-udp", protoIPIP, "goto tunnels", protoSixInFour, "goto tunnels", "ipv6-icmp", "goto neighbors"))
+	t.Chains = append(t.Chains,
+		state.Chain{Name: "ports", Rules: rules("udp dport vmap @tunnels")},
+		state.Chain{Name: "foreign", Rules: p.foreign()},
+		state.Chain{Name: "passing-udp", Rules: rules("udp dport @ports goto tunnels")},
+		state.Chain{Name: "tunnels", Rules: rules(
+			"ip saddr @peers4 accept", "ip daddr @peers4 counter drop", "ip6 saddr @peers6 accept", "ip6 daddr @peers6 counter drop")},
+		state.Chain{Name: "neighbors", Rules: rules("icmpv6 type 133-137 ip6 hoplimit != 255 counter drop")},
+		state.Chain{Name: "input", Type: "filter", Hook: "input", Priority: guardPriority, Policy: "accept", Rules: rules("meta l4proto vmap @arriving")},
+		state.Chain{Name: "forward", Type: "filter", Hook: "forward", Priority: guardPriority, Policy: "accept", Rules: rules("meta l4proto vmap @passing")},
+	)
+	return t
+}
+
+// foreign is about protocols that are no tunnel of the mesh: somebody's own tunnels end on the node, but none of pods.
+func (p *Planner) foreign() []state.NftRule {
+	out := rules("ip saddr @peers4 accept", "ip6 saddr @peers6 accept")
+	var links []string
+	for _, family := range families() {
+		if u, ok := p.underlay[family]; ok && !slices.Contains(links, u.Link) {
+			links = append(links, u.Link)
+			out = append(out, rules("iifname "+strconv.Quote(u.Link)+" accept")...)
+		}
+	}
+	return append(out, rules("counter drop")...)
+}
+
+// chains are those of an encapsulation, by the family of the inner packet.
+func (e encapsulation) chains(from senders, lenient []string) []state.Chain {
+	head := append(rules(e.foreign...), rules("ip daddr != @self4 counter drop", "ip6 daddr != @self6 counter drop")...)
+	var out []state.Chain
+	for i, in := range e.inner {
+		if in.source == "" {
+			continue
+		}
+		ip, version := "ip", "4"
+		if i == 1 {
+			ip, version = "ip6", "6"
+		}
+		chain := state.Chain{Name: e.name + version}
+		for _, bits := range from.bits[i] {
+			mask := ""
+			if bits < 32 || i == 1 && bits < 128 {
+				mask = " & " + maskOf(bits, i == 1).String()
+			}
+			chain.Rules = append(chain.Rules, rules(fmt.Sprintf("%s saddr . %s%s @%s accept", ip, in.source, mask, sourcesName(i, bits)))...)
+		}
+		for _, match := range lenient {
+			chain.Rules = append(chain.Rules, rules(fmt.Sprintf(match, ip, version, in.source))...)
+		}
+		chain.Rules = append(chain.Rules, rules("counter drop")...)
+		out = append(out, chain)
+		if in.is == "" {
+			return append(out, state.Chain{Name: e.name, Rules: append(head, rules("goto "+chain.Name)...)})
+		}
+		head = append(head, rules(in.is+" goto "+chain.Name)...)
+	}
+	return append(out, state.Chain{Name: e.name, Rules: append(head, rules("counter drop")...)})
+}
+
+// ends are self's own addresses, at which tunnels end.
+func (p *Planner) ends() []netip.Addr {
+	out := addrsOf(p.self)
+	for _, family := range families() {
+		if u, ok := p.underlay[family]; ok && !slices.Contains(out, u.Address) {
+			out = append(out, u.Address)
+		}
+	}
+	return out
+}
+
+// outside are the sets and the rules that let packets of outside networks come by way of a peer, and there are none where
+// pods are masqueraded: then no reply is for an address outside. Addresses of the cluster are never taken for outside ones.
+func (p *Planner) outside(nodes []model.Node) ([]state.Set, []string) {
+	hidden := len(p.cfg.Masquerade) > 0
+	if len(p.pools.all) > 0 {
+		hidden = !slices.ContainsFunc(p.pools.all, func(o model.AddressPool) bool { return !o.NATOutgoing })
+	}
+	if hidden && len(p.cfg.Keep) == 0 {
+		return nil, nil
+	}
+	own := within(p.cfg, nodes, p.pools)
+	for _, a := range p.ends() {
+		own = append(own, netip.PrefixFrom(a, a.BitLen()))
+	}
+	own = append(own, netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"))
+	sets, match := prefixSets("cluster", own), "%[1]s saddr @peers%[2]s %[3]s != @cluster%[2]s"
+	if hidden {
+		sets, match = append(sets, prefixSets("keep", p.cfg.Keep)...), match+" %[3]s @keep%[2]s"
+	}
+	return sets, []string{match + " accept"}
+}
+
+// senders are the peers' addresses together with what each may send: sets by family and length of the prefix, so that a
+// look-up is that of a hash.
+type senders struct {
+	sets []state.Set
+	bits [2][]int // lengths by family, longest first
+}
+
+// senders also gives the peers' addresses.
+func (p *Planner) senders(nodes []model.Node, unusable map[claim]bool) (peers []netip.Addr, out senders) {
+	type size struct{ six, bits int }
+	elements := map[size][]state.Element{}
+	for _, n := range nodes {
+		if n.Name == p.self.Name {
+			continue
+		}
+		addrs := addrsOf(n)
+		peers = append(peers, addrs...)
+		for _, prefix := range p.sends(n, addrs, unusable) {
+			s := size{0, prefix.Bits()}
+			if prefix.Addr().Is6() {
+				s.six = 1
+			}
+			for _, a := range addrs {
+				if a.Is6() == prefix.Addr().Is6() {
+					elements[s] = append(elements[s], state.Element{Key: []string{a.String(), prefix.Addr().String()}})
+				}
+			}
+		}
+	}
+	for i, kind := range []string{"ipv4_addr", "ipv6_addr"} {
+		for bits := 128; bits >= 0; bits-- {
+			if e := elements[size{i, bits}]; e != nil {
+				out.sets = append(out.sets, state.Set{Name: sourcesName(i, bits), Key: kind + " . " + kind, Elements: e})
+				out.bits[i] = append(out.bits[i], bits)
+			}
+		}
+	}
+	return peers, out
+}
+
+// sends are the addresses that a peer's packets may come from: its pods', and its own.
+func (p *Planner) sends(n model.Node, addrs []netip.Addr, unusable map[claim]bool) []netip.Prefix {
+	var out []netip.Prefix
+	for _, cidr := range first(n.PodCIDRs) {
+		if !unusable[claim{n.Name, cidr, ofNode}] {
+			out = append(out, cidr)
+		}
+	}
+	for _, s := range p.pools.of[n.Name] {
+		if !unusable[claim{n.Name, s.cidr, ofPool}] {
+			out = append(out, s.cidr)
+		}
+	}
+	for _, a := range addrs {
+		out = append(out, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return out
+}
+
+func sourcesName(six, bits int) string {
+	return fmt.Sprintf("sources%d/%d", 4+2*six, bits)
+}
+
+// maskOf is a mask of a length as an address.
+func maskOf(bits int, six bool) netip.Addr {
+	all := netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	if six {
+		all = netip.AddrFrom16([16]byte{255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255})
+	}
+	p, _ := all.Prefix(bits)
+	return p.Addr()
+}
+
+// addrSets are two sets of single addresses, one a family.
+func addrSets(name string, addrs []netip.Addr) []state.Set {
+	sets := []state.Set{{Name: name + "4", Key: "ipv4_addr"}, {Name: name + "6", Key: "ipv6_addr"}}
+	for _, a := range addrs {
+		s := &sets[0]
+		if a.Is6() {
+			s = &sets[1]
+		}
+		s.Elements = append(s.Elements, state.Element{Key: []string{a.String()}})
+	}
+	return sets
+}
+
+// verdicts is a map of keys to verdicts, which are named in turn.
+func verdicts(name, key string, pairs ...string) state.Set {
+	s := state.Set{Name: name, Key: key, Data: "verdict"}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		s.Elements = append(s.Elements, state.Element{Key: []string{pairs[i]}, Val: []string{pairs[i+1]}})
+	}
+	return s
+}
+
+func rules(texts ...string) []state.NftRule {
+	var out []state.NftRule
+	for _, text := range texts {
+		out = append(out, state.NftRule{Text: text})
+	}
+	return out
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/plan/mesh"
+)
+
+const heardAt = 9999
+
+// datagram is an IP packet with a UDP datagram to heardAt.
+func datagram(from, to, words string) []byte {
+	src, dst := netip.MustParseAddr(from), netip.MustParseAddr(to)
+	udp := binary.BigEndian.AppendUint16(nil, 4000)
+	udp = binary.BigEndian.AppendUint16(udp, heardAt)
+	udp = binary.BigEndian.AppendUint16(udp, uint16(8+len(words)))
+	udp = append(append(udp, 0, 0), words...)
+	if src.Is4() {
+		ip := []byte{0x45, 0, 0, byte(20 + len(udp)), 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}
+		ip = append(append(ip, src.AsSlice()...), dst.AsSlice()...)
+		binary.BigEndian.PutUint16(ip[10:], ^sum(ip))
+		return append(ip, udp...)
+	}
+	pseudo := append(append(src.AsSlice(), dst.AsSlice()...), 0, 0, 0, byte(len(udp)), 0, 0, 0, unix.IPPROTO_UDP)
+	binary.BigEndian.PutUint16(udp[6:], ^sum(append(pseudo, udp...)))
+	ip := []byte{0x60, 0, 0, 0, 0, byte(len(udp)), unix.IPPROTO_UDP, 64}
+	return append(append(append(ip, src.AsSlice()...), dst.AsSlice()...), udp...)
+}
+
+// sum is the sum that the Internet checksum is the complement of (RFC 1071).
+func sum(b []byte) uint16 {
+	var s uint32
+	for i, c := range b {
+		s += uint32(c) << (8 * (1 - i%2))
+	}
+	for s > 0xffff {
+		s = s>>16 + s&0xffff
+	}
+	return uint16(s)
+}
+
+// wrapped is what a socket of a pod sends to have a node take the packet out: a UDP port, or 0 and the bytes behind IP.
+func wrapped(t *testing.T, backend string, to *machine, packet []byte) (port int, payload []byte) {
+	t.Helper()
+	six := packet[0]>>4 == 6
+	switch backend {
+	case "vxlan":
+		link, kind := "flannel.1", []byte{8, 0}
+		if six {
+			link, kind = "flannel-v6.1", []byte{0x86, 0xdd}
+		}
+		var mac net.HardwareAddr
+		if err := to.node.Do(func() error {
+			l, err := net.InterfaceByName(link)
+			if err == nil {
+				mac = l.HardwareAddr
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		head := append([]byte{8, 0, 0, 0, 0, 0, 1, 0}, mac...)
+		head = append(append(head, 2, 0, 0, 0, 0, 99), kind...)
+		return 8472, append(head, packet...)
+	case "udp":
+		return 8285, packet
+	}
+	return 0, packet
+}
+
+// send sends from a namespace, by an ordinary UDP socket, or by a raw one of a protocol.
+func send(t *testing.T, from *netns.NS, to string, port, protocol int, payload []byte) {
+	t.Helper()
+	err := from.Do(func() error {
+		network, addr := "udp", net.JoinHostPort(to, "8472")
+		if port != 0 {
+			addr = netip.AddrPortFrom(netip.MustParseAddr(to), uint16(port)).String()
+		} else {
+			network, addr = "ip:"+map[int]string{4: "4", 41: "41"}[protocol], to
+		}
+		c, err := net.Dial(network, addr)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		_, err = c.Write(payload)
+		return err
+	})
+	if err != nil && !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.EPERM) {
+		t.Fatal(err)
+	}
+}
+
+// ear hears datagrams at heardAt, or packets of a protocol, in a namespace.
+type ear struct {
+	t *testing.T
+	net.PacketConn
+}
+
+func listen(t *testing.T, ns *netns.NS, network, addr string) ear {
+	t.Helper()
+	var c net.PacketConn
+	if err := ns.Do(func() (err error) { c, err = net.ListenPacket(network, addr); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return ear{t, c}
+}
+
+// hears tells whether words arrive in a time.
+func (e ear) hears(words string, limit time.Duration) bool {
+	_, ok := e.until(words, limit)
+	return ok
+}
+
+// until also gives what arrived before.
+func (e ear) until(words string, limit time.Duration) (before string, ok bool) {
+	e.t.Helper()
+	if err := e.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		e.t.Fatal(err)
+	}
+	buf := make([]byte, 2048)
+	for {
+		n, _, err := e.ReadFrom(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return before, false
+		}
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		if bytes.Contains(buf[:n], []byte(words)) {
+			return before, true
+		}
+		before += string(buf[:n]) + " "
+	}
+}
+
+// guarded waits until a machine has its guard.
+func guarded(t *testing.T, m *machine) {
+	t.Helper()
+	within(t, "the guard of "+m.name, func() bool {
+		out, err := nettest.Try(m.node, "nft", "list", "table", "inet", mesh.GuardTable)
+		return err == nil && strings.Contains(out, "vmap @passing")
+	})
+}
+
+// bridgePod gives a machine a pod on a bridge, with an address of each family.
+func bridgePod(t *testing.T, m *machine) *netns.NS {
+	t.Helper()
+	ns, n := nettest.NS(t, m.name+"-bridged"), m.name[1:]
+	ip(t, m.node, "link add cni0 type bridge", "link set cni0 up", "addr add 10.244."+n+".129/25 dev cni0", "addr add fd00:244:"+n+":0:1::1/80 dev cni0 nodad",
+		"link add port0 type veth peer name eth0 netns "+ns.Path(), "link set port0 master cni0 up")
+	ip(t, ns, "link set lo up", "link set eth0 up", "addr add 10.244."+n+".130/25 dev eth0", "addr add fd00:244:"+n+":0:1::2/80 dev eth0 nodad",
+		"route add default via 10.244."+n+".129", "route add default via fd00:244:"+n+":0:1::1")
+	return ns
+}
+
+// TestForged: no pod writes a tunnel's packet, to another node or to its own, with whatever inner source; and a peer writes none in
+// the name of a third one. Without the guard all of them arrive.
+func TestForged(t *testing.T) {
+	for _, backend := range []string{"vxlan", "udp"} {
+		t.Run(backend, func(t *testing.T) {
+			nettest.Need(t, map[string]string{"vxlan": "vxlan", "udp": "tap"}[backend])
+			how := mesh.Config{Backend: backend, Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")}}
+			c := newCluster(t, how, how, how)
+			bridged := bridgePod(t, c.nodes[0])
+			c.allReach()
+			n1, n2 := c.nodes[0], c.nodes[1]
+			guarded(t, n1)
+			guarded(t, n2)
+			ways := forgeries(n1, n2)
+			attack := func(t *testing.T, want bool) {
+				for name, attacker := range map[string]*netns.NS{"routed": n1.pod, "bridged": bridged} {
+					for _, w := range ways {
+						e := listen(t, w.ear, "udp", ":9999")
+						port, payload := wrapped(t, backend, w.at, datagram(w.from, w.to, "forged"))
+						limit := 200 * time.Millisecond
+						if want {
+							limit = 20 * time.Second
+						}
+						for range 3 {
+							send(t, attacker, w.node, port, 0, payload)
+						}
+						if got := e.hears("forged", limit); got != want {
+							t.Errorf("%s pod to %s: arrives %v, want %v\n%s%s", name, w.name, got, want, rulesOf(n1), rulesOf(n2))
+						}
+						_ = e.Close()
+					}
+				}
+			}
+			attack(t, false)
+			t.Run("a peer in the name of a third", func(t *testing.T) {
+				e := listen(t, n2.pod, "udp", ":9999")
+				for _, from := range []string{"10.244.3.5", "10.244.2.99", "192.168.0.2", "8.8.8.8"} {
+					port, payload := wrapped(t, backend, n2, datagram(from, n2.addrs[0], "forged"))
+					send(t, n1.node, "192.168.0.2", port, 0, payload)
+				}
+				port, payload := wrapped(t, backend, n2, datagram("10.244.1.5", n2.addrs[0], "honest"))
+				send(t, n1.node, "192.168.0.2", port, 0, payload)
+				before, ok := e.until("honest", 20*time.Second)
+				if !ok || before != "" || e.hears("forged", 200*time.Millisecond) {
+					t.Errorf("what a peer sends in its own name arrives: %v, before it %q", ok, before)
+				}
+			})
+			c.allReach()
+			for _, m := range []*machine{n1, n2} {
+				m.leave()
+				nettest.Run(t, m.node, "nft", "delete", "table", "inet", mesh.GuardTable)
+			}
+			attack(t, true)
+		})
+	}
+}
+
+// forgery is a packet that a pod of n1 has a node take out of a tunnel's packet, and where it would be heard.
+type forgery struct {
+	name, node, from, to string
+	at                   *machine
+	ear                  *netns.NS
+}
+
+func forgeries(n1, n2 *machine) []forgery {
+	return []forgery{
+		{"another node's pod", "192.168.0.2", "10.244.1.99", n2.addrs[0], n2, n2.pod},
+		{"another node's pod, IPv6", "fd00::2", "fd00:244:1::99", n2.addrs[1], n2, n2.pod},
+		{"another node", "192.168.0.2", "10.244.1.99", "192.168.0.2", n2, n2.node},
+		{"its own node", "192.168.0.1", "10.244.2.99", "192.168.0.1", n1, n1.node},
+		{"its own node, IPv6", "fd00::1", "fd00:244:2::99", "fd00::1", n1, n1.node},
+		{"its own node's pod", "192.168.0.1", "10.244.2.99", n1.addrs[0], n1, n1.pod},
+	}
+}
+
+func rulesOf(m *machine) string {
+	out, _ := nettest.Try(m.node, "nft", "list", "table", "inet", mesh.GuardTable)
+	return out
+}
