@@ -44,9 +44,11 @@ func (v *view) askRoutes(ctx context.Context, wants []state.Route, table uint32)
 }
 
 // askable tells whether a route can be asked for: the kernel tells the best route to its first address, so one that has
-// others beside it cannot.
+// others beside it cannot. Nor can one of another table than the main one: the rules need not lead there, and that there is no way
+// to the address says nothing of it then.
 func askable(r state.Route) bool {
-	return r.Link != "" && r.Metric != 0 && !r.Absent && len(r.Beside) == 0 && r.Type == 0
+	main := r.Table == 0 || r.Table == unix.RT_TABLE_MAIN
+	return main && r.Link != "" && r.Metric != 0 && !r.Absent && len(r.Beside) == 0 && r.Type == 0 && !r.Coexists
 }
 
 // askFDBs asks for single entries of one device; sure is false where the kernel cannot be asked.

@@ -135,12 +135,33 @@ func (v *view) hasRoute(want state.Route) (found *link.FoundRoute, equal bool) {
 			}
 			continue
 		}
+		if want.Coexists {
+			one := only(n, have)
+			if have, f = one, &one; have.Gw != n.Gw {
+				continue
+			}
+		}
 		if routeEqual(n, have) && (want.Protocol == 0 || want.Protocol == have.Protocol) {
 			return f, true
+		}
+		if want.Coexists && !oursRoute(want, have) {
+			continue
 		}
 		found = f
 	}
 	return found, want.Absent
+}
+
+// only is the next hop of an IPv6 route that a wanted one has, without those beside it: they are routes of their own, which
+// the kernel lists together.
+func only(n state.Route, have link.FoundRoute) link.FoundRoute {
+	if n.Dst.Addr().Is6() && slices.Contains(have.Beside, n.Gw) {
+		have.Gw = n.Gw
+	}
+	if n.Dst.Addr().Is6() && have.Gw == n.Gw {
+		have.Beside, have.Nexthops = nil, 1
+	}
+	return have
 }
 
 func routeEqual(n state.Route, have link.FoundRoute) bool {

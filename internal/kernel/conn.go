@@ -143,9 +143,14 @@ func (c *Conn) addrs(ctx context.Context, index int) ([]link.FoundAddr, error) {
 func (c *Conn) routes(ctx context.Context, family uint8, index int, table uint32) ([]link.FoundRoute, error) {
 	var out []link.FoundRoute
 	err := c.rtnl.Dump(ctx, whole(link.ListRoutes(family, index, table), index), func(body []byte) {
-		f, ok := link.DecodeRoute(body)
-		if ok && (index == 0 || f.Index == index) && (table == 0 || f.Table == table) {
-			out = append(out, f)
+		whole, ok := link.DecodeRoute(body)
+		if !ok || table != 0 && whole.Table != table {
+			return
+		}
+		for _, f := range whole.ByLink() {
+			if index == 0 || f.Index == index {
+				out = append(out, f)
+			}
 		}
 	})
 	return out, err

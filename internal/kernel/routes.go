@@ -87,6 +87,11 @@ func (v *view) place(ctx context.Context, refused error) error {
 		}
 		settled := false
 		for _, have := range all[routePlace{n.Dst, n.Metric, n.Table}] {
+			if want.Coexists {
+				if have = only(n, have); have.Index != index || have.Gw != n.Gw {
+					continue
+				}
+			}
 			if (want.Link == "" || have.Index == index) && routeEqual(n, have) {
 				settled = true
 				break

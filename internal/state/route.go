@@ -74,6 +74,10 @@ type Route struct {
 	// Absent turns the wish round: there must be no such route, whoever made it (routes that move to another table). Apply
 	// takes it away when all others are there; Remove does not bring it back.
 	Absent bool `json:"absent,omitempty"`
+	// Coexists says that other routes to the destination, of the same metric and table and over other links or gateways, may
+	// be there as well, whoever made them: each interface of a pod has its own. The kernel takes the newest one of IPv4; it
+	// shares the load between those of IPv6.
+	Coexists bool `json:"coexists,omitempty"`
 }
 
 // String prints the route as ip-route does.

@@ -21,11 +21,17 @@ type FoundRoute struct {
 	Index int
 	// Nexthops counts the next hops; a route with several is foreign to plans.
 	Nexthops int
+	hops     []nexthop
 }
 
-// AddRoute asks for a route over the link of that index (0: none), where none of that destination, metric and table is.
+// AddRoute asks for a route over the link of that index (0: none), where none of that destination, metric and table is
+// unless it may coexist.
 func AddRoute(r state.Route, index int) *rtnl.Message {
-	return routeMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add", r, index)
+	flags := uint16(unix.NLM_F_CREATE | unix.NLM_F_EXCL)
+	if r.Coexists {
+		flags = unix.NLM_F_CREATE
+	}
+	return routeMessage(unix.RTM_NEWROUTE, flags, "add", r, index)
 }
 
 // DelRoute asks for a route's end.
@@ -210,53 +216,6 @@ func DecodeRoute(body []byte) (FoundRoute, bool) {
 	})
 	f.Dst = netip.PrefixFrom(dst, bits)
 	return f, flags&unix.RTM_F_CLONED == 0 && dst.IsValid()
-}
-
-// multipath names several next hops over one link.
-func multipath(m *rtnl.Message, r state.Route, index int) {
-	var hops []byte
-	for _, gw := range append([]netip.Addr{r.Gw}, r.Beside...) {
-		addr := gw.AsSlice()
-		attr := unix.SizeofRtAttr + len(addr)
-		hop := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofRtNexthop+attr))
-		flags := byte(0)
-		if r.OnLink {
-			flags = unix.RTNH_F_ONLINK
-		}
-		hop = binary.NativeEndian.AppendUint32(append(hop, flags, 0), uint32(index))
-		hop = binary.NativeEndian.AppendUint16(hop, uint16(attr))
-		hop = binary.NativeEndian.AppendUint16(hop, unix.RTA_GATEWAY)
-		hops = append(hops, append(hop, addr...)...) // addresses are a multiple of four bytes
-	}
-	m.Attr(unix.RTA_MULTIPATH, hops)
-}
-
-// nexthops reads several next hops; one over another link than the first has no place in a plan.
-func (f *FoundRoute) nexthops(data []byte) {
-	f.Nexthops = 0
-	for len(data) >= unix.SizeofRtNexthop {
-		size := int(binary.NativeEndian.Uint16(data))
-		if size < unix.SizeofRtNexthop || size > len(data) {
-			return
-		}
-		index := int(binary.NativeEndian.Uint32(data[4:]))
-		var gw netip.Addr
-		rtnl.Attrs(data[unix.SizeofRtNexthop:size], func(kind uint16, data []byte) {
-			if kind == unix.RTA_GATEWAY {
-				gw, _ = netip.AddrFromSlice(data)
-			}
-		})
-		switch {
-		case f.Nexthops == 0:
-			f.Index, f.Gw = index, gw
-		case index == f.Index:
-			f.Beside = append(f.Beside, gw)
-		default:
-			f.Beside = append(f.Beside, netip.Addr{})
-		}
-		f.Nexthops++
-		data = data[min(len(data), (size+3)&^3):]
-	}
 }
 
 func (f *FoundRoute) metrics(data []byte) {

@@ -31,6 +31,7 @@ func (i alone) step(in Input, a addressed, dns model.DNS) (Step, error) {
 		addrs = append(addrs, addr)
 	}
 	f.Pod.Routes = a.podRoutes(l.Name)
+	a.keepAddrs(&f, l.Name)
 	if i.asks && !i.deaf && a.v6 {
 		f.Effects = append(f.Effects, state.Effect{Kind: state.WaitDAD, Space: state.Pod, Link: l.Name})
 	}

@@ -29,6 +29,7 @@ func (c bridgeConf) podAddrs(f *state.Fragment, ends pair, a addressed) {
 		f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{Link: ends.pod.Name, Prefix: ip.Address, NoDAD: ip.Address.Addr().Is6()})
 	}
 	f.Pod.Routes = a.podRoutes(ends.pod.Name)
+	a.keepAddrs(f, ends.pod.Name)
 	if c.EnableDAD {
 		detect(f, ends.pod.Name, a)
 	}

@@ -112,6 +112,9 @@ func lent(r model.Request, have state.Answer, a addressed) state.Space {
 		s.Addrs = append(s.Addrs, state.Addr{Link: r.IfName, Prefix: ip.Address})
 	}
 	s.Routes = a.podRoutes(r.IfName)
+	if a.v6 {
+		s.Sysctls = []state.Sysctl{keepAddr(r.IfName)}
+	}
 	return s
 }
 

@@ -87,7 +87,7 @@ func (a *addressed) podRoutes(link string) []state.Route {
 			}
 		}
 		route := state.Route{
-			Dst: r.Dst.Masked(), Gw: gw, Link: link, Metric: uint32(r.Priority), MTU: r.MTU, AdvMSS: r.AdvMSS,
+			Dst: r.Dst.Masked(), Gw: gw, Link: link, Metric: uint32(r.Priority), MTU: r.MTU, AdvMSS: r.AdvMSS, Coexists: true,
 		}
 		if r.Table != nil {
 			route.Table = uint32(*r.Table)
@@ -97,7 +97,7 @@ func (a *addressed) podRoutes(link string) []state.Route {
 			route.Scope = &scope
 		}
 		same := func(o state.Route) bool {
-			return o.Dst == route.Dst && o.Metric == route.Metric && o.Table == route.Table
+			return o.Dst == route.Dst && o.Gw == route.Gw && o.Metric == route.Metric && o.Table == route.Table
 		}
 		if !slices.ContainsFunc(out, same) {
 			out = append(out, route)
@@ -118,6 +118,17 @@ func (a *addressed) ipv6(f *state.Fragment, p pair, both bool) {
 	if both {
 		f.Host.Addrs = append(f.Host.Addrs, hostLinkLocal(p.host.Name, p.host.MAC))
 	}
+}
+
+// keepAddrs has a link keep its IPv6 addresses while it is down, as it does those of IPv4.
+func (a *addressed) keepAddrs(f *state.Fragment, link string) {
+	if a.v6 {
+		f.Pod.Sysctls = append(f.Pod.Sysctls, keepAddr(link))
+	}
+}
+
+func keepAddr(link string) state.Sysctl {
+	return state.Sysctl{Name: "net/ipv6/conf/" + link + "/keep_addr_on_down", Value: "1", IfPresent: true}
 }
 
 // full is the prefix of one address.

@@ -115,7 +115,8 @@ func (p PTP) Plan(in Input) (Step, error) {
 	for _, ip := range a.ips {
 		routed(&f, ends, ip)
 	}
-	f.Pod.Routes = append(f.Pod.Routes, a.podRoutes(ends.pod.Name)...)
+	f.Pod.Routes = append(f.Pod.Routes, a.neighborRoutes(ends.pod.Name)...)
+	a.keepAddrs(&f, ends.pod.Name)
 	if err := c.masq().plan(in, &f, a); err != nil {
 		return Step{}, err
 	}
@@ -129,6 +130,23 @@ func (p PTP) Plan(in Input) (Step, error) {
 		return Step{}, err
 	}
 	return Step{Fragment: f, Result: result}, nil
+}
+
+// neighborRoutes are podRoutes where the subnets are not on the link: a gateway of them that is not the node itself is
+// asked for on the link all the same, as with the reference plugin, which adds these routes while they still are.
+func (a *addressed) neighborRoutes(link string) []state.Route {
+	routes := a.podRoutes(link)
+	for i, r := range routes {
+		for _, ip := range a.ips {
+			if r.Gw.IsValid() && ip.Address.Contains(r.Gw) {
+				routes[i].OnLink = true
+			}
+		}
+		if slices.ContainsFunc(a.ips, func(ip model.IP) bool { return ip.Gateway == r.Gw }) {
+			routes[i].OnLink = false
+		}
+	}
+	return routes
 }
 
 // routed joins one address: both ends know each other as single addresses.
@@ -148,8 +166,8 @@ func routed(f *state.Fragment, ends pair, ip model.IP) {
 			f.Pod.Routes = append(f.Pod.Routes, r)
 		}
 	}
-	addRoute(state.Route{Dst: full(ip.Gateway), Link: pod, Src: addr})
+	addRoute(state.Route{Dst: full(ip.Gateway), Link: pod, Src: addr, Coexists: true})
 	if !ip.Address.IsSingleIP() {
-		addRoute(state.Route{Dst: ip.Address.Masked(), Gw: ip.Gateway, Link: pod, Src: addr})
+		addRoute(state.Route{Dst: ip.Address.Masked(), Gw: ip.Gateway, Link: pod, Src: addr, Coexists: true})
 	}
 }

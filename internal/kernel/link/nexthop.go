@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// nexthop is one of several.
+type nexthop struct {
+	index int
+	gw    netip.Addr
+}
+
+// multipath names several next hops over one link.
+func multipath(m *rtnl.Message, r state.Route, index int) {
+	var hops []byte
+	for _, gw := range append([]netip.Addr{r.Gw}, r.Beside...) {
+		addr := gw.AsSlice()
+		attr := unix.SizeofRtAttr + len(addr)
+		hop := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofRtNexthop+attr))
+		flags := byte(0)
+		if r.OnLink {
+			flags = unix.RTNH_F_ONLINK
+		}
+		hop = binary.NativeEndian.AppendUint32(append(hop, flags, 0), uint32(index))
+		hop = binary.NativeEndian.AppendUint16(hop, uint16(attr))
+		hop = binary.NativeEndian.AppendUint16(hop, unix.RTA_GATEWAY)
+		hops = append(hops, append(hop, addr...)...) // addresses are a multiple of four bytes
+	}
+	m.Attr(unix.RTA_MULTIPATH, hops)
+}
+
+// ByLink takes apart what the kernel lists as one route: IPv6 routes of several owners that have destination and metric in
+// common. Next hops over one link stay together.
+func (f FoundRoute) ByLink() []FoundRoute {
+	if len(f.hops) < 2 || !f.Dst.Addr().Is6() {
+		return []FoundRoute{f}
+	}
+	var out []FoundRoute
+	for _, hop := range f.hops {
+		i := slices.IndexFunc(out, func(o FoundRoute) bool { return o.Index == hop.index })
+		if i >= 0 {
+			out[i].Beside = append(out[i].Beside, hop.gw)
+			out[i].Nexthops++
+			continue
+		}
+		one := f
+		one.Index, one.Gw, one.Beside, one.Nexthops, one.hops = hop.index, hop.gw, nil, 1, nil
+		out = append(out, one)
+	}
+	return out
+}
+
+// nexthops reads several next hops; one over another link than the first has no place in a plan.
+func (f *FoundRoute) nexthops(data []byte) {
+	f.Nexthops = 0
+	for len(data) >= unix.SizeofRtNexthop {
+		size := int(binary.NativeEndian.Uint16(data))
+		if size < unix.SizeofRtNexthop || size > len(data) {
+			return
+		}
+		index := int(binary.NativeEndian.Uint32(data[4:]))
+		var gw netip.Addr
+		rtnl.Attrs(data[unix.SizeofRtNexthop:size], func(kind uint16, data []byte) {
+			if kind == unix.RTA_GATEWAY {
+				gw, _ = netip.AddrFromSlice(data)
+			}
+		})
+		f.hops = append(f.hops, nexthop{index, gw})
+		switch {
+		case f.Nexthops == 0:
+			f.Index, f.Gw = index, gw
+		case index == f.Index:
+			f.Beside = append(f.Beside, gw)
+		default:
+			f.Beside = append(f.Beside, netip.Addr{})
+		}
+		f.Nexthops++
+		data = data[min(len(data), (size+3)&^3):]
+	}
+}
