@@ -6,6 +6,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"reflect"
@@ -122,13 +123,13 @@ func (r *Routes) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Check refuses routes that the kernel would refuse.
+// Check refuses routes that the kernel would refuse: of IPv4 alone those with host bits.
 func (r Routes) Check() error {
 	for i, route := range r {
 		if !route.Dst.IsValid() {
 			return Invalid("a prefix, for example 10.2.0.0/16", "ipam.routes[%d].dst is missing", i)
 		}
-		if route.Dst.Masked() != route.Dst {
+		if route.Dst.Addr().Is4() && route.Dst.Masked() != route.Dst {
 			return Invalid("write "+route.Dst.Masked().String(), "ipam.routes[%d].dst %s has host bits set", i, route.Dst)
 		}
 		if route.GW.IsValid() && route.GW.Is4() != route.Dst.Addr().Is4() {
@@ -140,6 +141,20 @@ func (r Routes) Check() error {
 		}
 	}
 	return nil
+}
+
+// Doubts finds destinations that are not what they look like.
+func (r Routes) Doubts() []model.Doubt {
+	var out []model.Doubt
+	for i, route := range r {
+		if network := route.Dst.Masked(); network != route.Dst {
+			field := fmt.Sprintf("ipam.routes[%d].dst", i)
+			out = append(out, model.Doubt{
+				Field: field, Msg: fmt.Sprintf("%s %s has host bits set: the route is to %s", field, route.Dst, network), Hint: "write " + network.String(),
+			})
+		}
+	}
+	return out
 }
 
 func checkNumbers(i int, r model.Route) error {

@@ -45,7 +45,7 @@ func (a *Allocator) Doubts(conf json.RawMessage) []model.Doubt {
 	if json.Unmarshal(conf, &o) != nil || json.Unmarshal(o.IPAM, &fields) != nil {
 		return nil
 	}
-	var out []model.Doubt
+	out := s.routes.Doubts()
 	for _, k := range idleKeys() {
 		if _, has := fields[k[0]]; has {
 			out = append(out, model.Doubt{Field: "ipam." + k[0], Hint: "leave it out", Msg: fmt.Sprintf("ipam.%s has no effect: %s", k[0], k[1])})

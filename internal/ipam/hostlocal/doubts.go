@@ -17,7 +17,7 @@ func (a *Allocator) Doubts(conf json.RawMessage) []model.Doubt {
 	if err != nil {
 		return nil // Validate says it
 	}
-	var out []model.Doubt
+	out := s.routes.Doubts()
 	var o outer
 	var in inner
 	if json.Unmarshal(conf, &o) != nil || json.Unmarshal(o.IPAM, &in) != nil {

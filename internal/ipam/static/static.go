@@ -61,6 +61,16 @@ func (a *Allocator) Validate(conf json.RawMessage) error {
 	return err
 }
 
+// Doubts finds settings that surprise.
+func (a *Allocator) Doubts(conf json.RawMessage) []model.Doubt {
+	var o outer
+	var in inner
+	if _, err := read(ipam.Ask{Conf: conf}); err != nil || json.Unmarshal(conf, &o) != nil || json.Unmarshal(o.IPAM, &in) != nil {
+		return nil // Validate says it
+	}
+	return in.Routes.Doubts()
+}
+
 // Add gives the addresses of the configuration, with those of CNI_ARGS behind them. args.cni.ips replaces them all, and
 // runtimeConfig.ips replaces that.
 func (a *Allocator) Add(_ context.Context, ask ipam.Ask) (model.Result, error) { return read(ask) }
