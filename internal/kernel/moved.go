@@ -134,6 +134,14 @@ func (s Spaces) moveBack(ctx context.Context, v *view, l state.Link, have link.F
 		return err
 	}
 	defer done()
+	// The kernel moves a link before it renames it: where the name is taken it would stay there under the container's.
+	taken, err := s.conn(l.From.Space).linksByName(ctx, []string{l.From.Name})
+	if err != nil {
+		return in(l.From.Space, err)
+	}
+	if _, is := taken[l.From.Name]; is {
+		return fmt.Errorf("link %s: %w: rename the %s link %s: the name belongs to this one", l.Name, ErrExists, l.From.Space, l.From.Name)
+	}
 	delete(v.links, l.Name)
 	batch := []*rtnl.Message{link.SetUp(have.Index, have.Name, false), link.Move(have.Index, have.Name, ns, l.From.Name)}
 	err = v.conn.rtnl.Send(ctx, batch)
@@ -150,13 +158,16 @@ func (c *Conn) rename(ctx context.Context, l state.Link) (back bool, err error) 
 		return false, err
 	}
 	have, back := found[l.From.Name]
-	if !back {
+	if have.Alias != l.From.Name {
 		all, err := c.links(ctx, 0)
 		if err != nil {
 			return false, err
 		}
 		for _, f := range all {
 			if f.Alias == l.From.Name && !dead(f) {
+				if back {
+					return true, fmt.Errorf("link %s: %w: rename the link %s: the name belongs to this one", f.Name, ErrExists, l.From.Name)
+				}
 				have, back = f, true
 			}
 		}
