@@ -49,6 +49,7 @@ func finders() []finder {
 		{"MAC spoof check", []string{"bridge"}, takeSpoofCheck},
 		{"bandwidth", []string{"bandwidth"}, takeIfb},
 		{"ports of iptables", []string{"portmap"}, takePortChains},
+		{"port chains of iptables", []string{"portmap"}, takeSharedPortChains},
 		{"ports of nft", []string{"portmap"}, takePorts},
 	}
 }

@@ -39,6 +39,40 @@ func takePortChains(ctx context.Context, n *node, s Scope) error {
 	return errors.Join(errs...)
 }
 
+// takeSharedPortChains takes the chains that portmap has for all containers, when there is none any more: the reference plugin
+// leaves them for ever, and among them one that masquerades every packet with its mark. Only a GC does, beside which nobody adds
+// a container.
+func takeSharedPortChains(ctx context.Context, n *node, s Scope) error {
+	if s.Key != nil {
+		return nil
+	}
+	const entry = "CNI-HOSTPORT-DNAT"
+	shared := []string{entry, "CNI-HOSTPORT-SETMARK", "CNI-HOSTPORT-MASQ"}
+	found, err := n.iptables(ctx, "nat", s, func(name string) bool { return slices.Contains(shared, name) })
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, t := range found {
+		errs = append(errs, t.take(ctx, func(have *iptables.Table) iptables.Choice {
+			if c := have.Chain(entry); c != nil && len(c.Rules) > 0 {
+				return iptables.Choice{}
+			}
+			var choice iptables.Choice
+			for _, c := range have.Chains {
+				if portChain(c.Name) {
+					return iptables.Choice{}
+				}
+				if slices.Contains(shared, c.Name) {
+					choice.Chains = append(choice.Chains, c.Name)
+				}
+			}
+			return choice
+		}))
+	}
+	return errors.Join(errs...)
+}
+
 // names tells whether the attachment that goes has given a chain its name.
 func (s Scope) names(chain string) bool {
 	if s.Key == nil {

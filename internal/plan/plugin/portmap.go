@@ -96,6 +96,11 @@ func (Portmap) Plan(in Input) (Step, error) {
 	return step, nil
 }
 
+func absentProgram(conf model.PluginConf, name string) error {
+	return model.Faultf(model.CodeInvalidConf, `install iptables, or use "nftables"`,
+		"plugin %s: backend iptables needs the program %s, which this machine does not have", conf.Type, name)
+}
+
 // targets are the container's first address of each family, among those of its interface.
 func (in Input) targets() []netip.Prefix {
 	var v4, v6 []netip.Prefix

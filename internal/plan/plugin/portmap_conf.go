@@ -12,9 +12,12 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// masqBit is the bit of a packet's mark that says, without markMasqBit, that a hostPort was spoken to. Kubernetes uses 14
-// and 15.
-const masqBit = 13
+// The bits of a packet's mark that say, without markMasqBit, that a hostPort was spoken to. Kubernetes uses 14 and 15. With iptables
+// it is the reference plugin's, whose rule for it stays on a node for ever and masquerades whatever bears it.
+const (
+	iptablesBit = 13
+	nftBit      = 12
+)
 
 type portmapConf struct {
 	Backend              *string   `json:"backend"`
@@ -65,16 +68,19 @@ func readPortmap(conf model.PluginConf) (portmapConf, error) {
 		return c, model.Faultf(model.CodeInvalidConf, "leave one of them out",
 			"plugin %s: markMasqBit %d contradicts externalSetMarkChain %q", conf.Type, *c.MarkMasqBit, *c.ExternalSetMarkChain)
 	}
-	c.bit = masqBit
+	if err := c.readBackend(conf); err != nil {
+		return c, err
+	}
+	c.bit = nftBit
+	if c.backend == backendIPTables {
+		c.bit = iptablesBit
+	}
 	if c.MarkMasqBit != nil {
 		c.bit = *c.MarkMasqBit
 	}
 	if c.bit < 0 || c.bit > 31 {
 		return c, model.Faultf(model.CodeInvalidConf, "a mark has the bits 0 to 31", "plugin %s: markMasqBit %d is not between 0 and 31",
 			conf.Type, c.bit)
-	}
-	if err := c.readBackend(conf); err != nil {
-		return c, err
 	}
 	return c, c.readMappings(conf)
 }
@@ -269,11 +275,6 @@ func (Portmap) Ready(in Input) error {
 		return err
 	}
 	return absentProgram(in.Conf, program(false).Program)
-}
-
-func absentProgram(conf model.PluginConf, name string) error {
-	return model.Faultf(model.CodeInvalidConf, `install iptables, or use "nftables"`,
-		"plugin %s: backend iptables needs the program %s, which this machine does not have", conf.Type, name)
 }
 
 // Doubts finds settings that have no effect.

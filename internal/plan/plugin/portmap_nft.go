@@ -126,7 +126,7 @@ func (p portMap) effects() []state.Effect {
 // sets: all who share a chain want the same rules.
 func variant(c portmapConf) string {
 	v4, v6 := conditions(c.ConditionsV4), conditions(c.ConditionsV6)
-	if len(v4)+len(v6) == 0 && c.bit == masqBit {
+	if len(v4)+len(v6) == 0 && c.bit == nftBit {
 		return ""
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d\n%q\n%q", c.bit, strings.Join(v4, " "), strings.Join(v6, " ")))
@@ -138,7 +138,7 @@ func variant(c portmapConf) string {
 // through this node: when a container speaks to itself; when it leaves over the link that it came from (a neighbour on a
 // bridge); and when its source is this node's loopback address. That is so for IPv4 alone: an answer to ::1 from another
 // link is thrown away by the kernel. An address in 127.0.0.0/8 never comes over a link; the kernel refuses it but where it
-// is told to route such addresses.
+// is told to route such addresses. The mark is gone before others masquerade by marks (priority 100).
 func hostPorts(c portmapConf) state.Table {
 	v := variant(c)
 	bit := uint32(1) << c.bit
@@ -168,8 +168,9 @@ func hostPorts(c portmapConf) state.Table {
 		)},
 		{Name: "prerouting" + v, Type: "nat", Hook: "prerouting", Priority: -100, Policy: "accept", Rules: local(c)},
 		{Name: "output" + v, Type: "nat", Hook: "output", Priority: -100, Policy: "accept", Rules: local(c)},
-		{Name: "postrouting" + v, Type: "nat", Hook: "postrouting", Priority: 100, Policy: "accept", Rules: texts(
+		{Name: "postrouting" + v, Type: "nat", Hook: "postrouting", Priority: 99, Policy: "accept", Rules: texts(
 			fmt.Sprintf("meta mark & 0x%08x != 0x%08x return", bit, bit),
+			fmt.Sprintf("meta mark set meta mark & 0x%08x", ^bit),
 			"ip saddr 127.0.0.0/8 masquerade",
 			"ip daddr @all4"+v+" masquerade",
 			"ip6 daddr @all6"+v+" masquerade",
