@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/kernel/firewalld"
+	"github.com/weft-net/weft/internal/kernel/iptables"
 	"github.com/weft-net/weft/internal/kernel/nft"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -75,6 +76,9 @@ func (v *view) removeSources(ctx context.Context) error {
 // answerDropped looks for a chain that drops what is forwarded; that of the iptables programs comes first, since who knows
 // of it can do something about it.
 func (c *Conn) answerDropped(ctx context.Context, family string) (state.Answer, error) {
+	if family, legacy := strings.CutPrefix(family, state.LegacyDropped); legacy {
+		return c.answerLegacyDropped(ctx, family == "6")
+	}
 	n, err := c.tables()
 	if err != nil {
 		return state.Answer{}, err
@@ -86,15 +90,33 @@ func (c *Conn) answerDropped(ctx context.Context, family string) (state.Answer, 
 	own := map[string]string{"4": "ip", "6": "ip6"}[family]
 	var out state.Answer
 	for _, d := range drops {
-		iptables := d.Family == own && d.Table == "filter" && d.Chain == "FORWARD"
-		if iptables || !out.Found && (d.Family == own || d.Family == "inet") {
+		ofIPTables := d.Family == own && d.Table == "filter" && d.Chain == "FORWARD"
+		if ofIPTables || !out.Found && (d.Family == own || d.Family == "inet") {
 			out = state.Answer{Found: true, Value: d.String()}
 		}
-		if iptables {
+		if ofIPTables {
 			break
 		}
 	}
 	return out, nil
+}
+
+// answerLegacyDropped looks for the same in the tables that nft does not know of. Where they are and no program can read them,
+// nothing is known to drop.
+func (c *Conn) answerLegacyDropped(ctx context.Context, v6 bool) (state.Answer, error) {
+	older, err := c.LegacyTables(v6)
+	if err != nil || !slices.Contains(older, "filter") {
+		return state.Answer{}, err
+	}
+	t := state.IPTables{IPv6: v6, Table: "filter", Legacy: true}
+	have, err := c.IPTables().Save(ctx, t)
+	if errors.Is(err, iptables.ErrAbsent) {
+		return state.Answer{}, nil
+	}
+	if err != nil || !have.Chain("FORWARD").Drops() {
+		return state.Answer{}, err
+	}
+	return state.Answer{Found: true, Value: t.String() + " chain FORWARD"}, nil
 }
 
 // answerChain looks for a chain of iptables. What the older programs have in the kernel is not known without asking them: any

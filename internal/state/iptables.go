@@ -7,8 +7,11 @@ import "fmt"
 // IPTables is a part of one table of the host's iptables: what compatibility with plugins that use the iptables programs
 // needs. Several values may name the same table.
 type IPTables struct {
-	IPv6   bool      `json:"ipv6,omitempty"`
-	Table  string    `json:"table"` // nat, filter, mangle, raw
+	IPv6  bool   `json:"ipv6,omitempty"`
+	Table string `json:"table"` // nat, filter, mangle, raw
+	// Legacy means the tables that the kernel keeps without nft, which the programs of the other kind neither see nor change. Otherwise
+	// they are those of the programs with the plain names, whichever kind that is.
+	Legacy bool      `json:"legacy,omitempty"`
 	Chains []IPChain `json:"chains"`
 }
 

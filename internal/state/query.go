@@ -26,7 +26,8 @@ type Query struct {
 	// a tap that is marked is the tap of the same mark.
 	OtherEnd string `json:"otherEnd,omitempty"`
 	// Dropped asks whether a base chain of nft refuses what it does not accept of what is forwarded in the family "4" or "6", as
-	// Docker and firewalls have it: Answer.Value is "family table chain".
+	// Docker and firewalls have it: Answer.Value is "family table chain". With LegacyDropped before the family it is about the FORWARD
+	// chain of the older iptables, which nft does not show.
 	Dropped string `json:"dropped,omitempty"`
 	// Chain asks whether the node may have a chain of iptables, as nft names it: "ip filter CNI-FORWARD".
 	Chain string `json:"chain,omitempty"`
@@ -85,3 +86,6 @@ func (d Difference) String() string {
 	}
 	return string(d.Space) + ": want " + d.Want + ", have " + d.Have
 }
+
+// LegacyDropped is put before the family in Query.Dropped.
+const LegacyDropped = "legacy "

@@ -37,10 +37,10 @@ type wanted struct {
 func group(tables []state.IPTables) ([]*wanted, error) {
 	var out []*wanted
 	for _, t := range tables {
-		i := slices.IndexFunc(out, func(w *wanted) bool { return w.IPv6 == t.IPv6 && w.Table == t.Table })
+		i := slices.IndexFunc(out, func(w *wanted) bool { return w.IPv6 == t.IPv6 && w.Table == t.Table && w.Legacy == t.Legacy })
 		if i < 0 {
 			i = len(out)
-			out = append(out, &wanted{IPTables: state.IPTables{IPv6: t.IPv6, Table: t.Table}})
+			out = append(out, &wanted{IPTables: state.IPTables{IPv6: t.IPv6, Table: t.Table, Legacy: t.Legacy}})
 		}
 		for _, c := range t.Chains {
 			w := chain{name: c.Name, shared: c.Shared}

@@ -49,7 +49,11 @@ func (c *Conn) Of(kind string) *Conn {
 
 // program is the name of a program of the wanted kind: iptables-legacy-save.
 func (c *Conn) program(t state.IPTables, rest string) string {
-	if name := t.Program() + c.flavour + rest; c.flavour != "" {
+	flavour := c.flavour
+	if t.Legacy {
+		flavour = "-" + Legacy
+	}
+	if name := t.Program() + flavour + rest; flavour != "" {
 		if _, err := Find(c.root, name); err == nil {
 			return name
 		}

@@ -21,8 +21,31 @@ type Rule struct {
 
 // Chain is a chain with its rules.
 type Chain struct {
-	Name  string
-	Rules []Rule
+	Name   string
+	Policy string // ACCEPT or DROP, of a chain of iptables' own
+	Rules  []Rule
+}
+
+// Drops tells whether the chain lets nothing pass that none of its rules accepts.
+func (c *Chain) Drops() bool {
+	if c == nil {
+		return false
+	}
+	if c.Policy == "DROP" {
+		return true
+	}
+	for _, r := range c.Rules {
+		words := slices.Clone(r.Words)
+		for i := 0; i+3 < len(words); i++ {
+			if words[i] == "-m" && words[i+1] == "comment" && words[i+2] == "--comment" {
+				words = slices.Delete(words, i, i+4)
+			}
+		}
+		if len(words) > 1 && words[0] == "-j" && (words[1] == "DROP" || words[1] == "REJECT") {
+			return true
+		}
+	}
+	return false
 }
 
 // Table is what iptables-save prints of one table.
@@ -69,9 +92,10 @@ func parse(out []byte) (*Table, error) {
 	for lines.Scan() {
 		line := lines.Text()
 		if name, ok := strings.CutPrefix(line, ":"); ok {
-			name, _, _ = strings.Cut(name, " ")
+			name, rest, _ := strings.Cut(name, " ")
 			if table.Chain(name) == nil {
-				table.Chains = append(table.Chains, &Chain{Name: name})
+				policy, _, _ := strings.Cut(rest, " ")
+				table.Chains = append(table.Chains, &Chain{Name: name, Policy: policy})
 			}
 			continue
 		}

@@ -4,6 +4,7 @@ package nft
 
 import (
 	"context"
+	"errors"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,6 +46,7 @@ func (c *Conn) Drops(ctx context.Context) ([]Drop, error) {
 
 func (c *Conn) readDrops() ([]Drop, error) {
 	found := []Drop{}
+	var forward []Drop // the iptables programs', which an unconditional rule can end
 	err := c.dump(c.question(unix.NFT_MSG_GETCHAIN, 0, "list chains"), func(family byte, body []byte) {
 		table := cstr(findAttr(body, unix.NFTA_CHAIN_TABLE))
 		if family != unix.NFPROTO_IPV4 && family != unix.NFPROTO_IPV6 && family != unix.NFPROTO_INET || owned(table) {
@@ -52,7 +54,64 @@ func (c *Conn) readDrops() ([]Drop, error) {
 		}
 		if ch := decodeChain(family, body); ch.hook == "forward" && ch.policy == "drop" {
 			found = append(found, Drop{familyName(family), table, ch.name})
+		} else if table == "filter" && ch.name == "FORWARD" && family != unix.NFPROTO_INET {
+			forward = append(forward, Drop{familyName(family), table, ch.name})
 		}
 	})
+	for _, d := range forward {
+		if err != nil {
+			return nil, err
+		}
+		var drops bool
+		if drops, err = c.endsInDrop(d); drops {
+			found = append(found, d)
+		}
+	}
 	return found, err
+}
+
+// endsInDrop tells whether a chain of iptables has a rule that drops or rejects whatever comes to it.
+func (c *Conn) endsInDrop(d Drop) (drops bool, err error) {
+	family, err := familyNamed(d.Family)
+	if err != nil {
+		return false, err
+	}
+	b := c.question(unix.NFT_MSG_GETRULE, family, "list rules of "+d.Chain)
+	b.str(unix.NFTA_RULE_TABLE, d.Table)
+	b.str(unix.NFTA_RULE_CHAIN, d.Chain)
+	err = c.dump(b, func(_ byte, body []byte) {
+		of := cstr(findAttr(body, unix.NFTA_RULE_TABLE)) == d.Table && cstr(findAttr(body, unix.NFTA_RULE_CHAIN)) == d.Chain
+		drops = drops || of && alwaysDrops(findAttr(body, unix.NFTA_RULE_EXPRESSIONS))
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return drops, err
+}
+
+// alwaysDrops tells whether a rule of iptables has no condition, but perhaps a comment, and drops or rejects.
+func alwaysDrops(exprs []byte) bool {
+	const name = 1 // NFTA_MATCH_NAME, NFTA_TARGET_NAME
+	drops := false
+	for _, item := range attrs(exprs) {
+		data := findAttr(item, unix.NFTA_EXPR_DATA)
+		switch op := cstr(findAttr(item, unix.NFTA_EXPR_NAME)); op {
+		case "counter":
+		case "match":
+			if cstr(findAttr(data, name)) != "comment" {
+				return false
+			}
+		case "immediate":
+			verdict := findAttr(findAttr(data, unix.NFTA_IMMEDIATE_DATA), unix.NFTA_DATA_VERDICT)
+			code := findAttr(verdict, unix.NFTA_VERDICT_CODE)
+			drops = len(code) == 4 && beU32(code) == 0 // NF_DROP
+		case "target":
+			drops = cstr(findAttr(data, name)) == "REJECT"
+		case "reject":
+			drops = true
+		default:
+			return false
+		}
+	}
+	return drops
 }

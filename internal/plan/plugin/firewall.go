@@ -43,7 +43,7 @@ func (Firewall) Observe(in Input) ([]state.Query, error) {
 	}
 	var queries []state.Query
 	if c.Backend == "" {
-		queries = append(queries, firewalld(), dropped("4"), dropped("6"))
+		queries = append(queries, firewalld(), dropped("4"), dropped("6"), dropped(state.LegacyDropped+"4"), dropped(state.LegacyDropped+"6"))
 	}
 	if c.IngressPolicy == policyOpen {
 		return queries, nil
@@ -86,7 +86,7 @@ func (Firewall) Plan(in Input) (Step, error) {
 	host := &step.Fragment.Host
 	switch c.backend(in.Answers, p.addrs) {
 	case backendIPTables:
-		host.IPTables = p.iptables()
+		host.IPTables = p.iptablesWhereDropped(in.Answers)
 	case backendFirewalld:
 		host.Sources = p.sources()
 		if c.IngressPolicy != policyOpen { // what weft's table drops, no zone lets through

@@ -92,15 +92,21 @@ func (c firewallConf) backend(answers state.Answers, addrs []netip.Addr) string 
 	if answers[firewalld()].Found {
 		return backendFirewalld
 	}
-	for _, f := range []struct {
-		family, chain string
-		of            func(netip.Addr) bool
-	}{{"4", "ip filter FORWARD", netip.Addr.Is4}, {"6", "ip6 filter FORWARD", netip.Addr.Is6}} {
-		if slices.ContainsFunc(addrs, f.of) && answers[dropped(f.family)].Value == f.chain {
+	for _, a := range addrs {
+		if plain, legacy := forwardDrops(answers, a.Is6()); plain || legacy {
 			return backendIPTables
 		}
 	}
 	return backendNFTables
+}
+
+// forwardDrops tells in which kinds of iptables the FORWARD chain drops what it does not accept: that of nft, and the older one.
+func forwardDrops(answers state.Answers, v6 bool) (plain, legacy bool) {
+	family, chain := "4", "ip filter FORWARD"
+	if v6 {
+		family, chain = "6", "ip6 filter FORWARD"
+	}
+	return answers[dropped(family)].Value == chain, answers[dropped(state.LegacyDropped+family)].Found
 }
 
 // Ready tells whether the backend is there that is asked for.

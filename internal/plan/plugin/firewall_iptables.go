@@ -27,6 +27,22 @@ func (p protection) iptables() []state.IPTables {
 	return out
 }
 
+// iptablesWhereDropped are the same, in each kind of iptables that drops; where none is known to, in that of the plain names.
+func (p protection) iptablesWhereDropped(answers state.Answers) []state.IPTables {
+	var out []state.IPTables
+	for _, t := range p.iptables() {
+		plain, legacy := forwardDrops(answers, t.IPv6)
+		if plain || !legacy {
+			out = append(out, t)
+		}
+		if legacy {
+			t.Legacy = true
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
 func (p protection) filter(v6 bool) state.IPTables {
 	t := state.IPTables{IPv6: v6, Table: "filter"}
 	forward := state.IPChain{Name: "FORWARD", Shared: true, Rules: []state.IPRule{
