@@ -27,7 +27,7 @@ func (h *host) card() {
 		"ip link add team type bridge",
 		"ip link add ens5 address 02:00:00:00:00:05 mtu 1450 txqueuelen 77 type veth peer name wire", "ip link set wire up",
 		"ip link property add dev ens5 altname network-card-in-the-fifth-slot",
-		"ip link set ens5 up alias uplink", "ip addr add 192.0.2.5/24 brd + dev ens5", "ip addr add 2001:db8::5/64 dev ens5 nodad",
+		"ip link set ens5 up alias uplink", "ip addr add 192.0.2.5/24 brd + dev ens5", "ip addr add 2001:db8::5/64 dev ens5 nodad", "ip addr add 198.18.0.5/24 dev ens5",
 		"ip route add 198.51.100.0/24 via 192.0.2.1 dev ens5 proto static", "ip -6 route add 2001:db8:1::/48 via 2001:db8::1 dev ens5",
 		"sysctl -qw net.ipv4.conf.ens5.rp_filter=2 net.ipv6.conf.ens5.accept_ra=0",
 	} {

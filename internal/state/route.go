@@ -18,6 +18,8 @@ type Addr struct {
 	NoDAD bool `json:"nodad,omitempty"`
 	// NoPrefixRoute keeps the kernel from adding the connected route (IFA_F_NOPREFIXROUTE).
 	NoPrefixRoute bool `json:"noprefixroute,omitempty"`
+	// NoBroadcast leaves out the broadcast address that an IPv4 address has otherwise; written, not compared.
+	NoBroadcast bool `json:"nobroadcast,omitempty"`
 	// Shared marks an address with several owners (a bridge's gateway address): Remove leaves it.
 	Shared bool `json:"shared,omitempty"`
 	// Absent turns the wish round: the link must not have this address (a bridge's forceAddress). Apply takes it off,

@@ -43,7 +43,7 @@ func ifaddr(fam, bits uint8, index int) []byte {
 func AddAddr(a state.Addr, index int) *rtnl.Message {
 	m := addrMessage(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add", a, index)
 	ip := a.Prefix.Addr()
-	if ip.Is4() && a.Prefix.Bits() < 31 && !a.Peer.IsValid() {
+	if ip.Is4() && a.Prefix.Bits() < 31 && !a.Peer.IsValid() && !a.NoBroadcast {
 		m.Attr(unix.IFA_BROADCAST, broadcast(a.Prefix))
 	}
 	flags := uint32(0)
@@ -95,13 +95,15 @@ func DecodeAddr(body []byte) (FoundAddr, bool) {
 	f := FoundAddr{Index: int(int32(binary.NativeEndian.Uint32(body[4:])))}
 	bits, flags := int(body[1]), uint32(body[2])
 	var local, far netip.Addr
-	proto := byte(0)
+	proto, wide := byte(0), false
 	rtnl.Attrs(body[unix.SizeofIfAddrmsg:], func(kind uint16, data []byte) {
 		switch kind {
 		case unix.IFA_LOCAL:
 			local, _ = netip.AddrFromSlice(data)
 		case unix.IFA_ADDRESS:
 			far, _ = netip.AddrFromSlice(data)
+		case unix.IFA_BROADCAST:
+			wide = true
 		case unix.IFA_FLAGS:
 			flags = number(data)
 		case ifaProto:
@@ -119,6 +121,7 @@ func DecodeAddr(body []byte) (FoundAddr, bool) {
 		f.Peer = netip.PrefixFrom(far, bits)
 		f.Prefix = netip.PrefixFrom(local, local.BitLen())
 	}
+	f.NoBroadcast = !wide && local.Is4() && !f.Peer.IsValid() && f.Prefix.Bits() < 31
 	f.NoPrefixRoute = flags&unix.IFA_F_NOPREFIXROUTE != 0
 	f.Tentative = flags&unix.IFA_F_TENTATIVE != 0
 	f.Failed = flags&unix.IFA_F_DADFAILED != 0
