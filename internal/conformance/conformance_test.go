@@ -156,7 +156,8 @@ func TestTheKitCanFail(t *testing.T) {
 	}
 }
 
-// TestWeft: weft's own plugins fail nothing.
+// TestWeft: weft's own plugins fail nothing, but for what they do on purpose: STATUS does not tell of a full range of host-local, since
+// runtimes would declare the node not ready.
 func TestWeft(t *testing.T) {
 	types, err := conformance.Present(filepath.Join(nettest.Programs(t), "cni"))
 	if err != nil {
@@ -176,15 +177,20 @@ func ours(t *testing.T, types []string) {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
 			r, code := judge(t, "--bin-dir", programs, "--only", typ, "--runtime=false", "--timeout", "60s")
+			onPurpose := false
 			for _, row := range r.Rows {
 				switch row.Outcome {
 				case conformance.Fail:
+					if row.Number == 43 && typ != "dhcp" && typ != "flannel" {
+						onPurpose = true
+						continue
+					}
 					t.Errorf("%d (%s): %s", row.Number, row.Claim, row.Seen)
 				case conformance.Unsupported:
 					nettest.Skip(t, row.Seen)
 				}
 			}
-			if code != 0 && !t.Failed() {
+			if code != 0 && !onPurpose && !t.Failed() {
 				t.Errorf("exit code %d", code)
 			}
 		})

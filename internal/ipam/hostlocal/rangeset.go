@@ -169,18 +169,3 @@ func (rs rangeSet) from(last netip.Addr) func(yield func(netip.Addr) bool) {
 		}
 	}
 }
-
-// free counts free addresses, at most a few thousand: a range that large is not exhausted.
-func (rs rangeSet) free(taken map[netip.Addr]bool) int {
-	const enough = 1 << 12
-	n := 0
-	for a := range rs.from(netip.Addr{}) {
-		if !taken[a] {
-			n++
-		}
-		if n == enough {
-			break
-		}
-	}
-	return n
-}

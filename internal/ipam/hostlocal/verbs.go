@@ -67,20 +67,13 @@ func (a *Allocator) Check(ctx context.Context, ask ipam.Ask, prev model.Result) 
 	return gone("any address of prevResult")
 }
 
-// Status tells whether every range set has a free address.
+// Status tells whether the configuration is valid and its directory can be used. A range set without a free address is no error, as
+// with the reference plugin: runtimes that hear of one declare the whole node not ready, and Kubernetes then evicts the very
+// pods that have the addresses.
 func (a *Allocator) Status(_ context.Context, ask ipam.Ask) error {
 	set, err := a.settings(ask)
 	if err != nil {
 		return err
-	}
-	taken, err := taken(set.dir)
-	if err != nil {
-		return model.Faultf(model.CodeNotAvailable, "", "host-local: %w", err)
-	}
-	for _, rs := range set.sets {
-		if rs.free(taken) == 0 {
-			return model.Faultf(model.CodeNotAvailable, exhaustedHint, "host-local: no address is free in %s %s", rs.name, rs)
-		}
 	}
 	if err := writable(set.dir); err != nil {
 		return model.Faultf(model.CodeNotAvailable, "make it writable, or choose another dataDir", "host-local: directory %s: %w", set.dir, err)
