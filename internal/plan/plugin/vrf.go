@@ -169,6 +169,21 @@ func (c vrfConf) device(in Input) (state.Link, error) {
 	return l, nil
 }
 
+// Expect is what CHECK compares when nothing is recorded: the interface's place in the VRF, and the table if one is named.
+func (VRF) Expect(in Input) (state.Fragment, error) {
+	f := state.Fragment{Owner: Owner(in.Request.Key())}
+	c, err := readVRF(in.Conf)
+	if err != nil {
+		return f, err
+	}
+	vrf := state.Link{Name: c.Name, Kind: state.VRF, Shared: true}
+	if c.Table != 0 {
+		vrf.VRF = &state.VRFAttrs{Table: c.Table}
+	}
+	f.Pod.Links = []state.Link{vrf, {Name: in.Request.IfName, Master: c.Name}}
+	return f, nil
+}
+
 // Trace asks for the VRF and the interface.
 func (VRF) Trace(in Input) []state.Query {
 	c, err := readVRF(in.Conf)
