@@ -24,7 +24,12 @@ func (c bridgeConf) port(ends *pair) {
 
 // podAddrs are the container's addresses and routes.
 func (c bridgeConf) podAddrs(f *state.Fragment, ends pair, a addressed) {
-	a.ipv6(f, ends, false)
+	if c.IsGateway || a.v6 || a.late {
+		a.ipv6(f, ends, false)
+	} else {
+		// There may be a wire behind the bridge, with routers and DHCPv6 servers: the kernel's link-local address asks them.
+		f.Host.Sysctls = append(f.Host.Sysctls, quiet(ends.host.Name))
+	}
 	for _, ip := range a.ips {
 		f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{Link: ends.pod.Name, Prefix: ip.Address, NoDAD: ip.Address.Addr().Is6()})
 	}
