@@ -67,6 +67,9 @@ func TestBadRequests(t *testing.T) {
 	} {
 		s, err := e.settings(ipam.Ask{Conf: json.RawMessage(c.conf), Args: c.args})
 		if err == nil {
+			err = s.checkClaim()
+		}
+		if err == nil {
 			err = s.assign()
 		}
 		if err == nil || err.Error() != c.want {

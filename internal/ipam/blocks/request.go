@@ -44,11 +44,15 @@ func (s *settings) readRequests(ask ipam.Ask, o outer) error {
 		if len(s.requested) > 0 {
 			return ipam.Invalid("leave ips out: the claim says which", "ipam-claim-reference %q and ips %s: only one of them can say the address", name, s.requested[0])
 		}
-		namespace := ipam.Arg(ask.Args, "K8S_POD_NAMESPACE")
-		if namespace == "" {
-			return model.Faultf(model.CodeInvalidEnv, "", "ipam-claim-reference %q: CNI_ARGS does not say the pod's namespace (K8S_POD_NAMESPACE)", name)
-		}
-		s.claim = namespace + "/" + name
+		s.claim = ipam.Arg(ask.Args, "K8S_POD_NAMESPACE") + "/" + name
+	}
+	return nil
+}
+
+// checkClaim refuses a claim of no namespace. A configuration is also read where no pod is: that is no error yet.
+func (s *settings) checkClaim() error {
+	if name, without := strings.CutPrefix(s.claim, "/"); without {
+		return model.Faultf(model.CodeInvalidEnv, "", "ipam-claim-reference %q: CNI_ARGS does not say the pod's namespace (K8S_POD_NAMESPACE)", name)
 	}
 	return nil
 }

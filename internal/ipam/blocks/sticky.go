@@ -44,6 +44,9 @@ func (e *Engine) claimed(ctx context.Context, ask ipam.Ask, s *settings) (addres
 		s.promised(c)
 		return c, err
 	}
+	if err := s.checkClaim(); err != nil {
+		return addressClaim{}, err
+	}
 	o, err := e.readIPAMClaim(ctx, s.claim)
 	if errors.Is(err, store.ErrNotFound) {
 		return o, model.Faultf(model.CodeInvalidConf, "make it, or take ipam-claim-reference out of the pod's annotation", "IPAMClaim %s does not exist", s.claim)

@@ -118,6 +118,25 @@ func object(t *testing.T, o store.Objects, kind store.Kind, key store.Key) strin
 	return string(got.Raw)
 }
 
+// TestClaimWithoutPod: a configuration with a claim is valid before it is said which pod it is for, as an attachment's validation
+// and STATUS read it.
+func TestClaimWithoutPod(t *testing.T) {
+	for _, a := range Readers(nil) {
+		conf := strings.Replace(claimConf("vm"), `"type":"whereabouts"`, `"type":"`+a.Type()+`"`, 1)
+		if err := a.Validate([]byte(conf)); err != nil && strings.Contains(err.Error(), "claim") {
+			t.Errorf("%s: %v", a.Type(), err)
+		}
+	}
+	_, path := cluster(t, map[string]string{"pool.yaml": poolOf30, "claim.yaml": claimObject})
+	n := join(t, path, "a", nil)
+	if _, err := n.add(claimConf("vm"), "c", [2]string{"IgnoreUnknown", "1"}); err == nil || !strings.Contains(err.Error(), "K8S_POD_NAMESPACE") {
+		t.Errorf("ADD without the pod's namespace: %v", err)
+	}
+	if _, err := n.claim("c", "vm"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestBadClaims(t *testing.T) {
 	_, path := cluster(t, map[string]string{
 		"a.yaml": "apiVersion: k8s.cni.cncf.io/v1alpha1\nkind: IPAMClaim\nmetadata: {name: far, namespace: shop}\nstatus: {ips: [10.9.0.1/24]}\n",
