@@ -2,6 +2,7 @@
 #
 # make build   the programs, in bin/; bin/cni is a CNI binary directory
 # make test    everything that must hold, in throw-away namespaces
+# make test-race   the packages that hold locks, under the race detector (gcc; takes long, outside make test)
 # make test-vm the kernel tests that this machine's kernel cannot run, in an emulated machine with a distribution's kernel
 # make test-hostile   attackers in pods against a small cluster: nothing of theirs may arrive (root; docs/security.md)
 # make truth-kubevirt   KubeVirt's own network code beside weft's: what both make, say and refuse (root)
@@ -41,7 +42,7 @@ IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE_DIR   ?= bin
 IMAGE_EARLY := $(if $(filter amd64 arm64,$(IMAGE_ARCH)),-E=_weft_early)
 
-.PHONY: all build image test test-vm test-hostile truth-kubevirt lint lint-lite demo e2e e2e-upstream takeover bench clean deps peers
+.PHONY: all build image test test-race test-vm test-hostile truth-kubevirt lint lint-lite demo e2e e2e-upstream takeover bench clean deps peers
 
 all: build
 
@@ -75,6 +76,13 @@ test: deps build
 	@echo $(GO) test $(TESTFLAGS) ./...; \
 	WEFT_SKIPS=$(CURDIR)/bin/skipped WEFT_FLANNEL_DIR=$(FLANNEL) WEFT_PEER_BIN_DIR=$$(test -e $(PEER)/.all && echo $(PEER)) $(GO) test $(TESTFLAGS) ./...; code=$$?; \
 	if [ -s bin/skipped ]; then echo "make: SKIPPED on this machine:"; sort -u bin/skipped; fi; exit $$code
+
+# Every package of the product that imports sync or sync/atomic; RACE='./internal/x …' chooses. To its end, whatever fails.
+RACE        ?= $(shell $(GO) list -f '{{$$p := .ImportPath}}{{range .Imports}}{{if eq . "sync" "sync/atomic"}}{{$$p}}{{"\n"}}{{end}}{{end}}' ./internal/... | grep -vE '/internal/(bench|conformance|nettest|apitest)(/|$$)' | sort -u)
+
+test-race:
+	@test/deps.sh race
+	CGO_ENABLED=1 $(GO) test -race $(TESTFLAGS) $(RACE)
 
 # After make test it knows what that has skipped.
 test-vm: build

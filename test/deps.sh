@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# deps.sh demo|test|bench|vm|kube: installs the Debian packages that the target needs and this machine lacks, and says so.
+# deps.sh demo|test|race|bench|vm|kube: installs the Debian packages that the target needs and this machine lacks, and says so.
 # It changes nothing when all is there. Only the installation itself needs root.
 set -euo pipefail
 
@@ -22,6 +22,15 @@ need ping iputils-ping
 need unshare util-linux
 need mount mount
 case $want in
+race)
+	need gcc gcc
+	[ -e /usr/include/stdlib.h ] || missing+=(libc6-dev)
+	need nft nftables
+	need dnsmasq dnsmasq-base
+	need etcd etcd-server
+	need firewalld firewalld
+	need dbus-daemon dbus-daemon
+	;;
 demo)
 	if [ "${VM:-1}" != 0 ]; then machines; fi
 	;;
@@ -70,7 +79,7 @@ kube)
 	[ -x /bin/nc.openbsd ] || missing+=(netcat-openbsd)
 	;;
 *)
-	echo "deps: '$want' is no target (give demo, test, bench, vm or kube)" >&2
+	echo "deps: '$want' is no target (give demo, test, race, bench, vm or kube)" >&2
 	exit 2
 	;;
 esac
