@@ -13,6 +13,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -107,6 +108,7 @@ type agent struct {
 	kube     *kube.Store      // the store, when it is Kubernetes
 	etcd     *etcd.Shelf      // when it is an etcd
 	netConf  flannel.NetConf  // in mode flannel
+	vtepSeed string           // random, for what this node publishes first
 	mover    *move.Mover      // nil where pods are not numbered from pools
 	teller   *policyTeller    // nil without an API server
 	policy   *policy.Enforcer // nil where policies are nobody's business
@@ -120,7 +122,7 @@ type agent struct {
 
 // Run runs the agent of the network namespace that the process is in, until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
-	a := &agent{cfg: cfg}
+	a := &agent{cfg: cfg, vtepSeed: randomText(rand.Reader)}
 	err := a.build()
 	if err == nil {
 		err = a.run(ctx)

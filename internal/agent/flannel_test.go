@@ -21,6 +21,7 @@ import (
 
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/state"
 )
 
 // flannelKeys is what flannel's annotations begin with, ownKeys what an administrator has chosen.
@@ -278,6 +279,9 @@ func TestFlannelAnnotations(t *testing.T) {
 		if f == "link/ether" {
 			mac = fields[i+1]
 		}
+	}
+	if mac == state.SeedMAC("vtep/4/n1").String() {
+		t.Errorf("the VtepMAC %s comes from the node's name", mac)
 	}
 	got, _ := k.annotations(1)
 	for key, want := range map[string]string{

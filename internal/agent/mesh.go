@@ -5,6 +5,8 @@ package agent
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -95,6 +97,9 @@ func (a *agent) meshConfig() mesh.Config {
 	if a.cfg.Network.Interface != "auto" {
 		cfg.Interface = a.cfg.Network.Interface
 	}
+	if a.publishing() {
+		cfg.VtepSeed = a.vtepSeed
+	}
 	return cfg
 }
 
@@ -137,4 +142,13 @@ func (a *agent) passed(s reconcile.Status) {
 	if a.mover != nil {
 		a.mover.Passed()
 	}
+}
+
+// randomText is 16 random bytes as text.
+func randomText(random io.Reader) string {
+	b := make([]byte, 16)
+	if _, err := io.ReadFull(random, b); err != nil {
+		return "" // no seed: addresses come from names
+	}
+	return hex.EncodeToString(b)
 }

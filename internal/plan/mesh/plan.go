@@ -20,6 +20,9 @@ type Config struct {
 	// Backends is the table of those that may be used; empty is Backends(). Each peer is reached by the one that it publishes.
 	Backends []Backend
 	Vxlan    Vxlan
+	// VtepSeed is random text for self's VtepMAC where self publishes it and has not published one yet. Without it, and where nodes
+	// publish nothing, a VtepMAC comes from the node's name.
+	VtepSeed string
 	// These are the keys of the other back ends.
 	UDP       UDP
 	IPIP      IPIP

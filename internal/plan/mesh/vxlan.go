@@ -128,8 +128,11 @@ func (p *Planner) usualData(text string) (d vxlanData, ok bool) {
 	return d, true
 }
 
-// vxlanSelf is self's own end. What self published before it was weft stays, so that peers need not learn anything.
+// vxlanSelf is self's own end. What self published before stays, whoever wrote it, so that peers need not learn anything.
 func (p *Planner) vxlanSelf(family int) (state.MAC, []Problem) {
+	if text := Data(p.self, "vxlan", family); p.cfg.VtepSeed != "" && p.cfg.Backend == "vxlan" && (text == "" || text == "null") {
+		return state.SeedMAC("vtep/" + strconv.Itoa(family) + "/" + p.self.Name + "/" + p.cfg.VtepSeed), nil
+	}
 	mac, problem := p.vtep(p.self, family)
 	if problem == nil {
 		return mac, nil
