@@ -97,6 +97,9 @@ func (a *agent) surround(ctx context.Context, parts *errgroup.Group) {
 	if a.cfg.Runtime.Endpoint != "" {
 		parts.Go(func() error { return ended(ctx, a.collect(ctx)) })
 	}
+	if a.policy != nil {
+		parts.Go(func() error { return ended(ctx, a.warnUnenforced(ctx)) })
+	}
 	if a.cfg.File != "" && a.cfg.Level != nil {
 		parts.Go(func() error { return ended(ctx, a.followLevel(ctx)) })
 	}

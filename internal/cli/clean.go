@@ -16,12 +16,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/agent"
+	"github.com/weft-net/weft/internal/calico"
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/leftover"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/reconcile"
+	"github.com/weft-net/weft/internal/store"
 )
 
 // cleaning says what is to be taken away.
@@ -29,6 +31,7 @@ type cleaning struct {
 	source                  ipamSource
 	from, stateDir, output  string
 	dry, force, keepTunnels bool
+	dropPolicies            bool
 }
 
 func newCleanCmd(env Env) *cobra.Command {
@@ -38,7 +41,9 @@ func newCleanCmd(env Env) *cobra.Command {
 		Short: "Take away what another network has left on this node's kernel, when weft serves in its place",
 		Long: "Takes away what Calico has left on this node: rules of iptables and nft, ipsets, routes to other nodes and tunnels. Interfaces of\n" +
 			"running pods and the routes to them stay. Before anything is changed it is looked whether weft serves in Calico's place: what\n" +
-			"Calico has given is imported, the agent has its own ways to all other nodes, and policies hold for each pod that Calico has attached.\n\n" +
+			"Calico has given is imported, the agent has its own ways to all other nodes, and policies hold for each pod that Calico has attached. Calico's own policies\n" +
+			"(NetworkPolicy and GlobalNetworkPolicy of projectcalico.org, and what belongs to them) are not enforced by weft: where there are\n" +
+			"some, nothing is changed without --drop-calico-policies.\n\n" +
 			"Other nodes may still send through Calico's tunnels: run it with --keep-tunnels on every node first, then without on every node.\n\n" +
 			"Keys of -o json: found [text], lookAt [text], done.",
 		Args: cobra.NoArgs,
@@ -50,6 +55,7 @@ func newCleanCmd(env Env) *cobra.Command {
 	f.StringVar(&c.stateDir, "state-dir", "", "`DIR` of this node's agent (default: what its configuration says)")
 	f.BoolVar(&c.dry, "dry-run", false, "only say what there is")
 	f.BoolVar(&c.keepTunnels, "keep-tunnels", false, "leave the tunnels: other nodes still send through them")
+	f.BoolVar(&c.dropPolicies, "drop-calico-policies", false, "go on though Calico's own policies are not enforced any more")
 	f.BoolVar(&c.force, "force", false, "do not look whether weft serves in its place: pods may lose their ways, or be open")
 	return cmd
 }
@@ -120,6 +126,9 @@ func (c *cleaning) serves(ctx context.Context, host *kernel.Conn) error {
 	if err != nil {
 		return err
 	}
+	if err := c.policies(ctx, objects); err != nil {
+		return err
+	}
 	plan, err := controller.PlanCalico(ctx, objects, rand.Reader)
 	if err != nil {
 		return err
@@ -140,6 +149,22 @@ func (c *cleaning) serves(ctx context.Context, host *kernel.Conn) error {
 		return notYet("look at `weft mesh`", "this node's ways to other nodes are not all there")
 	}
 	return c.guarded(ctx, host)
+}
+
+// policies refuses while there are policies that only Calico enforces.
+func (c *cleaning) policies(ctx context.Context, objects store.Objects) error {
+	if c.dropPolicies {
+		return nil
+	}
+	policies, err := calico.Policies(ctx, objects)
+	if err != nil {
+		return err
+	}
+	if len(policies) > 0 {
+		return notYet("rewrite them as NetworkPolicy or ClusterNetworkPolicy and delete them, or go on without them by --drop-calico-policies",
+			"weft does not enforce Calico's own policies: %s", calico.Naming(policies))
+	}
+	return nil
 }
 
 // guarded tells whether each pod of this node is one that policies hold for.

@@ -5,6 +5,8 @@ package cli
 import (
 	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -21,11 +23,27 @@ func TestCleanRefuses(t *testing.T) {
 		{"--state-dir " + state, "nothing says where the cluster's objects are", 2},
 		{"--state-dir " + state + " --store-dir " + dir, "4 addresses and blocks of Calico's are not imported", 1},
 		{"import", "", 0},
+		{"policy", "weft does not enforce Calico's own policies: 1 (GlobalNetworkPolicy deny)", 1},
+		{"--drop-calico-policies --state-dir " + state + " --store-dir " + dir, "no agent has written down a mesh there", 1},
+		{"no policy", "no agent has written down a mesh there", 1},
 		{"--state-dir " + state + " --store-dir " + dir, "no agent has written down a mesh there", 1},
 	} {
 		args := append([]string{"clean"}, strings.Fields(s.args)...)
 		if s.args == "import" {
 			args = []string{"ipam", "import", "--from", "calico", "--store-dir", dir}
+		}
+		policy := filepath.Join(dir, "policy.yaml")
+		switch s.args {
+		case "policy":
+			if err := os.WriteFile(policy, []byte("apiVersion: crd.projectcalico.org/v1\nkind: GlobalNetworkPolicy\nmetadata: {name: deny}\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args = []string{"clean", "--state-dir", state, "--store-dir", dir}
+		case "no policy":
+			if err := os.Remove(policy); err != nil {
+				t.Fatal(err)
+			}
+			args = []string{"clean", "--state-dir", state, "--store-dir", dir}
 		}
 		var stdout, stderr bytes.Buffer
 		exit := Run(context.Background(), Env{Args: args, Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }})

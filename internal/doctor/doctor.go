@@ -59,6 +59,7 @@ func looks() []look {
 		{"kernel", "it forwards, and filters what weft needs", kernelSettings},
 		{"mesh", "the plan for the other nodes is in force", meshInForce},
 		{"name", "no other machine claims addresses as this node", nameTaken},
+		{"policies", "the agent has found no policies that are not enforced", calicoPolicies},
 		{"machines", "virtual machines are in their pods as they were made", machinesWhole},
 		{"disk", "there is room for state and addresses", roomLeft},
 	}

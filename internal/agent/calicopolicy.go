@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/weft-net/weft/internal/calico"
+)
+
+// unenforcedEvery is how often it is asked whether there are policies that weft does not enforce.
+const unenforcedEvery = time.Hour
+
+// warnUnenforced warns of Calico's own policies, which weft does not enforce, when they are others than before. They are written
+// into the state directory for weft doctor.
+func (a *agent) warnUnenforced(ctx context.Context) error {
+	var was []string
+	for {
+		now, err := calico.Policies(ctx, a.store.Objects())
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			a.cfg.Log.Warn("cannot look for Calico's policies", "err", err)
+		case !slices.Equal(was, now):
+			if was = now; len(now) > 0 {
+				a.cfg.Log.Warn("Calico's own policies are not enforced by weft; rewrite them as NetworkPolicy or ClusterNetworkPolicy", "policies", calico.Naming(now))
+			}
+		}
+		if err == nil {
+			if err := noteUnenforced(filepath.Join(a.cfg.StateDir, calico.PoliciesFile), now); err != nil {
+				a.cfg.Log.Warn("Calico's policies are not noted", "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.cfg.After(unenforcedEvery):
+		}
+	}
+}
+
+// noteUnenforced writes the names of policies; without any the file goes.
+func noteUnenforced(path string, policies []string) error {
+	if len(policies) == 0 {
+		err := os.Remove(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	b, err := json.Marshal(policies)
+	if err != nil {
+		return err
+	}
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/calico"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// TestCalicoPoliciesAreNamed: an agent warns of Calico's own policies, which it does not enforce, and notes them for weft doctor.
+func TestCalicoPoliciesAreNamed(t *testing.T) {
+	nettest.Need(t, "vxlan")
+	p := newTwo(t, twoPools)
+	n := p.nodes[0]
+	path := filepath.Join(n.path("state"), calico.PoliciesFile)
+	p.write(store.NewObject([]byte(`{"apiVersion":"crd.projectcalico.org/v1","kind":"GlobalNetworkPolicy","metadata":{"name":"deny"}}`)))
+	n.kill()
+	n.start()
+	p.until("the agent notes the policy", func() bool {
+		b, err := os.ReadFile(path)
+		return err == nil && string(b) == `["GlobalNetworkPolicy deny"]`
+	})
+	p.until("the agent warns of the policy", func() bool {
+		return strings.Contains(n.log(), "Calico's own policies are not enforced by weft") && strings.Contains(n.log(), "1 (GlobalNetworkPolicy deny)")
+	})
+	if err := p.store.Delete(store.Key{Group: "crd.projectcalico.org", Kind: "GlobalNetworkPolicy", Name: "deny"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	n.kill()
+	n.start()
+	p.until("the note is gone", func() bool { _, err := os.Stat(path); return os.IsNotExist(err) })
+}

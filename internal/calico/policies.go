@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package calico
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/store"
+)
+
+// policyKinds are Calico's own kinds of policies, and what they are made of. Weft does not enforce them.
+func policyKinds() []store.Kind {
+	var all []store.Kind
+	for _, g := range []struct{ name, version string }{{"crd.projectcalico.org", "v1"}, {"projectcalico.org", "v3"}} {
+		for _, kind := range []string{
+			"GlobalNetworkPolicy", "NetworkPolicy", "GlobalNetworkSet", "NetworkSet", "HostEndpoint", "Tier",
+			"StagedGlobalNetworkPolicy", "StagedNetworkPolicy", "StagedKubernetesNetworkPolicy",
+		} {
+			resource := strings.ToLower(kind) + "s"
+			if base, is := strings.CutSuffix(resource, "ys"); is {
+				resource = base + "ies"
+			}
+			namespaced := kind == "NetworkPolicy" || kind == "NetworkSet" || kind == "StagedNetworkPolicy" || kind == "StagedKubernetesNetworkPolicy"
+			all = append(all, store.Kind{Group: g.name, Version: g.version, Kind: kind, Resource: resource, Namespaced: namespaced})
+		}
+	}
+	return all
+}
+
+// Policies are the names of Calico's own policies, sets, tiers and host endpoints, "KIND NAMESPACE/NAME" each, sorted. Those that
+// Calico makes of Kubernetes' policies, its own tiers, and host endpoints that its controllers make are left out. Objects of one
+// name in both API groups are the same.
+func Policies(ctx context.Context, objects store.Objects) ([]string, error) {
+	var all []string
+	for _, kind := range policyKinds() {
+		found, err := objects.List(ctx, kind)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return nil, fmt.Errorf("%s of %s: %w", kind.Resource, kind.Group, err)
+		}
+		for _, o := range found {
+			if peoples(o) {
+				key := o.Key
+				key.Name = strings.TrimPrefix(key.Name, "default.") // the tier's name, which only one of the groups says
+				all = append(all, key.String())
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// peoples reports whether people made the object, and not Calico itself.
+func peoples(o store.Object) bool {
+	var head struct {
+		Metadata struct {
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
+	}
+	switch name := o.Key.Name; {
+	case o.Key.Kind == "Tier":
+		return !slices.Contains([]string{"default", "adminnetworkpolicy", "baselineadminnetworkpolicy", "kube-admin", "kube-baseline"}, name)
+	case o.Key.Kind == "HostEndpoint":
+		return json.Unmarshal(o.Raw, &head) != nil || head.Metadata.Labels["projectcalico.org/created-by"] != "calico-kube-controllers"
+	default: // what Calico makes of Kubernetes' own policies
+		for _, prefix := range []string{"knp.", "kanp.", "kbanp.", "kcnp."} {
+			if strings.HasPrefix(name, prefix) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// PoliciesFile is the file in an agent's state directory that lists Calico's policies of the cluster, as a list of texts in JSON.
+const PoliciesFile = "calico-policies.json"
+
+// Naming says how many there are, and names the first few.
+func Naming(policies []string) string {
+	const few = 5
+	text := strings.Join(policies[:min(few, len(policies))], ", ")
+	if more := len(policies) - few; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("%d (%s)", len(policies), text)
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package calico_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-net/weft/internal/calico"
+	"github.com/weft-net/weft/internal/store/dir"
+)
+
+// TestPolicies: people's own policies of Calico's kinds are found in both groups, once each; what Calico itself made is left out.
+func TestPolicies(t *testing.T) {
+	path := t.TempDir()
+	text := `
+apiVersion: crd.projectcalico.org/v1
+kind: NetworkPolicy
+metadata: {name: default.closed, namespace: shop}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: closed, namespace: shop}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: knp.default.other, namespace: shop}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: GlobalNetworkPolicy
+metadata: {name: default-deny}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: Tier
+metadata: {name: default}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: Tier
+metadata: {name: security}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: HostEndpoint
+metadata: {name: n1-auto-hep, labels: {projectcalico.org/created-by: calico-kube-controllers}}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: HostEndpoint
+metadata: {name: n1-eth0}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: kubernetes, namespace: shop}
+spec: {podSelector: {}}
+`
+	if err := os.WriteFile(filepath.Join(path, "all.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := dir.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := calico.Policies(t.Context(), s.Objects())
+	want := []string{"GlobalNetworkPolicy default-deny", "HostEndpoint n1-eth0", "NetworkPolicy shop/closed", "Tier security"}
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("%v\n%s", err, d)
+	}
+	if text := calico.Naming(append(got, got...)); text != "8 (GlobalNetworkPolicy default-deny, HostEndpoint n1-eth0, NetworkPolicy shop/closed, Tier security, GlobalNetworkPolicy default-deny and 3 more)" {
+		t.Error(text)
+	}
+}
