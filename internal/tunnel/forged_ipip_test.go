@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
@@ -17,7 +19,7 @@ import (
 )
 
 // TestForgedProtocols: where the mesh has no tunnels at all, a pod's IP packets in IP packets come to no node either: somebody's own
-// device may take them out there.
+// device may take them out there. Nor is neighbor discovery routed to other nodes.
 func TestForgedProtocols(t *testing.T) {
 	how := mesh.Config{Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")}}
 	c := newCluster(t, how, how, how)
@@ -48,7 +50,32 @@ func TestForgedProtocols(t *testing.T) {
 			}
 		}
 	}
+	solicit := func(want bool) {
+		e, limit := listen(t, n2.pod, "ip6:58", "::"), 200*time.Millisecond
+		if want {
+			limit = 20 * time.Second
+		}
+		err := n1.pod.Do(func() error {
+			fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = unix.Close(fd) }()
+			if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 255); err != nil {
+				return err
+			}
+			return unix.Sendto(fd, append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, "forged"...), 0, &unix.SockaddrInet6{Addr: netip.MustParseAddr(n2.addrs[1]).As16()})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := e.hears("forged", limit); got != want {
+			t.Errorf("a neighbor solicitation is routed: %v, want %v", got, want)
+		}
+		_ = e.Close()
+	}
 	attack(false)
+	solicit(false)
 	e := listen(t, n2.node, "ip4:41", "192.168.0.2")
 	send(t, c.nodes[2].node, "192.168.0.2", 0, 41, datagram("fd00:244:3::5", "fd00:244:2::5", "somebody's own"))
 	if !e.hears("somebody's own", 20*time.Second) {
@@ -60,6 +87,7 @@ func TestForgedProtocols(t *testing.T) {
 		nettest.Run(t, m.node, "nft", "delete", "table", "inet", mesh.GuardTable)
 	}
 	attack(true)
+	solicit(true)
 }
 
 // TestForgedIPIP: of ipip a node accepts what is a peer's, by the outer and the inner address, whether or not the kernel has the
