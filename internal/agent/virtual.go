@@ -11,6 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/node"
 	"github.com/weft-net/weft/internal/vm/phase1"
+	"github.com/weft-net/weft/internal/wire"
 )
 
 // virtual makes the part that keeps virtual machines in pods.
@@ -44,5 +45,6 @@ func (a *agent) virtual(boot string) *node.Machines {
 func (a *agent) verbs() map[string]cniserver.Verb {
 	return map[string]cniserver.Verb{
 		host.VerbStart: a.machines.Start, host.VerbStop: a.machines.Stop, host.VerbList: a.machines.List,
+		wire.VerbCheck: a.checkAll, wire.VerbSettings: a.settings,
 	}
 }

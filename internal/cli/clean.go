@@ -67,7 +67,7 @@ func (c *cleaning) run(ctx context.Context, out io.Writer) error {
 	if c.from != "calico" {
 		return usageError{fmt.Errorf("--from %q is not calico", c.from)}
 	}
-	node, err := thisNode(c.source.config)
+	node, err := thisNode(ctx, c.source.config, "")
 	if err != nil {
 		return err
 	}

@@ -26,19 +26,20 @@ const usualConfig = "/etc/weft/weft.yaml"
 const bundleLimit = 2 * time.Minute
 
 func newDoctorCmd(env Env) *cobra.Command {
-	var file, output string
+	var file, socket, output string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "What is wrong with this node's network, and the way out",
-		Long: `Looks at this node: the agent, the runtime's programs and configurations, the kernel, the other nodes. It changes
-nothing and needs no API server. It exits with 1 when something is bad: new pods cannot be served, or pods have no
-network. Keys of -o json: findings [{check, level, says, hint}]; level is ok, warn or bad.`,
+		Long: `Looks at this node: the agent, its attachments, the runtime's programs and configurations, the kernel, the other nodes.
+It goes by what the running agent says of its own flags and configuration; without an agent by the file. It changes nothing
+and needs no API server. It exits with 1 when something is bad: new pods cannot be served, or pods have no network. Keys
+of -o json: findings [{check, level, says, hint}]; level is ok, warn, bad, or skip for what was not looked at.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {
 				return usageError{fmt.Errorf("output %q is neither text nor json", output)}
 			}
-			node, err := thisNode(file)
+			node, err := thisNode(cmd.Context(), file, socket)
 			if err != nil {
 				return err
 			}
@@ -53,13 +54,14 @@ network. Keys of -o json: findings [{check, level, says, hint}]; level is ok, wa
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "the agent's configuration `FILE` (default: "+usualConfig+", where it is there)")
+	cmd.Flags().StringVar(&socket, "socket", "", "where the agent answers (default: the configuration's)")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
 }
 
-// thisNode is the node as the agent's configuration describes it.
-func thisNode(file string) (doctor.Node, error) {
-	c := config.Default()
+// thisNode is the node as its agent runs; without an agent, as the configuration describes it.
+func thisNode(ctx context.Context, file, socket string) (doctor.Node, error) {
+	c, source := config.Default(), "the defaults"
 	_, err := os.Stat(usualConfig)
 	if file == "" && err == nil {
 		file = usualConfig
@@ -68,8 +70,12 @@ func thisNode(file string) (doctor.Node, error) {
 		if c, err = config.Load(file); err != nil {
 			return doctor.Node{}, err
 		}
+		source = file
 	}
-	return doctor.Node{Config: c, NodeRoot: c.Install.HostRoot}, nil
+	if socket != "" {
+		c.Socket, source = socket, source+" and --socket"
+	}
+	return doctor.Ask(ctx, c, source), nil
 }
 
 func printLooks(w io.Writer, all []doctor.Finding, output string) error {
@@ -105,7 +111,7 @@ func newBundleCmd(env Env) *cobra.Command {
 says. Values of keys that speak of secrets are left out. Look at it before you give it away all the same.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			node, err := thisNode(file)
+			node, err := thisNode(cmd.Context(), file, "")
 			if err != nil {
 				return err
 			}

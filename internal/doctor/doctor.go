@@ -15,8 +15,10 @@ import (
 // Level says how bad a finding is.
 type Level string
 
-// The levels. With a Bad one new pods cannot be served, or pods have no network; a Warn one will hurt some day.
+// The levels. With a Bad one new pods cannot be served, or pods have no network; a Warn one will hurt some day. Skip is no outcome: the
+// finding says why the look was not made.
 const (
+	Skip Level = "skip"
 	Good Level = "ok"
 	Warn Level = "warn"
 	Bad  Level = "bad"
@@ -35,6 +37,8 @@ type Finding struct {
 // Node is what is looked at.
 type Node struct {
 	Config config.Config
+	// Source says where Config is from.
+	Source string
 	// Root is put before the paths of the kernel's files; empty but in tests.
 	Root string
 	// NodeRoot is put before the paths that the runtime uses: where the node's own file system is seen.
@@ -50,6 +54,7 @@ type look struct {
 
 func looks() []look {
 	return []look{
+		{"settings", "", settingsUsed},
 		{"agent", "it answers", agentAnswers},
 		{"ready", "the agent says that it is ready", agentReady},
 		{"queue", "no DEL waits", queueEmpty},
@@ -57,6 +62,7 @@ func looks() []look {
 		{"configuration", "the runtime's first network is weft's", configurations},
 		{"runtime", "it finds the network ready", runtimeReady},
 		{"kernel", "it forwards, and filters what weft needs", kernelSettings},
+		{"attachments", "each is as its ADD left it", attachmentsWhole},
 		{"mesh", "the plan for the other nodes is in force", meshInForce},
 		{"name", "no other machine claims addresses as this node", nameTaken},
 		{"policies", "the agent has found no policies that are not enforced", calicoPolicies},
@@ -83,8 +89,8 @@ func Examine(ctx context.Context, n Node) []Finding {
 
 // Worst is the worst level among findings.
 func Worst(all []Finding) Level {
-	order := []Level{Good, Warn, Bad}
-	worst := 0
+	order := []Level{Skip, Good, Warn, Bad}
+	worst := 1
 	for _, f := range all {
 		worst = max(worst, slices.Index(order, f.Level))
 	}
@@ -99,7 +105,7 @@ func warn(hint, format string, args ...any) []Finding {
 	return []Finding{{Level: Warn, Says: fmt.Sprintf(format, args...), Hint: hint}}
 }
 
-// skip says why a look could not be made where that is no trouble.
+// skip says why a look was not made.
 func skip(format string, args ...any) []Finding {
-	return []Finding{{Level: Good, Says: fmt.Sprintf(format, args...)}}
+	return []Finding{{Level: Skip, Says: fmt.Sprintf(format, args...)}}
 }

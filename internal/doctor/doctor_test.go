@@ -115,7 +115,7 @@ func (w *world) remove(name string) {
 func (w *world) trouble() []string {
 	var out []string
 	for _, f := range Examine(w.t.Context(), w.node) {
-		if f.Level != Good {
+		if f.Level != Good && f.Level != Skip {
 			says := strings.ReplaceAll(strings.ReplaceAll(f.Says, w.dir, "DIR"), w.node.Config.Metrics.Address, "ADDRESS")
 			out = append(out, string(f.Level)+" "+f.Check+": "+says)
 		}

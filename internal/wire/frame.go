@@ -161,3 +161,11 @@ func put32(b []byte, v uint32) {
 func get32(b []byte) uint32 {
 	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 }
+
+// Verbs beyond CNI's that weft doctor asks.
+const (
+	// VerbCheck checks all attachments; the answer is a model.CheckReport.
+	VerbCheck = "attachments-check"
+	// VerbSettings is answered with the agent's configuration, flags included, without what is secret.
+	VerbSettings = "settings"
+)

@@ -86,6 +86,15 @@ func (r remote) call(ctx context.Context, verb string, pod Pod, ask Ask, out any
 	if pod.NS != nil {
 		ask.Netns, rights = pod.NS.Path(), unix.UnixRights(pod.NS.Fd())
 	}
+	return r.send(ctx, verb, ask, rights, out)
+}
+
+// Question asks the agent at a socket something by one of its verbs. The answer is decoded into out.
+func Question(ctx context.Context, socket, verb string, out any) error {
+	return remote{socket: socket}.send(ctx, verb, Ask{}, nil, out)
+}
+
+func (r remote) send(ctx context.Context, verb string, ask Ask, rights []byte, out any) error {
 	body, err := json.Marshal(ask)
 	if err != nil {
 		return fmt.Errorf("question to the agent: %w", err)

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// checkTime is how long the CHECK of one attachment may take among those of all.
+const checkTime = 5 * time.Second
+
+// CheckAll checks every finished attachment, as its runtime would, until ctx ends. It changes nothing.
+func (a *Attacher) CheckAll(ctx context.Context) (model.CheckReport, error) {
+	var report model.CheckReport
+	records, err := a.cfg.Memory.List()
+	for _, rec := range records {
+		if rec.Stage != Done || rec.Boot != a.cfg.Boot {
+			continue
+		}
+		report.Attachments++
+		checked, err := a.checkOne(ctx, rec)
+		if !checked {
+			report.Unchecked++
+			continue
+		}
+		if err == nil {
+			continue
+		}
+		p := model.CheckProblem{Attachment: rec.Key().String(), Gone: errors.Is(err, netns.ErrGone), Says: err.Error()}
+		if pod := rec.pod(); pod.Name != "" {
+			p.Pod = pod.String()
+		}
+		report.Problems = append(report.Problems, p)
+	}
+	return report, err
+}
+
+// checkOne checks one attachment; checked is false where that was not possible now.
+func (a *Attacher) checkOne(ctx context.Context, rec Record) (checked bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	ns, err := netns.Open(rec.Request.Netns)
+	if err != nil {
+		return true, err
+	}
+	defer func() { _ = ns.Close() }()
+	if id, err := ns.ID(); err == nil && id != rec.NetnsID {
+		return true, netns.ErrGone
+	}
+	err = a.Check(ctx, Job{Network: rec.Network, Request: rec.Request, Prev: rec.Result, Netns: ns, OwnNetns: true})
+	if ctx.Err() != nil {
+		return false, nil
+	}
+	if err != nil { // a DEL may have begun meanwhile
+		if now, found, _ := a.cfg.Memory.Get(rec.Key()); !found || now.Stage != Done || now.Serial != rec.Serial {
+			return false, nil
+		}
+	}
+	return true, err
+}

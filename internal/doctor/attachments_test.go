@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+// answers is an agent that answers verbs with texts; what it does not know it refuses.
+func answers(t *testing.T, socket string, texts map[string]string) {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			head := make([]byte, wire.RequestHeader)
+			_, _ = io.ReadFull(conn, head)
+			env := make([]byte, 64)
+			n, _ := conn.Read(env)
+			text, exit := `{"cniVersion":"1.0.0","code":4,"msg":"the agent knows no such verb"}`, 1
+			for verb, says := range texts {
+				if strings.HasPrefix(string(env[:n]), wire.VerbName+"="+verb+"\x00") {
+					text, exit = says, 0
+				}
+			}
+			_, _ = conn.Write(wire.AppendAnswer(nil, exit, []byte(text)))
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-done })
+}
+
+// TestAttachments: what the agent's CHECK of all attachments finds is a finding each, and what it did not look at is said.
+func TestAttachments(t *testing.T) {
+	for name, c := range map[string]struct{ report, want string }{
+		"whole":     {`{"attachments":2}`, ""},
+		"none":      {`{}`, "ok there are none"},
+		"differs":   {`{"attachments":2,"problems":[{"attachment":"net/c1/eth0","pod":"default/web","says":"missing route"}]}`, "bad default/web (net/c1/eth0): missing route"},
+		"gone":      {`{"attachments":2,"problems":[{"attachment":"net/c1/eth0","gone":true}]}`, "warn net/c1/eth0: its network namespace has gone"},
+		"unchecked": {`{"attachments":3,"unchecked":1}`, "skip 1 of 3 attachments were not checked: they are being attached or detached, or time was up"},
+		"older":     {"", "warn not checked: the agent knows no such verb"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			texts := map[string]string{}
+			if c.report != "" {
+				texts[wire.VerbCheck] = c.report
+			}
+			answers(t, w.node.Config.Socket, texts)
+			var got []string
+			for _, f := range attachmentsWhole(t.Context(), w.node) {
+				got = append(got, string(f.Level)+" "+f.Says)
+			}
+			if diff := cmp.Diff(c.want, strings.Join(got, "\n")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestSkip: what was not looked at is no good finding.
+func TestSkip(t *testing.T) {
+	w := newWorld(t)
+	levels := map[string]Level{}
+	for _, f := range Examine(t.Context(), w.node) {
+		levels[f.Check] = f.Level
+	}
+	for _, name := range []string{"attachments", "runtime", "mesh"} {
+		if levels[name] != Skip {
+			t.Errorf("%s is %s", name, levels[name])
+		}
+	}
+}
+
+// TestAsk: the node is looked at as its agent runs, and without one by the file.
+func TestAsk(t *testing.T) {
+	w := newWorld(t)
+	file := config.Default()
+	file.Socket, file.StateDir = w.node.Config.Socket, "/file"
+	if n := Ask(t.Context(), file, "x.yaml"); n.Config.StateDir != "/file" || n.Source != "no agent answers: looked at by x.yaml" {
+		t.Errorf("%q, %+v", n.Source, n.Config)
+	}
+	answers(t, file.Socket, map[string]string{wire.VerbSettings: `{"stateDir":"/flag","install":{"hostRoot":"/host"}}`})
+	if n := Ask(t.Context(), file, "x.yaml"); n.Config.StateDir != "/flag" || n.NodeRoot != "/host" ||
+		n.Source != "as the agent at "+file.Socket+" runs, which was found by x.yaml" {
+		t.Errorf("%q, %+v", n.Source, n.Config)
+	}
+}
