@@ -139,11 +139,11 @@ func spoofed(t *testing.T) (packets int) {
 	t.Helper()
 	for _, family := range []string{"inet", "arp"} {
 		out := nettest.Run(t, nil, "nft", "list", "table", family, "weft_source")
-		var n int
-		if _, rest, ok := strings.Cut(out, "counter packets "); ok {
+		for _, rest := range strings.Split(out, "counter packets ")[1:] {
+			var n int
 			_, _ = fmt.Sscan(rest, &n)
+			packets += n
 		}
-		packets += n
 	}
 	return packets
 }

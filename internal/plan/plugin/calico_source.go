@@ -64,9 +64,9 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 		}
 	}
 	return passing([]state.Table{
-		{Family: "inet", Name: SourceTable, Shared: true, Sets: []state.Set{links, own4, own6, unaddressed, more4, more6}, Chains: []state.Chain{{
+		{Family: "inet", Name: SourceTable, Shared: true, Sets: []state.Set{links, own4, own6, unaddressed, more4, more6}, Chains: append(errorChains(), state.Chain{
 			Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: sourceRules(),
-		}}},
+		})},
 		{Family: "arp", Name: SourceTable, Shared: true, Sets: []state.Set{links4, own, more}, Chains: []state.Chain{{
 			Name: "input", Type: "filter", Hook: "input", Policy: "accept",
 			Rules: []state.NftRule{
@@ -96,6 +96,8 @@ func sourceRules() []state.NftRule {
 	return []state.NftRule{
 		{Text: "iifname != @links accept"},
 		{Text: "ip daddr 127.0.0.0/8 drop"},
+		{Text: "meta l4proto icmp jump errors4"},
+		{Text: "meta l4proto ipv6-icmp jump errors6"},
 		{Text: "iifname . ether saddr . ip saddr @own4 accept"},
 		{Text: "icmpv6 type 134 drop"},
 		{Text: "icmpv6 type 137 drop"},
@@ -106,6 +108,27 @@ func sourceRules() []state.NftRule {
 		{Text: "iifname . ether saddr . ip saddr @more4 accept"},
 		{Text: "iifname . ether saddr . ip6 saddr @more6 accept"},
 		{Text: "counter drop"},
+	}
+}
+
+// errorChains let a pod report errors only about packets that were sent to it. Connection tracking takes an error about a known connection for
+// a part of that, whichever host sends it, and policies accept such packets: a pod could otherwise disturb connections of others, and
+// send data to their ends past every policy. What an error quotes has its destination 16 bytes behind ICMP's head, 24 for IPv6.
+func errorChains() []state.Chain {
+	chain := func(name, word, quoted, own, more string, others ...string) state.Chain {
+		c := state.Chain{Name: name}
+		for _, kinds := range others {
+			c.Rules = append(c.Rules, state.NftRule{Text: word + " type " + kinds + " return"})
+		}
+		for _, set := range []string{own, more} {
+			c.Rules = append(c.Rules, state.NftRule{Text: "iifname . ether saddr . " + quoted + " @" + set + " return"})
+		}
+		c.Rules = append(c.Rules, state.NftRule{Text: "counter drop"})
+		return c
+	}
+	return []state.Chain{
+		chain("errors4", "icmp", "@th,192,32", "own4", "more4", "0-2", "6-10", "13-255"),
+		chain("errors6", "icmpv6", "@th,256,128", "own6", "more6", "128-255"),
 	}
 }
 
