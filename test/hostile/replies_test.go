@@ -163,6 +163,19 @@ func nodesOwn() []attack {
 			}
 		},
 	}, {
+		area: "nodes and loopback", name: "closed pods, by host ports and node ports", levels: "a", from: "mallory", at: closedPods,
+		shots: func(s *stage, m *magazine) {
+			for i := range 2 {
+				for j, where := range []string{"this node", "another node"} {
+					for _, port := range []uint16{hostPort, nodePort, nodePort + 1} {
+						m.add(fmt.Sprintf("%s port %d of %s", familyName(i), port, where), func(w []byte) send {
+							return send{To: netip.AddrPortFrom(s.w.nodes[j].addrs[i], port), Datagram: w}
+						})
+					}
+				}
+			}
+		},
+	}, {
 		area: "nodes and loopback", name: "loopback addresses of nodes and of other pods", levels: "bcd", from: "mallory", at: insides,
 		kernel: "no host takes a loopback address from a link",
 		shots: func(s *stage, m *magazine) {

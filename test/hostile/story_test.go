@@ -5,6 +5,7 @@ package hostile_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ func stories() []story {
 		{"while something changes", "a connection that outlives its policy", "a", "", outlivesPolicy},
 		{"while something changes", "a connection that outlives the label that allowed it", "a", "", outlivesLabel},
 		{"while something changes", "a connection that outlives its pod, and its address that the next pod has", "a", "", outlivesPod},
+		{"replies and errors not asked for", "errors about a connection that others have", "b", "", errorsOfOthers},
 		{"while something changes", "an interface with another name, another Ethernet address, a larger MTU, made again", "c", "", interfaces},
 	}
 }
@@ -37,18 +39,20 @@ func TestStories(t *testing.T) {
 		t.Run(design, func(t *testing.T) {
 			c := newCampaign(t, spec{design: design, backend: "vxlan"})
 			for _, s := range stories() {
-				sent, arrived, control := s.try(c)
-				verdict := "ok"
-				switch {
-				case arrived > 0:
-					verdict = "ARRIVED"
-				case control == 0:
-					verdict = "NO CONTROL"
-				}
-				if verdict != "ok" {
-					t.Errorf("%s: %s: %s", design, s.name, verdict)
-				}
-				report(fmt.Sprintf("%s, %s: %s", c.spec, s.area, s.name), sent, arrived, control, verdict)
+				t.Run(s.name, func(*testing.T) {
+					sent, arrived, control := s.try(c)
+					verdict := "ok"
+					switch {
+					case arrived > 0:
+						verdict = "ARRIVED"
+					case control == 0:
+						verdict = "NO CONTROL"
+					}
+					if verdict != "ok" {
+						t.Errorf("%s: %s: %s", c.spec, s.name, verdict)
+					}
+					report(fmt.Sprintf("%s, %s: %s", c.spec, s.area, s.name), sent, arrived, control, verdict)
+				})
 			}
 		})
 	}
@@ -260,5 +264,57 @@ func outlivesPod(c *campaign) (sent, arrived, control int) {
 		}
 	}
 	c.Errorf("no pod had the address %s again", address)
+	return sent, arrived, control
+}
+
+// errorsOfOthers: an allowed peer speaks with a closed pod, and pods that have no part in it send both of them errors about it.
+func errorsOfOthers(c *campaign) (sent, arrived, control int) {
+	friend, far := c.pods["friend"], c.pods["far"]
+	peer := newSender(c, friend.ns, netRaw)
+	for i := range 2 {
+		at, to := netip.AddrPortFrom(friend.addrs[i], 6001), netip.AddrPortFrom(far.addrs[i], openPort)
+		m := &magazine{next: &c.next}
+		m.add("", func(w []byte) send { return send{From: at, To: to, Datagram: w} })
+		c.until("the connection of others", func() bool {
+			peer.do(m.shots[0].send)
+			return len(c.ears.at(m.shots[0].word, "pod:far")) > 0
+		})
+		// about says that what a pod sent did not get there.
+		about := func(from *pod, sender, receiver netip.AddrPort) shot {
+			m := &magazine{next: &c.next}
+			s := c.stage(c.pods["mallory"], netRaw)
+			s.me = from
+			m.add("", func(w []byte) send {
+				lost := packet{src: sender.Addr(), dst: receiver.Addr(), proto: protoUDP, body: udp(sender, receiver, slices.Concat(w, make([]byte, 32)))}
+				p := packet{src: from.addrs[i], dst: sender.Addr(), proto: protoICMP, body: icmp4(3, 3, slices.Concat([]byte{0, 0, 0, 0}, lost.bytes()))}
+				if i == 1 {
+					p.proto, p.body = protoICMPv6, icmp6(p.src, p.dst, 1, slices.Concat([]byte{0, 0, 0, 0}, lost.bytes()))
+				}
+				return s.to(s.way(p.dst), p)
+			})
+			return m.shots[0]
+		}
+		honest := about(friend, to, at)
+		for _, from := range []string{"mallory", "mute"} {
+			shots := []shot{about(c.pods[from], to, at)}
+			if from == "mute" {
+				shots = append(shots, about(c.pods[from], at, to))
+			}
+			for _, s := range shots {
+				sent++
+				c.senders[from+string(netRaw)].do(s.send)
+				c.fence()
+				if at := c.ears.at(s.word, "pod:far", "pod:friend"); len(at) > 0 {
+					c.Logf("arrived: an error of %s, %s, at %v", from, familyName(i), at)
+					arrived++
+				}
+			}
+		}
+		c.until("the peer's own error arrives", func() bool {
+			peer.do(honest.send)
+			return len(c.ears.at(honest.word, "pod:far")) > 0
+		})
+		control++
+	}
 	return sent, arrived, control
 }

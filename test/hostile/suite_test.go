@@ -17,8 +17,14 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// widePort is the port at which closed pods may be reached from everywhere.
-const widePort = 7001
+const (
+	// widePort is the port at which closed pods may be reached from everywhere.
+	widePort = 7001
+	// hostPort leads to the closed pod of a node, by a port mapping.
+	hostPort = 8080
+	// nodePort and the next one lead to the closed pods from any node, by rules like kube-proxy's.
+	nodePort = 30080
+)
 
 // row is an attack of one attacker in one world.
 type row struct {
@@ -64,6 +70,7 @@ func worlds() []spec {
 func newCampaign(t *testing.T, as spec) *campaign {
 	c := &campaign{world: newWorld(t, as), ears: newEars(t), senders: map[string]attacker{}}
 	c.populate()
+	c.services()
 	for name, p := range c.pods {
 		c.ears.frames("pod:"+name, p.ns)
 		c.ears.socket("inside:"+name, p.ns)
@@ -261,6 +268,22 @@ func (c *campaign) forget() {
 	}
 }
 
+// services has the nodes translate node ports as kube-proxy does, and host ports where the rules of port mappings have gone.
+func (c *campaign) services() {
+	for i, n := range c.nodes {
+		local := c.pods[[]string{"near", "far"}[i]]
+		rules := []string{
+			"add table inet kube", "delete table inet kube", "add table inet kube", "add chain inet kube pre { type nat hook prerouting priority -90; }",
+			"add chain inet kube post { type nat hook postrouting priority 90; }", "add rule inet kube post ct status dnat masquerade",
+		}
+		for port, to := range map[int]*pod{nodePort: c.pods["near"], nodePort + 1: c.pods["far"], hostPort: local} {
+			rules = append(rules, fmt.Sprintf("add rule inet kube pre meta nfproto ipv4 fib daddr type local udp dport %d dnat ip to %s:%d", port, to.addrs[0], openPort),
+				fmt.Sprintf("add rule inet kube pre meta nfproto ipv6 fib daddr type local udp dport %d dnat ip6 to [%s]:%d", port, to.addrs[1], openPort))
+		}
+		nettest.Run(c, n.ns, "nft", strings.Join(rules, "; "))
+	}
+}
+
 // disarm switches the guard off: the agents end, their rules go.
 func (c *campaign) disarm() {
 	for _, n := range c.nodes {
@@ -275,6 +298,7 @@ func (c *campaign) flush() {
 	for _, n := range c.nodes {
 		nettest.Run(c, n.ns, "nft", "flush", "ruleset")
 	}
+	c.services()
 	for _, p := range c.pods {
 		nettest.Run(c, p.ns, "nft", "flush", "ruleset")
 	}
