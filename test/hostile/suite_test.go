@@ -63,6 +63,8 @@ func TestPackets(t *testing.T) {
 func worlds() []spec {
 	return []spec{
 		{"routed", "vxlan", ""},
+		{"routed", "host-gw", ""}, {"routed", "udp", ""}, {"routed", "wireguard", ""}, {"routed", "ipip", ""},
+		{"bridge", "vxlan", ""}, {"bridge", "vxlan", model.VMMasquerade}, {"bridge", "vxlan", model.VMBridge}, {"bridge", "vxlan", model.VMManagedTap}, {"bridge", "vxlan", model.VMDirect},
 		{"routed", "vxlan", model.VMMasquerade}, {"routed", "vxlan", model.VMBridge}, {"routed", "vxlan", model.VMManagedTap}, {"routed", "vxlan", model.VMDirect},
 	}
 }

@@ -34,7 +34,7 @@ func (a attack) applies(w *world, l level) bool {
 
 // table is every attack that is packets alone. Others have tests of their own.
 func table() []attack {
-	return slices.Concat(forged(), forgedMACs(), claims(), neighborTypes(), everyMAC(), tags(), extensions(), fragments(), unasked(), nodesOwn())
+	return slices.Concat(forged(), forgedMACs(), claims(), tunnels(), neighborTypes(), everyMAC(), tags(), extensions(), fragments(), unasked(), nodesOwn())
 }
 
 // shot is one packet, and the word by which it is known.
