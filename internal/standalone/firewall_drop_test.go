@@ -26,6 +26,7 @@ func TestFirewallBehindIPTables(t *testing.T) {
 			}
 			h := newHost(t)
 			flushed(t)
+			sweepBridges(t)
 			clean := `for p in iptables-legacy ip6tables-legacy iptables-nft ip6tables-nft; do $p -P FORWARD ACCEPT; $p -F; done`
 			t.Cleanup(func() {
 				nettest.Run(t, nil, "sh", "-ec", clean+`
