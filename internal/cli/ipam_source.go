@@ -4,6 +4,8 @@ package cli
 
 import (
 	"log/slog"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +26,7 @@ type ipamSource struct {
 
 func (f *ipamSource) flags(cmd *cobra.Command, output *string) {
 	cmd.Flags().StringVar(&f.storeDir, "store-dir", "", "`DIR` of the cluster's manifests")
-	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: $KUBECONFIG; in a pod its service account)")
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: $KUBECONFIG; in a pod its service account; else ~/.kube/config)")
 	cmd.Flags().StringVar(&f.config, "config", "", "`FILE` of an agent's configuration, which says it: a directory, an API server or an etcd")
 	cmd.MarkFlagsMutuallyExclusive("store-dir", "kubeconfig", "config")
 	cmd.Flags().StringVarP(output, "output", "o", "text", "text or json")
@@ -43,9 +45,24 @@ func (f *ipamSource) open() (store.Objects, error) {
 	}
 	access.InCluster = access.Kubeconfig == "" && f.env.Getenv("KUBERNETES_SERVICE_HOST") != ""
 	if access.Kubeconfig == "" && !access.InCluster {
+		access.Kubeconfig = usualKubeconfig(f.env.Getenv("HOME"))
+	}
+	if access.Kubeconfig == "" && !access.InCluster {
 		return nil, usageError{model.Faultf(model.CodeInvalidConf, "give --store-dir, --kubeconfig or --config", "nothing says where the cluster's objects are")}
 	}
 	return f.openKube(access)
+}
+
+// usualKubeconfig is kubectl's own file in a home directory, empty where there is none.
+func usualKubeconfig(home string) string {
+	if home == "" {
+		return ""
+	}
+	path := filepath.Join(home, ".kube", "config")
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
 }
 
 // ofAgent opens the store of an agent.
