@@ -27,6 +27,8 @@ type lab struct {
 	// places are the namespaces by whose addresses they have.
 	places map[netip.Addr]*netns.NS
 	nodes  map[string]*kernel.Conn
+	// bridged pods are at ports of their node's bridge.
+	bridged bool
 }
 
 // labPods are how many pods there are; the odd ones are on the first node.
@@ -34,8 +36,8 @@ const labPods = 6
 
 func podNode(number int) int { return 2 - number%2 }
 
-func newLab(t testing.TB) *lab {
-	l := &lab{TB: t, places: map[netip.Addr]*netns.NS{}, nodes: map[string]*kernel.Conn{}}
+func newLab(t testing.TB, bridged bool) *lab {
+	l := &lab{TB: t, places: map[netip.Addr]*netns.NS{}, nodes: map[string]*kernel.Conn{}, bridged: bridged}
 	wire := nettest.NS(t, "wire")
 	l.run(wire, "link add switch type bridge", "link set switch up")
 	for i, name := range []string{"n1", "n2", "out"} {
@@ -68,8 +70,15 @@ func newLab(t testing.TB) *lab {
 			l.places[a] = ns
 		}
 	}
+	for n := 1; n <= 2 && bridged; n++ {
+		l.bridge(n)
+	}
 	for i := 1; i <= labPods; i++ {
-		l.pod(i)
+		if bridged {
+			l.port(i)
+		} else {
+			l.pod(i)
+		}
 	}
 	return l
 }

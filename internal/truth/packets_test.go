@@ -13,13 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/plan/policy/naive"
 )
 
 // TestPackets sends real packets past compiled tables in real namespaces, and compares what arrives with what the
 // specification says of it.
-func TestPackets(t *testing.T) {
-	l := newLab(t)
+func TestPackets(t *testing.T) { comparePackets(t, newLab(t, false)) }
+
+// TestPacketsAtPorts is the same for pods on bridges.
+func TestPacketsAtPorts(t *testing.T) {
+	nettest.NeedBridgeNetfilter(t)
+	comparePackets(t, newLab(t, true))
+}
+
+func comparePackets(t *testing.T, l *lab) {
 	ears := l.listen()
 	rapid.Check(t, func(rt *rapid.T) {
 		d := draw{T: rt, plain: true}
@@ -28,7 +36,11 @@ func TestPackets(t *testing.T) {
 			w.Pods[i] = fit(w.Pods[i])
 		}
 		p := compile(w)
-		if err := l.program(p); err != nil {
+		program := func() error { return l.program(p) }
+		if l.bridged {
+			program = func() error { return l.programPorts(w) }
+		}
+		if err := program(); err != nil {
 			rt.Fatal(err)
 		}
 		all := l.reachable(w)

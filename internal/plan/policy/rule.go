@@ -62,7 +62,7 @@ func (m addrMatch) String() string {
 	case m.set != nil:
 		return ip(m.six) + " " + m.dir.peer() + " @" + m.set.name
 	case m.prefix.Bits() == 0:
-		return "meta nfproto ipv" + family(m.six)
+		return "meta protocol " + ip(m.six) // "meta nfproto" is that of the table at ports and taps
 	case m.prefix.IsSingleIP():
 		return ip(m.six) + " " + m.dir.peer() + " " + m.prefix.Addr().String()
 	}
