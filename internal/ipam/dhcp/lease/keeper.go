@@ -102,7 +102,7 @@ func Open(cfg Config) (*Keeper, error) {
 		return nil, err
 	}
 	for _, rec := range records {
-		k.start(rec.clone()) // a record of its own: it is renewed while this one is read
+		k.start(rec)
 	}
 	if len(records) > 0 {
 		cfg.Log.Info("leases taken over", "count", len(records))
