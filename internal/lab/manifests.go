@@ -74,9 +74,17 @@ func (u Up) fill(ctx context.Context, l Layout) (pods []model.Pod, machines []ma
 	return pods, machines, others, writePods(ctx, s, c, pods)
 }
 
-// known tells whether somebody acts on the object.
+// known tells whether the lab or its agents act on the object: Calico's pools and reservations become weft's own, for example.
 func known(o store.Object) bool {
-	return o.Is("Node") || o.Is("Pod") || o.Is("Namespace") || o.Key.Of(store.NetworkAttachments()) || o.Key.Of(store.AddressPools())
+	switch o.Key.Group {
+	case "", "networking.k8s.io":
+		return slices.Contains([]string{"Node", "Pod", "Namespace", "NetworkPolicy"}, o.Key.Kind)
+	case store.Group, "k8s.cni.cncf.io", "policy.networking.k8s.io", "whereabouts.cni.cncf.io":
+		return true
+	case "crd.projectcalico.org", "projectcalico.org":
+		return slices.Contains([]string{"IPPool", "IPReservation", "IPAMConfig", "IPAMConfiguration", "IPAMBlock"}, o.Key.Kind)
+	}
+	return false
 }
 
 // copyManifests copies the files of a directory and notes where each was. A name that another directory has too is made
