@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel/watch"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 )
 
@@ -25,7 +26,7 @@ const (
 	repairBusy = 100 * time.Millisecond
 	// repairPeriod is how long a pass over all attachments takes, one after the other. It finds what the kernel does not report: settings
 	// in pods, and what was lost while events were.
-	repairPeriod = 15 * time.Minute
+	repairPeriod = 30 * time.Minute
 	// slowRulesPeriod is how often rules of legacy iptables and firewalld are looked at, which report nothing.
 	slowRulesPeriod = 5 * time.Minute
 	// lostGap is between two passes because events of pods were lost.
@@ -132,15 +133,13 @@ func (r *reconciler) step(ctx context.Context) time.Duration {
 	if !r.passDue.After(now) {
 		key, is, wait := r.queue.next(r.index.all)
 		if r.passDue = now.Add(max(wait, repairQuiet)); is {
-			r.queue.add(now, key)
+			r.lookAt(ctx, key, wholeAttachment)
+			return 0
 		}
 	}
 	key, is, wait := r.queue.take(now)
 	if is {
-		drifted, err := r.repair(ctx, key, repairGlance, wholeAttachment, false)
-		if r.queue.looked(key, drifted, r.index.has(key), err, r.cfg.Now()) && ctx.Err() == nil {
-			r.cfg.Log.Error("attachment cannot be repaired; it is tried again", "attachment", key.String(), "err", err)
-		}
+		r.lookAt(ctx, key, withoutRules)
 		return 0
 	}
 	for _, due := range []time.Time{r.rulesDue, r.slowDue, r.passDue, r.resolveDue} {
@@ -149,6 +148,14 @@ func (r *reconciler) step(ctx context.Context) time.Duration {
 		}
 	}
 	return max(wait, time.Millisecond)
+}
+
+// lookAt repairs one attachment and notes when it may be looked at again.
+func (r *reconciler) lookAt(ctx context.Context, key model.AttachmentKey, how extent) {
+	drifted, err := r.repair(ctx, key, repairGlance, how, false)
+	if r.queue.looked(key, drifted, r.index.has(key), err, r.cfg.Now()) && ctx.Err() == nil {
+		r.cfg.Log.Error("attachment cannot be repaired; it is tried again", "attachment", key.String(), "err", err)
+	}
 }
 
 // repairRules looks after the rules of all attachments.

@@ -26,6 +26,8 @@ type extent int
 const (
 	// wholeAttachment is all but the rules of the host's own programs, which each need a process.
 	wholeAttachment extent = iota
+	// withoutRules is wholeAttachment without the rules of nft on the node, whose loss is reported by itself: to read them costs most.
+	withoutRules
 	// nodeRulesOnly are the rules on the node: nft, iptables, firewalld.
 	nodeRulesOnly
 )
@@ -108,11 +110,11 @@ func (a *Attacher) repair(ctx context.Context, key model.AttachmentKey, patience
 	if err != nil || !found || rec.Stage != Done || rec.Turning || rec.Boot != a.cfg.Boot {
 		return false, err
 	}
-	if how == wholeAttachment {
+	if how != nodeRulesOnly {
 		spaces, done := a.recordSpaces(rec)
 		defer done()
 		if spaces.Pod != nil {
-			return a.repairWhole(ctx, rec, spaces)
+			return a.repairWhole(ctx, rec, spaces, how)
 		}
 	}
 	host := nodeRules(rec)
@@ -129,7 +131,7 @@ func (a *Attacher) repair(ctx context.Context, key model.AttachmentKey, patience
 }
 
 // repairWhole looks after everything of an attachment whose pod is there.
-func (a *Attacher) repairWhole(ctx context.Context, rec Record, spaces kernel.Spaces) (bool, error) {
+func (a *Attacher) repairWhole(ctx context.Context, rec Record, spaces kernel.Spaces, how extent) (bool, error) {
 	prev := rec.Result
 	if prev == nil {
 		prev = &model.Result{}
@@ -140,17 +142,26 @@ func (a *Attacher) repairWhole(ctx context.Context, rec Record, spaces kernel.Sp
 	}
 	want = a.composed(rec.Key(), want)
 	want.Host.IPTables, want.Host.Sources = nil, nil
+	if how == withoutRules {
+		want.Host.Tables = nil
+	}
 	return a.repairSpaces(ctx, rec, want, spaces)
 }
 
 // repairSpaces compares and puts back.
 func (a *Attacher) repairSpaces(ctx context.Context, rec Record, want state.Fragment, spaces kernel.Spaces) (bool, error) {
-	found, err := spaces.Diff(ctx, want)
+	// A route that the pod has put in the place of one on the same link differs; it is not one that coexists with a missing one.
+	compared := want
+	compared.Pod.Routes = slices.Clone(want.Pod.Routes)
+	for i := range compared.Pod.Routes {
+		compared.Pod.Routes[i].Coexists = false
+	}
+	found, err := spaces.Diff(ctx, compared)
 	if err != nil {
 		return false, err
 	}
 	now := a.cfg.Now()
-	if spaces.Pod != nil {
+	if spaces.Pod != nil && len(want.Host.Tables) == len(nodeRules(rec).Tables) {
 		a.drifts.settle(rec.Key(), found, now)
 	}
 	if len(found) == 0 {
