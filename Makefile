@@ -66,7 +66,8 @@ image:
 deps:
 	@test/deps.sh test
 
-# The tests compare with the reference plugins and chain them; without them those tests are skipped, one loud line each.
+# The tests compare with the reference plugins and chain them; without them those tests are skipped, one loud line each. They run the
+# programs that have just been built, from a directory that other users can enter.
 test: deps build
 	@$(MAKE) --no-print-directory peers || echo "make: the reference plugins cannot be built here: tests that need them are skipped"
 	@CACHE=$(CACHE) test/flannel/build.sh || echo "make: flannel's own flanneld cannot be built here: tests that need it are skipped"
@@ -74,7 +75,8 @@ test: deps build
 	$(GO) vet ./...
 	@rm -f bin/skipped
 	@echo $(GO) test $(TESTFLAGS) ./...; \
-	WEFT_SKIPS=$(CURDIR)/bin/skipped WEFT_FLANNEL_DIR=$(FLANNEL) WEFT_PEER_BIN_DIR=$$(test -e $(PEER)/.all && echo $(PEER)) $(GO) test $(TESTFLAGS) ./...; code=$$?; \
+	programs=$$(mktemp -d) && trap 'rm -rf "$$programs"' EXIT && chmod 755 $$programs && cp -a bin/. $$programs/ && \
+	WEFT_PROGRAMS=$$programs WEFT_SKIPS=$(CURDIR)/bin/skipped WEFT_FLANNEL_DIR=$(FLANNEL) WEFT_PEER_BIN_DIR=$$(test -e $(PEER)/.all && echo $(PEER)) $(GO) test $(TESTFLAGS) ./...; code=$$?; \
 	if [ -s bin/skipped ]; then echo "make: SKIPPED on this machine:"; sort -u bin/skipped; fi; exit $$code
 
 # Every package of the product that imports sync or sync/atomic; RACE='./internal/x …' chooses. To its end, whatever fails.
@@ -119,15 +121,15 @@ $(LINT)/golangci-lint:
 demo:
 	@test/demo.sh
 
-# RUN=… chooses scenarios. Without weft: WEFT_E2E_CNI=reference.
+# RUN=… chooses scenarios, of which some run the reference plugins. Without weft: WEFT_E2E_CNI=reference.
 RUN ?= .
-e2e: image $(if $(filter reference,$(WEFT_E2E_CNI)),peers)
+e2e: image peers
 	@test/deps.sh kube
 	@test/kube/build.sh
 	WEFT_E2E=1 $(GO) test -count=1 -v -timeout 60m -run '$(RUN)' ./test/kube/e2e
 
 FOCUS ?= Granular.Checks network\].Services.should network\].DNS.should network\].HostPort
-e2e-upstream: image $(if $(filter reference,$(WEFT_E2E_CNI)),peers)
+e2e-upstream: image peers
 	@test/kube/upstream.sh $(foreach f,$(FOCUS),'$(f)')
 
 # CALICO_SOURCE is a repository of Calico's, a URL or a directory.

@@ -41,7 +41,9 @@ test)
 	[ -e "$(echo /usr/lib/*/libvirt/connection-driver/libvirt_driver_qemu.so)" ] || missing+=(libvirt-daemon-driver-qemu)
 	need strace strace
 	need sysctl procps
+	need conntrack conntrack
 	need iptables iptables # the reference portmap's
+	need ipset ipset       # what Calico leaves behind
 	need firewalld firewalld
 	need dbus-daemon dbus-daemon
 	need dnsmasq dnsmasq-base # a real DHCP server

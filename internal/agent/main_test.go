@@ -43,6 +43,16 @@ func build(dir string) error {
 		"weft": "../../cmd/weft", "weft-cni": "../../cmd/weft-cni", "foreign": "./testdata/foreign", "weft-plugin": "../../cmd/weft-plugin",
 		"weft-guest": "../../cmd/weft-guest",
 	} {
+		if have := os.Getenv("WEFT_PROGRAMS"); have != "" && name != "weft" && name != "foreign" { // the tag is for weft alone
+			b, err := os.ReadFile(filepath.Join(have, name))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, name), b, 0o755)
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
 		flags := ""
 		if name == "weft-cni" && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64") {
 			flags = "-E=_weft_early" // as make build

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -152,6 +153,9 @@ func dial(addr string) error {
 
 // A TCP connection over a limit is refused with a reset, as Calico does it: in each direction, from other pods and from the node.
 func TestRoutedConnectionsRefused(t *testing.T) {
+	if _, err := exec.LookPath("conntrack"); err != nil {
+		nettest.Without(t, "no conntrack program")
+	}
 	n, _ := wishingNode(t)
 	out := n.saying(calicoOpen, "out", qos+"egressMaxConnections", "1", "cni.projectcalico.org/ipAddrs", `["10.8.0.11","fd00:8::11"]`)
 	in := n.saying(calicoOpen, "in", qos+"ingressMaxConnections", "1", "cni.projectcalico.org/ipAddrs", `["10.8.0.12","fd00:8::12"]`)

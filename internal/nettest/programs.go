@@ -57,6 +57,29 @@ func Programs(t testing.TB) string {
 	return dir
 }
 
+// Program puts one of weft's programs at a path: as it is in WEFT_PROGRAMS, or else built.
+func Program(t testing.TB, name, to string) {
+	t.Helper()
+	if dir := os.Getenv("WEFT_PROGRAMS"); dir != "" {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil {
+			err = os.WriteFile(to, b, 0o755)
+		}
+		if err != nil {
+			t.Fatalf("nettest: %v", err)
+		}
+		return
+	}
+	if _, err := exec.LookPath("go"); err != nil {
+		Skip(t, name+" cannot be built here: "+err.Error())
+	}
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", to, "github.com/weft-net/weft/cmd/"+name)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("nettest: build %s: %v\n%s", name, err, out)
+	}
+}
+
 func build(dir string) error {
 	mod, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,13 +29,7 @@ func realWorld(t *testing.T) *world {
 	if err := os.Mkdir(w.path("bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := exec.LookPath("go"); err != nil {
-		nettest.Skip(t, "weft-plugin cannot be built here: "+err.Error())
-	}
-	build := exec.Command("go", "build", "-o", w.path("bin/bridge"), "github.com/weft-net/weft/cmd/weft-plugin")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build weft-plugin: %v\n%s", err, out)
-	}
+	nettest.Program(t, "weft-plugin", w.path("bin/bridge"))
 	for _, name := range []string{"loopback", "host-local", "ptp"} {
 		if err := os.Symlink("bridge", w.path("bin", name)); err != nil {
 			t.Fatal(err)

@@ -35,11 +35,7 @@ func TestProgram(t *testing.T) {
 	nettest.Run(t, guest, "ip", "link", "set", "eth0", "up")
 	dir := readable(t)
 	program := filepath.Join(dir, "weft-guest")
-	build := exec.Command("go", "build", "-o", program, "github.com/weft-net/weft/cmd/weft-guest")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	nettest.Program(t, "weft-guest", program)
 	g := words()
 	_, end := given(t, pod, g)
 	c := udp(t, guest, "udp4", ":68")
