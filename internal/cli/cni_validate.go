@@ -3,11 +3,12 @@
 package cli
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +19,6 @@ import (
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/static"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
 // examined is the document of weft cni validate -o json.
@@ -30,13 +30,14 @@ type examined struct {
 
 func newCNIValidateCmd(env Env) *cobra.Command {
 	var strict bool
-	var output string
+	var output, binDirs string
 	cmd := &cobra.Command{
 		Use:   "validate FILE",
 		Short: "Check a network configuration without using it",
-		Long: "Reads a CNI network configuration (.conf, .conflist or .json; - is standard input) and says what is wrong with\n" +
-			"it: errors, with which an ADD fails, and warnings: unknown keys with the nearest known one, settings without\n" +
-			"effect, keys that stand twice or belong to the runtime. Exits with 1 when there are errors, and with --strict\n" +
+		Long: "Reads a CNI network configuration (.conf, .conflist or .json; - is standard input), or those of the\n" +
+			"NetworkAttachmentDefinitions of a manifest, and says what is wrong with it: errors, with which an ADD fails, and\n" +
+			"warnings: unknown keys with the nearest known one, settings without effect, keys that stand twice or belong to the\n" +
+			"runtime, types that are neither weft's own nor programs of --cni-bin-dir, or that only the agent serves. Exits with 1 when there are errors, and with --strict\n" +
 			"also when there are warnings.",
 		Args: oneFile,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -47,10 +48,21 @@ func newCNIValidateCmd(env Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report := cni.Examine(b, plugin.InAgent(), allocators())
-			return printExamined(env.Stdout, examined{File: args[0], OK: report.OK(strict), Report: report}, strict, output)
+			confs, err := confsIn(args[0], b)
+			if err != nil {
+				return err
+			}
+			var all []examined
+			for _, c := range confs {
+				e := c.examine(filepath.SplitList(binDirs))
+				e.OK = e.Report.OK(strict)
+				all = append(all, e)
+			}
+			return printExamined(env.Stdout, all, strict, output)
 		},
 	}
+	binDirs = cmp.Or(env.Getenv("CNI_PATH"), "/opt/cni/bin:/usr/lib/cni")
+	cmd.Flags().StringVar(&binDirs, "cni-bin-dir", binDirs, "where plugins are that weft does not have; several directories are separated by :")
 	cmd.Flags().BoolVar(&strict, "strict", false, "count warnings as errors")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
@@ -63,6 +75,15 @@ func allocators() map[string]ipam.Allocator {
 		table[shared.Type()] = shared
 	}
 	return table
+}
+
+// sharedTypes are the types of the whole cluster's addresses, which only an agent gives.
+func sharedTypes() []string {
+	var out []string
+	for _, shared := range blocks.Readers(os.ReadFile) {
+		out = append(out, shared.Type())
+	}
+	return out
 }
 
 func oneFile(_ *cobra.Command, args []string) error {
@@ -90,30 +111,43 @@ func readConf(env Env, name string) ([]byte, error) {
 	return b, nil
 }
 
-// printExamined prints the report and returns the error that the exit code comes from.
-func printExamined(w io.Writer, e examined, strict bool, output string) error {
-	if output == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(e); err != nil {
+// printExamined prints the reports and returns the error that the exit code comes from. One is one document, several are a list.
+func printExamined(w io.Writer, all []examined, strict bool, output string) error {
+	switch {
+	case output == "text":
+		for _, e := range all {
+			e.print(w)
+		}
+	case len(all) == 1:
+		if err := printJSON(w, all[0]); err != nil {
 			return fmt.Errorf("report: %w", err)
 		}
-	} else {
-		for _, p := range e.Errors {
-			fmt.Fprintf(w, "%s: error: %s\n", e.File, p)
-		}
-		for _, warning := range e.Warnings {
-			fmt.Fprintf(w, "%s: warning: %s\n", e.File, warning)
-		}
-		if len(e.Errors)+len(e.Warnings) == 0 {
-			fmt.Fprintf(w, "%s: network %q, cniVersion %s, plugins %v: no errors, no warnings\n", e.File, e.Network, e.CNIVersion, e.Plugins)
+	default:
+		if err := printJSON(w, all); err != nil {
+			return fmt.Errorf("report: %w", err)
 		}
 	}
-	switch {
-	case e.OK:
-		return nil
-	case strict && len(e.Errors) == 0:
-		return fmt.Errorf("configuration %s: %d warnings (--strict)", e.File, len(e.Warnings))
+	var bad []error
+	for _, e := range all {
+		switch {
+		case e.OK:
+		case strict && len(e.Errors) == 0:
+			bad = append(bad, fmt.Errorf("configuration %s: %d warnings (--strict)", e.File, len(e.Warnings)))
+		default:
+			bad = append(bad, fmt.Errorf("configuration %s: %d errors, %d warnings", e.File, len(e.Errors), len(e.Warnings)))
+		}
 	}
-	return fmt.Errorf("configuration %s: %d errors, %d warnings", e.File, len(e.Errors), len(e.Warnings))
+	return errors.Join(bad...)
+}
+
+func (e examined) print(w io.Writer) {
+	for _, p := range e.Errors {
+		fmt.Fprintf(w, "%s: error: %s\n", e.File, p)
+	}
+	for _, warning := range e.Warnings {
+		fmt.Fprintf(w, "%s: warning: %s\n", e.File, warning)
+	}
+	if len(e.Errors)+len(e.Warnings) == 0 {
+		fmt.Fprintf(w, "%s: network %q, cniVersion %s, plugins %v: no errors, no warnings\n", e.File, e.Network, e.CNIVersion, e.Plugins)
+	}
 }

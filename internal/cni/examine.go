@@ -31,6 +31,8 @@ type Report struct {
 	Plugins    []string  `json:"plugins,omitempty"`
 	Errors     []Problem `json:"errors"`
 	Warnings   []Warning `json:"warnings"`
+
+	named []named // the types that stand in it
 }
 
 // Problem is an error in a configuration: with it, ADD fails.
@@ -49,8 +51,20 @@ func (p Problem) String() string {
 // Examine reads a configuration and asks every planner and allocator that it names, instead of stopping at the first
 // error.
 func Examine(b []byte, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) Report {
+	return ExamineIn(b, Surroundings{}, planners, ipams)
+}
+
+// ExamineIn is Examine of a configuration that may leave out what its surroundings say.
+func ExamineIn(b []byte, s Surroundings, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) Report {
 	r := Report{Errors: []Problem{}, Warnings: []Warning{}}
-	n, err := ParseNetwork(b)
+	var n model.Network
+	var err error
+	if s.Name != "" || s.Version != "" {
+		b, err = fill(b, s.Name, s.Version)
+	}
+	if err == nil {
+		n, err = ParseNetwork(b)
+	}
 	if err != nil {
 		r.problem("", err)
 		return r
@@ -89,8 +103,12 @@ func (r *Report) validate(prefix string, n model.Network, planners map[string]pl
 				r.problem(where, NestedShim())
 				continue
 			}
-			r.delegates(where, p, planners, ipams)
+			r.delegates(where, n, p, planners, ipams)
 			continue
+		}
+		r.named = append(r.named, named{where, "type", p.Type, prefix != ""})
+		if t := ipamType(p); t != "" {
+			r.named = append(r.named, named{where, "ipam.type", t, prefix != ""})
 		}
 		planner, ok := planners[p.Type]
 		if !ok {
@@ -122,7 +140,7 @@ func filled(p model.PluginConf) model.PluginConf {
 	return example
 }
 
-func (r *Report) delegates(where string, p model.PluginConf, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) {
+func (r *Report) delegates(where string, outer model.Network, p model.PluginConf, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) {
 	var c struct {
 		Socket         string            `json:"socket"`
 		Delegates      []json.RawMessage `json:"delegates"`
@@ -137,11 +155,24 @@ func (r *Report) delegates(where string, p model.PluginConf, planners map[string
 	}
 	for i, raw := range c.Delegates {
 		at := fmt.Sprintf("%s: delegates[%d]", where, i)
-		n, err := ParseNetwork(raw)
+		n, err := parseDelegate(raw, outer, i)
 		if err != nil {
 			r.problem(at, err)
 			continue
 		}
 		r.validate(at+": ", n, planners, ipams)
 	}
+}
+
+// parseDelegate reads a network that the agent attaches: the first one may leave out its name, each its version.
+func parseDelegate(raw json.RawMessage, outer model.Network, i int) (model.Network, error) {
+	name := ""
+	if i == 0 {
+		name = outer.Name
+	}
+	raw, err := fill(raw, name, outer.CNIVersion)
+	if err != nil {
+		return model.Network{}, err
+	}
+	return ParseNetwork(raw)
 }

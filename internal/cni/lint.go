@@ -72,7 +72,7 @@ func (l *linter) list(n model.Network) {
 	makers := 0
 	for i, p := range n.Plugins {
 		where := fmt.Sprintf("plugins[%d] %s", i, p.Type)
-		l.plugin(where, p)
+		l.plugin(where, n, p)
 		if makesInterface(p) {
 			if makers++; makers > 1 {
 				l.add(where, "type", "give each its own list", "a second plugin that makes the container's interface")
@@ -92,11 +92,11 @@ func makesInterface(p model.PluginConf) bool {
 	return false
 }
 
-func (l *linter) plugin(where string, p model.PluginConf) {
+func (l *linter) plugin(where string, n model.Network, p model.PluginConf) {
 	l.reserved(where, p)
 	if IsShim(p.Type) {
 		l.unknown(where, shimSchema(), p.Raw)
-		l.delegates(where, p)
+		l.delegates(where, n, p)
 		return
 	}
 	planner, known := l.planners[p.Type]
@@ -223,7 +223,7 @@ func (l *linter) doubts(where string, of any, p model.PluginConf) {
 	}
 }
 
-func (l *linter) delegates(where string, p model.PluginConf) {
+func (l *linter) delegates(where string, outer model.Network, p model.PluginConf) {
 	var c struct {
 		Delegates []json.RawMessage `json:"delegates"`
 	}
@@ -231,7 +231,7 @@ func (l *linter) delegates(where string, p model.PluginConf) {
 		return
 	}
 	for i, raw := range c.Delegates {
-		if n, err := ParseNetwork(raw); err == nil {
+		if n, err := parseDelegate(raw, outer, i); err == nil {
 			inner := linter{planners: l.planners, ipams: l.ipams, prefix: fmt.Sprintf("%s%s: delegates[%d]: ", l.prefix, where, i)}
 			inner.list(n)
 			l.found = append(l.found, inner.found...)
