@@ -19,5 +19,5 @@ page=$(mktemp)
 trap 'rm -f "$page"' EXIT
 sed "\\|^$mark\$|q" docs/conformance.md >"$page"
 echo >>"$page"
-"$bin/weft" conformance "${columns[@]}" >>"$page"
+"$bin/weft" conformance --runtime "${columns[@]}" >>"$page"
 cat "$page" >docs/conformance.md

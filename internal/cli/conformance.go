@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -17,13 +18,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/conformance"
+	"github.com/weft-net/weft/internal/model"
 )
 
 type conformanceFlags struct {
 	cfg      conformance.Config
 	output   string
+	list     string // file of a configuration list
+	junit    string // file
 	markdown []string
 	runtime  bool
+	quiet    bool
+	text     []byte // of the list
 }
 
 func newConformanceCmd(env Env) *cobra.Command {
@@ -33,8 +39,11 @@ func newConformanceCmd(env Env) *cobra.Command {
 		Short: "Judge CNI plugins of any vendor by the words of the specification",
 		Long: "Executes the plugins of a directory as a runtime would, in throw-away namespaces with their own /run and /var/lib,\n" +
 			"and looks at the kernel with readers of its own. Prints a row for each item of the checklist and each plugin: pass,\n" +
-			"fail with what was seen, not supported by this kernel, or not applicable with the reason. Items of the runtime's\n" +
-			"side are judged on weft's own caller (weft cni), with recording plugins. Exits with 1 when a row failed.",
+			"fail with what was seen, not supported by this kernel, or not applicable with the reason. With --conflist the plugins\n" +
+			"of that list are judged as it configures them, whatever their types are. With --runtime the items of the runtime's\n" +
+			"side are judged on weft's own caller (weft cni), with recording plugins. Exits with 0 when nothing failed that the\n" +
+			"specification demands (must), and with 1 when something did.",
+		Example: "  weft conformance --bin-dir /opt/cni/bin\n  weft conformance --bin-dir /opt/cni/bin --conflist /etc/cni/net.d/10-vendor.conflist --junit report.xml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError{fmt.Errorf("%q: conformance has flags, no arguments", args[0])}
@@ -46,12 +55,15 @@ func newConformanceCmd(env Env) *cobra.Command {
 				return usageError{errors.New("--only is empty: name plugins, or leave it out")}
 			}
 			if len(f.markdown) > 0 {
-				for _, name := range []string{"bin-dir", "output"} {
+				for _, name := range []string{"bin-dir", "output", "conflist", "junit"} {
 					if cmd.Flags().Changed(name) {
 						return usageError{fmt.Errorf("--markdown names the directories and is the form of the output: --%s says nothing there", name)}
 					}
 				}
 				return f.table(cmd.Context(), env)
+			}
+			if err := f.readList(env); err != nil {
+				return usageError{err}
 			}
 			if err := f.check(); err != nil {
 				return usageError{err}
@@ -59,15 +71,18 @@ func newConformanceCmd(env Env) *cobra.Command {
 			if env.Getenv(conformance.Inside) != "" {
 				return f.inside(cmd.Context(), env)
 			}
-			return f.outside(cmd.Context(), env)
+			return f.report(cmd.Context(), env)
 		},
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.cfg.BinDir, "bin-dir", "", "the plugins (often /opt/cni/bin or /usr/lib/cni)")
+	fl.StringVar(&f.list, "conflist", "", "`FILE` of a configuration list (- is standard input) whose plugins are judged as it configures them")
+	fl.StringVar(&f.junit, "junit", "", "also write the report to `FILE`, as CI systems read it")
 	fl.StringSliceVar(&f.cfg.Only, "only", nil, "only these plugins, separated by commas")
 	fl.IntSliceVar(&f.cfg.Items, "item", nil, "only these items of the checklist, by number")
 	fl.DurationVar(&f.cfg.Timeout, "timeout", 30*time.Second, "how long one call of a plugin may take")
-	fl.BoolVar(&f.runtime, "runtime", true, "also judge weft's own caller on the runtime's items")
+	fl.BoolVar(&f.runtime, "runtime", false, "also judge weft's own caller on the runtime's items")
+	fl.BoolVar(&f.quiet, "quiet", false, "say nothing of the progress")
 	fl.StringArrayVar(&f.markdown, "markdown", nil, "NAME=DIR, once for each vendor: print one table of all of them, in Markdown")
 	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
 	return cmd
@@ -94,6 +109,15 @@ func (f *conformanceFlags) check() error {
 		return err
 	}
 	known := conformance.Types()
+	if f.cfg.List != nil {
+		known, present = f.cfg.List.Types(), nil
+		for _, typ := range known {
+			if _, err := os.Stat(filepath.Join(f.cfg.BinDir, typ)); err != nil {
+				return fmt.Errorf("--conflist %s: plugin %q: %s has no such program", f.list, typ, f.cfg.BinDir)
+			}
+			present = append(present, typ)
+		}
+	}
 	for _, typ := range f.cfg.Only {
 		if !slices.Contains(known, typ) {
 			return fmt.Errorf("--only %q: the plugins that can be judged are %s", typ, strings.Join(known, ", "))
@@ -103,7 +127,7 @@ func (f *conformanceFlags) check() error {
 		}
 	}
 	if len(present) == 0 {
-		return fmt.Errorf("--bin-dir %s has none of the plugins that can be judged: %s", f.cfg.BinDir, strings.Join(known, ", "))
+		return fmt.Errorf("--bin-dir %s has none of the plugins that can be judged without --conflist: %s", f.cfg.BinDir, strings.Join(known, ", "))
 	}
 	return nil
 }
@@ -114,7 +138,10 @@ func (f *conformanceFlags) args(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"conformance", "--bin-dir", dir, "--timeout", f.cfg.Timeout.String(), fmt.Sprintf("--runtime=%v", f.runtime), "-o", f.output}
+	args := []string{"conformance", "--bin-dir", dir, "--timeout", f.cfg.Timeout.String(), fmt.Sprintf("--runtime=%v", f.runtime), fmt.Sprintf("--quiet=%v", f.quiet), "-o", "json"}
+	if f.list != "" {
+		args = append(args, "--conflist", "-") // the file may be where nothing is to be seen inside
+	}
 	if len(f.cfg.Only) > 0 {
 		args = append(args, "--only", strings.Join(f.cfg.Only, ","))
 	}
@@ -124,26 +151,76 @@ func (f *conformanceFlags) args(dir string) ([]string, error) {
 	return args, nil
 }
 
-// outside starts this program again, in namespaces of its own.
-func (f *conformanceFlags) outside(ctx context.Context, env Env) error {
-	args, err := f.args(f.cfg.BinDir)
+// readList reads the configuration list, if there is one.
+func (f *conformanceFlags) readList(env Env) error {
+	if f.list == "" {
+		return nil
+	}
+	var err error
+	if f.text, err = readConf(env, f.list); err != nil {
+		return err
+	}
+	f.cfg.List, err = conformance.ParseList(f.text)
+	return err
+}
+
+// report judges, and writes what was found.
+func (f *conformanceFlags) report(ctx context.Context, env Env) error {
+	f.quiet = f.quiet || f.output == "json"
+	report, err := f.judge(ctx, env)
 	if err != nil {
 		return err
 	}
-	cmd := conformance.Command(ctx, env.Self, args...)
-	cmd.Stdout, cmd.Stderr = env.Stdout, env.Stderr
-	err = cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() > 0 {
-		return exitError{exit.ExitCode()}
+	if f.output == "json" {
+		err = printJSON(env.Stdout, report)
+	} else {
+		err = report.Text(env.Stdout)
 	}
-	if err != nil {
-		return fmt.Errorf("namespaces for the plugins: %w", err)
+	if f.junit != "" && err == nil {
+		err = f.writeJUnit(report)
+	}
+	if _, required := report.Broken(); err == nil && required > 0 {
+		return exitError{exitBad}
+	}
+	return err
+}
+
+func (f *conformanceFlags) writeJUnit(report *conformance.Report) error {
+	var b bytes.Buffer
+	if err := report.JUnit(&b); err != nil {
+		return err
+	}
+	if err := os.WriteFile(f.junit, b.Bytes(), 0o644); err != nil {
+		return model.Faultf(model.CodeIO, "name a file that can be written", "--junit: %w", err)
 	}
 	return nil
 }
 
-// inside judges.
+// judge starts this program again, in namespaces of its own, and reads its report.
+func (f *conformanceFlags) judge(ctx context.Context, env Env) (*conformance.Report, error) {
+	args, err := f.args(f.cfg.BinDir)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	cmd := conformance.Command(ctx, env.Self, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(f.text), &out, env.Stderr
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() > 0 {
+		return nil, exitError{exit.ExitCode()} // it has said why
+	}
+	if err != nil {
+		return nil, fmt.Errorf("namespaces for the plugins: %w", err)
+	}
+	report := &conformance.Report{}
+	if err := json.Unmarshal(out.Bytes(), report); err != nil {
+		return nil, fmt.Errorf("report of %s: %w", f.cfg.BinDir, err)
+	}
+	return report, nil
+}
+
+// inside judges, and prints the report for the program outside.
 func (f *conformanceFlags) inside(ctx context.Context, env Env) error {
 	if f.runtime {
 		f.cfg.Weft = env.Self
@@ -153,24 +230,14 @@ func (f *conformanceFlags) inside(ctx context.Context, env Env) error {
 		return err
 	}
 	f.cfg.Weft = weft
-	if f.output == "text" {
+	if !f.quiet {
 		f.cfg.Progress = func(judged string) { fmt.Fprintf(env.Stderr, "weft: judging %s\n", judged) }
 	}
 	report, err := conformance.Run(ctx, f.cfg)
 	if err != nil {
 		return err
 	}
-	if f.output == "json" {
-		enc := json.NewEncoder(env.Stdout)
-		enc.SetIndent("", "  ")
-		err = enc.Encode(report)
-	} else {
-		err = report.Text(env.Stdout)
-	}
-	if err == nil && !report.OK() {
-		return exitError{1}
-	}
-	return err
+	return printJSON(env.Stdout, report)
 }
 
 // table judges each vendor and prints one table.
@@ -182,22 +249,15 @@ func (f *conformanceFlags) table(ctx context.Context, env Env) error {
 			return usageError{fmt.Errorf("--markdown %q is no NAME=DIR", m)}
 		}
 		one := *f
-		one.cfg.BinDir, one.output = dir, "json"
+		one.cfg.BinDir, one.quiet = dir, true
 		one.runtime = f.runtime && i == 0 // it is weft's caller each time
 		if err := one.check(); err != nil {
 			return usageError{err}
 		}
-		var out bytes.Buffer
-		inner := env
-		inner.Stdout = &out
 		fmt.Fprintf(env.Stderr, "weft: judging %s\n", dir)
-		var exit exitError
-		if err := one.outside(ctx, inner); err != nil && (!errors.As(err, &exit) || exit.code != 1) {
+		report, err := one.judge(ctx, env)
+		if err != nil {
 			return err
-		}
-		report := &conformance.Report{}
-		if err := json.Unmarshal(out.Bytes(), report); err != nil {
-			return fmt.Errorf("report of %s: %w", dir, err)
 		}
 		columns = append(columns, conformance.Column{Name: name, Report: report})
 	}

@@ -41,7 +41,7 @@ func Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 // that is judged on the runtime's items below workDir. It gives that program's new path.
 func Enter(cfg Config) (weft string, err error) {
 	files := map[string]string{}
-	present, err := Present(cfg.BinDir)
+	present, err := cfg.programs()
 	if err != nil {
 		return "", err
 	}

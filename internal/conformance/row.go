@@ -72,8 +72,21 @@ type Report struct {
 	Rows    []Row             `json:"rows"`
 }
 
-// OK tells whether no row failed.
-func (r *Report) OK() bool { return r.Totals[Fail] == 0 }
+// required reports whether the specification demands the row's item.
+func (r Row) required() bool { return r.Word == "must" }
+
+// Broken counts the rows that failed, and those of them whose item the specification demands.
+func (r *Report) Broken() (failed, required int) {
+	for _, row := range r.Rows {
+		if row.Outcome == Fail {
+			failed++
+			if row.required() {
+				required++
+			}
+		}
+	}
+	return failed, required
+}
 
 // count adds the rows up.
 func (r *Report) count() {

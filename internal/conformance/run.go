@@ -24,6 +24,7 @@ const workDir = "/run/weft-conformance"
 type Config struct {
 	BinDir  string
 	Only    []string      // types; all that the directory has when empty
+	List    *List         // whose plugins are judged as it configures them; nil: the types that the kit knows
 	Items   []int         // all when empty
 	Timeout time.Duration // of one call
 	// Weft is the program whose callers are judged on the runtime's items; empty: they are left out.
@@ -57,7 +58,9 @@ func isProgram(path string) bool {
 // Run judges the plugins of a directory. It must run where Enter has led.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	k := &kit{cfg: cfg, bin: filepath.Join(workDir, "bin"), programs: map[string]*program{}, lacking: map[string]string{}}
-	present, err := Present(k.bin)
+	here := cfg
+	here.BinDir = k.bin
+	present, err := here.programs()
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +68,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		k.programs[typ] = &program{typ: typ, path: filepath.Join(k.bin, typ), timeout: cfg.Timeout, hung: map[string]int{}}
 	}
 	report := &Report{BinDir: cfg.BinDir, Kernel: kernel(), Speaks: map[string]string{}, Rows: []Row{}, Plugins: []string{}}
-	for _, s := range subjects() {
+	for _, s := range cfg.chosen() {
 		if k.programs[s.typ] == nil || len(cfg.Only) > 0 && !slices.Contains(cfg.Only, s.typ) {
 			continue
 		}
@@ -199,6 +202,9 @@ func (w *world) another() (*world, error) { return w.kit.world(w.ctx, w.sub, w.v
 
 // addresses come from the directory's own host-local where there is one, and otherwise from the recording plugin.
 func (k *kit) addresses(w *world) (map[string]any, error) {
+	if w.sub.ipam != nil {
+		return listedAddresses(w, w.sub.ipam), nil
+	}
 	if k.programs[hostLocal] != nil {
 		return hostLocalConf(w), nil
 	}

@@ -38,6 +38,8 @@ type subject struct {
 	work func(w *world, p *pod) error
 	// harm are the ways to break what it has made, but for interface, address and route.
 	harm []harm
+	// ipam is the section that a list of the caller's has; nil: the kit's own.
+	ipam map[string]any
 	// exhaust takes away what an ADD needs, or is nil when there is no such thing.
 	exhaust func(w *world) error
 }

@@ -93,8 +93,9 @@ func (r *Report) Text(w io.Writer) error {
 			fmt.Fprintln(&b, line)
 		}
 	}
-	fmt.Fprintf(&b, "\n%d pass, %d fail, %d not supported here, %d not applicable\n",
-		r.Totals[Pass], r.Totals[Fail], r.Totals[Unsupported], r.Totals[NotApplied])
+	_, required := r.Broken()
+	fmt.Fprintf(&b, "\n%d pass, %d fail (%d of what is required), %d not supported here, %d not applicable\n",
+		r.Totals[Pass], r.Totals[Fail], required, r.Totals[Unsupported], r.Totals[NotApplied])
 	_, err := io.WriteString(w, b.String())
 	return err
 }
