@@ -168,7 +168,14 @@ func (r *vmRun) background(ctx context.Context, args []string, dir string, text 
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
+	said := map[string]bool{}
 	for {
+		for _, line := range waits(head(log)) { // what it waits for, as it happens
+			if !said[line] {
+				said[line] = true
+				fmt.Fprintln(r.env.Stderr, line)
+			}
+		}
 		st, found, err := launch.Read(dir)
 		if err == nil && found && st.Phase == launch.Running {
 			for _, note := range notes(head(log)) {
@@ -194,6 +201,12 @@ func head(log io.ReaderAt) string {
 	b := make([]byte, 1<<16)
 	n, _ := log.ReadAt(b, 0)
 	return string(b[:n])
+}
+
+// waits are the whole lines that say what a background process waits for.
+func waits(text string) []string {
+	lines := strings.Split(text, "\n")
+	return slices.DeleteFunc(lines[:len(lines)-1], func(s string) bool { return !strings.HasPrefix(s, "weft: pod ") || !strings.Contains(s, " waits: ") })
 }
 
 // notes are what whoever started a background process is to know: a disk that is left out, for instance. That the pod around the

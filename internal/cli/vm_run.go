@@ -111,6 +111,11 @@ func (r *vmRun) run(cmd *cobra.Command, file string) error {
 	if err := r.free(ctx, dir); err != nil {
 		return err
 	}
+	if r.netns == "" {
+		if err := r.configured(); err != nil {
+			return err
+		}
+	}
 	boot, err := r.image(ctx, l)
 	if err != nil {
 		return err
@@ -138,6 +143,17 @@ func (r *vmRun) run(cmd *cobra.Command, file string) error {
 		Pod: l.VM.Namespace + "/" + launch.PodName(l.VM.Name), Agent: r.agent, Records: r.records, Interfaces: []launch.Interface{},
 	}
 	return r.withPod(ctx, l, c)
+}
+
+// configured refuses to wait for a pod that cannot start: its runtime has no network configuration.
+func (r *vmRun) configured() error {
+	for _, form := range []string{"*.conflist", "*.conf", "*.json"} {
+		if found, _ := filepath.Glob(filepath.Join(r.pods.confDir, form)); len(found) > 0 {
+			return nil
+		}
+	}
+	return model.Faultf(model.CodeNotAvailable, "name a directory that has one with --cni-conf-dir, or the namespace of a pod that is there with --netns",
+		"there is no network configuration in %s for the machine's pod", r.pods.confDir)
 }
 
 // free makes sure that the machine does not run yet, and takes away what is left of one that was killed.

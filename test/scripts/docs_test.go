@@ -14,7 +14,7 @@ import (
 )
 
 // The commands of the documents are run: every block fenced as sh, in order, one shell per document. A block that cannot
-// be run here (it needs the network, or a cluster) stands below a line "<!-- not run: why -->".
+// be run here (it needs the network, or a cluster) stands below a line "> **Note:** " that says what it needs or does.
 func TestCommandsOfTheDocuments(t *testing.T) {
 	for _, doc := range []string{"README.md", "docs/direct.md", "docs/lab.md", "docs/routed.md", "docs/sandbox.md", "docs/vm.md"} {
 		t.Run(doc, func(t *testing.T) {
@@ -50,8 +50,8 @@ func commandsOf(text string) (commands string, skipped []string) {
 			if inside = true; reason != "" {
 				skipped = append(skipped, reason)
 			}
-		case strings.HasPrefix(trimmed, "<!-- not run: "):
-			reason = strings.TrimSuffix(strings.TrimPrefix(trimmed, "<!-- not run: "), " -->")
+		case strings.HasPrefix(trimmed, "> **Note:** "):
+			reason = strings.TrimPrefix(trimmed, "> **Note:** ")
 		case trimmed != "":
 			reason = ""
 		}
