@@ -15,12 +15,13 @@ import (
 
 // datagrams is a tunnel of the back end udp.
 type datagrams struct {
-	want mesh.Tunnel
-	log  *slog.Logger
-	lost uint64 // packets that were not sent, as was told
-	path *udp.Path
-	end  context.CancelFunc
-	over chan struct{}
+	want    mesh.Tunnel
+	log     *slog.Logger
+	lost    uint64 // packets that were not sent, as was told
+	refused uint64 // packets that were refused, as was told
+	path    *udp.Path
+	end     context.CancelFunc
+	over    chan struct{}
 }
 
 func (r *Runner) startUDP(w mesh.Tunnel, dead *atomic.Bool) (keeper, error) {
@@ -45,6 +46,10 @@ func (d *datagrams) set(_ context.Context, w mesh.Tunnel, changed bool) error {
 		d.log.Warn("packets were not sent", "link", w.Link, "count", n-d.lost, "last", syscall.Errno(s.Errno.Load()))
 		d.lost = n
 	}
+	if n := d.path.Stats().Refused.Load(); n > d.refused {
+		d.log.Warn("packets of peers came in others' names and were refused", "link", w.Link, "count", n-d.refused)
+		d.refused = n
+	}
 	if !changed {
 		return nil
 	}
@@ -55,7 +60,14 @@ func (d *datagrams) set(_ context.Context, w mesh.Tunnel, changed bool) error {
 	for _, p := range w.Peers {
 		peers = append(peers, udp.Peer{Prefix: p.CIDR, To: p.Endpoint})
 	}
-	d.path.SetPeers(peers)
+	var accept udp.Accept
+	if s := w.Sources; s != nil {
+		accept.Outside, accept.Cluster = s.Outside, s.Cluster
+		for _, n := range s.Senders {
+			accept.Senders = append(accept.Senders, udp.Sender(n))
+		}
+	}
+	d.path.SetPeers(peers, accept)
 	return nil
 }
 

@@ -4,6 +4,7 @@ package tunnel_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/plan/mesh"
+	"github.com/weft-net/weft/internal/tunnel/udp"
 )
 
 const heardAt = 9999
@@ -25,20 +27,20 @@ const heardAt = 9999
 // datagram is an IP packet with a UDP datagram to heardAt.
 func datagram(from, to, words string) []byte {
 	src, dst := netip.MustParseAddr(from), netip.MustParseAddr(to)
-	udp := binary.BigEndian.AppendUint16(nil, 4000)
-	udp = binary.BigEndian.AppendUint16(udp, heardAt)
-	udp = binary.BigEndian.AppendUint16(udp, uint16(8+len(words)))
-	udp = append(append(udp, 0, 0), words...)
+	body := binary.BigEndian.AppendUint16(nil, 4000)
+	body = binary.BigEndian.AppendUint16(body, heardAt)
+	body = binary.BigEndian.AppendUint16(body, uint16(8+len(words)))
+	body = append(append(body, 0, 0), words...)
 	if src.Is4() {
-		ip := []byte{0x45, 0, 0, byte(20 + len(udp)), 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}
+		ip := []byte{0x45, 0, 0, byte(20 + len(body)), 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}
 		ip = append(append(ip, src.AsSlice()...), dst.AsSlice()...)
 		binary.BigEndian.PutUint16(ip[10:], ^sum(ip))
-		return append(ip, udp...)
+		return append(ip, body...)
 	}
-	pseudo := append(append(src.AsSlice(), dst.AsSlice()...), 0, 0, 0, byte(len(udp)), 0, 0, 0, unix.IPPROTO_UDP)
-	binary.BigEndian.PutUint16(udp[6:], ^sum(append(pseudo, udp...)))
-	ip := []byte{0x60, 0, 0, 0, 0, byte(len(udp)), unix.IPPROTO_UDP, 64}
-	return append(append(append(ip, src.AsSlice()...), dst.AsSlice()...), udp...)
+	pseudo := append(append(src.AsSlice(), dst.AsSlice()...), 0, 0, 0, byte(len(body)), 0, 0, 0, unix.IPPROTO_UDP)
+	binary.BigEndian.PutUint16(body[6:], ^sum(append(pseudo, body...)))
+	ip := []byte{0x60, 0, 0, 0, 0, byte(len(body)), unix.IPPROTO_UDP, 64}
+	return append(append(append(ip, src.AsSlice()...), dst.AsSlice()...), body...)
 }
 
 // sum is the sum that the Internet checksum is the complement of (RFC 1071).
@@ -216,14 +218,98 @@ func TestForged(t *testing.T) {
 					t.Errorf("what a peer sends in its own name arrives: %v, before it %q", ok, before)
 				}
 			})
+			if backend == "udp" {
+				t.Run("behind an honest one", func(t *testing.T) { batched(t, c) })
+			}
 			c.allReach()
 			for _, m := range []*machine{n1, n2} {
 				m.leave()
 				nettest.Run(t, m.node, "nft", "delete", "table", "inet", mesh.GuardTable)
 			}
+			if backend == "udp" {
+				unguardedUDP(t, n1, n2)
+			}
 			attack(t, true)
 		})
 	}
+}
+
+// unguardedUDP carries datagrams of anybody, with any source in them, in the place of the machines' own programs.
+func unguardedUDP(t *testing.T, machines ...*machine) {
+	t.Helper()
+	for _, m := range machines {
+		m.stop()
+		all := udp.Accept{Senders: []udp.Sender{{Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}}}
+		for _, n := range []string{"1", "2"} {
+			for _, addr := range []string{"192.168.0." + n, "fd00::" + n, "10.244." + n + ".5", "10.244." + n + ".130", "fd00:244:" + n + "::5", "fd00:244:" + n + ":0:1::2"} {
+				all.Senders[0].Addrs = append(all.Senders[0].Addrs, netip.MustParseAddr(addr))
+			}
+		}
+		for link, addr := range map[string]string{"flannel0": "192.168.0." + m.name[1:], "flannel0-v6": "fd00::" + m.name[1:]} {
+			path, err := udp.Open(udp.Config{NS: m.node, Link: link, Listen: netip.AddrPortFrom(netip.MustParseAddr(addr), 8285), Now: time.Now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			path.SetPeers(nil, all)
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan error, 1)
+			go func() { done <- path.Run(ctx) }()
+			t.Cleanup(func() {
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// batched has a peer send datagrams that the kernel hands over as one: the guard's rules see the first of them.
+func batched(t *testing.T, c *cluster) {
+	n1, n2 := c.nodes[0], c.nodes[1]
+	for i, w := range []struct {
+		from, to, honest string
+		forged           []string
+	}{
+		{"192.168.0.1:0", "192.168.0.2:8285", "10.244.1.5", []string{"10.244.3.5", "10.244.2.99", "192.168.0.2", "192.168.0.3", "10.250.0.1", "127.0.0.1"}},
+		{"[fd00::1]:0", "[fd00::2]:8285", "fd00:244:1::5", []string{"fd00:244:3::5", "fd00:244:2::99", "fd00::2", "fd00::3", "fd00:99::1", "::1"}},
+	} {
+		e := listen(t, n2.pod, "udp", ":9999")
+		batch := datagram(w.honest, n2.addrs[i], "honest")
+		size := len(batch)
+		for _, from := range w.forged {
+			batch = append(batch, datagram(from, n2.addrs[i], "forged")...)
+		}
+		batch = append(batch, datagram(w.honest, n2.addrs[i], "last")...)
+		if err := n1.node.Do(func() error {
+			return sendBatch(netip.MustParseAddrPort(w.from), netip.MustParseAddrPort(w.to), batch, size)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if before, ok := e.until("last", 20*time.Second); !ok || before != "honest " {
+			t.Errorf("to %s: the last one arrives: %v, before it %q, want the honest one alone", w.to, ok, before)
+		}
+		_ = e.Close()
+	}
+}
+
+// sendBatch sends datagrams of a size in one message.
+func sendBatch(from, to netip.AddrPort, batch []byte, size int) error {
+	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(from), net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var fault error
+	if err := raw.Control(func(fd uintptr) { fault = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, size) }); err != nil || fault != nil {
+		return errors.Join(err, fault)
+	}
+	_, err = c.Write(batch)
+	return err
 }
 
 // forgery is a packet that a pod of n1 has a node take out of a tunnel's packet, and where it would be heard.

@@ -186,11 +186,21 @@ func same(a, b mesh.Tunnel) bool { return sameBase(a, b) && samePeers(a.Peers, b
 // sameBase compares all but the peers.
 func sameBase(a, b mesh.Tunnel) bool {
 	return a.Backend == b.Backend && a.Link == b.Link && a.Local == b.Local && a.MTU == b.MTU && a.KeyFile == b.KeyFile &&
-		a.PSKFile == b.PSKFile && maps.Equal(a.Options, b.Options)
+		a.PSKFile == b.PSKFile && maps.Equal(a.Options, b.Options) && sameSources(a.Sources, b.Sources)
+}
+
+func sameSources(a, b *mesh.Sources) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return slices.Equal(a.Outside, b.Outside) && slices.Equal(a.Cluster, b.Cluster) && slices.EqualFunc(a.Senders, b.Senders, func(n, o mesh.Sender) bool {
+		return slices.Equal(n.Addrs, o.Addrs) && slices.Equal(n.Prefixes, o.Prefixes)
+	})
 }
 
 func samePeers(a, b []mesh.TunnelPeer) bool {
 	return slices.EqualFunc(a, b, func(p, q mesh.TunnelPeer) bool {
-		return p.Node == q.Node && p.CIDR == q.CIDR && p.Endpoint == q.Endpoint && p.PublicKey == q.PublicKey && maps.Equal(p.Options, q.Options)
+		return p.Node == q.Node && p.CIDR == q.CIDR && p.Endpoint == q.Endpoint && p.PublicKey == q.PublicKey && slices.Equal(p.Further, q.Further) &&
+			maps.Equal(p.Options, q.Options)
 	})
 }

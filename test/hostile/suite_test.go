@@ -3,9 +3,11 @@
 package hostile_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
+	carrier "github.com/weft-net/weft/internal/tunnel/udp"
 )
 
 const (
@@ -289,11 +292,42 @@ func (c *campaign) services() {
 // disarm switches the guard off: the agents end, their rules go.
 func (c *campaign) disarm() {
 	for _, n := range c.nodes {
-		if c.backend != "udp" { // whose agents carry the packets
-			n.kill()
-		}
+		n.kill()
 	}
 	c.flush()
+	if c.backend == "udp" {
+		c.carry()
+	}
+}
+
+// carry does what the agents did for the back end udp, for anybody and with any source.
+func (c *campaign) carry() {
+	all := carrier.Accept{Senders: []carrier.Sender{{Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}}}
+	for _, p := range c.pods {
+		all.Senders[0].Addrs = append(all.Senders[0].Addrs, p.addrs...)
+	}
+	for _, n := range c.nodes {
+		all.Senders[0].Addrs = append(all.Senders[0].Addrs, n.addrs...)
+	}
+	for i, n := range c.nodes {
+		for j, link := range []string{"flannel0", "flannel0-v6"} {
+			path, err := carrier.Open(carrier.Config{NS: n.ns, Link: link, Listen: netip.AddrPortFrom(n.addrs[j], 8285), Now: time.Now})
+			if err != nil {
+				c.Fatal(err)
+			}
+			other := c.nodes[1-i]
+			path.SetPeers([]carrier.Peer{{Prefix: netip.MustParsePrefix(other.podCIDRs[j]), To: netip.AddrPortFrom(other.addrs[j], 8285)}}, all)
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan error, 1)
+			go func() { done <- path.Run(ctx) }()
+			c.Cleanup(func() {
+				cancel()
+				if err := <-done; err != nil {
+					c.Error(err)
+				}
+			})
+		}
+	}
 }
 
 func (c *campaign) flush() {
@@ -317,9 +351,6 @@ func (c *campaign) control(r *row, arrived []string) {
 		patience = 100 * time.Millisecond
 	}
 	for end := time.Now().Add(patience); len(missing) > 0 && !time.Now().After(end); {
-		if c.backend == "udp" {
-			c.flush()
-		}
 		c.fire(r, missing)
 		for range 20 {
 			missing = slices.DeleteFunc(slices.Clone(missing), func(s shot) bool { return len(c.ears.at(s.word, r.at(r.stage)...)) > 0 })

@@ -154,85 +154,36 @@ func (p *Planner) ends() []netip.Addr {
 	return out
 }
 
-// outside are the sets and the rules that let packets of outside networks come by way of a peer, and there are none where
-// pods are masqueraded: then no reply is for an address outside. Addresses of the cluster are never taken for outside ones.
-func (p *Planner) outside(nodes []model.Node) ([]state.Set, []string) {
-	hidden := len(p.cfg.Masquerade) > 0
+// hidden tells whether pods are masqueraded: then no reply is for an address outside.
+func (p *Planner) hidden() bool {
 	if len(p.pools.all) > 0 {
-		hidden = !slices.ContainsFunc(p.pools.all, func(o model.AddressPool) bool { return !o.NATOutgoing })
+		return !slices.ContainsFunc(p.pools.all, func(o model.AddressPool) bool { return !o.NATOutgoing })
 	}
-	if hidden && len(p.cfg.Keep) == 0 {
-		return nil, nil
-	}
+	return len(p.cfg.Masquerade) > 0
+}
+
+// cluster is what is never taken for an address outside.
+func (p *Planner) cluster(nodes []model.Node) []netip.Prefix {
 	own := within(p.cfg, nodes, p.pools)
 	for _, a := range p.ends() {
 		own = append(own, netip.PrefixFrom(a, a.BitLen()))
 	}
-	own = append(own, netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"))
+	return append(own, netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"))
+}
+
+// outside are the sets and the rules that let packets of outside networks come by way of a peer, and there are none where
+// pods are masqueraded.
+func (p *Planner) outside(nodes []model.Node) ([]state.Set, []string) {
+	hidden := p.hidden()
+	if hidden && len(p.cfg.Keep) == 0 {
+		return nil, nil
+	}
+	own := p.cluster(nodes)
 	sets, match := prefixSets("cluster", own), "%[1]s saddr @peers%[2]s %[3]s != @cluster%[2]s"
 	if hidden {
 		sets, match = append(sets, prefixSets("keep", p.cfg.Keep)...), match+" %[3]s @keep%[2]s"
 	}
 	return sets, []string{match + " accept"}
-}
-
-// senders are the peers' addresses together with what each may send: sets by family and length of the prefix, so that a
-// look-up is that of a hash.
-type senders struct {
-	sets []state.Set
-	bits [2][]int // lengths by family, longest first
-}
-
-// senders also gives the peers' addresses.
-func (p *Planner) senders(nodes []model.Node, unusable map[claim]bool) (peers []netip.Addr, out senders) {
-	type size struct{ six, bits int }
-	elements := map[size][]state.Element{}
-	for _, n := range nodes {
-		if n.Name == p.self.Name {
-			continue
-		}
-		addrs := addrsOf(n)
-		peers = append(peers, addrs...)
-		for _, prefix := range p.sends(n, addrs, unusable) {
-			s := size{0, prefix.Bits()}
-			if prefix.Addr().Is6() {
-				s.six = 1
-			}
-			for _, a := range addrs {
-				if a.Is6() == prefix.Addr().Is6() {
-					elements[s] = append(elements[s], state.Element{Key: []string{a.String(), prefix.Addr().String()}})
-				}
-			}
-		}
-	}
-	for i, kind := range []string{"ipv4_addr", "ipv6_addr"} {
-		for bits := 128; bits >= 0; bits-- {
-			if e := elements[size{i, bits}]; e != nil {
-				out.sets = append(out.sets, state.Set{Name: sourcesName(i, bits), Key: kind + " . " + kind, Elements: e})
-				out.bits[i] = append(out.bits[i], bits)
-			}
-		}
-	}
-	return peers, out
-}
-
-// sends are the addresses that a peer's packets may come from: its pods', and its own.
-func (p *Planner) sends(n model.Node, addrs []netip.Addr, unusable map[claim]bool) []netip.Prefix {
-	var out []netip.Prefix
-	for _, cidr := range first(n.PodCIDRs) {
-		if !unusable[claim{n.Name, cidr, ofNode}] {
-			out = append(out, cidr)
-		}
-	}
-	for _, s := range p.pools.of[n.Name] {
-		if !unusable[claim{n.Name, s.cidr, ofPool}] {
-			out = append(out, s.cidr)
-		}
-	}
-	for _, a := range addrs {
-		out = append(out, netip.PrefixFrom(a, a.BitLen()))
-	}
-	return out
 }
 
 func sourcesName(six, bits int) string {

@@ -191,6 +191,11 @@ func (p *Planner) node(t *Topology, used []Backend, unusable map[claim]bool, nod
 		f.Host.Tables = append(f.Host.Tables, notrack(untracked))
 	}
 	f.Host.Tables = append(f.Host.Tables, p.guard(nodes, unusable, encapsulations))
+	for i := range t.Tunnels {
+		if t.Tunnels[i].Backend == udpName {
+			t.Tunnels[i].Sources = p.sources(nodes, unusable)
+		}
+	}
 	f.Host.Routes = append(f.Host.Routes, p.blackholes(unusable)...)
 	beside, bridged := p.beside()
 	f.Merge(state.Fragment{Host: beside})

@@ -25,6 +25,23 @@ type Tunnel struct {
 	// Options are the back end's own.
 	Options map[string]string `json:"options,omitempty"`
 	Peers   []TunnelPeer      `json:"peers,omitempty"`
+	// Sources are the inner source addresses that it accepts, where no key of a peer says so.
+	Sources *Sources `json:"sources,omitempty"`
+}
+
+// Sources are the inner source addresses that a tunnel accepts of its peers: the same as the table GuardTable, which sees only the
+// first of datagrams that arrive together.
+type Sources struct {
+	Senders []Sender `json:"senders,omitempty"`
+	// Outside are what any peer may send from, but for what is in Cluster.
+	Outside []netip.Prefix `json:"outside,omitempty"`
+	Cluster []netip.Prefix `json:"cluster,omitempty"`
+}
+
+// Sender is a peer by its addresses, and where its packets may come from.
+type Sender struct {
+	Addrs    []netip.Addr   `json:"addrs"`
+	Prefixes []netip.Prefix `json:"prefixes"`
 }
 
 // String prints the tunnel without its peers.

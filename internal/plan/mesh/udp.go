@@ -16,7 +16,10 @@ type UDP struct {
 	Port uint16
 }
 
-const defaultUDPPort = 8285
+const (
+	udpName        = "udp"
+	defaultUDPPort = 8285
+)
 
 func (u UDP) port() uint16 {
 	if u.Port == 0 {
@@ -28,7 +31,7 @@ func (u UDP) port() uint16 {
 // OptionAddress is the device's own address, in the options of a tunnel that answers senders.
 const OptionAddress = "address"
 
-func udpRow() Backend { return Backend{Name: "udp", Node: udpNode, Peer: udpPeer} }
+func udpRow() Backend { return Backend{Name: udpName, Node: udpNode, Peer: udpPeer} }
 
 // udpLink is the name of the device of a family. flannel, which knows only IPv4, has the first.
 func udpLink(family int) string {
@@ -59,7 +62,7 @@ func udpNode(p *Planner) Part {
 		l := p.device(udpLink(family), u.MTU-udpOverhead(family), &part)
 		l.Kind, l.Tun = state.Tap, &state.TunAttrs{IP: true}
 		part.Host.Links = append(part.Host.Links, l)
-		tunnel := Tunnel{Backend: "udp", Link: l.Name, Local: netip.AddrPortFrom(u.Address, p.cfg.UDP.port()), MTU: l.MTU}
+		tunnel := Tunnel{Backend: udpName, Link: l.Name, Local: netip.AddrPortFrom(u.Address, p.cfg.UDP.port()), MTU: l.MTU}
 		if cidr, ok := p.PodCIDR(family); ok {
 			tunnel.Options = map[string]string{OptionAddress: cidr.Addr().String()}
 		}
@@ -104,7 +107,7 @@ func udpPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
 	r.Link = udpLink(family)
 	return Part{
 		Host: state.Space{Routes: []state.Route{r}},
-		Tunnels: []Tunnel{{Backend: "udp", Link: r.Link, Peers: []TunnelPeer{{
+		Tunnels: []Tunnel{{Backend: udpName, Link: r.Link, Peers: []TunnelPeer{{
 			Node: peer.Name, CIDR: cidr, Endpoint: netip.AddrPortFrom(far, p.cfg.UDP.port()),
 		}}}},
 	}, nil

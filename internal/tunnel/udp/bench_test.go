@@ -30,7 +30,8 @@ func node(words []string) error {
 	if err != nil {
 		return err
 	}
-	p.SetPeers([]udp.Peer{{Prefix: netip.MustParsePrefix(words[3]), To: netip.MustParseAddrPort(words[4])}})
+	prefix, to := netip.MustParsePrefix(words[3]), netip.MustParseAddrPort(words[4])
+	p.SetPeers([]udp.Peer{{Prefix: prefix, To: to}}, udp.Accept{Senders: []udp.Sender{{Addrs: []netip.Addr{to.Addr()}, Prefixes: []netip.Prefix{prefix}}}})
 	fmt.Println("ready")
 	return p.Run(context.Background())
 }

@@ -22,4 +22,7 @@
 //
 // As in flannel's proxy its TTL goes down by one at each end. One whose TTL ends, and one whose destination is no peer's,
 // is answered by ICMP from the device's own address (flannel answers only the latter, and only in IPv4).
+//
+// A packet that arrives is refused unless its source belongs to the node that sent it. A rule of the kernel sees that of the first
+// datagram only: those that arrive together pass it as one.
 package udp

@@ -32,11 +32,14 @@ type inward struct {
 	sock   *socket
 	over   *atomic.Bool
 	table  *atomic.Pointer[table]
+	accept *atomic.Pointer[acceptor]
+	sender sender // of the message at hand
 	route  route
 	mail   *mailer // for what is to be said to senders on the other side
 	answer *answerer
 	join   joiner
 	slots  [slots]mmsghdr
+	names  [slots]unix.RawSockaddrInet6 // has room for IPv4's, too
 	bufs   [slots][]byte
 	pieces [slots]unix.Iovec
 	said   [slots]joined
@@ -55,6 +58,7 @@ func (w *inward) run() error {
 		turn.next()
 		for i := range w.slots[:used] {
 			h := &w.slots[i].head
+			h.Name, h.Namelen = (*byte)(ptr(&w.names[i])), unix.SizeofSockaddrInet6
 			h.Iov = &w.pieces[i]
 			h.SetIovlen(1)
 			h.Control = (*byte)(ptr(&w.said[i]))
@@ -96,6 +100,7 @@ func (w *inward) slot(i int) {
 	if w.slots[i].head.Controllen > 0 && w.said[i].head.Level == unix.SOL_UDP && w.said[i].head.Type == unix.UDP_GRO && w.said[i].size > 0 {
 		size = int(w.said[i].size)
 	}
+	w.sender = w.accept.Load().sender(nodeOf(&w.names[i]))
 	w.stats.ReceivedBytes.Add(uint64(len(b)))
 	count := uint64(0)
 	for len(b) > 0 {
@@ -112,6 +117,10 @@ func (w *inward) carry(b []byte) {
 	p, ok := parse(b)
 	if !ok {
 		w.stats.Malformed.Add(1)
+		return
+	}
+	if !w.sender.may(&p) {
+		w.stats.Refused.Add(1)
 		return
 	}
 	if !p.age() {

@@ -124,7 +124,7 @@ func FuzzCarry(f *testing.F) {
 		f.Add(large(true, proto, make([]byte, 50), 50)[vnetLen:])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		w := &inward{stats: &Stats{}, answer: &answerer{}}
+		w := &inward{stats: &Stats{}, answer: &answerer{}, sender: trusted(len(b) > 0 && b[0]>>4 == 6)}
 		w.join.withUDP = true
 		for range 3 {
 			w.carry(append([]byte(nil), b...))
@@ -230,9 +230,64 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// trusted is a sender that may send anything of a family.
+func trusted(v6 bool) sender {
+	all, node := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("192.168.0.2")
+	if v6 {
+		all, node = netip.MustParsePrefix("::/0"), netip.MustParseAddr("fd00::2")
+	}
+	return newAcceptor(Accept{Senders: []Sender{{[]netip.Addr{node}, []netip.Prefix{all}}}}).sender(node)
+}
+
+// TestAccept: what may come from whom.
+func TestAccept(t *testing.T) {
+	addr, prefixes := netip.MustParseAddr, func(all ...string) (out []netip.Prefix) {
+		for _, p := range all {
+			out = append(out, netip.MustParsePrefix(p))
+		}
+		return out
+	}
+	a := newAcceptor(Accept{
+		Senders: []Sender{
+			{[]netip.Addr{addr("192.168.0.2"), addr("fd00::2"), addr("192.168.1.2")}, prefixes("10.244.2.0/24", "fd00:244:2::/64", "192.168.0.2/32", "10.244.3.7/32")},
+			{[]netip.Addr{addr("192.168.0.3")}, prefixes("10.244.3.0/24")},
+		},
+		Outside: prefixes("8.0.0.0/7", "10.0.0.0/8"), Cluster: prefixes("10.244.0.0/16"),
+	})
+	for _, c := range []struct {
+		node, from string
+		want       bool
+	}{
+		{"192.168.0.2", "10.244.2.0", true}, {"192.168.0.2", "10.244.2.255", true}, {"192.168.1.2", "10.244.2.9", true}, {"192.168.0.2", "10.244.3.7", true},
+		{"192.168.0.2", "192.168.0.2", true}, {"192.168.0.2", "192.168.1.2", false}, {"192.168.0.2", "10.244.3.8", false}, {"192.168.0.2", "10.244.1.255", false},
+		{"192.168.0.3", "10.244.2.9", false}, {"192.168.0.3", "10.244.3.9", true}, {"192.168.0.3", "9.9.9.9", true}, {"192.168.0.3", "10.1.0.0", true},
+		{"192.168.0.3", "7.255.255.255", false}, {"192.168.0.3", "127.0.0.1", false}, {"192.168.0.4", "9.9.9.9", false}, {"192.168.0.4", "10.244.2.9", false},
+		{"fd00::2", "fd00:244:2::9", true}, {"fd00::2", "fd00:244:3::9", false}, {"fd00::2", "10.244.2.9", false}, {"192.168.0.2", "fd00:244:2::9", false},
+		{"fd00::3", "fd00:244:2::9", false},
+	} {
+		b := make([]byte, 40)
+		b[0], b[3] = 0x45, 40
+		copy(b[12:], addr(c.from).AsSlice())
+		if addr(c.from).Is6() {
+			b[0], b[3] = 0x60, 0
+			copy(b[8:], addr(c.from).AsSlice())
+		}
+		p, ok := parse(b)
+		if !ok {
+			t.Fatal("no packet")
+		}
+		if s := a.sender(addr(c.node)); s.may(&p) != c.want {
+			t.Errorf("%s sends from %s: %v, want %v", c.node, c.from, !c.want, c.want)
+		}
+	}
+	if p, _ := parse(tcp(10, 0)); new(sender).may(&p) {
+		t.Error("a sender that nobody knows is accepted")
+	}
+}
+
 // Nothing is allocated for a packet.
 func TestNoAllocations(t *testing.T) {
-	w := &inward{stats: &Stats{}, answer: &answerer{}}
+	w := &inward{stats: &Stats{}, answer: &answerer{}, sender: trusted(false)}
 	packets := [][]byte{tcp(1000, 0), tcp(1000, 1000), tcp(1000, 2000)}
 	round := func() {
 		for _, b := range packets {

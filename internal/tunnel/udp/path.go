@@ -31,14 +31,15 @@ type Config struct {
 
 // Path carries packets between a device and a socket. SetPeers may be called at any time.
 type Path struct {
-	dev   device
-	sock  socket
-	table atomic.Pointer[table]
-	over  atomic.Bool
-	stop  int
-	raw   int
-	stats Stats
-	cfg   Config
+	dev    device
+	sock   socket
+	table  atomic.Pointer[table]
+	accept atomic.Pointer[acceptor]
+	over   atomic.Bool
+	stop   int
+	raw    int
+	stats  Stats
+	cfg    Config
 }
 
 // Stats counts packets, of both directions.
@@ -46,6 +47,8 @@ type Stats struct {
 	Sent, SentBytes, Received, ReceivedBytes atomic.Uint64
 	// NoRoute counts packets to nobody's pods, Expired those whose TTL ended, Malformed what is no packet.
 	NoRoute, Expired, Malformed atomic.Uint64
+	// Refused counts what a peer may not send, and what comes from nobody that is one.
+	Refused atomic.Uint64
 	// Unsent counts what the wire did not take, Unwritten what the device did not. Errno is the wire's last reason.
 	Unsent, Unwritten atomic.Uint64
 	Errno             atomic.Uint32
@@ -60,7 +63,7 @@ func (s *Stats) unsent(n uint64, why unix.Errno) {
 func Open(cfg Config) (*Path, error) {
 	p := &Path{cfg: cfg, stop: -1, raw: -1}
 	p.dev.fd, p.sock.fd = -1, -1
-	p.table.Store(&table{})
+	p.SetPeers(nil, Accept{})
 	err := cfg.NS.Do(func() error {
 		var err error
 		if p.dev, err = attach(cfg.Link); err != nil {
@@ -84,8 +87,11 @@ func Open(cfg Config) (*Path, error) {
 	return p, nil
 }
 
-// SetPeers says where packets go from now on, all of it.
-func (p *Path) SetPeers(peers []Peer) { p.table.Store(newTable(peers)) }
+// SetPeers says where packets go from now on, and what is accepted, all of it.
+func (p *Path) SetPeers(peers []Peer, accept Accept) {
+	p.accept.Store(newAcceptor(accept))
+	p.table.Store(newTable(peers))
+}
 
 // Stats are the path's counts.
 func (p *Path) Stats() *Stats { return &p.stats }
@@ -100,7 +106,7 @@ func (p *Path) Run(ctx context.Context) error {
 	o := &outward{dev: p.dev, stop: p.stop, raw: p.raw, table: &p.table, mail: newMailer(&p.sock, &p.stats), stats: &p.stats}
 	o.answer = &answerer{own: p.cfg.Own, now: p.cfg.Now}
 	back := p.sock // what one direction learns of the socket is not the other's
-	w := &inward{dev: p.dev, sock: &p.sock, over: &p.over, table: &p.table, mail: newMailer(&back, &p.stats), stats: &p.stats}
+	w := &inward{dev: p.dev, sock: &p.sock, over: &p.over, table: &p.table, accept: &p.accept, mail: newMailer(&back, &p.stats), stats: &p.stats}
 	w.answer = &answerer{own: p.cfg.Own, now: p.cfg.Now}
 	w.join.withUDP = p.dev.joinsUDP
 	var parts sync.WaitGroup

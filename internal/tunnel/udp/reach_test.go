@@ -135,10 +135,12 @@ func (e *end) start(t testing.TB, peers ...*end) {
 func (e *end) know(peers ...*end) {
 	for family, p := range e.paths {
 		var list []udp.Peer
+		var accept udp.Accept
 		for _, o := range peers {
 			list = append(list, udp.Peer{Prefix: o.prefix(family), To: netip.AddrPortFrom(o.underlay(family), port)})
+			accept.Senders = append(accept.Senders, udp.Sender{Addrs: []netip.Addr{o.underlay(family)}, Prefixes: []netip.Prefix{o.prefix(family)}})
 		}
-		p.SetPeers(list)
+		p.SetPeers(list, accept)
 	}
 }
 

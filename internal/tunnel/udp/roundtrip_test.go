@@ -95,7 +95,7 @@ func TestCutAndJoin(t *testing.T) {
 		o := &outward{stats: &Stats{}, answer: &answerer{}, heads: make([]byte, headsLen), table: &current}
 		o.mail = newMailer(&sock, o.stats)
 		o.carry(b)
-		w := &inward{stats: &Stats{}, answer: &answerer{}}
+		w := &inward{stats: &Stats{}, answer: &answerer{}, sender: trusted(v6)}
 		w.join.withUDP = true
 		count := 0
 		for i := range o.mail.n {

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// sources are what the guard accepts, for a tunnel that has to look itself.
+func (p *Planner) sources(nodes []model.Node, unusable map[claim]bool) *Sources {
+	out := &Sources{}
+	for _, n := range nodes {
+		if addrs := addrsOf(n); n.Name != p.self.Name && len(addrs) > 0 {
+			out.Senders = append(out.Senders, Sender{addrs, p.sends(n, addrs, unusable)})
+		}
+	}
+	switch {
+	case !p.hidden():
+		out.Outside = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+	case len(p.cfg.Keep) > 0:
+		out.Outside = outermost(p.cfg.Keep)
+	default:
+		return out
+	}
+	out.Cluster = outermost(p.cluster(nodes))
+	return out
+}
+
+// senders are the peers' addresses together with what each may send: sets by family and length of the prefix, so that a
+// look-up is that of a hash.
+type senders struct {
+	sets []state.Set
+	bits [2][]int // lengths by family, longest first
+}
+
+// senders also gives the peers' addresses.
+func (p *Planner) senders(nodes []model.Node, unusable map[claim]bool) (peers []netip.Addr, out senders) {
+	type size struct{ six, bits int }
+	elements := map[size][]state.Element{}
+	for _, n := range nodes {
+		if n.Name == p.self.Name {
+			continue
+		}
+		addrs := addrsOf(n)
+		peers = append(peers, addrs...)
+		for _, prefix := range p.sends(n, addrs, unusable) {
+			s := size{0, prefix.Bits()}
+			if prefix.Addr().Is6() {
+				s.six = 1
+			}
+			for _, a := range addrs {
+				if a.Is6() == prefix.Addr().Is6() {
+					elements[s] = append(elements[s], state.Element{Key: []string{a.String(), prefix.Addr().String()}})
+				}
+			}
+		}
+	}
+	for i, kind := range []string{"ipv4_addr", "ipv6_addr"} {
+		for bits := 128; bits >= 0; bits-- {
+			if e := elements[size{i, bits}]; e != nil {
+				out.sets = append(out.sets, state.Set{Name: sourcesName(i, bits), Key: kind + " . " + kind, Elements: e})
+				out.bits[i] = append(out.bits[i], bits)
+			}
+		}
+	}
+	return peers, out
+}
+
+// sends are the addresses that a peer's packets may come from: its pods', and its own.
+func (p *Planner) sends(n model.Node, addrs []netip.Addr, unusable map[claim]bool) []netip.Prefix {
+	var out []netip.Prefix
+	for _, cidr := range first(n.PodCIDRs) {
+		if !unusable[claim{n.Name, cidr, ofNode}] {
+			out = append(out, cidr)
+		}
+	}
+	for _, s := range p.pools.of[n.Name] {
+		if !unusable[claim{n.Name, s.cidr, ofPool}] {
+			out = append(out, s.cidr)
+		}
+	}
+	for _, a := range addrs {
+		out = append(out, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return out
+}

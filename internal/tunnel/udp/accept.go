@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package udp
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// Accept is what may arrive; its zero value is nothing.
+type Accept struct {
+	Senders []Sender
+	// Outside are what any sender may send from, but for what is in Cluster.
+	Outside, Cluster []netip.Prefix
+}
+
+// Sender is a node by its addresses, and where its packets may come from.
+type Sender struct {
+	Addrs    []netip.Addr
+	Prefixes []netip.Prefix
+}
+
+// acceptor tells what is accepted of whom. It is never changed once it was made.
+type acceptor struct {
+	senders map[netip.Addr][]span
+	outside anyone
+}
+
+// anyone is what all senders may send from, by family.
+type anyone [2]struct{ outside, cluster *table }
+
+func newAcceptor(a Accept) *acceptor {
+	out := &acceptor{senders: make(map[netip.Addr][]span, len(a.Senders))}
+	for _, s := range a.Senders {
+		var own [2][]span
+		for _, p := range s.Prefixes {
+			first, last := rangeOf(p)
+			own[side(p.Addr().Is6())] = append(own[side(p.Addr().Is6())], span{first: first, last: last})
+		}
+		for _, addr := range s.Addrs {
+			out.senders[addr] = own[side(addr.Is6())]
+		}
+	}
+	for i := range out.outside {
+		out.outside[i].outside, out.outside[i].cluster = tableOf(a.Outside, i == 1), tableOf(a.Cluster, i == 1)
+	}
+	return out
+}
+
+func side(v6 bool) int {
+	if v6 {
+		return 1
+	}
+	return 0
+}
+
+// tableOf is a table of the prefixes of a family.
+func tableOf(prefixes []netip.Prefix, v6 bool) *table {
+	var peers []Peer
+	for _, p := range prefixes {
+		if p.Addr().Is6() == v6 {
+			peers = append(peers, Peer{Prefix: p, To: netip.AddrPortFrom(p.Addr(), 0)})
+		}
+	}
+	return newTable(peers)
+}
+
+// sender is what is accepted of one node. Its zero value may send nothing.
+type sender struct {
+	known bool
+	v6    bool
+	own   []span
+	all   *anyone
+}
+
+// sender is the one that has an address.
+func (a *acceptor) sender(addr netip.Addr) sender {
+	own, known := a.senders[addr]
+	return sender{known, addr.Is6(), own, &a.outside}
+}
+
+// may tells whether a packet is accepted. Packets travel in those of their own family.
+func (s *sender) may(p *packet) bool {
+	if !s.known || p.v6 != s.v6 {
+		return false
+	}
+	k := keyOf(p.src())
+	for i := range s.own {
+		if !k.less(s.own[i].first) && !s.own[i].last.less(k) {
+			return true
+		}
+	}
+	all := &s.all[side(s.v6)]
+	return all.outside.find(k) != nil && all.cluster.find(k) == nil
+}
+
+// nodeOf is the address of who sent a message.
+func nodeOf(name *unix.RawSockaddrInet6) netip.Addr {
+	if name.Family == unix.AF_INET {
+		return netip.AddrFrom4((*unix.RawSockaddrInet4)(ptr(name)).Addr)
+	}
+	return netip.AddrFrom16(name.Addr)
+}
