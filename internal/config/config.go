@@ -154,7 +154,7 @@ type Network struct {
 	WireguardMode string `json:"wireguardMode"`
 	// Masquerade hides the pods behind the node's address on their way out of ClusterCIDRs.
 	Masquerade bool `json:"masquerade"`
-	// NonMasqueradeCIDRs are further destinations that see the pods' own addresses.
+	// NonMasqueradeCIDRs are further destinations that see the pods' own addresses. Packets from there are accepted from tunnels, too.
 	NonMasqueradeCIDRs []netip.Prefix `json:"nonMasqueradeCIDRs"`
 	// MasqAgentConfig is the path of a configuration of ip-masq-agent (`nonMasqueradeCIDRs`, `masqLinkLocal`, `masqLinkLocalIPv6`,
 	// `resyncInterval`), whose exceptions count too and are followed; while there is no such file, nothing but link-local

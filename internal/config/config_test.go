@@ -73,7 +73,7 @@ func TestParse(t *testing.T) {
 			Mode: ModeCluster, Name: "pods", Design: DesignRouted, Addresses: AddressesPodCIDRs, Interface: "auto", MTU: 1400, Encapsulation: "vxlan", VNI: 7, VxlanPort: 4789, DirectRouting: true, Masquerade: true,
 			VxlanGBP: true, VxlanLearning: true, UnderlayMTU: 1480, UDPPort: 8286, WireguardPort: 51822, WireguardPortV6: 51823, WireguardKeyFile: "/etc/weft/wg",
 			WireguardPSKFile: "/etc/weft/psk", WireguardKeepalive: Duration(25 * time.Second), WireguardMode: "auto",
-			NonMasqueradeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}, MasqAgentConfig: "/etc/config/ip-masq-agent", Blackhole: true,
+			NonMasqueradeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}, MasqAgentConfig: "/etc/config/ip-masq-agent", SourceGuard: true, Blackhole: true,
 			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
 			ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/16")},
 		},
@@ -108,7 +108,7 @@ func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"[]":                        "the file is a list, want object",
 		"nodes: x":                  "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, etcd, network, flannel, multus, policy, virtualMachines, runtime, install, metrics)",
-		"network: {MTU: 1400}":      "network.MTU: unknown key (the keys here are mode, name, design, permit, podAddresses, addresses, pools, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, blackhole)",
+		"network: {MTU: 1400}":      "network.MTU: unknown key (the keys here are mode, name, design, permit, podAddresses, addresses, pools, podCIDRs, clusterCIDRs, interface, mtu, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, sourceGuard, blackhole)",
 		"network: {design: mesh}":   `network.design "mesh" is not known (routed or bridge)`,
 		"network: {addresses: all}": `network.addresses "all" is not known (podCIDRs or pools)`,
 		"network: {addresses: podCIDRs, pools: [{cidr: 10.1.0.0/16}]}":                                                                      `network.addresses "podCIDRs" and network.pools contradict each other (leave one out)`,

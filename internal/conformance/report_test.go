@@ -49,7 +49,7 @@ item s word     outcome     claim
   70 R must     pass        capabilities is not handed on
                    pass        weft cni
 
-2 pass, 1 fail, 1 not supported here, 1 not applicable
+2 pass, 1 fail (1 of what is required), 1 not supported here, 1 not applicable
 `
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

@@ -50,9 +50,9 @@ func TestBadFlags(t *testing.T) {
 		code int
 		text string
 	}{
-		"-pidfile pid":                      {1, `weft: -pidfile "pid" is not absolute` + "\nhint: write the path from the root\n"},
-		"-timeout 0":                        {1, "weft: -timeout 0s is not above 0\nhint: a duration, for example 10s\n"},
-		"-resendmax -1s":                    {1, "weft: -resendmax -1s is not above 0\nhint: a duration, for example 10s\n"},
+		"-pidfile pid":                      {2, `weft: wrong usage: -pidfile "pid" is not absolute` + "\nhint: write the path from the root\n"},
+		"-timeout 0":                        {2, "weft: wrong usage: -timeout 0s is not above 0\nhint: a duration, for example 10s\n"},
+		"-resendmax -1s":                    {2, "weft: wrong usage: -resendmax -1s is not above 0\nhint: a duration, for example 10s\n"},
 		"-resendtimeout soon":               {2, `invalid value "soon" for flag -resendtimeout`},
 		"-strange":                          {2, "flag provided but not defined: -strange"},
 		"more":                              {2, `argument "more" is not understood`},

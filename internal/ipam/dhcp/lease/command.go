@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -54,6 +55,9 @@ func Command(ctx context.Context, args []string, out Outside) error {
 		if l.value <= 0 {
 			return fmt.Errorf("%w: %w", ErrUsage, model.Faultf(model.CodeInvalidConf, "a duration, for example 10s", "-%s %s is not above 0", l.name, l.value))
 		}
+	}
+	if d.PIDFile != "" && !filepath.IsAbs(d.PIDFile) {
+		return fmt.Errorf("%w: %w", ErrUsage, model.Faultf(model.CodeInvalidConf, "write the path from the root", "-pidfile %q is not absolute", d.PIDFile))
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -25,7 +25,7 @@ type Daemon struct {
 	Keeper Config
 	// Socket is where plugins call, below Keeper.HostPrefix.
 	Socket string
-	// PIDFile, which may be empty, gets the process id.
+	// PIDFile, an absolute path, gets the process id; it may be empty.
 	PIDFile string
 	// Getenv tells whether systemd has opened the socket.
 	Getenv func(string) string
@@ -36,9 +36,6 @@ type Daemon struct {
 // Run serves until ctx ends. The leases stay for the next start.
 func (d Daemon) Run(ctx context.Context) (err error) {
 	if d.PIDFile != "" {
-		if !filepath.IsAbs(d.PIDFile) {
-			return model.Faultf(model.CodeInvalidConf, "write the path from the root", "-pidfile %q is not absolute", d.PIDFile)
-		}
 		if err := os.WriteFile(d.PIDFile, []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
 			return model.Faultf(model.CodeIO, "", "-pidfile: %w", err)
 		}
