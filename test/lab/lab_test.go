@@ -31,6 +31,13 @@ func status(t testing.TB, dir string) lab.Status {
 	return decode[lab.Status](t, must(t, "lab", "status", "--dir", dir, "-o", "json").stdout)
 }
 
+// meanwhile is the status of a lab in which something may be amiss at the moment, and its exit code.
+func meanwhile(t testing.TB, dir string) (lab.Status, int) {
+	t.Helper()
+	a := weft(t, "lab", "status", "--dir", dir, "-o", "json")
+	return decode[lab.Status](t, a.stdout), a.code
+}
+
 func reachOf(t testing.TB, dir string) (reach.Report, int) {
 	t.Helper()
 	a := weft(t, "lab", "reach", "--dir", dir, "-o", "json", "--timeout", "1s")
@@ -365,8 +372,8 @@ func TestDownWithoutTheProcesses(t *testing.T) {
 		}
 	}
 	within(t, 10*waitUnit, "the dead to show", func() bool {
-		n := status(t, dir).Nodes[0]
-		return n.Agent == "dead" && n.Sandbox == "dead"
+		st, code := meanwhile(t, dir)
+		return st.Nodes[0].Agent == "dead" && st.Nodes[0].Sandbox == "dead" && code == 1
 	})
 	// The network of a node outlives its agent; what only the runtime knows does not.
 	if r, code := reachOf(t, dir); code != 1 || r.Reached == 0 {

@@ -60,7 +60,10 @@ func killed(t *testing.T, dir, name, to string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); len(status(t, dir).Pods) == pods; {
+	for deadline := time.Now().Add(time.Minute); ; {
+		if st, _ := meanwhile(t, dir); len(st.Pods) != pods { // the second one may have no network yet
+			break
+		}
 		if time.Now().After(deadline) {
 			t.Error("no pod awaits the machine")
 			break
