@@ -127,7 +127,7 @@ func (v *vmInput) machineFlags(cmd *cobra.Command) {
 	f.StringToStringVar(&v.bindings, "binding", nil, "`PLUGIN=TYPE` of the cluster's binding plugins: tap, managedTap or direct")
 	f.StringToStringVar(&v.devices, "device", nil, "`NETWORK=ADDRESS`: the PCI address of the device of an sriov network")
 	f.BoolVar(&v.soft, "software-checksums", false, "the kernel computes checksums, as with KubeVirt until 1.7")
-	f.BoolVar(&v.trust, "trust-guest", false, "the guest may send anything, in anybody's name")
+	f.BoolVar(&v.trust, "trust-guest", false, "no guard in the pod: the guest sends what its network lets through")
 	f.StringVar(&v.join, "join", "", "`HOW` the tap of a guest that is bound directly is joined: redirect-peer, nft-fwd, redirect or mirred; the best that the kernel can")
 	f.IntVar(&v.subnet, "direct-subnet", 0, "`LENGTH` of a subnet that a guest with a single address is told, bound directly")
 	f.StringSliceVar(&v.dns.Nameservers, "nameserver", nil, "`ADDRESS` in the pod's resolv.conf")
