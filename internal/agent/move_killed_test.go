@@ -32,8 +32,10 @@ func TestMachineMovesKilled(t *testing.T) {
 		there.speaks(t, there.addrs[0])
 		target.reborn(true)
 		if kill.activating == 0 { // it has written nothing down, and a guest says it more than once
-			p.heard(there)
-			there.speaks(t, there.addrs[0])
+			p.until("the machine is heard by the next agent", func() bool {
+				there.speaks(t, there.addrs[0])
+				return who(peer2, there.addrs[0]) == there.id
+			})
 		}
 		source.reborn(kill.retiring >= 0)
 		p.answers(there, all...)
