@@ -102,7 +102,7 @@ func (n *news) added(plan multinet.Plan, results []model.Result) {
 	}
 	all := make([]multinet.Got, 0, len(results))
 	for i, a := range plan.Attachments {
-		all = append(all, multinet.Got{Label: a.Label, Primary: i == 0, Result: results[i], Device: deviceOf(a)})
+		all = append(all, multinet.Gave(a.Request.Origin, a.Network, results[i]))
 		if e, ok := multinet.Added(a.Request.IfName, a.Label, results[i]); ok {
 			n.put(item{pod: pod, event: e})
 		}
@@ -124,13 +124,6 @@ func (n *news) status(pod model.PodRef, all []multinet.Got) {
 
 func refOf(p model.Pod) model.PodRef {
 	return model.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
-}
-
-func deviceOf(a multinet.Attachment) *multinet.DeviceInfo {
-	if a.Request.Origin == nil {
-		return nil
-	}
-	return multinet.ReadDeviceInfo(a.Request.Origin.DeviceFile)
 }
 
 // keepDevices puts what is told of devices where plugins look for it.

@@ -127,8 +127,7 @@ func rank(r attach.Record) int {
 func gotOf(records []attach.Record) []multinet.Got {
 	all := make([]multinet.Got, 0, len(records))
 	for _, r := range records {
-		o := r.Request.Origin
-		all = append(all, multinet.Got{Label: o.Network, Primary: o.Primary, Result: *r.Result, Device: multinet.ReadDeviceInfo(o.DeviceFile)})
+		all = append(all, multinet.Gave(r.Request.Origin, r.Network, *r.Result))
 	}
 	return all
 }

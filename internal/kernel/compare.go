@@ -130,7 +130,7 @@ func (v *view) hasRoute(want state.Route) (found *link.FoundRoute, equal bool) {
 		}
 		f := &there[i]
 		if want.Absent {
-			if have.Gw == n.Gw {
+			if have.Gw == n.Gw && !v.wanted(have) {
 				return f, false
 			}
 			continue
@@ -150,6 +150,16 @@ func (v *view) hasRoute(want state.Route) (found *link.FoundRoute, equal bool) {
 		found = f
 	}
 	return found, want.Absent
+}
+
+// wanted tells whether a route is there because the same plan asks for it. It may ask for one in the place of a route that it
+// does not want, and for the same one.
+func (v *view) wanted(have link.FoundRoute) bool {
+	return slices.ContainsFunc(v.want.Routes, func(o state.Route) bool {
+		n := link.Normal(o)
+		return !o.Absent && o.Link != "" && v.links[o.Link].Index == have.Index &&
+			n.Dst == have.Dst && n.Metric == have.Metric && n.Table == have.Table && routeEqual(n, have)
+	})
 }
 
 // only is the next hop of an IPv6 route that a wanted one has, without those beside it: they are routes of their own, which

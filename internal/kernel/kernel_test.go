@@ -339,10 +339,11 @@ func TestObserve(t *testing.T) {
 	link := state.Query{Space: state.Host, Link: "cni0"}
 	none := state.Query{Space: state.Host, Link: "none"}
 	def := state.Query{Space: state.Pod, DefaultLink: "4"}
+	other := state.Query{Space: state.Pod, DefaultLink: "4", Except: "eth0"}
 	routes := state.Query{Space: state.Pod, Routes: "eth0"}
 	forward := state.Query{Space: state.Host, Sysctl: "net/ipv4/ip_forward"}
 	holder := state.Query{Space: state.Host, LinkOf: addr("10.1.255.1")}
-	a, err := s.Observe(t.Context(), []state.Query{link, none, def, routes, forward, holder})
+	a, err := s.Observe(t.Context(), []state.Query{link, none, def, other, routes, forward, holder})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +353,7 @@ func TestObserve(t *testing.T) {
 	if a[none].Found {
 		t.Errorf("a link that does not exist was found")
 	}
-	if a[def].Link.Name != "eth0" || a[holder].Link.Name != "cni0" || a[forward].Value != "1" {
+	if a[def].Link.Name != "eth0" || a[other].Found || a[holder].Link.Name != "cni0" || a[forward].Value != "1" {
 		t.Errorf("answers: %+v", a)
 	}
 	if len(a[routes].Routes) != 1 || a[routes].Routes[0].Gw != addr("10.1.255.1") {

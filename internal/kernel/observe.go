@@ -23,7 +23,7 @@ func (s Spaces) Observe(ctx context.Context, queries []state.Query) (state.Answe
 		for _, q := range queries {
 			if q.Space == name {
 				out[q] = state.Answer{}
-				names = append(names, nonEmpty(q.Link, q.Routes, q.OtherEnd, q.Gateways, q.Neighs)...)
+				names = append(names, nonEmpty(q.Link, q.Except, q.Routes, q.OtherEnd, q.Gateways, q.Neighs)...)
 			}
 		}
 		if c == nil {
@@ -79,7 +79,7 @@ func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.
 	case q.Gateways != "":
 		return c.answerGateways(ctx, links[q.Gateways])
 	case q.DefaultLink != "":
-		return c.answerDefault(ctx, q.DefaultLink == "6")
+		return c.answerDefault(ctx, q.DefaultLink == "6", links[q.Except].Index)
 	case q.LinkOf.IsValid():
 		return c.answerLinkOf(ctx, q.LinkOf)
 	case q.RouteTo.IsValid():
@@ -159,7 +159,7 @@ func (c *Conn) answerIndex(ctx context.Context, index int) (state.Answer, error)
 	return c.describe(ctx, f)
 }
 
-func (c *Conn) answerDefault(ctx context.Context, v6 bool) (state.Answer, error) {
+func (c *Conn) answerDefault(ctx context.Context, v6 bool, except int) (state.Answer, error) {
 	family := uint8(unix.AF_INET)
 	if v6 {
 		family = unix.AF_INET6
@@ -170,7 +170,7 @@ func (c *Conn) answerDefault(ctx context.Context, v6 bool) (state.Answer, error)
 	}
 	best := link.FoundRoute{}
 	for _, r := range routes {
-		if r.Dst.Bits() == 0 && r.Type == unix.RTN_UNICAST && r.Index != 0 && (best.Index == 0 || r.Metric < best.Metric) {
+		if r.Dst.Bits() == 0 && r.Type == unix.RTN_UNICAST && r.Index != 0 && r.Index != except && (best.Index == 0 || r.Metric < best.Metric) {
 			best = r
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -15,10 +16,12 @@ import (
 )
 
 // routeBatch is the routes that are missing or differ, those without a gateway before those whose gateway they lead to, and
-// last the end of those that must not be there: a gateway was perhaps found through them.
+// last the end of those that must not be there: a gateway was perhaps found through them. Only where a wanted one takes their
+// place do they go before it.
 // One of ours that differs is taken away first: replacing compares less than all that identifies a route.
 func (v *view) routeBatch() ([]*rtnl.Message, error) {
 	var batch []*rtnl.Message
+	gone := map[*link.FoundRoute]bool{}
 	for _, gateways := range []bool{false, true} {
 		for _, want := range v.want.Routes {
 			if want.Gw.IsValid() != gateways || want.Absent {
@@ -32,21 +35,42 @@ func (v *view) routeBatch() ([]*rtnl.Message, error) {
 			if err != nil {
 				return nil, err
 			}
-			if found != nil {
+			inTheWay := v.inTheWay(want)
+			if found != nil && !slices.Contains(inTheWay, found) {
 				if !oursRoute(want, *found) {
 					return nil, fmt.Errorf("%s: a route of protocol %d %w", want, found.Protocol, ErrForeign)
 				}
-				batch = append(batch, link.DelRoute(found.Route, found.Index))
+				inTheWay = append(inTheWay, found)
+			}
+			for _, have := range inTheWay {
+				batch = append(batch, link.DelRoute(have.Route, have.Index))
+				gone[have] = true
 			}
 			batch = append(batch, link.AddRoute(want, index))
 		}
 	}
 	for _, want := range v.want.Routes {
-		if found, equal := v.hasRoute(want); want.Absent && !equal {
+		if found, equal := v.hasRoute(want); want.Absent && !equal && !gone[found] {
 			batch = append(batch, link.DelRoute(found.Route, found.Index))
 		}
 	}
 	return batch, nil
+}
+
+// inTheWay are the routes that must not be there and have the place of a wanted one.
+func (v *view) inTheWay(want state.Route) []*link.FoundRoute {
+	var all []*link.FoundRoute
+	n := link.Normal(want)
+	for _, absent := range v.want.Routes {
+		o := link.Normal(absent)
+		if !absent.Absent || absent.Link != want.Link || o.Dst != n.Dst || o.Metric != n.Metric || o.Table != n.Table {
+			continue
+		}
+		if found, equal := v.hasRoute(absent); !equal && !slices.Contains(all, found) {
+			all = append(all, found)
+		}
+	}
+	return all
 }
 
 func (v *view) routeLink(r state.Route) (int, error) {

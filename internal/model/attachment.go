@@ -76,6 +76,9 @@ type Result struct {
 	IPs        []IP        `json:"ips,omitempty"`
 	Routes     []Route     `json:"routes,omitempty"`
 	DNS        DNS         `json:"dns,omitzero"`
+	// PluginRoutes are the routes as the plugins gave them, where others became of them because the pod has several networks;
+	// nil: they are Routes. Callers do not get them.
+	PluginRoutes []Route `json:"pluginRoutes,omitzero"`
 }
 
 // Interface is one link that an attachment made or uses.

@@ -46,6 +46,8 @@ type Origin struct {
 	Call json.RawMessage `json:"call,omitempty"`
 	// Annotations are those of the pod, and of its namespace, that the network's plugins read.
 	Annotations [][2]string `json:"annotations,omitempty"`
+	// NoVersion tells that the network is one that the pod chose, and that its configuration has no cniVersion.
+	NoVersion bool `json:"noVersion,omitempty"`
 	// Device is the device that the interface is made of, DeviceFile the file that tells of it.
 	Device     string `json:"device,omitempty"`
 	DeviceFile string `json:"deviceFile,omitempty"`

@@ -184,6 +184,12 @@ func complete(raw json.RawMessage, name, version string) (json.RawMessage, error
 	return append(head, body...), nil
 }
 
+// noVersion tells whether a network leaves the version to the node's configuration.
+func (src source) noVersion() bool {
+	have, ok := wire.Field(src.raw, "cniVersion")
+	return (!ok || have == "") && !bytes.Contains(src.raw, []byte(`"cniVersions"`))
+}
+
 // podWide keeps of the runtime's capabilities those that speak of the pod; the others (addresses, ports, bandwidth) are
 // meant for its first network alone.
 func podWide(caps map[string]any) map[string]any {

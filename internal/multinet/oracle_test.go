@@ -25,6 +25,7 @@ import (
 // network is what one network of a pod gave, as Multus and weft both get it: the text that a plugin has printed.
 type network struct {
 	Name    string
+	Version string
 	Printed string
 	Device  *nad.DeviceInfo
 }
@@ -35,6 +36,7 @@ func anyNetwork() *rapid.Generator[network] {
 	return rapid.Custom(func(t *rapid.T) network {
 		version := rapid.SampledFrom([]string{"0.2.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}).Draw(t, "version")
 		n := network{Name: rapid.SampledFrom([]string{"cbr0", "default/macvlan-conf", "a/b<c>&d"}).Draw(t, "name")}
+		n.Version = version
 		if version == "0.2.0" {
 			n.Printed = fmt.Sprintf(`{"cniVersion":"0.2.0","ip4":{"ip":%q%s,"routes":[{"dst":"0.0.0.0/0"%s}]},"dns":{}}`,
 				rapid.SampledFrom([]string{"10.1.0.5/24", "10.2.0.6/32"}).Draw(t, "ip4"),
@@ -185,7 +187,7 @@ func TestStatusIsMultus(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := Got{Label: n.Name, Primary: i == 0, Result: r}
+			g := Got{Label: n.Name, Primary: i == 0, Result: r, Version: n.Version}
 			if n.Device != nil {
 				b, err := json.Marshal(n.Device)
 				if err != nil {

@@ -124,7 +124,7 @@ func (w *resolving) origin(i int, src source, a Attachment) (*model.Origin, erro
 	if w.pod == nil {
 		return nil, nil
 	}
-	o := &model.Origin{Pod: ref(*w.pod), Network: a.Label, Primary: i == 0, Device: src.id()}
+	o := &model.Origin{Pod: ref(*w.pod), Network: a.Label, Primary: i == 0, Device: src.id(), NoVersion: src.selection != nil && src.noVersion()}
 	if o.Device != "" {
 		o.DeviceFile = w.s.seen(deviceFile(src.label, a.Request))
 	}

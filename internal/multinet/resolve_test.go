@@ -153,7 +153,7 @@ func TestResolve(t *testing.T) {
 		{
 			"devices", "",
 			map[string]string{NetworksKey: "vf,vf"},
-			[]string{pods, `app/vf vf 1.0.0 net1 sriov deviceID"0000:01:00.1"`, `app/vf vf 1.0.0 net2 sriov deviceID"0000:01:00.2"`},
+			[]string{pods, `app/vf vf 1.0.0 net1 sriov deviceID"0000:01:00.1" weft-default-route yieldtrue`, `app/vf vf 1.0.0 net2 sriov deviceID"0000:01:00.2" weft-default-route yieldtrue`},
 		},
 		{"default route", "", map[string]string{NetworksKey: `[{"name":"plain","default-route":["10.1.2.1"]},{"name":"default/common"}]`}, nil},
 		{

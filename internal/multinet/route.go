@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/wire"
 )
 
 // routes says for each network what becomes of its default routes. Where a pod names a gateway, the network that it is on
@@ -58,17 +59,31 @@ func (src source) defaultRoute(i int, taken map[string]int) *plugin.DefaultRoute
 			}
 		}
 	}
-	c.Yield = i > 0 && mayRoute(src.raw)
+	c.Yield = i > 0
 	if len(c.Drop)+len(c.Via) == 0 && !c.Yield {
 		return nil
 	}
 	return &c
 }
 
-// mayRoute tells whether a network may make a default route at all: most further networks do not, and cost nothing then.
-func mayRoute(raw json.RawMessage) bool {
-	for _, word := range []string{`/0"`, `efaultGateway`, `"dhcp"`} {
-		if bytes.Contains(raw, []byte(word)) {
+// mayRoute tells whether a network may make a default route at all: most further networks do not, and cost nothing then. What
+// a foreign plugin makes, nobody knows.
+func mayRoute(n model.Network, planners map[string]plugin.Planner) bool {
+	for _, p := range n.Plugins {
+		planner := planners[p.Type]
+		if planner == nil {
+			return true
+		}
+		for _, word := range []string{`/0"`, `efaultGateway`} {
+			if bytes.Contains(p.Raw, []byte(word)) {
+				return true
+			}
+		}
+		ipam, err := planner.IPAM(p)
+		if err != nil || len(ipam) == 0 {
+			continue // what is wrong is said by those who validate it
+		}
+		if typ, _ := wire.Field(ipam, "type"); !slices.Contains([]string{"host-local", "static", "whereabouts", "weft", "calico-ipam"}, typ) {
 			return true
 		}
 	}
@@ -76,8 +91,13 @@ func mayRoute(raw json.RawMessage) bool {
 }
 
 // withRoutes puts the decision behind a network's plugins.
-func withRoutes(n *model.Network, c *plugin.DefaultRouteConf) error {
-	if c == nil {
+func withRoutes(n *model.Network, decided *plugin.DefaultRouteConf) error {
+	if decided == nil {
+		return nil
+	}
+	c := *decided
+	c.Yield = c.Yield && mayRoute(*n, plugin.InAgent())
+	if len(c.Drop)+len(c.Via) == 0 && !c.Yield {
 		return nil
 	}
 	raw, err := json.Marshal(struct {
@@ -85,7 +105,7 @@ func withRoutes(n *model.Network, c *plugin.DefaultRouteConf) error {
 		CNIVersion string `json:"cniVersion"`
 		Type       string `json:"type"`
 		*plugin.DefaultRouteConf
-	}{n.Name, n.CNIVersion, plugin.DefaultRouteType, c})
+	}{n.Name, n.CNIVersion, plugin.DefaultRouteType, &c})
 	if err != nil {
 		return fmt.Errorf("network %s: %w", n.Name, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -17,6 +18,17 @@ type Got struct {
 	Primary bool
 	Result  model.Result
 	Device  *DeviceInfo
+	// Version is the CNI version that the network's configuration names: empty where it names none.
+	Version string
+}
+
+// Gave is what an attachment gave, of which origin tells; the network is as its plugins get it.
+func Gave(origin *model.Origin, n model.Network, r model.Result) Got {
+	g := Got{Label: origin.Network, Primary: origin.Primary, Result: r, Device: ReadDeviceInfo(origin.DeviceFile), Version: n.CNIVersion}
+	if origin.NoVersion {
+		g.Version = ""
+	}
+	return g
 }
 
 // statusEntry is one element of the annotation, its keys in Multus' order.
@@ -51,7 +63,14 @@ func Status(all []Got) (string, error) {
 // or none in the container.
 func (g Got) entries() []statusEntry {
 	r := g.Result
-	base := statusEntry{Name: g.Label, DNS: r.DNS, Device: g.Device, Gateway: gateways(r.Routes)}
+	if !cni.AtLeast(g.Version, "0.3.0") {
+		return nil // as with Multus: such a result names no interface
+	}
+	routes := r.Routes
+	if r.PluginRoutes != nil {
+		routes = r.PluginRoutes
+	}
+	base := statusEntry{Name: g.Label, DNS: r.DNS, Device: g.Device, Gateway: gateways(routes)}
 	if len(r.Interfaces) == 1 {
 		base.Default = g.Primary
 		if i := r.Interfaces[0]; i.Sandbox != "" {

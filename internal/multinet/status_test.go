@@ -4,6 +4,7 @@ package multinet
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,9 +28,11 @@ func TestStatus(t *testing.T) {
 	}
 	device := &DeviceInfo{Type: "pci", Version: "1.1.0", PCI: &PCIDevice{PCIAddress: "0000:03:02.3", RDMADevice: "mlx5_3"}}
 	got, err := Status([]Got{
-		{Label: "cbr0", Primary: true, Result: first},
-		{Label: "default/macvlan-conf", Result: second, Device: device},
-		{Label: "none"},
+		{Label: "cbr0", Primary: true, Result: first, Version: "1.0.0"},
+		{Label: "default/macvlan-conf", Result: second, Device: device, Version: "0.3.1"},
+		{Label: "none", Version: "1.0.0"},
+		{Label: "old", Result: second, Version: "0.2.0"},
+		{Label: "unversioned", Result: second},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -95,13 +98,32 @@ func TestStatusSeveralInterfaces(t *testing.T) {
 			{Address: netip.MustParsePrefix("10.4.0.2/24")},
 		},
 	}
-	got := Got{Label: "n", Primary: true, Result: r}.entries()
+	got := Got{Label: "n", Primary: true, Result: r, Version: "1.1.0"}.entries()
 	want := []statusEntry{
 		{Name: "n", Interface: "a", IPs: []string{"10.1.0.2"}},
 		{Name: "n", Interface: "b", IPs: []string{"10.2.0.2", "10.4.0.2"}, Default: true},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
+	}
+}
+
+// The gateways are those of the network's plugins, whatever became of them; a list that is empty is one, too.
+func TestStatusOfThePluginsRoutes(t *testing.T) {
+	one := []model.Interface{{Name: "net1", Sandbox: "/ns"}}
+	own := []model.Route{{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: netip.MustParseAddr("10.1.0.1")}}
+	for _, tc := range []struct {
+		name   string
+		result model.Result
+		want   []string
+	}{
+		{"as they are", model.Result{Interfaces: one, Routes: own}, []string{"10.1.0.1"}},
+		{"left out", model.Result{Interfaces: one, PluginRoutes: own}, []string{"10.1.0.1"}},
+		{"added", model.Result{Interfaces: one, Routes: own, PluginRoutes: []model.Route{}}, nil},
+	} {
+		if got := (Got{Label: "n", Result: tc.result, Version: "1.0.0"}).entries(); !slices.Equal(got[0].Gateway, tc.want) {
+			t.Errorf("%s: %v", tc.name, got[0].Gateway)
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ type Query struct {
 	Link string `json:"link,omitempty"`
 	// DefaultLink asks for the link of the default route of the family "4" or "6".
 	DefaultLink string `json:"defaultLink,omitempty"`
+	// Except leaves the routes over a link out of DefaultLink.
+	Except string `json:"except,omitempty"`
 	// Sysctl asks for a setting's value.
 	Sysctl string `json:"sysctl,omitempty"`
 	// Routes asks for the routes over a link.

@@ -21,7 +21,7 @@ const DefaultRouteType = "weft-default-route"
 type DefaultRouteConf struct {
 	// Drop takes the default routes of these families, "4" and "6", from the interface.
 	Drop []string `json:"drop,omitempty"`
-	// Yield drops those that the list plans in a family in which the pod has one already.
+	// Yield drops those of the list in a family in which the pod has one over another interface.
 	Yield bool `json:"yield,omitempty"`
 	// Via are the gateways of default routes over the interface; several of one family share the load.
 	Via []netip.Addr `json:"via,omitempty"`
@@ -43,26 +43,29 @@ func (DefaultRoute) Validate(conf model.PluginConf) error {
 }
 
 // Observe asks for the interface's routes unless the list makes the interface, and for other default routes where the list
-// plans one.
+// plans one, or where a plugin that nobody plans for may have made one.
 func (DefaultRoute) Observe(in Input) ([]state.Query, error) {
 	var c DefaultRouteConf
 	if err := decode(in.Conf, &c); err != nil {
 		return nil, err
 	}
 	var queries []state.Query
-	if len(c.Drop) > 0 && !in.opens(in.Request.IfName) {
-		queries = append(queries, routesQuery(in.Request.IfName))
+	name := in.Request.IfName
+	made := !in.opens(name)
+	if (len(c.Drop) > 0 || c.Yield) && made {
+		queries = append(queries, routesQuery(name))
 	}
 	for _, family := range []string{"4", "6"} {
-		if c.Yield && in.plansDefault(family) {
-			queries = append(queries, defaultQuery(family))
+		if c.Yield && (made || in.plansDefault(family)) {
+			queries = append(queries, otherDefault(family, name))
 		}
 	}
 	return queries, nil
 }
 
-func defaultQuery(family string) state.Query {
-	return state.Query{Space: state.Pod, DefaultLink: family}
+// otherDefault asks for a default route over another interface: of several the kernel lists the newest first.
+func otherDefault(family, name string) state.Query {
+	return state.Query{Space: state.Pod, DefaultLink: family, Except: name}
 }
 
 // plansDefault tells whether the list plans a default route of the family.
@@ -87,7 +90,7 @@ func (DefaultRoute) Plan(in Input) (Step, error) {
 	owner, name := Owner(in.Request.Key()), in.Request.IfName
 	drop := slices.Clone(c.Drop)
 	for _, family := range []string{"4", "6"} {
-		if a := in.Answers[defaultQuery(family)]; c.Yield && a.Found && a.Link.Name != name {
+		if c.Yield && in.Answers[otherDefault(family, name)].Found {
 			drop = append(drop, family)
 		}
 	}
@@ -97,17 +100,21 @@ func (DefaultRoute) Plan(in Input) (Step, error) {
 	open := in.Chain.Open
 	open.Pod.Routes = slices.DeleteFunc(slices.Clone(open.Pod.Routes), func(r state.Route) bool { return r.Link == name && moves(r) && dropped(r.Dst) })
 	step := Step{Fragment: state.Fragment{Owner: owner}, Restore: state.Fragment{Owner: owner}, Open: &open, Result: prev}
-	if len(c.Drop) > 0 {
-		for _, r := range in.Answers[routesQuery(name)].Routes {
-			if moves(r) && dropped(r.Dst) {
-				step.Restore.Pod.Routes = append(step.Restore.Pod.Routes, r)
-				r.Absent, r.Table, r.Scope, r.Protocol = true, 0, nil, 0
-				step.Fragment.Pod.Routes = append(step.Fragment.Pod.Routes, r)
-			}
+	for _, r := range in.Answers[routesQuery(name)].Routes {
+		if moves(r) && dropped(r.Dst) {
+			step.Restore.Pod.Routes = append(step.Restore.Pod.Routes, r)
+			r.Absent, r.Table, r.Scope, r.Protocol = true, 0, nil, 0
+			step.Fragment.Pod.Routes = append(step.Fragment.Pod.Routes, r)
 		}
 	}
 	step.Result.Routes = slices.DeleteFunc(slices.Clone(prev.Routes), func(r model.Route) bool { return r.Table == nil && dropped(r.Dst) })
-	return step, via(&step, c.Via, name)
+	if err := via(&step, c.Via, name); err != nil {
+		return Step{}, err
+	}
+	if !slices.Equal(step.Result.Routes, prev.Routes) {
+		step.Result.PluginRoutes = append([]model.Route{}, prev.Routes...)
+	}
+	return step, nil
 }
 
 // via adds the default routes that are asked for.

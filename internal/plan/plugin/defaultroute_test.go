@@ -47,7 +47,7 @@ func TestDefaultRoute(t *testing.T) {
 		{"nothing", `{}`, nil, []int{0, 1, 2, 3}, nil, []string{"0.0.0.0/0", "::/0", "10.9.0.0/16"}},
 		{"drop one family", `{"drop":["4"]}`, nil, []int{1, 2, 3}, nil, []string{"::/0", "10.9.0.0/16"}},
 		{"drop both", `{"drop":["4","6"]}`, nil, []int{2, 3}, nil, []string{"10.9.0.0/16"}},
-		{"yield where there is one", `{"yield":true}`, state.Answers{defaultQuery("6"): other}, []int{0, 2, 3}, nil, []string{"0.0.0.0/0", "10.9.0.0/16"}},
+		{"yield where there is one", `{"yield":true}`, state.Answers{otherDefault("6", "net1"): other}, []int{0, 2, 3}, nil, []string{"0.0.0.0/0", "10.9.0.0/16"}},
 		{
 			"via", `{"drop":["4"],"via":["10.1.0.7","10.1.0.8"]}`, nil,
 			[]int{1, 2, 3},
@@ -100,6 +100,32 @@ func TestDefaultRouteOfAForeignPlugin(t *testing.T) {
 	}
 	if len(step.Restore.Pod.Routes) != 1 || len(step.Fragment.Pod.Routes) != 1 || !step.Fragment.Pod.Routes[0].Absent {
 		t.Errorf("%+v", step)
+	}
+}
+
+// A foreign plugin's default route gives way like a planned one, where the pod has another; where the first network has none, it
+// stays.
+func TestYieldOfAForeignPlugin(t *testing.T) {
+	in := withDefaults(`{"yield":true}`)
+	in.Chain.Open = state.Fragment{}
+	queries, err := DefaultRoute{}.Observe(in)
+	if err != nil || len(queries) != 3 {
+		t.Fatalf("%v %v", queries, err)
+	}
+	in.Answers[routesQuery("net1")] = state.Answer{Found: true, Routes: []state.Route{
+		{Dst: netip.MustParsePrefix("0.0.0.0/0"), Gw: netip.MustParseAddr("10.1.0.1"), Link: "net1", Protocol: 3},
+		{Dst: netip.MustParsePrefix("::/0"), Gw: netip.MustParseAddr("fd01::1"), Link: "net1", Protocol: 3},
+	}}
+	in.Answers[otherDefault("4", "net1")] = state.Answer{Found: true, Link: state.Link{Name: "eth0"}}
+	step, err := DefaultRoute{}.Plan(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := step.Fragment.Pod.Routes; len(got) != 1 || got[0].String() != "no route 0.0.0.0/0 via 10.1.0.1 dev net1" {
+		t.Errorf("%v", got)
+	}
+	if len(step.Result.Routes) != 2 || len(step.Result.PluginRoutes) != 3 {
+		t.Errorf("%+v", step.Result)
 	}
 }
 
