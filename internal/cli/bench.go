@@ -33,7 +33,7 @@ type benchFlags struct {
 
 func newBenchCmd(env Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "bench", Short: "Measure weft and its peers, interleaved in one run"}
-	cmd.AddCommand(newBenchCNICmd(env), newBenchNetworksCmd(env), newBenchShimCmd(env), newBenchMeshCmd(env), newBenchPathCmd(env), newBenchIPAMCmd(env), newBenchPolicyCmd(env), newBenchVMCmd(env), newBenchMigrationCmd(env), newBenchPartCmd(env))
+	cmd.AddCommand(newBenchCNICmd(env), newBenchNetworksCmd(env), newBenchShimCmd(env), newBenchMeshCmd(env), newBenchPathCmd(env), newBenchRepairCmd(env), newBenchIPAMCmd(env), newBenchPolicyCmd(env), newBenchVMCmd(env), newBenchMigrationCmd(env), newBenchPartCmd(env))
 	return cmd
 }
 

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+)
+
+// repairKey is what one figure of repairs is about.
+type repairKey struct {
+	Extent string `json:"extent,omitempty"` // one object, or all pods
+	What   string `json:"what"`
+	Metric string `json:"metric"`
+	Unit   string `json:"unit"`
+}
+
+// RepairRow is one figure.
+type RepairRow struct {
+	repairKey
+	N   int     `json:"n"`
+	P50 float64 `json:"p50"`
+	P95 float64 `json:"p95"`
+	Min float64 `json:"min"`
+	Max float64 `json:"max"`
+}
+
+// RepairReport is everything that Repair found.
+type RepairReport struct {
+	Pods  int         `json:"pods"`
+	Idle  string      `json:"idle"`
+	Rows  []RepairRow `json:"rows"`
+	Notes []string    `json:"notes"`
+}
+
+func (b *repairBench) report() RepairReport {
+	r := RepairReport{Pods: len(b.pods), Idle: b.cfg.Idle.String(), Rows: []RepairRow{}, Notes: []string{
+		"time: from before the first thing is taken away until the last one is seen again, by another reader than weft's; it contains the 100 ms in which the agent gathers changes",
+		"cpu: user and system time of the agent's process; the kernel's softirq work is not counted",
+	}}
+	all := make([]float64, 0, 4*b.cfg.N)
+	const any = "any of these"
+	for k, v := range b.values {
+		r.Rows = append(r.Rows, repairRow(k, v))
+		if k.Extent == "one object" {
+			all = append(all, v...)
+		}
+	}
+	if len(all) > 0 {
+		r.Rows = append(r.Rows, repairRow(repairKey{Extent: "one object", What: any, Metric: "time", Unit: "ms"}, all))
+	}
+	last := func(x RepairRow) int {
+		if x.What == any {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(r.Rows, func(a, b RepairRow) int {
+		return cmp.Or(-cmp.Compare(a.Extent, b.Extent), cmp.Compare(last(a), last(b)), cmp.Compare(a.What, b.What), -cmp.Compare(a.Unit, b.Unit))
+	})
+	return r
+}
+
+func repairRow(k repairKey, v []float64) RepairRow {
+	sorted := slices.Sorted(slices.Values(v))
+	return RepairRow{repairKey: k, N: len(v), P50: percentile(sorted, 50), P95: percentile(sorted, 95), Min: sorted[0], Max: sorted[len(sorted)-1]}
+}
+
+// Text prints the report as a table.
+func (r RepairReport) Text(w io.Writer) error {
+	fmt.Fprintf(w, "%d pods, idle for %s\n", r.Pods, r.Idle)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "TAKEN FROM\tWHAT\tMETRIC\tP50\tP95\tMIN\tMAX\tUNIT\tN")
+	for _, x := range r.Rows {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.3g\t%.3g\t%.3g\t%.3g\t%s\t%d\n", cmp.Or(x.Extent, "-"), x.What, x.Metric, x.P50, x.P95, x.Min, x.Max, x.Unit, x.N)
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintln(w, "note:", note)
+	}
+	return nil
+}
