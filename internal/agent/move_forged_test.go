@@ -71,7 +71,7 @@ func TestForgedTarget(t *testing.T) {
 	p.instance("n1", "{}")
 	a := p.machine(n1, "a", false)
 	peer1, _ := p.pod(n1, "peer1")
-	peer2, _ := p.pod(n2, "peer2")
+	peer2, peers := p.pod(n2, "peer2")
 	all := []*netns.NS{peer1, peer2}
 	p.answers(a, all...)
 	forged := p.says(n2, "n2", "forged")
@@ -87,9 +87,19 @@ func TestForgedTarget(t *testing.T) {
 	p.is(forged, "awaited")
 	p.is(a, "here")
 	p.answers(a, all...)
+	for i, addr := range forged.addrs {
+		if forged.speaksTo(t, peer2, peers[i], 300*time.Millisecond) {
+			t.Errorf("it speaks as %s before the machine is there", addr)
+		}
+	}
 	p.instance("n1", `{"sourceNode": "n1", "targetNode": "n2", "targetPod": "forged"}`)
 	p.answers(forged, all...)
 	p.is(a, "left")
+	for _, addr := range peers {
+		if !forged.speaksTo(t, peer2, addr, 20*time.Second) {
+			t.Errorf("it does not speak when the machine is there, to %s", addr)
+		}
+	}
 	forged.del(t)
 	a.del(t)
 }

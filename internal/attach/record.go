@@ -46,8 +46,8 @@ type Record struct {
 	Acts []Act `json:"acts,omitempty"`
 	// Result is the last result: of a done record, the one the caller has.
 	Result *model.Result `json:"result,omitempty"`
-	// Standby: another attachment uses the addresses, and nothing leads to them here. Withheld is what leads to them, as it is to
-	// be applied when they are taken over.
+	// Standby: another attachment uses the addresses, and here nothing leads to them or speaks for them. Withheld is what does, as it
+	// is to be applied when they are taken over.
 	Standby  bool            `json:"standby,omitempty"`
 	Withheld *state.Fragment `json:"withheld,omitempty"`
 	// Turning: the Activate or Retire that has made it so has not come to its end.

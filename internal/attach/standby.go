@@ -15,33 +15,43 @@ import (
 )
 
 // A virtual machine that migrates has two attachments for a while, with the same addresses. One of them stands by: all of it is
-// made, policy stands, but nothing on the node leads to its addresses, and nobody is told of them.
+// made, policy stands, but nothing on the node leads to its addresses, nothing from there is let in in their name, and nobody is told
+// of them.
 
 // withhold takes what leads to an attachment's own addresses out of an act, when the attachment stands by.
 func (r *run) withhold(act *Act) {
 	if !r.rec.Standby {
 		return
 	}
-	var ways []state.Route
-	act.Fragment.Host.Routes, ways = split(act.Fragment.Host.Routes, addresses(r.rec))
+	var own state.Space
+	act.Fragment.Host, own = split(act.Fragment.Host, addresses(r.rec))
 	if r.rec.Withheld == nil {
 		r.rec.Withheld = &state.Fragment{Owner: act.Fragment.Owner}
 	}
-	r.rec.Withheld.Host.Routes = append(r.rec.Withheld.Host.Routes, ways...)
+	r.rec.Withheld.Merge(state.Fragment{Host: own})
 	// The wire would believe it.
 	act.Fragment.Effects = slices.DeleteFunc(act.Fragment.Effects, func(e state.Effect) bool { return e.Kind == state.Announce })
 }
 
-// split tells the routes to single addresses from the others.
-func split(routes []state.Route, addrs []netip.Addr) (others, ways []state.Route) {
-	for _, r := range routes {
+// split tells what leads to addresses, and what lets packets of theirs in, from all the rest.
+func split(host state.Space, addrs []netip.Addr) (rest, own state.Space) {
+	rest = host
+	rest.Routes, rest.Tables = nil, nil
+	for _, r := range host.Routes {
 		if r.Dst.IsSingleIP() && slices.Contains(addrs, r.Dst.Addr()) {
-			ways = append(ways, r)
+			own.Routes = append(own.Routes, r)
 		} else {
-			others = append(others, r)
+			rest.Routes = append(rest.Routes, r)
 		}
 	}
-	return others, ways
+	for _, t := range host.Tables {
+		others, sources := plugin.SplitSources(t)
+		rest.Tables = append(rest.Tables, others)
+		if sources != nil {
+			own.Tables = append(own.Tables, *sources)
+		}
+	}
+	return rest, own
 }
 
 // Activate has a finished attachment that stood by take its addresses over: what leads to them is applied in one batch, they are
@@ -81,7 +91,7 @@ func (a *Attacher) Retire(ctx context.Context, key model.AttachmentKey) error {
 				return err
 			}
 		}
-		f := state.Fragment{Owner: plugin.Owner(key), Host: state.Space{Routes: ways}}
+		f := state.Fragment{Owner: plugin.Owner(key), Host: ways}
 		if err := (kernel.Spaces{Host: a.cfg.Host}).Remove(ctx, f); err != nil {
 			return err
 		}
@@ -119,13 +129,13 @@ func (a *Attacher) turn(ctx context.Context, key model.AttachmentKey, name strin
 	return a.step("after " + name)
 }
 
-// ways are what leads to the record's addresses, applied or withheld.
-func (r Record) ways() []state.Route {
-	_, ways := split(r.Fragment().Host.Routes, addresses(r))
-	if r.Withheld != nil {
-		ways = append(ways, r.Withheld.Host.Routes...)
+// ways are what leads to the record's addresses, and what lets in what comes from there, applied or withheld.
+func (r Record) ways() state.Space {
+	_, ways := split(r.Fragment().Host, addresses(r))
+	if r.Withheld == nil {
+		return ways
 	}
-	return ways
+	return sum(plugin.Owner(r.Key()), state.Fragment{Host: ways}, *r.Withheld).Host
 }
 
 // active is the record without anything withheld, standing the one with. Neither shares anything with the record.
@@ -150,19 +160,19 @@ func (r Record) standing() Record {
 			continue
 		}
 		less := *r.Acts[i].Fragment
-		var ways []state.Route
-		less.Host.Routes, ways = split(less.Host.Routes, all)
+		var ways state.Space
+		less.Host, ways = split(less.Host, all)
 		r.Acts[i].Fragment = &less
-		r.Withheld.Host.Routes = append(r.Withheld.Host.Routes, ways...)
+		r.Withheld.Merge(state.Fragment{Host: ways})
 	}
 	return r
 }
 
 // applyWays leads to the addresses: all routes, and the neighbours that they need, in one.
-func (a *Attacher) applyWays(ctx context.Context, rec Record, ways []state.Route) error {
-	f := state.Fragment{Owner: plugin.Owner(rec.Key()), Host: state.Space{Routes: ways}}
+func (a *Attacher) applyWays(ctx context.Context, rec Record, ways state.Space) error {
+	f := state.Fragment{Owner: plugin.Owner(rec.Key()), Host: ways}
 	for _, n := range rec.Fragment().Host.Neighs {
-		if slices.ContainsFunc(ways, func(r state.Route) bool { return r.Link == n.Link && r.Dst.Addr() == n.IP }) {
+		if slices.ContainsFunc(ways.Routes, func(r state.Route) bool { return r.Link == n.Link && r.Dst.Addr() == n.IP }) {
 			f.Host.Neighs = append(f.Host.Neighs, n)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/store/dir"
 )
 
@@ -109,6 +110,18 @@ func (m *migrating) ways(addrs []netip.Addr) (n int) {
 	return n
 }
 
+// sources counts the addresses in whose name the node lets packets of pods in.
+func (m *migrating) sources(addrs []netip.Addr) (n int) {
+	m.t.Helper()
+	table := nettest.Run(m.t, nil, "nft", "list", "table", "inet", plugin.SourceTable)
+	for _, a := range addrs {
+		if strings.Contains(table, " . "+a.String()+" ") {
+			n++
+		}
+	}
+	return n
+}
+
 func (m *migrating) holds(addrs []netip.Addr) (n int) {
 	for _, a := range addrs {
 		if m.here.Holds(a) {
@@ -145,6 +158,9 @@ func TestStandby(t *testing.T) {
 		}
 		if n := m.ways(addrs); n != ways {
 			t.Errorf("%s: %d ways lead there, want %d", what, n, ways)
+		}
+		if n := m.sources(addrs); n != ways {
+			t.Errorf("%s: %d of the addresses may be spoken for, want %d", what, n, ways)
 		}
 		check := job
 		check.Prev = &result

@@ -4,6 +4,8 @@ package plugin
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
@@ -144,4 +146,26 @@ func sourceOf(ends pair, a addressed) source {
 		s.addrs = append(s.addrs, linkLocal(ends.pod.Name, ends.pod.MAC).Prefix.Addr())
 	}
 	return s
+}
+
+// SplitSources parts the tables that look at packets' sources (others are given back whole): own is what lets in what bears the
+// addresses of a pod, nil where there is nothing; rest is all else, the pod's link-local address among it.
+func SplitSources(t state.Table) (rest state.Table, own *state.Table) {
+	if !t.Shared || t.Name != SourceTable && t.Name != guardTable {
+		return t, nil
+	}
+	rest, named := t, t
+	rest.Sets, named.Sets = slices.Clone(t.Sets), slices.Clone(t.Sets)
+	for i, s := range t.Sets {
+		rest.Sets[i].Elements, named.Sets[i].Elements = nil, nil
+		for _, e := range s.Elements {
+			if len(e.Key) == 3 && !strings.HasPrefix(e.Key[2], "fe80:") { // link, MAC, address
+				named.Sets[i].Elements = append(named.Sets[i].Elements, e)
+				own = &named
+			} else {
+				rest.Sets[i].Elements = append(rest.Sets[i].Elements, e)
+			}
+		}
+	}
+	return rest, own
 }
