@@ -27,6 +27,9 @@ func (a *agent) mesh(ctx context.Context) error {
 	cfg := a.passes()
 	cfg.Own, cfg.Routed, cfg.OwnNews = a.ends.all, a.routedPods, a.ownNews
 	cfg.Marked = a.markedPods
+	if a.mover != nil {
+		cfg.Relays = a.relays
+	}
 	tunnels := tunnel.New(tunnel.Config{Env: a.cfg.Env, Random: rand.Reader, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After})
 	defer tunnels.Close()
 	cfg.Runner = tunnels

@@ -5,6 +5,7 @@ package agent
 import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/move"
+	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
 // newMover makes what has machines migrate with their addresses; nil where pods are not numbered from pools: there other nodes
@@ -16,7 +17,17 @@ func (a *agent) newMover() *move.Mover {
 	return move.New(move.Config{
 		Node: a.cfg.Node, Attachments: a.attacher, Records: a.ledger, Objects: a.objects(), Cluster: a.facts.Cluster,
 		Holds: a.blocks.Holds, Host: a.host, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+		RelaysChanged: a.tellMesh,
 	})
+}
+
+// relays are the machines that come from other nodes, for the mesh.
+func (a *agent) relays() []mesh.Relay {
+	var out []mesh.Relay
+	for _, r := range a.mover.Relays() {
+		out = append(out, mesh.Relay(r))
+	}
+	return out
 }
 
 // machineMoved tells of a machine's attachment: the mover, and who speaks to guests.

@@ -60,6 +60,8 @@ type follower struct {
 	// left is when the machine has left, in nanoseconds; 0 for one that has not been here.
 	left   atomic.Int64
 	copied copied
+	// relay is where the machine comes from, nil where that does not matter.
+	relay atomic.Pointer[relayed]
 	// known are the packets that the machine's connections have, of those that were brought along.
 	known atomic.Pointer[map[tuple]bool]
 }
@@ -118,6 +120,7 @@ func (f *follower) run(ctx context.Context) {
 			f.serve(life, rec)
 		}
 	}
+	f.setRelay(nil)
 	if ctx.Err() == nil {
 		f.last(ctx, stood)
 	}

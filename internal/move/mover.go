@@ -46,6 +46,8 @@ type Config struct {
 	Log   *slog.Logger
 	Now   func() time.Time
 	After func(time.Duration) <-chan time.Time
+	// RelaysChanged, which may be nil, is called when Relays differs.
+	RelaysChanged func()
 }
 
 // Mover follows the attachments of virtual machines. Without any, it does nothing and nobody is asked.

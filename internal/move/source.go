@@ -16,6 +16,7 @@ import (
 // there, the attachment retires.
 func (f *follower) serve(ctx context.Context, rec attach.Record) {
 	var tick, look <-chan time.Time
+	relay := f.relayEnds()
 	for {
 		select {
 		case <-ctx.Done():
@@ -25,6 +26,9 @@ func (f *follower) serve(ctx context.Context, rec attach.Record) {
 			tick = nil
 		case <-look:
 			look = nil
+		case <-relay:
+			relay = nil
+			f.setRelay(nil)
 		case <-f.told: // it is here already
 		}
 		if _, _, is := f.m.of(f.move); is {

@@ -30,6 +30,7 @@ func (f *follower) await(ctx context.Context, rec attach.Record) {
 		f.says("machine is awaited on %s", f.link)
 	}
 	for {
+		f.comesFrom()
 		how := ""
 		select {
 		case <-ctx.Done():
@@ -66,7 +67,7 @@ func (f *follower) await(ctx context.Context, rec attach.Record) {
 			return
 		}
 		f.says("machine is here, as %s says; switched in %s", how, f.m.cfg.Now().Sub(begun).Round(10*time.Microsecond))
-		f.left.Store(0)
+		f.hasCome()
 		if awaited {
 			f.settle(ctx)
 		}

@@ -57,8 +57,10 @@ type Config struct {
 	// Own, which may be nil, says self's own addresses at its tunnels' ends beside Mesh.TunnelAddrs.
 	Own func() []netip.Addr
 	// Routed, which may be nil, is Mesh.Routed, and Marked, which may be, Mesh.Marked. OwnNews holds a token when one of them has news.
-	Routed  func() []netip.Addr
-	Marked  func() []mesh.Marked
+	Routed func() []netip.Addr
+	Marked func() []mesh.Marked
+	// Relays, which may be nil, is Mesh.Relays.
+	Relays  func() []mesh.Relay
 	OwnNews <-chan struct{}
 	// Full is how often everything is compared without a reason; 0 is DefaultFull.
 	Full time.Duration

@@ -39,6 +39,9 @@ func (r *Reconciler) learn(ctx context.Context) (mesh.Config, error) {
 	if r.cfg.Routed != nil {
 		cfg.Routed = r.cfg.Routed()
 	}
+	if r.cfg.Relays != nil {
+		cfg.Relays = r.cfg.Relays()
+	}
 	if r.cfg.Marked != nil {
 		cfg.Marked = r.cfg.Marked()
 	}

@@ -66,6 +66,9 @@ func (d *datagrams) set(_ context.Context, w mesh.Tunnel, changed bool) error {
 		for _, n := range s.Senders {
 			accept.Senders = append(accept.Senders, udp.Sender(n))
 		}
+		for _, r := range s.Relays {
+			accept.Relays = append(accept.Relays, udp.Relay(r))
+		}
 	}
 	d.path.SetPeers(peers, accept)
 	return nil

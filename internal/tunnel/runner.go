@@ -193,7 +193,7 @@ func sameSources(a, b *mesh.Sources) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return slices.Equal(a.Outside, b.Outside) && slices.Equal(a.Cluster, b.Cluster) && slices.EqualFunc(a.Senders, b.Senders, func(n, o mesh.Sender) bool {
+	return slices.Equal(a.Relays, b.Relays) && slices.Equal(a.Outside, b.Outside) && slices.Equal(a.Cluster, b.Cluster) && slices.EqualFunc(a.Senders, b.Senders, func(n, o mesh.Sender) bool {
 		return slices.Equal(n.Addrs, o.Addrs) && slices.Equal(n.Prefixes, o.Prefixes)
 	})
 }

@@ -37,8 +37,8 @@ type encapsulation struct {
 	inner   [2]inner // IPv4 in IPv4, IPv6 in IPv6; no back end mixes them
 }
 
-// inner is where a packet's source address is found in a tunnel's packet, and how its family is known.
-type inner struct{ is, source string }
+// inner is where a packet's addresses are found in a tunnel's packet, and how its family is known.
+type inner struct{ is, source, destination string }
 
 // encapsulation is that of VXLAN: other networks may share the port.
 func (v Vxlan) encapsulation() encapsulation {
@@ -46,19 +46,19 @@ func (v Vxlan) encapsulation() encapsulation {
 	return encapsulation{
 		name: "vxlan", port: v.port(),
 		foreign: []string{fmt.Sprintf("@th,96,8 != %d accept", vni>>16), fmt.Sprintf("@th,104,16 != %d accept", vni&0xffff)},
-		inner:   [2]inner{{"@th,224,16 2048", "@th,336,32"}, {"@th,224,16 34525", "@th,304,128"}},
+		inner:   [2]inner{{"@th,224,16 2048", "@th,336,32", "@th,368,32"}, {"@th,224,16 34525", "@th,304,128", "@th,432,128"}},
 	}
 }
 
 func (u UDP) encapsulation() encapsulation {
 	return encapsulation{
 		name: "udp", port: u.port(),
-		inner: [2]inner{{"@th,64,8 & 240 == 64", "@th,160,32"}, {"@th,64,8 & 240 == 96", "@th,128,128"}},
+		inner: [2]inner{{"@th,64,8 & 240 == 64", "@th,160,32", "@th,192,32"}, {"@th,64,8 & 240 == 96", "@th,128,128", "@th,256,128"}},
 	}
 }
 
 func (IPIP) encapsulation() encapsulation {
-	return encapsulation{name: "ipip", inner: [2]inner{{"", "@th,96,32"}}}
+	return encapsulation{name: "ipip", inner: [2]inner{{"", "@th,96,32", "@th,128,32"}}}
 }
 
 // guard is the table: sets of addresses, so that a packet costs the same with one peer and with thousands.
@@ -69,6 +69,8 @@ func (p *Planner) guard(nodes []model.Node, unusable map[claim]bool, used []enca
 	t.Sets = append(t.Sets, addrSets("self", p.ends())...)
 	outside, lenient := p.outside(nodes)
 	t.Sets = append(t.Sets, outside...)
+	relays, relayed := p.relays(nodes, unusable)
+	t.Sets, lenient = append(t.Sets, relays...), append(lenient, relayed...)
 	arriving := verdicts("arriving", "inet_proto", "udp", "jump ports", protoIPIP, "goto foreign", protoSixInFour, "goto foreign")
 	tunnels, ports := verdicts("tunnels", "inet_service"), state.Set{Name: "ports", Key: "inet_service"}
 	for _, e := range used {
@@ -131,7 +133,7 @@ func (e encapsulation) chains(from senders, lenient []string) []state.Chain {
 			chain.Rules = append(chain.Rules, rules(fmt.Sprintf("%s saddr . %s%s @%s accept", ip, in.source, mask, sourcesName(i, bits)))...)
 		}
 		for _, match := range lenient {
-			chain.Rules = append(chain.Rules, rules(fmt.Sprintf(match, ip, version, in.source))...)
+			chain.Rules = append(chain.Rules, rules(fmt.Sprintf(match, ip, version, in.source, in.destination))...)
 		}
 		chain.Rules = append(chain.Rules, rules("counter drop")...)
 		out = append(out, chain)

@@ -60,6 +60,8 @@ type Config struct {
 	Beside bool
 	// Routed are the addresses of the pods that are, of IPv6: only where Topology.Bridged tells that they matter.
 	Routed []netip.Addr
+	// Relays let packets for machines that have just migrated to self come by way of where they were.
+	Relays []Relay
 	// Blackhole refuses what is sent to an address of self's own prefixes that no pod has, instead of sending it elsewhere.
 	Blackhole bool
 }

@@ -11,7 +11,7 @@ import (
 
 // sources are what the guard accepts, for a tunnel that has to look itself.
 func (p *Planner) sources(nodes []model.Node, unusable map[claim]bool) *Sources {
-	out := &Sources{}
+	out := &Sources{Relays: p.relayed(nodes)}
 	for _, n := range nodes {
 		if addrs := addrsOf(n); n.Name != p.self.Name && len(addrs) > 0 {
 			out.Senders = append(out.Senders, Sender{addrs, p.sends(n, addrs, unusable)})

@@ -36,6 +36,14 @@ type Sources struct {
 	// Outside are what any peer may send from, but for what is in Cluster.
 	Outside []netip.Prefix `json:"outside,omitempty"`
 	Cluster []netip.Prefix `json:"cluster,omitempty"`
+	// Relays are from which address of a peer packets for an address may come that are any sender's.
+	Relays []RelayedTo `json:"relays,omitempty"`
+}
+
+// RelayedTo is an address of a peer, and where what it passes on goes to.
+type RelayedTo struct {
+	From netip.Addr `json:"from"`
+	To   netip.Addr `json:"to"`
 }
 
 // Sender is a peer by its addresses, and where its packets may come from.

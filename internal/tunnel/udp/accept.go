@@ -4,6 +4,7 @@ package udp
 
 import (
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,7 +14,12 @@ type Accept struct {
 	Senders []Sender
 	// Outside are what any sender may send from, but for what is in Cluster.
 	Outside, Cluster []netip.Prefix
+	// Relays are from which sender what any sender may send is accepted, too, if it is for an address.
+	Relays []Relay
 }
+
+// Relay is a sender's address, and a destination of packets.
+type Relay struct{ From, To netip.Addr }
 
 // Sender is a node by its addresses, and where its packets may come from.
 type Sender struct {
@@ -25,14 +31,22 @@ type Sender struct {
 type acceptor struct {
 	senders map[netip.Addr][]span
 	outside anyone
+	relays  map[netip.Addr][]key
 }
 
-// anyone is what all senders may send from, by family.
-type anyone [2]struct{ outside, cluster *table }
+// anyone is what all senders may send from, and what any of them may, by family.
+type anyone [2]struct{ outside, cluster, any *table }
 
 func newAcceptor(a Accept) *acceptor {
-	out := &acceptor{senders: make(map[netip.Addr][]span, len(a.Senders))}
+	out := &acceptor{senders: make(map[netip.Addr][]span, len(a.Senders)), relays: map[netip.Addr][]key{}}
+	for _, r := range a.Relays {
+		out.relays[r.From] = append(out.relays[r.From], keyOf(r.To.AsSlice()))
+	}
+	var all []netip.Prefix
 	for _, s := range a.Senders {
+		if len(a.Relays) > 0 {
+			all = append(all, s.Prefixes...)
+		}
 		var own [2][]span
 		for _, p := range s.Prefixes {
 			first, last := rangeOf(p)
@@ -43,7 +57,8 @@ func newAcceptor(a Accept) *acceptor {
 		}
 	}
 	for i := range out.outside {
-		out.outside[i].outside, out.outside[i].cluster = tableOf(a.Outside, i == 1), tableOf(a.Cluster, i == 1)
+		one := &out.outside[i]
+		one.outside, one.cluster, one.any = tableOf(a.Outside, i == 1), tableOf(a.Cluster, i == 1), tableOf(all, i == 1)
 	}
 	return out
 }
@@ -71,13 +86,14 @@ type sender struct {
 	known bool
 	v6    bool
 	own   []span
+	relay []key
 	all   *anyone
 }
 
 // sender is the one that has an address.
 func (a *acceptor) sender(addr netip.Addr) sender {
 	own, known := a.senders[addr]
-	return sender{known, addr.Is6(), own, &a.outside}
+	return sender{known, addr.Is6(), own, a.relays[addr], &a.outside}
 }
 
 // may tells whether a packet is accepted. Packets travel in those of their own family.
@@ -92,7 +108,10 @@ func (s *sender) may(p *packet) bool {
 		}
 	}
 	all := &s.all[side(s.v6)]
-	return all.outside.find(k) != nil && all.cluster.find(k) == nil
+	if all.outside.find(k) != nil && all.cluster.find(k) == nil {
+		return true
+	}
+	return len(s.relay) > 0 && slices.Contains(s.relay, keyOf(p.dst())) && all.any.find(k) != nil
 }
 
 // nodeOf is the address of who sent a message.

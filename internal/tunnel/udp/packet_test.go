@@ -253,6 +253,7 @@ func TestAccept(t *testing.T) {
 			{[]netip.Addr{addr("192.168.0.3")}, prefixes("10.244.3.0/24")},
 		},
 		Outside: prefixes("8.0.0.0/7", "10.0.0.0/8"), Cluster: prefixes("10.244.0.0/16"),
+		Relays: []Relay{{addr("192.168.1.2"), addr("10.244.1.7")}},
 	})
 	for _, c := range []struct {
 		node, from string
@@ -278,6 +279,21 @@ func TestAccept(t *testing.T) {
 		}
 		if s := a.sender(addr(c.node)); s.may(&p) != c.want {
 			t.Errorf("%s sends from %s: %v, want %v", c.node, c.from, !c.want, c.want)
+		}
+	}
+	for _, c := range []struct {
+		node, from, to string
+		want           bool
+	}{
+		{"192.168.1.2", "10.244.3.9", "10.244.1.7", true}, {"192.168.1.2", "10.244.3.9", "10.244.1.8", false},
+		{"192.168.0.2", "10.244.3.9", "10.244.1.7", false}, {"192.168.1.2", "10.244.1.9", "10.244.1.7", false},
+	} {
+		b := tcp(10, 0)
+		copy(b[12:], addr(c.from).AsSlice())
+		copy(b[16:], addr(c.to).AsSlice())
+		p, _ := parse(b)
+		if s := a.sender(addr(c.node)); s.may(&p) != c.want {
+			t.Errorf("%s passes on from %s to %s: %v, want %v", c.node, c.from, c.to, !c.want, c.want)
 		}
 	}
 	if p, _ := parse(tcp(10, 0)); new(sender).may(&p) {
