@@ -4,6 +4,7 @@ package policy_test
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -169,4 +170,57 @@ func TestClear(t *testing.T) {
 	if strings.Contains(ruleset(), "weft-policy") || inPod() {
 		t.Error("policies stay")
 	}
+}
+
+// TestClientsOfDHCPAskAllServers: where a pod's own table judges, a pod that may send nothing asks the group of all DHCPv6 servers, and
+// nobody by those ports alone.
+func TestClientsOfDHCPAskAllServers(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	web, other := w.pod("shop/web", "app: web"), w.pod("shop/other", "app: other")
+	w.bridged(web, 2)
+	w.bridged(other, 3)
+	local := map[*pod]netip.Addr{web: netip.MustParseAddr("fe80::2"), other: netip.MustParseAddr("fe80::3")}
+	for p, a := range local {
+		nettest.IP(t, p.ns, "addr add "+a.String()+"/64 dev net1 nodad")
+	}
+	all := netip.MustParseAddr("ff02::1:2")
+	var server, client *net.UDPConn
+	zone := ""
+	for p, open := range map[*pod]func(*net.Interface) error{
+		other: func(link *net.Interface) (err error) {
+			server, err = net.ListenMulticastUDP("udp6", link, &net.UDPAddr{IP: all.AsSlice(), Port: 547})
+			return err
+		},
+		web: func(link *net.Interface) (err error) {
+			zone = fmt.Sprint(link.Index)
+			client, err = net.ListenUDP("udp6", &net.UDPAddr{IP: local[web].AsSlice(), Port: 546, Zone: zone})
+			return err
+		},
+	} {
+		if err := p.ns.Do(func() error {
+			link, err := net.InterfaceByName("net1")
+			if err != nil {
+				return err
+			}
+			return open(link)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _, _ = server.Close(), client.Close() })
+	arrives := func(text string, to netip.Addr) bool {
+		_, _ = client.WriteToUDP([]byte(text), &net.UDPAddr{IP: to.AsSlice(), Port: 547, Zone: zone})
+		_ = server.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		for buf := make([]byte, 64); ; {
+			n, _, err := server.ReadFromUDP(buf)
+			if err != nil || string(buf[:n]) == text {
+				return err == nil
+			}
+		}
+	}
+	w.eventually("without a policy a server is asked", func() bool { return arrives("before", local[other]) })
+	w.manifest("fast", sendsNothing)
+	w.eventually("the pod sends nothing to one", func() bool { return !arrives("to one", local[other]) })
+	w.eventually("it asks all", func() bool { return arrives("to all", all) })
 }

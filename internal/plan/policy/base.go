@@ -101,9 +101,10 @@ func (x *Index) preamble(t *table, h hook) []string {
 	// and queries go to groups of the link, with a hop limit of 1 (RFC 2710, 3810). 141 and 142 are inverse neighbor discovery.
 	out = append(out, "icmpv6 type 130-132 ip6 hoplimit 1 ip6 daddr ff00::/8 accept",
 		"icmpv6 type 143 ip6 hoplimit 1 ip6 daddr ff00::/8 accept", "icmpv6 type 141-142 ip6 hoplimit 255 accept")
-	// An address that is leased must be leased again. DHCPv4 does not come by here (it is spoken below IP).
+	// An address that is leased must be leased again. DHCPv4 does not come by here (it is spoken below IP). A client asks the group
+	// of all servers (RFC 8415, section 14.1): what it would ask one of them could be anything for anybody.
 	if h.dir == egress {
-		return append(out, "ip6 saddr fe80::/10 udp sport 546 udp dport 547 accept")
+		return append(out, "ip6 saddr fe80::/10 ip6 daddr ff02::1:2 udp sport 546 udp dport 547 accept")
 	}
 	out = append(out, "ip6 daddr fe80::/10 udp sport 547 udp dport 546 accept")
 	for _, s := range x.selfSets(t) { // a node reaches its own pods
