@@ -151,7 +151,7 @@ func (q Question) Ask(ctx context.Context, into any) error {
 	answer, err := client.Do(r)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return model.Faultf(model.CodeIO, q.Hint, "no %s answers at %s", q.Who, q.Socket)
+		return model.Faultf(model.CodeIO, q.Hint, "%w", nobodyError{q.Who, q.Socket})
 	case err != nil:
 		return fmt.Errorf("%s: %w", q.Socket, err)
 	}
@@ -172,3 +172,13 @@ func (q Question) Ask(ctx context.Context, into any) error {
 	}
 	return nil
 }
+
+// ErrNobody is what an error is when nobody listens at the socket.
+var ErrNobody = errors.New("nobody answers")
+
+// nobodyError says who does not listen, and where.
+type nobodyError struct{ who, socket string }
+
+func (e nobodyError) Error() string { return fmt.Sprintf("no %s answers at %s", e.who, e.socket) }
+
+func (e nobodyError) Is(target error) bool { return target == ErrNobody }

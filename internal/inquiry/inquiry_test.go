@@ -72,7 +72,7 @@ func TestInquiry(t *testing.T) {
 		t.Error(err)
 	}
 	var f *model.Fault
-	if err := q.Ask(t.Context(), &got); !errors.As(err, &f) || f.Hint != "start it" || !strings.Contains(err.Error(), "no agent answers at "+socket) {
+	if err := q.Ask(t.Context(), &got); !errors.As(err, &f) || f.Hint != "start it" || !errors.Is(err, ErrNobody) || !strings.Contains(err.Error(), "no agent answers at "+socket) {
 		t.Errorf("nobody is there: %v", err)
 	}
 }

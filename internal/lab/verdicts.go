@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weft-net/weft/internal/inquiry"
 	"github.com/weft-net/weft/internal/model"
 	compiled "github.com/weft-net/weft/internal/plan/policy"
 	"github.com/weft-net/weft/internal/policy"
@@ -61,7 +62,8 @@ func (st Status) noPolicies(ctx context.Context, nodes map[string][]int) (bool, 
 			continue
 		}
 		var s policy.Summary
-		if err := policy.Ask(ctx, st.policySocket(node), "summary", nil, &s); err != nil {
+		ask := func() error { return policy.Ask(ctx, st.policySocket(node), "summary", nil, &s) }
+		if err := untilKnown(ctx, ask); err != nil {
 			return false, fmt.Errorf("node %s: %w", node, err)
 		}
 		if !s.Known || len(s.Policies) > 0 {
@@ -114,12 +116,13 @@ func (st Status) policySocket(node string) string {
 	return Dir(st.Dir).Node(node, "agent", policy.Socket)
 }
 
-// untilKnown asks until the answer is not that policies are unknown yet, as of an agent that has just started.
+// untilKnown asks an agent that runs until it listens and knows the policies, which it does not at once when it has just started.
 func untilKnown(ctx context.Context, ask func() error) error {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		err := ask()
 		var f *model.Fault
-		if !errors.As(err, &f) || f.Code != model.CodeTryAgain || ctx.Err() != nil || time.Now().After(deadline) {
+		again := errors.Is(err, inquiry.ErrNobody) || errors.As(err, &f) && f.Code == model.CodeTryAgain
+		if !again || ctx.Err() != nil || time.Now().After(deadline) {
 			return err
 		}
 	}
