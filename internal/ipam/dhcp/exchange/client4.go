@@ -240,7 +240,7 @@ func usable4(a *dhcpv4.DHCPv4) bool {
 
 // hear waits for an answer to this client's transaction.
 func (c *client4) hear(ctx context.Context, until time.Time, xid dhcpv4.TransactionID, wanted func(*dhcpv4.DHCPv4) bool) (answer *dhcpv4.DHCPv4, from net.HardwareAddr, err error) {
-	found, err := c.sock.listen(ctx, until, func(packet []byte) bool {
+	found, err := c.sock.listen(ctx, until.Sub(c.world.Now()), func(packet []byte) bool {
 		body, sender, err := parse4(packet)
 		if err != nil {
 			return false

@@ -169,7 +169,7 @@ func (c *client6) Release(ctx context.Context, g Grant) error {
 		if err := c.send(m); err != nil {
 			return err
 		}
-		heard, err := c.sock.listen(ctx, c.world.Now().Add(releaseTime), func(packet []byte) bool {
+		heard, err := c.sock.listen(ctx, releaseTime, func(packet []byte) bool {
 			a, err := parse6(packet)
 			return err == nil && a.TransactionID == m.TransactionID && a.MessageType == dhcpv6.MessageTypeReply
 		})
@@ -217,7 +217,7 @@ func (c *client6) ask(ctx context.Context, m *dhcpv6.Message, until time.Time, t
 	if err := c.send(m); err != nil {
 		return nil, nil, err
 	}
-	found, err := c.sock.listen(ctx, until, func(packet []byte) bool {
+	found, err := c.sock.listen(ctx, until.Sub(c.world.Now()), func(packet []byte) bool {
 		a, err := parse6(packet)
 		if err != nil || a.TransactionID != m.TransactionID || a.MessageType != t || a.Options.ServerID() == nil || !c.mine(a) {
 			return false

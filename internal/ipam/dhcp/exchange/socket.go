@@ -26,13 +26,21 @@ func newSocket(fd int) *socket { return &socket{fd: fd, file: os.NewFile(uintptr
 // Close closes the socket.
 func (s *socket) Close() error { return s.file.Close() }
 
-// listen hands each packet that comes before until to take, and ends when take has what it wants.
-func (s *socket) listen(ctx context.Context, until time.Time, take func(packet []byte) bool) (found bool, err error) {
-	if err := s.file.SetReadDeadline(until); err != nil {
+// listen hands each packet that comes within a time to take, and ends when take has what it wants. The time is a length: the clock
+// of the leases, which people and tests move, says nothing about when a socket must wake up.
+func (s *socket) listen(ctx context.Context, wait time.Duration, take func(packet []byte) bool) (found bool, err error) {
+	if err := s.file.SetReadDeadline(time.Time{}); err != nil {
 		return false, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.file.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { defer close(woken); _ = s.file.SetReadDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if !stop() {
+			<-woken // or it would end the next listen
+		}
+	}()
 	buf := make([]byte, 1<<16)
 	for ctx.Err() == nil {
 		n, err := s.file.Read(buf)

@@ -122,7 +122,7 @@ func (k *Keeper) Serve(ctx context.Context, l net.Listener) error {
 		if err != nil {
 			return fmt.Errorf("socket: %w", err)
 		}
-		callers.Go(func() { converse(ctx, conn, k.cfg.World.Now, k.answer) })
+		callers.Go(func() { converse(ctx, conn, k.answer) })
 	}
 }
 

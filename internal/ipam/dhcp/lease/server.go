@@ -43,7 +43,7 @@ type handler func(ctx context.Context, method string, args rpc.Args) (reply any,
 var errUnknown = errors.New("unknown method")
 
 // converse answers one caller until it goes away or ctx ends. The calls of one connection go side by side.
-func converse(ctx context.Context, conn net.Conn, now func() time.Time, handle handler) {
+func converse(ctx context.Context, conn net.Conn, handle handler) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
@@ -51,7 +51,8 @@ func converse(ctx context.Context, conn net.Conn, now func() time.Time, handle h
 	defer func() { cancel(); calls.Wait(); _ = conn.Close() }()
 	limit := &io.LimitedReader{R: conn, N: maxCall}
 	r := bufio.NewReader(limit)
-	if conn.SetReadDeadline(now().Add(greetTime)) != nil || greet(conn, r) != nil || conn.SetReadDeadline(time.Time{}) != nil {
+	late := time.AfterFunc(greetTime, func() { _ = conn.Close() })
+	if err := greet(conn, r); !late.Stop() || err != nil {
 		return
 	}
 	a := &answers{out: bufio.NewWriter(conn)}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// TestTwoWeeks: two weeks pass by a clock that the test moves, with leases of half a day. They are renewed while everything is well, on a node
+// that sleeps at night, over restarts of the keeper, and while the server is away for a while; the addresses stay, and their
+// interface is up. The server knows nothing of the clock: it is asked when it is due.
+func TestTwoWeeks(t *testing.T) {
+	for name, c := range map[string]struct {
+		keys, served, anew string
+	}{
+		"IPv4": {"", "--dhcp-range=10.9.0.50,10.9.0.99,255.255.255.0,12h", "DHCPDISCOVER"},
+		"IPv6": {`,"ipv4":false,"ipv6":true`, "--dhcp-range=fd00:9::50,fd00:9::99,64,12h", "DHCPSOLICIT"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWire(t)
+			w.serve(c.served)
+			var ahead atomic.Int64
+			clock := func(cfg *lease.Config) {
+				cfg.World.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+				cfg.World.Timeout, cfg.World.ResendTimeout, cfg.Poll = time.Second, time.Second, 10*time.Millisecond
+			}
+			k := w.keeper(clock)
+			ns := w.pod()
+			a := ask(ns, "c1", c.keys)
+			r := w.add(k, a)
+			configured(t, ns, r)
+			answers := func() int { return w.seen(`msg="lease renewed"`) } // when it is remembered, not when the server has said it
+			tried := func() int { return w.seen("lease is not renewed") }
+			passes := func(d time.Duration) { ahead.Add(int64(d)) }
+			renewed := func(what string, d time.Duration) {
+				t.Helper()
+				before := answers()
+				passes(d)
+				w.until(what, func() bool { return answers() > before })
+				w.kept(k, a, r)
+			}
+			day := func(n int) {
+				t.Helper()
+				switch n % 4 {
+				case 0: // all is well: renewed at T1
+					for range 4 {
+						renewed("renewal", 6*time.Hour)
+					}
+				case 1: // the node sleeps for eleven hours: past T2, any server may answer
+					renewed("the evening's", 6*time.Hour)
+					renewed("the morning's", 11*time.Hour)
+					renewed("the noon's", 7*time.Hour)
+				case 2: // the keeper is away meanwhile
+					if err := k.Close(); err != nil {
+						t.Fatal(err)
+					}
+					before := answers()
+					passes(8 * time.Hour)
+					k = w.keeper(clock)
+					w.until("renewal by the next keeper", func() bool { return answers() > before })
+					renewed("renewal after it", 16*time.Hour-8*time.Hour)
+					renewed("the evening's", 8*time.Hour)
+				case 3: // the server is away past T1, and past T2
+					w.stop()
+					for _, d := range []time.Duration{7 * time.Hour, 4 * time.Hour} {
+						before := tried()
+						passes(d)
+						w.until("a try", func() bool { return tried() > before })
+						w.kept(k, a, r)
+					}
+					w.serve(c.served)
+					renewed("renewal when the server is back", 30*time.Minute)
+					renewed("the evening's", 12*time.Hour+30*time.Minute-6*time.Hour)
+					renewed("the night's", 6*time.Hour)
+				}
+			}
+			for n := range 14 {
+				day(n)
+			}
+			if n := w.seen(c.anew); n != 1 {
+				t.Errorf("the lease was got anew %d times", n-1)
+			}
+			if d := time.Duration(ahead.Load()); d < 14*24*time.Hour {
+				t.Errorf("only %s have passed", d)
+			}
+			w.gone(k, a)
+		})
+	}
+}
+
+// TestLeaseEndsByTheClock: a lease whose server never comes back is lost when the clock says so, not before, and the interface goes down.
+func TestLeaseEndsByTheClock(t *testing.T) {
+	w := newWire(t)
+	w.serve("--dhcp-range=10.9.0.50,10.9.0.99,255.255.255.0,12h")
+	var ahead atomic.Int64
+	k := w.keeper(func(cfg *lease.Config) {
+		cfg.World.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		cfg.World.Timeout, cfg.World.ResendTimeout, cfg.Poll = time.Second, time.Second, 10*time.Millisecond
+	})
+	ns := w.pod()
+	a := ask(ns, "c1", "")
+	r := w.add(k, a)
+	configured(t, ns, r)
+	w.stop()
+	for _, d := range []time.Duration{7 * time.Hour, 4 * time.Hour} {
+		before := w.seen("lease is not renewed")
+		ahead.Add(int64(d))
+		w.until("a try", func() bool { return w.seen("lease is not renewed") > before })
+		w.kept(k, a, r)
+	}
+	ahead.Add(int64(61 * time.Minute))
+	w.until("the loss", func() bool { return w.seen("lease lost; the interface goes down") > 0 })
+	w.until("down", func() bool { return !up(t, ns) })
+	if err := k.Del(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+}
+
+// kept checks that the container has what it was given.
+func (w *wire) kept(k *lease.Keeper, a ipam.Ask, r model.Result) {
+	w.t.Helper()
+	if err := k.Check(w.t.Context(), a, r); err != nil {
+		w.t.Errorf("CHECK: %v", err)
+	}
+	if w.seen("lease lost") > 0 {
+		w.t.Fatal("the lease was lost")
+	}
+}
