@@ -180,7 +180,7 @@ func (a *agent) build() error {
 	})
 	a.mover = a.newMover()
 	server := cniserver.Config{
-		Socket: cfg.Socket, Attacher: a.attacher, Memory: a.ledger, Log: cfg.Log, Own: a.own, Ready: a.answering, Called: a.called,
+		Socket: cfg.Socket, Attacher: a.attacher, Memory: a.ledger, Log: cfg.Log, Now: cfg.Now, Own: a.own, Ready: a.answering, Called: a.called,
 		Verbs: a.verbs(),
 	}
 	a.networks(&server)

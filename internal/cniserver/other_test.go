@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
@@ -26,7 +27,7 @@ func TestOtherVerbs(t *testing.T) {
 	defer func() { _ = own.Close() }()
 	rec, ready := &recorder{}, make(chan struct{})
 	socket := filepath.Join(t.TempDir(), "agent.sock")
-	s, err := New(Config{
+	s, err := New(Config{Now: time.Now,
 		Socket: socket, Attacher: rec, Memory: rec, Own: []*netns.NS{own}, Log: slog.New(slog.DiscardHandler), Ready: func() { close(ready) },
 		Verbs: map[string]Verb{
 			"echo": func(_ context.Context, ns *netns.NS, words []byte) ([]byte, error) {

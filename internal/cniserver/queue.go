@@ -37,7 +37,8 @@ type queue struct {
 	dir    string
 	log    *slog.Logger
 	replay func(context.Context, wire.Request) error
-	notify *os.File // inotify
+	now    func() time.Time // between the tries of what failed
+	notify *os.File         // inotify
 
 	passing sync.Mutex // held for as long as the DELs of a pass take
 
@@ -46,7 +47,7 @@ type queue struct {
 	retries map[string]attempt // the entries whose DEL failed, by path
 }
 
-func openQueue(dir string, log *slog.Logger, replay func(context.Context, wire.Request) error) (*queue, error) {
+func openQueue(dir string, log *slog.Logger, now func() time.Time, replay func(context.Context, wire.Request) error) (*queue, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("queue %s: %w", dir, err)
 	}
@@ -58,7 +59,7 @@ func openQueue(dir string, log *slog.Logger, replay func(context.Context, wire.R
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("queue %s: inotify: %w", dir, err)
 	}
-	return &queue{dir: dir, log: log, replay: replay, notify: os.NewFile(uintptr(fd), "inotify"), retries: map[string]attempt{}}, nil
+	return &queue{dir: dir, log: log, now: now, replay: replay, notify: os.NewFile(uintptr(fd), "inotify"), retries: map[string]attempt{}}, nil
 }
 
 func (q *queue) close() error { return q.notify.Close() }

@@ -30,7 +30,7 @@ func (q *queue) failed(path, containerID string) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	wait := min(max(2*q.retries[path].wait, firstRetry), maxRetry)
-	q.retries[path] = attempt{containerID: containerID, at: time.Now(), wait: wait}
+	q.retries[path] = attempt{containerID: containerID, at: q.now(), wait: wait}
 	return wait
 }
 
@@ -45,7 +45,7 @@ func (q *queue) due(path, containerID string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	last, failed := q.retries[path]
-	return !failed || containerID != "" && last.containerID == containerID || time.Since(last.at) >= last.wait
+	return !failed || containerID != "" && last.containerID == containerID || q.now().Sub(last.at) >= last.wait
 }
 
 // next is how long the queue may sleep.
@@ -54,7 +54,7 @@ func (q *queue) next() time.Duration {
 	defer q.mu.Unlock()
 	wait := look
 	for _, last := range q.retries {
-		wait = min(wait, last.wait-time.Since(last.at))
+		wait = min(wait, last.wait-q.now().Sub(last.at))
 	}
 	return max(wait, 0)
 }

@@ -4,11 +4,16 @@ package cniserver
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -107,5 +112,61 @@ func TestCollectedEntryIsDropped(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{wire.QueueName(2, 1)}, entries(t, socket, 1)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestTwoWeeksOfRetries: a DEL that cannot be done for two weeks, by a clock that the test moves, is tried again after a second, then after
+// twice the time, at most every five minutes, and is done when it can be. A call of its container does not wait for that.
+func TestTwoWeeksOfRetries(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	tries, away := 0, true
+	replay := func(context.Context, wire.Request) error {
+		if tries++; away {
+			return model.Faultf(model.CodeInvalidConf, "install it", "plugin %q: no such program", "theirs")
+		}
+		return nil
+	}
+	dir := filepath.Join(t.TempDir(), "queue")
+	q, err := openQueue(dir, slog.New(slog.DiscardHandler), func() time.Time { return now }, replay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = q.close() }()
+	path := filepath.Join(dir, "1"+wire.QueueSuffix)
+	if err := os.WriteFile(path, delFrame("c"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	begin := now
+	for wait := time.Second; now.Sub(begin) < 14*24*time.Hour; wait = min(2*wait, maxRetry) {
+		before := tries
+		q.pass(t.Context(), "")
+		if tries != before+1 {
+			t.Fatalf("after %s: tried %d times, want once", now.Sub(begin), tries-before)
+		}
+		now = now.Add(wait - time.Millisecond)
+		if q.pass(t.Context(), ""); tries != before+1 {
+			t.Fatalf("after %s: tried before its time", now.Sub(begin))
+		}
+		if got := q.next(); got != time.Millisecond {
+			t.Fatalf("after %s: the queue sleeps for %s", now.Sub(begin), got)
+		}
+		now = now.Add(time.Millisecond)
+	}
+	if least := 14 * 24 * 60 / 5; tries < least {
+		t.Errorf("%d tries in two weeks, want %d", tries, least)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the DEL is lost: %v", err)
+	}
+	q.pass(t.Context(), "") // fails, and waits
+	before := tries
+	if q.pass(t.Context(), "c"); tries != before+1 {
+		t.Error("a call of the container waits for the time of its DEL")
+	}
+	away = false
+	now = now.Add(maxRetry)
+	q.pass(t.Context(), "")
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the DEL is done and its entry stays: %v", err)
 	}
 }

@@ -36,6 +36,8 @@ type Config struct {
 	Attacher Attacher
 	Memory   Memory
 	Log      *slog.Logger
+	// Now is the clock by which what failed is tried again.
+	Now func() time.Time
 	// Networks finds the networks that pods ask for; nil: what the configuration of a call names is all.
 	Networks *multinet.Resolver
 	// Reporter, which may be nil, is told what became of pods.
@@ -97,7 +99,7 @@ func New(cfg Config) (*Server, error) {
 	if s.socket, err = listen(cfg.Socket); err != nil {
 		return nil, err
 	}
-	if s.queue, err = openQueue(wire.QueueDir(cfg.Socket), s.log, s.replay); err != nil {
+	if s.queue, err = openQueue(wire.QueueDir(cfg.Socket), s.log, cfg.Now, s.replay); err != nil {
 		return nil, errors.Join(err, s.socket.close())
 	}
 	s.calls, s.stop = context.WithCancel(context.Background())

@@ -284,7 +284,7 @@ func TestAbandonedAddIsNotDone(t *testing.T) {
 	_ = conn.Close() // weft-cni has given up
 	s := &Server{cfg: Config{Attacher: rec, Memory: rec, Socket: socket}, socket: l, dog: newWatchdog(), calls: t.Context(), parked: newParked()}
 	s.log = logTo(t)
-	s.queue, err = openQueue(filepath.Join(t.TempDir(), "queue"), s.log, s.replay)
+	s.queue, err = openQueue(filepath.Join(t.TempDir(), "queue"), s.log, time.Now, s.replay)
 	if err != nil {
 		t.Fatal(err)
 	}
