@@ -22,10 +22,11 @@ func newBenchPathCmd(env Env) *cobra.Command {
 bare wire, in throw-away network namespaces, and measures from pod to pod on one node and across two: TCP and UDP
 request/response, connections, packets and one stream. In each round every way takes each test once, in a new order.
 flannel's udp is the real flanneld's (--flanneld), with an etcd (--etcd). Needs root, iptables and weft's own plugins
-(--bin-dir); the machine's own network is not touched.
+(--bin-dir); the machine's own network is not touched. With --guards weft's designs are measured with and without the
+guards of tunnels and of bridges' ports that agents have, instead of beside flannel's.
 
-Keys of -o json: rows [{where, backend, design, test, unit, n, median, min, max, flannel, flannelMin, flannelMax, wire}],
-notes.`,
+Keys of -o json: rows [{where, backend, design, test, unit, n, median, min, max, flannel, flannelMin, flannelMax, unguarded,
+unguardedMin, unguardedMax, wire}], notes.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := benchOutput(output); err != nil {
@@ -44,6 +45,7 @@ notes.`,
 	fl.StringSliceVar(&cfg.Tests, "tests", nil, "tests to take (default all: tcp rr, udp rr, connect, packets, stream)")
 	fl.IntVarP(&cfg.N, "n", "n", 7, "rounds")
 	fl.DurationVar(&cfg.Span, "span", 300*time.Millisecond, "how long one test of one way takes")
+	fl.BoolVar(&cfg.Guards, "guards", false, "compare with the same without guards, not with flannel's design")
 	fl.StringVar(&cfg.BinDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "directory of weft's own plugins")
 	fl.StringVar(&cfg.Flanneld, "flanneld", "", "the program flanneld, built with its udp back end")
 	fl.StringVar(&cfg.Etcd, "etcd", "", "the program etcd")

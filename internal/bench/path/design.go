@@ -27,9 +27,11 @@ func wireAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{172, 31, 0, byt
 type world struct {
 	// what it is: of nobody, flannel's, weft's; how nodes are joined, and how pods.
 	maker, backend, joined string
-	dir                    string
-	nodes                  [2]node
-	processes              []*part.Process
+	// guarded: pods' links and tunnels are, as an agent has them; without, as they would be with no guard at all.
+	guarded   bool
+	dir       string
+	nodes     [2]node
+	processes []*part.Process
 	// ns are all namespaces.
 	ns []*netns.NS
 }
@@ -50,8 +52,14 @@ func (w *world) name() string {
 	if w.joined == "" {
 		return w.maker
 	}
+	if !w.guarded {
+		return w.maker + " " + w.joined + unguarded
+	}
 	return w.maker + " " + w.joined
 }
+
+// unguarded is at the end of a design's name that is without guards.
+const unguarded = " unguarded"
 
 func (w *world) namespace() (*netns.NS, error) {
 	ns, err := netns.Anonymous()

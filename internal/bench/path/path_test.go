@@ -47,6 +47,35 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestGuards measures each of weft's designs with guards and without.
+func TestGuards(t *testing.T) {
+	nettest.NeedBridgeNetfilter(t)
+	dir := nettest.Programs(t)
+	report, err := path.Run(t.Context(), path.Config{
+		Backends: []string{"host-gw"}, Tests: []string{"udp rr"}, Guards: true, N: 1, Span: 5 * time.Millisecond, Self: filepath.Join(dir, "weft"),
+		BinDir: filepath.Join(dir, "cni"), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ratios := 0
+	for _, r := range report.Rows {
+		if r.Median <= 0 || r.Flannel > 0 || (r.Unguarded > 0) != (strings.HasPrefix(r.Design, "weft") && !strings.HasSuffix(r.Design, " unguarded")) {
+			t.Errorf("%+v", r)
+		}
+		if r.Unguarded > 0 {
+			ratios++
+		}
+	}
+	if ratios != 4 { // ptp and bridge, on one node and across
+		t.Errorf("%d ratios: %+v", ratios, report.Rows)
+	}
+	var b strings.Builder
+	if err := report.Text(&b); err != nil || !strings.Contains(b.String(), "without guards") {
+		t.Errorf("text: %v\n%s", err, b.String())
+	}
+}
+
 func TestRunRefusesNonsense(t *testing.T) {
 	for want, cfg := range map[string]path.Config{
 		"bench: -n 0, --span 1s (give -n 1 or more, and --span between 1ms and 10s)":               {Span: time.Second},

@@ -27,6 +27,10 @@ type Row struct {
 	FlannelMin float64 `json:"flannelMin,omitempty"`
 	FlannelMax float64 `json:"flannelMax,omitempty"`
 	Wire       float64 `json:"wire,omitempty"`
+	// Unguarded is the ratio to the same design without guards, in the same way.
+	Unguarded    float64 `json:"unguarded,omitempty"`
+	UnguardedMin float64 `json:"unguardedMin,omitempty"`
+	UnguardedMax float64 `json:"unguardedMax,omitempty"`
 }
 
 // Report is everything that Run found.
@@ -48,6 +52,7 @@ func (b *bench) report() Report {
 			}
 			row.Median, row.Min, row.Max = rounds.Spread(values)
 			row.Flannel, row.FlannelMin, row.FlannelMax = rounds.Spread(rounds.Quotients(values, b.peer(test, w.Where, w.Backend, "flannel")))
+			row.Unguarded, row.UnguardedMin, row.UnguardedMax = rounds.Spread(rounds.Quotients(values, b.peer(test, w.Where, w.Backend, w.Design+unguarded)))
 			row.Wire, _, _ = rounds.Spread(rounds.Quotients(values, b.peer(test, "across", "", "wire")))
 			r.Rows = append(r.Rows, row)
 		}
@@ -89,7 +94,11 @@ func (r Report) Text(w io.Writer) error {
 		fmt.Fprintln(t)
 	}
 	table("per second", func(x Row) string { return fmt.Sprintf("%.4g", x.Median) })
-	table("ratio to flannel", func(x Row) string { return rounds.Ratio(x.Flannel, x.FlannelMin, x.FlannelMax) })
+	if slices.ContainsFunc(r.Rows, func(x Row) bool { return x.Unguarded > 0 }) {
+		table("ratio to the same without guards", func(x Row) string { return rounds.Ratio(x.Unguarded, x.UnguardedMin, x.UnguardedMax) })
+	} else {
+		table("ratio to flannel", func(x Row) string { return rounds.Ratio(x.Flannel, x.FlannelMin, x.FlannelMax) })
+	}
 	table("ratio to the wire", func(x Row) string { return rounds.Ratio(x.Wire, 0, 0) })
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("report: %w", err)

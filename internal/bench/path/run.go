@@ -22,6 +22,8 @@ type Config struct {
 	// Span is how long one test of one way takes.
 	Span time.Duration
 	Seed uint64
+	// Guards compares weft's designs with themselves without guards, instead of with flannel's.
+	Guards bool
 	// Self is weft, BinDir the directory of its plugins.
 	Self, BinDir string
 	// Flanneld and Etcd are programs; without them flannel's udp is left out.
@@ -121,12 +123,19 @@ func (b *bench) close() {
 func (b *bench) build(ctx context.Context) error {
 	plan := []*world{{maker: "wire"}}
 	for _, backend := range b.cfg.Backends {
+		ptp, bridge := world{maker: "weft", backend: backend, joined: "ptp", guarded: true}, world{maker: "weft", backend: backend, joined: "bridge", guarded: true}
+		plan = append(plan, &ptp, &bridge)
+		if b.cfg.Guards {
+			bare, bareBridge := ptp, bridge
+			bare.guarded, bareBridge.guarded = false, false
+			plan = append(plan, &bare, &bareBridge)
+			continue
+		}
 		if backend == "udp" && (b.cfg.Flanneld == "" || b.cfg.Etcd == "") {
 			b.notes = append(b.notes, "flannel's udp was not measured: it needs --flanneld and --etcd")
 		} else {
 			plan = append(plan, &world{maker: "flannel", backend: backend})
 		}
-		plan = append(plan, &world{maker: "weft", backend: backend, joined: "ptp"}, &world{maker: "weft", backend: backend, joined: "bridge"})
 	}
 	for _, w := range plan {
 		b.worlds = append(b.worlds, w)

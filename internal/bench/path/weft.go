@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-net/weft/internal/bench/part"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
 // weft brings weft's design up: each node's mesh by the reconciler, in a process of its own, and pods by weft's own plugin.
@@ -41,6 +42,11 @@ func (b *bench) weft(ctx context.Context, w *world) error {
 			return fmt.Errorf("node %s: %s", nodeName(i), result.Error)
 		}
 		mtu = result.MTU
+		if !w.guarded {
+			if err := w.nodes[i].ns.Do(func() error { return exec.CommandContext(ctx, "nft", "delete", "table", "inet", mesh.GuardTable).Run() }); err != nil {
+				return fmt.Errorf("node %s: guard of tunnels: %w", nodeName(i), err)
+			}
+		}
 	}
 	for i := range w.nodes {
 		for j := range 2 {
@@ -71,7 +77,7 @@ func (b *bench) plug(ctx context.Context, w *world, n *node, id string, mtu int)
 		conf["mtu"] = mtu
 	}
 	if w.joined == "bridge" {
-		conf["bridge"], conf["isDefaultGateway"], conf["hairpinMode"] = "cni0", true, true
+		conf["bridge"], conf["isDefaultGateway"], conf["hairpinMode"], conf["guard"] = "cni0", true, true, w.guarded
 	}
 	stdin, err := json.Marshal(conf)
 	if err != nil {
