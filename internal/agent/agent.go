@@ -181,7 +181,7 @@ func (a *agent) build() error {
 	a.mover = a.newMover()
 	server := cniserver.Config{
 		Socket: cfg.Socket, Attacher: a.attacher, Memory: a.ledger, Log: cfg.Log, Now: cfg.Now, Own: a.own, Ready: a.answering, Called: a.called,
-		Verbs: a.verbs(),
+		Verbs: a.verbs(), Alone: a.alone(),
 	}
 	a.networks(&server)
 	a.server, err = cniserver.New(server)

@@ -3,6 +3,8 @@
 package agent
 
 import (
+	"slices"
+
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/ipam"
@@ -10,6 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/static"
 	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/wire"
 )
 
 // planners are the plugins that the agent plans itself. Over another vendor's network Calico's are Calico's: its daemon
@@ -36,6 +39,13 @@ func (a *agent) allocators() map[string]ipam.Allocator {
 		delete(table, blocks.TypeCalico)
 	}
 	return table
+}
+
+// alone are the plugins in whose name weft-cni may be executed: those of which this agent does not have another program executed,
+// which may be a link to weft-cni.
+func (a *agent) alone() []string {
+	planners, allocators := a.planners(), a.allocators()
+	return slices.DeleteFunc(wire.AgentPlugins(), func(name string) bool { return planners[name] == nil && allocators[name] == nil })
 }
 
 // ofNode is what the cluster, or the configuration, says of this node.

@@ -33,7 +33,7 @@ func (a *Attacher) Add(ctx context.Context, job Job) (model.Result, error) {
 	if err := a.gates(ctx, job); err != nil {
 		return none, err
 	}
-	release, err := a.cfg.Locks.Container(ctx, job.Request.ContainerID)
+	release, err := a.locks(job.Request.Network).Container(ctx, job.Request.ContainerID)
 	if err != nil {
 		return none, err
 	}

@@ -86,6 +86,8 @@ type Attacher struct {
 	index   *objectIndex
 	drifts  drifts
 	queue   *repairQueue
+	// ipamOnly are the locks of jobs that allocate addresses for other vendors' plugins; see locks.
+	ipamOnly Locks
 }
 
 // New makes an Attacher.
@@ -103,7 +105,7 @@ func New(cfg Config) *Attacher {
 		cfg.Linger = linger
 	}
 	cfg.Log = cfg.Log.With("room", "attach")
-	a := &Attacher{cfg: cfg, hostID: sync.OnceValues(hostID), index: newObjectIndex(), queue: newRepairQueue()}
+	a := &Attacher{cfg: cfg, hostID: sync.OnceValues(hostID), index: newObjectIndex(), queue: newRepairQueue(), ipamOnly: newMemoryLocks()}
 	a.mourn.owners = map[string]map[model.AttachmentKey]int64{}
 	a.mourn.resting = map[string]int{}
 	a.mourn.wake = make(chan struct{}, 1)

@@ -33,7 +33,7 @@ func (a *Attacher) Check(ctx context.Context, job Job) error {
 	if err := a.validate(job); err != nil {
 		return err
 	}
-	release, err := a.cfg.Locks.Container(ctx, job.Request.ContainerID)
+	release, err := a.locks(job.Request.Network).Container(ctx, job.Request.ContainerID)
 	if err != nil {
 		return err
 	}

@@ -17,12 +17,12 @@ func (a *Attacher) Del(ctx context.Context, job Job) error {
 	if _, err := a.netnsID(job); err != nil {
 		return err
 	}
-	release, err := a.cfg.Locks.Container(ctx, job.Request.ContainerID)
+	release, err := a.locks(job.Request.Network).Container(ctx, job.Request.ContainerID)
 	if err != nil {
 		return err
 	}
 	defer release()
-	gate, err := a.cfg.Locks.Together(ctx)
+	gate, err := a.locks(job.Request.Network).Together(ctx)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func (a *Attacher) GC(ctx context.Context, job Job, valid []model.AttachmentKey)
 	if job.Network.DisableGC {
 		return nil
 	}
-	release, err := a.cfg.Locks.Alone(ctx)
+	release, err := a.locks(job.Network.Name).Alone(ctx)
 	if err != nil {
 		return err
 	}

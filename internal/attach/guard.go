@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -73,7 +74,7 @@ func (r Record) Guarded() (Guarded, bool) {
 		g.Pod.Name, _ = r.Request.Arg("K8S_POD_NAME")
 		g.Pod.UID, _ = r.Request.Arg("K8S_POD_UID")
 	}
-	if g.Pod.Name == "" || g.IfName == "lo" {
+	if g.Pod.Name == "" || g.IfName == "lo" || plugin.IsIPAMNetwork(r.Request.Network) {
 		return g, false
 	}
 	g.HostLink, g.Port = hostEnd(r.Fragment(), g.IfName)

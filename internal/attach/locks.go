@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
 // Locks keep calls apart: one at a time for a container, any number for different containers, and none beside a GC. A
@@ -18,6 +19,15 @@ type Locks interface {
 	Container(ctx context.Context, id string) (release func(), err error)
 	Together(ctx context.Context) (release func(), err error)
 	Alone(ctx context.Context) (release func(), err error)
+}
+
+// locks are those of a network. A plugin that the agent executes for an attachment, whose locks are held meanwhile, may have the
+// agent allocate its addresses: that is recorded under a network of its own, and has locks of its own.
+func (a *Attacher) locks(network string) Locks {
+	if plugin.IsIPAMNetwork(network) {
+		return a.ipamOnly
+	}
+	return a.cfg.Locks
 }
 
 // memoryLocks are the locks of one process.

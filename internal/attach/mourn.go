@@ -189,7 +189,7 @@ func (a *Attacher) burial(dead []Record) {
 
 // unlessNew does something about a released record, unless another ADD has taken its place.
 func (a *Attacher) unlessNew(ctx context.Context, rec Record, f func() error) error {
-	release, err := a.cfg.Locks.Container(ctx, rec.Request.ContainerID)
+	release, err := a.locks(rec.Request.Network).Container(ctx, rec.Request.ContainerID)
 	if err != nil {
 		return err
 	}

@@ -96,12 +96,12 @@ func (a *Attacher) wholeChains(ctx context.Context, records []Record) map[model.
 func (a *Attacher) repair(ctx context.Context, key model.AttachmentKey, patience time.Duration, how extent, chainsWhole bool) (bool, error) {
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	release, err := a.cfg.Locks.Container(wait, key.ContainerID)
+	release, err := a.locks(key.Network).Container(wait, key.ContainerID)
 	if err != nil {
 		return false, err
 	}
 	defer release()
-	leave, err := a.cfg.Locks.Together(wait)
+	leave, err := a.locks(key.Network).Together(wait)
 	if err != nil {
 		return false, err
 	}

@@ -44,7 +44,7 @@ type run struct {
 
 // beside runs the list beside the calls for other containers.
 func (r *run) beside(ctx context.Context) error {
-	release, err := r.a.cfg.Locks.Together(ctx)
+	release, err := r.a.locks(r.job.Request.Network).Together(ctx)
 	if err != nil {
 		return err
 	}

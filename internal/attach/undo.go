@@ -46,7 +46,7 @@ func (a *Attacher) recordSpaces(rec Record) (kernel.Spaces, func()) {
 func (a *Attacher) abandon(ctx context.Context, rec Record, spaces kernel.Spaces) error {
 	ctx, cancel := patient(ctx)
 	defer cancel()
-	if err := a.locked(ctx, a.cfg.Locks.Together, func() error { return a.undo(ctx, rec, spaces, spaces.Remove) }); err != nil {
+	if err := a.locked(ctx, a.locks(rec.Request.Network).Together, func() error { return a.undo(ctx, rec, spaces, spaces.Remove) }); err != nil {
 		return fmt.Errorf("undo of %s: %w", rec.Key(), err)
 	}
 	if shared, any := a.sharedOf(rec); any {

@@ -34,7 +34,7 @@ func newInstallCmd(env Env) *cobra.Command {
 		Use:   "install --cni-bin-dir DIR",
 		Short: "Put weft's plugins and the agent's configuration where the runtime looks for them, or take them back",
 		Long: "Puts weft-cni and weft-plugin into the runtime's plugin directory, loopback where the directory has none, and, with\n" +
-			"--plugins, every plugin of weft's that needs no agent. With --conf-dir it derives the agent's form of the network that the runtime\n" +
+			"--plugins, every plugin that weft has: calico, calico-ipam, whereabouts and weft have the node's agent do their work. With --conf-dir it derives the agent's form of the network that the runtime\n" +
 			"uses now and puts it before that file, which stays as it is. Each file is put in place whole, by renaming; doing it\n" +
 			"again changes nothing. --multus writes that form as Multus' own installation does. --remove takes all of it back.",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -55,7 +55,7 @@ func newInstallCmd(env Env) *cobra.Command {
 	fl.StringVar(&f.cfg.ConfDir, "conf-dir", "", "the runtime's configuration directory (often /etc/cni/net.d): derive the agent's configuration there")
 	fl.StringVar(&f.cfg.From, "from", "", "where weft-cni and weft-plugin are (default: beside this program)")
 	fl.StringVar(&f.cfg.Socket, "socket", "", "the agent's socket, for the configuration, if it is not the usual one")
-	fl.BoolVar(&f.plugins, "plugins", false, "weft-plugin under the names of all plugins that need no agent")
+	fl.BoolVar(&f.plugins, "plugins", false, "weft's programs under the names of all plugins: weft-plugin, or weft-cni where the node's agent does the work")
 	fl.BoolVar(&f.cfg.Replace, "replace-foreign", false, "replace other vendors' programs of these names, and keep each as NAME.weft-original")
 	fl.BoolVar(&f.multus, "multus", false, "Multus' form of the configuration, in 00-multus.conf: further networks for pods of another vendor's network")
 	fl.BoolVar(&f.watch, "watch", false, "go on and follow the changes of the configuration")
@@ -100,7 +100,7 @@ func (f *installFlags) check(cmd *cobra.Command, env Env) error {
 	}
 	if f.plugins {
 		names := slices.Concat(slices.Collect(maps.Keys(plugin.Builtin())), slices.Collect(maps.Keys(allocators())))
-		f.cfg.Plugins = slices.DeleteFunc(names, needsAgent)
+		f.cfg.Plugins, f.cfg.AgentPlugins = slices.DeleteFunc(names, needsAgent), wire.AgentPlugins()
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (f *installFlags) check(cmd *cobra.Command, env Env) error {
 // needsAgent reports whether plugins of the type have an agent do their work: weft-plugin under that name could not answer a
 // call, and must not stand in the place of a program that can.
 func needsAgent(name string) bool {
-	return slices.Contains([]string{"calico", "calico-ipam", "weft", "whereabouts"}, name)
+	return slices.Contains(wire.AgentPlugins(), name)
 }
 
 func (f *installFlags) run(ctx context.Context, env Env) error {

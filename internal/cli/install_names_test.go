@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestInstallNames: --plugins takes no name of a type that needs the agent: weft-plugin could not run it.
+// TestInstallNames: a name of a type that needs the agent is weft-cni's, which hands it to the agent: weft-plugin could not run it.
 func TestInstallNames(t *testing.T) {
 	var f installFlags
 	cmd := &cobra.Command{}
@@ -26,6 +26,9 @@ func TestInstallNames(t *testing.T) {
 	for _, name := range []string{"calico", "calico-ipam", "weft", "whereabouts"} {
 		if slices.Contains(f.cfg.Plugins, name) {
 			t.Errorf("%s is linked to weft-plugin, which cannot run it", name)
+		}
+		if !slices.Contains(f.cfg.AgentPlugins, name) {
+			t.Errorf("%s is not linked", name)
 		}
 	}
 	for _, name := range []string{"bridge", "host-local", "portmap"} {

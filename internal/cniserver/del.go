@@ -16,6 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/wire"
 )
 
@@ -95,7 +96,7 @@ func (s *Server) remembered(call cni.Call, named map[model.AttachmentKey]bool) (
 	var rest []attach.Record
 	var errs []error
 	for _, k := range slices.Backward(keys) {
-		if named[k] {
+		if named[k] || plugin.IsIPAMNetwork(k.Network) { // the plugin that had them allocated gives them back
 			continue
 		}
 		r, ok, err := s.cfg.Memory.Get(k)

@@ -85,7 +85,7 @@ func (t *podTable) all() map[string][]*podState {
 // remember fills the table with what an agent before has attached.
 func (t *podTable) remember(records []attach.Record) {
 	for _, r := range records {
-		if o := r.Request.Origin; o != nil && o.Primary && r.Stage == attach.Done {
+		if o := r.Request.Origin; o != nil && o.Primary && !o.Alone && r.Stage == attach.Done {
 			t.put(r.Request.ContainerID, o.Pod, "", false)
 		}
 	}
@@ -103,7 +103,7 @@ func recorded(m Memory, containerID string) ([]attach.Record, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ok && r.Stage == attach.Done && r.Request.Origin != nil && r.Result != nil {
+		if ok && r.Stage == attach.Done && r.Request.Origin != nil && !r.Request.Origin.Alone && r.Result != nil {
 			all = append(all, r)
 		}
 	}

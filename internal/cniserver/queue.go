@@ -151,7 +151,7 @@ func (q *queue) entriesOf(fits func(cni.Call) bool) []string {
 		if err != nil {
 			continue
 		}
-		if c, _ := cni.ParseCall(r.Getenv, r.Stdin()); fits(c) {
+		if c, _ := parseCall(r); fits(c) {
 			paths = append(paths, path)
 		}
 	}

@@ -52,6 +52,8 @@ type Config struct {
 	Fit func() error
 	// Called is told of every call that is over, and its error; may be nil.
 	Called func(verb string, err error, took time.Duration)
+	// Alone are the plugins in whose name weft-cni may be executed.
+	Alone []string
 	// Verbs are what may be asked beyond CNI's verbs, by their names.
 	Verbs map[string]Verb
 }

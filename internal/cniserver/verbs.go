@@ -49,7 +49,7 @@ func (s *Server) verb(c *call, r wire.Request) (exit int, out []byte) {
 
 // outcome does a call and logs how it went.
 func (s *Server) outcome(c *call, r wire.Request) ([]byte, error) {
-	call, err := cni.ParseCall(r.Getenv, r.Stdin())
+	call, err := parseCall(r)
 	log := s.log.With("verb", call.Command, "id", short(call.Request.ContainerID), "ifname", call.Request.IfName,
 		"network", call.Request.Network)
 	out, err := s.do(c, r, call, err, log)
@@ -85,6 +85,12 @@ func (s *Server) do(c *call, r wire.Request, call cni.Call, bad error, log *slog
 	}
 	if ns != nil {
 		defer func() { _ = ns.Close() }()
+	}
+	if name := r.Getenv(wire.PluginVar); name != "" {
+		if bad != nil {
+			return nil, bad
+		}
+		return s.alone(c, call, ns, name)
 	}
 	switch call.Command {
 	case cni.Add:

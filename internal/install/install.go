@@ -20,6 +20,9 @@ type Config struct {
 	From string
 	// Plugins are the names under which weft-plugin is put in place; none: as loopback where there is no loopback.
 	Plugins []string
+	// AgentPlugins are the names under which weft-cni is put in place, for plugins whose work an agent does. A foreign program of such
+	// a name stays, with Replace, too: nobody knows here what the node's agent will serve.
+	AgentPlugins []string
 	// Replace allows to replace foreign programs of these names; they are kept beside.
 	Replace bool
 	// Socket is the agent's, where it is not the usual one.
@@ -153,7 +156,7 @@ func programs(ctx context.Context, c Config, bin *place, sources map[string]stri
 		if err := interrupted(ctx); err != nil {
 			return changes, err
 		}
-		done, err := bin.link(name)
+		done, err := bin.link(name, pluginName)
 		if err != nil {
 			return changes, err
 		}
@@ -161,6 +164,31 @@ func programs(ctx context.Context, c Config, bin *place, sources map[string]stri
 	}
 	if len(names) == 0 {
 		changes = append(changes, Change{bin.path(loopback), Kept, "another vendor's"})
+	}
+	more, err := agentPlugins(ctx, c, bin)
+	return append(changes, more...), err
+}
+
+// agentPlugins puts weft-cni in place under the names of plugins whose work an agent does.
+func agentPlugins(ctx context.Context, c Config, bin *place) ([]Change, error) {
+	var changes []Change
+	for _, name := range slices.Sorted(slices.Values(c.AgentPlugins)) {
+		if err := interrupted(ctx); err != nil {
+			return changes, err
+		}
+		who, err := whose(bin.path(name))
+		if err != nil {
+			return changes, trouble(err)
+		}
+		if who == foreign {
+			changes = append(changes, Change{bin.path(name), Kept, "another vendor's; take it away to have weft's, which needs an agent"})
+			continue
+		}
+		done, err := bin.link(name, shimName)
+		if err != nil {
+			return changes, err
+		}
+		changes = append(changes, done)
 	}
 	return changes, nil
 }
@@ -217,17 +245,17 @@ func (p *place) program(name, source string) (Change, error) {
 	return Change{path, Installed, detail}, p.put(name, f, 0o755)
 }
 
-// link makes a name of weft-plugin.
-func (p *place) link(name string) (Change, error) {
+// link makes a name of a program that is in place.
+func (p *place) link(name, program string) (Change, error) {
 	path := p.path(name)
-	if target, err := os.Readlink(path); err == nil && target == pluginName {
+	if target, err := os.Readlink(path); err == nil && target == program {
 		return Change{path, Unchanged, ""}, nil
 	}
 	detail, err := p.keep(name)
 	if err != nil {
 		return Change{}, err
 	}
-	return Change{path, Installed, detail}, p.point(name, pluginName)
+	return Change{path, Installed, detail}, p.point(name, program)
 }
 
 // keep gives a foreign program that is going to be replaced a second name.

@@ -44,6 +44,9 @@ type Origin struct {
 	Asked   json.RawMessage `json:"asked,omitempty"`
 	// Call is the runtime's own configuration: with it, further networks are attached later. Only the first network has it.
 	Call json.RawMessage `json:"call,omitempty"`
+	// Alone tells that a runtime has executed the network's plugin by itself, in a list of others: the pod's further networks, and
+	// its network status, are not weft's.
+	Alone bool `json:"alone,omitempty"`
 	// Annotations are those of the pod, and of its namespace, that the network's plugins read.
 	Annotations [][2]string `json:"annotations,omitempty"`
 	// NoVersion tells that the network is one that the pod chose, and that its configuration has no cniVersion.

@@ -4,6 +4,9 @@
 // an exit code and stdout come back. It is all that weft-cni does, and weft-cni starts once per call, so this package
 // uses bare system calls: each of os, fmt, net and encoding/json would cost more than its work.
 //
+// By the link names of plugins that only an agent runs (wire.AgentPlugins) it does the same, and says in whose name: another
+// vendor's list, or a plugin that has an IPAM plugin executed, is what calls then.
+//
 // # While the agent is away
 //
 // Away means: no socket, refused, or neither an answer nor one to a ping within half a second. Then VERSION is answered here as always, ADD, CHECK

@@ -13,6 +13,8 @@ type Env struct {
 	Environ []string
 	// Stdin, Stdout and Stderr are descriptors.
 	Stdin, Stdout, Stderr int
+	// Argv0 is the name under which the program was executed.
+	Argv0 []byte
 	// UnixNano is the clock and Pid the process, which together name an entry of the queue.
 	UnixNano func() int64
 	Pid      int
@@ -72,6 +74,10 @@ func Run(env Env) int {
 // read gathers the environment and stdin into the frame; a code other than 0 says what is wrong.
 func (c *call) read() (code int, msg string) {
 	b := wire.AppendEnv(make([]byte, wire.RequestHeader, 8<<10), c.env.Environ)
+	if name := wire.AgentPlugin(c.env.Argv0); name != "" {
+		b = append(append(b, wire.PluginVar+"="...), name...)
+		b = append(b, 0)
+	}
 	start := len(b)
 	if start-wire.RequestHeader > wire.MaxEnv {
 		return codeEnv, wire.ErrEnv.Error()

@@ -140,6 +140,7 @@ func Builtin() map[string]Planner {
 func InAgent() map[string]Planner {
 	table := Builtin()
 	table[DefaultRouteType] = DefaultRoute{}
+	table[IPAMOnlyType] = IPAMOnly{}
 	table[CalicoType] = Calico{}
 	table[Bridge{}.Type()] = Bridge{SourceGuard: true}
 	return table

@@ -25,6 +25,9 @@ type request struct {
 func start(sp unsafe.Pointer) int32 {
 	m := memory()
 	var r request
+	if name := *(**byte)(unsafe.Add(sp, 8)); name != nil && wire.AgentPlugin(unsafe.Slice(name, length(name))) != "" {
+		return ordinary
+	}
 	if !r.variables(m, sp) || !known(r.command) {
 		return ordinary
 	}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniserver
+
+import (
+	"context"
+	"slices"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/wire"
+)
+
+// parseCall reads a call. One for an IPAM plugin is about a network of its own: that of its name may have another attachment to
+// the same container.
+func parseCall(r wire.Request) (cni.Call, error) {
+	call, err := cni.ParseCall(r.Getenv, r.Stdin())
+	if name := r.Getenv(wire.PluginVar); name != "" && name != plugin.CalicoType {
+		call.Request.Network = plugin.IPAMNetwork(call.Request.Network)
+	}
+	return call, err
+}
+
+// alone does a call in which weft-cni was executed under the name of a plugin that the agent has built in: by a runtime, in a list of
+// other plugins, or by another vendor's plugin, as its IPAM plugin.
+func (s *Server) alone(c *call, call cni.Call, ns *netns.NS, name string) ([]byte, error) {
+	if !slices.Contains(s.cfg.Alone, name) {
+		_, found, err := s.cfg.Memory.Get(call.Request.Key())
+		if call.Command != cni.Del {
+			return nil, model.Faultf(unserved(call.Command), "docs/install.md says when it does", "plugin %q: the agent of this node does not serve it", name)
+		}
+		if !found || err != nil {
+			return nil, err
+		}
+	}
+	if call.Command == cni.Add {
+		if err := s.queue.settle(c.ctx, call.Request); err != nil {
+			return nil, err
+		}
+		if c.abandoned() {
+			return nil, model.Faultf(model.CodeTryAgain, "", "the caller did not wait until its turn")
+		}
+	}
+	a, err := s.networks.Alone(c.ctx, call, name)
+	if err != nil {
+		return nil, err
+	}
+	j := job(a, ns)
+	switch call.Command {
+	case cni.Add:
+		result, err := s.cfg.Attacher.Add(c.ctx, j)
+		if err != nil {
+			return nil, err
+		}
+		return cni.FormatResult(result, call.Request.CNIVersion)
+	case cni.Del:
+		return nil, s.cfg.Attacher.Del(c.ctx, j)
+	case cni.Check:
+		return nil, s.cfg.Attacher.Check(c.ctx, j)
+	case cni.GC:
+		return nil, s.aloneGC(c.ctx, call, j)
+	}
+	if s.cfg.Fit != nil {
+		if err := s.cfg.Fit(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, s.cfg.Attacher.Status(c.ctx, j)
+}
+
+// unserved is the code for a plugin that this agent never serves.
+func unserved(verb string) model.Code {
+	if verb == cni.Status {
+		return model.CodeNotAvailable
+	}
+	return model.CodeInvalidConf
+}
+
+// aloneGC takes what no valid attachment of the network has.
+func (s *Server) aloneGC(ctx context.Context, call cni.Call, j attach.Job) error {
+	queued := s.queue.collectable(call)
+	if err := s.cfg.Attacher.GC(ctx, j, call.Valid); err != nil {
+		return err
+	}
+	s.queue.collect(queued)
+	return nil
+}

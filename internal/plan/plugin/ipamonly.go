@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// IPAMOnly gives addresses to an interface that another vendor's plugin makes: that plugin executes an IPAM plugin by the protocol,
+// with its own configuration. It stands alone in a list, where cniserver puts it: no program of that name exists.
+type IPAMOnly struct{}
+
+// IPAMOnlyType is IPAMOnly's type.
+const IPAMOnlyType = "weft-ipam"
+
+// ipamNetwork begins the name of the network under which the addresses are recorded. The plugin that has them allocated may be
+// one that the agent executes itself, for an attachment to the network of the configuration's own name.
+const ipamNetwork = IPAMOnlyType + "."
+
+// IPAMNetwork is the name under which addresses for interfaces of a network are recorded when a plugin of another vendor makes them.
+func IPAMNetwork(network string) string { return ipamNetwork + network }
+
+// IsIPAMNetwork reports whether a name is one of IPAMNetwork's.
+func IsIPAMNetwork(network string) bool { return strings.HasPrefix(network, ipamNetwork) }
+
+// Type is "weft-ipam".
+func (IPAMOnly) Type() string { return IPAMOnlyType }
+
+// Keys are those that every plugin has: the others are another vendor's.
+func (IPAMOnly) Keys() []string { return commonKeys() }
+
+// IPAM is the ipam section as it stands.
+func (IPAMOnly) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
+
+// Validate refuses a configuration without an ipam section.
+func (IPAMOnly) Validate(conf model.PluginConf) error {
+	section, err := ipamSection(conf)
+	if err == nil && section == nil {
+		return model.Faultf(model.CodeInvalidConf, `an IPAM plugin is executed by another one, whose "ipam" names it`, "ipam: missing")
+	}
+	return err
+}
+
+// Observe asks nothing.
+func (IPAMOnly) Observe(Input) ([]state.Query, error) { return nil, nil }
+
+// Plan makes nothing: the addresses are the result.
+func (IPAMOnly) Plan(in Input) (Step, error) {
+	return Step{Fragment: state.Fragment{Owner: Owner(in.Request.Key())}, Result: *in.IPAM}, nil
+}
