@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -58,5 +61,57 @@ func TestAudit(t *testing.T) {
 	w.stop()
 	if got := w.audit(store); !strings.Contains(got, "does the agent run, with metrics.address set?") {
 		t.Errorf("without an agent: %s", got)
+	}
+}
+
+// TestAuditOfRanges: addresses of a node's own range stand in files of host-local's. What is left there without an attachment is found,
+// and counted as in use; an attachment without its file is found, too.
+func TestAuditOfRanges(t *testing.T) {
+	w := newWorld(t)
+	store := w.path("store")
+	if err := os.Mkdir(store, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	node := "{apiVersion: v1, kind: Node, metadata: {name: n1}, spec: {podCIDRs: [10.8.0.0/16]}}"
+	if err := os.WriteFile(store+"/node.yaml", []byte(node), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.configured("metrics: {address: '127.0.0.1:9119'}\n")
+	w.args = []string{"--config", w.path("weft.yaml"), "--store-dir", store}
+	w.start()
+	list := w.list("1.1.0", w.networks()["bridge"])
+	for _, id := range []string{"c1", "c2"} {
+		if _, err := w.add(list, id, nettest.NS(t, id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := w.audit(store); !strings.Contains(got, ", 0 findings\n") {
+		t.Errorf("all is well, and it says: %s", got)
+	}
+	dir := w.path("addresses", "net")
+	if err := os.WriteFile(filepath.Join(dir, "10.8.0.77"), []byte("gone\r\neth0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := w.audit(store)
+	for _, want := range []string{
+		"address 10.8.0.77 is reserved in " + dir + " for interface eth0 of container gone, and the ledger has no such attachment", "1 findings are left",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("missing: %s in %s", want, got)
+		}
+	}
+	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"), "ipam", "show", "--store-dir", store, "--agent")
+	var out []byte
+	if err := w.node.Do(func() (err error) { out, err = cmd.CombinedOutput(); return err }); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	if got := strings.Join(strings.Fields(string(out)), " "); got != "NODE RANGE TOTAL USED FREE n1 10.8.0.0/16 65533 3 65530" {
+		t.Error(got)
+	}
+	if err := w.cni.GCNetworkList(w.ctx(), list, &libcni.GCArgs{ValidAttachments: []types.GCAttachment{{ContainerID: "c1", IfName: "eth0"}, {ContainerID: "c2", IfName: "eth0"}}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "10.8.0.77")); err == nil {
+		t.Error("a GC of the network has not freed it, as the finding says")
 	}
 }

@@ -66,9 +66,7 @@ func (a *agent) tell(ctx context.Context) error {
 	server := &metrics.Server{
 		Metrics: a.metrics, Ready: a.servesPods, Alive: a.alive, Level: a.cfg.Level, Attachments: a.attachments, Log: a.cfg.Log.With("room", "metrics"),
 	}
-	if a.blocks != nil {
-		server.Addresses = func() (any, error) { return a.blocks.Giving(), nil }
-	}
+	server.Addresses = a.giving
 	return server.Run(ctx, a.web)
 }
 
@@ -80,6 +78,8 @@ type attachment struct {
 	Pod    string        `json:"pod,omitempty"`
 	Netns  string        `json:"netns,omitempty"`
 	Result *model.Result `json:"result,omitempty"`
+	// Filed is the directory of host-local's that all its addresses are from.
+	Filed string `json:"filed,omitempty"`
 }
 
 // attachments is the ledger for people.
@@ -89,7 +89,7 @@ func (a *agent) attachments() (any, error) {
 	for _, rec := range records {
 		namespace, _ := rec.Request.Arg("K8S_POD_NAMESPACE")
 		name, _ := rec.Request.Arg("K8S_POD_NAME")
-		one := attachment{AttachmentKey: rec.Key(), Stage: rec.Stage, Since: rec.Since(), Netns: rec.Request.Netns, Result: rec.Result}
+		one := attachment{AttachmentKey: rec.Key(), Stage: rec.Stage, Since: rec.Since(), Netns: rec.Request.Netns, Result: rec.Result, Filed: a.filedIn(rec)}
 		if name != "" {
 			one.Pod = namespace + "/" + name
 		}

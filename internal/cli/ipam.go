@@ -5,6 +5,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"math/big"
 	"net/netip"
 	"slices"
 	"strings"
@@ -25,11 +26,13 @@ func newIPAMCmd(env Env) *cobra.Command {
 
 func newIPAMShowCmd(env Env) *cobra.Command {
 	from := ipamSource{env: env}
-	var output string
+	var output, agent string
 	cmd := &cobra.Command{
 		Use:   "show [ADDRESS]",
-		Short: "Show pools of addresses and which node has which block, or all that is known of one address",
-		Args:  cobra.MaximumNArgs(1),
+		Short: "Show pools of addresses, which node has which block and how much is in use, or all that is known of one address",
+		Long: "Shows pools, blocks, and where there are no pools the nodes' own ranges, each with how many addresses can be given, are in use, and are\n" +
+			"free. In use is what pods, claims and reservations say. With --agent, on a node as root, also what its agent has given.",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return from.find(cmd.Context(), env.Stdout, args[0], output)
@@ -38,13 +41,25 @@ func newIPAMShowCmd(env Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				return printJSON(env.Stdout, picture)
+			usage := picture.Usage()
+			if agent != "" {
+				local, err := here(cmd.Context(), agent)
+				if err != nil {
+					return err
+				}
+				usage = picture.Usage(local)
 			}
-			return printPools(env.Stdout, picture)
+			if output == "json" {
+				return printJSON(env.Stdout, struct {
+					blocks.Picture
+					Usage blocks.Usages `json:"usage"`
+				}{picture, usage})
+			}
+			return printPools(env.Stdout, picture, usage)
 		},
 	}
 	from.flags(cmd, &output)
+	ipamAgentFlag(cmd, &agent, "count what it has given, too")
 	return cmd
 }
 
@@ -92,9 +107,13 @@ func newIPAMCheckCmd(env Env) *cobra.Command {
 	}
 	from.flags(cmd, &output)
 	cmd.Flags().BoolVar(&fix, "fix", false, "free what can be freed without a doubt")
-	cmd.Flags().StringVar(&agent, "agent", "", "`URL` of this node's agent: compare its memory, its ledger and the kernel, too (alone: "+agentURL+")")
-	cmd.Flags().Lookup("agent").NoOptDefVal = agentURL
+	ipamAgentFlag(cmd, &agent, "compare its memory, its ledger and the kernel, too")
 	return cmd
+}
+
+func ipamAgentFlag(cmd *cobra.Command, into *string, what string) {
+	cmd.Flags().StringVar(into, "agent", "", "`URL` of this node's agent: "+what+" (alone: "+agentURL+")")
+	cmd.Flags().Lookup("agent").NoOptDefVal = agentURL
 }
 
 func (f *ipamSource) look(cmd *cobra.Command, output string) (blocks.Picture, store.Objects, error) {
@@ -110,11 +129,13 @@ func (f *ipamSource) look(cmd *cobra.Command, output string) (blocks.Picture, st
 	return picture, objects, err
 }
 
-func printPools(w io.Writer, p blocks.Picture) error {
+func printPools(w io.Writer, p blocks.Picture, u blocks.Usages) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "POOL\tREGIONS\tMODE\tENCAPSULATION\tBLOCKS\tRESERVED\tGIVES\tWANTED BY")
+	if len(p.Pools) > 0 || len(u.Ranges) == 0 {
+		fmt.Fprintln(table, "POOL\tREGIONS\tMODE\tENCAPSULATION\tBLOCKS\tRESERVED\tTOTAL\tUSED\tFREE\tGIVES\tWANTED BY")
+	}
 	conditions := model.PoolConditions(p.Pools)
-	for _, pool := range p.Pools {
+	for i, pool := range p.Pools {
 		var regions []string
 		for _, r := range pool.Regions {
 			regions = append(regions, fmt.Sprintf("%s in /%d", r.CIDR, r.BlockSize))
@@ -129,14 +150,23 @@ func printPools(w io.Writer, p blocks.Picture) error {
 		if c := conditions[pool.Name]; !c.True {
 			gives = c.Reason
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", pool.Name, dash(strings.Join(regions, ", ")), dash(string(pool.AssignmentMode)),
-			encapsulation(pool.Encapsulation), n, len(pool.Reserved)+len(pool.Excluded), gives, dash(strings.Join(pool.Wanted, ", ")))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", pool.Name, dash(strings.Join(regions, ", ")), dash(string(pool.AssignmentMode)),
+			encapsulation(pool.Encapsulation), n, len(pool.Reserved)+len(pool.Excluded), counts(u.Pools[i], u.Known), gives, dash(strings.Join(pool.Wanted, ", ")))
 	}
 	if len(p.Blocks) > 0 {
-		fmt.Fprintln(table, "\nBLOCK\tPOOL\tNODE\tCEDED\tASKED FOR")
+		fmt.Fprintln(table, "\nBLOCK\tPOOL\tNODE\tTOTAL\tUSED\tFREE\tCEDED\tASKED FOR")
 	}
-	for _, b := range p.Blocks {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", b.CIDR, b.Pool, b.Node, addrs(b.Ceded), addrs(b.Asked))
+	for i, b := range p.Blocks {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", b.CIDR, b.Pool, b.Node, counts(u.Blocks[i], u.Known), addrs(b.Ceded), addrs(b.Asked))
+	}
+	if len(u.Ranges) > 0 && len(p.Pools) > 0 {
+		fmt.Fprintln(table)
+	}
+	if len(u.Ranges) > 0 {
+		fmt.Fprintln(table, "NODE\tRANGE\tTOTAL\tUSED\tFREE")
+	}
+	for _, r := range u.Ranges {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", r.Node, r.CIDR, counts(r, u.Known))
 	}
 	if len(p.Machines) > 0 {
 		fmt.Fprintln(table, "\nMACHINE\tNETWORK\tINTERFACE\tADDRESSES\tNODE")
@@ -148,7 +178,28 @@ func printPools(w io.Writer, p blocks.Picture) error {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", m.Machine, m.Network, m.Interface, dash(strings.Join(words, ", ")), dash(m.Node))
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil || u.Known {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "\nNo pod says which addresses it has. What a node has given is counted there, as root, with --agent.")
+	return err
+}
+
+// counts are the columns of what can be given, is in use, and is free.
+func counts(u blocks.Usage, known bool) string {
+	if !known {
+		return number(u.Total) + "\t-\t-"
+	}
+	return fmt.Sprintf("%s\t%d\t%s", number(u.Total), u.Used, number(u.Free))
+}
+
+// number is a number for people: of very many addresses only how many they are, about.
+func number(n *big.Int) string {
+	const exact = 32
+	if n.BitLen() <= exact {
+		return n.String()
+	}
+	return fmt.Sprintf("2^%d", new(big.Int).Sub(n, big.NewInt(1)).BitLen())
 }
 
 // encapsulation is how packets travel, in a word.

@@ -109,11 +109,11 @@ func TestFromCalico(t *testing.T) {
 		{args: "import --from calico", want: taken + "3 addresses reserved, 0 were there, 1 left out\n"},
 		{args: "import --from calico", want: "left out: IPAMBlock 10-244-0-0-26: address 10.244.0.3: there is no pod shop/gone\n0 addresses reserved, 3 were there, 1 left out\n"},
 		{args: "show", want: "" +
-			"POOL                 REGIONS               MODE       ENCAPSULATION  BLOCKS  RESERVED  GIVES  WANTED BY\n" +
-			"default-ipv4-ippool  10.244.0.0/16 in /26  Automatic  vxlan Always   1       3         yes    -\n" +
-			"next                 10.245.0.0/16 in /26  Automatic  none           0       0         yes    -\n\n" +
-			"BLOCK          POOL                 NODE  CEDED          ASKED FOR\n" +
-			"10.244.0.0/26  default-ipv4-ippool  n1    10.244.0.2 n2  -\n"},
+			"POOL                 REGIONS               MODE       ENCAPSULATION  BLOCKS  RESERVED  TOTAL  USED  FREE   GIVES  WANTED BY\n" +
+			"default-ipv4-ippool  10.244.0.0/16 in /26  Automatic  vxlan Always   1       3         65536  3     65533  yes    -\n" +
+			"next                 10.245.0.0/16 in /26  Automatic  none           0       0         65536  0     65536  yes    -\n\n" +
+			"BLOCK          POOL                 NODE  TOTAL  USED  FREE  CEDED          ASKED FOR\n" +
+			"10.244.0.0/26  default-ipv4-ippool  n1    64     3     61    10.244.0.2 n2  -\n"},
 		{args: "check", want: "2 pools, 1 blocks, 0 findings\n"},
 		{args: "show 10.244.0.2", want: "" +
 			"pool default-ipv4-ippool, region 10.244.0.0/16, block 10.244.0.0/26\n" +

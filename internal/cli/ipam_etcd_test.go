@@ -53,7 +53,7 @@ func TestIPAMOfEtcd(t *testing.T) {
 		exit int
 		want string
 	}{
-		{"show", 0, "p     10.0.0.0/24 in /28  -     -              1       0         yes    -\n"},
+		{"show", 0, "p     10.0.0.0/24 in /28  -     -              1       0         256    -     -     yes    -\n"},
 		{"reserve 10.0.0.7 --for printers", 0, "AddressReservation reserved-10-0-0-7-32: 10.0.0.7\n"},
 		{"show 10.0.0.7", 0, "kept back in pool p as a part of 10.0.0.7/32 for printers"},
 		{"check --fix", 0, "belongs to node \"gone\", and there is no such node (fixed: the block is free)\n"},

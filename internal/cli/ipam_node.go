@@ -38,13 +38,14 @@ func here(ctx context.Context, url string) (blocks.Local, error) {
 		Pod    string
 		Netns  string
 		Result *model.Result
+		Filed  string
 	}
 	if err := askAgent(ctx, url+"/attachments", &records); err != nil {
 		return l, err
 	}
 	paths := map[string]bool{}
 	for _, r := range records {
-		one := blocks.Recorded{AttachmentKey: r.AttachmentKey, Done: r.Stage == "done", Old: time.Since(r.Since) > oldEnough, Pod: r.Pod, Netns: r.Netns}
+		one := blocks.Recorded{AttachmentKey: r.AttachmentKey, Done: r.Stage == "done", Old: time.Since(r.Since) > oldEnough, Pod: r.Pod, Netns: r.Netns, Filed: r.Filed}
 		if r.Result != nil {
 			for _, ip := range r.Result.IPs {
 				one.Addrs = append(one.Addrs, ip.Address.Addr())
@@ -62,6 +63,7 @@ func here(ctx context.Context, url string) (blocks.Local, error) {
 		return l, err
 	}
 	l.Giving = before
+	l.Filed = blocks.Both(before.Filed, after.Filed)
 	l.Held = slices.DeleteFunc(before.Held, func(h blocks.HeldAddress) bool { return !slices.Contains(after.Held, h) })
 	return l, nil
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,11 +44,12 @@ func TestIPAM(t *testing.T) {
 		want string
 	}{
 		{[]string{"show"}, 0, "" +
-			"POOL  REGIONS             MODE  ENCAPSULATION  BLOCKS  RESERVED  GIVES  WANTED BY\n" +
-			"p     10.0.0.0/24 in /28  -     -              2       0         yes    a\n\n" +
-			"BLOCK         POOL  NODE  CEDED                   ASKED FOR\n" +
-			"10.0.0.0/28   p     a     10.0.0.8 b, 10.0.0.9 -  10.0.0.7 a\n" +
-			"10.0.0.16/28  p     b     -                       -\n"},
+			"POOL  REGIONS             MODE  ENCAPSULATION  BLOCKS  RESERVED  TOTAL  USED  FREE  GIVES  WANTED BY\n" +
+			"p     10.0.0.0/24 in /28  -     -              2       0         256    -     -     yes    a\n\n" +
+			"BLOCK         POOL  NODE  TOTAL  USED  FREE  CEDED                   ASKED FOR\n" +
+			"10.0.0.0/28   p     a     16     -     -     10.0.0.8 b, 10.0.0.9 -  10.0.0.7 a\n" +
+			"10.0.0.16/28  p     b     16     -     -     -                       -\n\n" +
+			"No pod says which addresses it has. What a node has given is counted there, as root, with --agent.\n"},
 		{[]string{"check"}, 1, "" +
 			"AddressBlock p-10-0-0-0-28: address 10.0.0.8 was ceded to node \"b\", and there is no such node (--fix: the address is free)\n" +
 			"AddressBlock p-10-0-0-16-28: block 10.0.0.16/28 belongs to node \"b\", and there is no such node (--fix: the block is free)\n" +
@@ -104,7 +106,7 @@ func TestIPAMImport(t *testing.T) {
 		{[]string{"import", "--dry-run"}, plan + left + "1 addresses to reserve (nothing was written), 0 were there, 1 left out\n"},
 		{[]string{"import"}, plan + left + "1 addresses reserved, 0 were there, 1 left out\n"},
 		{[]string{"import"}, left + "0 addresses reserved, 1 were there, 1 left out\n"},
-		{[]string{"show"}, "POOL         REGIONS             MODE  ENCAPSULATION  BLOCKS  RESERVED  GIVES  WANTED BY\nwhereabouts  10.0.0.0/24 in /30  -     -              0       1         yes    -\n"},
+		{[]string{"show"}, "POOL         REGIONS             MODE  ENCAPSULATION  BLOCKS  RESERVED  TOTAL  USED  FREE  GIVES  WANTED BY\nwhereabouts  10.0.0.0/24 in /30  -     -              0       1         256    1     255   yes    -\n"},
 	} {
 		var out, errs bytes.Buffer
 		args := append(append([]string{"ipam"}, c.args...), "--store-dir", dir)
@@ -113,4 +115,94 @@ func TestIPAMImport(t *testing.T) {
 			t.Errorf("%v: exit %d, %s\n%s", c.args, exit, errs.String(), cmp.Diff(c.want, out.String()))
 		}
 	}
+}
+
+const inUse = `
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressPool
+metadata: {name: p}
+spec:
+  regions: [{cidr: 10.0.0.0/24, blockSize: 28}]
+  reserved: [{address: 10.0.0.200, for: a printer}]
+  excluded: [{cidr: 10.0.0.8/29}, {cidr: 10.0.0.12/30}, {cidr: 10.9.0.0/24}]
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressBlock
+metadata: {name: p-10-0-0-0-28}
+spec: {pool: p, cidr: 10.0.0.0/28, node: a, claim: "1"}
+`
+
+const plain = `apiVersion: v1
+kind: Node
+metadata: {name: a}
+spec: {podCIDRs: [10.1.0.0/24, "fd00:1::/64"]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: b}
+spec: {podCIDRs: [10.1.1.0/30]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: one, namespace: default}
+spec: {nodeName: a}
+status: {podIPs: [{ip: 10.1.0.5}, {ip: "fd00:1::5"}, {ip: 10.0.0.3}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: two, namespace: default}
+spec: {nodeName: a}
+status: {podIPs: [{ip: 10.1.0.6}, {ip: 10.0.0.9}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: over, namespace: default}
+spec: {nodeName: a}
+status: {phase: Succeeded, podIPs: [{ip: 10.1.0.7}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: host, namespace: default}
+spec: {nodeName: a, hostNetwork: true}
+status: {podIPs: [{ip: 10.1.0.8}]}
+`
+
+// TestUsage: how much is in use of pools and blocks, and of the nodes' own ranges where the cluster's network has no pools.
+func TestUsage(t *testing.T) {
+	const ranges = "NODE  RANGE          TOTAL  USED  FREE\n" +
+		"a     10.1.0.0/24    253    2     251\n" +
+		"a     fd00:1::/64    2^64   1     2^64\n" +
+		"b     10.1.1.0/30    1      0     1\n"
+	pools := func(mode string) string {
+		return "POOL  REGIONS             MODE       ENCAPSULATION  BLOCKS  RESERVED  TOTAL  USED  FREE  GIVES  WANTED BY\n" +
+			"p     10.0.0.0/24 in /28  " + mode + "  -              1       4         256    3     246   yes    -\n\n" +
+			"BLOCK        POOL  NODE  TOTAL  USED  FREE  CEDED  ASKED FOR\n" +
+			"10.0.0.0/28  p     a     16     2     7     -      -\n"
+	}
+	for name, c := range map[string]struct{ manifests, want string }{
+		"plain ranges":        {plain, ranges},
+		"the cluster's pools": {plain + strings.Replace(inUse, "regions:", "assignmentMode: Automatic\n  regions:", 1), pools("Automatic")},
+		"pools of others":     {plain + inUse, strings.ReplaceAll(pools("MODE-----"), "MODE-----  ", "-     ") + "\n" + ranges},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "x.yaml"), []byte(c.manifests), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out, errs bytes.Buffer
+		exit := Run(context.Background(), Env{Args: []string{"ipam", "show", "--store-dir", dir}, Getenv: os.Getenv, Stdout: &out, Stderr: &errs})
+		got, want := spaced(out.String()), spaced(c.want)
+		if exit != 0 || cmp.Diff(want, got) != "" {
+			t.Errorf("%s: exit %d %s\n%s", name, exit, errs.String(), cmp.Diff(want, got))
+		}
+	}
+}
+
+// spaced leaves out how wide columns are.
+func spaced(text string) string {
+	var out []string
+	for line := range strings.Lines(text) {
+		out = append(out, strings.Join(strings.Fields(line), " "))
+	}
+	return strings.Join(out, "\n")
 }

@@ -16,6 +16,8 @@ type Giving struct {
 	Node   string         `json:"node"`
 	Blocks []netip.Prefix `json:"blocks"` // of all pools, and single addresses that others ceded
 	Held   []HeldAddress  `json:"held"`
+	// Filed is what is not of pools, but in directories of host-local's.
+	Filed []Filed `json:"filed,omitempty"`
 }
 
 // HeldAddress is an address with its holder: an attachment, an IPAMClaim, or a claim by its attachment.
@@ -56,6 +58,8 @@ type Recorded struct {
 	Pod   string // "namespace/name"
 	Netns string
 	Addrs []netip.Addr
+	// Filed is the directory of host-local's that its addresses are from; empty where they are not, or not alone.
+	Filed string
 }
 
 // Seen is an address that the kernel has in a namespace.
@@ -94,6 +98,7 @@ func (p *Picture) Compare(l Local) {
 	for _, r := range l.Ledger {
 		p.compareRecord(l, r, held, owner)
 	}
+	p.compareFiled(l)
 	known := map[Seen]bool{}
 	for _, r := range l.Ledger {
 		for _, a := range r.Addrs {

@@ -27,6 +27,7 @@ type Picture struct {
 	promised map[netip.Addr]string // by claims, whatever kind
 	nodes    map[string]bool       // empty: nobody writes Node objects here
 	people   people
+	ranges   map[string][]netip.Prefix     // the nodes' own, by node
 	machines map[string]model.AddressBlock // by node: the first block that says which machine has it
 }
 
@@ -57,7 +58,7 @@ func (f Finding) Repair(ctx context.Context, objects store.Objects) error {
 
 // Look reads everything and examines it.
 func Look(ctx context.Context, objects store.Objects) (Picture, error) {
-	p := Picture{nodes: map[string]bool{}, people: people{}, machines: map[string]model.AddressBlock{}}
+	p := Picture{nodes: map[string]bool{}, people: people{}, ranges: map[string][]netip.Prefix{}, machines: map[string]model.AddressBlock{}}
 	raw := map[string]store.Object{}
 	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks(), store.Nodes()} {
 		all, err := objects.List(ctx, kind)
@@ -73,6 +74,10 @@ func Look(ctx context.Context, objects store.Objects) (Picture, error) {
 				err = note(&p.Blocks, o.AddressBlock)
 			default:
 				p.nodes[o.Key.Name] = true
+				var n model.Node
+				if n, err = o.Node(); err == nil && len(n.PodCIDRs) > 0 {
+					p.ranges[n.Name] = n.PodCIDRs
+				}
 			}
 			if err != nil {
 				p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: err.Error()})

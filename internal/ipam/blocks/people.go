@@ -23,6 +23,8 @@ type person struct {
 	node string
 	// over: its containers have ended for good, and its network is gone or about to be.
 	over bool
+	// silent: it runs with an address of the cluster's network, and does not say which.
+	silent bool
 	// told: its annotation says which addresses it has.
 	told  bool
 	addrs []netip.Addr
@@ -53,6 +55,7 @@ func (p people) note(o store.Object) {
 			}
 		}
 	}
+	one.silent = one.node != "" && !one.over && !pod.HostNetwork && len(one.addrs) == 0
 	p[name] = one
 }
 
@@ -98,4 +101,14 @@ func (p people) denies(ref string, a netip.Addr) bool {
 func (p people) moved(ref string, a netip.Addr) bool {
 	one := p[ref]
 	return len(one.ips) > 0 && !slices.Contains(one.ips, a)
+}
+
+// silent tells whether there is a pod that has an address and does not say which.
+func (p people) silent() bool {
+	for _, one := range p {
+		if one.silent {
+			return true
+		}
+	}
+	return false
 }

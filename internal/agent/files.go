@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/json"
+
+	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/hostlocal"
+)
+
+// giving is what this node may give and has given: of pools, and of host-local's directories.
+func (a *agent) giving() (any, error) {
+	g := blocks.Giving{Node: a.cfg.Node, Held: []blocks.HeldAddress{}}
+	if a.blocks != nil {
+		g = a.blocks.Giving()
+	}
+	var err error
+	g.Filed, err = a.filed()
+	return g, err
+}
+
+// filed is what host-local's directories of the networks hold that this agent has attached, or whose configuration it has written.
+func (a *agent) filed() ([]blocks.Filed, error) {
+	local := hostlocal.New(hostlocal.Config{DataDir: a.cfg.AddressDir})
+	asks := []ipam.Ask{}
+	if a.cfg.Network.Name != "" {
+		asks = append(asks, ipam.Ask{Network: a.cfg.Network.Name})
+	}
+	records, err := a.ledger.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, rec := range records {
+		all, _ := localAsks(rec)
+		asks = append(asks, all...)
+	}
+	var out []blocks.Filed
+	read := map[string]bool{}
+	for _, ask := range asks {
+		dir, entries, err := local.List(ask)
+		if read[dir] {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		read[dir] = true
+		if len(entries) == 0 && len(ask.Conf) == 0 {
+			continue
+		}
+		f := blocks.Filed{Network: ask.Network, Dir: dir, Entries: []blocks.FiledAddress{}}
+		for _, e := range entries {
+			f.Entries = append(f.Entries, blocks.FiledAddress{Addr: e.Addr, ContainerID: e.ContainerID, IfName: e.IfName})
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// localAsks are what an attachment's plugins have asked host-local, and how many others have asked another IPAM.
+func localAsks(rec attach.Record) (asks []ipam.Ask, others int) {
+	for _, p := range rec.Network.Plugins {
+		var conf struct{ IPAM struct{ Type string } }
+		switch _ = json.Unmarshal(p.Raw, &conf); conf.IPAM.Type {
+		case "":
+		case (*hostlocal.Allocator)(nil).Type():
+			asks = append(asks, ipam.Ask{Network: rec.Network.Name, Conf: p.Raw})
+		default:
+			others++
+		}
+	}
+	return asks, others
+}
+
+// filedIn is the directory of host-local's that all addresses of an attachment are from, empty where there is none.
+func (a *agent) filedIn(rec attach.Record) string {
+	asks, others := localAsks(rec)
+	if len(asks) != 1 || others > 0 {
+		return ""
+	}
+	dir, err := hostlocal.New(hostlocal.Config{DataDir: a.cfg.AddressDir}).Directory(asks[0])
+	if err != nil {
+		return ""
+	}
+	return dir
+}
