@@ -231,6 +231,9 @@ func (c *campaign) tables() string {
 		spaces[name] = c.pods[name].ns
 	}
 	for _, name := range slices.Sorted(maps.Keys(spaces)) {
+		c.until("addresses of "+name+" are not looked for on the link any more", func() bool { // then the kernel adds routes for them
+			return nettest.Run(c, spaces[name], "ip", "-6", "addr", "show", "tentative") == ""
+		})
 		for _, argv := range [][]string{{"ip", "-4", "route", "show", "table", "all"}, {"ip", "-6", "route", "show", "table", "all"}} {
 			for line := range strings.Lines(nettest.Run(c, spaces[name], argv...)) {
 				if !strings.Contains(line, "cache") {
