@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// leastMinor is the least version of Kubernetes, 1.leastMinor, whose tokens always name the node of the pod that they are of
+// (authentication.kubernetes.io/node-name). Admission goes by that.
+const leastMinor = 32
+
+// CheckVersion asks the server for its version. The error is a model.Fault where the version is too old, or cannot be understood; any
+// other one is that the server did not answer.
+func (s *Store) CheckVersion(ctx context.Context) error {
+	raw, err := ask(ctx, patient, s.clients.work.Get().AbsPath("/version"))
+	if err != nil {
+		return fmt.Errorf("version of the API server: %w", err)
+	}
+	var is struct{ Major, Minor, GitVersion string }
+	if err := json.Unmarshal(raw, &is); err != nil {
+		return model.Faultf(model.CodeInvalidConf, "is that an API server?", "version of the API server: %w", err)
+	}
+	major, err := strconv.Atoi(is.Major)
+	minor, err2 := strconv.Atoi(strings.TrimRight(is.Minor, "+"))
+	if err != nil || err2 != nil || major < 1 || major == 1 && minor < leastMinor {
+		return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("upgrade Kubernetes to 1.%d or newer", leastMinor),
+			"the API server is of version %q (%s.%s): before 1.%d a token does not name its node, and nothing keeps a node from writing what is another node's",
+			is.GitVersion, is.Major, is.Minor, leastMinor)
+	}
+	return nil
+}
