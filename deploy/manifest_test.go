@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/weft-net/weft/internal/config"
 )
@@ -83,23 +84,52 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
-// TestRights: no rule says everything, and what an agent may write is a short list.
-func TestRights(t *testing.T) {
-	var writes []string
-	for _, rule := range find[rbacv1.ClusterRole](t, "weft.yaml", "ClusterRole")[0].Rules {
-		for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs) {
-			if word == "*" || word == "secrets" || word == "configmaps" || word == "escalate" || word == "impersonate" {
-				t.Errorf("%+v", rule)
-			}
+// TestController: the Deployment is what docs/kubernetes.md says that it is: small, without any right on its node.
+func TestController(t *testing.T) {
+	for file := range agents() {
+		d := find[appsv1.Deployment](t, file, "Deployment")[0]
+		pod := d.Spec.Template.Spec
+		c := pod.Containers[0]
+		s := c.SecurityContext
+		if *d.Spec.Replicas != 1 || pod.ServiceAccountName != "weft-controller" || !*pod.SecurityContext.RunAsNonRoot || !*s.ReadOnlyRootFilesystem ||
+			*s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0 {
+			t.Errorf("%s: %+v", file, d.Spec)
 		}
-		for _, verb := range rule.Verbs {
-			if verb != "get" && verb != "list" && verb != "watch" {
-				writes = append(writes, rule.Resources...)
-				break
+		if c.Resources.Requests.Memory().Cmp(resource.MustParse("32Mi")) != 0 || c.Resources.Requests.Cpu().Cmp(resource.MustParse("5m")) != 0 || len(c.Resources.Limits) > 0 {
+			t.Errorf("%s: %+v", file, c.Resources)
+		}
+		for _, v := range pod.Volumes {
+			if v.HostPath != nil {
+				t.Errorf("%s: volume %s is of the node", file, v.Name)
 			}
 		}
 	}
-	if want := []string{"pods/status", "nodes/status", "events", "ipamclaims/status", "addresspools", "addresspools/status", "addressclaims/status", "addressclaims", "addressblocks", "nodeendpoints", "addressmoves", "clusternetworkpolicies/status"}; !slices.Equal(want, writes) {
-		t.Errorf("an agent writes %q, want %q", writes, want)
+}
+
+// TestRights: no rule says everything, and what an agent and the controller may write are short lists.
+func TestRights(t *testing.T) {
+	want := map[string][]string{
+		"weft": {"pods/status", "nodes/status", "events", "ipamclaims/status", "addresspoolrequests", "addresspools/status", "addressclaims/status", "addressclaims", "addressblocks",
+			"nodeendpoints", "addressmoves", "clusternetworkpolicies/status"},
+		"weft-controller": {"addresspools", "addresspools/status", "addressclaims/status", "addresspoolrequests", "addressblocks", "addressclaims"},
+	}
+	for _, role := range find[rbacv1.ClusterRole](t, "weft.yaml", "ClusterRole") {
+		var writes []string
+		for _, rule := range role.Rules {
+			for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs) {
+				if word == "*" || word == "secrets" || word == "configmaps" || word == "escalate" || word == "impersonate" {
+					t.Errorf("%s: %+v", role.Name, rule)
+				}
+			}
+			for _, verb := range rule.Verbs {
+				if verb != "get" && verb != "list" && verb != "watch" {
+					writes = append(writes, rule.Resources...)
+					break
+				}
+			}
+		}
+		if !slices.Equal(want[role.Name], writes) {
+			t.Errorf("%s writes %q, want %q", role.Name, writes, want[role.Name])
+		}
 	}
 }

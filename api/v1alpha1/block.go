@@ -29,6 +29,8 @@ type AddressBlockSpec struct {
 	Asked map[string]string `json:"asked,omitempty"`
 	// Ceded are addresses that the node gave away, each with its holder; an empty one is free for the first node that takes it.
 	Ceded map[string]string `json:"ceded,omitempty"`
+	// Orphaned: the node does not exist any more. The controller writes it; any other node may take the block over then.
+	Orphaned bool `json:"orphaned,omitempty"`
 }
 
 // AddressBlockList is a list of blocks.

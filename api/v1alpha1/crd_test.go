@@ -44,7 +44,7 @@ func kinds() []kind {
 				{"Mode", ".spec.assignmentMode"},
 				{"Encapsulation", ".spec.encapsulation.kind"},
 				{"Allocatable", `.status.conditions[?(@.type=="Allocatable")].status`},
-				{"Wanted by", ".spec.wanted"},
+				{"Wanted by", ".status.wanted"},
 			},
 			rules: [][2]string{{
 				"has(self.assignmentMode) == has(oldSelf.assignmentMode)",
@@ -55,6 +55,11 @@ func kinds() []kind {
 			name: "AddressBlock", plural: "addressblocks", typ: reflect.TypeFor[AddressBlockSpec](),
 			columns: [][2]string{{"Pool", ".spec.pool"}, {"CIDR", ".spec.cidr"}, {"Node", ".spec.node"}},
 			rules:   [][2]string{{"self.pool == oldSelf.pool && self.cidr == oldSelf.cidr", "pool and cidr cannot be changed"}},
+		},
+		{
+			name: "AddressPoolRequest", plural: "addresspoolrequests", typ: reflect.TypeFor[AddressPoolRequestSpec](),
+			columns: [][2]string{{"Node", ".spec.node"}, {"Pool", ".spec.pool"}, {"CIDR", ".spec.cidr"}},
+			rules:   [][2]string{{"self == oldSelf", "a request cannot be changed: delete it, and make another"}},
 		},
 		{
 			name: "AddressReservation", plural: "addressreservations", typ: reflect.TypeFor[AddressReservationSpec](),
@@ -97,6 +102,12 @@ func limits() map[string]m {
 		"AddressBlockSpec.CIDR":           cidr,
 		"AddressBlockSpec.Node":           {"pattern": node, "maxLength": 253},
 		"AddressBlockSpec.Pool":           {"maxLength": 200},
+		"AddressPoolRequestSpec.Node":     {"pattern": node, "maxLength": 253},
+		"AddressPoolRequestSpec.Pool":     {"maxLength": 200},
+		"AddressPoolRequestSpec.CIDR":     cidr,
+		"AddressPoolRequestSpec.Claim":    {"maxLength": 317},
+		"AddressPoolRequestSpec.Network":  {"maxLength": 253},
+		"AddressPoolStatus.Wanted":        {"maxItems": 5000, "items": m{"type": "string", "maxLength": 253}},
 		"ReservedAddress.Address":         {"pattern": `^[0-9a-fA-F:.]+$`, "maxLength": 39},
 		"ExcludedRange.CIDR":              cidr,
 		"AddressPoolSpec.AssignmentMode":  {"enum": []string{"Automatic", "Manual"}},

@@ -20,14 +20,14 @@ func (in *AddressPool) DeepCopyInto(out *AddressPool) {
 // DeepCopyInto copies the specification into another.
 func (in *AddressPoolSpec) DeepCopyInto(out *AddressPoolSpec) {
 	*out = *in
-	out.Regions, out.Reserved, out.Wanted = slices.Clone(in.Regions), slices.Clone(in.Reserved), slices.Clone(in.Wanted)
+	out.Regions, out.Reserved = slices.Clone(in.Regions), slices.Clone(in.Reserved)
 	out.Excluded, out.AllowedUses = slices.Clone(in.Excluded), slices.Clone(in.AllowedUses)
 }
 
 // DeepCopyInto copies the status into another.
 func (in *AddressPoolStatus) DeepCopyInto(out *AddressPoolStatus) {
 	*out = *in
-	out.Conditions = slices.Clone(in.Conditions)
+	out.Conditions, out.Wanted = slices.Clone(in.Conditions), slices.Clone(in.Wanted)
 }
 
 // DeepCopy is a copy that shares nothing.

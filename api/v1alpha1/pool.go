@@ -24,8 +24,6 @@ type AddressPoolSpec struct {
 	Reserved []ReservedAddress `json:"reserved,omitempty"`
 	// Excluded are parts of the pool of which nothing further is given. weft fills it from AddressReservations.
 	Excluded []ExcludedRange `json:"excluded,omitempty"`
-	// Wanted are the nodes that found the pool exhausted. Agents write it; the others give back what they can spare.
-	Wanted []string `json:"wanted,omitempty"`
 	// AssignmentMode makes this a pool of the cluster's network: Automatic gives addresses to every pod that the selectors choose,
 	// Manual only to pods that ask for this pool. Without it the pool is for networks whose configurations name it, and the
 	// fields below have no meaning.
@@ -70,6 +68,9 @@ type ExcludedRange struct {
 type AddressPoolStatus struct {
 	// Conditions are what holds of the pool. Allocatable says whether further addresses can be had of it.
 	Conditions []Condition `json:"conditions,omitempty"`
+	// Wanted are the nodes that found the pool exhausted. Each node's agent writes that node; the others give back what they can
+	// spare.
+	Wanted []string `json:"wanted,omitempty"`
 }
 
 // Condition is one thing that holds, or does not.

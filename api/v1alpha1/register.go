@@ -13,7 +13,7 @@ func GroupVersion() schema.GroupVersion { return schema.GroupVersion{Group: Grou
 
 // AddToScheme makes the kinds known to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion(), &AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{},
+	s.AddKnownTypes(GroupVersion(), &AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{}, &AddressPoolRequest{}, &AddressPoolRequestList{},
 		&AddressReservation{}, &AddressReservationList{}, &AddressClaim{}, &AddressClaimList{},
 		&NodeEndpoints{}, &NodeEndpointsList{}, &AddressMove{}, &AddressMoveList{})
 	metav1.AddToGroupVersion(s, GroupVersion())

@@ -245,6 +245,7 @@ func (a *agent) run(ctx context.Context) error {
 	}
 	if a.kube != nil {
 		parts.Go(func() error { return ended(behind, a.kube.Run(behind)) })
+		parts.Go(func() error { return ended(behind, awaitServer(behind, a.kube, a.apart(), a.cfg)) })
 	}
 	return parts.Wait()
 }

@@ -37,7 +37,7 @@ func (a *agent) engine(boot string, objects store.Objects) (*blocks.Engine, erro
 		Objects: objects, Node: a.cfg.Node, Machine: machine(a.cfg.Install.HostRoot), Dir: filepath.Join(a.cfg.StateDir, "blocks"), Log: a.cfg.Log,
 		Now: a.cfg.Now, After: a.cfg.After, Random: rand.Reader, ReadFile: os.ReadFile,
 		Nodes: a.nodes, Labels: a.labels, Flush: a.flush, Unrouted: a.cfg.Network.Addresses != config.AddressesPools,
-		MachinesKnown: a.kube != nil,
+		MachinesKnown: a.kube != nil, Apart: a.apart(),
 	})
 	if err != nil {
 		return nil, err

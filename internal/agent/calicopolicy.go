@@ -35,7 +35,7 @@ func (a *agent) warnUnenforced(ctx context.Context) error {
 			}
 		}
 		if err == nil {
-			if err := noteUnenforced(filepath.Join(a.cfg.StateDir, calico.PoliciesFile), now); err != nil {
+			if err := note(filepath.Join(a.cfg.StateDir, calico.PoliciesFile), now, len(now) == 0); err != nil {
 				a.cfg.Log.Warn("Calico's policies are not noted", "err", err)
 			}
 		}
@@ -47,16 +47,16 @@ func (a *agent) warnUnenforced(ctx context.Context) error {
 	}
 }
 
-// noteUnenforced writes the names of policies; without any the file goes.
-func noteUnenforced(path string, policies []string) error {
-	if len(policies) == 0 {
+// note writes a value into a file for weft doctor; where there is nothing to say the file goes.
+func note(path string, value any, nothing bool) error {
+	if nothing {
 		err := os.Remove(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		return err
 	}
-	b, err := json.Marshal(policies)
+	b, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}

@@ -30,18 +30,26 @@ const (
 	namedNamespaces = "/run/netns"
 )
 
-// keepPools looks after the cluster's pools when it is this node's turn, and compares what this node has given.
+// keepPools looks after the cluster's pools when it is this node's turn, unless the controller is apart, and compares what this node has
+// given.
 func (a *agent) keepPools(ctx context.Context) error {
 	if a.blocks == nil {
 		return nil
 	}
-	c := controller.New(controller.Config{
-		Objects: a.store.Objects(), Identity: a.cfg.Node, Rank: a.rank, Needed: a.pooled, FollowCalico: a.givesForCluster, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
-	})
 	var findings atomic.Int64
-	a.measurePools(c, &findings)
+	a.metrics.Gauge("weft_node_findings", "What the last comparison of this node's blocks, ledger and kernel found.", func() float64 {
+		return float64(findings.Load())
+	})
 	parts, ctx := errgroup.WithContext(ctx)
-	parts.Go(func() error { return ended(ctx, c.Run(ctx)) })
+	if a.apart() {
+		parts.Go(func() error { return ended(ctx, a.watchController(ctx)) })
+	} else {
+		c := controller.New(controller.Config{
+			Objects: a.store.Objects(), Identity: a.cfg.Node, Rank: a.rank, Needed: a.pooled, FollowCalico: a.givesForCluster, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+		})
+		measureController(a.metrics, c)
+		parts.Go(func() error { return ended(ctx, c.Run(ctx)) })
+	}
 	parts.Go(func() error {
 		for {
 			select {
@@ -171,48 +179,4 @@ func addressesIn(path string) ([]blocks.Seen, error) {
 		return nil
 	})
 	return seen, err
-}
-
-// measurePools adds what the controller knows.
-func (a *agent) measurePools(c *controller.Controller, findings *atomic.Int64) {
-	a.metrics.Gauge("weft_node_findings", "What the last comparison of this node's blocks, ledger and kernel found.", func() float64 {
-		return float64(findings.Load())
-	})
-	a.metrics.Gauge("weft_controller_leads", "1 on the node whose agent looks after the cluster's pools.", func() float64 {
-		if _, leads := c.Report(); leads {
-			return 1
-		}
-		return 0
-	})
-	of := func(value func(controller.PoolReport) float64) func() map[string]float64 {
-		return func() map[string]float64 {
-			out := map[string]float64{}
-			r, _ := c.Report()
-			for _, p := range r.Pools {
-				out[p.Name] = value(p)
-			}
-			return out
-		}
-	}
-	a.metrics.Gauges("weft_pool_allocatable", "1 when addresses can be had of the pool.", "pool", of(func(p controller.PoolReport) float64 {
-		if p.Allocatable {
-			return 1
-		}
-		return 0
-	}))
-	a.metrics.Gauges("weft_pool_addresses", "All addresses of the pool.", "pool", of(func(p controller.PoolReport) float64 { return p.Addresses }))
-	a.metrics.Gauges("weft_pool_blocks", "Blocks of the pool that nodes have.", "pool", of(func(p controller.PoolReport) float64 { return float64(p.Blocks) }))
-	a.metrics.Gauges("weft_pool_addresses_claimed", "Addresses in blocks that nodes have.", "pool", of(func(p controller.PoolReport) float64 { return p.Claimed }))
-	a.metrics.Gauges("weft_pool_addresses_reserved", "Addresses that are reserved one by one.", "pool", of(func(p controller.PoolReport) float64 { return float64(p.Reserved) }))
-	a.metrics.Gauges("weft_pool_findings", "What the last comparison of blocks, reservations, nodes and pods found.", "pool", func() map[string]float64 {
-		out := map[string]float64{}
-		r, _ := c.Report()
-		for _, p := range r.Pools {
-			out[p.Name] = 0
-		}
-		for _, f := range r.Findings {
-			out[f.Pool]++
-		}
-		return out
-	})
 }

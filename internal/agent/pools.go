@@ -6,14 +6,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // poolAgain is when a pool that could not be made is tried again.
@@ -37,7 +36,7 @@ func (a *agent) checkPools() error {
 // makePools makes the pools that the configuration names and that are not there, until ctx ends. What is there stays as
 // people have changed it.
 func (a *agent) makePools(ctx context.Context) error {
-	if !a.fromPools() || len(a.cfg.Network.Pools) == 0 || a.facts == nil {
+	if !a.fromPools() || len(a.cfg.Network.Pools) == 0 || a.facts == nil || a.apart() {
 		return nil
 	}
 	changed, cancel := a.facts.Subscribe()
@@ -67,55 +66,18 @@ func (a *agent) makePools(ctx context.Context) error {
 
 // makeMissing makes what is missing of the configuration's pools.
 func (a *agent) makeMissing(ctx context.Context, have []model.AddressPool) error {
-	var errs []error
-	for _, p := range a.cfg.Network.Pools {
-		want := p.Model()
-		there, inTheWay := findPool(have, want)
-		if inTheWay != "" {
-			errs = append(errs, fmt.Errorf("pool %s is not made: the pool %s has addresses of %s", want.Name, inTheWay, p.CIDR))
-		}
-		if there || inTheWay != "" {
-			continue
-		}
-		o, err := store.AddressPoolObject(store.Object{}, want)
-		if err == nil {
-			_, err = a.objects().Create(ctx, store.AddressPools(), o)
-		}
-		switch {
-		case err == nil:
-			a.cfg.Log.Info("pool made", "pool", want.Name, "cidr", p.CIDR)
-		case !errors.Is(err, store.ErrExists): // another node was faster, most often
-			errs = append(errs, fmt.Errorf("pool %s: %w", want.Name, err))
-		}
+	made, err := controller.MakePools(ctx, a.objects(), a.cfg.Network.PoolModels(), have)
+	for _, p := range made {
+		a.cfg.Log.Info("pool made", "pool", p.Name, "cidr", p.Regions[0].CIDR.String())
 	}
-	return errors.Join(errs...)
-}
-
-// findPool tells whether a pool is there, and which other one has addresses of it.
-func findPool(have []model.AddressPool, want model.AddressPool) (there bool, inTheWay string) {
-	for _, o := range have {
-		switch {
-		case o.Name == want.Name:
-			return true, ""
-		case overlap(o, want):
-			inTheWay = o.Name
-		}
-	}
-	return false, inTheWay
+	return err
 }
 
 // awaited tells whether one of the configuration's pools is about to be made: pods that come before would lack a family.
 func (a *agent) awaited() bool {
 	return slices.ContainsFunc(a.cfg.Network.Pools, func(p config.Pool) bool {
-		there, inTheWay := findPool(a.facts.Cluster().Pools, p.Model())
+		there, inTheWay := controller.FindPool(a.facts.Cluster().Pools, p.Model())
 		return !there && inTheWay == ""
-	})
-}
-
-// overlap tells whether two pools of the cluster's network have addresses in common.
-func overlap(a, b model.AddressPool) bool {
-	return a.OfCluster() && b.OfCluster() && slices.ContainsFunc(a.Regions, func(r model.AddressRegion) bool {
-		return slices.ContainsFunc(b.Regions, func(o model.AddressRegion) bool { return r.CIDR.Overlaps(o.CIDR) })
 	})
 }
 
@@ -175,6 +137,9 @@ func (a *agent) noPools() error {
 	hint := "make an AddressPool with an assignmentMode, or set network.pools"
 	if len(names) > 0 {
 		hint = "the agents make " + strings.Join(names, ", ") + "; look at their logs"
+		if a.apart() {
+			hint = "the controller makes " + strings.Join(names, ", ") + "; look at the Deployment weft-controller and its log"
+		}
 	}
 	return model.Faultf(model.CodeNotAvailable, hint, "there is %w", errNoPools)
 }

@@ -20,7 +20,8 @@ metadata: {name: a}
 apiVersion: weft.dev/v1alpha1
 kind: AddressPool
 metadata: {name: p}
-spec: {regions: [{cidr: 10.0.0.0/24, blockSize: 28}], wanted: [a]}
+spec: {regions: [{cidr: 10.0.0.0/24, blockSize: 28}]}
+status: {wanted: [a]}
 ---
 apiVersion: weft.dev/v1alpha1
 kind: AddressBlock

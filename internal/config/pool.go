@@ -54,6 +54,14 @@ func (p Pool) Model() model.AddressPool {
 	return out
 }
 
+// PoolModels are the pools that agents make, or the controller.
+func (n Network) PoolModels() (out []model.AddressPool) {
+	for _, p := range n.Pools {
+		out = append(out, p.Model())
+	}
+	return out
+}
+
 // FromPools tells whether pods are numbered from blocks of pools.
 func (n Network) FromPools() bool {
 	return n.Addresses == AddressesPools || n.Addresses == "" && len(n.Pools) > 0

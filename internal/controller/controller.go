@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -22,18 +23,27 @@ type Config struct {
 	Rank func() int
 	// Needed tells whether there is anything to do here; asked again and again, without cost.
 	Needed func() bool
+	// Apart: the controller is a program of its own, and agents have no rights to do what it does. It grants what agents ask for
+	// about pools, makes Pools where they are missing, and says which nodes are gone.
+	Apart bool
+	Pools []model.AddressPool
+	// Node is the node that this program runs on: where even that one has no object, missing objects of others say nothing.
+	Node string
 	// FollowCalico tells whether pools are to follow Calico's: weft gives the addresses of the cluster's network. Nil is no.
 	FollowCalico func() bool
 	Log          *slog.Logger
 	Now          func() time.Time
 	After        func(time.Duration) <-chan time.Time
-	// Every is how often pools are looked at, Check how often everything is compared; 0 means half a minute and ten minutes.
-	Every, Check time.Duration
+	// Every is how often pools are looked at, Check how often everything is compared; 0 means half a minute and ten minutes. Gone is
+	// for how long a Node object must have been missing for its blocks to be orphaned; 0 means ten minutes.
+	Every, Check, Gone time.Duration
 }
 
 const (
 	every      = 30 * time.Second
 	checkEvery = 10 * time.Minute
+	// goneAfter is long enough for a node that is made again.
+	goneAfter = 10 * time.Minute
 	// soon is when it is tried again after trouble.
 	soon = 5 * time.Second
 	// seldom is how often an agent asks who leads that is not among the first.
@@ -54,6 +64,9 @@ type Controller struct {
 	checked time.Time
 	gone    map[string]time.Time // reservations of pods that are gone, since when
 	missed  map[string]time.Time // claims whose virtual machines are gone, since when
+	absent  map[string]time.Time // nodes that have blocks and no object, since when
+	looked  time.Time            // when nodes were looked at last
+	asked   chan struct{}        // agents ask for something
 }
 
 // Report is what a controller found last.
@@ -83,24 +96,52 @@ func New(cfg Config) *Controller {
 	if cfg.Check == 0 {
 		cfg.Check = checkEvery
 	}
+	if cfg.Gone == 0 {
+		cfg.Gone = goneAfter
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Log = cfg.Log.With("room", "controller")
-	return &Controller{cfg: cfg, lease: lease{objects: cfg.Objects, me: cfg.Identity}, gone: map[string]time.Time{}, missed: map[string]time.Time{}}
+	return &Controller{
+		cfg: cfg, lease: lease{objects: cfg.Objects, me: cfg.Identity},
+		gone: map[string]time.Time{}, missed: map[string]time.Time{}, absent: map[string]time.Time{}, asked: make(chan struct{}, 1),
+	}
 }
 
 // Run looks after pools whenever this agent leads, until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
+	if c.cfg.Apart {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go c.hear(ctx)
+	}
 	for {
 		pause := c.cfg.Every
 		if c.cfg.Needed == nil || c.cfg.Needed() {
 			pause = c.turn(ctx)
 		}
+		if err := c.rest(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// rest waits, and grants meanwhile what agents ask for. Who leads was found out before that: two that believe it do no harm.
+func (c *Controller) rest(ctx context.Context, pause time.Duration) error {
+	over := c.cfg.After(pause)
+	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.cfg.After(pause):
+		case <-over:
+			return nil
+		case <-c.asked:
+		}
+		if _, leads := c.Report(); leads {
+			if _, err := c.requests(ctx); err != nil {
+				c.trouble(err) // the next pass tries it again
+			}
 		}
 	}
 }
@@ -112,6 +153,7 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 	if c.leading != leads {
 		c.leading, c.report, c.checked = leads, Report{}, time.Time{}
 		clear(c.gone) // what was seen before somebody else led is seen anew
+		clear(c.absent)
 		c.cfg.Log.Info("looks after the pools of addresses", "leads", leads)
 	}
 	c.mu.Unlock()
@@ -140,7 +182,13 @@ func (c *Controller) again(err error) time.Duration {
 
 // Pass does once what is to be done.
 func (c *Controller) Pass(ctx context.Context) error {
-	pools, err := Tend(ctx, c.cfg.Objects, c.cfg.Now(), c.cfg.FollowCalico != nil && c.cfg.FollowCalico())
+	follow, apart := c.cfg.FollowCalico != nil && c.cfg.FollowCalico(), error(nil)
+	if c.cfg.Apart {
+		asked, err := c.requests(ctx)
+		follow, apart = follow || asked, errors.Join(err, c.makePools(ctx), c.orphans(ctx))
+	}
+	pools, err := Tend(ctx, c.cfg.Objects, c.cfg.Now(), follow)
+	err = errors.Join(apart, err)
 	c.mu.Lock()
 	c.report.Pools = pools
 	due := c.checked.IsZero() || c.cfg.Now().Sub(c.checked) >= c.cfg.Check

@@ -69,11 +69,12 @@ func (c *Controller) machine(ctx context.Context, o store.Object, p promise) err
 	}
 	now := c.cfg.Now()
 	since, missed := c.missed[key]
-	if !missed {
+	switch {
+	case err == nil && c.cfg.Apart: // an earlier machine of that name, and agents wait for this
+	case !missed:
 		c.missed[key] = now
 		return nil
-	}
-	if now.Sub(since) < doubted {
+	case now.Sub(since) < doubted:
 		return nil
 	}
 	err = c.cfg.Objects.Delete(ctx, store.AddressClaims(), o.Key, o.Version)

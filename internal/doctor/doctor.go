@@ -65,6 +65,7 @@ func looks() []look {
 		{"attachments", "each is as its ADD left it", attachmentsWhole},
 		{"mesh", "the plan for the other nodes is in force", meshInForce},
 		{"name", "no other machine claims addresses as this node", nameTaken},
+		{"controller", "the agent has found one, or needs none", controllerRuns},
 		{"policies", "the agent has found no policies that are not enforced", calicoPolicies},
 		{"machines", "virtual machines are in their pods as they were made", machinesWhole},
 		{"disk", "there is room for state and addresses", roomLeft},

@@ -148,6 +148,22 @@ type AddressBlock struct {
 	// Ceded are addresses that the block's node gave away, each with its holder ("node/claim"); an empty one is free for
 	// whoever takes it first.
 	Ceded map[netip.Addr]string `json:"ceded,omitempty"`
+	// Orphaned: the controller found that the block's node does not exist any more. Another node may take the block over.
+	Orphaned bool `json:"orphaned,omitempty"`
+}
+
+// PoolRequest is what the agent of a node asks the controller for, which alone writes pools.
+type PoolRequest struct {
+	Node string `json:"node"`
+	// Pool is to have CIDR, which is cut for so many Addresses. Without a pool, Calico's pools are to be followed.
+	Pool      string       `json:"pool,omitempty"`
+	CIDR      netip.Prefix `json:"cidr,omitzero"`
+	Addresses int          `json:"addresses,omitempty"`
+	// Network is whereabouts' network_name of the range, if it has one.
+	Network string `json:"network,omitempty"`
+	// Claim, in the place of a pool, is the AddressClaim of a virtual machine ("namespace/name") that is to lose addresses that no pool
+	// gives any more.
+	Claim string `json:"claim,omitempty"`
 }
 
 // MostBlockBits bounds a block: 2 to this power is the most addresses that one can have.

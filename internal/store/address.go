@@ -19,7 +19,6 @@ type poolSpec struct {
 	CooldownSeconds int            `json:"cooldownSeconds,omitempty"`
 	Reserved        []reservedSpec `json:"reserved,omitempty"`
 	Excluded        []excludedSpec `json:"excluded,omitempty"`
-	Wanted          []string       `json:"wanted,omitempty"`
 	clusterSpec
 }
 
@@ -67,6 +66,8 @@ type blockSpec struct {
 	Claim   string            `json:"claim"`
 	Asked   map[string]string `json:"asked,omitempty"`
 	Ceded   map[string]string `json:"ceded,omitempty"`
+	// Orphaned is written by the controller.
+	Orphaned bool `json:"orphaned,omitempty"`
 }
 
 // AddressPool is the object as the model's pool. A region without a block size gets the size for a pool of its size.
@@ -74,12 +75,15 @@ func (o Object) AddressPool() (model.AddressPool, error) {
 	var p struct {
 		Metadata lifetime `json:"metadata"`
 		Spec     poolSpec `json:"spec"`
+		Status   struct {
+			Wanted []string `json:"wanted"`
+		} `json:"status"`
 	}
 	if err := o.decode(&p); err != nil {
 		return model.AddressPool{}, err
 	}
 	pool := model.AddressPool{
-		Name: o.Key.Name, Cooldown: p.Spec.CooldownSeconds, Wanted: p.Spec.Wanted,
+		Name: o.Key.Name, Cooldown: p.Spec.CooldownSeconds, Wanted: p.Status.Wanted,
 		Created: p.Metadata.created(), Deleted: !p.Metadata.DeletionTimestamp.IsZero(),
 	}
 	if pool.Cooldown < 0 {
@@ -132,9 +136,10 @@ func (o Object) region(field string, r regionSpec) (model.AddressRegion, error) 
 // hosts is how many addresses a prefix has, or a lot.
 func hosts(p netip.Prefix) int { return 1 << min(p.Addr().BitLen()-p.Bits(), 30) }
 
-// AddressPoolObject is o, or a new object, saying what the pool says. Fields that weft does not know stay.
+// AddressPoolObject is o, or a new object, saying what the pool says. Fields that weft does not know stay, and so does the status:
+// Wanted is written by WithWanted.
 func AddressPoolObject(o Object, p model.AddressPool) (Object, error) {
-	spec := poolSpec{CooldownSeconds: p.Cooldown, Wanted: p.Wanted, clusterSpec: clusterSpecOf(p)}
+	spec := poolSpec{CooldownSeconds: p.Cooldown, clusterSpec: clusterSpecOf(p)}
 	said := o.sizesLeftOut()
 	for _, r := range p.Regions {
 		size := r.BlockSize
@@ -178,7 +183,7 @@ func (o Object) AddressBlock() (model.AddressBlock, error) {
 	if err != nil {
 		return model.AddressBlock{}, err
 	}
-	block := model.AddressBlock{Pool: b.Spec.Pool, CIDR: cidr, Node: b.Spec.Node, Machine: b.Spec.Machine, Claim: b.Spec.Claim}
+	block := model.AddressBlock{Pool: b.Spec.Pool, CIDR: cidr, Node: b.Spec.Node, Machine: b.Spec.Machine, Claim: b.Spec.Claim, Orphaned: b.Spec.Orphaned}
 	if want := BlockName(block.Pool, cidr); o.Key.Name != want {
 		return block, o.fault("delete it; weft makes these objects itself", "spec: pool %q and cidr %s belong to the name %q", block.Pool, cidr, want)
 	}
@@ -212,8 +217,8 @@ func (o Object) addrMap(field string, cidr netip.Prefix, in map[string]string) (
 
 // AddressBlockObject is o, or a new object, saying what the block says.
 func AddressBlockObject(o Object, b model.AddressBlock) (Object, error) {
-	spec := blockSpec{Pool: b.Pool, CIDR: b.CIDR.String(), Node: b.Node, Machine: b.Machine, Claim: b.Claim, Asked: texts(b.Asked), Ceded: texts(b.Ceded)}
-	return o.withSpec(AddressBlocks().Key("", BlockName(b.Pool, b.CIDR)), spec, "pool", "cidr", "node", "machine", "claim", "asked", "ceded")
+	spec := blockSpec{Pool: b.Pool, CIDR: b.CIDR.String(), Node: b.Node, Machine: b.Machine, Claim: b.Claim, Asked: texts(b.Asked), Ceded: texts(b.Ceded), Orphaned: b.Orphaned}
+	return o.withSpec(AddressBlocks().Key("", BlockName(b.Pool, b.CIDR)), spec, "pool", "cidr", "node", "machine", "claim", "asked", "ceded", "orphaned")
 }
 
 func texts(in map[netip.Addr]string) map[string]string {

@@ -16,6 +16,11 @@ func AddressPools() Kind { return Kind{Group, "v1alpha1", "AddressPool", "addres
 // AddressBlocks are the claims of nodes on parts of a pool.
 func AddressBlocks() Kind { return Kind{Group, "v1alpha1", "AddressBlock", "addressblocks", false} }
 
+// AddressPoolRequests are what agents ask the controller for about pools.
+func AddressPoolRequests() Kind {
+	return Kind{Group, "v1alpha1", "AddressPoolRequest", "addresspoolrequests", false}
+}
+
 // AddressReservations are addresses that people keep back.
 func AddressReservations() Kind {
 	return Kind{Group, "v1alpha1", "AddressReservation", "addressreservations", false}

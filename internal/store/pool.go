@@ -162,6 +162,27 @@ func (o Object) Observed(conditionType string) bool {
 	return false
 }
 
+// WithWanted is the edit that writes into a pool's status which nodes found it exhausted.
+func WithWanted(nodes []string) Edit {
+	return func(fields map[string]any) error {
+		status, err := child(fields, "status")
+		if err != nil {
+			return err
+		}
+		if delete(status, "wanted"); len(nodes) > 0 {
+			list := make([]any, len(nodes))
+			for i, n := range nodes {
+				list[i] = n
+			}
+			status["wanted"] = list
+		}
+		if len(status) == 0 {
+			delete(fields, "status")
+		}
+		return nil
+	}
+}
+
 // WithCondition is the edit that writes a condition into an object's status. The time of its last transition changes with its
 // truth alone.
 func WithCondition(c model.Condition, now time.Time) Edit {

@@ -154,6 +154,10 @@ func (e *Engine) writeClaim(ctx context.Context, c addressClaim, ips []model.IP)
 	for _, ip := range ips {
 		words = append(words, ip.Address.Addr().String())
 	}
+	words, err := e.keepsAll(ctx, c, words)
+	if err != nil {
+		return err
+	}
 	next, err := c.object.Edited(func(fields map[string]any) error {
 		status, ok := fields["status"].(map[string]any)
 		if !ok {

@@ -20,7 +20,7 @@ func (e *Engine) swap(ctx context.Context, o store.Object, spec model.AddressBlo
 	}
 	change(&spec, claim)
 	if spec.Node == e.cfg.Node {
-		spec.Machine = e.cfg.Machine
+		spec.Machine, spec.Orphaned = e.cfg.Machine, false
 	}
 	next, err := store.AddressBlockObject(o, spec)
 	if err != nil {

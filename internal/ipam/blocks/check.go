@@ -160,9 +160,7 @@ func (p *Picture) examinePool(pool model.AddressPool, o store.Object) {
 	}
 	for _, n := range pool.Wanted {
 		if p.gone(n) {
-			p.found(o, edit(func(s *model.AddressPool) {
-				s.Wanted = slices.DeleteFunc(slices.Clone(s.Wanted), func(x string) bool { return x == n })
-			}), "it is taken out", "node %q waits for addresses, and there is no such node", n)
+			p.found(o, unwanted(o.Key, n), "it is taken out", "node %q waits for addresses, and there is no such node", n)
 		}
 	}
 }

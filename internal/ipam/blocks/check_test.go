@@ -23,11 +23,11 @@ kind: AddressPool
 metadata: {name: p}
 spec:
   regions: [{cidr: 10.0.0.0/24, blockSize: 28}]
-  wanted: [a, gone]
   reserved:
   - {address: 10.0.0.5, for: shop/web-0, by: whereabouts}
   - {address: 10.0.0.6, for: shop/web-1, by: whereabouts}
   - {address: 10.0.0.7, for: the printer}
+status: {wanted: [a, gone]}
 ---
 apiVersion: weft.dev/v1alpha1
 kind: AddressBlock

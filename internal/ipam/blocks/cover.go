@@ -5,6 +5,7 @@ package blocks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 
 	"github.com/weft-net/weft/internal/model"
@@ -38,11 +39,7 @@ func (p *pool) lacks(w want) []netip.Prefix {
 	if !w.network.IsValid() {
 		return nil // whatever the pool has will do
 	}
-	var have []netip.Prefix
-	for _, r := range p.spec.Regions {
-		have = append(have, r.CIDR)
-	}
-	return minus(w.network, have)
+	return missing(p.spec, w.network)
 }
 
 func (e *Engine) coverOnce(ctx context.Context, p *pool, w want) (bool, error) {
@@ -81,17 +78,12 @@ func (e *Engine) coverOnce(ctx context.Context, p *pool, w want) (bool, error) {
 
 // enlarge adds regions, and with them what whereabouts has given of them.
 func (e *Engine) enlarge(ctx context.Context, p *pool, w want, o store.Object, spec model.AddressPool, lacks []netip.Prefix) (bool, error) {
-	for _, cidr := range lacks {
-		spec.Regions = append(spec.Regions, model.AddressRegion{CIDR: cidr, BlockSize: model.BlockSize(cidr, count(w.spans))})
+	if e.cfg.Apart {
+		return e.requestRange(ctx, p, w)
 	}
-	foreign, err := e.foreign(ctx, w, lacks)
+	next, spec, err := extended(ctx, e.cfg.Objects, o, spec, lacks, model.PoolRequest{Addresses: count(w.spans), Network: w.alias})
 	if err != nil {
-		return false, err
-	}
-	spec.Reserved = append(spec.Reserved, foreign...)
-	next, err := store.AddressPoolObject(o, spec)
-	if err != nil {
-		return false, err
+		return false, fmt.Errorf("%s: %w", w.field, err)
 	}
 	if err := e.step("before pool"); err != nil {
 		return false, err

@@ -57,6 +57,9 @@ type Config struct {
 	// MachinesKnown: Objects has every virtual machine. To one that it has not nothing is promised because a pod says so: nobody
 	// would ever take that back.
 	MachinesKnown bool
+	// Apart: the controller is a program with rights of its own, which this node's agent lacks. It alone writes pools, deletes claims,
+	// and says which nodes are gone.
+	Apart bool
 	// Step, which may be nil, is called before and after each thing that is done, for fault tests.
 	Step func(name string) error
 }
@@ -94,6 +97,7 @@ type Engine struct {
 	told      []string
 	used      bool // there is something to follow
 	serving   bool // somebody asked for addresses of the cluster's network
+	followed  bool // the controller was asked to follow Calico's pools
 	live      bool // a watch tells what other nodes have
 	synced    bool
 }

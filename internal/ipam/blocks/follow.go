@@ -192,6 +192,7 @@ func (e *Engine) tend(ctx context.Context) error {
 	if len(errs) == 0 {
 		errs = append(errs, e.greeted())
 	}
+	errs = append(errs, e.requestCalico(ctx))
 	e.mu.Lock()
 	unsaved := e.unsaved
 	e.mu.Unlock()

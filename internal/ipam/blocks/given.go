@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/big"
 	"net/netip"
 	"slices"
@@ -96,17 +95,17 @@ func readWhereabouts(ctx context.Context, objects store.Objects) (whereabouts, e
 	return all, nil
 }
 
-// foreign are the addresses of some networks that whereabouts has given by now.
-func (e *Engine) foreign(ctx context.Context, w want, networks []netip.Prefix) ([]model.ReservedAddress, error) {
-	all, err := readWhereabouts(ctx, e.cfg.Objects)
+// foreign are the addresses of some networks that whereabouts has given by now, for a network_name.
+func foreign(ctx context.Context, objects store.Objects, name string, networks []netip.Prefix) ([]model.ReservedAddress, error) {
+	all, err := readWhereabouts(ctx, objects)
 	if err != nil {
-		return nil, fmt.Errorf("%s: import: %w", w.field, err)
+		return nil, err
 	}
 	var out []model.ReservedAddress
 	seen := map[netip.Addr]bool{}
 	for _, g := range all.addrs {
 		inside := slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(g.Addr) })
-		if inside && g.maybeOf(w.alias) && !seen[g.Addr] {
+		if inside && g.maybeOf(name) && !seen[g.Addr] {
 			seen[g.Addr] = true
 			out = append(out, g.ReservedAddress)
 		}

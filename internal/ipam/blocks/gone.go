@@ -27,12 +27,12 @@ func (e *Engine) say(ctx context.Context, p *pool, hungry bool) error {
 		if spec.Wanted = slices.DeleteFunc(slices.Clone(spec.Wanted), func(n string) bool { return n == e.cfg.Node }); hungry {
 			spec.Wanted = append(spec.Wanted, e.cfg.Node)
 		}
-		next, err := store.AddressPoolObject(o, spec)
+		next, err := o.Edited(store.WithWanted(spec.Wanted))
 		if err != nil {
 			return err
 		}
 		got, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
-			return e.cfg.Objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)
+			return e.cfg.Objects.CompareAndSwapStatus(ctx, store.AddressPools(), o.Version, next)
 		})
 		if err == nil {
 			e.mu.Lock()
@@ -67,7 +67,7 @@ func (e *Engine) quiet(ctx context.Context, p *pool) error {
 }
 
 // takeOver takes a block of a node that does not exist any more. That a node does not answer is no reason: its pods may
-// well be alive. Where this node itself has no object, missing objects say nothing.
+// well be alive. Where this node itself has no object, missing objects say nothing; where the controller is apart, its word is needed, too.
 func (e *Engine) takeOver(ctx context.Context, p *pool, w want) (bool, error) {
 	e.mu.Lock()
 	if most := p.spec.MaxBlocks; most > 0 && p.own() >= most {
@@ -76,13 +76,13 @@ func (e *Engine) takeOver(ctx context.Context, p *pool, w want) (bool, error) {
 	}
 	var blocks []model.AddressBlock
 	for _, spec := range p.others {
-		if p.useful(spec.CIDR, w) {
+		if p.useful(spec.CIDR, w) && (spec.Orphaned || !e.cfg.Apart) {
 			blocks = append(blocks, spec)
 		}
 	}
 	e.mu.Unlock()
 	for _, spec := range blocks {
-		gone, err := e.isGone(ctx, spec.Node)
+		gone, err := e.isGone(ctx, spec)
 		if err != nil {
 			return false, err
 		}
@@ -90,7 +90,7 @@ func (e *Engine) takeOver(ctx context.Context, p *pool, w want) (bool, error) {
 			continue
 		}
 		o, now, err := e.read(ctx, p.name, spec.CIDR)
-		if err != nil || now.Node != spec.Node || now.Claim != spec.Claim {
+		if err != nil || now.Node != spec.Node || now.Claim != spec.Claim || e.cfg.Apart && !now.Orphaned {
 			return false, ignoreConflict(err)
 		}
 		got, now, err := e.swap(ctx, o, now, func(s *model.AddressBlock, claim string) { s.Node, s.Claim = e.cfg.Node, claim })
@@ -107,8 +107,9 @@ func (e *Engine) takeOver(ctx context.Context, p *pool, w want) (bool, error) {
 	return false, nil
 }
 
-// isGone tells whether a node has had no object for long enough, as this node's own clock has it.
-func (e *Engine) isGone(ctx context.Context, node string) (bool, error) {
+// isGone tells whether a block's node has had no object for long enough, as this node's own clock has it, or the controller's.
+func (e *Engine) isGone(ctx context.Context, spec model.AddressBlock) (bool, error) {
+	node := spec.Node
 	if e.cfg.Nodes != nil {
 		if nodes := e.cfg.Nodes(); nodes == nil || nodes[node] {
 			return false, nil // what is missing there is asked for
@@ -129,6 +130,9 @@ func (e *Engine) isGone(ctx context.Context, node string) (bool, error) {
 	if there || !self {
 		delete(e.missing, node)
 		return false, nil
+	}
+	if e.cfg.Apart {
+		return spec.Orphaned, nil // the controller has waited
 	}
 	since, known := e.missing[node]
 	if !known {

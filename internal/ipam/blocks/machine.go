@@ -103,6 +103,10 @@ func earlier(claim store.Object, uid string, owner store.Object) bool {
 
 // dropClaim takes the promise to an earlier machine away. Nodes that keep its addresses find that out.
 func (e *Engine) dropClaim(ctx context.Context, c addressClaim) error {
+	if e.cfg.Apart {
+		return model.Faultf(model.CodeTryAgain, "the controller takes it away, and then it is tried again; does the Deployment weft-controller run?",
+			"%s is a promise to an earlier virtual machine of that name", c.id)
+	}
 	_, err := asking(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, e.cfg.Objects.Delete(ctx, store.AddressClaims(), c.object.Key, c.object.Version)
 	})

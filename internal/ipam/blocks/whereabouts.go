@@ -90,6 +90,12 @@ func (e *Engine) unreserve(ctx context.Context, p *pool) error {
 	if len(dropped) == 0 {
 		return nil
 	}
+	if e.cfg.Apart { // the controller finds that the pods are gone
+		e.mu.Lock()
+		p.dropped = p.dropped[len(dropped):]
+		e.mu.Unlock()
+		return nil
+	}
 	if err := e.readPool(ctx, p); err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func TestFaultyObject(t *testing.T) {
 func TestReducedAddresses(t *testing.T) {
 	for raw, want := range map[string]string{
 		`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"p","uid":"u","generation":7,"managedFields":[{}],"creationTimestamp":"2026-01-02T03:04:05Z",
-			"annotations":{"weft.dev/since":"2025-01-01T00:00:00Z","a":"b"}},"spec":{"regions":[{"cidr":"10.1.0.0/16","blockSize":26}],"assignmentMode":"Automatic","natOutgoing":true,"encapsulation":{"kind":"vxlan"},"reserved":[{"address":"10.1.0.1"}],"wanted":["n"]},
+			"annotations":{"weft.dev/since":"2025-01-01T00:00:00Z","a":"b"}},"spec":{"regions":[{"cidr":"10.1.0.0/16","blockSize":26}],"assignmentMode":"Automatic","natOutgoing":true,"encapsulation":{"kind":"vxlan"},"reserved":[{"address":"10.1.0.1"}]},
 			"status":{"conditions":[]}}`: `{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"annotations":{"weft.dev/since":"2025-01-01T00:00:00Z"},"creationTimestamp":"2026-01-02T03:04:05Z","name":"p"},"spec":{` +
 			`"assignmentMode":"Automatic","encapsulation":{"kind":"vxlan"},"natOutgoing":true,"regions":[{"blockSize":26,"cidr":"10.1.0.0/16"}]}}`,
 		`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressBlock","metadata":{"name":"p-10-1-0-0-26"},"spec":{"pool":"p","cidr":"10.1.0.0/26","node":"n","machine":"m","claim":"3",

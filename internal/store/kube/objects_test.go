@@ -86,7 +86,7 @@ func objectsAt(t *testing.T, w world) {
 func late(t *testing.T, w world, o store.Objects, have store.Object) store.Object {
 	t.Helper()
 	ctx := context.Background()
-	next, err := store.AddressPoolObject(have, model.AddressPool{Name: "p1", Cooldown: 7, Wanted: []string{"n1"}})
+	next, err := store.AddressPoolObject(have, model.AddressPool{Name: "p1", Cooldown: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func late(t *testing.T, w world, o store.Objects, have store.Object) store.Objec
 		t.Errorf("%d writes, error %v: nobody else changed it", writes, err)
 	}
 	got, err := o.Get(ctx, store.AddressPools(), have.Key)
-	if p, err2 := got.AddressPool(); err != nil || err2 != nil || len(p.Wanted) != 1 {
+	if p, err2 := got.AddressPool(); err != nil || err2 != nil || p.Cooldown != 8 {
 		t.Errorf("it was done: %+v %v %v", p, err, err2)
 	}
 	return got

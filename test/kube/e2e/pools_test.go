@@ -99,7 +99,7 @@ func (c Cluster) overToPools(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.kubectl(t, "-n", "kube-system", "patch", "configmap", "weft", "--type=merge", "-p", string(patch))
-	c.kubectl(t, "-n", "kube-system", "rollout", "restart", "daemonset/weft")
+	c.kubectl(t, "-n", "kube-system", "rollout", "restart", "daemonset/weft", "deployment/weft-controller")
 	c.weftReady(t)
 	within(t, time.Minute, func() error {
 		out, err := c.try("kubectl", "get", "addresspools", "-o", "name")

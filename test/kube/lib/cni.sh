@@ -123,6 +123,7 @@ weft_up() {
 		sed 's#^\( *\)kubernetes.io/os: linux$#&\n\1weft: here#' "$repo/deploy/$file" | kc apply -f - >&2
 	fi
 	kc -n kube-system rollout status daemonset/weft --timeout=180s >&2
+	kc -n kube-system rollout status deployment/weft-controller --timeout=180s >&2
 }
 
 # Nodes route to pods; this lets the control plane, and tests in its namespace, reach them too.

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// AddressPoolRequest is what a node's agent asks the controller for: agents do not write pools. The controller does it, and deletes
+// the request.
+type AddressPoolRequest struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec AddressPoolRequestSpec `json:"spec,omitempty"`
+}
+
+// AddressPoolRequestSpec says what is asked for.
+type AddressPoolRequestSpec struct {
+	// Node is the node whose agent asks.
+	Node string `json:"node"`
+	// Pool is the pool that is to have the addresses: one that networks' configurations name, never one of the cluster's network.
+	// Without it, Calico's pools are to become pools: a pod of the cluster's network has asked for an address.
+	Pool string `json:"pool,omitempty"`
+	// CIDR is the range that is added to the pool where it does not have it.
+	CIDR string `json:"cidr,omitempty"`
+	// Addresses is how many addresses of it are for use; the size of blocks goes by that.
+	Addresses int32 `json:"addresses,omitempty"`
+	// Network is whereabouts' network_name of the range.
+	Network string `json:"network,omitempty"`
+	// Claim, "namespace/name", is the claim of a virtual machine, in the place of a pool: addresses that no pool gives any more are
+	// taken out of it.
+	Claim string `json:"claim,omitempty"`
+}
+
+// AddressPoolRequestList is a list of requests.
+type AddressPoolRequestList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []AddressPoolRequest `json:"items"`
+}

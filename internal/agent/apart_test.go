@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/store/dir"
+	"github.com/weft-net/weft/internal/store/kube"
+)
+
+// TestOldServer: a pod's agent ends with an error that names the version where the API server is too old, though it did not answer at
+// first; an agent with a kubeconfig of its own, whose rights are people's business, goes on.
+func TestOldServer(t *testing.T) {
+	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprint(w, `{"major":"1","minor":"31","gitVersion":"v1.31.2"}`)
+	}))
+	defer s.Close()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`, s.URL)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Log: slog.New(slog.DiscardHandler), Now: time.Now, After: func(time.Duration) <-chan time.Time { return time.After(10 * time.Millisecond) }}
+	k, err := kube.Open(kube.Config{Access: kube.Access{Kubeconfig: file, Getenv: os.Getenv}, Node: "n1", Log: cfg.Log, Now: cfg.Now, After: cfg.After})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := awaitServer(ctx, k, false, cfg); err != nil || asked.Load() != 0 {
+		t.Errorf("with a kubeconfig: %v, asked %d times", err, asked.Load())
+	}
+	if err := awaitServer(ctx, k, true, cfg); err == nil || !strings.Contains(err.Error(), `"v1.31.2" (1.31): before 1.32`) || asked.Load() < 2 {
+		t.Errorf("a server of 1.31: %v, asked %d times", err, asked.Load())
+	}
+}
+
+// TestNoController: where nobody holds the Lease, or nobody renews it, the log says so once and weft doctor finds it; not where it is
+// renewed.
+func TestNoController(t *testing.T) {
+	path, state := t.TempDir(), t.TempDir()
+	lease := func(holder, time string) {
+		text := fmt.Sprintf("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: weft-controller, namespace: kube-system}\nspec: {holderIdentity: %s, renewTime: %q}\n", holder, time)
+		if err := os.WriteFile(filepath.Join(path, "lease.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := dir.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	looks := 0
+	note := func() string {
+		b, _ := os.ReadFile(filepath.Join(state, blocks.NoControllerFile))
+		return string(b)
+	}
+	var noted []string
+	a := &agent{store: s, dir: s, cfg: Config{
+		StateDir: state, Log: slog.New(slog.NewTextHandler(&log, nil)), Network: config.Network{Addresses: config.AddressesPools},
+		After: func(time.Duration) <-chan time.Time {
+			noted = append(noted, note())
+			switch looks++; looks {
+			case 3:
+				lease("c", "1")
+			case 4:
+				lease("c", "2")
+			case 7:
+				lease("c", "3")
+			case 8:
+				cancel()
+				return nil
+			}
+			return time.After(0)
+		},
+	}}
+	if err := a.watchController(ctx); err != nil {
+		t.Fatal(err)
+	}
+	none, silent := `"there is no controller"`, `"the controller does not run: c is silent"`
+	if got, want := fmt.Sprint(noted), fmt.Sprint([]string{"", none, none, "", "", silent, silent, ""}); got != want {
+		t.Errorf("noted %s, want %s", got, want)
+	}
+	if n := strings.Count(log.String(), "apply the Deployment weft-controller"); n != 2 {
+		t.Errorf("told %d times:\n%s", n, &log)
+	}
+}

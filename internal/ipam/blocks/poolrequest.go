@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package blocks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// Where the controller is apart it alone writes pools: a node's token that could write them could take every address of the
+// cluster. Agents ask it by objects of their own.
+
+// NoControllerFile is a file of the agent's state directory. It says, as JSON, why nobody looks after pools, and is missing otherwise.
+const NoControllerFile = "no-controller.json"
+
+// granted is how often an agent looks whether its request was granted.
+const granted = 100 * time.Millisecond
+
+// requestRange asks the controller for a want's range, and waits until the pool has it.
+func (e *Engine) requestRange(ctx context.Context, p *pool, w want) (bool, error) {
+	if err := e.requestPool(ctx, model.PoolRequest{Pool: p.name, CIDR: w.network, Addresses: count(w.spans), Network: w.alias}); err != nil {
+		return false, err
+	}
+	const way = "it is tried again; is the Deployment weft-controller of the manifests there, and does it run?"
+	deadline := e.cfg.After(e.cfg.Patience)
+	for {
+		select {
+		case <-e.cfg.After(granted):
+		case <-deadline:
+			return false, model.Faultf(model.CodeTryAgain, way, "%s: the controller has not given pool %q the range %s yet", w.field, p.name, w.network)
+		case <-ctx.Done():
+			return false, model.Faultf(model.CodeTryAgain, way, "%s: waiting for the range %s of pool %q: %w", w.field, w.network, p.name, ctx.Err())
+		}
+		if err := e.readPool(ctx, p); err != nil {
+			return false, err
+		}
+		e.mu.Lock()
+		there := p.object.Version != "" && len(p.lacks(w)) == 0
+		e.mu.Unlock()
+		if there {
+			return true, nil
+		}
+	}
+}
+
+// requestPool writes a request of this node. One that is there already will do.
+func (e *Engine) requestPool(ctx context.Context, r model.PoolRequest) error {
+	r.Node = e.cfg.Node
+	o, err := store.AddressPoolRequestObject(r)
+	if err != nil {
+		return err
+	}
+	_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+		return e.cfg.Objects.Create(ctx, store.AddressPoolRequests(), o)
+	})
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return model.Faultf(model.CodeTryAgain, "install the definitions of deploy/crds.yaml of this version", "the controller cannot be asked for a pool: %w", err)
+	case errors.Is(err, store.ErrExists):
+		return nil
+	case err != nil:
+		return unreachable("request for a pool", err)
+	}
+	return nil
+}
+
+// requestCalico has the controller follow Calico's pools where this node gives addresses of the cluster's network.
+func (e *Engine) requestCalico(ctx context.Context) error {
+	e.mu.Lock()
+	due := e.cfg.Apart && !e.followed && (e.serving || len(e.cluster) > 0)
+	e.mu.Unlock()
+	if !due {
+		return nil
+	}
+	if err := e.requestPool(ctx, model.PoolRequest{}); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.followed = true
+	e.mu.Unlock()
+	return nil
+}
+
+// Grant does what an agent asks for: the pool gets what it lacks of the range. Pools of the cluster's network are people's; a
+// request for one is refused with an error of code CodeInvalidConf.
+func Grant(ctx context.Context, objects store.Objects, r model.PoolRequest) error {
+	kind := store.AddressPools()
+	const tries = 10
+	for range tries {
+		o, err := asking(ctx, func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, kind.Key("", r.Pool)) })
+		spec := model.AddressPool{Name: r.Pool}
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			o = store.Object{}
+		case err != nil:
+			return unreachable("pool "+r.Pool, err)
+		default:
+			if spec, err = o.AddressPool(); err != nil {
+				return err
+			}
+		}
+		if spec.OfCluster() {
+			return ipam.Invalid("choose another network_name, or give the pool another name", "pool %q is one of the cluster's network: nothing is added for node %s", r.Pool, r.Node)
+		}
+		lacks := missing(spec, r.CIDR)
+		if len(lacks) == 0 {
+			return nil
+		}
+		next, _, err := extended(ctx, objects, o, spec, lacks, r)
+		if err != nil {
+			return err
+		}
+		_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+			if o.Version == "" {
+				return objects.Create(ctx, kind, next)
+			}
+			return objects.CompareAndSwap(ctx, kind, o.Version, next)
+		})
+		if err == nil || !errors.Is(err, store.ErrExists) && ignoreConflict(err) != nil {
+			return err
+		}
+	}
+	return model.Faultf(model.CodeTryAgain, "", "pool %q changes all the time", r.Pool)
+}
+
+// missing are the parts of a range that a pool does not have.
+func missing(p model.AddressPool, network netip.Prefix) []netip.Prefix {
+	var have []netip.Prefix
+	for _, r := range p.Regions {
+		have = append(have, r.CIDR)
+	}
+	return minus(network, have)
+}
+
+// extended is the pool with further regions, and with what whereabouts has given of them.
+func extended(ctx context.Context, objects store.Objects, o store.Object, spec model.AddressPool, lacks []netip.Prefix, r model.PoolRequest) (store.Object, model.AddressPool, error) {
+	for _, cidr := range lacks {
+		spec.Regions = append(spec.Regions, model.AddressRegion{CIDR: cidr, BlockSize: model.BlockSize(cidr, r.Addresses)})
+	}
+	given, err := foreign(ctx, objects, r.Network, lacks)
+	if err != nil {
+		return o, spec, fmt.Errorf("import: %w", err)
+	}
+	spec.Reserved = append(spec.Reserved, given...)
+	next, err := store.AddressPoolObject(o, spec)
+	return next, spec, err
+}
+
+// FreeClaim takes addresses out of the claim of a virtual machine that no pool gives any more: the next pod of the machine gets others.
+func FreeClaim(ctx context.Context, objects store.Objects, claim string) error {
+	kind, key := claimPlace(ofAddressClaim + claim)
+	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, key) })
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return unreachable(claim, err)
+	}
+	all, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) { return objects.List(ctx, store.AddressPools()) })
+	if err != nil {
+		return unreachable("list of pools", err)
+	}
+	var pools []model.AddressPool
+	for _, o := range all {
+		p, err := o.AddressPool()
+		if err != nil {
+			return err // it may be the one
+		}
+		pools = append(pools, p)
+	}
+	pools = slices.DeleteFunc(model.Allocatable(pools), func(p model.AddressPool) bool { return !p.OfCluster() })
+	given := func(text any) bool {
+		word, _ := text.(string)
+		a, err := netip.ParseAddr(word)
+		return err == nil && slices.ContainsFunc(pools, func(p model.AddressPool) bool {
+			return slices.ContainsFunc(p.Regions, func(r model.AddressRegion) bool { return r.CIDR.Contains(a.Unmap()) })
+		})
+	}
+	next, err := o.Edited(func(fields map[string]any) error {
+		spec, _ := fields["spec"].(map[string]any)
+		status, _ := fields["status"].(map[string]any)
+		if addrs, ok := status["addresses"].([]any); ok && spec["virtualMachine"] != nil {
+			status["addresses"] = slices.DeleteFunc(slices.Clone(addrs), func(x any) bool { return !given(x) })
+		}
+		return nil
+	})
+	if err != nil || sameJSON(next.Raw, o.Raw) {
+		return err
+	}
+	_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+		return objects.CompareAndSwapStatus(ctx, kind, o.Version, next)
+	})
+	if errors.Is(err, store.ErrConflict) {
+		return model.Faultf(model.CodeTryAgain, "", "%s was changed meanwhile: %w", claim, err)
+	}
+	return ignoreConflict(err)
+}
+
+// keepsAll makes sure that a claim loses no address by what is written into it: agents cannot take any out. Those of families that are
+// not wanted now stay; for another one in the place of one that no pool gives the controller is asked.
+func (e *Engine) keepsAll(ctx context.Context, c addressClaim, words []any) ([]any, error) {
+	if !e.cfg.Apart {
+		return words, nil
+	}
+	var is struct {
+		Status struct{ Addresses []string }
+	}
+	if err := json.Unmarshal(c.object.Raw, &is); err != nil {
+		return nil, model.Faultf(model.CodeDecode, "put the object right", "%s: %w", c.id, err)
+	}
+	families := map[bool]bool{}
+	for _, w := range words {
+		text, _ := w.(string)
+		families[strings.Contains(text, ":")] = true
+	}
+	for _, old := range is.Status.Addresses {
+		switch {
+		case slices.Contains(words, any(old)):
+		case !families[strings.Contains(old, ":")]:
+			words = append(words, old)
+		default:
+			if err := e.requestPool(ctx, model.PoolRequest{Claim: strings.TrimPrefix(c.id, ofAddressClaim)}); err != nil {
+				return nil, err
+			}
+			return nil, model.Faultf(model.CodeTryAgain, "the controller takes it out where no pool gives it any more; does the Deployment weft-controller run?",
+				"%s still has address %s", c.id, old)
+		}
+	}
+	return words, nil
+}
