@@ -142,7 +142,7 @@ func TestKilled(t *testing.T) {
 	}
 	put("config", `{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`)
 	put("subnets/10.5.2.0-24", `{"PublicIP":"192.168.7.2","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:42"}}`)
-	want := ""
+	want, macs, hardware := "", map[string]bool{}, regexp.MustCompile(`link/ether [0-9a-f:]+`)
 	for step := 0; step < 50; step++ {
 		if _, err := c.Delete(ctx, "/coreos.com/network/subnets/10.5.1.0-24"); err != nil {
 			t.Fatal(err)
@@ -156,9 +156,15 @@ func TestKilled(t *testing.T) {
 		}
 		runChild(t, ns, flags, filepath.Join(dir, "second"), 0)
 		got := stateOf(t, ns, file)
-		if answer, err := c.Get(ctx, "/coreos.com/network/subnets/", clientv3.WithPrefix()); err != nil || len(answer.Kvs) != 2 {
-			t.Errorf("killed at step %d: leases %v %v", step, answer, err)
+		answer, err := c.Get(ctx, "/coreos.com/network/subnets/", clientv3.WithPrefix())
+		if err != nil || len(answer.Kvs) != 2 {
+			t.Fatalf("killed at step %d: leases %v %v", step, answer, err)
 		}
+		mac := hardware.FindString(got)
+		if own := string(answer.Kvs[0].Value); mac == "" || macs[mac] || !strings.Contains(own, strings.TrimPrefix(mac, "link/ether ")) {
+			t.Errorf("killed at step %d: the device has %q, which the lease must say, and which another daemon must not have guessed: %s", step, mac, own)
+		}
+		macs[mac], got = true, strings.ReplaceAll(got, mac, "")
 		if step == 0 {
 			want = got
 			for _, word := range []string{"10.5.2.0/24 via 10.5.2.0 dev flannel.1", "FLANNEL-FWD", "MASQUERADE --random-fully", "dst 192.168.7.2", "FLANNEL_MTU=1450"} {

@@ -3,6 +3,8 @@
 package flanneld
 
 import (
+	"encoding/hex"
+	"io"
 	"path/filepath"
 	"strings"
 
@@ -18,6 +20,11 @@ func (d *daemon) meshConfig() (mesh.Config, error) {
 	cfg := mesh.Config{Backend: b.Type, Networks: d.conf.Networks(), Blackhole: d.cfg.Blackhole}
 	switch b.Type {
 	case "vxlan":
+		seed := make([]byte, 16)
+		if _, err := io.ReadFull(d.cfg.Entropy, seed); err != nil {
+			return cfg, err
+		}
+		cfg.VtepSeed = hex.EncodeToString(seed)
 		cfg.Vxlan = mesh.Vxlan{
 			VNI: uint32(b.VNI), Port: uint16(b.Port), GBP: b.GBP, Learning: b.Learning, DirectRouting: b.DirectRouting, MTU: b.MTU,
 		}
