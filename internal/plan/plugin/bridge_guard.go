@@ -69,12 +69,28 @@ func portGuard(k model.AttachmentKey, port string, mac state.MAC, a addressed, f
 		}
 		add(&own6, mac.String(), "fe80::/10")
 	}
-	return state.Table{Family: "bridge", Name: guardTable, Shared: true, Sets: []state.Set{ports, anybody, macs, own4, own6}, Chains: []state.Chain{{
+	return state.Table{Family: "bridge", Name: guardTable, Shared: true, Sets: []state.Set{ports, anybody, macs, own4, own6}, Chains: append(portErrors(), state.Chain{
 		Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: portGuardRules(),
-	}}}
+	})}
 }
 
-// portGuardRules ask what most packets are first: a TCP packet passes three rules over IPv4 and five over IPv6, whatever the number of ports. 134 and 137
+// portErrors let who is at a port report errors only about packets that were sent to it, as errorChains do on a routed link. Nothing is put
+// together yet on a bridge: only what shows its type is looked at, and what does not show which packet it is about is dropped.
+func portErrors() []state.Chain {
+	about := func(name, quoted, own string) state.Chain {
+		return state.Chain{Name: name, Rules: []state.NftRule{
+			{Text: "iifname . ether saddr . " + quoted + " @" + own + " return"},
+			{Text: "iifname @free return"},
+			{Text: "counter drop"},
+		}}
+	}
+	return []state.Chain{
+		about("errors4", "@th,192,32", "own4"), about("errors6", "@th,256,128", "own6"),
+		{Name: "icmp4", Rules: []state.NftRule{{Text: "icmp type 3-5 goto errors4"}, {Text: "icmp type 11-12 goto errors4"}}},
+	}
+}
+
+// portGuardRules ask what most packets are first: a TCP packet passes four rules over IPv4 and six over IPv6, whatever the number of ports. 134 and 137
 // are what routers say, 136 tells whose an address is; where a fragment or an option stands before what is said on the link, the type of
 // that cannot be seen. 135 from nobody doubts an address: whoever is about to take it does without. 68 and 546 are what clients of DHCP
 // listen to. What has a tag is no IP to "ether type".
@@ -82,10 +98,12 @@ func portGuardRules() []state.NftRule {
 	return []state.NftRule{
 		{Text: "iifname != @ports accept"},
 		{Text: "udp dport 68 counter drop"},
+		{Text: "meta l4proto icmp jump icmp4"},
 		{Text: "ether type ip iifname . ether saddr . ip saddr @own4 accept"},
 		{Text: "udp dport 546 counter drop"},
 		{Text: "ether type ip6 meta l4proto tcp iifname . ether saddr . ip6 saddr @own6 accept"},
 		{Text: "ether type ip6 meta l4proto udp iifname . ether saddr . ip6 saddr @own6 accept"},
+		{Text: "icmpv6 type 0-127 jump errors6"},
 		{Text: "iifname . ether saddr != @macs counter drop"},
 		{Text: "ether type 8021q counter drop"},
 		{Text: "ether type 8021ad counter drop"},
