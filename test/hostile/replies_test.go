@@ -16,57 +16,70 @@ func fragments() []attack {
 	return []attack{{
 		area: "fragments", name: "tiny fragments to closed pods", levels: "bcd", from: "mallory", at: closedPods,
 		shots: func(s *stage, m *magazine) {
-			for what, dst := range s.closed(0) {
-				m.pieces(s, "to "+what, datagram(s.me.addrs[0], dst, nil), dst, false)
+			for i := range 2 {
+				for what, dst := range s.closed(i) {
+					m.pieces(s, familyName(i)+" to "+what, datagram(s.me.addrs[i], dst, nil), dst, false)
+				}
 			}
 		},
 		kernel: reassembled,
 	}, {
 		area: "fragments", name: "fragments that overlap the ports to closed pods", levels: "bcd", from: "mallory", at: closedPods, kernel: reassembled,
 		shots: func(s *stage, m *magazine) {
-			for what, dst := range s.closed(0) {
-				m.pieces(s, "to "+what, datagram(s.me.addrs[0], dst, nil), dst, true)
+			for i := range 2 {
+				for what, dst := range s.closed(i) {
+					m.pieces(s, familyName(i)+" to "+what, datagram(s.me.addrs[i], dst, nil), dst, true)
+				}
 			}
 		},
 	}, {
 		area: "fragments", name: "fragments in others' names", levels: "bcd", from: "mallory", at: mayHear, kernel: reassembled,
 		shots: func(s *stage, m *magazine) {
-			for what, dst := range s.closed(0) {
-				for _, fragment := range []uint16{0x2000, 1} { // the first of more, the second
-					m.add(fmt.Sprintf("%#x to %s", fragment, what), func(w []byte) send {
-						p := datagram(s.pod("friend").addrs[0], dst, slices.Concat(w, w))
-						p.fragment, p.id = fragment, binary.BigEndian.Uint16(w[5:])
-						return s.to(s.way(dst), p)
-					})
+			for i := range 2 {
+				for what, dst := range s.closed(i) {
+					for _, fragment := range []uint16{0x2000, 1} { // the first of more, the second
+						m.add(fmt.Sprintf("%s %#x to %s", familyName(i), fragment, what), func(w []byte) send {
+							p := datagram(s.pod("friend").addrs[i], dst, slices.Concat(w, w))
+							return s.to(s.way(dst), p.piece(p.body, fragment, binary.BigEndian.Uint16(w[5:])))
+						})
+					}
 				}
 			}
 		},
 	}}
 }
 
+// piece is a fragment of a packet, with IPv4's field of flags and offset: of IPv6 it has a head of its own.
+func (p packet) piece(body []byte, fragment, id uint16) packet {
+	if !p.src.Is6() {
+		p.body, p.fragment, p.id = body, fragment, id
+		return p
+	}
+	more := fragment >> 13 & 1
+	head := binary.BigEndian.AppendUint16([]byte{p.proto, 0}, fragment<<3|more)
+	p.body, p.proto = slices.Concat(binary.BigEndian.AppendUint32(head, uint32(id)), body), protoFragment
+	return p
+}
+
 // pieces adds a datagram of two or three pieces. Overlapping ones name the open port first, and the closed one over that.
 func (m *magazine) pieces(s *stage, what string, p packet, dst netip.Addr, overlap bool) {
 	var body []byte
+	var id uint16
 	m.add(what+", the end", func(w []byte) send {
 		body = udp(netip.AddrPortFrom(p.src, 4000), netip.AddrPortFrom(dst, openPort), slices.Concat(w, w))
-		p.id = binary.BigEndian.Uint16(w[5:]) ^ 0x5555
-		q := p
-		q.body, q.fragment = body[8:], 1
-		return s.to(s.way(dst), q)
+		id = binary.BigEndian.Uint16(w[5:]) ^ 0x5555
+		return s.to(s.way(dst), p.piece(body[8:], 1, id))
 	})
 	m.add(what+", the beginning", func(w []byte) send {
-		q := p
-		q.body, q.fragment = slices.Concat(body[:8], w)[:8], 0x2000
+		first := slices.Concat(body[:8], w)[:8]
 		if overlap {
 			other := udp(netip.AddrPortFrom(p.src, 4000), netip.AddrPortFrom(dst, widePort), slices.Concat(w, w))
-			q.body = other[:16]
+			first = other[:16]
 		}
-		return s.to(s.way(dst), q)
+		return s.to(s.way(dst), p.piece(first, 0x2000, id))
 	})
 	m.add(what+", the beginning again", func(w []byte) send {
-		q := p
-		q.body, q.fragment = slices.Concat(body[:8], w)[:8], 0x2000
-		return s.to(s.way(dst), q)
+		return s.to(s.way(dst), p.piece(slices.Concat(body[:8], w)[:8], 0x2000, id))
 	})
 }
 

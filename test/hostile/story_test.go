@@ -35,7 +35,7 @@ func stories() []story {
 // TestStories tries them on each design.
 func TestStories(t *testing.T) {
 	needSuite(t)
-	for _, design := range []string{"routed"} {
+	for _, design := range []string{"routed", "bridge", "flannel"} {
 		t.Run(design, func(t *testing.T) {
 			c := newCampaign(t, spec{design: design, backend: "vxlan"})
 			for _, s := range stories() {

@@ -68,6 +68,7 @@ func worlds() []spec {
 		{"routed", "vxlan", ""},
 		{"routed", "host-gw", ""}, {"routed", "udp", ""}, {"routed", "wireguard", ""}, {"routed", "ipip", ""},
 		{"bridge", "vxlan", ""}, {"bridge", "vxlan", model.VMMasquerade}, {"bridge", "vxlan", model.VMBridge}, {"bridge", "vxlan", model.VMManagedTap}, {"bridge", "vxlan", model.VMDirect},
+		{"flannel", "vxlan", ""},
 		{"routed", "vxlan", model.VMMasquerade}, {"routed", "vxlan", model.VMBridge}, {"routed", "vxlan", model.VMManagedTap}, {"routed", "vxlan", model.VMDirect},
 	}
 }
@@ -252,7 +253,7 @@ func (c *campaign) tables() string {
 	return b.String()
 }
 
-// forget has all bridges forget behind which port an address is: without the guard, one row would keep the next one's packets away.
+// forget has all bridges forget behind which port an address is, and their nodes whose it is: without the guard, one row would keep the next one's packets away.
 func (c *campaign) forget() {
 	spaces := map[*netns.NS]bool{}
 	for _, p := range c.pods {
@@ -273,6 +274,7 @@ func (c *campaign) forget() {
 				nettest.IP(c, ns, "link set "+l.IfName+" type bridge fdb_flush")
 			}
 		}
+		nettest.IP(c, ns, "neigh flush all")
 	}
 }
 

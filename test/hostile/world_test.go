@@ -111,7 +111,7 @@ func (w *world) node(i int) {
 	nettest.IP(w, w.wire, "link add "+n.name+" type veth peer name eth0 netns "+n.ns.Path())
 	nettest.IP(w, w.wire, "link set "+n.name+" master switch up")
 	for _, line := range []string{
-		"link set lo up", fmt.Sprintf("link set eth0 address 02:00:00:00:01:0%d", i), "link set eth0 up",
+		"link set lo up", "link set eth0 addrgenmode none", fmt.Sprintf("link set eth0 address 02:00:00:00:01:0%d", i), "link set eth0 up",
 		"addr add " + n.addrs[0].String() + "/24 dev eth0", "addr add " + n.addrs[1].String() + "/64 dev eth0 nodad",
 		"route add default via 192.168.77.9", "route add default via fd00:77::9",
 	} {
@@ -156,8 +156,15 @@ func (n *node) start() {
 			"wireguardKeyFile": w.path(n.name, "wireguard.key"),
 		},
 	}
-	b, err := json.Marshal(conf)
-	if err = errors.Join(err, os.MkdirAll(w.path(n.name), 0o755), os.WriteFile(w.path(n.name, "weft.yaml"), b, 0o644)); err != nil {
+	err := os.MkdirAll(w.path(n.name), 0o755)
+	if w.design == "flannel" {
+		conf["network"] = map[string]any{"mode": "flannel", "masquerade": true}
+		conf["flannel"] = map[string]any{"netConf": w.path(n.name, "net-conf.json"), "cniConf": w.path(n.name, "cni-conf.json"), "subnetFile": w.path(n.name, "subnet.env")}
+		conf["policy"] = map[string]any{"mode": "enforce"}
+		err = errors.Join(err, n.flannel())
+	}
+	b, fault := json.Marshal(conf)
+	if err = errors.Join(err, fault, os.WriteFile(w.path(n.name, "weft.yaml"), b, 0o644)); err != nil {
 		w.Fatal(err)
 	}
 	log, err := os.OpenFile(w.path(n.name, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -187,6 +194,16 @@ func (n *node) start() {
 	case <-time.After(patience):
 		w.Fatalf("agent of %s is not ready: %s", n.name, n.log())
 	}
+}
+
+// flannel writes what flannel's ConfigMap has.
+func (n *node) flannel() error {
+	w := n.w
+	chain := fmt.Sprintf(`{"name": "cbr0", "cniVersion": "1.0.0", "plugins": [{"type": "flannel", "subnetFile": %q, "dataDir": %q, "ipam": {"dataDir": %q},
+		"delegate": {"hairpinMode": true, "isDefaultGateway": true}}, {"type": "portmap", "capabilities": {"portMappings": true}}]}`,
+		w.path(n.name, "subnet.env"), w.path(n.name, "flannel"), w.path(n.name, "addresses"))
+	network := fmt.Sprintf(`{"Network": "10.99.0.0/16", "EnableIPv6": true, "IPv6Network": "fd99::/48", "Backend": {"Type": %q}}`, w.backend)
+	return errors.Join(os.WriteFile(w.path(n.name, "cni-conf.json"), []byte(chain), 0o600), os.WriteFile(w.path(n.name, "net-conf.json"), []byte(network), 0o600))
 }
 
 // kill ends the agent; what it has written into the kernel stays.
