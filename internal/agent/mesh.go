@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -10,16 +11,21 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/reconcile"
 	"github.com/weft-net/weft/internal/tunnel"
 )
+
+// mtuLimit is how long an ADD waits to know what fits into the mesh.
+const mtuLimit = 5 * time.Second
 
 // mesh follows the store and keeps the node's routes to its peers, until ctx ends. Over another vendor's network that
 // vendor keeps them.
@@ -73,6 +79,45 @@ func (a *agent) podMTU(ctx context.Context) (int, error) {
 	}
 	t, err := mesh.Plan(c, a.meshConfig(), answers)
 	return t.PodMTU(), err
+}
+
+// ownMTU is the MTU of the pods' interfaces where their configuration leaves it open: the configured one, else what fits into the
+// mesh; 0 is any.
+func (a *agent) ownMTU() int {
+	if mtu := a.cfg.Network.MTU; mtu != 0 || a.cfg.Network.Mode == config.ModeMultus {
+		return mtu
+	}
+	if t := a.topology.Load(); t != nil {
+		return t.PodMTU()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), mtuLimit)
+	defer cancel()
+	mtu, err := a.podMTU(ctx) // the first pass is not over
+	if err != nil {
+		a.cfg.Log.Warn("the MTU of pods is not known, and the kernel's is taken", "err", err)
+	}
+	return mtu
+}
+
+// writeMTUFile says to plugins of others what pods get, in the file and form of Calico's daemon.
+func (a *agent) writeMTUFile(t mesh.Topology) error {
+	path, mtu := a.cfg.Network.MTUFile, cmp.Or(a.cfg.Network.MTU, t.PacketMTU())
+	if path == "" || mtu == 0 {
+		return nil
+	}
+	text := strconv.Itoa(mtu)
+	if have, err := os.ReadFile(path); err == nil && string(have) == text {
+		return nil
+	}
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = replaceFile(path, text, 0o644)
+	}
+	if err != nil {
+		return model.Faultf(model.CodeIO, "", "network.mtuFile: %w", err)
+	}
+	a.cfg.Log.Info("MTU file", "path", path, "mtu", mtu)
+	return nil
 }
 
 // unmesh takes away what an agent before has left that kept the mesh itself: its routes would compete with the other vendor's.
@@ -135,6 +180,9 @@ func (a *agent) passed(s reconcile.Status) {
 		return
 	}
 	before := a.topology.Swap(&t)
+	if err := a.writeMTUFile(t); err != nil {
+		a.cfg.Log.Error("MTU file", "err", err) // the next pass tries again
+	}
 	if slices.Contains(t.Bridged, 6) && (before == nil || !slices.Contains(before.Bridged, 6)) {
 		a.tellMesh() // of the routed pods, of which this pass did not know that they matter
 	}

@@ -50,7 +50,7 @@ func (a *agent) alone() []string {
 
 // ofNode is what the cluster, or the configuration, says of this node.
 func (a *agent) ofNode() attach.Node {
-	n := attach.Node{PodCIDRs: a.cfg.Network.PodCIDRs, MTU: a.cfg.Network.MTU}
+	n := attach.Node{PodCIDRs: a.cfg.Network.PodCIDRs, MTU: a.ownMTU()}
 	if len(n.PodCIDRs) == 0 {
 		n.PodCIDRs = a.podCIDRs()
 	}

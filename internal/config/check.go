@@ -136,12 +136,15 @@ func (c Config) checkNetwork() error {
 	if n.Mode != ModeMultus && !reflect.ValueOf(c.Multus).IsZero() {
 		return invalid("set network.mode to multus, or leave multus out", "multus has no effect with network.mode %q", n.Mode)
 	}
-	if n.Mode == ModeMultus && (n.Masquerade || len(n.PodCIDRs) > 0 || n.MTU != 0) {
-		return invalid("leave it out: the other vendor's configuration says it", "network.podCIDRs, mtu and masquerade have no effect with network.mode %q", n.Mode)
+	if n.Mode == ModeMultus && (n.Masquerade || len(n.PodCIDRs) > 0 || n.MTU != 0 || n.MTUFile != "") {
+		return invalid("leave it out: the other vendor's configuration says it", "network.podCIDRs, mtu, mtuFile and masquerade have no effect with network.mode %q", n.Mode)
 	}
 	least := leastMTU4
 	if slices.ContainsFunc(slices.Concat(n.PodCIDRs, n.ClusterCIDRs), func(p netip.Prefix) bool { return p.Addr().Is6() }) {
 		least = leastMTU6
+	}
+	if n.MTUFile != "" && !filepath.IsAbs(n.MTUFile) {
+		return invalid("for example /var/lib/calico/mtu", "network.mtuFile %q is no absolute path", n.MTUFile)
 	}
 	if n.MTU != 0 && (n.MTU < least || n.MTU > mostMTU) {
 		return invalid("leave it out, and it is that of the node's interface", "network.mtu %d is not between %d and %d", n.MTU, least, mostMTU)

@@ -120,6 +120,9 @@ type Network struct {
 	// MTU of the pods' interfaces, in bytes; 0 is what fits: with `vxlan` that of the interface to the other nodes less 50 bytes, 70
 	// where pods have IPv6; with `udp` less 28 or 48, with `ipip` less 20, with `wireguard` less 80; else that of a new link, 1500.
 	MTU int `json:"mtu"`
+	// MTUFile is a file that says the MTU of the pods' interfaces, written for plugins of others: Calico's with `"mtu": 0` reads
+	// /var/lib/calico/mtu. Empty: none is written.
+	MTUFile string `json:"mtuFile"`
 	// Encapsulation is how packets get from node to node: `host-gw`, routes without encapsulation, for nodes on one network;
 	// `vxlan`; `udp`, flannel's, carried by the agent itself; `ipip`, IPv4 alone; or `wireguard`, encrypted. A node that says of
 	// itself that it is reached in another one of these ways is reached in that one.

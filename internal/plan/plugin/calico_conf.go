@@ -131,7 +131,8 @@ func (c calicoConf) mtuFile() []state.Query {
 	return []state.Query{{Space: state.Host, File: CalicoMTUFile}}
 }
 
-// mtu is the configuration's, else the file's, else the node's; 0 leaves it to the kernel.
+// mtu is the configuration's, else the file's as far as that fits through the node's tunnels, else the node's; 0 leaves it to the
+// kernel.
 func (c calicoConf) mtu(in Input) (int, error) {
 	if c.MTU != 0 {
 		return c.MTU, nil
@@ -147,6 +148,9 @@ func (c calicoConf) mtu(in Input) (int, error) {
 	mtu, err := strconv.Atoi(text)
 	if err != nil {
 		return 0, model.Faultf(model.CodeInvalidConf, "it holds one number", "plugin calico: %s: %.20q is no MTU", CalicoMTUFile, text)
+	}
+	if in.MTU != 0 && in.MTU < mtu { // a file that another vendor's daemon has left behind says what fitted through its own
+		mtu = in.MTU
 	}
 	return mtu, checkMTU(in.Conf, mtu)
 }

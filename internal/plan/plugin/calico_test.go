@@ -29,7 +29,8 @@ func calicoGoldens() map[string]Input {
 		"calico-words":    {Conf: confOf(calicoOpen), IPAM: dual(), Request: model.Request{Origin: said}},
 		"calico":          {Conf: confOf(`{"type":"calico","mtu":1450,"ipam":{"type":"calico-ipam"}}`), IPAM: &model.Result{IPs: []model.IP{ip("10.1.0.5/32", "")}}},
 		"calico-dual":     {Conf: confOf(`{"type":"calico","num_queues":4,"container_settings":{"allow_ip_forwarding":true},"ipam":{"type":"x"},"dns":{"domain":"d"}}`), IPAM: dual(), MTU: 1400},
-		"calico-mtu-file": {Conf: confOf(`{"type":"calico","require_mtu_file":true,"ipam":{"type":"x"}}`), IPAM: v4(), Answers: file("1430\n"), MTU: 1400},
+		"calico-mtu-file": {Conf: confOf(`{"type":"calico","require_mtu_file":true,"ipam":{"type":"x"}}`), IPAM: v4(), Answers: file("1430\n"), MTU: 1450},
+		"calico-mtu-less": {Conf: confOf(`{"type":"calico","mtu":0,"ipam":{"type":"x"}}`), IPAM: v4(), Answers: file("1480\n"), MTU: 1450},
 		"calico-routes":   {Conf: confOf(`{"type":"calico","ipam":{"type":"host-local"}}`), IPAM: routes},
 		"calico-both":     {Conf: confOf(`{"type":"calico","include_default_routes":true,"ipam":{"type":"host-local"}}`), IPAM: routes},
 	}
