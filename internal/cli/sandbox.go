@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weft-net/weft/internal/lab"
 	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/sandbox/container"
 )
@@ -137,7 +139,8 @@ func newSandboxCmd(env Env) *cobra.Command {
 }
 
 func newSandboxServeCmd(env Env, f *sandboxFlags) *cobra.Command {
-	return &cobra.Command{
+	var state string
+	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the runtime in the foreground; pods outlive it",
 		Args:  noArgs,
@@ -146,9 +149,24 @@ func newSandboxServeCmd(env Env, f *sandboxFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return sandbox.Serve(cmd.Context(), cfg)
+			if state == "" {
+				return sandbox.Serve(cmd.Context(), cfg)
+			}
+			ctx, cancel := context.WithCancel(cmd.Context())
+			followed := make(chan struct{})
+			go func() {
+				defer close(followed)
+				lab.Follower{Dir: lab.Dir(state), Node: cfg.Node, Log: cfg.Log.With("room", "lab"), After: time.After}.Follow(ctx)
+			}()
+			err = sandbox.Serve(cmd.Context(), cfg)
+			cancel()
+			<-followed
+			return err
 		},
 	}
+	cmd.Flags().StringVar(&state, "lab", "", "state `DIR` of a lab: run the pods of this node that are written into its store")
+	_ = cmd.Flags().MarkHidden("lab")
+	return cmd
 }
 
 // podName splits NAME or NAMESPACE/NAME.

@@ -130,7 +130,7 @@ func (u Up) command(n Node, role string) []string {
 	}
 	argv := []string{
 		u.Self, "sandbox", "serve", "--node", n.Name, "--state-dir", u.Dir.sandboxDir(n.Name),
-		"--cni-conf-dir", at("net.d"), "--cni-bin-dir", u.Dir.Bin(), "--cni-cache-dir", at("cache"), "--log-dir", at("logs"),
+		"--cni-conf-dir", at("net.d"), "--cni-bin-dir", u.Dir.Bin(), "--cni-cache-dir", at("cache"), "--log-dir", at("logs"), "--lab", string(u.Dir),
 	}
 	for _, p := range n.PodCIDRs {
 		argv = append(argv, "--pod-cidr", p.String())
