@@ -195,6 +195,7 @@ func printStatus(env Env, st lab.Status) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	printNetworks(w, st.Pods)
 	if len(st.Machines) > 0 {
 		fmt.Fprintln(env.Stdout)
 		printMachines(w, st.Machines)
@@ -203,6 +204,17 @@ func printStatus(env Env, st lab.Status) error {
 		fmt.Fprintf(env.Stderr, "weft: %s\n", p)
 	}
 	return w.Flush()
+}
+
+// printNetworks lists the networks that pods have beside the cluster's.
+func printNetworks(w io.Writer, pods []lab.PodStatus) {
+	head := "\nPOD\tFURTHER NETWORK\tINTERFACE\tADDRESSES\n"
+	for _, p := range pods {
+		for _, n := range p.Networks {
+			fmt.Fprintf(w, "%s%s/%s\t%s\t%s\t%s\n", head, p.Namespace, p.Name, n.Name, n.Interface, join(n.IPs))
+			head = ""
+		}
+	}
 }
 
 func join[T fmt.Stringer](in []T) string {

@@ -51,6 +51,12 @@ func printReach(out io.Writer, r reach.Report) error {
 	for _, f := range r.Leaked {
 		fmt.Fprintf(out, "%s to %s by %s should not reach: %s\n", f.From, f.To, f.Proto, f.Error)
 	}
+	for _, n := range r.Networks {
+		fmt.Fprintf(out, "\nin network %s\n", n.Network)
+		if err := printReach(out, n.Report); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -73,14 +79,21 @@ func cellText(self bool, c reach.Cell) string {
 }
 
 func reachFault(r reach.Report) error {
-	n := 0
-	for _, f := range r.Failed {
-		if f.Expected {
-			n++
+	n, pairs, leaked := 0, 0, 0
+	count := func(r reach.Report) {
+		pairs, leaked = pairs+r.Pairs, leaked+len(r.Leaked)
+		for _, f := range r.Failed {
+			if f.Expected {
+				n++
+			}
 		}
 	}
+	count(r)
+	for _, further := range r.Networks {
+		count(further.Report)
+	}
 	return model.Faultf(model.CodeInternal, "look at `weft lab status`, `weft lab exec NODE -- ip route` and the logs below nodes/",
-		"reach: %d of %d pairs do not reach though they should, and %d reach though they should not", n, r.Pairs, len(r.Leaked))
+		"reach: %d of %d pairs do not reach though they should, and %d reach though they should not", n, pairs, leaked)
 }
 
 func newLabGraphCmd(env Env, f *labFlags) *cobra.Command {

@@ -43,6 +43,10 @@ func (st Status) Diagram(l Layout, meshes map[string]Seen) graph.Diagram {
 			if p.HostNetwork {
 				pod.Lines = []string{"host network"}
 			}
+			for _, further := range p.Networks {
+				pod.Lines = append(pod.Lines, further.Interface+" in "+further.Name)
+				pod.Lines = append(pod.Lines, words(further.IPs)...)
+			}
 			node.Pods = append(node.Pods, pod)
 		}
 		d.Nodes = append(d.Nodes, node)

@@ -20,7 +20,12 @@ func (d Dir) Reach(ctx context.Context, timeout time.Duration) (reach.Report, er
 	if err != nil {
 		return reach.Report{}, err
 	}
-	return st.reach(ctx, timeout)
+	r, err := st.reach(ctx, timeout)
+	if err != nil {
+		return r, err
+	}
+	r.Networks, err = st.reachOn(ctx, timeout)
+	return r, err
 }
 
 func (st Status) reach(ctx context.Context, timeout time.Duration) (reach.Report, error) {

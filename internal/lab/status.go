@@ -59,6 +59,8 @@ type PodStatus struct {
 	Annotations map[string]string `json:"annotations"`
 	UID         string            `json:"uid"`
 	HostNetwork bool              `json:"hostNetwork"`
+	// Networks are those beside the cluster's.
+	Networks []PodNetwork `json:"networks"`
 	// State is as the sandbox runtime says, and Missing when it knows no such pod; Reason says why it is not Running.
 	State  string `json:"state"`
 	Reason string `json:"reason"`
@@ -169,6 +171,7 @@ func (d Dir) pod(p model.Pod, box sandbox.Pod) PodStatus {
 		maps.Copy(ps.Annotations, box.Annotations)
 	}
 	maps.Copy(ps.Annotations, p.Annotations)
+	ps.Networks = networksOf(ps.Annotations)
 	if ps.HostNetwork {
 		ps.Netns = d.NS(p.Node)
 	}

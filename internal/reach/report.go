@@ -41,6 +41,8 @@ type Report struct {
 	Denied int `json:"denied,omitempty"`
 	// Leaked are pairs that reached although they should not have.
 	Leaked []Failure `json:"leaked,omitempty"`
+	// Networks are what was found in networks beside the endpoints' first.
+	Networks []Network `json:"networks,omitempty"`
 	// Names are the endpoints in order, and Cells what was tried and reached from row to column.
 	Names []string `json:"-"`
 	Cells [][]Cell `json:"-"`
@@ -57,5 +59,16 @@ func (r Report) OK() bool {
 			return false
 		}
 	}
+	for _, n := range r.Networks {
+		if !n.OK() {
+			return false
+		}
+	}
 	return len(r.Leaked) == 0
+}
+
+// Network is what was found in one further network.
+type Network struct {
+	Network string `json:"network"`
+	Report
 }
