@@ -161,8 +161,8 @@ func (k *kubernetes) publish(p model.Published) {
 	k.nudge()
 }
 
-// renumbered does nothing: the client's own keepalive finds a connection that is dead.
-func (k *kubernetes) renumbered() {}
+// renumbered has the API server asked over new connections: the client's own keepalive finds one that is dead after 45 s.
+func (k *kubernetes) renumbered() { k.api.Reconnect() }
 
 func (k *kubernetes) nudge() {
 	select {

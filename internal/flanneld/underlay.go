@@ -87,6 +87,7 @@ func (d *daemon) follow(ctx context.Context, u Underlay, moved chan<- Underlay) 
 		case <-ctx.Done():
 			return nil
 		}
+		d.mgr.renumbered() // the choice may need to ask what is said of the node
 		now := u
 		if d.insist(ctx, "interface", func() (err error) { now, err = d.underlay(ctx); return err }) != nil {
 			d.log.Error("the interface to the other nodes is gone")

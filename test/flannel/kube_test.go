@@ -95,6 +95,7 @@ func TestKube(t *testing.T) {
 		{"annotations", "vxlan", (*kubed).annotated},
 		{"away", "vxlan", (*kubed).away},
 		{"bad", "vxlan", (*kubed).bad},
+		{"renumbered", "vxlan", (*kubed).renumbered},
 	} {
 		t.Run(part.name+" "+part.backend, func(t *testing.T) {
 			c := *first

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestRenumbered: a node whose address is replaced, in the ways in which people and DHCP clients do that, publishes the new
@@ -46,6 +47,32 @@ func TestRenumbered(t *testing.T) {
 				t.Error("etcd was asked from the address that is gone")
 			}
 		})
+	}
+}
+
+// renumbered: a node whose address is replaced says so to the API server at once, and goes on to follow the nodes. A connection from
+// the old address would be found dead by its keepalive, after 45 seconds.
+func (s *kubed) renumbered(string) {
+	const old, now, soon = "192.168.7.1", "192.168.7.51", 25 * time.Second
+	a, b := s.node(1, nil), s.node(2, nil)
+	for _, n := range []*node{a, b} {
+		n.start(weft)
+		n.podded()
+	}
+	s.reach(a, b)
+	begin := time.Now()
+	ip(s.t, a.ns, "addr del "+old+"/24 dev eth0", "addr add "+now+"/24 dev eth0", "route replace default via "+hubAddr)
+	s.until("the annotation has the new address", func() bool {
+		said, _ := s.said(a)
+		return said["flannel.alpha.coreos.com/public-ip"] == now
+	})
+	c := s.node(3, nil)
+	c.start(weft)
+	c.podded()
+	s.reach(a, b)
+	s.reach(a, c)
+	if took := time.Since(begin); took > soon {
+		s.t.Errorf("the new address is said, and a new node known, after %s", took)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/transport"
+	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/weft-net/weft/internal/model"
@@ -46,7 +48,11 @@ type Access struct {
 // clients are the same connections under two measures.
 type clients struct {
 	work, lookup *rest.RESTClient
+	conns        *connrotation.Dialer
 }
+
+// How long a connection may take, and how often one that is idle is tried: the values of net/http.
+const dialTimeout, keepAlive = 30 * time.Second, 30 * time.Second
 
 // dial makes the clients. No request is made yet.
 func (a Access) dial(agent string) (clients, error) {
@@ -64,6 +70,11 @@ func (a Access) dial(agent string) (clients, error) {
 	if err != nil {
 		return clients{}, a.fault("kubernetes.server %q: %w", cfg.Host, err)
 	}
+	if cfg.Dial == nil {
+		cfg.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
+	}
+	dialer := connrotation.NewDialer(cfg.Dial)
+	cfg.Dial = dialer.DialContext
 	conns, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return clients{}, a.fault("API server %s: %w", base, err)
@@ -73,8 +84,12 @@ func (a Access) dial(agent string) (clients, error) {
 		return clients{}, err
 	}
 	lookup, err := client(base, conns, flowcontrol.NewTokenBucketRateLimiter(lookupQPS, lookupBurst))
-	return clients{work, lookup}, err
+	return clients{work, lookup, dialer}, err
 }
+
+// Reconnect closes the connections to the server. What is under way fails and is tried again over a new one: nothing answers on a
+// connection from an address that the node has lost, and nothing says so before its keepalive.
+func (s *Store) Reconnect() { s.clients.conns.CloseAll() }
 
 func client(base *url.URL, conns *http.Client, limit flowcontrol.RateLimiter) (*rest.RESTClient, error) {
 	scheme := runtime.NewScheme()
