@@ -95,8 +95,44 @@ func (c *cluster) rights() {
 	if code, says := c.ask(loose, "PATCH", fmt.Sprintf(statusOf, "p1"), network); code != 422 || !strings.Contains(says, "the token is of no node") {
 		t.Errorf("a token of no node: %d %s", code, says)
 	}
+	c.wide(token)
+	for _, x := range []try{
+		{"a block", "POST", blocksURL, block("b7", "", "1", ""), 422, ""},
+		{"a claim", "POST", claimsURL, claim("loose", `{"virtualMachine":{"name":"db"}}`), 422, "bound to no node"},
+		{"a block asked for an address", swap, blocksURL + "/b2", `{"spec":{"asked":{}}}`, 422, "bound to no node"},
+		{"a pool's status", swapStatus, poolsURL + "/p", status(`{"wanted":["n2"]}`), 422, "bound to no node"},
+		{"a request", "POST", requestsURL, request("loose", "n1"), 422, "in its own node's name only"},
+	} {
+		x.name = "a token of no node: " + x.name
+		c.try(loose, x)
+	}
 	if code, says := c.ask("admin", "PATCH", fmt.Sprintf(statusOf, "p2"), network); code != 200 {
 		t.Errorf("somebody else: %d %s", code, says)
+	}
+}
+
+// wide: pools and claims are safe from agents also where somebody has given them more rights than the manifests do.
+func (c *cluster) wide(token string) {
+	c.Do(http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"wide"},
+		"rules":[{"apiGroups":["weft.dev"],"resources":["*"],"verbs":["*"]}]}`)
+	c.Do(http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"wide"},
+		"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"wide"},"subjects":[{"kind":"ServiceAccount","name":"weft","namespace":"kube-system"}]}`)
+	for until := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if code, says := c.ask(token, "DELETE", poolsURL+"/none", ""); code == http.StatusNotFound {
+			break
+		} else if time.Now().After(until) {
+			c.t.Fatalf("the wide role is not in force: %d %s", code, says)
+		}
+	}
+	for _, x := range []try{
+		{"a pool", "POST", poolsURL, pool("other", "{}"), 422, "it asks the controller"},
+		{"a pool changed", swap, poolsURL + "/p", `{"spec":{"disabled":true}}`, 422, "it asks the controller"},
+		{"a pool deleted", "DELETE", poolsURL + "/p", "", 422, "it asks the controller"},
+		{"a claim changed", "PATCH", claimsURL + "/theirs", `{"metadata":{"labels":{"a":"b"}}}`, 422, "and of no other"},
+		{"a claim deleted", "DELETE", claimsURL + "/theirs", "", 422, "an agent deletes no claims"},
+	} {
+		x.name = "with wide rights: " + x.name
+		c.try(token, x)
 	}
 }
 

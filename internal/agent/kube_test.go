@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/weft-net/weft/internal/apitest"
 	"github.com/weft-net/weft/internal/netns"
@@ -161,6 +163,15 @@ func TestRequests(t *testing.T) {
 	k.defined("../../deploy/nad-crd.yaml")
 	const nads = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions"
 	w := k.nodes[0]
+	permitted := w.path("permitted.yaml")
+	if err := os.WriteFile(permitted, fmt.Appendf(nil, "network: {permitPaths: [%q]}\n", w.path("addresses")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.args = append(w.args, "--config", permitted)
+	k.Do("POST", nads, fields{
+		"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": fields{"name": "outside"},
+		"spec": fields{"config": fmt.Sprintf(`{"cniVersion":"1.0.0","type":"bridge","bridge":"outside","ipam":{"type":"host-local","dataDir":%q,"subnet":"10.60.0.0/24"}}`, w.path("elsewhere"))},
+	})
 	for i := 1; i <= 2; i++ {
 		k.Do("POST", nads, fields{
 			"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": fields{"name": fmt.Sprint("extra", i)},
@@ -175,6 +186,17 @@ func TestRequests(t *testing.T) {
 		return strings.Contains(string(b), "extra1") && strings.Contains(string(b), "extra2")
 	})
 	p := k.sandbox("p", uid, 1)
+	bad := k.sandbox("bad", k.annotated("bad", 1, map[string]string{"k8s.v1.cni.cncf.io/networks": "outside"}), 1)
+	k.known(1, "bad")
+	err := bad.add()
+	var refused *types.Error
+	if !errors.As(err, &refused) || refused.Code != types.ErrInvalidNetworkConfig || !strings.Contains(err.Error(), `ipam.dataDir "`+w.path("elsewhere")+`"`) ||
+		!strings.Contains(err.Error(), "network default/outside") || !strings.Contains(err.Error(), "network.permitPaths") {
+		t.Errorf("a network that names another directory of the node: %v", err)
+	}
+	if _, err := os.Stat(w.path("elsewhere")); err == nil {
+		t.Error("the directory was made all the same")
+	}
 	k.Server.Stop() // nothing could be asked
 	k.Reset()
 	if err := p.add(); err != nil {

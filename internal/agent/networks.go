@@ -21,6 +21,7 @@ func (a *agent) networks(c *cniserver.Config) {
 	case a.kube != nil:
 		devices.Devices = a.kube.Devices
 		c.Networks.Cluster, c.Reporter, c.Pods = a.kube, a.kube, a.facts
+		c.Networks.PermitPaths = append([]string{}, a.cfg.Network.PermitPaths...)
 	case a.dir != nil:
 		cluster := filed{facts: a.facts, store: a.dir, node: a.cfg.Node, now: a.cfg.Now}
 		c.Networks.Cluster, c.Reporter, c.Pods = cluster, cluster, a.facts

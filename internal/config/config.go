@@ -101,6 +101,10 @@ type Network struct {
 	// Permit are annotations of Calico's that pods may use on weft's own network beside those that all may: `ipAddrsNoIpam`,
 	// `floatingIPs`, `allowedSourcePrefixes`. Whoever may make a pod can then take addresses that are others'.
 	Permit []string `json:"permit"`
+	// PermitPaths are the files and directories of the node that a NetworkAttachmentDefinition of Kubernetes may name, and what is
+	// below them, by `dataDir`, `resolvConf`, `subnetFile` and `configuration_path`: the agent reads and writes these as root.
+	// Configurations of the node's own directories may name any.
+	PermitPaths []string `json:"permitPaths"`
 	// PodAddresses are the prefixes, outside of the network's own, of which pods may bring addresses along by `ipAddrsNoIpam` and
 	// `floatingIPs` that all nodes lead to; none: only the pod's own node does. All nodes are to have the same.
 	PodAddresses []netip.Prefix `json:"podAddresses"`
@@ -281,6 +285,7 @@ func Default() Config {
 			Mode: ModeNone, Name: "weft", Design: DesignRouted, Interface: "auto", Encapsulation: "host-gw", VNI: 1, VxlanPort: 8472,
 			UDPPort: 8285, WireguardPort: 51820, WireguardPortV6: 51821, WireguardKeyFile: "/run/flannel/wgkey", WireguardMode: "separate",
 			MasqueradeRandom: true, SourceGuard: true,
+			PermitPaths: []string{"/var/lib/cni", "/run/cni", "/run/flannel", "/etc/cni/net.d/whereabouts.d", "/etc/resolv.conf", "/run/systemd/resolve"},
 		},
 		Flannel: Flannel{
 			Publish: true, AnnotationPrefix: "flannel.alpha.coreos.com", NetConf: "/etc/kube-flannel/net-conf.json",

@@ -70,7 +70,8 @@ func TestParse(t *testing.T) {
 		Kubernetes: Kubernetes{InCluster: true, Server: "https://10.0.0.1:6443"},
 		Etcd:       Etcd{Prefix: "/hosts"},
 		Network: Network{
-			Mode: ModeCluster, Name: "pods", Design: DesignRouted, Addresses: AddressesPodCIDRs, Interface: "auto", MTU: 1400, Encapsulation: "vxlan", VNI: 7, VxlanPort: 4789, DirectRouting: true, Masquerade: true,
+			PermitPaths: Default().Network.PermitPaths,
+			Mode:        ModeCluster, Name: "pods", Design: DesignRouted, Addresses: AddressesPodCIDRs, Interface: "auto", MTU: 1400, Encapsulation: "vxlan", VNI: 7, VxlanPort: 4789, DirectRouting: true, Masquerade: true,
 			VxlanGBP: true, VxlanLearning: true, UnderlayMTU: 1480, UDPPort: 8286, WireguardPort: 51822, WireguardPortV6: 51823, WireguardKeyFile: "/etc/weft/wg",
 			WireguardPSKFile: "/etc/weft/psk", WireguardKeepalive: Duration(25 * time.Second), WireguardMode: "auto",
 			NonMasqueradeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}, MasqAgentConfig: "/etc/config/ip-masq-agent", SourceGuard: true, Blackhole: true,
@@ -106,11 +107,12 @@ func TestParse(t *testing.T) {
 // TestBadInput: every error names the key and its value.
 func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
-		"[]":                        "the file is a list, want object",
-		"nodes: x":                  "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, etcd, network, flannel, multus, policy, virtualMachines, runtime, install, metrics)",
-		"network: {MTU: 1400}":      "network.MTU: unknown key (the keys here are mode, name, design, permit, podAddresses, addresses, pools, podCIDRs, clusterCIDRs, interface, mtu, mtuFile, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, sourceGuard, blackhole)",
-		"network: {design: mesh}":   `network.design "mesh" is not known (routed or bridge)`,
-		"network: {addresses: all}": `network.addresses "all" is not known (podCIDRs or pools)`,
+		"[]":                            "the file is a list, want object",
+		"nodes: x":                      "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, etcd, network, flannel, multus, policy, virtualMachines, runtime, install, metrics)",
+		"network: {MTU: 1400}":          "network.MTU: unknown key (the keys here are mode, name, design, permit, permitPaths, podAddresses, addresses, pools, podCIDRs, clusterCIDRs, interface, mtu, mtuFile, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, sourceGuard, blackhole)",
+		"network: {permitPaths: [var]}": `network.permitPaths[0] "var" is no absolute path (write it from the root)`,
+		"network: {design: mesh}":       `network.design "mesh" is not known (routed or bridge)`,
+		"network: {addresses: all}":     `network.addresses "all" is not known (podCIDRs or pools)`,
 		"network: {addresses: podCIDRs, pools: [{cidr: 10.1.0.0/16}]}":                                                                      `network.addresses "podCIDRs" and network.pools contradict each other (leave one out)`,
 		"network: {design: bridge, pools: [{cidr: 10.1.0.0/16}]}":                                                                           `network.design "bridge" cannot be with addresses from pools (a bridge's pods are of one prefix a node: take design routed, or network.addresses podCIDRs)`,
 		"network: {podCIDRs: [10.1.0.0/24], addresses: pools}":                                                                              `network.podCIDRs and addresses from pools contradict each other (leave one out)`,

@@ -2,7 +2,10 @@
 
 package config
 
-import "slices"
+import (
+	"path/filepath"
+	"slices"
+)
 
 // Mode is one of the modes of a network.
 type Mode string
@@ -35,6 +38,11 @@ const (
 
 // checkPermit refuses what is no annotation that needs a permission.
 func (n Network) checkPermit() error {
+	for i, path := range n.PermitPaths {
+		if !filepath.IsAbs(path) {
+			return invalid("write it from the root", "network.permitPaths[%d] %q is no absolute path", i, path)
+		}
+	}
 	for i, word := range n.Permit {
 		if !slices.Contains([]string{"ipAddrsNoIpam", "floatingIPs", "allowedSourcePrefixes"}, word) {
 			return invalid("ipAddrsNoIpam, floatingIPs or allowedSourcePrefixes", "network.permit[%d] %q is not known", i, word)

@@ -88,6 +88,10 @@ func (w *resolving) defined(ctx context.Context, s *Selection) (source, error) {
 		if src.raw, err = namedFile(w.s.seen(w.s.ConfDir), s.Name); err != nil {
 			return src, within(err, "network "+s.Network()+" has no spec.config")
 		}
+	} else if w.r.PermitPaths != nil {
+		if err := checkPaths(src.raw, w.r.PermitPaths); err != nil {
+			return src, within(err, "network "+s.Network())
+		}
 	}
 	if s.DeviceID != "" {
 		return src, nil

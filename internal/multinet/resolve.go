@@ -19,6 +19,8 @@ type Resolver struct {
 	Devices Devices
 	// Keep says whether the addresses of virtual machines stay with them, where their pods do not.
 	Keep model.KeepAddress
+	// PermitPaths are the files and directories of the node that a network's object may name; nil: any.
+	PermitPaths []string
 	// Root is where the agent sees the node's files; empty: where they are.
 	Root string
 }
