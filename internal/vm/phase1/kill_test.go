@@ -3,6 +3,7 @@
 package phase1
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -60,18 +61,13 @@ func TestBeKilled(t *testing.T) {
 // killed.
 func (w *world) killed(call string, step int, after time.Duration) bool {
 	w.t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestBeKilled$")
+	ctx, cancel := context.WithTimeout(w.t.Context(), after)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestBeKilled$")
 	cmd.Env = append(os.Environ(), beCall+"="+call, beDir+"="+w.Dir, bePod+"="+w.pod.Path(), beStep+"="+strconv.Itoa(step))
 	if step < 0 {
 		cmd.Env = append(cmd.Env, beStep+"=none")
 	}
-	var out []byte
-	timer := time.AfterFunc(after, func() {
-		if cmd.Process != nil {
-			_ = cmd.Process.Kill()
-		}
-	})
-	defer timer.Stop()
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return false
