@@ -3,6 +3,7 @@
 package agent_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
@@ -200,5 +201,55 @@ func TestRepairJoins(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestDriftEvent: what a pod takes away twice within ten minutes is an event on the pod, once, that says what and where; the first time is none.
+func TestDriftEvent(t *testing.T) {
+	k := newKubeWorld(t, 1)
+	w := k.nodes[0]
+	w.start()
+	p := k.sandbox("p", k.pod("p", 1), 1)
+	k.known(1, "p")
+	if err := p.add(); err != nil {
+		t.Fatalf("%v\n%s", err, w.log())
+	}
+	events := func() (out []string) {
+		var all struct {
+			Items []struct{ Reason, Type, Message string }
+		}
+		if err := json.Unmarshal(k.Do("GET", "/api/v1/namespaces/default/events", nil), &all); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range all.Items {
+			if e.Reason == "NetworkDrift" {
+				out = append(out, e.Type+": "+e.Message)
+			}
+		}
+		return out
+	}
+	nettest.Run(t, p.ns, "ip", "addr", "del", "10.100.1.2/24", "dev", "eth0")
+	w.whole("the first time", p.check)
+	if got := events(); len(got) > 0 {
+		t.Errorf("events about the first time: %q", got)
+	}
+	nettest.Run(t, p.ns, "ip", "addr", "del", "10.100.1.2/24", "dev", "eth0")
+	const about = "Warning: network net, interface eth0, in the pod: "
+	k.until("an event about the address", func() bool {
+		return slices.ContainsFunc(events(), func(e string) bool { return strings.HasPrefix(e, about+"addr 10.100.1.2/24 ") })
+	})
+	// The kernel takes the routes by way of the address along, each of which is a thing of its own.
+	all := events()
+	slices.Sort(all)
+	for _, e := range all {
+		if !strings.HasPrefix(e, about) || !strings.HasSuffix(e, " was removed or changed twice within ten minutes; it is left as it is") {
+			t.Errorf("event: %q", e)
+		}
+	}
+	if len(slices.Compact(slices.Clone(all))) != len(all) {
+		t.Errorf("one thing twice: %q", all)
+	}
+	if err := p.check(); code(err) != 102 {
+		t.Errorf("the address is put back a second time: %v", err)
 	}
 }

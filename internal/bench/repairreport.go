@@ -75,7 +75,7 @@ func (r RepairReport) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "TAKEN FROM\tWHAT\tMETRIC\tP50\tP95\tMIN\tMAX\tUNIT\tN")
 	for _, x := range r.Rows {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.3g\t%.3g\t%.3g\t%.3g\t%s\t%d\n", cmp.Or(x.Extent, "-"), x.What, x.Metric, x.P50, x.P95, x.Min, x.Max, x.Unit, x.N)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", cmp.Or(x.Extent, "-"), x.What, x.Metric, figure(x.P50), figure(x.P95), figure(x.Min), figure(x.Max), x.Unit, x.N)
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("report: %w", err)
@@ -84,4 +84,15 @@ func (r RepairReport) Text(w io.Writer) error {
 		fmt.Fprintln(w, "note:", note)
 	}
 	return nil
+}
+
+// figure is a number with three digits that mean something.
+func figure(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.3f", v)
 }
