@@ -62,6 +62,7 @@ func interfaces(c *campaign) (sent, arrived, control int) {
 	nettest.IP(c, other, "link set eth0 netns "+p.ns.Path())
 	root = inside
 	nettest.IP(c, p.ns, "link set eth0 up")
+	anew := c.remade(&shots)
 	c.fence()
 	for _, s := range shots {
 		if at := c.ears.at(s.word, "pod:far", "pod:guest", "wire"); len(at) > 0 {
@@ -70,6 +71,7 @@ func interfaces(c *campaign) (sent, arrived, control int) {
 		}
 	}
 	sent = len(shots)
+	c.del(anew)
 	c.disarm()
 	shots = nil
 	c.until("the same without the guard", func() bool {
@@ -83,4 +85,30 @@ func interfaces(c *campaign) (sent, arrived, control int) {
 		return control > 0
 	})
 	return sent, arrived, control
+}
+
+// remade is a pod that deletes its interface and makes one of the same name, with the same addresses.
+func (c *campaign) remade(shots *[]shot) *pod {
+	c.declare("anew", c.nodes[0], map[string]string{"app": "mute"})
+	p := c.add("anew", c.nodes[0], c.podNS("anew"))
+	root, router := newSender(c, p.ns, netAdmin), c.stage(c.pods["mallory"], netAdmin).router
+	root.run("nft flush ruleset")
+	root.run("ip link del eth0")
+	root.run("ip link add eth0 address " + macText(p.mac) + " type veth peer name inner")
+	root.run("ip link set inner up")
+	root.run("ip link set eth0 up")
+	m := &magazine{next: &c.next}
+	for i := range 2 {
+		for _, link := range []string{"eth0", "inner"} {
+			m.add("over an interface that was made again", func(w []byte) send {
+				src, dst := p.addrs[i], c.pods["guest"].addrs[i]
+				return send{Link: link, Frame: ether(router, p.mac, kindOf(src), datagram(src, dst, w).bytes())}
+			})
+		}
+	}
+	for _, s := range m.shots {
+		root.do(s.send)
+	}
+	*shots = append(*shots, m.shots...)
+	return p
 }

@@ -167,11 +167,20 @@ func nodesOwn() []attack {
 			}
 		},
 	}, {
-		area: "nodes and loopback", name: "closed pods, by a socket", levels: "a", from: "mallory", at: closedPods,
+		area: "nodes and loopback", name: "closed pods, by a socket", levels: "a", from: "mallory", at: closedPods, socket: true,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for what, dst := range s.closed(i) {
 					m.add(familyName(i)+" to "+what, func(w []byte) send { return send{To: netip.AddrPortFrom(dst, openPort), Datagram: w} })
+				}
+			}
+		},
+	}, {
+		area: "nodes and loopback", name: "open pods, by a socket of a pod that may send nothing", levels: "a", from: "mute", at: mayHear, socket: true,
+		shots: func(s *stage, m *magazine) {
+			for i := range 2 {
+				for _, name := range []string{"friend", "guest"} {
+					m.add(familyName(i)+" to "+name, func(w []byte) send { return send{To: netip.AddrPortFrom(s.pod(name).addrs[i], openPort), Datagram: w} })
 				}
 			}
 		},

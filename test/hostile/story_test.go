@@ -37,6 +37,7 @@ func TestStories(t *testing.T) {
 	needSuite(t)
 	for _, design := range []string{"routed", "bridge", "flannel"} {
 		t.Run(design, func(t *testing.T) {
+			t.Parallel()
 			c := newCampaign(t, spec{design: design, backend: "vxlan"})
 			for _, s := range stories() {
 				t.Run(s.name, func(*testing.T) {

@@ -3,7 +3,6 @@
 package hostile_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -17,7 +16,6 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
-	carrier "github.com/weft-net/weft/internal/tunnel/udp"
 )
 
 const (
@@ -57,7 +55,16 @@ func TestPackets(t *testing.T) {
 	needSuite(t)
 	for _, at := range worlds() {
 		t.Run(at.String(), func(t *testing.T) {
-			newCampaign(t, at).run(func(a attack) bool { return at.backend == "vxlan" || a.area == "tunnel packets" })
+			t.Parallel() // they wait more than they work
+			newCampaign(t, at).run(func(a attack) bool {
+				switch {
+				case at.design == "macvlan":
+					return a.socket
+				case at.backend == "vxlan":
+					return true
+				}
+				return a.area == "tunnel packets"
+			})
 		})
 	}
 }
@@ -68,7 +75,7 @@ func worlds() []spec {
 		{"routed", "vxlan", ""},
 		{"routed", "host-gw", ""}, {"routed", "udp", ""}, {"routed", "wireguard", ""}, {"routed", "ipip", ""},
 		{"bridge", "vxlan", ""}, {"bridge", "vxlan", model.VMMasquerade}, {"bridge", "vxlan", model.VMBridge}, {"bridge", "vxlan", model.VMManagedTap}, {"bridge", "vxlan", model.VMDirect},
-		{"flannel", "vxlan", ""},
+		{"flannel", "vxlan", ""}, {"macvlan", "none", ""},
 		{"routed", "vxlan", model.VMMasquerade}, {"routed", "vxlan", model.VMBridge}, {"routed", "vxlan", model.VMManagedTap}, {"routed", "vxlan", model.VMDirect},
 	}
 }
@@ -100,16 +107,33 @@ func newCampaign(t *testing.T, as spec) *campaign {
 
 // levels are those of the attackers.
 func (c *campaign) levels() []level {
-	if c.binding != "" {
+	switch {
+	case c.binding != "":
 		return []level{inGuest}
+	case c.design == "macvlan": // what is enforced there stands in the pod itself
+		return []level{ordinary}
 	}
 	return []level{ordinary, netRaw, netAdmin}
 }
 
-// frames is a sender of frames in a pod that attacks.
+// hears reports the places of those where a word has been heard. Where rules stand in the pod itself, it is the sockets behind them that
+// must not hear.
+func (c *campaign) hears(word int, places ...string) []string {
+	if c.design == "macvlan" {
+		places = slices.Clone(places)
+		for i, p := range places {
+			if name, is := strings.CutPrefix(p, "pod:"); is {
+				places[i] = "inside:" + name
+			}
+		}
+	}
+	return c.ears.at(word, places...)
+}
+
+// frames is a sender of frames in a pod that attacks, or of what an ordinary process can send where that is all that is tried.
 func (c *campaign) frames(from string) attacker {
-	if c.binding != "" {
-		return c.senders[from+string(inGuest)]
+	if levels := c.levels(); len(levels) == 1 {
+		return c.senders[from+string(levels[0])]
 	}
 	return c.senders[from+string(netRaw)]
 }
@@ -133,7 +157,7 @@ func (c *campaign) meet() {
 				s := c.honest(way[0], way[1], i)
 				c.frames(way[0]).do(s.send)
 				c.fence()
-				return len(c.ears.at(s.word, "pod:"+way[1])) == 0
+				return len(c.hears(s.word, "pod:"+way[1])) == 0
 			})
 		}
 	}
@@ -143,7 +167,12 @@ func (c *campaign) meet() {
 func (c *campaign) honest(from, to string, i int) shot {
 	s, m := c.stage(c.pods[from], netRaw), &magazine{next: &c.next}
 	dst := c.pods[to].addrs[i]
-	m.add("", func(w []byte) send { return s.to(s.way(dst), datagram(s.me.addrs[i], dst, w)) })
+	m.add("", func(w []byte) send {
+		if c.design == "macvlan" {
+			return send{To: netip.AddrPortFrom(dst, openPort), Datagram: w}
+		}
+		return s.to(s.way(dst), datagram(s.me.addrs[i], dst, w))
+	})
 	return m.shots[0]
 }
 
@@ -180,7 +209,7 @@ func (c *campaign) run(choose func(attack) bool) {
 			if s.TCP && r.said[i] == "" {
 				arrived[r] = append(arrived[r], s.what+" (a connection)")
 			}
-			if at := c.ears.at(s.word, r.at(r.stage)...); len(at) > 0 {
+			if at := c.hears(s.word, r.at(r.stage)...); len(at) > 0 {
 				arrived[r] = append(arrived[r], fmt.Sprintf("%s (at %s)", s.what, strings.Join(at, ", ")))
 			}
 		}
@@ -218,7 +247,7 @@ func (c *campaign) fence() {
 			c.until("the fence at "+to, func() bool {
 				c.frames("mallory").do(s.send)
 				time.Sleep(5 * time.Millisecond)
-				return len(c.ears.at(s.word, "pod:"+to)) > 0
+				return len(c.hears(s.word, "pod:"+to)) > 0
 			})
 		}
 	}
@@ -261,7 +290,7 @@ func (c *campaign) forget() {
 			spaces[p.ns] = true
 		}
 	}
-	if c.design != "routed" {
+	if c.design != "routed" && c.design != "macvlan" {
 		spaces[c.nodes[0].ns], spaces[c.nodes[1].ns] = true, true
 	}
 	for ns := range spaces {
@@ -294,57 +323,6 @@ func (c *campaign) services() {
 	}
 }
 
-// disarm switches the guard off: the agents end, their rules go.
-func (c *campaign) disarm() {
-	for _, n := range c.nodes {
-		n.kill()
-	}
-	c.flush()
-	if c.backend == "udp" {
-		c.carry()
-	}
-}
-
-// carry does what the agents did for the back end udp, for anybody and with any source.
-func (c *campaign) carry() {
-	all := carrier.Accept{Senders: []carrier.Sender{{Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}}}
-	for _, p := range c.pods {
-		all.Senders[0].Addrs = append(all.Senders[0].Addrs, p.addrs...)
-	}
-	for _, n := range c.nodes {
-		all.Senders[0].Addrs = append(all.Senders[0].Addrs, n.addrs...)
-	}
-	for i, n := range c.nodes {
-		for j, link := range []string{"flannel0", "flannel0-v6"} {
-			path, err := carrier.Open(carrier.Config{NS: n.ns, Link: link, Listen: netip.AddrPortFrom(n.addrs[j], 8285), Now: time.Now})
-			if err != nil {
-				c.Fatal(err)
-			}
-			other := c.nodes[1-i]
-			path.SetPeers([]carrier.Peer{{Prefix: netip.MustParsePrefix(other.podCIDRs[j]), To: netip.AddrPortFrom(other.addrs[j], 8285)}}, all)
-			ctx, cancel := context.WithCancel(context.Background())
-			done := make(chan error, 1)
-			go func() { done <- path.Run(ctx) }()
-			c.Cleanup(func() {
-				cancel()
-				if err := <-done; err != nil {
-					c.Error(err)
-				}
-			})
-		}
-	}
-}
-
-func (c *campaign) flush() {
-	for _, n := range c.nodes {
-		nettest.Run(c, n.ns, "nft", "flush", "ruleset")
-	}
-	c.services()
-	for _, p := range c.pods {
-		nettest.Run(c, p.ns, "nft", "flush", "ruleset")
-	}
-}
-
 // control tries a row without the guard, and says how it ended.
 func (c *campaign) control(r *row, arrived []string) {
 	c.Helper()
@@ -358,7 +336,7 @@ func (c *campaign) control(r *row, arrived []string) {
 	for end := time.Now().Add(patience); len(missing) > 0 && !time.Now().After(end); {
 		c.fire(r, missing)
 		for range 20 {
-			missing = slices.DeleteFunc(slices.Clone(missing), func(s shot) bool { return len(c.ears.at(s.word, r.at(r.stage)...)) > 0 })
+			missing = slices.DeleteFunc(slices.Clone(missing), func(s shot) bool { return len(c.hears(s.word, r.at(r.stage)...)) > 0 })
 			if len(missing) == 0 {
 				break
 			}

@@ -24,6 +24,8 @@ type attack struct {
 	// kernel says why the kernel itself lets nothing or not all of it through, with or without weft; "" where all must arrive without
 	// the guard.
 	kernel string
+	// socket: it is tried where an ordinary process is all that is held, too.
+	socket bool
 	// only are the designs and back ends in which it is tried; none: in all.
 	only []string
 }
@@ -73,6 +75,7 @@ func (w *world) stage(me *pod, l level) *stage {
 	case "routed":
 		s.gateway = [2]netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::ecee:eeff:feee:eeee")}
 		s.router = mac{0xee, 0xee, 0xee, 0xee, 0xee, 0xee}
+	case "macvlan": // they are all neighbors
 	default:
 		for i, c := range me.node.podCIDRs {
 			s.gateway[i] = netip.MustParsePrefix(c).Addr().Next()

@@ -157,7 +157,10 @@ func (n *node) start() {
 		},
 	}
 	err := os.MkdirAll(w.path(n.name), 0o755)
-	if w.design == "flannel" {
+	switch w.design {
+	case "macvlan":
+		conf["network"] = map[string]any{"mode": "none"}
+	case "flannel":
 		conf["network"] = map[string]any{"mode": "flannel", "masquerade": true}
 		conf["flannel"] = map[string]any{"netConf": w.path(n.name, "net-conf.json"), "cniConf": w.path(n.name, "cni-conf.json"), "subnetFile": w.path(n.name, "subnet.env")}
 		conf["policy"] = map[string]any{"mode": "enforce"}
@@ -233,6 +236,17 @@ func (w *world) until(what string, ok func() bool) {
 // list is the network that the agent has put into the runtime's directory.
 func (n *node) list() *libcni.NetworkConfigList {
 	var list *libcni.NetworkConfigList
+	if n.w.design == "macvlan" {
+		i := n.name[1:]
+		list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "weft-cni", "socket": %q, "delegates": [
+			{"cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "master": "eth0", "ipam": {"type": "host-local", "dataDir": %q, "ranges": [
+				[{"subnet": "10.99.0.0/16", "rangeStart": "10.99.%s.2", "rangeEnd": "10.99.%s.13"}], [{"subnet": "fd99::/48", "rangeStart": "fd99:0:0:%s::2", "rangeEnd": "fd99:0:0:%s::99"}]]}}]}]}`,
+			n.socket(), n.w.path(n.name, "addresses"), i, i, i, i))
+		if err != nil {
+			n.w.Fatal(err)
+		}
+		return list
+	}
 	n.w.until("the network's configuration of "+n.name, func() bool {
 		b, err := os.ReadFile(n.w.path(n.name, "net.d", "00-weft.conflist"))
 		if err == nil {
@@ -258,7 +272,7 @@ func (w *world) add(name string, n *node, ns *netns.NS) *pod {
 	list := n.list()
 	p := &pod{name: name, node: n, ns: ns, conf: &libcni.RuntimeConf{ContainerID: "id-" + name, NetNS: ns.Path(), IfName: "eth0"}}
 	p.conf.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name}, {"K8S_POD_INFRA_CONTAINER_ID", p.conf.ContainerID}}
-	if name == "near" || name == "far" {
+	if (name == "near" || name == "far") && w.design != "macvlan" {
 		p.conf.CapabilityArgs = map[string]any{"portMappings": []any{map[string]any{"hostPort": hostPort, "containerPort": openPort, "protocol": "udp"}}}
 	}
 	if w.binding != "" && (name == "mallory" || name == "mute") {
