@@ -200,12 +200,15 @@ func (m *machine) reaches(addr string) bool {
 	return err == nil
 }
 
-// allReach waits until each pod reaches each.
-func (c *cluster) allReach() {
+// allReach waits until each pod reaches each, in both families or in one.
+func (c *cluster) allReach(family ...int) {
 	c.t.Helper()
 	for _, from := range c.nodes {
 		for _, to := range c.nodes {
-			for _, addr := range to.addrs {
+			for i, addr := range to.addrs {
+				if len(family) > 0 && i != family[0] {
+					continue
+				}
 				within(c.t, "ping from the pod of "+from.name+" to "+addr, func() bool { return from.reaches(addr) })
 			}
 		}
