@@ -110,8 +110,10 @@ func (w *world) node(i int) {
 	n.podCIDRs = []string{fmt.Sprintf("10.99.%d.0/28", i), fmt.Sprintf("fd99:0:0:%d::/64", i)}
 	nettest.IP(w, w.wire, "link add "+n.name+" type veth peer name eth0 netns "+n.ns.Path())
 	nettest.IP(w, w.wire, "link set "+n.name+" master switch up")
+	// The link-local address is there at once, and not in the middle of everything.
+	nettest.Run(w, n.ns, "sysctl", "-qw", "net.ipv6.conf.eth0.accept_dad=0")
 	for _, line := range []string{
-		"link set lo up", "link set eth0 addrgenmode none", fmt.Sprintf("link set eth0 address 02:00:00:00:01:0%d", i), "link set eth0 up",
+		"link set lo up", fmt.Sprintf("link set eth0 address 02:00:00:00:01:0%d", i), "link set eth0 up",
 		"addr add " + n.addrs[0].String() + "/24 dev eth0", "addr add " + n.addrs[1].String() + "/64 dev eth0 nodad",
 		"route add default via 192.168.77.9", "route add default via fd00:77::9",
 	} {
