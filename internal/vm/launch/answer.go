@@ -25,7 +25,7 @@ const mostAsked = 1 << 20
 func (l *launch) answer(ctx context.Context) (stop func(), err error) {
 	dir, err := os.Open(l.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("machine %s: %w", l.Input.VM.Key(), err)
+		return nil, fmt.Errorf("machine %s: %w", l.key, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -54,7 +54,7 @@ func short(dir *os.File) string { return fmt.Sprintf("/proc/self/fd/%d/%s", dir.
 func (l *launch) change(ctx context.Context, r *http.Request) (any, error) {
 	var c Change
 	if err := json.NewDecoder(io.LimitReader(r.Body, mostAsked)).Decode(&c); err != nil {
-		return nil, model.Faultf(model.CodeDecode, "", "change of machine %s: %w", l.Input.VM.Key(), err)
+		return nil, model.Faultf(model.CodeDecode, "", "change of machine %s: %w", l.key, err)
 	}
 	asked, cancel := context.WithCancel(r.Context()) // ends with who asked, and with the machine
 	defer cancel()

@@ -67,6 +67,8 @@ type Machine interface {
 // launch is one under way.
 type launch struct {
 	Config
+	// key is the machine's: Input.VM belongs to who is changing it.
+	key     string
 	record  phase1.Record
 	status  Status
 	machine Machine
@@ -82,11 +84,10 @@ type launch struct {
 // Run runs the machine until it ends or the context does; then it is asked to end. Nothing of it is left in the pod; its
 // directory is the caller's to forget.
 func (c Config) Run(ctx context.Context) (err error) {
-	l := &launch{Config: c, status: c.About}
+	l := &launch{Config: c, key: c.Input.VM.Key(), status: c.About}
 	if err := l.room(); err != nil {
 		return err
 	}
-	key := c.Input.VM.Key()
 	if l.addrs, err = c.addresses(); err != nil {
 		return err
 	}
@@ -99,9 +100,9 @@ func (c Config) Run(ctx context.Context) (err error) {
 	defer func() {
 		limited, cancel := context.WithTimeout(whatever, restoreTime)
 		defer cancel()
-		err = errors.Join(err, c.Host.Stop(limited, c.Pod, key))
+		err = errors.Join(err, c.Host.Stop(limited, c.Pod, l.key))
 	}()
-	served, stopServing := l.serve(whatever, key)
+	served, stopServing := l.serve(whatever, l.key)
 	defer stopServing()
 	defer l.boundLogs(whatever, logPause, mostLog)()
 	l.speaker.problem = make(chan error, 1)
@@ -115,13 +116,14 @@ func (c Config) Run(ctx context.Context) (err error) {
 	if err := l.say(Running); err != nil {
 		return err
 	}
+	running := l.status
 	stopAnswers, err := l.answer(ctx)
 	if err != nil {
 		return err
 	}
 	defer stopAnswers()
 	if c.Up != nil {
-		c.Up(l.status)
+		c.Up(running)
 	}
 	if over, err := l.wait(ctx, served); over {
 		return err
@@ -138,17 +140,16 @@ func (c Config) Run(ctx context.Context) (err error) {
 
 // wait waits for the machine's end, which is over then, or the context's.
 func (l *launch) wait(ctx context.Context, served <-chan error) (over bool, err error) {
-	key := l.Input.VM.Key()
 	select {
 	case <-l.machine.Done():
 		if l.machine.Err() != nil {
-			return true, fmt.Errorf("machine %s: the hypervisor ended: %w", key, l.machine.Err())
+			return true, fmt.Errorf("machine %s: the hypervisor ended: %w", l.key, l.machine.Err())
 		}
 		return true, nil
 	case err := <-served:
-		return true, fmt.Errorf("machine %s: %w", key, err)
+		return true, fmt.Errorf("machine %s: %w", l.key, err)
 	case err := <-l.speaker.problem:
-		return true, fmt.Errorf("machine %s: weft-guest: %w", key, err)
+		return true, fmt.Errorf("machine %s: weft-guest: %w", l.key, err)
 	case <-ctx.Done():
 		return false, nil
 	}
@@ -160,7 +161,7 @@ const restoreTime = 30 * time.Second
 // room makes the machine's directory.
 func (l *launch) room() error {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
-		return model.Faultf(model.CodeIO, "run as root, or choose another directory with --dir", "machine %s: %w", l.Input.VM.Key(), err)
+		return model.Faultf(model.CodeIO, "run as root, or choose another directory with --dir", "machine %s: %w", l.key, err)
 	}
 	return l.say(Starting)
 }
