@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
 // validate refuses a list that can never be added, before anything is touched: every plugin is asked, and every program
@@ -26,8 +27,8 @@ func (a *Attacher) validate(job Job) error {
 			err = a.checkKeeps(job.Request, conf)
 		}
 		if err != nil {
-			if len(job.Network.Plugins) == 1 {
-				return err
+			if last := len(job.Network.Plugins) - 1; last == 0 || last == 1 && job.Network.Plugins[last].Type == plugin.DefaultRouteType {
+				return err // the configuration has one plugin
 			}
 			return fmt.Errorf("network %q: plugins[%d]: %w", job.Network.Name, i, err)
 		}
