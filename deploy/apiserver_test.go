@@ -149,8 +149,8 @@ func TestApply(t *testing.T) {
 	if out := c.must("apply", "-f", "crds.yaml", "-f", "weft.yaml"); strings.Contains(out, "configured") || strings.Contains(out, "created") {
 		t.Errorf("applied again: %s", out)
 	}
-	if out := c.must("apply", "-f", "weft-multus.yaml"); strings.Count(out, "configured") != 1 {
-		t.Errorf("the other mode changes more than the ConfigMap: %s", out)
+	if out := c.must("apply", "-f", "weft-multus.yaml"); strings.Count(out, "configured") != 2 {
+		t.Errorf("the other mode changes more than the ConfigMap and the DaemonSet: %s", out)
 	}
 	if out := c.must("apply", "-k", "multus"); strings.Contains(out, "configured") || strings.Contains(out, "created") {
 		t.Errorf("applied with -k: %s", out)

@@ -84,6 +84,25 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
+// TestMounts: the node's files are written where another vendor's plugins are executed among them, and else only where the agent, or
+// plugins, have something to write: there are mounts of their own.
+func TestMounts(t *testing.T) {
+	for file := range agents() {
+		writable := map[string]bool{}
+		for _, m := range find[appsv1.DaemonSet](t, file, "DaemonSet")[0].Spec.Template.Spec.Containers[0].VolumeMounts {
+			writable[m.MountPath] = !m.ReadOnly
+		}
+		for path, want := range map[string]bool{
+			"/host": file == "weft-multus.yaml", "/host/var/lib/cni": true, "/etc/cni": true, "/var/lib/cni": true, "/run": true, "/var/run/netns": true,
+			"/var/run/k8s.cni.cncf.io": true, "/opt/cni/bin": false, "/etc/weft": false, "/var/lib/kubelet/pod-resources": false,
+		} {
+			if is, there := writable[path]; !there || is != want {
+				t.Errorf("%s: %s is there: %v, writable: %v, want %v", file, path, there, is, want)
+			}
+		}
+	}
+}
+
 // TestController: the Deployment is what docs/kubernetes.md says that it is: small, without any right on its node.
 func TestController(t *testing.T) {
 	for file := range agents() {

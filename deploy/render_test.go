@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -75,7 +76,7 @@ func recipe(dir string) string {
 	return file
 }
 
-// render gives the objects of a kustomization as texts, in order. A patch here is always a whole object.
+// render gives the objects of a kustomization as texts, in order. A patch here is a whole object, or mounts of a DaemonSet.
 func render(t *testing.T, dir string) []string {
 	t.Helper()
 	var k kustomization
@@ -97,10 +98,38 @@ func render(t *testing.T, dir string) []string {
 			if i < 0 {
 				t.Fatalf("%s: nothing to patch: %s", dir, id(parse(t, patch)))
 			}
+			if parse(t, patch)["kind"] == "DaemonSet" {
+				patch = remounted(t, all[i], patch)
+			}
 			all[i] = patch
 		}
 	}
 	return all
+}
+
+// remounted is a DaemonSet with other mounts in the place of those at the same paths. Null takes a key away.
+func remounted(t *testing.T, text, patch string) string {
+	t.Helper()
+	path := regexp.MustCompile(`mountPath: ([^,}]+)[,}]`)
+	n := 0
+	for mount := range strings.Lines(patch) {
+		m := path.FindStringSubmatch(mount)
+		if m == nil {
+			continue
+		}
+		var out []string
+		for line := range strings.Lines(text) {
+			if is := path.FindStringSubmatch(line); is != nil && is[1] == m[1] {
+				line, n = strings.Replace(mount, "readOnly: null, ", "", 1), n+1
+			}
+			out = append(out, line)
+		}
+		text = strings.Join(out, "")
+	}
+	if n != 1 {
+		t.Fatalf("%d mounts are patched, want 1", n)
+	}
+	return text
 }
 
 // rendered are the manifests and the kustomizations that they are made of.
