@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -185,6 +186,12 @@ func TestServerAwayWhileThingsChange(t *testing.T) {
 	k.Proxy.Cut()
 
 	k.running(early)
+	for _, w := range k.nodes { // each kind of object is heard of by itself
+		k.until("the pools are known", func() bool {
+			b, _ := os.ReadFile(w.path("state", "cluster", "addresspools.json"))
+			return strings.Contains(string(b), `"blue"`) && strings.Contains(string(b), `"disabled":true`)
+		})
+	}
 	k.until("the new policies hold", func() bool {
 		return other.reaches(web) && other.reaches(early) && !client.reaches(web) && !web.reaches(client)
 	})
