@@ -35,6 +35,7 @@ type objects struct {
 	links  map[string]state.Link
 	places []netip.Prefix
 	macs   map[netip.Addr]state.MAC // of neighbors
+	inPod  map[netip.Addr]struct{}  // neighbors in the pod
 	netns  uint64
 }
 
@@ -63,7 +64,7 @@ func (x *objectIndex) note(rec Record, finished bool) (fresh bool) {
 		return false
 	}
 	key, f := rec.Key(), rec.Fragment()
-	o := &objects{links: map[string]state.Link{}, macs: map[netip.Addr]state.MAC{}, netns: rec.NetnsID}
+	o := &objects{links: map[string]state.Link{}, macs: map[netip.Addr]state.MAC{}, inPod: map[netip.Addr]struct{}{}, netns: rec.NetnsID}
 	for _, l := range f.Host.Links {
 		o.links[l.Name] = l
 	}
@@ -73,6 +74,9 @@ func (x *objectIndex) note(rec Record, finished bool) (fresh bool) {
 	for _, n := range f.Host.Neighs {
 		o.places = append(o.places, netip.PrefixFrom(n.IP, n.IP.BitLen()))
 		o.macs[n.IP] = n.MAC
+	}
+	for _, n := range f.Pod.Neighs {
+		o.inPod[n.IP] = struct{}{}
 	}
 	for name := range o.links {
 		join(x.links, name, key)
@@ -171,8 +175,10 @@ func linkDrifts(want state.Link, c watch.Change) bool {
 		want.MTU != 0 && c.MTU != 0 && c.MTU != want.MTU || !want.MAC.IsZero() && c.MAC != [6]byte{} && state.MAC(c.MAC) != want.MAC
 }
 
-// inPod returns the attachments of the namespace that a change was made in. A namespace that is not known yet is noted.
-func (x *objectIndex) inPod(c watch.Change) (keys []model.AttachmentKey, unknown bool) {
+// inPod returns the attachments of the namespace that a change was made in. A namespace that is not known yet is noted. Of neighbors those
+// alone count that an attachment has made: what a pod has learned the kernel forgets all the time. more reports whether something
+// else than the attachment is in a container, whose neighbors are not known here.
+func (x *objectIndex) inPod(c watch.Change, more func(container string) bool) (keys []model.AttachmentKey, unknown bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch inode, known := x.byNSID[c.NSID]; {
@@ -187,7 +193,10 @@ func (x *objectIndex) inPod(c watch.Change) (keys []model.AttachmentKey, unknown
 		return nil, false
 	case known:
 		if pod := x.pods[inode]; pod != nil {
-			return list(pod.keys), false
+			return slices.DeleteFunc(list(pod.keys), func(key model.AttachmentKey) bool {
+				_, made := x.of[key].inPod[c.Addr]
+				return c.Kind == watch.Neigh && !made && !more(key.ContainerID)
+			}), false
 		}
 	}
 	if _, ignored := x.ignored[c.NSID]; ignored {

@@ -111,7 +111,7 @@ func (r *reconciler) inPod(c watch.Change) {
 	if c.Kind == watch.Lost && !r.queue.mayLose(now) {
 		return
 	}
-	keys, unknown := r.index.inPod(c)
+	keys, unknown := r.index.inPod(c, r.hasMachine)
 	r.queue.add(now, keys...)
 	if unknown {
 		r.queue.rouse()

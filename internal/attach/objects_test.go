@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/weft-net/weft/internal/kernel/watch"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// TestNeighborsInPods: that the kernel forgets a neighbor that a pod has learned is no reason to look at its attachments; that one goes which an
+// attachment has made is, and so is any other change. Where a machine is in the container any neighbor may be its.
+func TestNeighborsInPods(t *testing.T) {
+	gateway, learned := netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("10.8.0.9")
+	rec := Record{NetnsID: 7, Request: model.Request{Network: "net", ContainerID: "c1", IfName: "eth0", Netns: "/run/netns/c1"}}
+	rec.Acts = []Act{{Kind: ActApply, Fragment: &state.Fragment{Owner: "c1", Pod: state.Space{Neighs: []state.Neigh{{Link: "eth0", IP: gateway}}}}}}
+	x := newObjectIndex()
+	x.note(rec, true)
+	x.resolve(map[uint64]int{7: 3}, nil)
+	for _, c := range []struct {
+		name    string
+		kind    watch.Kind
+		addr    netip.Addr
+		machine bool
+		want    int
+	}{
+		{"its gateway", watch.Neigh, gateway, false, 1},
+		{"one that it has learned", watch.Neigh, learned, false, 0},
+		{"one that it has learned, of a machine", watch.Neigh, learned, true, 1},
+		{"an address", watch.Addr, learned, false, 1},
+		{"a route", watch.Route, netip.Addr{}, false, 1},
+	} {
+		change := watch.Change{NSID: 3}
+		change.Kind, change.Addr, change.Gone = c.kind, c.addr, true
+		keys, unknown := x.inPod(change, func(string) bool { return c.machine })
+		if len(keys) != c.want || unknown {
+			t.Errorf("%s: %d attachments, want %d, unknown %v", c.name, len(keys), c.want, unknown)
+		}
+	}
+}
