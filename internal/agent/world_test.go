@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
@@ -45,7 +46,9 @@ func newWorld(t *testing.T) *world {
 	if err := os.MkdirAll(w.path("marks"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	w.cni = libcni.NewCNIConfigWithCacheDir([]string{os.Getenv(binVar)}, w.path("cache"), nil)
+	// libcni makes one at the first call, without a lock.
+	execute := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}
+	w.cni = libcni.NewCNIConfigWithCacheDir([]string{os.Getenv(binVar)}, w.path("cache"), execute)
 	t.Cleanup(func() { _ = w.end(syscall.SIGKILL) })
 	return w
 }
