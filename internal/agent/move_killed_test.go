@@ -29,6 +29,8 @@ func TestMachineMovesKilled(t *testing.T) {
 		target, source := there.node, here.node
 		target.dieAt(kill.activating)
 		source.dieAt(kill.retiring)
+		here.pause(t)
+		there.resume(t)
 		there.speaks(t, there.addrs[0])
 		target.reborn(true)
 		if kill.activating == 0 { // it has written nothing down, and a guest says it more than once
@@ -45,6 +47,18 @@ func TestMachineMovesKilled(t *testing.T) {
 	here.del(t)
 	there.del(t)
 	p.moves(0)
+}
+
+// pause has a guest say nothing more, as one that leaves: what its connections would send again means that it is back.
+func (m *machine) pause(t *testing.T) {
+	t.Helper()
+	nettest.Run(t, m.ns, "nft", "add table inet paused; add chain inet paused output { type filter hook output priority 0; policy drop; }")
+}
+
+// resume ends a pause, if there is one.
+func (m *machine) resume(t *testing.T) {
+	t.Helper()
+	nettest.Run(t, m.ns, "nft", "add table inet paused; delete table inet paused")
 }
 
 // dieAt has the agent killed at a step of what it does next; -1 is never.
