@@ -285,7 +285,7 @@ func Default() Config {
 			Mode: ModeNone, Name: "weft", Design: DesignRouted, Interface: "auto", Encapsulation: "host-gw", VNI: 1, VxlanPort: 8472,
 			UDPPort: 8285, WireguardPort: 51820, WireguardPortV6: 51821, WireguardKeyFile: "/run/flannel/wgkey", WireguardMode: "separate",
 			MasqueradeRandom: true, SourceGuard: true,
-			PermitPaths: []string{"/var/lib/cni", "/run/cni", "/run/flannel", "/etc/cni/net.d/whereabouts.d", "/etc/resolv.conf", "/run/systemd/resolve"},
+			PermitPaths: []string{"/var/lib/cni", "/run/cni", "/run/flannel", "/etc/cni/net.d/whereabouts.d", "/etc/kubernetes/cni/net.d/whereabouts.d", "/etc/resolv.conf", "/run/systemd/resolve"},
 		},
 		Flannel: Flannel{
 			Publish: true, AnnotationPrefix: "flannel.alpha.coreos.com", NetConf: "/etc/kube-flannel/net-conf.json",
