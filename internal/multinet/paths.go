@@ -3,7 +3,9 @@
 package multinet
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,41 +21,56 @@ func pathKeys() []string {
 }
 
 // checkPaths refuses a configuration whose author may not be trusted with the node's files, where it names one that is not below the
-// permitted ones.
+// permitted ones. It looks at every key, also where one stands twice: decoders differ in which of them they take, and some join both.
 func checkPaths(raw json.RawMessage, permitted []string) error {
-	var whole any
-	if json.Unmarshal(raw, &whole) != nil {
+	if !json.Valid(raw) { // nor deeper than decoders go
 		return nil // whoever parses the whole tells what is wrong
 	}
-	return checkValue(whole, "", permitted)
+	w := pathWalk{json.NewDecoder(bytes.NewReader(raw)), permitted}
+	return w.value("", "")
 }
 
-func checkValue(v any, at string, permitted []string) error {
-	switch v := v.(type) {
-	case []any:
-		for i, x := range v {
-			if err := checkValue(x, at+"["+strconv.Itoa(i)+"]", permitted); err != nil {
+// pathWalk reads a configuration token by token.
+type pathWalk struct {
+	*json.Decoder
+	permitted []string
+}
+
+func (w pathWalk) value(at, key string) error {
+	t, err := w.Token()
+	if err != nil {
+		return err
+	}
+	switch t {
+	case json.Delim('{'):
+		for w.More() {
+			name, err := w.Token()
+			if err != nil {
+				return err
+			}
+			key := fmt.Sprint(name)
+			if err := w.value(strings.TrimPrefix(at+"."+key, "."), key); err != nil {
 				return err
 			}
 		}
-	case map[string]any:
-		for key, x := range v {
-			field := strings.TrimPrefix(at+"."+key, ".")
-			path, text := x.(string)
-			// Decoding takes keys in any case.
-			if !text || path == "" || !slices.ContainsFunc(pathKeys(), func(k string) bool { return strings.EqualFold(k, key) }) {
-				if err := checkValue(x, field, permitted); err != nil {
-					return err
-				}
-				continue
-			}
-			if !below(path, permitted) {
-				return model.Faultf(model.CodeInvalidConf, "leave it out, choose a path below one of these, or have the node's administrator add it to network.permitPaths of the agent's configuration",
-					"%s %q: a NetworkAttachmentDefinition may name files of the node below %s only", field, path, strings.Join(permitted, ", "))
+	case json.Delim('['):
+		for i := 0; w.More(); i++ {
+			if err := w.value(at+"["+strconv.Itoa(i)+"]", ""); err != nil {
+				return err
 			}
 		}
+	default:
+		path, text := t.(string)
+		// Decoding takes keys in any case.
+		named := slices.ContainsFunc(pathKeys(), func(k string) bool { return strings.EqualFold(k, key) })
+		if !text || path == "" || !named || below(path, w.permitted) {
+			return nil
+		}
+		return model.Faultf(model.CodeInvalidConf, "leave it out, choose a path below one of these, or have the node's administrator add it to network.permitPaths of the agent's configuration",
+			"%s %q: a NetworkAttachmentDefinition may name files of the node below %s only", at, path, strings.Join(w.permitted, ", "))
 	}
-	return nil
+	_, err = w.Token() // what ends it
+	return err
 }
 
 // below tells whether a path is one of those that are permitted, or below one.

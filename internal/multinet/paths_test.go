@@ -26,6 +26,8 @@ func TestPermittedPaths(t *testing.T) {
 		`{"type":"macvlan","ipam":{"type":"host-local","dataDir":"mine"}}`:                                            `ipam.dataDir "mine"`,
 		`{"type":"macvlan","ipam":{"type":"host-local","resolvConf":"/etc/shadow"}}`:                                  `ipam.resolvConf "/etc/shadow"`,
 		`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"macvlan"},{"type":"tuning","dataDir":"/root"}]}`:        `plugins[1].dataDir "/root"`,
+		`{"type":"flannel","ipam":{"dataDir":"/root"},"ipam":{"type":"host-local"}}`:                                  `ipam.dataDir "/root"`,
+		`{"type":"macvlan","ipam":{"type":"host-local","dataDir":"/root","dataDir":"/var/lib/cni"}}`:                  `ipam.dataDir "/root"`,
 		`{"type":"flannel","subnetFile":"/root/x"}`:                                                                   `subnetFile "/root/x"`,
 		`{"type":"flannel","delegate":{"ipam":{"dataDir":"/root/x"}}}`:                                                `delegate.ipam.dataDir "/root/x"`,
 		`{"type":"macvlan","ipam":{"type":"whereabouts","configuration_path":"/root/.kube/config"}}`:                  `ipam.configuration_path "/root/.kube/config"`,
