@@ -5,9 +5,7 @@ package agent
 import (
 	"context"
 	"errors"
-
 	"path/filepath"
-
 	"time"
 
 	"golang.org/x/sync/errgroup"
