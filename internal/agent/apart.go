@@ -63,7 +63,7 @@ func RunController(ctx context.Context, cfg Config, name string) error {
 	return parts.Wait()
 }
 
-// apart tells whether the controller is a program of its own: an agent that is a pod has a node's rights alone.
+// apart reports whether the controller is a program of its own: an agent that is a pod has a node's rights alone.
 func (a *agent) apart() bool { return a.kube != nil && a.cfg.Kubernetes.InCluster }
 
 // awaitServer ends with an error where the API server is too old to tell whose node a token is: then nothing would keep a node's

@@ -38,13 +38,13 @@ func (p two) third(by *world) *netns.NS {
 	return ns
 }
 
-// gets tells whether the machine gets what is sent to it from a namespace, in a time.
+// gets reports whether the machine gets what is sent to it from a namespace, in a time.
 func (m *machine) gets(t *testing.T, from *netns.NS, a netip.Addr, limit time.Duration) bool {
 	t.Helper()
 	return passes(t, from, m.ns, a, limit)
 }
 
-// speaksTo tells whether what the machine sends to an address arrives in a namespace, in a time.
+// speaksTo reports whether what the machine sends to an address arrives in a namespace, in a time.
 func (m *machine) speaksTo(t *testing.T, ns *netns.NS, a netip.Addr, limit time.Duration) bool {
 	t.Helper()
 	return passes(t, m.ns, ns, a, limit)

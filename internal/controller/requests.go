@@ -39,7 +39,7 @@ func (c *Controller) hear(ctx context.Context) {
 	}
 }
 
-// requests grants what agents ask for about pools, and tells whether one of them gives addresses of the cluster's network, by which
+// requests grants what agents ask for about pools, and reports whether one of them gives addresses of the cluster's network, by which
 // Calico's pools are to be followed: such a request stays.
 func (c *Controller) requests(ctx context.Context) (follow bool, err error) {
 	all, err := list(ctx, c.cfg.Objects, store.AddressPoolRequests())
@@ -127,7 +127,7 @@ func MakePools(ctx context.Context, objects store.Objects, want, have []model.Ad
 	return made, errors.Join(errs...)
 }
 
-// FindPool tells whether a pool is there, and which other one has addresses of it.
+// FindPool reports whether a pool is there, and which other one has addresses of it.
 func FindPool(have []model.AddressPool, want model.AddressPool) (there bool, inTheWay string) {
 	for _, o := range have {
 		switch {
@@ -140,7 +140,7 @@ func FindPool(have []model.AddressPool, want model.AddressPool) (there bool, inT
 	return false, inTheWay
 }
 
-// overlap tells whether two pools of the cluster's network have addresses in common.
+// overlap reports whether two pools of the cluster's network have addresses in common.
 func overlap(a, b model.AddressPool) bool {
 	return a.OfCluster() && b.OfCluster() && slices.ContainsFunc(a.Regions, func(r model.AddressRegion) bool {
 		return slices.ContainsFunc(b.Regions, func(o model.AddressRegion) bool { return r.CIDR.Overlaps(o.CIDR) })

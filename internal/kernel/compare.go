@@ -152,7 +152,7 @@ func (v *view) hasRoute(want state.Route) (found *link.FoundRoute, equal bool) {
 	return found, want.Absent
 }
 
-// wanted tells whether a route is there because the same plan asks for it. It may ask for one in the place of a route that it
+// wanted reports whether a route is there because the same plan asks for it. It may ask for one in the place of a route that it
 // does not want, and for the same one.
 func (v *view) wanted(have link.FoundRoute) bool {
 	return slices.ContainsFunc(v.want.Routes, func(o state.Route) bool {

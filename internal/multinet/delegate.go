@@ -184,7 +184,7 @@ func complete(raw json.RawMessage, name, version string) (json.RawMessage, error
 	return append(head, body...), nil
 }
 
-// noVersion tells whether a network leaves the version to the node's configuration.
+// noVersion reports whether a network leaves the version to the node's configuration.
 func (src source) noVersion() bool {
 	have, ok := wire.Field(src.raw, "cniVersion")
 	return (!ok || have == "") && !bytes.Contains(src.raw, []byte(`"cniVersions"`))

@@ -73,7 +73,7 @@ func (w pathWalk) value(at, key string) error {
 	return err
 }
 
-// below tells whether a path is one of those that are permitted, or below one.
+// below reports whether a path is one of those that are permitted, or below one.
 func below(path string, permitted []string) bool {
 	if !filepath.IsAbs(path) {
 		return false

@@ -66,7 +66,7 @@ func (src source) defaultRoute(i int, taken map[string]int) *plugin.DefaultRoute
 	return &c
 }
 
-// mayRoute tells whether a network may make a default route at all: most further networks do not, and cost nothing then. What
+// mayRoute reports whether a network may make a default route at all: most further networks do not, and cost nothing then. What
 // a foreign plugin makes, nobody knows.
 func mayRoute(n model.Network, planners map[string]plugin.Planner) bool {
 	for _, p := range n.Plugins {

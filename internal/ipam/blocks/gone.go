@@ -107,7 +107,7 @@ func (e *Engine) takeOver(ctx context.Context, p *pool, w want) (bool, error) {
 	return false, nil
 }
 
-// isGone tells whether a block's node has had no object for long enough, as this node's own clock has it, or the controller's.
+// isGone reports whether a block's node has had no object for long enough, as this node's own clock has it, or the controller's.
 func (e *Engine) isGone(ctx context.Context, spec model.AddressBlock) (bool, error) {
 	node := spec.Node
 	if e.cfg.Nodes != nil {

@@ -103,7 +103,7 @@ func (p people) moved(ref string, a netip.Addr) bool {
 	return len(one.ips) > 0 && !slices.Contains(one.ips, a)
 }
 
-// silent tells whether there is a pod that has an address and does not say which.
+// silent reports whether there is a pod that has an address and does not say which.
 func (p people) silent() bool {
 	for _, one := range p {
 		if one.silent {

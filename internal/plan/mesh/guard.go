@@ -156,7 +156,7 @@ func (p *Planner) ends() []netip.Addr {
 	return out
 }
 
-// hidden tells whether pods are masqueraded: then no reply is for an address outside.
+// hidden reports whether pods are masqueraded: then no reply is for an address outside.
 func (p *Planner) hidden() bool {
 	if len(p.pools.all) > 0 {
 		return !slices.ContainsFunc(p.pools.all, func(o model.AddressPool) bool { return !o.NATOutgoing })

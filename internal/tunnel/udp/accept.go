@@ -96,7 +96,7 @@ func (a *acceptor) sender(addr netip.Addr) sender {
 	return sender{known, addr.Is6(), own, a.relays[addr], &a.outside}
 }
 
-// may tells whether a packet is accepted. Packets travel in those of their own family.
+// may reports whether a packet is accepted. Packets travel in those of their own family.
 func (s *sender) may(p *packet) bool {
 	if !s.known || p.v6 != s.v6 {
 		return false
