@@ -145,8 +145,8 @@ func (a *agent) meshConfig() mesh.Config {
 	if a.cfg.Network.Interface != "auto" {
 		cfg.Interface = a.cfg.Network.Interface
 	}
-	if a.publishing() {
-		cfg.VtepSeed = a.vtepSeed
+	if a.publishing() || a.publishingVtep() {
+		cfg.VtepSeed, cfg.VtepAlone = a.vtepSeed, !a.publishing()
 	}
 	return cfg
 }

@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/kube"
 )
@@ -23,7 +25,12 @@ const tellPeriod, tellAgain = 30 * time.Second, time.Second
 
 // telling tells whether other nodes, or the plugin flannel, are to be told of this one.
 func (a *agent) telling() bool {
-	return a.facts != nil && (a.cfg.Network.Mode == config.ModeFlannel || a.publishing())
+	return a.facts != nil && (a.cfg.Network.Mode == config.ModeFlannel || a.publishing() || a.publishingVtep())
+}
+
+// publishingVtep tells whether the node's object says the node's VtepMAC, where there is one that nothing else says.
+func (a *agent) publishingVtep() bool {
+	return a.cfg.Flannel.Publish && (a.kube != nil || a.dir != nil) && a.cfg.Network.Mode == config.ModeCluster
 }
 
 // publishing tells whether the node's object says how the node is reached.
@@ -89,6 +96,9 @@ func (t *nodeTeller) tell(ctx context.Context) error {
 	if !known || topology == nil || topology.Self == "" {
 		return nil // there will be news
 	}
+	if t.cfg.Network.Mode != config.ModeFlannel && !t.publishing() && topology.Vtep == (model.VtepWords{}) {
+		return nil // nobody waits for a word
+	}
 	if len(topology.Underlay) == 0 {
 		return errors.New("none of the node's addresses is on an interface")
 	}
@@ -96,21 +106,25 @@ func (t *nodeTeller) tell(ctx context.Context) error {
 	if t.cfg.Network.Mode == config.ModeFlannel {
 		err = t.writeSubnetFile(*topology)
 	}
-	if t.publishing() {
-		err = errors.Join(err, t.publish(ctx, self, topology.Publish))
+	if t.publishing() || t.publishingVtep() {
+		err = errors.Join(err, t.publish(ctx, self, topology))
 	}
 	return err
 }
 
 // publish writes what differs to the node's object; mostly that is nothing.
-func (t *nodeTeller) publish(ctx context.Context, self model.Node, p model.Published) error {
+func (t *nodeTeller) publish(ctx context.Context, self model.Node, topology *mesh.Topology) error {
 	status := kube.NodeStatus{Annotations: map[string]string{}}
 	own, err := flannel.Begin(t.cfg.Flannel.AnnotationPrefix)
 	if err != nil {
 		return err
 	}
-	house := flannel.Prefix + "/"
-	for key, value := range flannel.DefaultKeys().Write(p, self.Annotations) {
+	house, keys, p, words := flannel.Prefix+"/", flannel.DefaultKeys(), topology.Publish, map[string]string{}
+	if t.publishing() {
+		words = keys.Write(p, self.Annotations)
+	}
+	maps.Copy(words, keys.WriteVtep(topology.Vtep))
+	for key, value := range words {
 		if have, there := self.Annotations[key]; !there || have != value {
 			status.Annotations[own+strings.TrimPrefix(key, house)] = value
 		}

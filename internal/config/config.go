@@ -181,7 +181,8 @@ type Network struct {
 // `flannel` alone.
 type Flannel struct {
 	// Publish has an agent in Kubernetes say in its Node's annotations how the node is reached, as flannel does, and that its
-	// network is available; nodes of flannel and of weft reach each other by that. What other nodes say is read in any case.
+	// network is available; nodes of flannel and of weft reach each other by that. Without Kubernetes it has an agent write into its Node's
+	// manifest what others cannot know otherwise: keys of wireguard, VtepMACs. What other nodes say is read in any case.
 	Publish bool `json:"publish"`
 	// AnnotationPrefix is what these annotations begin with: flannel's `--kube-annotation-prefix`.
 	AnnotationPrefix string `json:"annotationPrefix"`

@@ -23,6 +23,10 @@ type Keys struct {
 	DataV6     string // backend-v6-data
 	PublicIP   string // public-ip
 	PublicIPv6 string // public-ipv6
+	// Not flannel's: what a node of weft says of its end of VXLAN tunnels where backend-data does not. They begin as the others do, since that is
+	// what an agent may write to its node.
+	Vtep   string // weft-vtep
+	VtepV6 string // weft-v6-vtep
 	// Written by administrators: the address that is to be published, and the address that the node has for others.
 	Overwrite   string // public-ip-overwrite
 	OverwriteV6 string // public-ipv6-overwrite
@@ -60,6 +64,7 @@ func DefaultKeys() Keys { return keysUnder(Prefix + "/") }
 func keysUnder(p string) Keys {
 	return Keys{
 		Managed: p + "kube-subnet-manager", Type: p + "backend-type", Data: p + "backend-data", DataV6: p + "backend-v6-data",
+		Vtep: p + "weft-vtep", VtepV6: p + "weft-v6-vtep",
 		PublicIP: p + "public-ip", PublicIPv6: p + "public-ipv6", Overwrite: p + "public-ip-overwrite", OverwriteV6: p + "public-ipv6-overwrite",
 		NodeIP: p + "node-public-ip", NodeIPv6: p + "node-public-ipv6",
 	}
@@ -88,6 +93,22 @@ func (k Keys) Read(annotations map[string]string) (*model.Published, error) {
 		}
 	}
 	return p, nil
+}
+
+// ReadVtep is what a node says of its end of VXLAN tunnels beside Read.
+func (k Keys) ReadVtep(annotations map[string]string) model.VtepWords {
+	return model.VtepWords{V4: annotations[k.Vtep], V6: annotations[k.VtepV6]}
+}
+
+// WriteVtep is the same as annotations.
+func (k Keys) WriteVtep(w model.VtepWords) map[string]string {
+	out := map[string]string{}
+	for key, text := range map[string]string{k.Vtep: w.V4, k.VtepV6: w.V6} {
+		if text != "" {
+			out[key] = text
+		}
+	}
+	return out
 }
 
 // data is a back end's word; "null" is what one without a word writes.

@@ -21,8 +21,16 @@ type Node struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	// Published is what the node says of how its pods are reached; nil when it says nothing.
 	Published *Published `json:"published,omitempty"`
+	// Vtep is what the node says of its end of VXLAN tunnels where Published does not: its own back end is another one, or the rest is not told.
+	Vtep VtepWords `json:"vtep,omitzero"`
 	// Brought are addresses outside of all pools and prefixes that the node's pods have brought along.
 	Brought []Brought `json:"brought,omitempty"`
+}
+
+// VtepWords are in JSON, as vxlan's own in Published; empty where the node says nothing.
+type VtepWords struct {
+	V4 string `json:"v4,omitempty"`
+	V6 string `json:"v6,omitempty"`
 }
 
 // Published is what a node says of how its pods are reached, as flannel's node annotations and subnet leases do, whoever

@@ -132,7 +132,7 @@ func samePool(a, b model.AddressPool) bool {
 
 func sameNode(a, b model.Node) bool {
 	return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Public, b.Public) && slices.Equal(a.PodCIDRs, b.PodCIDRs) && a.Published.Equal(b.Published) &&
-		slices.Equal(a.Brought, b.Brought)
+		a.Vtep == b.Vtep && slices.Equal(a.Brought, b.Brought)
 }
 
 // pass plans and applies.

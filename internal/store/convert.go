@@ -75,6 +75,7 @@ func (o Object) Node() (model.Node, error) {
 // published adds what flannel's annotations say.
 func (o Object) published(node model.Node) (model.Node, error) {
 	keys, err := flannel.DefaultKeys(), error(nil)
+	node.Vtep = keys.ReadVtep(node.Annotations)
 	if node.Published, err = keys.Read(node.Annotations); err == nil {
 		node.Public, err = keys.Public(node.Annotations)
 	}

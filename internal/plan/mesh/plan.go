@@ -23,6 +23,8 @@ type Config struct {
 	// VtepSeed is random text for self's VtepMAC where self publishes it and has not published one yet. Without it, and where nodes
 	// publish nothing, a VtepMAC comes from the node's name.
 	VtepSeed string
+	// VtepAlone tells that of what self could publish others are told Topology.Vtep alone.
+	VtepAlone bool
 	// These are the keys of the other back ends.
 	UDP       UDP
 	IPIP      IPIP
@@ -161,6 +163,9 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	}
 	t.sameVteps()
 	t.Publish = p.publish(used[0])
+	if slices.ContainsFunc(used, func(b Backend) bool { return b.Name == "vxlan" }) {
+		t.Vtep = p.vtepWords(nodes)
+	}
 	return t, nil
 }
 

@@ -36,7 +36,9 @@ type Topology struct {
 	// Bridged are the families (4, 6) of which self has a bridge for pods, from a design before this one.
 	Bridged []int `json:"bridged,omitempty"`
 	// Publish is what the other nodes should be told of this one: the values of flannel's annotations and leases.
-	Publish  model.Published `json:"publish"`
+	Publish model.Published `json:"publish"`
+	// Vtep is what they should be told of self's end of VXLAN tunnels beside that.
+	Vtep     model.VtepWords `json:"vtep,omitzero"`
 	Problems []Problem       `json:"problems"`
 }
 

@@ -16,16 +16,7 @@ func TestVtepSeed(t *testing.T) {
 	a, b := node("a", "192.168.0.1", "fd00::1", "10.244.1.0/24", "fd00:244:1::/64"), node("b", "192.168.0.2", "10.244.2.0/24")
 	planned := func(self model.Node, how mesh.Config) (mesh.Topology, [2]state.MAC) {
 		topo := planAs(t, how, &model.Cluster{Self: "a", Nodes: []model.Node{self, b}}, poolLinks()...)
-		var macs [2]state.MAC
-		for _, l := range topo.Node.Host.Links {
-			switch l.Name {
-			case "flannel.1":
-				macs[0] = l.MAC
-			case "flannel-v6.1":
-				macs[1] = l.MAC
-			}
-		}
-		return topo, macs
+		return topo, macs(topo)
 	}
 	_, plain := planned(a, mesh.Config{Backend: "vxlan"})
 	one, first := planned(a, mesh.Config{Backend: "vxlan", VtepSeed: "one"})
@@ -42,11 +33,101 @@ func TestVtepSeed(t *testing.T) {
 	if neighs := seen.Peers[0].Fragment.Host.Neighs; len(neighs) != 1 || neighs[0].MAC != first[0] {
 		t.Errorf("the peer goes by %v, want %v", neighs, first[0])
 	}
-	pools := mesh.Config{Pools: true, VtepSeed: "one"}
-	topo := planAs(t, pools, &model.Cluster{Self: "a", Nodes: []model.Node{a, b}, Pools: []model.AddressPool{pool("one", "10.1.0.0/16", "vxlan")}}, poolLinks()...)
+}
+
+// macs are those of a node's VXLAN devices, of IPv4 and of IPv6.
+func macs(topo mesh.Topology) (out [2]state.MAC) {
 	for _, l := range topo.Node.Host.Links {
-		if l.Name == "flannel.1" && l.MAC != plain[0] {
-			t.Errorf("an address that nobody is told of is %v, want %v", l.MAC, plain[0])
+		switch l.Name {
+		case "flannel.1":
+			out[0] = l.MAC
+		case "flannel-v6.1":
+			out[1] = l.MAC
 		}
+	}
+	return out
+}
+
+// TestVtepWords: where vxlan's own data says no VtepMAC, nodes say theirs beside it. One takes a random address only when all others
+// read that, and its device has it only when it was said; then it stays, and the others go by it.
+func TestVtepWords(t *testing.T) {
+	inPool := []model.AddressPool{pool("one", "10.1.0.0/16", "fd01::/64", "vxlan")}
+	blocks := []model.AddressBlock{block("one", "10.1.0.0/26", "a"), block("one", "10.1.0.64/26", "b"), block("one", "fd01::/122", "b")}
+	published := node("c", "192.168.0.3", "fd00::3")
+	for name, tc := range map[string]struct {
+		how       mesh.Config
+		pools     []model.AddressPool
+		published *model.Published
+		stays     bool // the data has it, and says the same
+	}{
+		"directory":             {how: mesh.Config{Backend: "vxlan", VtepAlone: true}},
+		"pool beside host-gw":   {how: mesh.Config{Pools: true}, pools: inPool, published: &model.Published{Backend: "host-gw", Addrs: published.Addrs[:0]}},
+		"pool in a directory":   {how: mesh.Config{Pools: true, VtepAlone: true}, pools: inPool},
+		"pool beside own vxlan": {how: mesh.Config{Backend: "vxlan", Pools: true}, pools: inPool, published: &model.Published{Backend: "vxlan", Data: `{"VNI":1,"VtepMAC":"02:00:00:00:00:0a"}`, DataV6: `{"VNI":1,"VtepMAC":"02:00:00:00:00:06"}`}, stays: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := node("a", "192.168.0.1", "fd00::1", "10.244.1.0/24", "fd00:244:1::/64"), node("b", "192.168.0.2", "fd00::2", "10.244.2.0/24", "fd00:244:2::/64")
+			a.Published = tc.published
+			if tc.published != nil {
+				b.Published = &model.Published{Backend: "host-gw"}
+			}
+			plan := func(self, seed string) mesh.Topology {
+				how, links := tc.how, poolLinks()
+				if how.VtepSeed = seed; self == "b" {
+					links = []string{"eth0 192.168.0.2/24", "eth0 fd00::2/64"}
+				}
+				return planAs(t, how, &model.Cluster{Self: self, Nodes: []model.Node{a, b}, Pools: tc.pools, Blocks: blocks}, links...)
+			}
+			silent := plan("a", "")
+			plain := macs(silent)
+			if silent.Vtep != (model.VtepWords{}) || plain[0].IsZero() || plain[1].IsZero() {
+				t.Fatalf("without a seed it says %v of %v", silent.Vtep, plain)
+			}
+			first := plan("a", "one")
+			says := func(m [2]state.MAC) model.VtepWords {
+				return model.VtepWords{V4: `{"VNI":1,"VtepMAC":"` + m[0].String() + `"}`, V6: `{"VNI":1,"VtepMAC":"` + m[1].String() + `"}`}
+			}
+			if macs(first) != plain || first.Vtep != says(plain) {
+				t.Fatalf("while the other says nothing it has %v and says %v, want %v", macs(first), first.Vtep, plain)
+			}
+			a.Vtep = first.Vtep
+			if again := plan("a", "one"); again.Vtep != first.Vtep {
+				t.Fatalf("alone it changes what it says to %v", again.Vtep)
+			}
+			b.Vtep = model.VtepWords{V4: `{"VNI":1,"VtepMAC":"02:00:00:00:00:0b"}`}
+			second := plan("a", "one")
+			if macs(second) != plain {
+				t.Errorf("the device is ahead of what is said: %v", macs(second))
+			}
+			if tc.stays {
+				if second.Vtep != first.Vtep {
+					t.Errorf("it says %v beside the data %v", second.Vtep, tc.published)
+				}
+				return
+			}
+			if other := plan("a", "two"); second.Vtep == first.Vtep || second.Vtep == other.Vtep {
+				t.Fatalf("it says %v, and with another seed %v", second.Vtep, other.Vtep)
+			}
+			a.Vtep = second.Vtep
+			third := plan("a", "two") // another process
+			if says(macs(third)) != second.Vtep || third.Vtep != second.Vtep {
+				t.Errorf("it has %v and says %v, want %v", macs(third), third.Vtep, second.Vtep)
+			}
+			b.Vtep = model.VtepWords{} // a node that does not say it comes back
+			if fourth := plan("a", "two"); says(macs(fourth)) != second.Vtep || fourth.Vtep != second.Vtep {
+				t.Errorf("what was said does not stay: %v, %v", macs(fourth), fourth.Vtep)
+			}
+			if by := plan("a", ""); says(macs(by)) != second.Vtep || by.Vtep != (model.VtepWords{}) {
+				t.Errorf("where others have written it the device has %v, and it says %v", macs(by), by.Vtep)
+			}
+			seen := plan("b", "")
+			var went []string
+			for _, n := range seen.Peers[0].Fragment.Host.Neighs {
+				went = append(went, n.MAC.String())
+			}
+			if m := macs(third); len(went) == 0 || went[0] != m[0].String() {
+				t.Errorf("the peer goes by %v, want %v", went, m)
+			}
+		})
 	}
 }

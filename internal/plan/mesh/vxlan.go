@@ -91,9 +91,9 @@ type vxlanData struct {
 // vtep is the address of a node's end of the tunnels: what the node publishes (whoever wrote it), else one that comes
 // from its name, so that nobody has to tell it.
 func (p *Planner) vtep(n model.Node, family int) (mac state.MAC, problem *Problem) {
-	text := Data(n, "vxlan", family)
-	if text == "" || text == "null" {
-		return state.SeedMAC("vtep/" + strconv.Itoa(family) + "/" + n.Name), nil
+	text := vtepText(n, family)
+	if text == "" {
+		return vtepByName(n, family), nil
 	}
 	wrong := func(format string, args ...any) (state.MAC, *Problem) {
 		return state.MAC{}, &Problem{
@@ -130,21 +130,23 @@ func (p *Planner) usualData(text string) (d vxlanData, ok bool) {
 
 // vxlanSelf is self's own end. What self published before stays, whoever wrote it, so that peers need not learn anything.
 func (p *Planner) vxlanSelf(family int) (state.MAC, []Problem) {
-	if text := Data(p.self, "vxlan", family); p.cfg.VtepSeed != "" && p.cfg.Backend == "vxlan" && (text == "" || text == "null") {
-		return state.SeedMAC("vtep/" + strconv.Itoa(family) + "/" + p.self.Name + "/" + p.cfg.VtepSeed), nil
+	if p.cfg.VtepSeed != "" && p.vtepInData() && vtepData(p.self, family) == "" {
+		return p.vtepBySeed(family), nil
 	}
 	mac, problem := p.vtep(p.self, family)
 	if problem == nil {
 		return mac, nil
 	}
-	plain := p.self
-	plain.Published = nil
-	mac, _ = p.vtep(plain, family)
-	return mac, []Problem{*problem}
+	return vtepByName(p.self, family), []Problem{*problem}
 }
 
 func vxlanPublish(p *Planner, family int) string {
 	mac, _ := p.vxlanSelf(family)
+	return p.vxlanWord(mac)
+}
+
+// vxlanWord says a VtepMAC to others.
+func (p *Planner) vxlanWord(mac state.MAC) string {
 	b, err := json.Marshal(vxlanData{VNI: p.cfg.Vxlan.vni(), VtepMAC: mac.String()})
 	if err != nil {
 		return ""
