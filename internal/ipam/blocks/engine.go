@@ -85,7 +85,7 @@ type Engine struct {
 	homeless map[netip.Addr]holder
 	// clean are the pools in which no other pool has blocks, each with the versions of all pools when that was seen.
 	clean   map[string]map[string]string
-	unsaved bool // the journal does not have what pools say
+	unsaved bool // the journal does not have what pools say, or whose addresses are
 	// cluster are the configurations of the cluster's network that may come, in a cluster of so many nodes.
 	cluster []clusterConf
 	nodes   int

@@ -15,27 +15,38 @@ import (
 
 // keepBack has nobody here get an address that is about to be this node's, whatever becomes of that, but the claim whose it is.
 func (e *Engine) keepBack(p *pool, a netip.Addr, claim string) error {
-	if e.mark(p, a, claim) {
-		return e.save()
+	e.mark(p, a, claim)
+	return e.saveMarks()
+}
+
+// saveMarks writes the journal if it lacks something, such as a mark that was noted and not written: a write to the store that makes an
+// address this node's may be the last thing that this engine does, and the next one must not give it to anybody else.
+func (e *Engine) saveMarks() error {
+	e.mu.Lock()
+	unsaved := e.unsaved
+	e.mu.Unlock()
+	if !unsaved {
+		return nil
 	}
-	return nil
+	return e.save()
 }
 
 // mark notes whose an address is, that was just seen to be promised: an earlier promise, of which this node has not heard yet that it
-// is over, does not count. False: it was known.
-func (e *Engine) mark(p *pool, a netip.Addr, claim string) bool {
+// is over, does not count. The journal does not have it yet.
+func (e *Engine) mark(p *pool, a netip.Addr, claim string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	h := p.held[a]
 	if h.claim == claim || h.claim != "" && h.key != (model.AttachmentKey{}) {
-		return false
+		return
 	}
 	h.claim = claim
 	p.held[a] = h
-	return true
+	e.unsaved = true
 }
 
-// promises notes which addresses of a block, that is about to be this node's, belong to claims: whoever knew it may be gone for good.
+// promises notes which addresses of a block, that is about to be this node's, belong to claims, in the journal, too: whoever
+// knew it may be gone for good.
 func (e *Engine) promises(ctx context.Context, p *pool, cidr netip.Prefix) error {
 	for _, kind := range []store.Kind{store.AddressClaims(), store.IPAMClaims()} {
 		all, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) { return e.cfg.Objects.List(ctx, kind) })
@@ -57,7 +68,7 @@ func (e *Engine) promises(ctx context.Context, p *pool, cidr netip.Prefix) error
 			}
 		}
 	}
-	return nil
+	return e.saveMarks()
 }
 
 // addrsOf are the addresses that a claim has.
