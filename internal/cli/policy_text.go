@@ -71,7 +71,7 @@ func at(e model.Endpoint) string {
 	case e.Point == model.PointDevice:
 		return ", a machine's own device " + e.Device + ": closed where a policy selects it"
 	case e.Point == model.PointPod:
-		return ", enforced in the pod (a process with NET_RAW or NET_ADMIN in the pod can bypass it)"
+		return ", enforced in the pod, not against its own processes with NET_RAW or NET_ADMIN: their sources and what they send are open (docs/security.md)"
 	}
 	return ""
 }

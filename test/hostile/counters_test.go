@@ -3,6 +3,7 @@
 package hostile_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // counters are what the kernel counts of packets that it does not take.
@@ -18,7 +20,7 @@ type counters map[string]int64
 
 // refusals are the counters of /proc that tell of packets that are dropped.
 func refusals() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)(HdrErrors|AddrErrors|NoRoutes|NoRoute|Discards|UnknownProtos|PathFilter|Martian|ReasmFails|NoPorts|InErrors|InCsumErrors|NotForward|InTruncatedPkts|ReqDS|TooBigErrors|OutOfWindow|InPackets)`)
+	return regexp.MustCompile(`(?i)(HdrErrors|AddrErrors|NoRoutes|NoRoute|Discards|UnknownProtos|PathFilter|ReasmFails|NoPorts|InErrors|InCsumErrors|NotForward|InTruncatedPkts|ReqDS|TooBigErrors|OutOfWindow|InPackets)`)
 }
 
 // counters are those of the nodes and of the attacked pods.
@@ -36,7 +38,7 @@ func (w *world) counters() counters {
 func (c counters) read(w *world, place string, ns *netns.NS) {
 	text := map[string]string{}
 	err := ns.Do(func() error {
-		for _, name := range []string{"snmp", "netstat", "snmp6", "dev", "stat/rt_cache"} {
+		for _, name := range []string{"snmp", "netstat", "snmp6", "dev"} {
 			b, err := os.ReadFile("/proc/thread-self/net/" + name)
 			if err != nil {
 				return err
@@ -49,8 +51,8 @@ func (c counters) read(w *world, place string, ns *netns.NS) {
 		w.Fatal(err)
 	}
 	known := refusals()
-	set := func(name, value string, base int) {
-		if n, err := strconv.ParseInt(value, base, 64); err == nil && known.MatchString(name) {
+	set := func(name, value string) {
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil && known.MatchString(name) {
 			c[place+" "+name] += n
 		}
 	}
@@ -58,27 +60,61 @@ func (c counters) read(w *world, place string, ns *netns.NS) {
 	for i := 0; i+1 < len(lines); i += 2 {
 		names, values := strings.Fields(lines[i]), strings.Fields(lines[i+1])
 		for j := 1; j < len(names) && j < len(values); j++ {
-			set(strings.TrimSuffix(names[0], ":")+names[j], values[j], 10)
+			set(strings.TrimSuffix(names[0], ":")+names[j], values[j])
 		}
 	}
 	for line := range strings.Lines(text["snmp6"]) {
 		if f := strings.Fields(line); len(f) == 2 {
-			set(f[0], f[1], 10)
+			set(f[0], f[1])
 		}
 	}
 	for line := range strings.Lines(text["dev"]) {
 		link, values, _ := strings.Cut(line, ":")
 		if f := strings.Fields(values); len(f) > 8 {
 			link = strings.TrimSpace(link)
-			set(link+" InErrors", f[2], 10)
-			set(link+" InDiscards", f[3], 10)
-			set(link+" InPackets", f[1], 10)
+			set(link+" InErrors", f[2])
+			set(link+" InDiscards", f[3])
+			set(link+" InPackets", f[1])
 		}
 	}
-	for i, line := range strings.Split(text["stat/rt_cache"], "\n") {
-		if f := strings.Fields(line); i > 0 && len(f) > 8 && place == "n1" { // all namespaces have the same
-			set("MartianDestinations", f[7], 16)
-			set("MartianSources", f[8], 16)
+	c.unrouted(w, place, ns)
+}
+
+// countRouting has the kernel count, in a namespace, the packets that come to it to be routed, and those of them that are. The kernel's own count
+// of sources that it does not route ("martians") is one for all namespaces, and other worlds attack at the same time.
+func (w *world) countRouting(ns *netns.NS) {
+	w.Helper()
+	nettest.Run(w, ns, "nft", strings.Join([]string{
+		"add table inet routing", "add counter inet routing come", "add counter inet routing gone",
+		"add chain inet routing pre { type filter hook prerouting priority 1000; }", "add rule inet routing pre meta pkttype host counter name come",
+		"add chain inet routing in { type filter hook input priority -1000; }", "add rule inet routing in meta pkttype host counter name gone",
+		"add chain inet routing on { type filter hook forward priority -1000; }", "add rule inet routing on meta pkttype host counter name gone",
+	}, "; "))
+}
+
+// unrouted reads them where they are counted.
+func (c counters) unrouted(w *world, place string, ns *netns.NS) {
+	out, err := nettest.Try(ns, "nft", "-j", "list", "counters", "table", "inet", "routing")
+	if err != nil {
+		return // the guard stands
+	}
+	var list struct {
+		NFTables []struct {
+			Counter struct {
+				Name    string
+				Packets int64
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		w.Fatal(err)
+	}
+	for _, o := range list.NFTables {
+		switch o.Counter.Name {
+		case "come":
+			c[place+" NotRouted"] += o.Counter.Packets
+		case "gone":
+			c[place+" NotRouted"] -= o.Counter.Packets
 		}
 	}
 }

@@ -55,9 +55,11 @@ func (c *campaign) carry() {
 func (c *campaign) flush() {
 	for _, n := range c.nodes {
 		nettest.Run(c, n.ns, "nft", "flush", "ruleset")
+		c.countRouting(n.ns)
 	}
 	c.services()
 	for _, p := range c.pods {
 		nettest.Run(c, p.ns, "nft", "flush", "ruleset")
+		c.countRouting(p.ns)
 	}
 }

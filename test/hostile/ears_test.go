@@ -70,9 +70,14 @@ func (e *ears) sockets(name string, ns *netns.NS) {
 	if err != nil {
 		e.t.Fatal(err)
 	}
+	e.raw("node:"+name, ns)
+}
+
+// raw listens at raw sockets, which see what a namespace takes for itself.
+func (e *ears) raw(place string, ns *netns.NS) {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		for _, proto := range []int{protoICMP, protoIPIP, protoTCP, protoUDP, protoSIT, protoICMPv6} {
-			e.listen("node:"+name, ns, func() (int, error) { return unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto) })
+			e.listen(place, ns, func() (int, error) { return unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto) })
 		}
 	}
 }

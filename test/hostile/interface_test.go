@@ -5,6 +5,7 @@ package hostile_test
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -93,8 +94,10 @@ func (c *campaign) remade(shots *[]shot) *pod {
 	p := c.add("anew", c.nodes[0], c.podNS("anew"))
 	root, router := newSender(c, p.ns, netAdmin), c.stage(c.pods["mallory"], netAdmin).router
 	root.run("nft flush ruleset")
-	root.run("ip link del eth0")
-	root.run("ip link add eth0 address " + macText(p.mac) + " type veth peer name inner")
+	c.until("an interface that the pod has made", func() bool { // the agent may put back what was deleted before the pod makes its own
+		_ = root.do(send{Run: strings.Fields("ip link del eth0")})
+		return root.do(send{Run: strings.Fields("ip link add eth0 address " + macText(p.mac) + " type veth peer name inner")})[0] == ""
+	})
 	root.run("ip link set inner up")
 	root.run("ip link set eth0 up")
 	m := &magazine{next: &c.next}

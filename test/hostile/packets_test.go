@@ -12,7 +12,7 @@ import (
 func neighborTypes() []attack {
 	row := func(name, from string, at func(*stage) []string, kinds []byte, hops byte, kernel string) attack {
 		return attack{
-			area: "ICMPv6", name: name, levels: "bcd", from: from, at: at, kernel: kernel,
+			area: "ICMPv6", name: name, levels: "bcd", from: from, at: at, kernel: kernel, lan: from == "mallory" && hops != 255,
 			shots: func(s *stage, m *magazine) {
 				to := map[string]netip.Addr{"a closed pod": s.pod("far").addrs[1]}
 				if from == "mute" {
@@ -22,7 +22,7 @@ func neighborTypes() []attack {
 					for _, kind := range kinds {
 						m.add(fmt.Sprintf("type %d to %s", kind, what), func(w []byte) send {
 							body := icmp6(s.me.addrs[1], dst, kind, slices.Concat(make([]byte, 20), w, make([]byte, 400)))
-							return s.frame(packet{src: s.me.addrs[1], dst: dst, proto: protoICMPv6, hops: hops, body: body})
+							return s.to(s.way(dst), packet{src: s.me.addrs[1], dst: dst, proto: protoICMPv6, hops: hops, body: body})
 						})
 					}
 				}
@@ -98,7 +98,7 @@ func tags() []attack {
 	}
 	const untagged = "a frame of a VLAN without a device is not taken"
 	return []attack{{
-		area: "VLAN tags", name: "tagged packets to closed pods", levels: "bcd", from: "mallory", at: closedPods, kernel: untagged,
+		area: "VLAN tags", name: "tagged packets to closed pods", levels: "bcd", from: "mallory", at: closedPods, kernel: untagged, lan: true,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for what, dst := range s.closed(i) {
@@ -154,9 +154,9 @@ func extensions() []attack {
 		}},
 		"a header of no next one's": {protoDest, func(byte, netip.Addr) []byte { return []byte{59, 0, 1, 4, 0, 0, 0, 0} }},
 	}
-	row := func(name string, at func(*stage) []string, source func(s *stage, i int) netip.Addr) attack {
+	row := func(name string, at func(*stage) []string, lan bool, source func(s *stage, i int) netip.Addr) attack {
 		return attack{
-			area: "IP options and extension headers", name: name, levels: "bcd", from: "mallory", at: at, kernel: "source routes and unknown headers are not forwarded",
+			area: "IP options and extension headers", name: name, levels: "bcd", from: "mallory", at: at, kernel: "source routes and unknown headers are not forwarded", lan: lan,
 			shots: func(s *stage, m *magazine) {
 				for what, dst := range s.closed(0) {
 					for option, bytes := range four(dst) {
@@ -180,7 +180,7 @@ func extensions() []attack {
 		}
 	}
 	return []attack{
-		row("to closed pods", closedPods, func(s *stage, i int) netip.Addr { return s.me.addrs[i] }),
-		row("in others' names", mayHear, func(s *stage, i int) netip.Addr { return s.pod("friend").addrs[i] }),
+		row("to closed pods", closedPods, true, func(s *stage, i int) netip.Addr { return s.me.addrs[i] }),
+		row("in others' names", mayHear, false, func(s *stage, i int) netip.Addr { return s.pod("friend").addrs[i] }),
 	}
 }

@@ -22,9 +22,9 @@ func fragments() []attack {
 				}
 			}
 		},
-		kernel: reassembled,
+		kernel: reassembled, lan: true,
 	}, {
-		area: "fragments", name: "fragments that overlap the ports to closed pods", levels: "bcd", from: "mallory", at: closedPods, kernel: reassembled,
+		area: "fragments", name: "fragments that overlap the ports to closed pods", levels: "bcd", from: "mallory", at: closedPods, kernel: reassembled, lan: true,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for what, dst := range s.closed(i) {
@@ -87,7 +87,7 @@ func (m *magazine) pieces(s *stage, what string, p packet, dst netip.Addr, overl
 func unasked() []attack {
 	row := func(name string, make func(src, dst netip.Addr, w []byte, s *stage) []packet) attack {
 		return attack{
-			area: "replies and errors not asked for", name: name, levels: "bcd", from: "mallory", at: closedPods,
+			area: "replies and errors not asked for", name: name, levels: "bcd", from: "mallory", at: closedPods, lan: true,
 			shots: func(s *stage, m *magazine) {
 				for i := range 2 {
 					for what, dst := range s.closed(i) {
@@ -167,7 +167,7 @@ func nodesOwn() []attack {
 			}
 		},
 	}, {
-		area: "nodes and loopback", name: "closed pods, by a socket", levels: "a", from: "mallory", at: closedPods, socket: true,
+		area: "nodes and loopback", name: "closed pods, by a socket", levels: "a", from: "mallory", at: closedPods, lan: true,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for what, dst := range s.closed(i) {
@@ -176,7 +176,7 @@ func nodesOwn() []attack {
 			}
 		},
 	}, {
-		area: "nodes and loopback", name: "open pods, by a socket of a pod that may send nothing", levels: "a", from: "mute", at: mayHear, socket: true,
+		area: "nodes and loopback", name: "open pods, by a socket of a pod that may send nothing", levels: "a", from: "mute", at: mayHear, lan: true,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for _, name := range []string{"friend", "guest"} {

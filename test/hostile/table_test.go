@@ -3,6 +3,7 @@
 package hostile_test
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -24,8 +25,9 @@ type attack struct {
 	// kernel says why the kernel itself lets nothing or not all of it through, with or without weft; "" where all must arrive without
 	// the guard.
 	kernel string
-	// socket: it is tried where an ordinary process is all that is held, too.
-	socket bool
+	// lan: it is tried from an interface that has no end on the attacker's node, too. Who receives it refuses it or, where the attacker has
+	// no capabilities, the pod's own rules.
+	lan bool
 	// only are the designs and back ends in which it is tried; none: in all.
 	only []string
 }
@@ -36,7 +38,7 @@ func (a attack) applies(w *world, l level) bool {
 
 // table is every attack that is packets alone. Others have tests of their own.
 func table() []attack {
-	return slices.Concat(forged(), forgedMACs(), claims(), tunnels(), neighborTypes(), everyMAC(), tags(), extensions(), fragments(), unasked(), nodesOwn())
+	return slices.Concat(forged(), forgedMACs(), unlisted(), claims(), tunnels(), neighborTypes(), everyMAC(), tags(), extensions(), fragments(), unasked(), nodesOwn())
 }
 
 // shot is one packet, and the word by which it is known.
@@ -122,9 +124,6 @@ func allPods(s *stage) (out []string) {
 // closedPods are those that only friends may reach.
 func closedPods(*stage) []string { return []string{"pod:near", "pod:far"} }
 
-// frame is a frame to the way out.
-func (s *stage) frame(p packet) send { return s.to(s.router, p) }
-
 func (s *stage) to(dst mac, p packet) send {
 	return send{Link: "eth0", Frame: ether(dst, s.me.mac, kindOf(p.src), p.bytes())}
 }
@@ -136,6 +135,9 @@ func datagram(src, dst netip.Addr, word []byte) packet {
 
 // way is the Ethernet address by which a packet goes to a destination: on a bridge a pod of the same node is a neighbor.
 func (s *stage) way(dst netip.Addr) mac {
+	if s.w.design == "macvlan" {
+		return s.w.neighbor(dst)
+	}
 	if s.w.design != "routed" && s.w.binding != model.VMMasquerade {
 		for _, p := range s.w.pods {
 			if p.node == s.me.node && slices.Contains(p.addrs, dst) {
@@ -144,6 +146,22 @@ func (s *stage) way(dst netip.Addr) mac {
 		}
 	}
 	return s.router
+}
+
+// neighbor is the Ethernet address of a pod or a node where all are on one wire.
+func (w *world) neighbor(is netip.Addr) mac {
+	for _, p := range w.pods {
+		if slices.Contains(p.addrs, is) {
+			return p.mac
+		}
+	}
+	for _, n := range w.nodes {
+		if slices.Contains(n.addrs, is) {
+			return n.mac
+		}
+	}
+	w.Fatalf("%s is no address of the world", is)
+	return nil
 }
 
 // victims are pods of this and of the other node, and the nodes themselves, by family.
@@ -219,6 +237,30 @@ func forged() []attack {
 			}
 		},
 	})
+}
+
+// unlisted are packets in names that no policy of the receiver allows, of interfaces whose sources the attacker's node cannot check.
+func unlisted() []attack {
+	var out []attack
+	for i := range 2 {
+		out = append(out, attack{
+			area: "forged sources", name: familyName(i) + " sources that are not allowed, over macvlan", levels: "bc", from: "mallory", at: closedPods, lan: true, only: []string{"macvlan"},
+			shots: func(s *stage, m *magazine) {
+				for what, dst := range s.closed(i) {
+					for whose, src := range map[string]netip.Addr{
+						"the attacker": s.me.addrs[i], "a neighbor": s.pod("mute").addrs[i], "nobody": netip.MustParseAddr([]string{"10.99.1.14", "fd99:0:0:1::c8"}[i]),
+					} {
+						for link, from := range map[string]mac{"its own": s.me.mac, "a neighbor's": s.pod("mute").mac, "a stranger's": {2, 0, 0, 0, 0, 0x66}} {
+							m.add(fmt.Sprintf("of %s with %s Ethernet address to %s", whose, link, what), func(w []byte) send {
+								return send{Link: "eth0", Frame: ether(s.way(dst), from, kindOf(dst), datagram(src, dst, w).bytes())}
+							})
+						}
+					}
+				}
+			},
+		})
+	}
+	return out
 }
 
 func forgedMACs() []attack {

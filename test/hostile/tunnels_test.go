@@ -110,14 +110,16 @@ func tunnels() []attack {
 			}
 			for _, source := range []string{"its own name", "another node's name"} {
 				out = append(out, attack{
-					area: "tunnel packets", name: name + ", in " + source, levels: "bcd", from: "mallory", at: unwrapped, kernel: kernel(right),
+					area: "tunnel packets", name: name + ", in " + source, levels: "bcd", from: "mallory", at: unwrapped, kernel: kernel(right), lan: source == "its own name",
 					shots: func(s *stage, m *magazine) {
 						each(s, func(what string, target, outer int, in inner) {
 							src, dst := s.me.addrs[outer], s.w.nodes[target].addrs[outer]
 							if source != "its own name" {
 								src = s.w.nodes[1-target].addrs[outer]
 							}
-							m.add(what, func(w []byte) send { return s.frame(t.outer(src, dst, t.payload(s, in.data(w), target, right))) })
+							m.add(what, func(w []byte) send {
+								return s.to(s.way(dst), t.outer(src, dst, t.payload(s, in.data(w), target, right)))
+							})
 						})
 					},
 				})

@@ -161,7 +161,10 @@ func (n *node) start() {
 	err := os.MkdirAll(w.path(n.name), 0o755)
 	switch w.design {
 	case "macvlan":
-		conf["network"] = map[string]any{"mode": "none"}
+		conf["network"].(map[string]any)["design"] = "routed"
+		if w.backend == "none" {
+			conf["network"] = map[string]any{"mode": "none"}
+		}
 	case "flannel":
 		conf["network"] = map[string]any{"mode": "flannel", "masquerade": true}
 		conf["flannel"] = map[string]any{"netConf": w.path(n.name, "net-conf.json"), "cniConf": w.path(n.name, "cni-conf.json"), "subnetFile": w.path(n.name, "subnet.env")}
