@@ -86,6 +86,8 @@ type Attacher struct {
 	index   *objectIndex
 	drifts  drifts
 	queue   *repairQueue
+	// doubted are the doubts of plans that were told.
+	doubted sync.Map
 	// ipamOnly are the locks of jobs that allocate addresses for other vendors' plugins; see locks.
 	ipamOnly Locks
 }

@@ -87,7 +87,13 @@ func (r *run) decide(ctx context.Context, in plugin.Input) (plugin.Step, error) 
 	if err := r.observe(ctx, queries, in.Answers); err != nil {
 		return plugin.Step{}, err
 	}
-	return p.Plan(in)
+	step, err := p.Plan(in)
+	for _, d := range step.Doubts {
+		if _, told := r.a.doubted.LoadOrStore(d.Msg, true); !told {
+			r.a.cfg.Log.Warn(d.Msg, "plugin", in.Conf.Type, "field", d.Field, "hint", d.Hint)
+		}
+	}
+	return step, err
 }
 
 // observe answers the queries that have no answer yet.

@@ -62,6 +62,7 @@ func looks() []look {
 		{"configuration", "the runtime's first network is weft's", configurations},
 		{"runtime", "it finds the network ready", runtimeReady},
 		{"kernel", "it forwards, and filters what weft needs", kernelSettings},
+		{"iptables", "of the older kind nothing is there, or it can be read", iptablesRead},
 		{"attachments", "each is as its ADD left it", attachmentsWhole},
 		{"mesh", "the plan for the other nodes is in force", meshInForce},
 		{"name", "no other machine claims addresses as this node", nameTaken},

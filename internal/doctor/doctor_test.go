@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -302,4 +303,35 @@ func queuedDel(id, ifName string) string {
 	b := wire.AppendEnv(make([]byte, wire.RequestHeader), env)
 	wire.Header{Env: len(b) - wire.RequestHeader, Conf: len(conf)}.Put(b)
 	return string(append(b, conf...))
+}
+
+// TestOlderIPTables: rules that nobody can read are told of, for each family that has the table, and are no trouble where a program
+// for them is there.
+func TestOlderIPTables(t *testing.T) {
+	w := newWorld(t)
+	before := len(w.trouble())
+	w.write("root/proc/net/ip_tables_names", "nat\n", 0o644)
+	if now := w.trouble(); len(now) != before {
+		t.Errorf("without a filter table: %q", now)
+	}
+	w.write("root/proc/net/ip_tables_names", "nat\nfilter\n", 0o644)
+	w.write("root/proc/net/ip6_tables_names", "filter\n", 0o644)
+	want := func(programs ...string) {
+		t.Helper()
+		var got []string
+		for _, line := range w.trouble() {
+			if rest, is := strings.CutPrefix(line, "warn iptables: "); is {
+				program, _, _ := strings.Cut(rest, " ")
+				got = append(got, program)
+			}
+		}
+		if !slices.Equal(got, programs) {
+			t.Errorf("it tells of %q, want %q", got, programs)
+		}
+	}
+	want("iptables", "ip6tables")
+	w.write("host/usr/sbin/iptables-legacy-save", "program", 0o755)
+	want("ip6tables")
+	w.write("host/usr/sbin/ip6tables-legacy-save", "program", 0o755)
+	want()
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/kernel/firewalld"
-	"github.com/weft-net/weft/internal/kernel/iptables"
 	"github.com/weft-net/weft/internal/kernel/nft"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -102,17 +101,17 @@ func (c *Conn) answerDropped(ctx context.Context, family string) (state.Answer, 
 }
 
 // answerLegacyDropped looks for the same in the tables that nft does not know of. Where they are and no program can read them,
-// nothing is known to drop.
+// the answer says so.
 func (c *Conn) answerLegacyDropped(ctx context.Context, v6 bool) (state.Answer, error) {
 	older, err := c.LegacyTables(v6)
 	if err != nil || !slices.Contains(older, "filter") {
 		return state.Answer{}, err
 	}
 	t := state.IPTables{IPv6: v6, Table: "filter", Legacy: true}
-	have, err := c.IPTables().Save(ctx, t)
-	if errors.Is(err, iptables.ErrAbsent) {
-		return state.Answer{}, nil
+	if reads, err := c.IPTables().ReadsLegacy(ctx, v6); err != nil || !reads {
+		return state.Answer{Value: t.String()}, err
 	}
+	have, err := c.IPTables().Save(ctx, t)
 	if err != nil || !have.Chain("FORWARD").Drops() {
 		return state.Answer{}, err
 	}
@@ -134,11 +133,15 @@ func (c *Conn) answerChain(ctx context.Context, chain string) (state.Answer, err
 	if words := strings.Fields(chain); len(words) == 3 {
 		p = nft.Place{Family: words[0], Table: words[1], Chain: words[2]}
 	}
+	var kinds []string
 	if slices.Contains(places, p) {
-		return state.Answer{Found: true}, nil
+		kinds = append(kinds, state.KindNFT)
 	}
 	older, err := c.LegacyTables(p.Family == "ip6")
-	return state.Answer{Found: slices.Contains(older, p.Table)}, err
+	if slices.Contains(older, p.Table) {
+		kinds = append(kinds, state.KindLegacy)
+	}
+	return state.Answer{Found: len(kinds) > 0, Value: strings.Join(kinds, " ")}, err
 }
 
 func (c *Conn) answerFirewalld(ctx context.Context) (state.Answer, error) {

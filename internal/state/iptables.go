@@ -11,7 +11,9 @@ type IPTables struct {
 	Table string `json:"table"` // nat, filter, mangle, raw
 	// Legacy means the tables that the kernel keeps without nft, which the programs of the other kind neither see nor change. Otherwise
 	// they are those of the programs with the plain names, whichever kind that is.
-	Legacy bool      `json:"legacy,omitempty"`
+	Legacy bool `json:"legacy,omitempty"`
+	// NFT means the tables that the kernel keeps in nft, whichever kind the plain names are.
+	NFT    bool      `json:"nft,omitempty"`
 	Chains []IPChain `json:"chains"`
 }
 

@@ -29,9 +29,11 @@ type Query struct {
 	OtherEnd string `json:"otherEnd,omitempty"`
 	// Dropped asks whether a base chain of nft refuses what it does not accept of what is forwarded in the family "4" or "6", as
 	// Docker and firewalls have it: Answer.Value is "family table chain". With LegacyDropped before the family it is about the FORWARD
-	// chain of the older iptables, which nft does not show.
+	// chain of the older iptables, which nft does not show. Where these are in the kernel and the host has no program that reads them,
+	// Found is false and Answer.Value says so.
 	Dropped string `json:"dropped,omitempty"`
-	// Chain asks whether the node may have a chain of iptables, as nft names it: "ip filter CNI-FORWARD".
+	// Chain asks whether the node may have a chain of iptables, as nft names it: "ip filter CNI-FORWARD". Answer.Value names the kinds
+	// of iptables, as words: KindNFT where it is there, KindLegacy where only their program knows.
 	Chain string `json:"chain,omitempty"`
 	// Firewalld asks whether firewalld runs on the node.
 	Firewalld bool `json:"firewalld,omitempty"`
@@ -88,6 +90,12 @@ func (d Difference) String() string {
 	}
 	return string(d.Space) + ": want " + d.Want + ", have " + d.Have
 }
+
+// The kinds of iptables that are named where a chain is asked for.
+const (
+	KindNFT    = "nft"
+	KindLegacy = "legacy"
+)
 
 // LegacyDropped is put before the family in Query.Dropped.
 const LegacyDropped = "legacy "

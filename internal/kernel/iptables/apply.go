@@ -37,10 +37,12 @@ type wanted struct {
 func group(tables []state.IPTables) ([]*wanted, error) {
 	var out []*wanted
 	for _, t := range tables {
-		i := slices.IndexFunc(out, func(w *wanted) bool { return w.IPv6 == t.IPv6 && w.Table == t.Table && w.Legacy == t.Legacy })
+		i := slices.IndexFunc(out, func(w *wanted) bool {
+			return w.IPv6 == t.IPv6 && w.Table == t.Table && w.Legacy == t.Legacy && w.NFT == t.NFT
+		})
 		if i < 0 {
 			i = len(out)
-			out = append(out, &wanted{IPTables: state.IPTables{IPv6: t.IPv6, Table: t.Table, Legacy: t.Legacy}})
+			out = append(out, &wanted{IPTables: state.IPTables{IPv6: t.IPv6, Table: t.Table, Legacy: t.Legacy, NFT: t.NFT}})
 		}
 		for _, c := range t.Chains {
 			w := chain{name: c.Name, shared: c.Shared}

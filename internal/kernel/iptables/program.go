@@ -36,8 +36,8 @@ func New(ns *netns.NS, root string) *Conn { return &Conn{ns: ns, root: root} }
 // The two kinds of iptables, which do not see each other's rules. A host may have both; what the plain names mean is its
 // administrator's choice.
 const (
-	NFT    = "nft"
-	Legacy = "legacy"
+	NFT    = state.KindNFT
+	Legacy = state.KindLegacy
 )
 
 // Of is the same namespace by programs of one kind, as far as the host has them.
@@ -50,8 +50,11 @@ func (c *Conn) Of(kind string) *Conn {
 // program is the name of a program of the wanted kind: iptables-legacy-save.
 func (c *Conn) program(t state.IPTables, rest string) string {
 	flavour := c.flavour
-	if t.Legacy {
+	switch {
+	case t.Legacy:
 		flavour = "-" + Legacy
+	case t.NFT:
+		flavour = "-" + NFT
 	}
 	if name := t.Program() + flavour + rest; flavour != "" {
 		if _, err := Find(c.root, name); err == nil {
@@ -59,6 +62,21 @@ func (c *Conn) program(t state.IPTables, rest string) string {
 		}
 	}
 	return t.Program() + rest
+}
+
+// ReadsLegacy tells whether the host has a program for the tables that the kernel keeps without nft. One of another kind prints
+// what nft has instead.
+func (c *Conn) ReadsLegacy(ctx context.Context, v6 bool) (bool, error) {
+	t := state.IPTables{IPv6: v6, Legacy: true}
+	if name := c.program(t, "-save"); name != t.Program()+"-save" {
+		return true, nil
+	}
+	out, err := c.run(ctx, "", t.Program(), "--version")
+	var f *failure
+	if errors.Is(err, ErrAbsent) || errors.As(err, &f) {
+		return false, nil
+	}
+	return err == nil && !bytes.Contains(out, []byte("nf_tables")), err
 }
 
 // Find is the path of a program, below the root: in PATH, or where administrators' programs are, which the PATH that a

@@ -10,8 +10,8 @@ import (
 
 // tableKey names a table.
 type tableKey struct {
-	v6, legacy bool
-	name       string
+	v6, legacy, nft bool
+	name            string
 }
 
 // Whole tells of many owners' values which ones Apply would do nothing about. Each table is read once for all of them.
@@ -25,7 +25,7 @@ func (c *Conn) Whole(ctx context.Context, values [][]state.IPTables) ([]bool, er
 		}
 		out[i] = true
 		for _, w := range groups {
-			key := tableKey{w.IPv6, w.Legacy, w.Table}
+			key := tableKey{w.IPv6, w.Legacy, w.NFT, w.Table}
 			if read[key] == nil {
 				if read[key], err = c.Save(ctx, w.IPTables); err != nil {
 					return nil, err

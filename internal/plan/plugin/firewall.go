@@ -87,6 +87,7 @@ func (Firewall) Plan(in Input) (Step, error) {
 	switch c.backend(in.Answers, p.addrs) {
 	case backendIPTables:
 		host.IPTables = p.iptablesWhereDropped(in.Answers)
+		step.Doubts = c.unread(in.Answers, p.addrs)
 	case backendFirewalld:
 		host.Sources = p.sources()
 		if c.IngressPolicy != policyOpen { // what weft's table drops, no zone lets through
@@ -94,6 +95,7 @@ func (Firewall) Plan(in Input) (Step, error) {
 		}
 	default:
 		host.Tables = p.tables()
+		step.Doubts = c.unread(in.Answers, p.addrs)
 	}
 	return step, nil
 }

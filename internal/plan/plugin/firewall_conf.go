@@ -109,6 +109,28 @@ func forwardDrops(answers state.Answers, v6 bool) (plain, legacy bool) {
 	return answers[dropped(family)].Value == chain, answers[dropped(state.LegacyDropped+family)].Found
 }
 
+// unread tells of iptables of the older kind that may drop and that nobody can read. That they are in the kernel is no proof: most
+// of them accept everything.
+func (c firewallConf) unread(answers state.Answers, addrs []netip.Addr) []model.Doubt {
+	var out []model.Doubt
+	for _, family := range []string{"4", "6"} {
+		older := answers[dropped(state.LegacyDropped+family)]
+		ofFamily := slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is6() == (family == "6") })
+		if c.Backend == "" && ofFamily && !older.Found && older.Value != "" {
+			out = append(out, UnreadLegacy(older.Value))
+		}
+	}
+	return out
+}
+
+// UnreadLegacy tells of a table of the older iptables that nobody can read.
+func UnreadLegacy(table string) model.Doubt {
+	return model.Doubt{
+		Field: "backend", Msg: table + " of the older kind is in the kernel, and no program on the node reads it: if its chain FORWARD drops, containers are cut off",
+		Hint: "install iptables-legacy on the node, or unload iptable_filter and ip6table_filter; \"backend\": \"nftables\" accepts it as it is",
+	}
+}
+
 // Ready tells whether the backend is there that is asked for.
 func (Firewall) Ready(in Input) error {
 	c, err := readFirewall(in.Conf)

@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"strings"
+
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -51,16 +53,28 @@ func (Firewall) Traces(in Input) Step {
 	step := Step{Fragment: state.Fragment{Owner: Owner(in.Request.Key())}}
 	host := &step.Fragment.Host
 	v4, v6 := p.families()
-	if v4 && in.Answers[forwardChain("ip")].Found {
-		host.IPTables = append(host.IPTables, p.filter(false))
+	if v4 {
+		host.IPTables = append(host.IPTables, p.ofKinds(in.Answers[forwardChain("ip")], false)...)
 	}
-	if v6 && in.Answers[forwardChain("ip6")].Found {
-		host.IPTables = append(host.IPTables, p.filter(true))
+	if v6 {
+		host.IPTables = append(host.IPTables, p.ofKinds(in.Answers[forwardChain("ip6")], true)...)
 	}
 	if in.Answers[firewalld()].Found {
 		host.Sources = p.sources()
 	}
 	return step
+}
+
+// ofKinds are the container's rules in each kind of iptables that may have them: which one the plain names were when the rules were
+// made, nobody knows.
+func (p protection) ofKinds(found state.Answer, v6 bool) []state.IPTables {
+	var out []state.IPTables
+	for _, kind := range strings.Fields(found.Value) {
+		t := p.filter(v6)
+		t.NFT, t.Legacy = kind == state.KindNFT, kind == state.KindLegacy
+		out = append(out, t)
+	}
+	return out
 }
 
 // ExpectQueries asks which of its backends the reference plugin has taken.

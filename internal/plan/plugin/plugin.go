@@ -65,6 +65,8 @@ type Step struct {
 	Restore state.Fragment
 	// Backup is a file about Restore for the reference plugin's DEL: written after the promise, taken away by undo.
 	Backup *File
+	// Doubts are about the node: it may not do with what is planned what the configuration wants.
+	Doubts []model.Doubt
 	// Guests is what guests are told on wires that the fragment makes.
 	Guests []model.Guest
 	// Result is the chain's result after this plugin.

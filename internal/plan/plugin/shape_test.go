@@ -104,6 +104,40 @@ func showShape(b *strings.Builder, s state.Space) {
 	}
 }
 
+// TestFirewallUnread: iptables of the older kind that nobody can read are told of where that matters: no backend is named, and the
+// container has an address of the family.
+func TestFirewallUnread(t *testing.T) {
+	const conf, named = `{"type":"firewall"}`, `{"type":"firewall","backend":"nftables"}`
+	unread := func(more state.Answers) state.Answers {
+		out := state.Answers{dropped(state.LegacyDropped + "4"): {Value: "iptables table filter"}, dropped(state.LegacyDropped + "6"): {Value: "ip6tables table filter"}}
+		maps.Copy(out, more)
+		return out
+	}
+	for name, tc := range map[string]struct {
+		conf    string
+		chain   Chain
+		answers state.Answers
+		want    int
+	}{
+		"both families": {conf, made(nil, aBridge, dual()), unread(nil), 2},
+		"one family":    {conf, made(nil, aBridge, v4()), unread(nil), 1},
+		"named":         {named, made(nil, aBridge, dual()), unread(nil), 0},
+		"read":          {conf, made(nil, aBridge, dual()), nil, 0},
+		"dropping":      {conf, made(nil, aBridge, dual()), unread(state.Answers{dropped("4"): {Found: true, Value: "ip filter FORWARD"}}), 2},
+		"firewalld":     {conf, made(nil, aBridge, dual()), unread(state.Answers{firewalld(): {Found: true}}), 0},
+	} {
+		step, err := Firewall{}.Plan(Input{Conf: confOf(tc.conf), Chain: tc.chain, Answers: tc.answers})
+		if err != nil || len(step.Doubts) != tc.want {
+			t.Errorf("%s: %v %v, want %d", name, step.Doubts, err, tc.want)
+		}
+		for _, d := range step.Doubts {
+			if !strings.Contains(d.Msg, "table filter") || !strings.Contains(d.Hint, "install iptables-legacy") {
+				t.Errorf("%s: %+v", name, d)
+			}
+		}
+	}
+}
+
 // TestBadShapes is every way in which these plugins can be told nonsense.
 func TestBadShapes(t *testing.T) {
 	pair := made(t, aPair, v4())
