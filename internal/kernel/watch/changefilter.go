@@ -20,7 +20,8 @@ type step struct {
 }
 
 // filter is the kernel's part of Scope: everything that takes something away, and of what is made or set only what replaces
-// something: routes, permanent neighbors, links that went down. Of the watched namespace also links whose settings have changed.
+// something: routes, permanent neighbors, links that went down. Of the watched namespace also links, and single settings, that have
+// changed. What a bridge says of its ports is no change of the link; nor are the many messages about a link that is being made.
 func (s Scope) filter() []unix.SockFilter {
 	const (
 		word, octet = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
@@ -33,7 +34,8 @@ func (s Scope) filter() []unix.SockFilter {
 		}
 		return offset
 	}
-	const port, kind, flags, change, all = 12, 4, 24, 28, 0xffffffff
+	const length, port, kind, family, flags, change, all = 0, 12, 4, 16, 24, 28, 0xffffffff
+	const oneSetting = unix.NLMSG_HDRLEN + 4 + 8 + 8 // struct netconfmsg, the link's index, the setting
 	program := []step{
 		{code: octet, k: at(kind, 2)},
 		{code: equal, k: unix.RTM_DELLINK, yes: pass},
@@ -46,10 +48,10 @@ func (s Scope) filter() []unix.SockFilter {
 		program = append([]step{{code: word, k: port}, {code: equal, k: own, yes: drop}}, program...)
 	}
 	gone := []uint32{unix.RTM_DELADDR, unix.RTM_DELROUTE, unix.RTM_DELRULE, unix.RTM_DELQDISC, unix.RTM_DELTFILTER, unix.RTM_DELNSID}
-	up := drop
+	set := drop // a link that changed without going up or down
 	if !s.Others {
-		gone, up = append(gone, unix.RTM_NEWNETCONF), "settings"
-		program = append(program, step{code: equal, k: unix.RTM_NEWNEIGH, yes: "permanent"})
+		set = pass
+		program = append(program, step{code: equal, k: unix.RTM_NEWNEIGH, yes: "permanent"}, step{code: equal, k: unix.RTM_NEWNETCONF, yes: "setting"})
 	}
 	for _, typ := range gone {
 		program = append(program, step{code: equal, k: typ, yes: pass})
@@ -60,14 +62,19 @@ func (s Scope) filter() []unix.SockFilter {
 		step{code: bits, k: unix.NLM_F_REPLACE >> 8, yes: pass, no: drop},
 		step{label: "permanent", code: octet, k: at(24, 2)}, // struct ndmsg
 		step{code: bits, k: unix.NUD_PERMANENT, no: drop},
-		step{label: "entry", code: octet, k: 16}, // learned entries of bridges come and go
+		step{label: "entry", code: octet, k: family}, // learned entries of bridges come and go
 		step{code: equal, k: unix.AF_BRIDGE, yes: drop, no: pass},
-		step{label: "link", code: octet, k: at(flags, 4)},
-		step{code: bits, k: unix.IFF_UP, yes: up},
+		step{label: "setting", code: octet, k: at(length, 4)}, // a link that is new has all
+		step{code: unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K, k: oneSetting, yes: drop, no: pass},
+		step{label: "link", code: octet, k: family},
+		step{code: equal, k: unix.AF_BRIDGE, yes: drop},
 		step{code: word, k: change},
-		step{code: equal, k: all, yes: drop, no: pass}, // it is new
-		step{label: "settings", code: word, k: change},
-		step{code: equal, k: 0, yes: pass, no: drop},
+		step{code: equal, k: all, yes: drop}, // it is new
+		step{code: equal, k: 0, yes: set},
+		step{code: octet, k: at(flags, 4)},
+		step{code: bits, k: unix.IFF_UP, yes: drop},
+		step{code: octet, k: at(change, 4)},
+		step{code: bits, k: unix.IFF_UP, yes: pass, no: drop},
 		step{label: drop, code: unix.BPF_RET | unix.BPF_K},
 		step{label: pass, code: unix.BPF_RET | unix.BPF_K, k: all},
 	)

@@ -101,6 +101,36 @@ func TestChanges(t *testing.T) {
 	h.take(t, "a setting", func(c watch.Change) bool { return c.Kind == watch.Setting && c.Link == "br0" })
 }
 
+// TestMakingIsSilent: the messages by which a link in another namespace is made, named, set and goes up wake nobody, nor do those of the
+// watched namespace; what comes behind them is heard.
+func TestMakingIsSilent(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	node, pod := nettest.NS(t, "node"), nettest.NS(t, "pod")
+	host, err := kernel.Dial(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = host.Close() })
+	if _, _, err := host.NamespaceID(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	h := changes(t, node, watch.Scope{Others: true})
+	nettest.IP(t, node, "link add one type veth peer name two netns "+pod.Path())
+	nettest.IP(t, node, "link set one up")
+	nettest.IP(t, pod, "link set two alias end")
+	nettest.IP(t, pod, "link set two name eth0")
+	nettest.IP(t, pod, "link set eth0 mtu 1400")
+	nettest.IP(t, pod, "link set eth0 up")
+	nettest.IP(t, pod, "addr add 192.0.2.1/24 dev lo")
+	nettest.IP(t, pod, "addr del 192.0.2.1/24 dev lo")
+	h.take(t, "an address", func(c watch.Change) bool {
+		if c.Kind != watch.Addr {
+			t.Errorf("what is only made is reported: %+v", c)
+		}
+		return c.Kind == watch.Addr && c.Gone
+	})
+}
+
 // TestChangesOfOthers: one socket hears the losses in other namespaces that have an id, says which one it was, and keeps none alive.
 func TestChangesOfOthers(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
