@@ -5,9 +5,11 @@ package kernel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
-	"os"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/kernel/iptables"
 	"github.com/weft-net/weft/internal/kernel/nft"
@@ -27,15 +29,24 @@ func (c *Conn) LegacyTables(v6 bool) ([]string, error) {
 	if v6 {
 		path = "/proc/thread-self/net/ip6_tables_names"
 	}
-	var text []byte
-	err := c.ns.Do(func() (err error) {
-		text, err = os.ReadFile(path)
-		return err
+	var text [4 << 10]byte // there are five names at most
+	n := 0
+	err := c.ns.Do(func() error {
+		// Not by package os: every ADD reads this, and the runtime's poller would be asked to watch the file.
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		defer func() { _ = unix.Close(fd) }()
+		if n, err = unix.Read(fd, text[:]); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return nil
 	})
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // root of a user namespace may not read it
 		return nil, nil
 	}
-	return strings.Fields(string(text)), err
+	return strings.Fields(string(text[:max(n, 0)])), err
 }
 
 func (v *view) applyIPTables(ctx context.Context) error {

@@ -4,6 +4,7 @@ package nft
 
 import (
 	"encoding/binary"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,8 +29,11 @@ type field struct {
 }
 
 // fields yields all that rules can load, one after the other: a short process looks for few of them.
-func fields(yield func(field) bool) {
-	_ = yield(network("ip saddr", "ipv4_addr", protoIPv4, 12)) && yield(network("ip daddr", "ipv4_addr", protoIPv4, 16)) &&
+func fields(yield func(field) bool) { _ = named(yield) && raws(yield) }
+
+// named are the parts of packets that nft has words for.
+func named(yield func(field) bool) bool {
+	return yield(network("ip saddr", "ipv4_addr", protoIPv4, 12)) && yield(network("ip daddr", "ipv4_addr", protoIPv4, 16)) &&
 		yield(network("ip protocol", "inet_proto", protoIPv4, 9)) &&
 		yield(network("ip6 saddr", "ipv6_addr", protoIPv6, 8)) && yield(network("ip6 daddr", "ipv6_addr", protoIPv6, 24)) &&
 		yield(network("ip6 nexthdr", "inet_proto", protoIPv6, 6)) && yield(network("ip6 hoplimit", "integer", protoIPv6, 7)) &&
@@ -54,7 +58,7 @@ func fields(yield func(field) bool) {
 		yield(payload("tcp flags", "tcp_flag", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 13).of(0, protoTCP)) &&
 		yield(network("ip id", "inet_service", protoIPv4, 4)) && yield(network("ip frag-off", "inet_service", protoIPv4, 6)) &&
 		yield(payload("icmp id", "inet_service", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 4).of(protoIPv4, protoICMP)) &&
-		yield(payload("icmpv6 id", "inet_service", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 4).of(protoIPv6, protoICMPv6)) && raws(yield)
+		yield(payload("icmpv6 id", "inet_service", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 4).of(protoIPv6, protoICMPv6))
 }
 
 func fieldNamed(name string) (field, bool) {
@@ -62,12 +66,18 @@ func fieldNamed(name string) (field, bool) {
 	case "meta iifname", "meta oifname":
 		name = name[len("meta "):]
 	}
-	for f := range fields {
-		if f.name == name {
-			return f, true
-		}
+	all := named
+	if strings.HasPrefix(name, "@") {
+		all = raws
 	}
-	return field{}, false
+	var found field
+	missing := all(func(f field) bool {
+		if f.name == name {
+			found = f
+		}
+		return f.name != name
+	})
+	return found, !missing
 }
 
 func payload(name, typ string, base, off uint32) field {

@@ -3,7 +3,7 @@
 package nft
 
 import (
-	"fmt"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,6 +37,6 @@ func raws(yield func(field) bool) bool {
 
 func raw(name string, base uint32, typ string, at uint32) field {
 	f := payload("", typ, base, at)
-	f.name = fmt.Sprintf("@%s,%d,%d", name, 8*at, 8*f.typ.size)
+	f.name = "@" + name + "," + strconv.Itoa(int(8*at)) + "," + strconv.Itoa(8*f.typ.size)
 	return f
 }
