@@ -24,7 +24,7 @@ type objectIndex struct {
 	byNSID map[int]uint64
 	// unknown are ids of namespaces that changes were reported of and that may be a pod's.
 	unknown map[int]struct{}
-	// ignored are ids that are none of the attachments'.
+	// ignored are ids that are none of the attachments', as far as it is known: while a namespace waits for its id, one of them may be its.
 	ignored map[int]struct{}
 	// fresh: a namespace waits for its id.
 	fresh bool
@@ -54,8 +54,8 @@ func newObjectIndex() *objectIndex {
 	}
 }
 
-// note brings the index to what a record says: a finished attachment is in it, any other is not. It reports whether there is a new
-// namespace whose id must be asked for.
+// note brings the index to what a record says: a finished attachment is in it, any other is not. It reports whether there is now a
+// new namespace whose id must be asked for, and none before.
 func (x *objectIndex) note(rec Record, finished bool) (fresh bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -95,7 +95,7 @@ func (x *objectIndex) note(rec Record, finished bool) (fresh bool) {
 	if pod == nil {
 		pod = &podNamespace{path: rec.Request.Netns, nsid: -1, keys: map[model.AttachmentKey]struct{}{}}
 		x.pods[rec.NetnsID] = pod
-		x.fresh, fresh = true, true
+		x.fresh, fresh = true, !x.fresh
 	}
 	pod.keys[key] = struct{}{}
 	return fresh
@@ -124,7 +124,9 @@ func (x *objectIndex) dropLocked(key model.AttachmentKey) {
 	if pod := x.pods[o.netns]; pod != nil {
 		if delete(pod.keys, key); len(pod.keys) == 0 {
 			delete(x.pods, o.netns)
-			delete(x.byNSID, pod.nsid)
+			if delete(x.byNSID, pod.nsid); pod.nsid >= 0 {
+				x.ignored[pod.nsid] = struct{}{} // what a DEL takes away is no reason to ask whose it was
+			}
 		}
 	}
 }
@@ -175,9 +177,9 @@ func linkDrifts(want state.Link, c watch.Change) bool {
 		want.MTU != 0 && c.MTU != 0 && c.MTU != want.MTU || !want.MAC.IsZero() && c.MAC != [6]byte{} && state.MAC(c.MAC) != want.MAC
 }
 
-// inPod returns the attachments of the namespace that a change was made in. A namespace that is not known yet is noted. Of neighbors those
-// alone count that an attachment has made: what a pod has learned the kernel forgets all the time. more reports whether something
-// else than the attachment is in a container, whose neighbors are not known here.
+// inPod returns the attachments of the namespace that a change was made in. A namespace that is not known yet is noted; unknown reports the
+// first of several. Of neighbors those alone count that an attachment has made: what a pod has learned the kernel forgets all the time. more
+// reports whether something else than the attachment is in a container, whose neighbors are not known here.
 func (x *objectIndex) inPod(c watch.Change, more func(container string) bool) (keys []model.AttachmentKey, unknown bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -199,27 +201,32 @@ func (x *objectIndex) inPod(c watch.Change, more func(container string) bool) (k
 			}), false
 		}
 	}
-	if _, ignored := x.ignored[c.NSID]; ignored {
+	if _, ignored := x.ignored[c.NSID]; ignored && !x.fresh {
 		return nil, false
 	}
+	before := len(x.unknown)
 	x.unknown[c.NSID] = struct{}{}
-	return nil, true
+	return nil, before == 0
 }
 
-// unresolved returns the paths of namespaces whose id is not known, by inode, and whether changes wait for that.
-func (x *objectIndex) unresolved() (paths map[uint64]string, waiting bool) {
+// unresolved reports whether namespaces wait for their ids, and whether changes wait for that.
+func (x *objectIndex) unresolved() (fresh, waiting bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if waiting = len(x.unknown) > 0; !x.fresh && !waiting {
-		return nil, false
-	}
-	paths = map[uint64]string{}
+	return x.fresh, len(x.unknown) > 0
+}
+
+// nameless returns the paths of namespaces whose id is not known, by inode.
+func (x *objectIndex) nameless() map[uint64]string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	paths := map[uint64]string{}
 	for inode, pod := range x.pods {
 		if pod.nsid < 0 {
 			paths[inode] = pod.path
 		}
 	}
-	return paths, waiting
+	return paths
 }
 
 // resolve notes ids of namespaces and returns the attachments of those that changes were reported of before, or could not be.

@@ -41,3 +41,36 @@ func TestNeighborsInPods(t *testing.T) {
 		}
 	}
 }
+
+// TestChangesOfUnknown: what a DEL takes away asks for no id, and of a pod whose id is not known yet no change is missed, even where the id was
+// one to ignore.
+func TestChangesOfUnknown(t *testing.T) {
+	rec := func(container string, netns uint64) Record {
+		return Record{NetnsID: netns, Request: model.Request{Network: "net", ContainerID: container, IfName: "eth0", Netns: "/run/netns/" + container}}
+	}
+	nobody := func(string) bool { return false }
+	gone := watch.Change{NSID: 3}
+	gone.Kind, gone.Gone = watch.Addr, true
+	x := newObjectIndex()
+	if !x.note(rec("c1", 7), true) || x.note(rec("c2", 8), true) {
+		t.Error("two new namespaces are one reason to ask for ids")
+	}
+	x.resolve(map[uint64]int{7: 3, 8: 4}, nil)
+	x.drop(rec("c1", 7).Key())
+	if _, unknown := x.inPod(gone, nobody); unknown {
+		t.Error("what is taken away by a DEL asks for an id")
+	}
+	if fresh, waiting := x.unresolved(); fresh || waiting {
+		t.Errorf("fresh %v, waiting %v: nothing is to be asked", fresh, waiting)
+	}
+	x.note(rec("c3", 9), true)
+	if _, unknown := x.inPod(gone, nobody); !unknown {
+		t.Error("a change in a namespace that may be a new pod's is not noted")
+	}
+	if _, again := x.inPod(gone, nobody); again {
+		t.Error("one namespace is asked for twice")
+	}
+	if keys := x.resolve(map[uint64]int{9: 3}, nil); len(keys) != 1 || keys[0] != rec("c3", 9).Key() {
+		t.Errorf("after the id is known %v are looked at, want c3", keys)
+	}
+}

@@ -31,8 +31,9 @@ const (
 	slowRulesPeriod = 5 * time.Minute
 	// lostGap is between two passes because events of pods were lost.
 	lostGap = 30 * time.Second
-	// resolveLate is how long a new pod's namespace may wait for its id.
-	resolveLate = time.Second
+	// resolveLate is how long a new pod's namespace may wait for its id, resolveSoon is how long where changes wait for it: there are some
+	// with each ADD and DEL, and to ask takes the node's socket from the next one.
+	resolveLate, resolveSoon = time.Second, 50 * time.Millisecond
 )
 
 // Reconciling is what the reconciler of attachments needs beside the Attacher's own configuration.
@@ -192,22 +193,26 @@ func (r *reconciler) wait(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// resolve asks for the ids of namespaces: at once where changes wait for it, a little later where a pod is only new.
+// resolve asks for the ids of namespaces, of several at once: soon where changes wait for it, a little later where a pod is only new.
 func (r *reconciler) resolve(ctx context.Context, now time.Time) {
-	paths, waiting := r.index.unresolved()
-	if len(paths) == 0 && !waiting {
+	fresh, waiting := r.index.unresolved()
+	if !fresh && !waiting {
 		r.resolveDue = time.Time{}
 		return
 	}
-	if !waiting && (r.resolveDue.IsZero() || r.resolveDue.After(now)) {
-		if r.resolveDue.IsZero() {
-			r.resolveDue = now.Add(resolveLate)
-		}
+	due := now.Add(resolveLate)
+	if waiting {
+		due = now.Add(resolveSoon)
+	}
+	if r.resolveDue.IsZero() || due.Before(r.resolveDue) {
+		r.resolveDue = due
+	}
+	if r.resolveDue.After(now) {
 		return
 	}
 	r.resolveDue = time.Time{}
 	ids, unheard := map[uint64]int{}, []uint64{}
-	for inode, path := range paths {
+	for inode, path := range r.index.nameless() {
 		ns, err := netns.Open(path)
 		if err != nil {
 			continue // the pod goes
