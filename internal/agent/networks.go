@@ -21,10 +21,20 @@ func (a *agent) networks(c *cniserver.Config) {
 	case a.kube != nil:
 		devices.Devices = a.kube.Devices
 		c.Networks.Cluster, c.Reporter, c.Pods = a.kube, a.kube, a.facts
-		c.Networks.PermitPaths = append([]string{}, a.cfg.Network.PermitPaths...)
+		c.Networks.PermitPaths = a.permitPaths()
 	case a.dir != nil:
 		cluster := filed{facts: a.facts, store: a.dir, node: a.cfg.Node, now: a.cfg.Now}
 		c.Networks.Cluster, c.Reporter, c.Pods = cluster, cluster, a.facts
 	}
 	c.Networks.Devices = devices
+}
+
+// permitPaths are the node's files that networks of Kubernetes may name: those that are permitted, and where the node's own
+// configuration has host-local keep addresses anyway.
+func (a *agent) permitPaths() []string {
+	out := append([]string{}, a.cfg.Network.PermitPaths...)
+	if a.cfg.AddressDir != "" {
+		out = append(out, a.cfg.AddressDir)
+	}
+	return out
 }

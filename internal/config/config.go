@@ -102,8 +102,8 @@ type Network struct {
 	// `floatingIPs`, `allowedSourcePrefixes`. Whoever may make a pod can then take addresses that are others'.
 	Permit []string `json:"permit"`
 	// PermitPaths are the files and directories of the node that a NetworkAttachmentDefinition of Kubernetes may name, and what is
-	// below them, by `dataDir`, `resolvConf`, `subnetFile` and `configuration_path`: the agent reads and writes these as root.
-	// Configurations of the node's own directories may name any.
+	// below them, by `dataDir`, `resolvConf`, `subnetFile`, `configuration_path` and `daemonSocketPath`: root reads, writes and speaks to
+	// these. addressDir is permitted besides; `/` is all. Configurations of the node's own directories may name any.
 	PermitPaths []string `json:"permitPaths"`
 	// PodAddresses are the prefixes, outside of the network's own, of which pods may bring addresses along by `ipAddrsNoIpam` and
 	// `floatingIPs` that all nodes lead to; none: only the pod's own node does. All nodes are to have the same.

@@ -15,9 +15,10 @@ import (
 )
 
 // pathKeys are the keys by which a configuration has the agent, which is root, read or write files of the node, wherever in it they
-// are: host-local's and tuning's directory, host-local's resolver, flannel's subnet file, whereabouts' flat file.
+// are: host-local's and tuning's directory, host-local's resolver, flannel's subnet file, whereabouts' flat file. The socket of dhcp's
+// daemon is what a plugin of another vendor has weft's or anybody's dhcp speak to, as root; the agent itself asks no daemon.
 func pathKeys() []string {
-	return []string{"dataDir", "resolvConf", "subnetFile", "configuration_path"}
+	return []string{"dataDir", "resolvConf", "subnetFile", "configuration_path", "daemonSocketPath"}
 }
 
 // checkPaths refuses a configuration whose author may not be trusted with the node's files, where it names one that is not below the
@@ -78,9 +79,18 @@ func below(path string, permitted []string) bool {
 	if !filepath.IsAbs(path) {
 		return false
 	}
-	path = filepath.Clean(path)
+	path = clean(path)
 	return slices.ContainsFunc(permitted, func(p string) bool {
-		p = filepath.Clean(p)
+		p = clean(p)
 		return path == p || strings.HasPrefix(path, strings.TrimSuffix(p, "/")+"/")
 	})
+}
+
+// clean is a path in the form in which paths are compared: /var/run has been another name of /run for as long as there are both.
+func clean(path string) string {
+	path = filepath.Clean(path)
+	if rest, is := strings.CutPrefix(path, "/var/run"); is && (rest == "" || rest[0] == '/') {
+		return "/run" + rest
+	}
+	return path
 }

@@ -14,10 +14,14 @@ import (
 // TestPermittedPaths: a NetworkAttachmentDefinition names no file of the node beyond what is permitted, wherever and however the key is
 // written; where nothing is said about paths, any will do.
 func TestPermittedPaths(t *testing.T) {
-	permitted := []string{"/var/lib/cni", "/etc/resolv.conf", "/data/"}
+	permitted := []string{"/var/lib/cni", "/etc/resolv.conf", "/data/", "/run/cni"}
 	for config, want := range map[string]string{
 		`{"type":"macvlan","ipam":{"type":"host-local","dataDir":"/var/lib/cni/mine"}}`:                               "",
 		`{"type":"macvlan","ipam":{"type":"host-local","dataDir":"/var/lib/cni"}}`:                                    "",
+		`{"type":"macvlan","ipam":{"type":"host-local","dataDir":"/var/run/cni/mine"}}`:                               "",
+		`{"type":"macvlan","ipam":{"type":"host-local","dataDir":"/var/running/cni"}}`:                                `ipam.dataDir "/var/running/cni"`,
+		`{"type":"macvlan","ipam":{"type":"dhcp","daemonSocketPath":"/run/cni/dhcp.sock"}}`:                           "",
+		`{"type":"macvlan","ipam":{"type":"dhcp","daemonSocketPath":"/run/containerd/containerd.sock"}}`:              `ipam.daemonSocketPath "/run/containerd/containerd.sock"`,
 		`{"type":"macvlan","ipam":{"type":"host-local","dataDir":"/data/x"}}`:                                         "",
 		`{"type":"macvlan","ipam":{"type":"host-local","dataDir":"","resolvConf":"/etc/resolv.conf"}}`:                "",
 		`{"type":"macvlan","ipam":{"type":"host-local","dataDir":"/var/lib/cnix"}}`:                                   `ipam.dataDir "/var/lib/cnix"`,

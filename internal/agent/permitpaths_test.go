@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/weft-net/weft/internal/config"
+)
+
+// Networks of Kubernetes may name the directory that the node's configuration names; where nothing is permitted, that alone.
+func TestPermitPaths(t *testing.T) {
+	for _, tc := range []struct {
+		dir             string
+		permitted, want []string
+	}{
+		{"/data/addresses", []string{"/var/lib/cni"}, []string{"/var/lib/cni", "/data/addresses"}},
+		{"/data/addresses", []string{}, []string{"/data/addresses"}},
+		{"", nil, []string{}},
+	} {
+		a := &agent{cfg: Config{AddressDir: tc.dir, Network: config.Network{PermitPaths: tc.permitted}}}
+		if got := a.permitPaths(); !slices.Equal(got, tc.want) || got == nil {
+			t.Errorf("%q, %q: %q, want %q", tc.dir, tc.permitted, got, tc.want)
+		}
+	}
+}
