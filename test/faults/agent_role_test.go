@@ -36,6 +36,8 @@ type order struct {
 // reply is what it says.
 type reply struct {
 	Err    string
+	Code   int    // of the CNI error
+	Hint   string // what to do about it
 	IPs    []string
 	Steps  int // so far, with everything that follows the answer
 	Report string
@@ -129,6 +131,10 @@ func obey(ctx context.Context, a *attach.Attacher, o order) reply {
 		err = a.GC(ctx, job, nil)
 	}
 	r.Err = text(err)
+	var fault *model.Fault
+	if errors.As(err, &fault) {
+		r.Code, r.Hint = int(fault.Code), fault.Hint
+	}
 	return r
 }
 
