@@ -47,7 +47,24 @@ func (IPAMOnly) Validate(conf model.PluginConf) error {
 // Observe asks nothing.
 func (IPAMOnly) Observe(Input) ([]state.Query, error) { return nil, nil }
 
-// Plan makes nothing: the addresses are the result.
+// Plan makes nothing: the addresses are the result. Calico's plugin makes the node's routes to a pod only where its IPAM plugin returns
+// routes, and Calico's own returns one to each address.
 func (IPAMOnly) Plan(in Input) (Step, error) {
-	return Step{Fragment: state.Fragment{Owner: Owner(in.Request.Key())}, Result: *in.IPAM}, nil
+	result := *in.IPAM
+	section, err := ipamSection(in.Conf)
+	if err != nil {
+		return Step{}, err
+	}
+	var ipam struct {
+		Type string `json:"type"`
+	}
+	if err := decodeAt(in.Conf, "ipam", section, &ipam); err != nil {
+		return Step{}, err
+	}
+	if ipam.Type == "calico-ipam" && len(result.Routes) == 0 {
+		for _, ip := range result.IPs {
+			result.Routes = append(result.Routes, model.Route{Dst: ip.Address})
+		}
+	}
+	return Step{Fragment: state.Fragment{Owner: Owner(in.Request.Key())}, Result: result}, nil
 }
