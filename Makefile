@@ -20,6 +20,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 
 GOFLAGS_    := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 PLUGINS     := bandwidth bridge dhcp dummy firewall flannel host-device host-local ipvlan loopback macvlan portmap ptp sbr static tap tuning vlan vrf weft-direct
 CACHE       ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weft
+AGENT_PLUGINS := calico calico-ipam weft whereabouts
 PEER        := $(CACHE)/plugins-v1.9.1
 FLANNEL     := $(CACHE)/flannel-v0.28.9
 LINT        := $(CACHE)/golangci-lint-v2.15.0
@@ -53,7 +54,7 @@ build:
 	$(GO) build $(GOFLAGS_) -o bin/ ./test/guest-tools
 	@mkdir -p bin/cni
 	@for p in $(PLUGINS); do ln -sfn ../weft-plugin bin/cni/$$p; done
-	@for p in weft-cni multus multus-shim; do ln -sfn ../weft-cni bin/cni/$$p; done
+	@for p in weft-cni multus multus-shim $(AGENT_PLUGINS); do ln -sfn ../weft-cni bin/cni/$$p; done
 
 # weft-cni has no version to say, but two versions of it are never the same bytes.
 image:

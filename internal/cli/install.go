@@ -24,6 +24,7 @@ import (
 type installFlags struct {
 	cfg                    install.Config
 	plugins, remove, watch bool
+	agentPlugins           bool
 	multus                 bool
 	output                 string
 }
@@ -34,7 +35,8 @@ func newInstallCmd(env Env) *cobra.Command {
 		Use:   "install --cni-bin-dir DIR",
 		Short: "Put weft's plugins and the agent's configuration where the runtime looks for them, or take them back",
 		Long: "Puts weft-cni and weft-plugin into the runtime's plugin directory, loopback where the directory has none, and, with\n" +
-			"--plugins, every plugin that weft has: calico, calico-ipam, whereabouts and weft have the node's agent do their work. With --conf-dir it derives the agent's form of the network that the runtime\n" +
+			"--plugins, every plugin that weft has: calico, calico-ipam, whereabouts and weft have the node's agent do their work\n" +
+			"(these alone: --agent-plugins). With --conf-dir it derives the agent's form of the network that the runtime\n" +
 			"uses now and puts it before that file, which stays as it is. Each file is put in place whole, by renaming; doing it\n" +
 			"again changes nothing. --multus writes that form as Multus' own installation does. --remove takes all of it back.",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -56,6 +58,7 @@ func newInstallCmd(env Env) *cobra.Command {
 	fl.StringVar(&f.cfg.From, "from", "", "where weft-cni and weft-plugin are (default: beside this program)")
 	fl.StringVar(&f.cfg.Socket, "socket", "", "the agent's socket, for the configuration, if it is not the usual one")
 	fl.BoolVar(&f.plugins, "plugins", false, "weft's programs under the names of all plugins: weft-plugin, or weft-cni where the node's agent does the work")
+	fl.BoolVar(&f.agentPlugins, "agent-plugins", false, "weft-cni under the names of the plugins whose work the node's agent does: calico, calico-ipam, weft, whereabouts")
 	fl.BoolVar(&f.cfg.Replace, "replace-foreign", false, "replace other vendors' programs of these names, and keep each as NAME.weft-original")
 	fl.BoolVar(&f.multus, "multus", false, "Multus' form of the configuration, in 00-multus.conf: further networks for pods of another vendor's network")
 	fl.BoolVar(&f.watch, "watch", false, "go on and follow the changes of the configuration")
@@ -86,7 +89,7 @@ func (f *installFlags) check(cmd *cobra.Command, env Env) error {
 		return errors.New("--socket is written into the configuration, and --conf-dir is missing")
 	}
 	if f.remove {
-		for _, name := range []string{"plugins", "multus", "replace-foreign", "watch", "from", "socket"} {
+		for _, name := range []string{"plugins", "agent-plugins", "multus", "replace-foreign", "watch", "from", "socket"} {
 			if cmd.Flags().Changed(name) {
 				return fmt.Errorf("--remove takes everything back: --%s says nothing there", name)
 			}
@@ -100,7 +103,10 @@ func (f *installFlags) check(cmd *cobra.Command, env Env) error {
 	}
 	if f.plugins {
 		names := slices.Concat(slices.Collect(maps.Keys(plugin.Builtin())), slices.Collect(maps.Keys(allocators())))
-		f.cfg.Plugins, f.cfg.AgentPlugins = slices.DeleteFunc(names, needsAgent), wire.AgentPlugins()
+		f.cfg.Plugins = slices.DeleteFunc(names, needsAgent)
+	}
+	if f.plugins || f.agentPlugins {
+		f.cfg.AgentPlugins = wire.AgentPlugins()
 	}
 	return nil
 }

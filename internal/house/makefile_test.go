@@ -16,9 +16,10 @@ import (
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/static"
 	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/wire"
 )
 
-// TestPluginLinks: make build leaves one link in bin/cni for each plugin type that weft has.
+// TestPluginLinks: make build leaves one link in bin/cni for each plugin type that weft has, those whose work an agent does among them.
 func TestPluginLinks(t *testing.T) {
 	want := []string{(&hostlocal.Allocator{}).Type(), static.New().Type(), dhcp.Type}
 	for name := range plugin.Builtin() {
@@ -29,11 +30,13 @@ func TestPluginLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile(`(?m)^PLUGINS +:= (.*)$`).FindSubmatch(text)
-	if m == nil {
-		t.Fatal("no PLUGINS in the Makefile")
-	}
-	if d := cmp.Diff(want, strings.Fields(string(m[1]))); d != "" {
-		t.Errorf("PLUGINS in the Makefile are not the types that are built in (-built in +Makefile):\n%s", d)
+	for variable, want := range map[string][]string{"PLUGINS": want, "AGENT_PLUGINS": wire.AgentPlugins()} {
+		m := regexp.MustCompile(`(?m)^` + variable + ` +:= (.*)$`).FindSubmatch(text)
+		if m == nil {
+			t.Fatalf("no %s in the Makefile", variable)
+		}
+		if d := cmp.Diff(want, strings.Fields(string(m[1]))); d != "" {
+			t.Errorf("%s in the Makefile are not the types that are there (-there +Makefile):\n%s", variable, d)
+		}
 	}
 }

@@ -37,6 +37,12 @@ type pod struct {
 
 // pod has the runtime's configuration of the moment attach a new pod.
 func (n *node) pod(name string, labels fields) *pod {
+	n.c.t.Helper()
+	return n.podBy(name, labels, n.network(), n.c.calico, filepath.Join(nettest.Programs(n.c.t), "cni"))
+}
+
+// podBy has a configuration attach a new pod, by the programs of some directories.
+func (n *node) podBy(name string, labels fields, list *libcni.NetworkConfigList, programs ...string) *pod {
 	c := n.c
 	c.t.Helper()
 	path := "/api/v1/namespaces/" + namespace + "/pods"
@@ -44,10 +50,10 @@ func (n *node) pod(name string, labels fields) *pod {
 		"metadata": fields{"name": name, "labels": labels},
 		"spec":     fields{"nodeName": n.name, "containers": []fields{{"name": "c", "image": "i"}}},
 	})
-	p := &pod{n: n, name: name, ns: nettest.NS(c.t, name+fmt.Sprint(len(c.given))), list: n.network()}
+	p := &pod{n: n, name: name, ns: nettest.NS(c.t, name+fmt.Sprint(len(c.given))), list: list}
 	ip(c.t, p.ns, "link set lo up")
 	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: io.Discard}} // Calico's plugin has much to say
-	p.cni = libcni.NewCNIConfigWithCacheDir([]string{c.calico, filepath.Join(nettest.Programs(c.t), "cni")}, filepath.Join(n.dir, "cache"), exec)
+	p.cni = libcni.NewCNIConfigWithCacheDir(programs, filepath.Join(n.dir, "cache"), exec)
 	id := fmt.Sprintf("id-%s-%d", name, time.Now().UnixNano())
 	p.conf = &libcni.RuntimeConf{ContainerID: id, NetNS: p.ns.Path(), IfName: "eth0", Args: [][2]string{
 		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", namespace}, {"K8S_POD_NAME", name}, {"K8S_POD_INFRA_CONTAINER_ID", id},
