@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
 // find reads the objects of a kind out of a manifest, with every key known.
@@ -49,6 +50,9 @@ func TestConfigMap(t *testing.T) {
 			if !slices.ContainsFunc(agent.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == path }) {
 				t.Errorf("%s: %s is not mounted", file, path)
 			}
+		}
+		if dir := filepath.Dir(plugin.CalicoMTUFile); !slices.ContainsFunc(agent.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == dir && !m.ReadOnly }) {
+			t.Errorf("%s: network.mtuFile cannot be written where Calico's plugin reads it: %s", file, dir)
 		}
 	}
 }
