@@ -82,15 +82,32 @@ func TestMixedEtcd(t *testing.T) {
 			if backend == "udp" {
 				needUDP(t)
 			}
-			c, _ := leased(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "`+backend+`"}}`)
-			a, b := c.node(1), c.node(2)
-			a.start(weft)
-			b.start(real)
-			a.podded()
-			b.podded()
-			c.reach(a, b)
+			mixed(t, backend)
 		})
 	}
+}
+
+// TestMixedIPIP and TestMixedWireGuard have names of their own: not every kernel has these tunnels.
+func TestMixedIPIP(t *testing.T) {
+	nettest.Need(t, "ipip")
+	mixed(t, "ipip")
+}
+
+func TestMixedWireGuard(t *testing.T) {
+	nettest.Need(t, "wireguard")
+	mixed(t, "wireguard")
+}
+
+func mixed(t *testing.T, backend string) {
+	t.Helper()
+	needReal(t)
+	c, _ := leased(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "`+backend+`"}}`)
+	a, b := c.node(1), c.node(2)
+	a.start(weft)
+	b.start(real)
+	a.podded()
+	b.podded()
+	c.reach(a, b)
 }
 
 // needUDP skips the test where there is no tun device, or flannel's own daemon was built without a C compiler.
@@ -110,29 +127,52 @@ func needUDP(t *testing.T) {
 func TestTakeOverEtcd(t *testing.T) {
 	needReal(t)
 	for _, backend := range []string{"host-gw", "vxlan"} {
-		t.Run(backend, func(t *testing.T) {
-			c, e := leased(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "`+backend+`"}}`)
-			a, b := c.node(1), c.node(2)
-			a.start(real)
-			b.start(real)
-			a.podded()
-			b.podded()
-			c.reach(a, b)
-			before, file, device := c.leases(e), a.file(), a.device(backend)
-			flow := c.connect(a, b)
-			for _, kind := range []string{weft, real, weft} {
-				a.stop()
-				a.start(kind, "--healthz-port=8081")
-				c.until("ready", a.ready)
-				flow.goesOn(50)
-				c.same(kind+": leases", before, c.leases(e))
-				c.same(kind+": subnet.env", file, a.file())
-				c.same(kind+": device", device, a.device(backend))
-				c.reach(a, b)
-			}
-			flow.end()
-		})
+		t.Run(backend, func(t *testing.T) { takeOver(t, backend) })
 	}
+}
+
+// TestTakeOverIPIP and TestTakeOverWireGuard have names of their own: not every kernel has these tunnels.
+func TestTakeOverIPIP(t *testing.T) {
+	nettest.Need(t, "ipip")
+	takeOver(t, "ipip")
+}
+
+func TestTakeOverWireGuard(t *testing.T) {
+	nettest.Need(t, "wireguard")
+	takeOver(t, "wireguard")
+}
+
+func takeOver(t *testing.T, backend string) {
+	t.Helper()
+	needReal(t)
+	c, e := leased(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "`+backend+`"}}`)
+	a, b := c.node(1), c.node(2)
+	a.start(real)
+	b.start(real)
+	a.podded()
+	b.podded()
+	c.reach(a, b)
+	before, file, device := c.leases(e), a.file(), a.device(backend)
+	flow := c.connect(a, b)
+	become := func(kind string) {
+		a.stop()
+		a.start(kind, "--healthz-port=8081")
+		c.until("ready", a.ready)
+		flow.goesOn(50)
+		c.same(kind+": leases", before, c.leases(e))
+		c.same(kind+": subnet.env", file, a.file())
+		c.same(kind+": device", device, a.device(backend))
+		c.reach(a, b)
+	}
+	for _, kind := range []string{weft, real, weft} {
+		become(kind)
+	}
+	if backend == "wireguard" { // flannel's own deletes the device when it ends and when it starts, and packets are lost with it
+		flow.close()
+		flow = c.connect(a, b)
+		become(weft)
+	}
+	flow.end()
 }
 
 // TestEtcdAway: nothing is torn down while etcd is away, and what happened meanwhile is made up for.

@@ -51,7 +51,9 @@ func (c *cluster) connect(from, to *node) *flow {
 	}
 	c.t.Cleanup(func() { _ = listener.Close() })
 	go func() {
-		if conn, err := listener.Accept(); err == nil {
+		conn, err := listener.Accept()
+		_ = listener.Close() // the next connection has one of its own
+		if err == nil {
 			_, _ = io.Copy(conn, conn)
 			_ = conn.Close()
 		}
@@ -115,13 +117,18 @@ func (f *flow) end() {
 	if e := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); e != nil || err != nil {
 		f.c.t.Fatal(e, err)
 	}
-	close(f.closing)
-	<-f.done
-	_ = f.conn.Close()
+	f.close()
 	f.c.t.Logf("%d rounds, %d packets sent twice", f.rounds.Load(), info.Total_retrans)
 	if info.Total_retrans > 0 {
 		f.c.t.Errorf("%d packets of the connection were lost", info.Total_retrans)
 	}
+}
+
+// close ends the connection, whatever was lost.
+func (f *flow) close() {
+	close(f.closing)
+	<-f.done
+	_ = f.conn.Close()
 }
 
 // file is subnet.env.
@@ -137,16 +144,21 @@ func (n *node) file() string {
 // device is what must stay of the tunnel: index, MAC, MTU and addresses.
 func (n *node) device(backend string) string {
 	n.c.t.Helper()
-	if backend != "vxlan" {
+	name := map[string]string{"vxlan": "flannel.1", "ipip": "flannel.ipip", "wireguard": "flannel-wg"}[backend]
+	if name == "" {
 		return ""
 	}
-	out := nettest.Run(n.c.t, n.ns, "ip", "-o", "-d", "addr", "show", "dev", "flannel.1")
+	out := nettest.Run(n.c.t, n.ns, "ip", "-o", "-d", "addr", "show", "dev", name)
 	var words []string
-	for _, e := range []string{`^\d+:`, `inet \S+`} {
+	index := `^\d+:`
+	if backend == "wireguard" { // flannel's own makes it anew
+		index = `^$`
+	}
+	for _, e := range []string{index, `inet \S+`} {
 		words = append(words, regexp.MustCompile(e).FindString(out))
 	}
-	out = nettest.Run(n.c.t, n.ns, "ip", "-o", "-d", "link", "show", "dev", "flannel.1")
-	for _, e := range []string{`^\d+:`, `link/ether \S+`, `mtu \d+`, `vxlan id \d+ local \S+`, `dstport \d+`} {
+	out = nettest.Run(n.c.t, n.ns, "ip", "-o", "-d", "link", "show", "dev", name)
+	for _, e := range []string{index, `link/\S+ \S+`, `mtu \d+`, `vxlan id \d+ local \S+`, `dstport \d+`, `ipip remote \S+ local \S+`, `wireguard`} {
 		words = append(words, regexp.MustCompile(e).FindString(out))
 	}
 	return strings.Join(words, ", ")

@@ -119,7 +119,7 @@ chosen() {
 programs() {
 	local root=$1 p path lib
 	for p in ip bridge tc nft iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore \
-		sh ping sysctl mount umount unshare nsenter strace ethtool conntrack bash; do
+		sh ping sysctl mount umount unshare nsenter strace ethtool conntrack etcd bash; do
 		path=$(PATH=$PATH:/usr/sbin:/sbin command -v "$p" || true)
 		[ -n "$path" ] || continue
 		echo "$path" "$(readlink -f "$path")"
@@ -176,6 +176,7 @@ tests() {
 	# What tests of commands need: the programs, and the reference plugins where they are built already.
 	cp -r bin "$root/weft/"
 	[ ! -e "$cache/plugins-v1.9.1/.all" ] || cp -r "$cache/plugins-v1.9.1" "$root/weft/peers"
+	[ ! -e "$cache/flannel-v0.28.9/flanneld" ] || cp -r "$cache/flannel-v0.28.9" "$root/weft/flannel"
 }
 
 # image DIR: the machine's disks and its first program.
