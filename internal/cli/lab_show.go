@@ -57,6 +57,9 @@ func printReach(out io.Writer, r reach.Report) error {
 			return err
 		}
 	}
+	for _, s := range r.Skipped {
+		fmt.Fprintf(out, "skip %s: %s\n", s.Name, s.Reason)
+	}
 	return nil
 }
 

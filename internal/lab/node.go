@@ -22,6 +22,9 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
+// metricsAddress is where an agent serves its metrics, and what it has allocated, in its node's namespace: where the commands expect it.
+const metricsAddress = "127.0.0.1:9119"
+
 // The processes of a node.
 const (
 	roleAgent   = "agent"
@@ -125,7 +128,7 @@ func (u Up) command(n Node, role string) []string {
 			u.Self, "agent", "--node", n.Name, "--socket", u.Dir.AgentSocket(n.Name),
 			"--state-dir", at("agent"), "--store-dir", u.Dir.Store(),
 			"--address-dir", at("ipam"), "--encapsulation", cmp.Or(u.Spec.Encapsulation, "host-gw"),
-			"--wireguard-key-file", at("agent", "wireguard.key"), "--addresses", cmp.Or(u.Spec.Addresses, "podCIDRs"),
+			"--metrics-address", metricsAddress, "--wireguard-key-file", at("agent", "wireguard.key"), "--addresses", cmp.Or(u.Spec.Addresses, "podCIDRs"),
 		}
 	}
 	argv := []string{

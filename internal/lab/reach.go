@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/reach"
+	"github.com/weft-net/weft/internal/store/dir"
 )
 
 // Reach sends packets between all nodes and pods of the lab. A node is tried at its address on every wire.
@@ -24,8 +25,24 @@ func (d Dir) Reach(ctx context.Context, timeout time.Duration) (reach.Report, er
 	if err != nil {
 		return r, err
 	}
-	r.Networks, err = st.reachOn(ctx, timeout)
+	if r.Networks, err = st.reachOn(ctx, timeout); err != nil {
+		return r, err
+	}
+	r.Skipped, err = d.services()
 	return r, err
+}
+
+// services are the Services of the store, to which no packets are sent: nothing in a lab translates their addresses.
+func (d Dir) services() (out []reach.Skip, err error) {
+	s, err := dir.Open(d.Store())
+	if err != nil {
+		return nil, err
+	}
+	objects, err := s.List("Service")
+	for _, o := range objects {
+		out = append(out, reach.Skip{Name: o.Key.String(), Reason: "no kube-proxy runs in a lab"})
+	}
+	return out, err
 }
 
 func (st Status) reach(ctx context.Context, timeout time.Duration) (reach.Report, error) {

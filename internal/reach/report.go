@@ -43,9 +43,17 @@ type Report struct {
 	Leaked []Failure `json:"leaked,omitempty"`
 	// Networks are what was found in networks beside the endpoints' first.
 	Networks []Network `json:"networks,omitempty"`
+	// Skipped are what was not tried, each with the reason.
+	Skipped []Skip `json:"skipped,omitempty"`
 	// Names are the endpoints in order, and Cells what was tried and reached from row to column.
 	Names []string `json:"-"`
 	Cells [][]Cell `json:"-"`
+}
+
+// Skip is a thing that was not tried.
+type Skip struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
 }
 
 // Cell is what was tried between two endpoints in one direction: Denied did not reach and should not, Leaked reached and
