@@ -43,6 +43,45 @@ func TestAddIsUnread(t *testing.T) {
 	}
 }
 
+// TestReadIsShort: of tables that nobody has touched only the elements are asked for, and one that is not there is missed; after a stranger's
+// change everything is read.
+func TestReadIsShort(t *testing.T) {
+	ns := nettest.NS(t, "n")
+	c := dial(t, ns)
+	apply(t, c, masq("10.1.0.2"))
+	apply(t, c, masq("10.1.0.3"))
+	want := []state.Table{masq("10.1.0.2", "10.1.0.3")}
+	have, done, err := c.readUnchanged(want)
+	if err != nil || !done {
+		t.Fatalf("done %v: %v", done, err)
+	}
+	if d := Diff(want, have); len(d) > 0 {
+		t.Errorf("differs: %v", d)
+	}
+	if err := c.Remove(bounded(t), []state.Table{masq("10.1.0.3")}); err != nil {
+		t.Fatal(err)
+	}
+	have, done, err = c.readUnchanged(want)
+	if err != nil || !done {
+		t.Fatalf("after Remove: done %v: %v", done, err)
+	}
+	if d := Diff(want, have); len(d) != 2 {
+		t.Errorf("%d differences, want the two elements alone: %v", len(d), d)
+	}
+	want = []state.Table{masq("10.1.0.2")}
+	nettest.Run(t, ns, "nft", "flush table "+want[0].Family+" "+want[0].Name)
+	if _, done, _ := c.readUnchanged(want); done {
+		t.Error("not read though a stranger changed the ruleset")
+	}
+	have, err = c.Read(bounded(t), want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := Diff(want, have); len(d) == 0 {
+		t.Error("flushed rules are not missed")
+	}
+}
+
 func BenchmarkAdd(b *testing.B) {
 	ns := nettest.NS(b, "n")
 	c, err := Dial(ns)

@@ -21,10 +21,29 @@ func Diff(want, have []state.Table) []state.Difference {
 			out = append(out, state.Difference{Want: label})
 			continue
 		}
-		d := differ{label: label, want: lines(w), have: lines(have[i]), shared: w.Shared}
+		w, h := unequal(w, have[i])
+		d := differ{label: label, want: lines(w), have: lines(h), shared: w.Shared}
 		out = append(out, d.differences()...)
 	}
 	return out
+}
+
+// unequal leaves out the chains that are the same in both, to the letter.
+func unequal(want, have state.Table) (state.Table, state.Table) {
+	in := func(all []state.Chain) func(state.Chain) bool {
+		return func(c state.Chain) bool {
+			return slices.ContainsFunc(all, func(o state.Chain) bool { return sameChain(c, o) })
+		}
+	}
+	w, h := want, have
+	w.Chains = slices.DeleteFunc(slices.Clone(want.Chains), in(have.Chains))
+	h.Chains = slices.DeleteFunc(slices.Clone(have.Chains), in(want.Chains))
+	return w, h
+}
+
+func sameChain(a, b state.Chain) bool {
+	return a.Name == b.Name && a.Type == b.Type && a.Hook == b.Hook && a.Priority == b.Priority && a.Policy == b.Policy && a.Device == b.Device &&
+		slices.Equal(a.Rules, b.Rules)
 }
 
 // line is one fact of a table: what it is about and what it says.
