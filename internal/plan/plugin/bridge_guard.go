@@ -50,7 +50,7 @@ func portGuard(k model.AttachmentKey, port string, mac state.MAC, a addressed, f
 	ports, anybody := state.Set{Name: "ports", Key: "ifname"}, state.Set{Name: "free", Key: "ifname"}
 	macs := state.Set{Name: "macs", Key: "ifname . ether_addr"}
 	own4 := state.Set{Name: "own4", Key: "ifname . ether_addr . ipv4_addr"}
-	own6 := state.Set{Name: "own6", Key: "ifname . ether_addr . ipv6_addr", Interval: true}
+	own6 := state.Set{Name: "own6", Key: "ifname . ether_addr . ipv6_addr"}
 	add := func(s *state.Set, key ...string) {
 		s.Elements = append(s.Elements, state.Element{Key: append([]string{port}, key...), Comment: mark})
 	}
@@ -67,7 +67,6 @@ func portGuard(k model.AttachmentKey, port string, mac state.MAC, a addressed, f
 			}
 			add(set, mac.String(), ip.Address.Addr().String())
 		}
-		add(&own6, mac.String(), "fe80::/10")
 	}
 	return state.Table{Family: "bridge", Name: guardTable, Shared: true, Sets: []state.Set{ports, anybody, macs, own4, own6}, Chains: append(portErrors(), state.Chain{
 		Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: portGuardRules(),
@@ -77,32 +76,39 @@ func portGuard(k model.AttachmentKey, port string, mac state.MAC, a addressed, f
 // portErrors let who is at a port report errors only about packets that were sent to it, as errorChains do on a routed link. Nothing is put
 // together yet on a bridge: only what shows its type is looked at, and what does not show which packet it is about is dropped.
 func portErrors() []state.Chain {
-	about := func(name, quoted, own string) state.Chain {
-		return state.Chain{Name: name, Rules: []state.NftRule{
-			{Text: "iifname . ether saddr . " + quoted + " @" + own + " return"},
-			{Text: "iifname @free return"},
-			{Text: "counter drop"},
-		}}
+	about := func(name string, own ...string) state.Chain {
+		c := state.Chain{Name: name}
+		for _, match := range append(own, "iifname @free") {
+			c.Rules = append(c.Rules, state.NftRule{Text: match + " return"})
+		}
+		c.Rules = append(c.Rules, state.NftRule{Text: "counter drop"})
+		return c
 	}
 	return []state.Chain{
-		about("errors4", "@th,192,32", "own4"), about("errors6", "@th,256,128", "own6"),
+		about("errors4", "iifname . ether saddr . @th,192,32 @own4"),
+		about("errors6", "iifname . ether saddr . @th,256,128 @own6", "@th,256,128 & ffc0:: == fe80:: iifname . ether saddr @macs"),
 		{Name: "icmp4", Rules: []state.NftRule{{Text: "icmp type 3-5 goto errors4"}, {Text: "icmp type 11-12 goto errors4"}}},
 	}
 }
 
-// portGuardRules ask what most packets are first: a TCP packet passes four rules over IPv4 and six over IPv6, whatever the number of ports. 134 and 137
-// are what routers say, 136 tells whose an address is; where a fragment or an option stands before what is said on the link, the type of
-// that cannot be seen. 135 from nobody doubts an address: whoever is about to take it does without. 68 and 546 are what clients of DHCP
-// listen to. What has a tag is no IP to "ether type".
+// portGuardRules ask what most packets are first: of TCP, and of UDP over IPv4, a guarded port's own packets pass with one lookup, whatever the
+// number of ports, and before it is asked whether the port is guarded. Any address of the link may be a port's own, by its MAC: they are no
+// elements, since a set of ranges is copied whole by each change. 134 and 137 are what routers say, 136 tells whose an address is; where a
+// fragment or an option stands before what is said on the link, the type of that cannot be seen. 135 from nobody doubts an address: whoever is
+// about to take it does without. 68 and 546 are what clients of DHCP listen to. What has a tag is no IP to "ether type".
 func portGuardRules() []state.NftRule {
 	return []state.NftRule{
+		{Text: "ether type ip meta l4proto tcp iifname . ether saddr . ip saddr @own4 accept"},
+		{Text: "ether type ip udp dport != 68 iifname . ether saddr . ip saddr @own4 accept"},
+		{Text: "ether type ip6 meta l4proto tcp iifname . ether saddr . ip6 saddr @own6 accept"},
 		{Text: "iifname != @ports accept"},
 		{Text: "udp dport 68 counter drop"},
 		{Text: "meta l4proto icmp jump icmp4"},
 		{Text: "ether type ip iifname . ether saddr . ip saddr @own4 accept"},
 		{Text: "udp dport 546 counter drop"},
-		{Text: "ether type ip6 meta l4proto tcp iifname . ether saddr . ip6 saddr @own6 accept"},
 		{Text: "ether type ip6 meta l4proto udp iifname . ether saddr . ip6 saddr @own6 accept"},
+		{Text: "ether type ip6 ip6 saddr fe80::/10 meta l4proto tcp iifname . ether saddr @macs accept"},
+		{Text: "ether type ip6 ip6 saddr fe80::/10 meta l4proto udp iifname . ether saddr @macs accept"},
 		{Text: "icmpv6 type 0-127 jump errors6"},
 		{Text: "iifname . ether saddr != @macs counter drop"},
 		{Text: "ether type 8021q counter drop"},
@@ -113,10 +119,12 @@ func portGuardRules() []state.NftRule {
 		{Text: "ip6 saddr fe80::/10 ip6 nexthdr 44 counter drop"},
 		{Text: "ip6 saddr fe80::/10 ip6 nexthdr 60 counter drop"},
 		{Text: "iifname @free accept"},
-		{Text: "icmpv6 type 136 iifname . ether saddr . icmpv6 taddr != @own6 counter drop"},
+		{Text: "icmpv6 type 136 icmpv6 taddr != fe80::/10 iifname . ether saddr . icmpv6 taddr != @own6 counter drop"},
 		{Text: "iifname . ether saddr . ip6 saddr @own6 accept"},
+		{Text: "ip6 saddr fe80::/10 accept"},
 		{Text: "ip saddr 0.0.0.0 udp dport 67 accept"},
 		{Text: "ip6 saddr :: icmpv6 type 135 iifname . ether saddr . icmpv6 taddr @own6 accept"},
+		{Text: "ip6 saddr :: icmpv6 type 135 icmpv6 taddr fe80::/10 accept"},
 		{Text: "ip6 saddr :: icmpv6 type 133 accept"},
 		{Text: "ip6 saddr :: icmpv6 type 131 accept"},
 		{Text: "ip6 saddr :: icmpv6 type 132 accept"},

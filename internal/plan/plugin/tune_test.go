@@ -361,7 +361,7 @@ func TestTunedGuard(t *testing.T) {
 			got[s.Name]++
 		}
 	}
-	if got["macs"] != 1 || got["own4"] != 1 || got["own6"] != 2 {
+	if got["macs"] != 1 || got["own4"] != 1 || got["own6"] != 1 {
 		t.Errorf("elements: %v", got)
 	}
 }
