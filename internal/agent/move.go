@@ -3,6 +3,8 @@
 package agent
 
 import (
+	"path/filepath"
+
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/move"
 	"github.com/weft-net/weft/internal/plan/mesh"
@@ -17,7 +19,7 @@ func (a *agent) newMover() *move.Mover {
 	return move.New(move.Config{
 		Node: a.cfg.Node, Attachments: a.attacher, Records: a.ledger, Objects: a.objects(), Cluster: a.facts.Cluster,
 		Holds: a.blocks.Holds, Host: a.host, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
-		RelaysChanged: a.tellMesh,
+		RelaysChanged: a.tellMesh, RelayFile: filepath.Join(a.cfg.StateDir, "relays.json"),
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/plan/mesh"
+	"github.com/weft-net/weft/internal/reconcile"
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -113,4 +115,48 @@ func TestMachineMovesBeforeOthersKnow(t *testing.T) {
 	a.del(t)
 	b.del(t)
 	p.until("nothing is passed on to a machine that is gone", func() bool { return !strings.Contains(guard(), "relays4") })
+}
+
+// TestRelaysOutliveAgent: an agent that is killed while a machine comes to its node, or when it has just come, still lets in what
+// others send by way of where the machine was, when it is started again.
+func TestRelaysOutliveAgent(t *testing.T) {
+	nettest.Need(t, "vxlan")
+	for name, step := range map[string]int{"while it switches": 2, "when it has switched": -1} {
+		t.Run(name, func(t *testing.T) {
+			p := newTwo(t, twoPools)
+			n1, n2 := p.nodes[0], p.nodes[1]
+			a := p.machine(n1, "a", false)
+			third := p.third(n1)
+			b := p.machine(n2, "b", true)
+			p.heard(b)
+			peer, _ := p.pod(n1, "peer")
+			n2.dieAt(step)
+			b.speaks(t, b.addrs[0])
+			if step < 0 {
+				p.answers(b, peer)
+				n2.kill()
+			} else if n2.alive(true) {
+				t.Fatalf("the agent was not killed: %s", n2.log())
+			}
+			status := n2.path("state", reconcile.StatusFile)
+			before, err := os.Stat(status)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n2.start()
+			p.answers(b, peer)
+			guard := func() string { return nettest.Run(t, n2.node, "nft", "list", "table", "inet", mesh.GuardTable) }
+			p.until("the next agent's first pass", func() bool {
+				now, err := os.Stat(status)
+				return err == nil && now.ModTime().After(before.ModTime())
+			})
+			for _, addr := range b.addrs {
+				if !b.gets(t, third, addr, 20*time.Second) {
+					t.Errorf("what is sent to %s by way of the machine's old node does not arrive\n%s", addr, guard())
+				}
+			}
+			a.del(t)
+			b.del(t)
+		})
+	}
 }

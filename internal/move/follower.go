@@ -117,11 +117,12 @@ func (f *follower) run(ctx context.Context) {
 		case stood:
 			f.await(life, rec)
 		default:
+			f.arrived() // an agent before may not have lived to say so
 			f.serve(life, rec)
 		}
 	}
-	f.setRelay(nil)
-	if ctx.Err() == nil {
+	if ctx.Err() == nil { // else the agent after this one goes on
+		f.setRelay(nil)
 		f.last(ctx, stood)
 	}
 }

@@ -48,6 +48,8 @@ type Config struct {
 	After func(time.Duration) <-chan time.Time
 	// RelaysChanged, which may be nil, is called when Relays differs.
 	RelaysChanged func()
+	// RelayFile is where relays stand for the agent after this one; empty is nowhere.
+	RelayFile string
 }
 
 // Mover follows the attachments of virtual machines. Without any, it does nothing and nobody is asked.
@@ -61,15 +63,21 @@ type Mover struct {
 	departed []*follower
 	moves    map[store.Key]noted
 	synced   bool
+	// before are the relays of the agent before this one, until the attachments are known.
+	before []savedRelay
+	// saving is held while the file is written.
+	saving sync.Mutex
 }
 
 // New makes a Mover.
 func New(cfg Config) *Mover {
 	cfg.Log = cfg.Log.With("room", "move")
-	return &Mover{
+	m := &Mover{
 		cfg: cfg, news: make(chan struct{}, 1),
 		followers: map[model.AttachmentKey]*follower{}, moves: map[store.Key]noted{},
 	}
+	m.before = m.loadRelays()
+	return m
 }
 
 // Moved tells that an attachment of a machine came, went, or changed sides. It returns at once.
@@ -158,6 +166,7 @@ func (m *Mover) survey(ctx context.Context, parts *sync.WaitGroup) error {
 			continue
 		}
 		f := newFollower(m, rec)
+		f.relay.Store(m.relayBefore(rec))
 		m.end(rec.Key())
 		m.followers[rec.Key()] = f
 		parts.Go(func() { f.run(ctx) })
@@ -167,6 +176,7 @@ func (m *Mover) survey(ctx context.Context, parts *sync.WaitGroup) error {
 			m.end(key)
 		}
 	}
+	m.before = nil
 	return nil
 }
 

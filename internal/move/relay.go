@@ -30,6 +30,13 @@ func (m *Mover) Relays() []Relay {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []Relay
+	for _, s := range m.before {
+		if r := s.relayed(m.cfg.Now()); r != nil {
+			for _, a := range s.Addrs {
+				out = append(out, Relay{r.from, a})
+			}
+		}
+	}
 	for _, f := range m.followers {
 		r := f.relay.Load()
 		if r == nil || !r.until.IsZero() && !m.cfg.Now().Before(r.until) {
@@ -45,6 +52,7 @@ func (m *Mover) Relays() []Relay {
 
 func (f *follower) setRelay(r *relayed) {
 	if before := f.relay.Swap(r); (before == nil) != (r == nil) || r != nil && before.from != r.from {
+		f.m.saveRelays()
 		f.m.relaysChanged()
 	}
 }
@@ -65,8 +73,14 @@ func (f *follower) comesFrom() {
 // hasCome notes that a machine is here; what is passed on is accepted for a while longer.
 func (f *follower) hasCome() {
 	f.left.Store(0)
+	f.arrived()
+}
+
+// arrived has the time begin after which nothing is passed on any more.
+func (f *follower) arrived() {
 	if r := f.relay.Load(); r != nil && r.until.IsZero() {
 		f.relay.Store(&relayed{r.from, f.m.cfg.Now().Add(relayTime)})
+		f.m.saveRelays()
 	}
 }
 

@@ -3,8 +3,12 @@
 package move
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,4 +62,81 @@ func TestRelays(t *testing.T) {
 	<-end
 	delete(m.followers, rec.Key())
 	want("the attachment is gone", "[]", 3)
+}
+
+// TestRelaysOutliveAgent: what an agent has accepted when it is killed, the next one accepts from its first moment on, and no longer
+// than a minute after the machine has come; what an orderly agent leaves is the same, and of an attachment that is gone nothing is left.
+func TestRelaysOutliveAgent(t *testing.T) {
+	rec := routed("db", "10.8.0.1")
+	m := moverOf(t, rec)
+	now := time.Unix(1000, 0)
+	cfg := m.cfg
+	cfg.RelayFile = filepath.Join(t.TempDir(), "relays.json")
+	cfg.Now = func() time.Time { return now }
+	cfg.After = func(time.Duration) <-chan time.Time { return nil }
+	cfg.Holds = func(netip.Addr) bool { return true }
+	at := netip.MustParsePrefix("10.8.0.0/29")
+	cfg.Cluster = func() *model.Cluster { return &model.Cluster{Blocks: []model.AddressBlock{{CIDR: at, Node: "n1"}}} }
+	want := func(what string, m *Mover, relays string) {
+		t.Helper()
+		if got := fmt.Sprint(m.Relays()); got != relays {
+			t.Errorf("%s: %s, want %s", what, got, relays)
+		}
+	}
+	const one = "[{n1 10.8.0.1}]"
+	first := New(cfg)
+	f := newFollower(first, rec)
+	first.followers[rec.Key()] = f
+	f.comesFrom()
+
+	awaiting := New(cfg) // the agent was killed while it switched
+	want("before attachments are known", awaiting, one)
+	run := func(m *Mover) (stop func()) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		var parts sync.WaitGroup
+		if err := m.survey(ctx, &parts); err != nil {
+			t.Fatal(err)
+		}
+		return func() { cancel(); parts.Wait() }
+	}
+	stop := run(awaiting)
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for begin := time.Now(); !ok(); time.Sleep(time.Millisecond) {
+			if time.Since(begin) > 20*time.Second {
+				t.Fatal("not within 20s: " + what)
+			}
+		}
+	}
+	followed := awaiting.followers[rec.Key()]
+	until("the end is set", func() bool { r := followed.relay.Load(); return r != nil && !r.until.IsZero() })
+	want("the machine is here", awaiting, one)
+	stop()
+	want("the agent ends", awaiting, one)
+
+	now = now.Add(relayTime - time.Second)
+	next := New(cfg)
+	want("almost a minute later", next, one)
+	now = now.Add(time.Second)
+	want("a minute later", next, "[]")
+	stop = run(next)
+	want("a minute later, known", next, "[]")
+	stop()
+
+	now = time.Unix(500, 0) // somebody has set the clock back
+	back := New(cfg)
+	want("the clock was set back", back, one)
+	now = now.Add(relayTime)
+	want("a minute after that", New(cfg), one) // each agent begins anew
+	stop = run(back)
+	back.mu.Lock()
+	back.end(rec.Key())
+	back.mu.Unlock()
+	until("the attachment is gone", func() bool { b, err := os.ReadFile(cfg.RelayFile); return err == nil && string(b) == "[]\n" })
+	stop()
+	if err := os.WriteFile(cfg.RelayFile, []byte("[{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want("the file is broken", New(cfg), "[]")
 }
