@@ -5,8 +5,10 @@ package blocks
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -147,6 +149,9 @@ func (e *Engine) hear(ev store.Event) bool {
 	}
 	e.hearRival(spec, ev.Type == store.Deleted)
 	p := e.pools[spec.Pool]
+	if p == nil && ev.Type != store.Deleted && e.named(spec) { // a machine before this one used the pool: nobody else gives that back
+		p = e.pool(spec.Pool)
+	}
 	if p == nil {
 		return false
 	}
@@ -166,6 +171,19 @@ func (e *Engine) hear(ev store.Event) bool {
 		}
 	}
 	return news || p.tight()
+}
+
+// named reports whether a block, or an address that it ceded, is in this node's name.
+func (e *Engine) named(spec model.AddressBlock) bool {
+	if spec.Node == e.cfg.Node {
+		return true
+	}
+	for _, with := range spec.Ceded {
+		if claim, is := strings.CutPrefix(with, e.cfg.Node+"/"); is && claim != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // tend does what is to be done.

@@ -47,7 +47,6 @@ func TestHistory(t *testing.T) {
 	}
 	h.delIn(netip.MustParsePrefix("10.5.0.0/16")) // what a pool has that gives nothing further comes back when its pods are gone
 	h.settle()
-	h.settle()
 	const want = 255 + 32 + 32*rivalPools
 	for range 600 { // all that is left, by turns
 		if h.add2(); len(h.four()) >= want {
@@ -64,7 +63,6 @@ func TestHistory(t *testing.T) {
 	}
 	h.has = map[netip.Addr]string{}
 	h.settle()
-	h.settle()
 	all, err := h.dir.List(context.Background(), store.AddressBlocks())
 	if err != nil {
 		t.Fatal(err)
@@ -77,14 +75,6 @@ func TestHistory(t *testing.T) {
 // delIn deletes the pods with an address in a prefix.
 func (h *history) delIn(in netip.Prefix) {
 	for _, name := range h.names {
-		e := h.nodes[name].engine
-		e.mu.Lock()
-		for i := range rivalPools { // a node looks after the blocks of others in pools that it has used itself
-			e.pool(fmt.Sprint("e", i))
-		}
-		e.pool("a")
-		e.pool("b")
-		e.mu.Unlock()
 		for k, addrs := range maps.Clone(h.nodes[name].ledger) {
 			if !slices.ContainsFunc(addrs, in.Contains) {
 				continue
@@ -97,14 +87,24 @@ func (h *history) delIn(in netip.Prefix) {
 	}
 }
 
-// settle lets time pass, and all nodes work, until nothing is under way.
+// settle lets time pass, and all nodes work, until nothing is under way: nobody has written anything for longer than it takes until
+// what a machine left behind is its successor's.
 func (h *history) settle() {
-	for range 6 {
-		h.now = h.now.Add(4 * time.Minute)
+	const step, most = 4 * time.Minute, 200
+	quiet, version := time.Duration(0), 0
+	for range most {
+		h.now = h.now.Add(step)
 		for _, name := range h.names {
 			h.tend(h.nodes[name])
 		}
+		if quiet += step; h.dir.version != version {
+			quiet, version = 0, h.dir.version
+		}
+		if quiet > 2*asleep {
+			return
+		}
 	}
+	h.t.Errorf("nodes still write after %s in which nothing happened", most*step)
 }
 
 // add2 has every node take an IPv4 address if it can, and work.

@@ -243,6 +243,11 @@ func (h *history) tendAll(n *node) {
 		}
 	}
 	e.mu.Unlock()
+	if all, err := n.line.List(context.Background(), store.AddressBlocks()); err == nil {
+		for _, o := range all {
+			e.hear(store.Event{Type: store.Modified, Object: o})
+		}
+	}
 	_ = e.tend(context.Background())
 }
 

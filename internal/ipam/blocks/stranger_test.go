@@ -8,10 +8,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
 )
 
 // told is a log for looking through.
@@ -109,6 +113,26 @@ func TestInstalledAnew(t *testing.T) {
 		after.engine.mu.Lock()
 		defer after.engine.mu.Unlock()
 		return len(after.engine.strangers) == 0 && len(after.engine.told) == 0
+	})
+}
+
+// TestInstalledAnewWithoutAPool: what a machine had that is gone of a pool that the one in its place does not use goes back, too.
+func TestInstalledAnewWithoutAPool(t *testing.T) {
+	_, path := cluster(t, map[string]string{"one.yaml": poolYAML("one", "10.1.0.0/24", 28), "two.yaml": poolYAML("two", "10.2.0.0/24", 28, "Manual")})
+	nodes, _ := twins(t, path, time.Second, "old", "new")
+	before, after := nodes[0], nodes[1]
+	if _, err := before.addCluster(calicoConf(), "1", model.AddressWishes{Pools4: []string{"two"}}); err != nil {
+		t.Fatal(err)
+	}
+	after.config.Idle = 500 * time.Millisecond
+	after.start()
+	after.run()
+	if _, err := after.addCluster(calicoConf(), "1", model.AddressWishes{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "only the pool that is used has blocks", func() bool {
+		all, err := after.line.List(t.Context(), store.AddressBlocks())
+		return err == nil && len(all) > 0 && !slices.ContainsFunc(all, func(o store.Object) bool { return strings.Contains(string(o.Raw), `"pool":"two"`) })
 	})
 }
 
