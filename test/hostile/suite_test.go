@@ -57,17 +57,27 @@ func TestPackets(t *testing.T) {
 	for _, at := range worlds() {
 		t.Run(at.String(), func(t *testing.T) {
 			t.Parallel() // they wait more than they work
-			newCampaign(t, at).run(func(a attack) bool {
-				switch {
-				case at.design == "macvlan":
-					return a.lan && (a.area == "tunnel packets") == (at.backend != "none")
-				case at.backend == "vxlan":
-					return true
-				}
-				return a.area == "tunnel packets"
-			})
+			newCampaign(t, at).run(at.tries)
 		})
 	}
+}
+
+// TestIPVlanPackets has a name of its own: not every kernel has it.
+func TestIPVlanPackets(t *testing.T) {
+	needSuite(t)
+	at := spec{design: "ipvlan", backend: "none"}
+	newCampaign(t, at).run(at.tries)
+}
+
+// tries reports whether an attack is tried there.
+func (s spec) tries(a attack) bool {
+	switch {
+	case s.onWire():
+		return a.lan && (a.area == "tunnel packets") == (s.backend != "none")
+	case s.backend == "vxlan":
+		return true
+	}
+	return a.area == "tunnel packets"
 }
 
 // worlds are the designs and back ends that are tried: each design over vxlan, and tunnel packets over each back end.
@@ -88,7 +98,7 @@ func newCampaign(t *testing.T, as spec) *campaign {
 	for name, p := range c.pods {
 		c.ears.frames("pod:"+name, p.ns)
 		c.ears.socket("inside:"+name, p.ns)
-		if as.design == "macvlan" {
+		if as.onWire() {
 			c.ears.raw("inside:"+name, p.ns)
 		}
 	}
@@ -120,7 +130,7 @@ func (c *campaign) levels() []level {
 // hears reports the places of those where a word has been heard. Where rules stand in the pod itself, it is the sockets behind them that
 // must not hear.
 func (c *campaign) hears(word int, places ...string) []string {
-	if c.design == "macvlan" {
+	if c.onWire() {
 		places = slices.Clone(places)
 		for i, p := range places {
 			if name, is := strings.CutPrefix(p, "pod:"); is {
@@ -169,7 +179,7 @@ func (c *campaign) honest(from, to string, i int) shot {
 	s, m := c.stage(c.pods[from], netRaw), &magazine{next: &c.next}
 	dst := c.pods[to].addrs[i]
 	m.add("", func(w []byte) send {
-		if c.design == "macvlan" {
+		if c.onWire() {
 			return send{To: netip.AddrPortFrom(dst, openPort), Datagram: w}
 		}
 		return s.to(s.way(dst), datagram(s.me.addrs[i], dst, w))
@@ -189,7 +199,7 @@ func (c *campaign) run(choose func(attack) bool) {
 			}
 		}
 	}
-	if c.design == "macvlan" {
+	if c.onWire() {
 		c.says("near", "enforced in the pod", "NET_RAW", "NET_ADMIN", "docs/security.md")
 	}
 	before := c.tables()
@@ -305,7 +315,7 @@ func (c *campaign) forget() {
 			spaces[p.ns] = true
 		}
 	}
-	if c.design != "routed" && c.design != "macvlan" {
+	if c.design != "routed" && !c.onWire() {
 		spaces[c.nodes[0].ns], spaces[c.nodes[1].ns] = true, true
 	}
 	for ns := range spaces {

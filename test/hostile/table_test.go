@@ -77,7 +77,7 @@ func (w *world) stage(me *pod, l level) *stage {
 	case "routed":
 		s.gateway = [2]netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::ecee:eeff:feee:eeee")}
 		s.router = mac{0xee, 0xee, 0xee, 0xee, 0xee, 0xee}
-	case "macvlan": // they are all neighbors
+	case "macvlan", "ipvlan": // they are all neighbors
 	default:
 		for i, c := range me.node.podCIDRs {
 			s.gateway[i] = netip.MustParsePrefix(c).Addr().Next()
@@ -135,7 +135,7 @@ func datagram(src, dst netip.Addr, word []byte) packet {
 
 // way is the Ethernet address by which a packet goes to a destination: on a bridge a pod of the same node is a neighbor.
 func (s *stage) way(dst netip.Addr) mac {
-	if s.w.design == "macvlan" {
+	if s.w.onWire() {
 		return s.w.neighbor(dst)
 	}
 	if s.w.design != "routed" && s.w.binding != model.VMMasquerade {
@@ -244,13 +244,17 @@ func unlisted() []attack {
 	var out []attack
 	for i := range 2 {
 		out = append(out, attack{
-			area: "forged sources", name: familyName(i) + " sources that are not allowed, over macvlan", levels: "bc", from: "mallory", at: closedPods, lan: true, only: []string{"macvlan"},
+			area: "forged sources", name: familyName(i) + " sources that are not allowed, over macvlan and ipvlan", levels: "bc", from: "mallory", at: closedPods, lan: true, only: []string{"macvlan", "ipvlan"},
 			shots: func(s *stage, m *magazine) {
 				for what, dst := range s.closed(i) {
 					for whose, src := range map[string]netip.Addr{
 						"the attacker": s.me.addrs[i], "a neighbor": s.pod("mute").addrs[i], "nobody": netip.MustParseAddr([]string{"10.99.1.14", "fd99:0:0:1::c8"}[i]),
 					} {
-						for link, from := range map[string]mac{"its own": s.me.mac, "a neighbor's": s.pod("mute").mac, "a stranger's": {2, 0, 0, 0, 0, 0x66}} {
+						macs := map[string]mac{"its own": s.me.mac, "a neighbor's": s.pod("mute").mac, "a stranger's": {2, 0, 0, 0, 0, 0x66}}
+						if s.w.design == "ipvlan" { // all have the same, and by that a node knows its own pods
+							macs = map[string]mac{"its own": s.me.mac}
+						}
+						for link, from := range macs {
 							m.add(fmt.Sprintf("of %s with %s Ethernet address to %s", whose, link, what), func(w []byte) send {
 								return send{Link: "eth0", Frame: ether(s.way(dst), from, kindOf(dst), datagram(src, dst, w).bytes())}
 							})

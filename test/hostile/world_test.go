@@ -47,6 +47,9 @@ type spec struct {
 	binding model.VMBinding
 }
 
+// onWire reports whether the pods' interfaces are on the nodes' own wire, and have no end on their node.
+func (s spec) onWire() bool { return s.design == "macvlan" || s.design == "ipvlan" }
+
 func (s spec) String() string {
 	if s.binding != "" {
 		return fmt.Sprintf("%s/%s/%s", s.design, s.backend, s.binding)
@@ -81,6 +84,9 @@ func newWorld(t *testing.T, as spec) *world {
 	t.Helper()
 	if slices.Contains([]string{"vxlan", "wireguard", "ipip"}, as.backend) {
 		nettest.Need(t, as.backend)
+	}
+	if as.design == "ipvlan" {
+		nettest.Need(t, "ipvlan")
 	}
 	w := &world{T: t, spec: as, dir: t.TempDir(), pods: map[string]*pod{}, wire: nettest.NS(t, "wire")}
 	w.cni = libcni.NewCNIConfigWithCacheDir([]string{filepath.Join(nettest.Programs(t), "cni")}, filepath.Join(w.dir, "cache"), nil)
@@ -160,7 +166,7 @@ func (n *node) start() {
 	}
 	err := os.MkdirAll(w.path(n.name), 0o755)
 	switch w.design {
-	case "macvlan":
+	case "macvlan", "ipvlan":
 		conf["network"].(map[string]any)["design"] = "routed"
 		if w.backend == "none" {
 			conf["network"] = map[string]any{"mode": "none"}
@@ -241,12 +247,12 @@ func (w *world) until(what string, ok func() bool) {
 // list is the network that the agent has put into the runtime's directory.
 func (n *node) list() *libcni.NetworkConfigList {
 	var list *libcni.NetworkConfigList
-	if n.w.design == "macvlan" {
+	if n.w.onWire() {
 		i := n.name[1:]
 		list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "weft-cni", "socket": %q, "delegates": [
-			{"cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "master": "eth0", "ipam": {"type": "host-local", "dataDir": %q, "ranges": [
+			{"cniVersion": "1.0.0", "name": "lan", "type": %q, "master": "eth0", "ipam": {"type": "host-local", "dataDir": %q, "ranges": [
 				[{"subnet": "10.99.0.0/16", "rangeStart": "10.99.%s.2", "rangeEnd": "10.99.%s.13"}], [{"subnet": "fd99::/48", "rangeStart": "fd99:0:0:%s::2", "rangeEnd": "fd99:0:0:%s::99"}]]}}]}]}`,
-			n.socket(), n.w.path(n.name, "addresses"), i, i, i, i))
+			n.socket(), n.w.design, n.w.path(n.name, "addresses"), i, i, i, i))
 		if err != nil {
 			n.w.Fatal(err)
 		}
@@ -277,7 +283,7 @@ func (w *world) add(name string, n *node, ns *netns.NS) *pod {
 	list := n.list()
 	p := &pod{name: name, node: n, ns: ns, conf: &libcni.RuntimeConf{ContainerID: "id-" + name, NetNS: ns.Path(), IfName: "eth0"}}
 	p.conf.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "uid-" + name}, {"K8S_POD_INFRA_CONTAINER_ID", p.conf.ContainerID}}
-	if (name == "near" || name == "far") && w.design != "macvlan" {
+	if (name == "near" || name == "far") && !w.onWire() {
 		p.conf.CapabilityArgs = map[string]any{"portMappings": []any{map[string]any{"hostPort": hostPort, "containerPort": openPort, "protocol": "udp"}}}
 	}
 	if w.binding != "" && (name == "mallory" || name == "mute") {
