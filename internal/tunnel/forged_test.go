@@ -158,7 +158,7 @@ func guarded(t *testing.T, m *machine) {
 	t.Helper()
 	within(t, "the guard of "+m.name, func() bool {
 		out, err := nettest.Try(m.node, "nft", "list", "table", "inet", mesh.GuardTable)
-		return err == nil && strings.Contains(out, "vmap @passing")
+		return err == nil && strings.Contains(out, "hook forward")
 	})
 }
 

@@ -71,30 +71,48 @@ func (p *Planner) guard(nodes []model.Node, unusable map[claim]bool, used []enca
 	t.Sets = append(t.Sets, outside...)
 	relays, relayed := p.relays(nodes, unusable)
 	t.Sets, lenient = append(t.Sets, relays...), append(lenient, relayed...)
-	arriving := verdicts("arriving", "inet_proto", "udp", "jump ports", protoIPIP, "goto foreign", protoSixInFour, "goto foreign")
-	tunnels, ports := verdicts("tunnels", "inet_service"), state.Set{Name: "ports", Key: "inet_service"}
+	ended := map[string]string{protoIPIP: "foreign", protoSixInFour: "foreign"} // where packets of protocols without ports go
+	var ports []string
+	tunnels := map[string]string{}
 	for _, e := range used {
 		if e.port == 0 {
-			arriving.Elements[1].Val = []string{"goto " + e.name}
+			ended[protoIPIP] = e.name
 		} else {
 			port := strconv.Itoa(int(e.port))
-			tunnels.Elements = append(tunnels.Elements, state.Element{Key: []string{port}, Val: []string{"goto " + e.name}})
-			ports.Elements = append(ports.Elements, state.Element{Key: []string{port}})
+			ports, tunnels[port] = append(ports, port), e.name
 		}
-		t.Chains = append(t.Chains, e.chains(sources, lenient)...)
+		t.Chains = append(t.Chains, e.chains(sources, lenient, p.atSelf())...)
 	}
 	t.Sets = append(t.Sets, sources.sets...)
-	t.Sets = append(t.Sets, arriving, tunnels, ports,
-		verdicts("passing", "inet_proto", "udp", "jump passing-udp", protoIPIP, "goto tunnels", protoSixInFour, "goto tunnels", "ipv6-icmp", "goto neighbors"))
+	// A comparison costs less than a lookup: most packets are TCP or go to another port, and there is hardly ever more than one.
+	input, forward := rules("meta l4proto tcp accept"), rules("meta l4proto tcp accept")
+	switch len(ports) {
+	case 0:
+		forward = append(forward, rules("meta l4proto udp accept")...)
+	case 1:
+		input = append(input, rules("udp dport "+ports[0]+" goto "+tunnels[ports[0]])...)
+		forward = append(forward, rules("udp dport != "+ports[0]+" accept", "udp dport "+ports[0]+" goto tunnels")...)
+	default:
+		arriving, own := verdicts("arriving", "inet_service"), state.Set{Name: "ports", Key: "inet_service"}
+		for _, port := range ports {
+			arriving.Elements = append(arriving.Elements, state.Element{Key: []string{port}, Val: []string{"goto " + tunnels[port]}})
+			own.Elements = append(own.Elements, state.Element{Key: []string{port}})
+		}
+		t.Sets = append(t.Sets, arriving, own)
+		input = append(input, rules("udp dport vmap @arriving")...)
+		forward = append(forward, rules("udp dport != @ports accept", "udp dport @ports goto tunnels")...)
+	}
+	for _, protocol := range []string{protoIPIP, protoSixInFour} {
+		input = append(input, rules("meta l4proto "+protocol+" goto "+ended[protocol])...)
+		forward = append(forward, rules("meta l4proto "+protocol+" goto tunnels")...)
+	}
+	forward = append(forward, rules("icmpv6 type 133-137 ip6 hoplimit != 255 counter drop")...)
 	t.Chains = append(t.Chains,
-		state.Chain{Name: "ports", Rules: rules("udp dport vmap @tunnels")},
 		state.Chain{Name: "foreign", Rules: p.foreign()},
-		state.Chain{Name: "passing-udp", Rules: rules("udp dport @ports goto tunnels")},
 		state.Chain{Name: "tunnels", Rules: rules(
 			"ip saddr @peers4 accept", "ip daddr @peers4 counter drop", "ip6 saddr @peers6 accept", "ip6 daddr @peers6 counter drop")},
-		state.Chain{Name: "neighbors", Rules: rules("icmpv6 type 133-137 ip6 hoplimit != 255 counter drop")},
-		state.Chain{Name: "input", Type: "filter", Hook: "input", Priority: guardPriority, Policy: "accept", Rules: rules("meta l4proto vmap @arriving")},
-		state.Chain{Name: "forward", Type: "filter", Hook: "forward", Priority: guardPriority, Policy: "accept", Rules: rules("meta l4proto vmap @passing")},
+		state.Chain{Name: "input", Type: "filter", Hook: "input", Priority: guardPriority, Policy: "accept", Rules: input},
+		state.Chain{Name: "forward", Type: "filter", Hook: "forward", Priority: guardPriority, Policy: "accept", Rules: forward},
 	)
 	return t
 }
@@ -112,9 +130,24 @@ func (p *Planner) foreign() []state.NftRule {
 	return append(out, rules("counter drop")...)
 }
 
+// atSelf drops what is not for self's own addresses: by comparison where there is one of a family, as mostly.
+func (p *Planner) atSelf() []state.NftRule {
+	var out []state.NftRule
+	ends := p.ends()
+	for i, ip := range []string{"ip", "ip6"} {
+		own := slices.DeleteFunc(slices.Clone(ends), func(a netip.Addr) bool { return a.Is6() != (i == 1) })
+		match := " daddr != @self" + strconv.Itoa(4+2*i)
+		if len(own) == 1 {
+			match = " daddr != " + own[0].String()
+		}
+		out = append(out, rules(ip+match+" counter drop")...)
+	}
+	return out
+}
+
 // chains are those of an encapsulation, by the family of the inner packet.
-func (e encapsulation) chains(from senders, lenient []string) []state.Chain {
-	head := append(rules(e.foreign...), rules("ip daddr != @self4 counter drop", "ip6 daddr != @self6 counter drop")...)
+func (e encapsulation) chains(from senders, lenient []string, atSelf []state.NftRule) []state.Chain {
+	head := append(rules(e.foreign...), atSelf...)
 	var out []state.Chain
 	for i, in := range e.inner {
 		if in.source == "" {
@@ -125,7 +158,7 @@ func (e encapsulation) chains(from senders, lenient []string) []state.Chain {
 			ip, version = "ip6", "6"
 		}
 		chain := state.Chain{Name: e.name + version}
-		for _, bits := range from.bits[i] {
+		for _, bits := range slices.Backward(from.bits[i]) { // pods' prefixes before single addresses: most packets are of pods
 			mask := ""
 			if bits < 32 || i == 1 && bits < 128 {
 				mask = " & " + maskOf(bits, i == 1).String()
