@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/store/dir"
 )
 
 // The interface to the other nodes is the one that is named, also where flannel's configuration says the rest.
@@ -17,6 +18,21 @@ func TestMeshInterface(t *testing.T) {
 			a := &agent{cfg: Config{Network: c.Network, Flannel: c.Flannel}}
 			if got := a.meshConfig().Interface; got != want {
 				t.Errorf("mode %s, interface %s: the mesh is told %q", mode, name, got)
+			}
+		}
+	}
+}
+
+// Wherever nodes find each other in a directory, a node says its VtepMAC there, unless it is to publish nothing.
+func TestVtepOfEachMode(t *testing.T) {
+	for _, mode := range []config.Mode{config.ModeNone, config.ModeCluster, config.ModeFlannel, config.ModeMultus} {
+		for _, publish := range []bool{true, false} {
+			c := config.Default()
+			c.Network.Mode, c.Network.Encapsulation, c.Flannel.Publish = mode, "vxlan", publish
+			a := &agent{dir: &dir.Store{}, vtepSeed: "seed", cfg: Config{Network: c.Network, Flannel: c.Flannel}}
+			want := publish && mode != config.ModeMultus
+			if got := a.meshConfig(); (got.VtepSeed != "") != want || want && !got.VtepAlone || a.publishingVtep() != want {
+				t.Errorf("mode %s, publish %t: seed %q, alone %t", mode, publish, got.VtepSeed, got.VtepAlone)
 			}
 		}
 	}

@@ -30,7 +30,10 @@ func (a *agent) telling() bool {
 
 // publishingVtep tells whether the node's object says the node's VtepMAC, where there is one that nothing else says.
 func (a *agent) publishingVtep() bool {
-	return a.cfg.Flannel.Publish && (a.kube != nil || a.dir != nil) && a.cfg.Network.Mode == config.ModeCluster
+	if a.kube != nil {
+		return a.publishing()
+	}
+	return a.dir != nil && a.cfg.Flannel.Publish && a.cfg.Network.Mode != config.ModeMultus
 }
 
 // publishing tells whether the node's object says how the node is reached.

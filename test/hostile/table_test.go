@@ -4,11 +4,13 @@ package hostile_test
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
 )
 
 // attack is a row of the table.
@@ -91,7 +93,12 @@ func (w *world) stage(me *pod, l level) *stage {
 	if w.backend == "vxlan" {
 		for i, link := range []string{"flannel.1", "flannel-v6.1"} {
 			for j, n := range w.nodes {
-				s.vteps[i][j] = linkMAC(w, n.ns, link)
+				// A node begins with an address that comes from its name; the attacker knows the one that stays.
+				first := state.SeedMAC(fmt.Sprintf("vtep/%d/%s", 4+2*i, n.name)).String()
+				w.until("the random address of "+link+" of "+n.name, func() bool {
+					s.vteps[i][j] = linkMAC(w, n.ns, link)
+					return net.HardwareAddr(s.vteps[i][j]).String() != first
+				})
 			}
 		}
 	}
