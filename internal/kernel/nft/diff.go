@@ -21,11 +21,20 @@ func Diff(want, have []state.Table) []state.Difference {
 			out = append(out, state.Difference{Want: label})
 			continue
 		}
-		w, h := unequal(w, have[i])
+		w, h := w, have[i]
+		// What is left may name chains that are not: then it cannot be compiled, and only all of it can be brought into one spelling.
+		if fewer, fewerHave := unequal(w, h); compiles(fewer) && compiles(fewerHave) {
+			w, h = fewer, fewerHave
+		}
 		d := differ{label: label, want: lines(w), have: lines(h), shared: w.Shared}
 		out = append(out, d.differences()...)
 	}
 	return out
+}
+
+func compiles(t state.Table) bool {
+	_, err := compileTable(t)
+	return err == nil
 }
 
 // unequal leaves out the chains that are the same in both, to the letter.
