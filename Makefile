@@ -27,9 +27,6 @@ LINT        := $(CACHE)/golangci-lint-v2.15.0
 BENCH_N     ?= 100
 BENCH_FLAGS ?= --concurrency 1,8,32 --pods 10,250,1000
 
-# weft-cni does the ordinary call before the Go runtime starts, where internal/shim/early has an entry for the processor.
-EARLY       := $(if $(filter amd64 arm64,$(shell $(GO) env GOARCH)),-ldflags '-s -w -E=_weft_early')
-
 export CGO_ENABLED := 0
 
 # Never from the cache: what is tested is this machine's kernel.
@@ -41,7 +38,6 @@ IMAGE       ?= localhost/weft:dev
 IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
 IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE_DIR   ?= bin
-IMAGE_EARLY := $(if $(filter amd64 arm64,$(IMAGE_ARCH)),-E=_weft_early)
 
 .PHONY: all build image test test-race test-vm test-hostile truth-kubevirt lint lint-lite demo e2e e2e-upstream takeover bench clean deps peers
 
@@ -49,7 +45,6 @@ all: build
 
 build:
 	$(GO) build $(GOFLAGS_) -o bin/ ./cmd/...
-	$(GO) build $(GOFLAGS_) $(EARLY) -o bin/ ./cmd/weft-cni
 	$(GO) build $(GOFLAGS_) -o bin/bench-empty ./test/empty
 	$(GO) build $(GOFLAGS_) -o bin/ ./test/guest-tools
 	@mkdir -p bin/cni
@@ -60,7 +55,7 @@ build:
 image:
 	@mkdir -p $(IMAGE_DIR)/image/$(IMAGE_ARCH)
 	GOARCH=$(IMAGE_ARCH) $(GO) build -buildvcs=false $(GOFLAGS_) -o $(IMAGE_DIR)/image/$(IMAGE_ARCH)/ ./cmd/weft ./cmd/weft-plugin
-	GOARCH=$(IMAGE_ARCH) $(GO) build -buildvcs=false -trimpath -ldflags '-s -w $(IMAGE_EARLY) -buildid=$(VERSION)' -o $(IMAGE_DIR)/image/$(IMAGE_ARCH)/ ./cmd/weft-cni
+	GOARCH=$(IMAGE_ARCH) $(GO) build -buildvcs=false -trimpath -ldflags '-s -w -buildid=$(VERSION)' -o $(IMAGE_DIR)/image/$(IMAGE_ARCH)/ ./cmd/weft-cni
 	$(GO) run ./deploy/image -name $(IMAGE) -arch $(IMAGE_ARCH) -created $(IMAGE_TIME) -programs $(IMAGE_DIR)/image/$(IMAGE_ARCH) -o $(IMAGE_DIR)/weft-image.tar
 	@echo "make: $(IMAGE) is in $(IMAGE_DIR)/weft-image.tar; ctr -n k8s.io images import $(IMAGE_DIR)/weft-image.tar"
 

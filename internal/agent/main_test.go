@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"github.com/weft-net/weft/internal/nettest"
@@ -53,11 +52,7 @@ func build(dir string) error {
 			}
 			continue
 		}
-		flags := ""
-		if name == "weft-cni" && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64") {
-			flags = "-E=_weft_early" // as make build
-		}
-		cmd := exec.Command("go", "build", "-buildvcs=false", "-tags", "weftsteps", "-ldflags", flags, "-o", filepath.Join(dir, name), pkg)
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-tags", "weftsteps", "-o", filepath.Join(dir, name), pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", name, err, out)

@@ -77,9 +77,8 @@ func listen(t *testing.T, socket string, backlog int) int {
 	return fd
 }
 
-func TestAgentAway(t *testing.T) { eachBuild(t, testAgentAway) }
-
-func testAgentAway(t *testing.T, bin string) {
+func TestAgentAway(t *testing.T) {
+	bin := build(t)
 	for name, prepare := range absences() {
 		t.Run(name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "run", "weft", "agent.sock")
@@ -136,9 +135,8 @@ func checkQueue(t *testing.T, socket string) {
 	}
 }
 
-func TestQueueCanNotBeWritten(t *testing.T) { eachBuild(t, testQueueCanNotBeWritten) }
-
-func testQueueCanNotBeWritten(t *testing.T, bin string) {
+func TestQueueCanNotBeWritten(t *testing.T) {
+	bin := build(t)
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "agent.sock")
 	if err := os.WriteFile(wire.QueueDir(socket), nil, 0o600); err != nil {
@@ -150,9 +148,8 @@ func testQueueCanNotBeWritten(t *testing.T, bin string) {
 	}
 }
 
-func TestQueueOnFullDisk(t *testing.T) { eachBuild(t, testQueueOnFullDisk) }
-
-func testQueueOnFullDisk(t *testing.T, bin string) {
+func TestQueueOnFullDisk(t *testing.T) {
+	bin := build(t)
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4096,nr_inodes=3"); err != nil {
 		nettest.Skip(t, fmt.Sprintf("this machine lets nobody here mount a tmpfs: %v", err))

@@ -2,7 +2,7 @@
 
 // Package shim hands a CNI call to the agent: environment, stdin and the namespace's descriptor go over a unix socket,
 // an exit code and stdout come back. It is all that weft-cni does, and weft-cni starts once per call, so this package
-// uses bare system calls: each of os, fmt, net and encoding/json would cost more than its work.
+// speaks to the kernel by package syscall: fmt, net and encoding/json would cost more than its work (decision 0016).
 //
 // By the link names of plugins that only an agent runs (wire.AgentPlugins) it does the same, and says in whose name: another
 // vendor's list, or a plugin that has an IPAM plugin executed, is what calls then.

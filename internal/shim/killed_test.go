@@ -21,9 +21,8 @@ const keeping = "socket connect read openat mkdirat write fsync close ?rename re
 
 // TestKilledWhileKeeping kills weft-cni at each system call of a DEL without an agent. In the queue is nothing, a temporary
 // file that agents pass over, or the whole DEL; the runtime is answered with success only when the whole DEL is there.
-func TestKilledWhileKeeping(t *testing.T) { eachBuild(t, testKilledWhileKeeping) }
-
-func testKilledWhileKeeping(t *testing.T, bin string) {
+func TestKilledWhileKeeping(t *testing.T) {
+	bin := build(t)
 	if out, err := nettest.Try(nil, "strace", "-q", "-o", "/dev/null", "true"); err != nil {
 		nettest.Skip(t, "strace does not work here: "+out)
 	}
@@ -92,9 +91,8 @@ func queued(t *testing.T, socket string) int {
 }
 
 // A DEL that cannot be kept because the file system is read-only is an error that names the place; nothing is left half done.
-func TestQueueOnReadOnlyDisk(t *testing.T) { eachBuild(t, testQueueOnReadOnlyDisk) }
-
-func testQueueOnReadOnlyDisk(t *testing.T, bin string) {
+func TestQueueOnReadOnlyDisk(t *testing.T) {
+	bin := build(t)
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
 		nettest.Skip(t, fmt.Sprintf("this machine lets nobody here mount a tmpfs: %v", err))

@@ -14,12 +14,10 @@ type Env struct {
 	// Stdin, Stdout and Stderr are descriptors.
 	Stdin, Stdout, Stderr int
 	// Argv0 is the name under which the program was executed.
-	Argv0 []byte
+	Argv0 string
 	// UnixNano is the clock and Pid the process, which together name an entry of the queue.
 	UnixNano func() int64
 	Pid      int
-	// Why is what kept the agent from answering, when it was asked before this program began (package early).
-	Why wire.Error
 }
 
 // The codes of the CNI specification that are given here (model.Code, which this package must not import).
@@ -60,9 +58,6 @@ func Run(env Env) int {
 	c.socket = wire.Socket(c.conf)
 	if c.socket[0] != '/' || len(c.socket) > wire.MaxSocket {
 		return c.fail(codeConf, "socket "+c.socket+": not an absolute path of at most 102 bytes", "name the agent's socket in the key socket")
-	}
-	if env.Why != "" {
-		return c.away(env.Why)
 	}
 	exit, out, err := c.exchange()
 	if err == nil {

@@ -19,19 +19,11 @@ import (
 	"github.com/weft-net/weft/internal/wire"
 )
 
-// eachBuild runs a test with the program as it is installed, which does the ordinary call before the Go runtime starts, and
-// as plain `go install` makes it. Nobody may see a difference.
-func eachBuild(t *testing.T, test func(t *testing.T, bin string)) {
-	for name, flags := range map[string]string{"early": "-s -w -E=_weft_early", "plain": "-s -w"} {
-		t.Run(name, func(t *testing.T) { test(t, build(t, flags)) })
-	}
-}
-
 // build makes the real program.
-func build(t testing.TB, ldflags string) string {
+func build(t testing.TB) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "weft-cni")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags", ldflags, "-o", bin, "github.com/weft-net/weft/cmd/weft-cni")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", bin, "github.com/weft-net/weft/cmd/weft-cni")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build weft-cni: %v\n%s", err, out)
@@ -137,9 +129,8 @@ func confFor(socket string) string {
 	return string(b)
 }
 
-func TestCallIsHandedOver(t *testing.T) { eachBuild(t, testCallIsHandedOver) }
-
-func testCallIsHandedOver(t *testing.T, bin string) {
+func TestCallIsHandedOver(t *testing.T) {
+	bin := build(t)
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "agent.sock")
 	agent(t, socket, func(conn *net.UnixConn, r wire.Request, files []int) {
@@ -158,9 +149,8 @@ func testCallIsHandedOver(t *testing.T, bin string) {
 	}
 }
 
-func TestExitCodeAndErrnoTravel(t *testing.T) { eachBuild(t, testExitCodeAndErrnoTravel) }
-
-func testExitCodeAndErrnoTravel(t *testing.T, bin string) {
+func TestExitCodeAndErrnoTravel(t *testing.T) {
+	bin := build(t)
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "agent.sock")
 	agent(t, socket, func(conn *net.UnixConn, r wire.Request, files []int) {
@@ -186,9 +176,8 @@ func testExitCodeAndErrnoTravel(t *testing.T, bin string) {
 	}
 }
 
-func TestBusyAgentIsWaitedFor(t *testing.T) { eachBuild(t, testBusyAgentIsWaitedFor) }
-
-func testBusyAgentIsWaitedFor(t *testing.T, bin string) {
+func TestBusyAgentIsWaitedFor(t *testing.T) {
+	bin := build(t)
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	agent(t, socket, func(conn *net.UnixConn, _ wire.Request, _ []int) {
 		time.Sleep(3 * wire.AnswerMillis * time.Millisecond)
@@ -199,9 +188,8 @@ func testBusyAgentIsWaitedFor(t *testing.T, bin string) {
 	}
 }
 
-func TestAnsweredWithoutAgent(t *testing.T) { eachBuild(t, testAnsweredWithoutAgent) }
-
-func testAnsweredWithoutAgent(t *testing.T, bin string) {
+func TestAnsweredWithoutAgent(t *testing.T) {
+	bin := build(t)
 	if r := run(t, bin, ""); r.exit != 0 || r.stdout != "" || !strings.Contains(r.stderr, "CNI_COMMAND") {
 		t.Errorf("no command: %+v", r)
 	}

@@ -2,8 +2,6 @@
 
 package wire
 
-import "unsafe"
-
 // maxDepth bounds nesting as encoding/json does.
 const maxDepth = 10000
 
@@ -11,7 +9,8 @@ const maxDepth = 10000
 // for encoding/json. It is not found when doc is no valid object up to its end or the value is no string. Keys are
 // compared exactly.
 func Field(doc []byte, key string) (string, bool) {
-	t, found := find(doc, key, maxDepth)
+	s := scanner{doc: doc}
+	t, found := s.find(key)
 	if !found {
 		return "", false
 	}
@@ -24,26 +23,6 @@ func Socket(conf []byte) string {
 		return s
 	}
 	return DefaultSocket
-}
-
-// PlainSocket is Socket for a program that has no heap: it is a part of conf or a constant. It is not plain when the
-// path is written with escapes, or conf is nested deeper than a small stack bears.
-func PlainSocket(conf []byte) (path []byte, plain bool) {
-	const deep = 100
-	s := scanner{doc: conf, most: deep}
-	t, found := s.find("socket")
-	if s.deep || found && t.odd {
-		return nil, false
-	}
-	if found && len(t.raw) > 0 {
-		return t.raw, true
-	}
-	return unsafe.Slice(unsafe.StringData(DefaultSocket), len(DefaultSocket)), true
-}
-
-func find(doc []byte, key string, most int) (text, bool) {
-	s := scanner{doc: doc, most: most}
-	return s.find(key)
 }
 
 // find walks over the whole document.
@@ -76,8 +55,6 @@ type scanner struct {
 	doc   []byte
 	at    int
 	depth int
-	most  int  // the greatest depth
-	deep  bool // it was exceeded
 }
 
 // space skips white space.
@@ -136,10 +113,10 @@ func (s *scanner) object() bool {
 	return true
 }
 
+// down goes one level deeper.
 func (s *scanner) down() bool {
 	s.depth++
-	s.deep = s.deep || s.depth > s.most
-	return !s.deep
+	return s.depth <= maxDepth
 }
 
 // value skips any value.

@@ -142,9 +142,6 @@ func FuzzField(f *testing.F) {
 		if got != want || found != wanted {
 			t.Errorf("%q key %q: got %q %v, encoding/json %q %v", doc, key, got, found, want, wanted)
 		}
-		if path, plain := PlainSocket(doc); plain && string(path) != Socket(doc) {
-			t.Errorf("%q: plain socket %q, want %q", doc, path, Socket(doc))
-		}
 	})
 }
 
@@ -199,6 +196,17 @@ func TestQueueNamesSort(t *testing.T) {
 	for path, want := range map[string]string{"/run/weft/agent.sock": "/run/weft/queue", "/a": "//queue", "a": "./queue"} {
 		if got := QueueDir(path); got != want {
 			t.Errorf("QueueDir(%s) = %s, want %s", path, got, want)
+		}
+	}
+}
+
+func TestAgentPlugin(t *testing.T) {
+	for argv0, want := range map[string]string{
+		"/opt/cni/bin/calico": "calico", "calico-ipam": "calico-ipam", "./whereabouts": "whereabouts", "/a/weft": "weft",
+		"/opt/cni/bin/weft-cni": "", "/opt/calico/multus": "", "calico/": "", "": "",
+	} {
+		if got := AgentPlugin(argv0); got != want {
+			t.Errorf("AgentPlugin(%q) = %q, want %q", argv0, got, want)
 		}
 	}
 }
