@@ -3,23 +3,51 @@
 package cniserver
 
 import (
-	"runtime"
+	"errors"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/wire"
 )
 
-// pings tells whoever asks that the agent is there, on a thread of its own, until the agent stops.
+// pings answers everybody who connects to the ping socket, until the agent stops. While hundreds of calls are under way this
+// goroutine has its turn too late: workers answer pings too, between two calls.
 func (s *Server) pings() {
-	runtime.LockOSThread() // the thread ends with the goroutine, and its priority with it
-	// Without the right to it, it is done in turn.
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -10)
 	for !s.closing.Load() {
-		wire.Pong(s.socket.ping)
-		if !s.closing.Load() {
-			s.log.Error("agent does not tell that it is there for a moment: no descriptors?")
-			s.rest()
+		waiting := []unix.PollFd{{Fd: int32(s.socket.ping), Events: unix.POLLIN}}
+		_, err := unix.Poll(waiting, -1)
+		if err == nil {
+			err = s.answerPings()
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) && !s.closing.Load() {
+			s.pause("pings can not be answered", err)
+		}
+	}
+}
+
+// answerPings gives everybody who waits at the ping socket an empty answer.
+func (s *Server) answerPings() error {
+	answer := wire.AppendAnswer(nil, 0, nil)
+	for {
+		fd, err := accept(s.socket.ping)
+		if errors.Is(err, unix.EAGAIN) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		// A caller that did not wait for it does not need it.
+		_, _ = unix.SendmsgN(fd, answer, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		_ = unix.Close(fd)
+	}
+}
+
+// accept takes the next caller at a listening socket.
+func accept(fd int) (int, error) {
+	for {
+		conn, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ECONNABORTED) {
+			return conn, err
 		}
 	}
 }

@@ -160,19 +160,21 @@ func (s *Server) work() {
 	defer s.all.Add(-1)
 	buf := make([]byte, 16<<10)
 	for {
-		fd, err := wire.Accept(s.socket.fd)
+		fd, err := accept(s.socket.fd)
 		if err != nil {
 			if s.closing.Load() {
 				s.waiting.Add(-1)
 				return
 			}
-			s.pause(err)
+			s.pause("callers can not be accepted", err)
 			continue
 		}
 		if s.waiting.Add(-1) == 0 && s.all.Load() < maxWorkers {
 			s.hire()
 		}
+		_ = s.answerPings()
 		s.handle(fd, buf)
+		_ = s.answerPings()
 		if s.waiting.Add(1) > spareWorkers {
 			s.waiting.Add(-1)
 			return
@@ -181,15 +183,10 @@ func (s *Server) work() {
 }
 
 // pause waits a little when accept fails for want of descriptors or memory.
-func (s *Server) pause(err error) {
-	if errors.Is(err, unix.EINTR) || errors.Is(err, unix.ECONNABORTED) {
-		return
-	}
-	s.log.Error("callers can not be accepted", "err", err)
-	s.rest()
+func (s *Server) pause(msg string, err error) {
+	s.log.Error(msg, "err", err)
+	time.Sleep(50 * time.Millisecond)
 }
-
-func (s *Server) rest() { time.Sleep(50 * time.Millisecond) }
 
 // handle does the whole of one connection, unless its request is not there yet: then the worker does not wait for it.
 func (s *Server) handle(fd int, buf []byte) {

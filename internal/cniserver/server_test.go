@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -166,6 +167,34 @@ func TestPingIsAnsweredBesideABusyCall(t *testing.T) {
 	}
 }
 
+// A ping is answered by a worker between two calls, also while the goroutine that is there for it has no turn.
+func TestWorkersAnswerPings(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	s, err := New(Config{Now: time.Now, Socket: socket, Attacher: &recorder{}, Memory: &recorder{}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.hire() // and nothing else of Run
+	defer func() {
+		s.closing.Store(true)
+		s.socket.wake()
+		s.workers.Wait()
+		if err := errors.Join(s.socket.close(), s.queue.close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, err := net.Dial("unix", wire.PingSocket(socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	ask(t, socket, "", nil, "CNI_COMMAND=VERSION")
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	if b, err := io.ReadAll(conn); err != nil || !bytes.Equal(b, wire.AppendAnswer(nil, 0, nil)) {
+		t.Errorf("ping: %q, %v", b, err)
+	}
+}
+
 func TestLateCallIsEnded(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	c := &call{ctx: ctx, cancel: cancel, fd: -1, read: true, start: time.Now()}
@@ -255,7 +284,7 @@ func TestTwoServersOneSocket(t *testing.T) {
 
 func TestStaleSocketIsTakenOver(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "agent.sock")
-	fd, err := bind(socket)
+	fd, err := bind(socket, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ const backlog = 4096
 // listener is the listening socket and the lock that makes it this process's own.
 type listener struct {
 	fd   int
-	ping int // where it is answered that the agent is there
+	ping int // where it is answered that the agent is there; accept does not wait there
 	path string
 	lock *os.File
 }
@@ -44,31 +44,31 @@ func listen(path string) (*listener, error) {
 	if err != nil {
 		return nil, model.Faultf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
 	}
-	ping, err := replace(wire.PingSocket(path))
+	ping, err := replace(wire.PingSocket(path), unix.SOCK_NONBLOCK)
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	fd, err := replace(path)
+	fd, err := replace(path, 0)
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(ping), lock.Close())
 	}
 	return &listener{fd: fd, ping: ping, path: path, lock: lock}, nil
 }
 
-// replace binds a socket in the place of what is there.
-func replace(path string) (int, error) {
+// replace binds a socket in the place of what is there; flags are the kernel's (SOCK_*).
+func replace(path string, flags int) (int, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return -1, model.Faultf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
 	}
-	fd, err := bind(path)
+	fd, err := bind(path, flags)
 	if err != nil {
 		return -1, fmt.Errorf("socket %s: %w", path, err)
 	}
 	return fd, nil
 }
 
-func bind(path string) (int, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+func bind(path string, flags int) (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|flags, 0)
 	if err != nil {
 		return -1, err
 	}
@@ -87,7 +87,7 @@ func bind(path string) (int, error) {
 	return fd, nil
 }
 
-// wake makes every accept return, now and later.
+// wake makes every accept and poll return, now and later.
 func (l *listener) wake() {
 	_ = unix.Shutdown(l.fd, unix.SHUT_RD)
 	_ = unix.Shutdown(l.ping, unix.SHUT_RD)

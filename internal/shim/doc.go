@@ -9,7 +9,7 @@
 //
 // # While the agent is away
 //
-// Away means: no socket, refused, or neither an answer nor one to a ping within half a second. Then VERSION is answered here as always, ADD, CHECK
+// Away means: no socket, refused, or neither an answer nor one to a ping within 0.7 s. Then VERSION is answered here as always, ADD, CHECK
 // and GC fail with code 11 (try again later) and STATUS with 50, all in under a second; DEL is written to a queue beside
 // the socket and reported done: the agent does it when it is back, before anything else of that attachment.
 //

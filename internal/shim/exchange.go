@@ -112,7 +112,7 @@ func more(fd int, b []byte, size int) ([]byte, error) {
 		if len(b) == cap(b) {
 			b = append(b, 0)[:len(b)]
 		}
-		n, err := wire.Read(fd, b[len(b):cap(b)])
+		n, err := syscall.Read(fd, b[len(b):cap(b)])
 		if err == syscall.EINTR {
 			continue
 		}

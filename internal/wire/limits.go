@@ -16,7 +16,7 @@ const (
 	// AnswerMillis is how long a call may take before weft-cni asks whether the agent is there at all.
 	AnswerMillis = 300
 	// PingMillis bounds the answer to that.
-	PingMillis = 250
+	PingMillis = 400
 	// CallMillis bounds a whole call. Kubelet gives a sandbox 2 to 4 minutes; an agent that needs more than one to attach
 	// a pod is better asked again.
 	CallMillis = 60_000
