@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"reflect"
 	"strconv"
 	"time"
 
@@ -152,17 +151,6 @@ type Memory interface {
 func Encode(r Record) ([]byte, error) {
 	r.Version = RecordVersion
 	b, err := json.Marshal(r)
-	return stored(r, b, err)
-}
-
-// EncodeOnce is Encode for a process that has one record to write.
-func EncodeOnce(r Record) ([]byte, error) {
-	r.Version = RecordVersion
-	b, err := encode(make([]byte, 0, 2<<10), reflect.ValueOf(&r).Elem())
-	return stored(r, b, err)
-}
-
-func stored(r Record, b []byte, err error) ([]byte, error) {
 	if err != nil {
 		return nil, model.Faultf(model.CodeInternal, "", "record %s: %w", r.Key(), err)
 	}

@@ -61,7 +61,7 @@ func (j *Journal) Put(r attach.Record) error {
 	if r.Stage == attach.Releasing && os.Rename(j.path(done, key), j.path(pending, key)) == nil {
 		return nil
 	}
-	b, err := attach.EncodeOnce(r)
+	b, err := attach.Encode(r)
 	if err != nil {
 		return err
 	}
