@@ -44,9 +44,7 @@ func (r *run) look(ctx context.Context) error {
 			}
 		}
 	}
-	if seen != r.rec.Looks {
-		r.rec.Looks, r.current = seen, false
-	}
+	r.rec.Looks = seen
 	return nil
 }
 

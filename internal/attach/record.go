@@ -139,8 +139,6 @@ func (r Record) Joins() []state.Join {
 // as it was before.
 type Memory interface {
 	Put(r Record) error
-	// Finish turns the pending record that was put last into a done one, else as it is.
-	Finish(k model.AttachmentKey) error
 	Get(k model.AttachmentKey) (Record, bool, error)
 	// List gives all records that can be read; the error joins what is wrong with the others.
 	List() ([]Record, error)
@@ -155,16 +153,6 @@ func Encode(r Record) ([]byte, error) {
 		return nil, model.Faultf(model.CodeInternal, "", "record %s: %w", r.Key(), err)
 	}
 	return b, nil
-}
-
-// Finished tells where the stored form of a pending record says so, and what to write there, of the same length, for a
-// done one. What stands before cannot hold these words: they have quotes.
-func Finished(where string, b []byte) (at int, words []byte, err error) {
-	was, is := []byte(`"stage":"`+Pending+`"`), []byte(`"stage":"`+Done+`"`)
-	if at = bytes.Index(b, was); at < 0 {
-		return 0, nil, model.Faultf(model.CodeInternal, "this is a bug: report it", "%s: it is not pending", where)
-	}
-	return at, append(is, bytes.Repeat([]byte{' '}, len(was)-len(is))...), nil
 }
 
 // CheckStored refuses the stored form of a record that a newer program wrote, without reading all of it.

@@ -24,7 +24,6 @@ type run struct {
 	spaces   kernel.Spaces
 	rec      Record
 	promised bool     // the record has been written
-	current  bool     // and says what this one says
 	guarded  *Guarded // what the guard has been told
 	hold     ipam.Hold
 	chain    plugin.Chain
@@ -80,7 +79,6 @@ func (r *run) list(ctx context.Context) error {
 	if r.chain.Prev == nil {
 		r.chain.Prev = &model.Result{}
 	}
-	r.current = r.current && r.rec.Result == r.chain.Prev
 	r.rec.Result = r.chain.Prev
 	if err := r.look(ctx); err != nil {
 		return err
@@ -117,11 +115,10 @@ func (r *run) cut(i int) (int, error) {
 // promise writes the record. The name is the step's, for fault tests.
 func (r *run) promise(name string) error {
 	return r.write(name, func() error {
-		r.current = false
 		if err := r.a.put(r.rec); err != nil {
 			return err
 		}
-		r.promised, r.current = true, true
+		r.promised = true
 		return nil
 	})
 }
@@ -129,15 +126,6 @@ func (r *run) promise(name string) error {
 // finish writes that the attachment is done. r.rec stays pending: should this fail, its undo is that of an unfinished ADD.
 func (r *run) finish() error {
 	return r.write("done", func() error {
-		if r.current {
-			if err := r.a.cfg.Memory.Finish(r.rec.Key()); err != nil {
-				return err
-			}
-			done := r.rec
-			done.Stage = Done
-			r.a.noted(done)
-			return nil
-		}
 		done := r.rec
 		done.Stage = Done
 		err := r.a.put(done)

@@ -15,7 +15,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -79,32 +78,6 @@ func (j *Journal) Put(r attach.Record) error {
 	}
 	if folder == done {
 		return j.remove(pending, key)
-	}
-	return nil
-}
-
-// Finish moves a pending record to done, and then has it say so: from the moment it lies there it is done.
-func (j *Journal) Finish(key model.AttachmentKey) error {
-	from, to := j.path(pending, key), j.path(done, key)
-	f, err := os.OpenFile(from, os.O_RDWR, 0)
-	if err != nil {
-		return unusable(filepath.Dir(j.dir), err)
-	}
-	defer f.Close()
-	head := make([]byte, 256)
-	n, err := f.ReadAt(head, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return unusable(filepath.Dir(j.dir), err)
-	}
-	at, words, err := attach.Finished(from, head[:n])
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(from, to); err != nil {
-		return unusable(filepath.Dir(j.dir), err)
-	}
-	if _, err := f.WriteAt(words, int64(at)); err != nil {
-		return unusable(filepath.Dir(j.dir), err)
 	}
 	return nil
 }

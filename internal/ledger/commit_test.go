@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/ledger"
+	"github.com/weft-net/weft/internal/model"
 )
 
 // manyWriters is the value of the environment that has a process write from many goroutines.
@@ -51,7 +53,7 @@ func TestTogether(t *testing.T) {
 		all.Go(func() {
 			errs[i] = l.Put(record(i, attach.Pending))
 			if errs[i] == nil && i%2 == 0 {
-				errs[i] = l.Finish(record(i, "").Key())
+				errs[i] = l.Put(record(i, attach.Done))
 			}
 			if errs[i] == nil && i%5 == 0 {
 				errs[i] = l.Delete(record(i, "").Key())
@@ -163,5 +165,54 @@ func TestManyKilledWriters(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Agents before this one finished a record by writing "done" and spaces over "pending" in its stored form. Their records are
+// read, released and deleted.
+func TestRecordFinishedInPlace(t *testing.T) {
+	text, err := os.ReadFile("../attach/testdata/finished-in-place.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), `"stage":"done"   ,`) {
+		t.Fatal("the stored record is not of the form that this test is about")
+	}
+	dir := t.TempDir()
+	if err := open(t, dir).Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bbolt.Open(filepath.Join(dir, "ledger.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("attachments")).Put([]byte("c1\x00pods\x00eth0"), text)
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, dir)
+	defer func() { _ = l.Close() }()
+	if all, err := l.InNamespace(4026532247); err != nil || len(all) != 1 {
+		t.Errorf("in its namespace: %d records, %v", len(all), err)
+	}
+	key := model.AttachmentKey{Network: "pods", ContainerID: "c1", IfName: "eth0"}
+	r, found, err := l.Get(key)
+	if err != nil || !found || r.Stage != attach.Done || len(r.Acts) != 2 || r.Result == nil {
+		t.Fatalf("found %v, %v: %+v", found, err, r)
+	}
+	r.Stage = attach.Releasing
+	if err := l.Put(r); err != nil {
+		t.Fatal(err)
+	}
+	if r, _, err := l.Get(key); err != nil || r.Stage != attach.Releasing {
+		t.Errorf("released: %s, %v", r.Stage, err)
+	}
+	if err := l.Delete(key); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := l.List(); err != nil || len(all) != 0 {
+		t.Errorf("deleted: %d records, %v", len(all), err)
 	}
 }

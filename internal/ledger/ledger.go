@@ -106,19 +106,6 @@ func (l *Ledger) Put(r attach.Record) error {
 	return put()
 }
 
-// Finish marks a pending record as done.
-func (l *Ledger) Finish(key model.AttachmentKey) error {
-	return l.update(key, func(bk *bbolt.Bucket, k []byte) error {
-		b := bytes.Clone(bk.Get(k))
-		at, words, err := attach.Finished(l.where(key), b)
-		if err != nil {
-			return err
-		}
-		copy(b[at:], words)
-		return bk.Put(k, b)
-	})
-}
-
 // PutAll writes several records in one.
 func (l *Ledger) PutAll(rs []attach.Record) error {
 	texts := make([][]byte, len(rs))

@@ -80,16 +80,6 @@ func TestModel(t *testing.T) {
 				r.Version = attach.RecordVersion
 				want[r.Key()] = r
 			},
-			"finish": func(t *rapid.T) {
-				k := record(rapid.IntRange(0, 5).Draw(t, "i"), attach.Done).Key()
-				was, found := want[k]
-				if err := l.Finish(k); (err == nil) != (found && was.Stage == attach.Pending) {
-					t.Fatalf("%s: %v", was.Stage, err)
-				} else if err == nil {
-					was.Stage = attach.Done
-					want[k] = was
-				}
-			},
 			"delete": func(t *rapid.T) {
 				k := record(rapid.IntRange(0, 5).Draw(t, "i"), attach.Done).Key()
 				if err := l.Delete(k); err != nil {

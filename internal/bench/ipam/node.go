@@ -151,7 +151,8 @@ func (n *node) add(ask weftipam.Ask) error {
 	if err := h.Keep(); err != nil {
 		return err
 	}
-	if err := n.ledger.Finish(rec.Key()); err != nil {
+	rec.Stage = attach.Done
+	if err := n.ledger.Put(rec); err != nil {
 		return err
 	}
 	n.mu.Lock()

@@ -116,7 +116,8 @@ func (l *life) add(id string) error {
 	if err := h.Keep(); err != nil {
 		return err
 	}
-	if err := l.ledger.Finish(rec.Key()); err != nil {
+	rec.Stage = attach.Done
+	if err := l.ledger.Put(rec); err != nil {
 		return err
 	}
 	_ = l.step("after done")
