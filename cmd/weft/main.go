@@ -28,7 +28,7 @@ func main() {
 	}
 	code := cli.Run(ctx, cli.Env{
 		Args: args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Getenv: os.Getenv, Version: version, Self: self,
+		Getenv: os.Getenv, Version: version, Self: self, Exec: syscall.Exec,
 	})
 	stop()
 	os.Exit(code)

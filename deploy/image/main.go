@@ -26,7 +26,7 @@ func run() error {
 	name := flag.String("name", "", "the image's `NAME:TAG`")
 	arch := flag.String("arch", "", "the programs' `GOARCH`")
 	created := flag.Int64("created", 0, "when, in `SECONDS` since 1970")
-	programs := flag.String("programs", "", "`DIR` with weft, weft-cni and weft-plugin")
+	programs := flag.String("programs", "", "`DIR` with weft, weft-cni, weft-plugin and cni-conformance")
 	license := flag.String("license", "LICENSE", "the licence's `FILE`")
 	out := flag.String("o", "", "the archive's `FILE`")
 	flag.Parse()
@@ -46,6 +46,7 @@ func run() error {
 		{"/usr/bin/weft", filepath.Join(*programs, "weft"), 0o755},
 		{"/usr/bin/weft-cni", filepath.Join(*programs, "weft-cni"), 0o755},
 		{"/usr/bin/weft-plugin", filepath.Join(*programs, "weft-plugin"), 0o755},
+		{"/usr/bin/cni-conformance", filepath.Join(*programs, "cni-conformance"), 0o755},
 		{"/usr/share/doc/weft/LICENSE", *license, 0o644},
 	} {
 		b, err := os.ReadFile(f.source)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weft-net/weft/internal/agent"
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/config"
 )
 
@@ -48,7 +49,7 @@ stdout when it answers.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := complete(&c, file, env, cmd.Flags()); err != nil {
 				if file == "" {
-					err = usageError{err} // all of it was flags
+					err = ui.UsageError(err) // all of it was flags
 				}
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/bench"
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
@@ -71,16 +72,16 @@ func (f benchFlags) check() error {
 	}
 	for _, c := range f.concurrency {
 		if c < 1 {
-			return usageError{model.Faultf(model.CodeInvalidConf, "give 1 or more", "--concurrency %d calls at a time", c)}
+			return ui.UsageError(model.Faultf(model.CodeInvalidConf, "give 1 or more", "--concurrency %d calls at a time", c))
 		}
 	}
 	for _, n := range f.pods {
 		if n < 0 {
-			return usageError{model.Faultf(model.CodeInvalidConf, "give 0 or more", "--pods %d", n)}
+			return ui.UsageError(model.Faultf(model.CodeInvalidConf, "give 0 or more", "--pods %d", n))
 		}
 	}
 	if f.chain == "" {
-		return usageError{model.Faultf(model.CodeInvalidConf, "name a configuration list", "--chain is missing")}
+		return ui.UsageError(model.Faultf(model.CodeInvalidConf, "name a configuration list", "--chain is missing"))
 	}
 	return nil
 }
@@ -207,7 +208,7 @@ func newBenchShimCmd(env Env) *cobra.Command {
 
 func benchOutput(o string) error {
 	if o != "text" && o != "json" {
-		return usageError{model.Faultf(model.CodeInvalidConf, "give text or json", "-o %q is no output format", o)}
+		return ui.UsageError(model.Faultf(model.CodeInvalidConf, "give text or json", "-o %q is no output format", o))
 	}
 	return nil
 }

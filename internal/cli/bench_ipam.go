@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	benchipam "github.com/weft-net/weft/internal/bench/ipam"
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/kube"
@@ -88,12 +89,12 @@ func checkBenchIPAM(cfg benchipam.Config) error {
 		{"--rounds", cfg.Rounds, most},
 	} {
 		if f.value < 1 || f.value > f.most {
-			return usageError{model.Faultf(model.CodeInvalidConf, fmt.Sprintf("give 1 to %d", f.most), "%s %d cannot be used", f.flag, f.value)}
+			return ui.UsageError(model.Faultf(model.CodeInvalidConf, fmt.Sprintf("give 1 to %d", f.most), "%s %d cannot be used", f.flag, f.value))
 		}
 	}
 	for _, c := range cfg.Concurrency {
 		if c < 1 {
-			return usageError{model.Faultf(model.CodeInvalidConf, "give 1 or more", "--concurrency %d calls at a time", c)}
+			return ui.UsageError(model.Faultf(model.CodeInvalidConf, "give 1 or more", "--concurrency %d calls at a time", c))
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/bench"
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -34,7 +35,7 @@ Keys of -o json: pods, idle, rows [{extent, what, metric, unit, n, p50, p95, min
 			}
 			for flag, n := range map[string]int{"-n": cfg.N, "--flushes": cfg.Flushes, "--pods": cfg.Pods - 1, "--idle": int(cfg.Idle)} {
 				if n < 0 {
-					return usageError{model.Faultf(model.CodeInvalidConf, "give 0 or more; of pods, 1 or more", "%s is too small", flag)}
+					return ui.UsageError(model.Faultf(model.CodeInvalidConf, "give 0 or more; of pods, 1 or more", "%s is too small", flag))
 				}
 			}
 			cfg.Log = slog.New(slog.NewTextHandler(env.Stderr, nil))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weft-net/weft/internal/agent"
 	"github.com/weft-net/weft/internal/calico"
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/leftover"
@@ -62,10 +63,10 @@ func newCleanCmd(env Env) *cobra.Command {
 
 func (c *cleaning) run(ctx context.Context, out io.Writer) error {
 	if c.output != "text" && c.output != "json" {
-		return usageError{fmt.Errorf("output %q is neither text nor json", c.output)}
+		return ui.UsageError(fmt.Errorf("output %q is neither text nor json", c.output))
 	}
 	if c.from != "calico" {
-		return usageError{fmt.Errorf("--from %q is not calico", c.from)}
+		return ui.UsageError(fmt.Errorf("--from %q is not calico", c.from))
 	}
 	node, err := thisNode(ctx, c.source.config, "")
 	if err != nil {
@@ -102,7 +103,7 @@ func (c *cleaning) print(out io.Writer, found leftover.Calico) error {
 	lines := found.Lines()
 	if c.output == "json" {
 		some := func(s []string) []string { return append([]string{}, s...) }
-		return printJSON(out, map[string]any{"found": some(lines), "lookAt": some(found.Unseen), "done": !c.dry})
+		return ui.PrintJSON(out, map[string]any{"found": some(lines), "lookAt": some(found.Unseen), "done": !c.dry})
 	}
 	did := "taken away"
 	if c.dry {

@@ -15,6 +15,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/sandbox/confdir"
@@ -122,7 +123,7 @@ func (v cniVerb) command(env Env) *cobra.Command {
 			if len(args) == 2 || len(args) == 1 && v.netns == netnsUnused {
 				return nil
 			}
-			return usageError{errors.New("name a configuration and a network namespace")}
+			return ui.UsageError(errors.New("name a configuration and a network namespace"))
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list, err := findNetwork(env, args[0])
@@ -184,7 +185,7 @@ func findNetwork(env Env, conf string) (*confdir.Network, error) {
 	}
 	st, err := os.Stat(conf)
 	if conf == "-" || err == nil && st.Mode().IsRegular() {
-		b, err := readConf(env, conf)
+		b, err := ui.ReadConf(env, conf)
 		if err != nil {
 			return nil, err
 		}
@@ -202,7 +203,7 @@ func findNetwork(env Env, conf string) (*confdir.Network, error) {
 
 func (c *cniCall) runtimeConf(env Env, path string, use netnsUse) (*libcni.RuntimeConf, error) {
 	if path == "" {
-		return nil, usageError{model.Faultf(model.CodeInvalidNetns, netnsHint, "NETNS is empty")}
+		return nil, ui.UsageError(model.Faultf(model.CodeInvalidNetns, netnsHint, "NETNS is empty"))
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -218,7 +219,7 @@ func (c *cniCall) runtimeConf(env Env, path string, use netnsUse) (*libcni.Runti
 	}
 	if c.capArgs != "" {
 		if err := json.Unmarshal([]byte(c.capArgs), &rt.CapabilityArgs); err != nil {
-			return nil, usageError{model.Faultf(model.CodeInvalidEnv, `write for example {"portMappings":[…]}`, "capability arguments %.80q are no JSON object: %w", c.capArgs, err)}
+			return nil, ui.UsageError(model.Faultf(model.CodeInvalidEnv, `write for example {"portMappings":[…]}`, "capability arguments %.80q are no JSON object: %w", c.capArgs, err))
 		}
 	}
 	for pair := range strings.SplitSeq(c.cniArgs, ";") {
@@ -227,7 +228,7 @@ func (c *cniCall) runtimeConf(env Env, path string, use netnsUse) (*libcni.Runti
 			continue
 		}
 		if !ok || k == "" || strings.Contains(v, "=") {
-			return nil, usageError{model.Faultf(model.CodeInvalidEnv, "write KEY=VALUE;KEY=VALUE", "CNI_ARGS: %q is no KEY=VALUE", pair)}
+			return nil, ui.UsageError(model.Faultf(model.CodeInvalidEnv, "write KEY=VALUE;KEY=VALUE", "CNI_ARGS: %q is no KEY=VALUE", pair))
 		}
 		rt.Args = append(rt.Args, [2]string{k, v})
 	}
@@ -266,7 +267,7 @@ func (c *cniCall) validAttachments() (*libcni.GCArgs, error) {
 	for _, v := range c.valid {
 		id, ifName, ok := strings.Cut(v, "/")
 		if !ok || id == "" || ifName == "" {
-			return nil, usageError{fmt.Errorf("--valid %q is no CONTAINERID/IFNAME", v)}
+			return nil, ui.UsageError(fmt.Errorf("--valid %q is no CONTAINERID/IFNAME", v))
 		}
 		args.ValidAttachments = append(args.ValidAttachments, types.GCAttachment{ContainerID: id, IfName: ifName})
 	}

@@ -12,13 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/dhcp"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/static"
-	"github.com/weft-net/weft/internal/model"
 )
 
 // examined is the document of weft cni validate -o json.
@@ -42,9 +42,9 @@ func newCNIValidateCmd(env Env) *cobra.Command {
 		Args: oneFile,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
-				return usageError{fmt.Errorf("output %q is neither text nor json", output)}
+				return ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
 			}
-			b, err := readConf(env, args[0])
+			b, err := ui.ReadConf(env, args[0])
 			if err != nil {
 				return err
 			}
@@ -88,27 +88,9 @@ func sharedTypes() []string {
 
 func oneFile(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usageError{errors.New("name one configuration file")}
+		return ui.UsageError(errors.New("name one configuration file"))
 	}
 	return nil
-}
-
-func readConf(env Env, name string) ([]byte, error) {
-	const most = 1<<20 + 1 // one byte more than ParseNetwork accepts
-	in := env.Stdin
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, model.Faultf(model.CodeIO, "name a file, or - for standard input", "configuration: %w", err)
-		}
-		defer f.Close()
-		in = f
-	}
-	b, err := io.ReadAll(io.LimitReader(in, most))
-	if err != nil {
-		return nil, fmt.Errorf("configuration %s: %w", name, err)
-	}
-	return b, nil
 }
 
 // printExamined prints the reports and returns the error that the exit code comes from. One is one document, several are a list.
@@ -119,11 +101,11 @@ func printExamined(w io.Writer, all []examined, strict bool, output string) erro
 			e.print(w)
 		}
 	case len(all) == 1:
-		if err := printJSON(w, all[0]); err != nil {
+		if err := ui.PrintJSON(w, all[0]); err != nil {
 			return fmt.Errorf("report: %w", err)
 		}
 	default:
-		if err := printJSON(w, all); err != nil {
+		if err := ui.PrintJSON(w, all); err != nil {
 			return fmt.Errorf("report: %w", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
 )
 
@@ -28,7 +29,7 @@ Leases are remembered in -statedir; after a restart their renewal goes on.`,
 				Name: "weft dhcp daemon", Getenv: env.Getenv, Stderr: env.Stderr, Now: time.Now, Random: rand.Reader,
 			})
 			if errors.Is(err, lease.ErrUsage) {
-				return usageError{err}
+				return ui.UsageError(err)
 			}
 			return err
 		},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/doctor"
 	"github.com/weft-net/weft/internal/model"
@@ -37,7 +38,7 @@ of -o json: findings [{check, level, says, hint}]; level is ok, warn, bad, or sk
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {
-				return usageError{fmt.Errorf("output %q is neither text nor json", output)}
+				return ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
 			}
 			node, err := thisNode(cmd.Context(), file, socket)
 			if err != nil {
@@ -48,7 +49,7 @@ of -o json: findings [{check, level, says, hint}]; level is ok, warn, bad, or sk
 				return err
 			}
 			if doctor.Worst(all) == doctor.Bad {
-				return exitError{1}
+				return ui.Exit(1)
 			}
 			return nil
 		},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/flanneld"
 )
 
@@ -44,9 +45,9 @@ func runFlanneld(cmd *cobra.Command, env Env, args []string) error {
 	case errors.Is(err, flag.ErrHelp):
 		return nil
 	case err != nil:
-		return exitError{2} // it has said why
+		return ui.Exit(2) // it has said why
 	case flags.NArg() > 0:
-		return usageError{fmt.Errorf("flanneld takes no argument %q", flags.Arg(0))}
+		return ui.UsageError(fmt.Errorf("flanneld takes no argument %q", flags.Arg(0)))
 	}
 	if o.Version {
 		fmt.Fprintln(env.Stderr, env.Version)

@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/install"
-	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/wire"
 )
@@ -41,13 +41,13 @@ func newInstallCmd(env Env) *cobra.Command {
 			"again changes nothing. --multus writes that form as Multus' own installation does. --remove takes all of it back.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("%q: install has flags, no arguments", args[0])}
+				return ui.UsageError(fmt.Errorf("%q: install has flags, no arguments", args[0]))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd, env); err != nil {
-				return usageError{err}
+				return ui.UsageError(err)
 			}
 			return f.run(cmd.Context(), env)
 		},
@@ -135,19 +135,9 @@ func (f *installFlags) run(ctx context.Context, env Env) error {
 	return install.Follow(ctx, f.cfg, func(changes []install.Change, err error) {
 		_ = f.print(env.Stdout, changes) // nobody reads: no reason to stop
 		if err != nil {
-			warn(env.Stderr, err)
+			ui.Warn(env.Stderr, err)
 		}
 	})
-}
-
-// warn tells of an error that weft goes on after.
-func warn(w io.Writer, err error) {
-	var fault *model.Fault
-	if errors.As(err, &fault) && fault.Hint != "" {
-		fmt.Fprintf(w, "weft: %s\nhint: %s\n", trimHint(err.Error(), fault.Hint), fault.Hint)
-		return
-	}
-	fmt.Fprintf(w, "weft: %v\n", err)
 }
 
 func (f *installFlags) print(w io.Writer, changes []install.Change) error {

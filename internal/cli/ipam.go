@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
@@ -50,7 +51,7 @@ func newIPAMShowCmd(env Env) *cobra.Command {
 				usage = picture.Usage(local)
 			}
 			if output == "json" {
-				return printJSON(env.Stdout, struct {
+				return ui.PrintJSON(env.Stdout, struct {
 					blocks.Picture
 					Usage blocks.Usages `json:"usage"`
 				}{picture, usage})
@@ -95,7 +96,7 @@ func newIPAMCheckCmd(env Env) *cobra.Command {
 				left -= fixed
 			}
 			if output == "json" {
-				err = printJSON(env.Stdout, picture.Findings)
+				err = ui.PrintJSON(env.Stdout, picture.Findings)
 			} else {
 				err = printLeftovers(env.Stdout, picture, fix)
 			}
@@ -119,7 +120,7 @@ func ipamAgentFlag(cmd *cobra.Command, into *string, what string) {
 func (f *ipamSource) look(cmd *cobra.Command, output string) (blocks.Picture, store.Objects, error) {
 	var none blocks.Picture
 	if output != "text" && output != "json" {
-		return none, nil, usageError{fmt.Errorf("output %q is neither text nor json", output)}
+		return none, nil, ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
 	}
 	objects, err := f.open()
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
@@ -45,7 +46,7 @@ func newIPAMImportCmd(env Env) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {
-				return usageError{fmt.Errorf("output %q is neither text nor json", output)}
+				return ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
 			}
 			if err := what.check(); err != nil {
 				return err
@@ -72,7 +73,7 @@ func newIPAMImportCmd(env Env) *cobra.Command {
 				break
 			}
 			if output == "json" {
-				return printJSON(env.Stdout, plan)
+				return ui.PrintJSON(env.Stdout, plan)
 			}
 			return printImport(env.Stdout, plan, dry)
 		},
@@ -102,13 +103,13 @@ func (s *importSource) flags(cmd *cobra.Command) {
 
 func (s *importSource) check() error {
 	if s.from != "whereabouts" && s.from != "calico" && s.from != "host-local" {
-		return usageError{fmt.Errorf("--from %q is none of whereabouts, calico, host-local", s.from)}
+		return ui.UsageError(fmt.Errorf("--from %q is none of whereabouts, calico, host-local", s.from))
 	}
 	if s.node == "" {
 		s.node = s.env.Getenv("NODE_NAME")
 	}
 	if s.from == "host-local" && s.node == "" {
-		return usageError{errors.New("host-local's files are this node's: say its name by --node")}
+		return ui.UsageError(errors.New("host-local's files are this node's: say its name by --node"))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/agent"
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -73,7 +74,7 @@ func askAgent(ctx context.Context, url string, into any) error {
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return usageError{fmt.Errorf("agent %q: %w", url, err)}
+		return ui.UsageError(fmt.Errorf("agent %q: %w", url, err))
 	}
 	direct := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // never by a proxy
 	answer, err := direct.Do(r)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
@@ -38,7 +39,7 @@ func newIPAMReserveCmd(env Env) *cobra.Command {
 				name = "reserved-" + strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(netip.PrefixFrom(ranges[0].Addr(), ranges[0].Bits()).String())
 			}
 			if err := model.CheckName("--name", name); err != nil {
-				return usageError{err}
+				return ui.UsageError(err)
 			}
 			change, err := controller.Reserve(cmd.Context(), objects, name, what, ranges, time.Now())
 			if err != nil {
@@ -67,7 +68,7 @@ func newIPAMReleaseCmd(env Env) *cobra.Command {
 				return from.releaseMachine(cmd, output, machine)
 			}
 			if machine != "" || (by == "") == (len(args) == 0) {
-				return usageError{errors.New("say which addresses, or --by whom they were reserved")}
+				return ui.UsageError(errors.New("say which addresses, or --by whom they were reserved"))
 			}
 			ranges, objects, err := from.ranges(output, args)
 			if err != nil {
@@ -107,7 +108,7 @@ func (f *ipamSource) releaseMachine(cmd *cobra.Command, output, machine string) 
 // ranges reads addresses and prefixes, and opens the place of the cluster's objects.
 func (f *ipamSource) ranges(output string, args []string) ([]netip.Prefix, store.Objects, error) {
 	if output != "text" && output != "json" {
-		return nil, nil, usageError{fmt.Errorf("output %q is neither text nor json", output)}
+		return nil, nil, ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
 	}
 	var out []netip.Prefix
 	for _, text := range args {
@@ -117,10 +118,10 @@ func (f *ipamSource) ranges(output string, args []string) ([]netip.Prefix, store
 		}
 		p, err := netip.ParsePrefix(text)
 		if err != nil || p.Addr().Is4In6() {
-			return nil, nil, usageError{fmt.Errorf("%q is neither an address nor a prefix", text)}
+			return nil, nil, ui.UsageError(fmt.Errorf("%q is neither an address nor a prefix", text))
 		}
 		if p != p.Masked() {
-			return nil, nil, usageError{fmt.Errorf("%q has bits set behind the prefix length: write %s", text, p.Masked())}
+			return nil, nil, ui.UsageError(fmt.Errorf("%q has bits set behind the prefix length: write %s", text, p.Masked()))
 		}
 		out = append(out, p)
 	}
@@ -130,7 +131,7 @@ func (f *ipamSource) ranges(output string, args []string) ([]netip.Prefix, store
 
 func printChange(w io.Writer, output, did string, c controller.Change) error {
 	if output == "json" {
-		return printJSON(w, c)
+		return ui.PrintJSON(w, c)
 	}
 	for _, line := range c.Done {
 		fmt.Fprintf(w, "%s: %s\n", did, line)
@@ -156,7 +157,7 @@ func newIPAMMigrateCmd(env Env) *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
-				return usageError{fmt.Errorf("output %q is neither text nor json", output)}
+				return ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
 			}
 			objects, err := from.open()
 			if err != nil {
@@ -167,7 +168,7 @@ func newIPAMMigrateCmd(env Env) *cobra.Command {
 				return err
 			}
 			if output == "json" {
-				err = printJSON(env.Stdout, m)
+				err = ui.PrintJSON(env.Stdout, m)
 			} else {
 				err = printMigration(env.Stdout, m)
 			}
@@ -214,14 +215,14 @@ func (f *ipamSource) find(ctx context.Context, w io.Writer, text, output string)
 		return err
 	}
 	if !ranges[0].IsSingleIP() {
-		return usageError{fmt.Errorf("%q is no address", text)}
+		return ui.UsageError(fmt.Errorf("%q is no address", text))
 	}
 	found, err := controller.Find(ctx, objects, ranges[0].Addr())
 	if err != nil {
 		return err
 	}
 	if output == "json" {
-		return printJSON(w, found)
+		return ui.PrintJSON(w, found)
 	}
 	for _, line := range found.Lines {
 		fmt.Fprintln(w, line)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
@@ -48,7 +49,7 @@ func (f *ipamSource) open() (store.Objects, error) {
 		access.Kubeconfig = usualKubeconfig(f.env.Getenv("HOME"))
 	}
 	if access.Kubeconfig == "" && !access.InCluster {
-		return nil, usageError{model.Faultf(model.CodeInvalidConf, "give --store-dir, --kubeconfig or --config", "nothing says where the cluster's objects are")}
+		return nil, ui.UsageError(model.Faultf(model.CodeInvalidConf, "give --store-dir, --kubeconfig or --config", "nothing says where the cluster's objects are"))
 	}
 	return f.openKube(access)
 }

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
 )
 
@@ -65,14 +65,14 @@ func outputFlag(cmd *cobra.Command, values ...string) *string {
 		if slices.Contains(values, *output) {
 			return nil
 		}
-		return usageError{fmt.Errorf("--output %q is not %s", *output, strings.Join(values, " or "))}
+		return ui.UsageError(fmt.Errorf("--output %q is not %s", *output, strings.Join(values, " or ")))
 	}
 	return output
 }
 
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("argument %q is too much", args[0])}
+		return ui.UsageError(fmt.Errorf("argument %q is too much", args[0]))
 	}
 	return nil
 }
@@ -94,12 +94,12 @@ func newLabUpCmd(env Env, f *labFlags) *cobra.Command {
 			for _, c := range cidrs {
 				p, err := netip.ParsePrefix(strings.TrimSpace(c))
 				if err != nil {
-					return usageError{fmt.Errorf("--cluster-cidr %q is no prefix like 10.42.0.0/16", c)}
+					return ui.UsageError(fmt.Errorf("--cluster-cidr %q is no prefix like 10.42.0.0/16", c))
 				}
 				u.Spec.ClusterCIDRs = append(u.Spec.ClusterCIDRs, p)
 			}
 			if _, err := u.Spec.Lay(); err != nil {
-				return usageError{err}
+				return ui.UsageError(err)
 			}
 			u.NoMachines = !machines
 			u.BinDirs = append([]string{filepath.Join(filepath.Dir(env.Self), "cni")}, bins...)
@@ -152,12 +152,12 @@ func newLabStatusCmd(env Env, f *labFlags) *cobra.Command {
 				return err
 			}
 			if *output == "json" {
-				err = printJSON(env.Stdout, st)
+				err = ui.PrintJSON(env.Stdout, st)
 			} else {
 				err = printStatus(env, st)
 			}
 			if err == nil && len(st.Problems) > 0 {
-				err = exitError{exitBad}
+				err = ui.Exit(ui.Bad)
 			}
 			return err
 		},
@@ -225,12 +225,6 @@ func join[T fmt.Stringer](in []T) string {
 	return strings.Join(out, " ")
 }
 
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
 func newLabReachCmd(env Env, f *labFlags) *cobra.Command {
 	var timeout time.Duration
 	var output *string
@@ -251,7 +245,7 @@ func newLabReachCmd(env Env, f *labFlags) *cobra.Command {
 				return err
 			}
 			if *output == "json" {
-				err = printJSON(env.Stdout, r)
+				err = ui.PrintJSON(env.Stdout, r)
 			} else {
 				err = printReach(env.Stdout, r)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
 )
 
@@ -26,7 +27,7 @@ Keys of -o json: machine, from, to, pod, address, peer, tookMs, pauseMs, resets.
 		Example: "  weft lab up --from examples,examples/machines --addresses pools\n  weft lab migrate direct node1\n  weft lab migrate direct node3 --from default/web",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return usageError{errors.New("say who and where to: weft lab migrate MACHINE NODE")}
+				return ui.UsageError(errors.New("say who and where to: weft lab migrate MACHINE NODE"))
 			}
 			return nil
 		},
@@ -40,7 +41,7 @@ Keys of -o json: machine, from, to, pod, address, peer, tookMs, pauseMs, resets.
 			case err != nil:
 				return err
 			case *output == "json":
-				return printJSON(env.Stdout, went)
+				return ui.PrintJSON(env.Stdout, went)
 			}
 			return printMachineMigration(env.Stdout, went)
 		},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
@@ -168,7 +169,7 @@ func newLabExecCmd(env Env, f *labFlags) *cobra.Command {
 		Example: "  weft lab exec node1 -- ip route\n  weft lab exec default/web -- ping -c1 10.42.2.2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || cmd.ArgsLenAtDash() > 1 {
-				return usageError{errors.New("say where and what: weft lab exec NODE|POD -- COMMAND")}
+				return ui.UsageError(errors.New("say where and what: weft lab exec NODE|POD -- COMMAND"))
 			}
 			d, err := lab.At(f.dir)
 			if err != nil {
@@ -195,7 +196,7 @@ func execIn(ctx context.Context, env Env, d lab.Dir, at lab.Place, name string, 
 		return execInPod(ctx, env, d.Sandboxes(at.Node), at.Namespace, at.Pod, name, argv)
 	}
 	if name != "" {
-		return usageError{fmt.Errorf("--container %q: %s is a node", name, at.Name)}
+		return ui.UsageError(fmt.Errorf("--container %q: %s is a node", name, at.Name))
 	}
 	ns, err := netns.Open(at.Netns)
 	if err != nil {
@@ -209,7 +210,7 @@ func execIn(ctx context.Context, env Env, d lab.Dir, at lab.Place, name string, 
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		return exitError{container.ExitCode(exit.ProcessState)}
+		return ui.Exit(container.ExitCode(exit.ProcessState))
 	}
 	if err != nil {
 		return fmt.Errorf("command %q: %w", argv[0], err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/graph"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"
@@ -89,7 +90,7 @@ func meshOutput(name string) (func(meshSeen) (string, error), error) {
 	case "svg":
 		return func(s meshSeen) (string, error) { return meshDiagram(s).SVG(), nil }, nil
 	}
-	return nil, usageError{model.Faultf(model.CodeInvalidConf, "give text, json, dot or svg", "-o %q is no output format", name)}
+	return nil, ui.UsageError(model.Faultf(model.CodeInvalidConf, "give text, json, dot or svg", "-o %q is no output format", name))
 }
 
 func meshText(s meshSeen) (string, error) {

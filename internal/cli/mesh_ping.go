@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/probe"
@@ -86,7 +87,7 @@ func pingMesh(cmd *cobra.Command, env Env, t mesh.Topology, peers []string, outp
 		}
 	}
 	if err == nil && faults > 0 {
-		err = exitError{1}
+		err = ui.Exit(1)
 	}
 	return err
 }

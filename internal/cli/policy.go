@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	compiled "github.com/weft-net/weft/internal/plan/policy"
 	"github.com/weft-net/weft/internal/policy"
@@ -41,7 +42,7 @@ The agent of any node knows all policies and all pods; of a pod of another node 
 // ask asks the agent and prints the answer.
 func (f *policyFlags) ask(cmd *cobra.Command, env Env, what string, query url.Values, into any, text func(io.Writer)) error {
 	if f.output != "text" && f.output != "json" {
-		return usageError{model.Faultf(model.CodeInvalidConf, "give text or json", "-o %q is no output format", f.output)}
+		return ui.UsageError(model.Faultf(model.CodeInvalidConf, "give text or json", "-o %q is no output format", f.output))
 	}
 	if err := policy.Ask(cmd.Context(), filepath.Join(f.stateDir, policy.Socket), what, query, into); err != nil {
 		return err
@@ -106,7 +107,7 @@ one that has none, as ping's. It exits with 0 when the connection is allowed, an
 			var all []compiled.Answer
 			err = f.ask(cmd, env, "why", q, &all, func(w io.Writer) { whyText(w, args[0], args[1], all) })
 			if err == nil && slices.ContainsFunc(all, func(a compiled.Answer) bool { return !a.Allowed }) {
-				err = exitError{exitBad}
+				err = ui.Exit(ui.Bad)
 			}
 			return err
 		},
@@ -122,7 +123,7 @@ func (f *policyFlags) pod(s string) (model.PodRef, error) {
 		namespace, name = f.namespace, s
 	}
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
-		return model.PodRef{}, usageError{model.Faultf(model.CodeInvalidConf, "write namespace/name", "%q is no pod", s)}
+		return model.PodRef{}, ui.UsageError(model.Faultf(model.CodeInvalidConf, "write namespace/name", "%q is no pod", s))
 	}
 	return model.PodRef{Namespace: namespace, Name: name}, nil
 }
@@ -147,7 +148,7 @@ func portName(s string) bool {
 // target reads what stands behind FROM.
 func (f *policyFlags) target(s string) (party, port, protocol string, err error) {
 	bad := func(hint, format string, args ...any) error {
-		return usageError{model.Faultf(model.CodeInvalidConf, hint, format, args...)}
+		return ui.UsageError(model.Faultf(model.CodeInvalidConf, hint, format, args...))
 	}
 	rest := s
 	if i := strings.LastIndex(s, "/"); i > strings.LastIndex(s, ":") && strings.Contains(s, ":") && !strings.HasPrefix(s[i:], "/]") {

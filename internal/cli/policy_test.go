@@ -5,9 +5,10 @@ package cli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"strings"
 	"testing"
+
+	"github.com/weft-net/weft/internal/cli/ui"
 )
 
 func TestPolicyTargets(t *testing.T) {
@@ -41,8 +42,7 @@ func TestPolicyTargets(t *testing.T) {
 		"a/b/c":           `"a/b/c" is no pod`,
 	} {
 		_, _, _, err := f.target(in)
-		var usage usageError
-		if !errors.As(err, &usage) || !strings.HasPrefix(err.Error(), want+" (") {
+		if !ui.IsUsageError(err) || !strings.HasPrefix(err.Error(), want+" (") {
 			t.Errorf("%s: %v", in, err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
 	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/sandbox/container"
@@ -86,18 +87,18 @@ func (f *sandboxFlags) config(env Env) (sandbox.Config, error) {
 	}
 	c.Times.BackOff, c.Times.BackOffCap, c.Times.Relist = f.backOff, f.backOffCap, f.relist
 	if c.Times.BackOff <= 0 || c.Times.BackOffCap < c.Times.BackOff || c.Times.Relist <= 0 {
-		return c, usageError{fmt.Errorf("--back-off, --back-off-cap and --relist must be positive, the cap not below the back-off")}
+		return c, ui.UsageError(fmt.Errorf("--back-off, --back-off-cap and --relist must be positive, the cap not below the back-off"))
 	}
 	for _, s := range f.podCIDRs {
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
-			return c, usageError{fmt.Errorf("--pod-cidr %q is no prefix", s)}
+			return c, ui.UsageError(fmt.Errorf("--pod-cidr %q is no prefix", s))
 		}
 		c.PodCIDRs = append(c.PodCIDRs, p)
 	}
 	for _, s := range f.clusterDNS {
 		if _, err := netip.ParseAddr(s); err != nil {
-			return c, usageError{fmt.Errorf("--cluster-dns %q is no address", s)}
+			return c, ui.UsageError(fmt.Errorf("--cluster-dns %q is no address", s))
 		}
 	}
 	if c.Node == "" {
@@ -129,9 +130,9 @@ func newSandboxCmd(env Env) *cobra.Command {
 			RunE: func(_ *cobra.Command, args []string) error {
 				code, done := container.Hidden([]string{env.Self}, append([]string{name}, args...), env.Stderr)
 				if !done {
-					return usageError{fmt.Errorf("sandbox %s is for weft itself", name)}
+					return ui.UsageError(fmt.Errorf("sandbox %s is for weft itself", name))
 				}
-				return exitError{code}
+				return ui.Exit(code)
 			},
 		})
 	}

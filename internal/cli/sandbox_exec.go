@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/sandbox/container"
@@ -23,7 +24,7 @@ func newSandboxExecCmd(env Env, f *sandboxFlags) *cobra.Command {
 		Short: "Run a command in the namespaces of a container",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) == 2 && args[1] == "--" {
-				return usageError{errors.New("name a pod and a command")}
+				return ui.UsageError(errors.New("name a pod and a command"))
 			}
 			return nil
 		},
@@ -60,7 +61,7 @@ func execInPod(ctx context.Context, env Env, runtime *sandbox.Client, ns, pod, n
 	err = container.Exec(c.Process, run)
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		return exitError{container.ExitCode(exit.ProcessState)}
+		return ui.Exit(container.ExitCode(exit.ProcessState))
 	}
 	if err != nil {
 		return fmt.Errorf("command %q: %w", argv[0], err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/sandbox"
 )
 
@@ -29,7 +30,7 @@ func newSandboxListCmd(env Env, f *sandboxFlags) *cobra.Command {
 				return err
 			}
 			if output == "json" {
-				return printJSON(env.Stdout, pods)
+				return ui.PrintJSON(env.Stdout, pods)
 			}
 			return printPods(env.Stdout, pods)
 		},
@@ -40,7 +41,7 @@ func newSandboxListCmd(env Env, f *sandboxFlags) *cobra.Command {
 
 func outputForm(s string) error {
 	if s != "text" && s != "json" {
-		return usageError{fmt.Errorf("output %q is neither text nor json", s)}
+		return ui.UsageError(fmt.Errorf("output %q is neither text nor json", s))
 	}
 	return nil
 }
@@ -92,7 +93,7 @@ func newSandboxInspectCmd(env Env, f *sandboxFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printJSON(env.Stdout, d)
+			return ui.PrintJSON(env.Stdout, d)
 		},
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "of a pod that is named without one")
@@ -101,7 +102,7 @@ func newSandboxInspectCmd(env Env, f *sandboxFlags) *cobra.Command {
 
 func onePod(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usageError{errors.New("name one pod")}
+		return ui.UsageError(errors.New("name one pod"))
 	}
 	return nil
 }
@@ -116,7 +117,7 @@ func newSandboxStatusCmd(env Env, f *sandboxFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printJSON(env.Stdout, st)
+			return ui.PrintJSON(env.Stdout, st)
 		},
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/sandbox/process"
@@ -29,7 +30,7 @@ func newSandboxRunCmd(env Env, f *sandboxFlags) *cobra.Command {
 		Short: "Run the pods of manifests (- is standard input) and wait until their containers have started",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{errors.New("name at least one manifest")}
+				return ui.UsageError(errors.New("name at least one manifest"))
 			}
 			return nil
 		},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox"
 )
@@ -29,7 +30,7 @@ func newSandboxStopCmd(env Env, f *sandboxFlags) *cobra.Command {
 		Short: "Stop pods and take away everything that is left of them",
 		Args: func(_ *cobra.Command, args []string) error {
 			if (len(args) == 0) != s.all {
-				return usageError{errors.New("name pods, or --all")}
+				return ui.UsageError(errors.New("name pods, or --all"))
 			}
 			return nil
 		},

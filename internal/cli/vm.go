@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/kernel/nft"
 	"github.com/weft-net/weft/internal/model"
 	plan "github.com/weft-net/weft/internal/plan/vm"
@@ -40,14 +41,14 @@ holds links, addrs, routes, sysctls and tables.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
-				return usageError{fmt.Errorf("output %q is neither text nor json", output)}
+				return ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
 			}
 			p, err := in.plan(args[0])
 			if err != nil {
 				return err
 			}
 			if output == "json" {
-				return printJSON(env.Stdout, p)
+				return ui.PrintJSON(env.Stdout, p)
 			}
 			return printVMPlan(env.Stdout, p)
 		},
@@ -137,7 +138,7 @@ func (v *vmInput) machineFlags(cmd *cobra.Command) {
 // machine is what the plan may come from, but for what there is in the pod.
 func (v *vmInput) machine(file string) (plan.Input, error) {
 	if v.usual != string(model.VMBridge) && v.usual != string(model.VMMasquerade) {
-		return plan.Input{}, usageError{fmt.Errorf("--default-binding %q is neither bridge nor masquerade", v.usual)}
+		return plan.Input{}, ui.UsageError(fmt.Errorf("--default-binding %q is neither bridge nor masquerade", v.usual))
 	}
 	data, err := v.read(file)
 	if err != nil {
@@ -152,7 +153,7 @@ func (v *vmInput) machine(file string) (plan.Input, error) {
 
 func (v *vmInput) plan(file string) (plan.Plan, error) {
 	if v.standIn != string(state.Dummy) && v.standIn != string(state.Bridge) {
-		return plan.Plan{}, usageError{fmt.Errorf("--stand-in %q is neither dummy nor bridge", v.standIn)}
+		return plan.Plan{}, ui.UsageError(fmt.Errorf("--stand-in %q is neither dummy nor bridge", v.standIn))
 	}
 	in, err := v.machine(file)
 	if err != nil {

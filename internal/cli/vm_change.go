@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/vm/launch"
 	"github.com/weft-net/weft/internal/vm/manifest"
@@ -133,7 +134,7 @@ func newVMLinkCmd(env Env) *cobra.Command {
 		Args:  cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[2] != "up" && args[2] != "down" {
-				return usageError{fmt.Errorf("%q is neither up nor down", args[2])}
+				return ui.UsageError(fmt.Errorf("%q is neither up nor down", args[2]))
 			}
 			return v.ask(cmd, args[0], launch.Change{Link: args[1], Up: args[2] == "up"})
 		},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/move"
 )
@@ -67,7 +68,7 @@ Where the machine has several pods on this node, --pod names the one that it run
 		RunE: func(cmd *cobra.Command, args []string) error {
 			namespace, name, ok := strings.Cut(args[0], "/")
 			if !ok || namespace == "" || name == "" {
-				return usageError{model.Faultf(model.CodeInvalidConf, "as default/db", "machine %q is no namespace and name", args[0])}
+				return ui.UsageError(model.Faultf(model.CodeInvalidConf, "as default/db", "machine %q is no namespace and name", args[0]))
 			}
 			return move.SayHere(cmd.Context(), filepath.Join(stateDir, move.Socket), namespace, name, pod)
 		},

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	plan "github.com/weft-net/weft/internal/plan/vm"
 	"github.com/weft-net/weft/internal/state"
@@ -36,7 +37,7 @@ func vmAnswers(in plan.Input, flags []string) (state.Answers, error) {
 		name, rest, _ := strings.Cut(flag, ",")
 		link, ok := names[name]
 		if !ok {
-			return nil, usageError{model.Faultf(model.CodeInvalidConf, "give the name of a network of the machine", "--nic %s: no network of the machine is %q", flag, name)}
+			return nil, ui.UsageError(model.Faultf(model.CodeInvalidConf, "give the name of a network of the machine", "--nic %s: no network of the machine is %q", flag, name))
 		}
 		for rest != "" {
 			var pair string
@@ -46,7 +47,7 @@ func vmAnswers(in plan.Input, flags []string) (state.Answers, error) {
 				continue
 			}
 			if err := describe(links[link], pair); err != nil {
-				return nil, usageError{model.Faultf(model.CodeInvalidConf, "mtu, mac, address, gateway or tap, for example address=10.244.1.5/24", "--nic %s: %w", name, err)}
+				return nil, ui.UsageError(model.Faultf(model.CodeInvalidConf, "mtu, mac, address, gateway or tap, for example address=10.244.1.5/24", "--nic %s: %w", name, err))
 			}
 		}
 	}
@@ -72,11 +73,11 @@ func vmAnswers(in plan.Input, flags []string) (state.Answers, error) {
 // checkDirect refuses flags that no direct binding can have.
 func (v *vmInput) checkDirect() error {
 	if v.join != "" && !slices.Contains(state.JoinWays(), state.JoinHow(v.join)) {
-		return usageError{model.Faultf(model.CodeInvalidConf, "leave it out: the best way is found", "--join %s: not one of %v", v.join, state.JoinWays())}
+		return ui.UsageError(model.Faultf(model.CodeInvalidConf, "leave it out: the best way is found", "--join %s: not one of %v", v.join, state.JoinWays()))
 	}
 	const least, most = 8, 30
 	if v.subnet != 0 && (v.subnet < least || v.subnet > most) {
-		return usageError{model.Faultf(model.CodeInvalidConf, "leave it out for a single address", "--direct-subnet %d: not between %d and %d", v.subnet, least, most)}
+		return ui.UsageError(model.Faultf(model.CodeInvalidConf, "leave it out for a single address", "--direct-subnet %d: not between %d and %d", v.subnet, least, most))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	plan "github.com/weft-net/weft/internal/plan/vm"
@@ -36,7 +37,7 @@ interface, podLink, fragment, restore, device, guest}], vhost.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
-				return usageError{fmt.Errorf("output %q is neither text nor json", output)}
+				return ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
 			}
 			machine, err := in.machine(args[0])
 			if err != nil {
@@ -52,7 +53,7 @@ interface, podLink, fragment, restore, device, guest}], vhost.`,
 			case err != nil || undo:
 				return err
 			case output == "json":
-				return printJSON(env.Stdout, record)
+				return ui.PrintJSON(env.Stdout, record)
 			}
 			p := plan.Plan{Pod: record.Pod}
 			for _, n := range record.Networks {
@@ -81,7 +82,7 @@ func agentFlag(f *pflag.FlagSet, to *string) {
 // vmPhase1 opens the pod and has it done. For undo the pod may be gone.
 func vmPhase1(ctx context.Context, h host.Host, pod host.Pod, path string, in plan.Input, undo bool) (phase1.Record, error) {
 	if path == "" {
-		return phase1.Record{}, usageError{model.Faultf(model.CodeInvalidConf, "for example /run/netns/pod1", "--netns is missing")}
+		return phase1.Record{}, ui.UsageError(model.Faultf(model.CodeInvalidConf, "for example /run/netns/pod1", "--netns is missing"))
 	}
 	var err error
 	if pod.NS, err = netns.Open(path); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/vm/domain"
@@ -33,7 +34,7 @@ command is ended. Where an agent runs on the node, the agent hands them over, an
 				return err
 			}
 			if path == "" {
-				return usageError{model.Faultf(model.CodeInvalidConf, "for example /run/netns/pod1", "--netns is missing")}
+				return ui.UsageError(model.Faultf(model.CodeInvalidConf, "for example /run/netns/pod1", "--netns is missing"))
 			}
 			h, err := host.Open(cmd.Context(), host.Config{Socket: agent, Dir: dir, Log: slog.New(slog.NewTextHandler(env.Stderr, nil))})
 			if err != nil {

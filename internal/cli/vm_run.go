@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/sandbox/process"
@@ -63,7 +64,7 @@ It runs until it is interrupted, which presses the machine's button, or in the b
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.detach && r.console {
-				return usageError{errors.New("--detach and --console contradict each other")}
+				return ui.UsageError(errors.New("--detach and --console contradict each other"))
 			}
 			return r.run(cmd, args[0])
 		},
@@ -176,23 +177,23 @@ func (r *vmRun) image(ctx context.Context, l manifest.Launch) (qemu.Config, erro
 	}
 	if r.memory != "" {
 		if _, err := fmt.Sscanf(r.memory, "%d", &c.Memory); err != nil || c.Memory <= 0 {
-			return c, usageError{fmt.Errorf("--memory %q is no number of MiB", r.memory)}
+			return c, ui.UsageError(fmt.Errorf("--memory %q is no number of MiB", r.memory))
 		}
 	}
 	if r.accel != "tcg" && r.accel != "kvm" {
-		return c, usageError{fmt.Errorf("--accel %q is neither tcg nor kvm", r.accel)}
+		return c, ui.UsageError(fmt.Errorf("--accel %q is neither tcg nor kvm", r.accel))
 	}
 	if r.hypervisor != "qemu" && r.hypervisor != "libvirt" {
-		return c, usageError{fmt.Errorf("--hypervisor %q is neither qemu nor libvirt", r.hypervisor)}
+		return c, ui.UsageError(fmt.Errorf("--hypervisor %q is neither qemu nor libvirt", r.hypervisor))
 	}
 	if (r.kernel == "") != (r.initrd == "") {
-		return c, usageError{errors.New("--kernel and --initrd are given together")}
+		return c, ui.UsageError(errors.New("--kernel and --initrd are given together"))
 	}
 	if r.hypervisor == "libvirt" && r.incoming {
-		return c, usageError{errors.New("--incoming is for the hypervisor qemu")}
+		return c, ui.UsageError(errors.New("--incoming is for the hypervisor qemu"))
 	}
 	if r.hypervisor == "libvirt" && len(r.disks) > 0 {
-		return c, usageError{errors.New("--disk is for the hypervisor qemu")}
+		return c, ui.UsageError(errors.New("--disk is for the hypervisor qemu"))
 	}
 	if r.kernel != "" || r.hypervisor == "qemu" && (disk.Config{Files: r.disks}).Bootable(l.Disks) {
 		c.Memory = cmp.Or(c.Memory, guestimage.Memory)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/vm/launch"
 )
@@ -40,7 +41,7 @@ pod, netns, interfaces, runner, dir}.`,
 			if all == nil {
 				all = []launch.Status{}
 			}
-			return printJSON(env.Stdout, all)
+			return ui.PrintJSON(env.Stdout, all)
 		}
 		w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
 		printMachines(w, all)
@@ -77,7 +78,7 @@ func newVMStatusCmd(env Env) *cobra.Command {
 		}
 		o := vmObject(st)
 		if *output == "json" {
-			return printJSON(env.Stdout, o)
+			return ui.PrintJSON(env.Stdout, o)
 		}
 		b, err := yaml.Marshal(o)
 		if err != nil {
@@ -124,7 +125,7 @@ func newVMStopCmd(env Env) *cobra.Command {
 everything that was made for them are gone. With --force the machine is ended at once.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if (len(args) == 0) != all {
-				return usageError{errors.New("name machines, or --all")}
+				return ui.UsageError(errors.New("name machines, or --all"))
 			}
 			return nil
 		},
@@ -218,7 +219,7 @@ func newVMImageCmd(env Env) *cobra.Command {
 			return err
 		}
 		if *output == "json" {
-			return printJSON(env.Stdout, image)
+			return ui.PrintJSON(env.Stdout, image)
 		}
 		fmt.Fprintf(env.Stdout, "%s\n%s\n", image.Kernel, image.Initrd)
 		return nil

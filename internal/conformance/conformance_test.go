@@ -245,6 +245,18 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
+// TestProgram: the kit's own program is the command under another name.
+func TestProgram(t *testing.T) {
+	out, err := exec.Command(filepath.Join(nettest.Programs(t), "cni-conformance"), "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, _, _ := run(t, "--help")
+	if !strings.Contains(same, "\n  weft conformance --bin-dir DIR [flags]\n") || strings.ReplaceAll(same, "weft conformance", "cni-conformance") != string(out) {
+		t.Errorf("weft conformance --help:\n%s\ncni-conformance --help:\n%s", same, out)
+	}
+}
+
 // TestNothingIsLeft: a run leaves no process, mount or file, also when it is stopped in the middle.
 func TestNothingIsLeft(t *testing.T) {
 	programs := filepath.Join(nettest.Programs(t), "cni")

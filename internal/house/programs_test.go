@@ -85,6 +85,16 @@ func TestPrograms(t *testing.T) {
 			},
 		},
 		{
+			"./cmd/weft", "the conformance kit judges plugins of any vendor and is a program of its own", func(p string) bool {
+				return !below(p, module+"internal/conformance", "github.com/google/go-cmp")
+			},
+		},
+		{
+			"./cmd/cni-conformance", "the kit is not judged by what it judges: it knows words and namespaces of weft, and no driver", func(p string) bool {
+				return !below(p, module+"internal/kernel", module+"internal/attach", module+"internal/agent", "k8s.io", "sigs.k8s.io", "go.etcd.io", "net/http")
+			},
+		},
+		{
 			"./internal/plan/...", "a plan can be replayed from a bug report", func(p string) bool {
 				return isStd(p) || below(p, module+"internal/plan", module+"internal/model", module+"internal/state")
 			},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cli
+package ui
 
 import (
 	"errors"
@@ -13,26 +13,6 @@ import (
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
 )
-
-// The exit codes of every command. CNI programs keep the protocol's, exec its command's.
-const (
-	exitGood  = 0 // it is done, or the answer is good
-	exitBad   = 1 // it failed, or the answer is bad
-	exitUsage = 2 // the question is bad: an unknown command or flag, a missing argument, a malformed value
-)
-
-// usageError is an error of the command line itself.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// asUsage makes an error that is about a flag's or an argument's value one of the command line.
-func asUsage(err error) error {
-	if err == nil {
-		return nil
-	}
-	return usageError{err}
-}
 
 // strict makes errors of the command line known as such, in cmd and all commands below it: cobra has no type for them, and
 // prints help, with success, for an unknown command of a group.
@@ -51,7 +31,7 @@ func strict(cmd *cobra.Command) {
 				err = further()
 			}
 		}
-		return asUsage(err)
+		return UsageError(err)
 	}
 	for _, c := range cmd.Commands() {
 		strict(c)
@@ -74,7 +54,7 @@ func strictGroup(cmd *cobra.Command) {
 		if err := cmd.Help(); err != nil {
 			return err
 		}
-		return exitError{exitUsage}
+		return Exit(Misuse)
 	}
 }
 
@@ -113,11 +93,11 @@ func elsewhere(cmd *cobra.Command, name string) []string {
 // flagError is what is wrong with a flag. A word before it that is no command is the error that comes first.
 func flagError(cmd *cobra.Command, err error) error {
 	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
-		return usageError{unknownCommand(cmd, words[0])}
+		return UsageError(unknownCommand(cmd, words[0]))
 	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
-		return usageError{err}
+		return UsageError(err)
 	}
 	hint := fmt.Sprintf("`%s --help` lists the flags", cmd.CommandPath())
 	name := unknown.GetSpecifiedName()
@@ -130,7 +110,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	if near := cni.Nearest(name, names); len(name) > 1 && near != "" {
 		hint = fmt.Sprintf("did you mean --%s?", near)
 	}
-	return usageError{model.Faultf(model.CodeInvalidConf, hint, "%w", err)}
+	return UsageError(model.Faultf(model.CodeInvalidConf, hint, "%w", err))
 }
 
 // help replaces cobra's own, which succeeds for commands that there are not.
@@ -143,10 +123,11 @@ func help() *cobra.Command {
 			for _, word := range args {
 				next, _, err := at.Find([]string{word})
 				if err != nil || next == at {
-					return usageError{unknownCommand(at, strings.ToLower(word))}
+					return UsageError(unknownCommand(at, strings.ToLower(word)))
 				}
 				at = next
 			}
+			at.SetContext(cmd.Context())
 			at.InitDefaultHelpFlag()
 			return at.Help()
 		},
