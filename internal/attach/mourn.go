@@ -225,10 +225,9 @@ func (a *Attacher) unpark() {
 			return a.forget(next.rec.Key()) // others have come, they look after what they share
 		}
 		return a.locked(ctx, a.cfg.Locks.Alone, func() error {
-			if shared, any := a.sharedOf(next.rec); any && a.mourn.last(next.rec.Key()) {
-				if len(shared.Host.Tables) > 0 { // and those of its neighbours that went before it
-					shared.Host.Tables = plugin.SharedTables()
-				}
+			if a.mourn.last(next.rec.Key()) {
+				shared, _ := a.sharedOf(next.rec)
+				shared.Host.Tables = plugin.SharedTables() // those of its neighbors, too, that went before it
 				if err := a.removeShared(ctx, shared); err != nil {
 					return err
 				}

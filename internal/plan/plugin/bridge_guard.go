@@ -11,7 +11,13 @@ import (
 
 // guardTable has who is at a bridge's port speak for itself alone: by its MAC and its addresses, in ARP and neighbour
 // advertisements as well; not as a router, not as a DHCP server, not tagged.
-const guardTable = "weft_guard"
+//
+// Records of pods keep the table as it was when they were attached. One whose sets have become others has another name, so that an
+// upgrade leaves those pods' elements where they are: both tables look at their own ports alone.
+const guardTable = "weft_guard2"
+
+// earlierGuardTable is that of pods attached when the IPv6 addresses were a set of ranges.
+const earlierGuardTable = "weft_guard"
 
 // guards reports whether a port is guarded: where the configuration says so; where it says nothing, if its addresses are known and either
 // all are guarded or a virtual machine is there.

@@ -151,7 +151,7 @@ func sourceOf(ends pair, a addressed) source {
 // SplitSources parts the tables that look at packets' sources (others are given back whole): own is what lets in what bears the
 // addresses of a pod, nil where there is nothing; rest is all else, the pod's link-local address among it.
 func SplitSources(t state.Table) (rest state.Table, own *state.Table) {
-	if !t.Shared || t.Name != SourceTable && t.Name != guardTable {
+	if !t.Shared || t.Name != SourceTable && t.Name != guardTable && t.Name != earlierGuardTable {
 		return t, nil
 	}
 	rest, named := t, t

@@ -13,6 +13,7 @@ func SharedTables() []state.Table {
 		{Family: "bridge", Name: "weft_firewall", Shared: true},
 		{Family: "bridge", Name: "weft_spoof", Shared: true},
 		{Family: "bridge", Name: guardTable, Shared: true},
+		{Family: "bridge", Name: earlierGuardTable, Shared: true},
 		{Family: "inet", Name: SourceTable, Shared: true},
 		{Family: "arp", Name: SourceTable, Shared: true},
 		{Family: "inet", Name: FloatingTable, Shared: true},

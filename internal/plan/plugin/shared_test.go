@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// TestSetsOfSharedTables: running pods have elements of the sets as they were when the pods were attached, and their records say so. A
+// table whose sets become others needs another name, and the earlier one a place in SharedTables.
+func TestSetsOfSharedTables(t *testing.T) {
+	const mac3, mac = "ifname . ether_addr . ", "ifname . ether_addr"
+	tables := append((source{}).tables(model.AttachmentKey{}), portGuard(model.AttachmentKey{}, "", state.MAC{}, addressed{}, false))
+	want := map[string]string{
+		"bridge weft_guard2": "[ports ifname false free ifname false macs " + mac + " false own4 " + mac3 + "ipv4_addr false own6 " + mac3 + "ipv6_addr false]",
+		"inet weft_source": "[links ifname false own4 " + mac3 + "ipv4_addr false own6 " + mac3 + "ipv6_addr false unaddressed " + mac + " false more4 " +
+			mac3 + "ipv4_addr true more6 " + mac3 + "ipv6_addr true]",
+		"arp weft_source": "[links ifname false own4 " + mac3 + "ipv4_addr false more4 " + mac3 + "ipv4_addr true]",
+	}
+	for _, table := range tables {
+		var sets []any
+		for _, s := range table.Sets {
+			sets = append(sets, s.Name, s.Key, s.Interval)
+		}
+		name := table.Family + " " + table.Name
+		if got := fmt.Sprint(sets); got != want[name] {
+			t.Errorf("the sets of table %s are others: choose another name for it\ngot  %s\nwant %s", name, got, want[name])
+		}
+		delete(want, name)
+	}
+	for name := range want {
+		t.Errorf("there is no table %s", name)
+	}
+}
