@@ -185,6 +185,10 @@ func (e *Engine) refresh(ctx context.Context, p *pool, b *block) (bool, error) {
 	if err == nil && !b.single() && spec.Node == e.cfg.Node && !e.usurped(b, spec) {
 		return true, e.adopt(ctx, p, o, spec) // ours, by an answer that was lost
 	}
+	if with := spec.Ceded[b.cidr.Addr()]; err == nil && b.single() && e.claimedHere(thing(p.name, b.cidr), with) {
+		_, err := e.grab(ctx, p, b.cidr.Addr(), claimIn(with), o, spec) // the same of a single address
+		return true, err
+	}
 	e.mu.Lock()
 	if err == nil && p.movedOn(b, spec, e.cfg.Node) {
 		e.mu.Unlock()

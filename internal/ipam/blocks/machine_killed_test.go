@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
 )
 
 // wishes is runs for a certain address, which the node that has it gives.
@@ -69,5 +70,44 @@ func TestMachineTakenBackAndKilled(t *testing.T) {
 			}
 		}
 		checkOnce(t, a, b)
+	}
+}
+
+// TestSingleByALostAnswer: of an address that another node ceded, the claim was written anew and the answer was lost. It is this node's
+// still, and goes back when nobody has it any more.
+func TestSingleByALostAnswer(t *testing.T) {
+	for _, restarted := range []bool{false, true} {
+		a, b, now, _ := machines(t)
+		first, err := a.addCluster(calicoConf(), "first", model.AddressWishes{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr := netip.MustParsePrefix(first).Addr().Next()
+		b.wishes(t, a, "db", "one", addr)
+		p := b.engine.pools["four"]
+		single := p.blocks[netip.PrefixFrom(addr, 32)]
+		b.line.set(false, true)
+		if _, err := b.engine.grab(t.Context(), p, addr, claimIn(single.claim), single.object, single.spec); err == nil {
+			t.Fatal("the answer arrived")
+		}
+		b.line.set(false, false)
+		if restarted {
+			b.start()
+		}
+		b.engine.freshenAll(t)
+		if !b.engine.Holds(addr) {
+			t.Errorf("restarted: %t: the address is lost", restarted)
+		}
+		b.del("one")
+		if err := b.line.Objects.Delete(t.Context(), store.AddressClaims(), store.AddressClaims().Key("shop", (&model.VMRef{Namespace: "shop", Name: "db"}).Promise("net", "net1")), ""); err != nil {
+			t.Fatal(err)
+		}
+		for range 8 {
+			*now = now.Add(time.Hour)
+			b.engine.freshenAll(t)
+		}
+		if b.engine.Holds(addr) {
+			t.Errorf("restarted: %t: the address does not go back", restarted)
+		}
 	}
 }

@@ -117,6 +117,27 @@ func (e *Engine) usurped(b *block, spec model.AddressBlock) bool {
 	return true
 }
 
+// claimedHere reports whether the holder of a ceded address that this engine has by another claim is this machine all the same: it made
+// that claim and the answer was lost, or an engine before it did.
+func (e *Engine) claimedHere(what, with string) bool {
+	claim, named := strings.CutPrefix(with, e.cfg.Node+"/")
+	if !named || claim == "" {
+		return false
+	}
+	claim, _, _ = strings.Cut(claim, forClaim)
+	claim, machine, _ := strings.Cut(claim, ".")
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sent[claim] {
+		return true
+	}
+	if machine != "" && e.cfg.Machine != "" && machine != e.cfg.Machine {
+		return false
+	}
+	e.usurps[what]++ // two machines that cannot be told apart would take it from each other for ever
+	return e.usurps[what] < usurps
+}
+
 // sends notes a claim that this engine is about to make.
 func (e *Engine) sends(claim string) {
 	e.mu.Lock()
