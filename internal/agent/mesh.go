@@ -92,7 +92,13 @@ func (a *agent) ownMTU() int {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), mtuLimit)
 	defer cancel()
-	mtu, err := a.podMTU(ctx) // the first pass is not over
+	if a.facts != nil { // the first pass is not over, and perhaps the cluster is not even known
+		select {
+		case <-a.facts.Synced():
+		case <-ctx.Done():
+		}
+	}
+	mtu, err := a.podMTU(ctx)
 	if err != nil {
 		a.cfg.Log.Warn("the MTU of pods is not known, and the kernel's is taken", "err", err)
 	}

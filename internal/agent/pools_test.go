@@ -17,6 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/state"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/dir"
 )
@@ -58,7 +59,28 @@ func newTwo(t *testing.T, network string) two {
 		w.configure(network)
 		w.start()
 	}
+	if strings.Contains(network, "encapsulation: vxlan") && !strings.Contains(network, "publish: false") {
+		p.settled("flannel.1", "4")
+		if strings.Contains(network, "fd77:") {
+			p.settled("flannel-v6.1", "6")
+		}
+	}
 	return p
+}
+
+// settled waits until both nodes have the random VtepMACs that they take when they see each other, and know the other's. A node whose
+// agent is away at that moment goes on with the other's address of before.
+func (p two) settled(device, family string) {
+	p.t.Helper()
+	for i, w := range p.nodes {
+		name := fmt.Sprintf("n%d", i+1)
+		plain, other := state.SeedMAC("vtep/"+family+"/"+name).String(), p.nodes[1-i].node
+		p.until("the other node knows the address that "+name+" took for "+device, func() bool {
+			mac := macOf(w.node, device)
+			known, _ := nettest.Try(other, "bridge", "fdb", "show", "dev", device)
+			return mac != "" && mac != plain && strings.Contains(known, mac)
+		})
+	}
 }
 
 // configure writes the configuration with that part network.

@@ -8,14 +8,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
 	"github.com/weft-net/weft/internal/store"
 )
 
 // vtep is the address of a node's VXLAN device.
-func (w *world) vtep() string {
-	out, _ := nettest.Try(w.node, "ip", "-o", "link", "show", "flannel.1")
+func (w *world) vtep() string { return macOf(w.node, "flannel.1") }
+
+// macOf is the hardware address of a device, empty where there is none.
+func macOf(ns *netns.NS, device string) string {
+	out, _ := nettest.Try(ns, "ip", "-o", "link", "show", device)
 	_, mac, _ := strings.Cut(out, "link/ether ")
 	mac, _, _ = strings.Cut(mac, " ")
 	return mac
