@@ -8,6 +8,7 @@
 # make truth-kubevirt   KubeVirt's own network code beside weft's: what both make, say and refuse (root)
 # make demo    a cluster of pods on this machine, in a minute (root)
 # make lint    what the linter knows; the laws are tests (internal/house), and lint-lite needs nothing but Go
+# make outliers   the types, packages and functions that are far bigger than the others, for a reader to judge
 # make image   weft's container image, bin/weft-image.tar, without Docker and the same bytes every time
 # make e2e     weft in a real Kubernetes of two nodes, which is built once, 10 to 20 minutes (root)
 # make e2e-upstream   Kubernetes' own specs of [sig-network] there, and a table of what passes; FOCUS='… …' chooses (root)
@@ -39,7 +40,7 @@ IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
 IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE_DIR   ?= bin
 
-.PHONY: all build image test test-race test-vm test-hostile truth-kubevirt lint lint-lite demo e2e e2e-upstream takeover bench clean deps peers
+.PHONY: all build image test test-race test-vm test-hostile truth-kubevirt lint lint-lite outliers demo e2e e2e-upstream takeover bench clean deps peers
 
 all: build
 
@@ -112,6 +113,9 @@ lint-lite:
 	if [ $$code != 0 ]; then echo "make: SKIPPED: go mod tidy -diff: a module that only tests of other modules need could not be had:"; tail -n 2 bin/tidy.log; fi
 	$(GO) vet ./...
 	$(GO) test -count=1 ./internal/house
+
+outliers:
+	@$(GO) test -count=1 -v -run 'TestOutliers$$' ./internal/house | sed -n 's/^ *outliers_test.go:[0-9]*: //p'
 
 $(LINT)/golangci-lint:
 	@echo "make: building golangci-lint v2.15.0 into $(LINT) (once)"

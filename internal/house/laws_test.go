@@ -31,7 +31,6 @@ func laws() []law {
 		{"global", "state that belongs to nobody is shared by everybody: tests, attachments and nodes of a lab would meet in it", checkGlobal},
 		{"exit", "only main ends the process, so that everything that was begun is undone", checkExit},
 		{"clock", "clock and randomness are handed in: what cannot be repeated cannot be tested", checkClock},
-		{"size", "a file is one noun and a function one thought (300 lines, tests 400; 60 lines)", checkSize},
 		{"header", "every file says its licence, every package what it is", checkHeader},
 		{"names", "a drawer for odds and ends is where design goes to die", checkNames},
 	}

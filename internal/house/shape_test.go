@@ -3,46 +3,11 @@
 package house
 
 import (
-	"fmt"
-	"go/ast"
 	"go/token"
 	"path"
 	"slices"
 	"strings"
 )
-
-// The sizes of the house.
-const (
-	fileLines = 300
-	testLines = 400
-	funcLines = 60
-)
-
-func checkSize(tree []*source) []breach {
-	var out []breach
-	for _, s := range tree {
-		if s.generated() {
-			continue
-		}
-		limit := fileLines
-		if s.test() {
-			limit = testLines
-		}
-		if n := strings.Count(s.text, "\n"); n > limit {
-			out = append(out, breach{s.path, n, fmt.Sprintf("the file has more than %d lines", limit)})
-		}
-		for _, d := range s.tree.Decls {
-			f, ok := d.(*ast.FuncDecl)
-			if !ok || s.test() {
-				continue
-			}
-			if n := s.set.Position(f.End()).Line - s.set.Position(f.Pos()).Line + 1; n > funcLines {
-				out = append(out, s.breach(f.Pos(), "%s has %d lines", f.Name.Name, n))
-			}
-		}
-	}
-	return out
-}
 
 const header = "// SPDX-License-Identifier: Apache-2.0\n"
 
