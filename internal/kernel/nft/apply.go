@@ -27,7 +27,7 @@ func (c *Conn) Apply(ctx context.Context, tables []state.Table) error {
 	if done, err := c.addOnly(tables); done || err != nil {
 		return err
 	}
-	ws, err := compileTables(tables)
+	ws, err := compile(tables)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (c *Conn) remember(ws []*table) {
 		}
 		t := c.seen[w.label()]
 		if t == nil {
-			t = &table{family: w.family, name: w.name, shared: true}
+			t = newTable(w.family, w.name, true)
 			c.seen[w.label()] = t
 		}
 		for _, s := range w.sets {

@@ -66,11 +66,11 @@ func (c *Conn) Change(ctx context.Context, changes []state.TableChange) error {
 
 func compileChange(in state.TableChange) (change, error) {
 	one := change{given: in}
-	var err error
-	one.table, err = compilePart(state.Table{Family: in.Family, Name: in.Name, Sets: in.MakeSets, Chains: in.MakeChains}, true)
+	t, err := compilePart(state.Table{Family: in.Family, Name: in.Name, Sets: in.MakeSets, Chains: in.MakeChains}, true)
 	if err != nil {
 		return one, err
 	}
+	one.table = &table{Table: *t}
 	for _, s := range in.AddElements {
 		c, err := compileSet(s)
 		if err != nil {

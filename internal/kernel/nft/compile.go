@@ -35,7 +35,7 @@ type compiler struct {
 }
 
 // compileRule compiles the text of one rule of table t.
-func (t *table) compileRule(text string) ([]expr, error) {
+func (t *Table) compileRule(text string) ([]expr, error) {
 	c := &compiler{family: t.family, words: split(text), known: start(t.family), sets: t.set, chains: t.hasChain, open: t.open}
 	if len(c.words) == 0 {
 		return nil, errors.New("rule is empty")

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/netns"
-	"github.com/weft-net/weft/internal/state"
 )
 
 // attempts bounds how often a change is planned anew because somebody else changed the ruleset meanwhile.
@@ -48,12 +47,6 @@ func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sock.close()
-}
-
-// Validate compiles all that the tables hold and says what cannot be.
-func Validate(tables []state.Table) error {
-	_, err := compileTables(tables)
-	return err
 }
 
 // begin starts a batch; a transaction is committed only if the ruleset is still of generation gen, when that is not 0.

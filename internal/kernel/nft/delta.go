@@ -24,7 +24,7 @@ type placedRule struct {
 func compareTables(want, have *table) *delta {
 	missing := have == nil
 	if missing {
-		have = &table{family: want.family, name: want.name}
+		have = newTable(want.family, want.name, false)
 	}
 	d := &delta{
 		makeTable: missing,

@@ -74,12 +74,12 @@ func (c *Conn) readRivals(want, have *table) (*Taken, error) {
 		}
 		theirs := s
 		theirs.elems = nil
-		if err := c.readElements(&table{family: have.family, name: have.name}, &theirs, nil); err != nil {
+		if err := c.readElements(newTable(have.family, have.name, false), &theirs, nil); err != nil {
 			return nil, vanished(err)
 		}
 		have.full[s.name] = have.full[s.name] || len(theirs.elems) > 0
 		for _, w := range against {
-			if taken := w.excludedBy(theirs); taken != nil {
+			if taken := excludedBy(w, theirs); taken != nil {
 				taken.Table = want.name
 				return taken, nil
 			}
@@ -89,7 +89,7 @@ func (c *Conn) readRivals(want, have *table) (*Taken, error) {
 }
 
 // excludedBy finds an element of s that one of theirs excludes.
-func (s set) excludedBy(theirs set) *Taken {
+func excludedBy(s, theirs set) *Taken {
 	for _, t := range theirs.elems {
 		for _, e := range s.elems {
 			if (bytes.HasSuffix(e.lo, t.lo) || bytes.HasSuffix(t.lo, e.lo)) && t.comment != e.comment {
@@ -100,8 +100,8 @@ func (s set) excludedBy(theirs set) *Taken {
 	return nil
 }
 
-// taken finds an element that the kernel holds for another owner.
-func (s set) taken(have set) *Taken {
+// takenFrom finds an element that the kernel holds for another owner.
+func takenFrom(s, have set) *Taken {
 	if s.exclusive == "" {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (c *Conn) refused(want, have *table) error {
 			break
 		}
 		if h, there := have.set(s.name); there && h.sameHead(s) {
-			taken = s.taken(h)
+			taken = takenFrom(s, h)
 		}
 	}
 	if taken == nil {

@@ -5,8 +5,6 @@ package nft
 import (
 	"errors"
 	"fmt"
-
-	"golang.org/x/sys/unix"
 )
 
 // limitOver turns a limit round: it matches what is over the rate (NFT_LIMIT_F_INV); so does the flag of a count of connections.
@@ -70,11 +68,4 @@ func keeping(e *expr) string {
 		return text
 	}
 	return foreignRule
-}
-
-// putKeeping writes it into the element that is open.
-func (b *batch) putKeeping(e *expr) {
-	if e != nil {
-		b.putExprAs(unix.NFTA_SET_ELEM_EXPR, *e)
-	}
 }

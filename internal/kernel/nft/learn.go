@@ -3,23 +3,15 @@
 package nft
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/weft-net/weft/internal/state"
 )
 
-// Flags of a set that rules add elements to, which fade (NFT_SET_TIMEOUT, NFT_SET_EVAL), its size, and what an expression does to it.
+// What an expression does to a set (NFT_DYNSET_OP).
 const (
-	setTimeout, setEval = 0x10, 0x20
-	setDescSize         = 1
-	dynsetUpdate        = 1
-	dynsetDelete        = 2
+	dynsetUpdate = 1
+	dynsetDelete = 2
 )
 
 // unitOfTime is how nft writes a time.
@@ -118,47 +110,4 @@ func (r *reader) learn(e expr) bool {
 		return r.say(fmt.Sprintf("delete @%s { %s }", e.set, key))
 	}
 	return false
-}
-
-// putLearning writes what the kernel must know of a set that rules add to.
-func (b *batch) putLearning(s set) {
-	desc := b.nest(unix.NFTA_SET_DESC)
-	b.u32(setDescSize, uint32(s.learns))
-	b.end(desc)
-}
-
-// Learnt are the elements that rules have added to a set; none where it is not there.
-func (c *Conn) Learnt(ctx context.Context, family, tableName string, head state.Set) ([]state.Element, error) {
-	n, err := familyNamed(family)
-	if err != nil {
-		return nil, fmt.Errorf("table %s: %w", tableName, err)
-	}
-	s, err := compileSet(head)
-	if err != nil {
-		return nil, fmt.Errorf("set %s: %w", head.Name, err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out []state.Element
-	err = settled(ctx, func() (bool, error) {
-		var raw []rawElem
-		b := c.question(unix.NFT_MSG_GETSETELEM, n, "list elements of "+s.name)
-		b.str(unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
-		b.str(unix.NFTA_SET_ELEM_LIST_SET, s.name)
-		err := c.dump(b, func(_ byte, body []byte) { raw = append(raw, decodeElements(body)...) })
-		out = nil
-		for _, e := range s.joinRanges(raw) {
-			out = append(out, s.words(e))
-		}
-		return false, err
-	})
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
-	}
-	return out, err
-}
-
-// Unlearn takes elements out of such sets. Missing ones are no error.
-func (c *Conn) Unlearn(ctx context.Context, family, tableName string, sets ...state.Set) error {
-	return c.Remove(ctx, []state.Table{{Family: family, Name: tableName, Shared: true, Sets: sets}})
 }

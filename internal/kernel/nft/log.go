@@ -65,35 +65,6 @@ func (c *compiler) number(what string, bits int) (uint64, error) {
 	return n, nil
 }
 
-// noting is slots of those that count and tell.
-func (e *expr) noting() (list []slot, ok bool) {
-	switch e.op {
-	case "counter":
-		return []slot{{attr: 1}, {attr: 2}, {attr: 3}}, true
-	case "notrack":
-		return nil, true
-	case "fwd":
-		return []slot{{attr: 1, reg: &e.sreg}, {attr: 2}, {attr: 3}}, true
-	case "log":
-		return []slot{{attr: 1, short: &e.group}, {attr: 2, str: &e.prefix}, {attr: 3, num: &e.size}, {attr: 4}, {attr: 5}}, true
-	case "limit":
-		// Of packets (type 0), up to the rate (flags 0) or over it.
-		return []slot{{attr: 1, long: &e.rate}, {attr: 2, long: &e.per}, {attr: 3, num: &e.burst}, {attr: 4, num: &e.key}, {attr: 5, num: &e.flags}}, true
-	case "dynset":
-		return []slot{
-			{attr: 1, str: &e.set},
-			{attr: 3, num: &e.key, always: true},
-			{attr: 4, reg: &e.sreg},
-			{attr: 6, long: &e.timeout},
-			{attr: 8},
-			{attr: 9, num: &e.flags},
-		}, true
-	case "connlimit":
-		return []slot{{attr: 1, num: &e.size, always: true}, {attr: 2, num: &e.flags}}, true
-	}
-	return nil, false
-}
-
 func logText(e expr) string {
 	text := "log"
 	if e.prefix != "" {

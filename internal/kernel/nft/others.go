@@ -106,5 +106,5 @@ func (c *Conn) Take(ctx context.Context, rules []OtherRule, chains []Place) erro
 
 func (p Place) table() (*table, error) {
 	family, err := familyNamed(p.Family)
-	return &table{family: family, name: p.Table}, err
+	return newTable(family, p.Table, false), err
 }

@@ -27,7 +27,7 @@ func (c *Conn) Read(ctx context.Context, want []state.Table) ([]state.Table, err
 	var out []state.Table
 	err := settled(ctx, func() (bool, error) {
 		out = nil
-		ws, err := compileTables(want)
+		ws, err := compile(want)
 		if err != nil {
 			return false, err
 		}
@@ -72,7 +72,7 @@ func (c *Conn) readUnchanged(want []state.Table) (out []state.Table, done bool, 
 		if err != nil {
 			return nil, false, nil // the long way knows the chains, too
 		}
-		t := &table{family: w.family, name: w.name, shared: true}
+		t := newTable(w.family, w.name, true)
 		for _, named := range w.sets {
 			s, _ := c.seen[w.label()].set(named.name)
 			s.elems = nil
@@ -81,7 +81,7 @@ func (c *Conn) readUnchanged(want []state.Table) (out []state.Table, done bool, 
 			}
 			t.sets = append(t.sets, s)
 		}
-		t.narrow(w)
+		t.narrow(&table{Table: *w})
 		have := t.state()
 		have.Chains = in.Chains
 		out = append(out, have)
@@ -100,7 +100,7 @@ func (c *Conn) ReadAll(ctx context.Context) ([]state.Table, error) {
 		var mine []*table
 		err := c.dump(c.question(unix.NFT_MSG_GETTABLE, 0, "list tables"), func(family byte, body []byte) {
 			if name := cstr(findAttr(body, unix.NFTA_TABLE_NAME)); owned(name) {
-				mine = append(mine, &table{family: family, name: name})
+				mine = append(mine, newTable(family, name, false))
 			}
 		})
 		if err != nil {
@@ -150,7 +150,7 @@ func (c *Conn) readTable(want *table) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &table{family: want.family, name: want.name, shared: want.shared}
+	t := newTable(want.family, want.name, want.shared)
 	if err := c.readSets(t); err != nil {
 		return nil, vanished(err)
 	}
@@ -220,7 +220,7 @@ func (c *Conn) readElements(t *table, s *set, named []elem) error {
 	b.str(unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
 	b.str(unix.NFTA_SET_ELEM_LIST_SET, s.name)
 	err := c.dump(b, func(_ byte, body []byte) { raw = append(raw, decodeElements(body)...) })
-	s.elems = s.joinRanges(raw)
+	s.elems = joinRanges(*s, raw)
 	return err
 }
 
@@ -244,7 +244,7 @@ func (c *Conn) findElements(t *table, s *set, named []elem) error {
 			raw = append(raw, decodeElements(a.body)...)
 		}
 	})
-	s.elems = s.joinRanges(raw)
+	s.elems = joinRanges(*s, raw)
 	s.elems = slices.CompactFunc(s.elems, func(a, b elem) bool { return compareElems(a, b) == 0 })
 	return errors.Join(failed, err)
 }

@@ -30,7 +30,7 @@ func (c *Conn) Remove(ctx context.Context, tables []state.Table) error {
 			bare[i].Sets[k].Elements = slices.DeleteFunc(slices.Clone(s.Elements), shared)
 		}
 	}
-	ws, err := compileTables(bare)
+	ws, err := compile(bare)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (c *Conn) RemoveShared(ctx context.Context, tables []state.Table) error {
 		if err != nil {
 			return fmt.Errorf("table %s: %w", in.Name, err)
 		}
-		t := &table{family: family, name: in.Name}
+		t := newTable(family, in.Name, false)
 		if err := settled(ctx, func() (bool, error) { return c.removeEmpty(t) }); err != nil {
 			return fmt.Errorf("table %s: %w", t.label(), err)
 		}

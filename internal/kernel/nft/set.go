@@ -3,26 +3,11 @@
 package nft
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weft-net/weft/internal/state"
-)
-
-// setConcat marks a set whose key is a concatenation of ranges (NFT_SET_CONCAT).
-const setConcat = 0x80
-
-// Attributes that x/sys does not name.
-const (
-	setKeyType, setKeyLen, setDataType, setDataLen = 4, 5, 6, 7
-	setDescConcat                                  = 2
-	elemKeyEnd                                     = 10
-	verdictType                                    = 0xffffff00
 )
 
 // set is the compiled head of a set or map.
@@ -100,108 +85,6 @@ func (s set) head() state.Set {
 
 func (s set) concatRanges() bool { return s.interval && len(s.key) > 1 }
 
-// putSet writes the message that makes the set.
-func (b *batch) putSet(t *table, s set, id uint32) {
-	b.message(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, t.family, "make set "+s.name)
-	b.str(unix.NFTA_SET_TABLE, t.name)
-	b.str(unix.NFTA_SET_NAME, s.name)
-	var flags uint32
-	if s.interval {
-		flags |= unix.NFT_SET_INTERVAL
-	}
-	if s.concatRanges() {
-		flags |= setConcat
-	}
-	if s.isMap {
-		flags |= unix.NFT_SET_MAP
-	}
-	if s.learns > 0 {
-		flags |= setTimeout | setEval
-	}
-	b.u32(unix.NFTA_SET_FLAGS, flags)
-	b.u32(setKeyType, typesMagic(s.key))
-	b.u32(setKeyLen, uint32(typesSize(s.key)))
-	switch {
-	case s.verdicts:
-		b.u32(setDataType, verdictType)
-		b.u32(setDataLen, 16)
-	case s.isMap:
-		b.u32(setDataType, typesMagic(s.data))
-		b.u32(setDataLen, uint32(typesSize(s.data)))
-	}
-	b.u32(unix.NFTA_SET_ID, id)
-	if s.concatRanges() {
-		desc := b.nest(unix.NFTA_SET_DESC)
-		concat := b.nest(setDescConcat)
-		for _, t := range s.key {
-			field := b.nest(1)
-			b.u32(1, uint32(t.size))
-			b.end(field)
-		}
-		b.end(concat)
-		b.end(desc)
-	}
-	if s.learns > 0 {
-		b.putLearning(s)
-	}
-	b.attr(unix.NFTA_SET_USERDATA, s.userdata())
-}
-
-// userdata tells nft the byte order of numbers, which the kernel does not care about.
-func (s set) userdata() []byte {
-	order := func(kind byte, ts []datatype) []byte {
-		v := uint32(2) // network
-		if len(ts) == 1 && ts[0].host {
-			v = 1
-		}
-		return binary.NativeEndian.AppendUint32([]byte{kind, 4}, v)
-	}
-	u := order(0, s.key)
-	if len(s.data) > 0 {
-		u = append(u, order(1, s.data)...)
-	}
-	return u
-}
-
-// decodeSet reads what a NFT_MSG_NEWSET says.
-func decodeSet(body []byte) (s set, tableName string, anonymous bool) {
-	var keyType, dataType, flags, size uint32
-	for typ, v := range attrs(body) {
-		switch typ {
-		case unix.NFTA_SET_TABLE:
-			tableName = cstr(v)
-		case unix.NFTA_SET_NAME:
-			s.name = cstr(v)
-		case unix.NFTA_SET_FLAGS:
-			flags = beU32(v)
-		case unix.NFTA_SET_DESC:
-			size = beU32(findAttr(v, setDescSize))
-		case setKeyType:
-			keyType = beU32(v)
-		case setDataType:
-			dataType = beU32(v)
-		}
-	}
-	s.interval = flags&unix.NFT_SET_INTERVAL != 0
-	s.isMap = flags&unix.NFT_SET_MAP != 0
-	s.verdicts = s.isMap && dataType == verdictType
-	const learning = setTimeout | setEval
-	if flags&learning == learning {
-		s.learns, flags = int(size), flags&^learning
-	}
-	s.opaque = flags&^(unix.NFT_SET_INTERVAL|unix.NFT_SET_MAP|setConcat) != 0
-	var err error
-	if s.key, err = typesOf(keyType); err != nil {
-		s.opaque = true
-	}
-	if s.isMap && !s.verdicts {
-		if s.data, err = typesOf(dataType); err != nil {
-			s.opaque = true
-		}
-	}
-	return s, tableName, flags&unix.NFT_SET_ANONYMOUS != 0
-}
-
 var errUnknownType = errors.New("unknown type")
 
 // typesOf is the inverse of typesMagic.
@@ -231,27 +114,4 @@ func typeNumbered(magic uint32) (datatype, error) {
 		}
 	}
 	return datatype{}, errUnknownType
-}
-
-// successor is the key behind b, nil behind the last one.
-func successor(b []byte) []byte {
-	b = bytes.Clone(b)
-	for i := len(b) - 1; i >= 0; i-- {
-		b[i]++
-		if b[i] != 0 {
-			return b
-		}
-	}
-	return nil
-}
-
-func predecessor(b []byte) []byte {
-	b = bytes.Clone(b)
-	for i := len(b) - 1; i >= 0; i-- {
-		b[i]--
-		if b[i] != 0xff {
-			break
-		}
-	}
-	return b
 }

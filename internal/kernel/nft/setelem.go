@@ -153,7 +153,7 @@ func decodeValue(v []byte) ([]byte, *verdict) {
 
 // joinRanges makes elements of what the kernel says: in an interval set beginnings and ends come one by one, in no
 // promised order.
-func (s set) joinRanges(raw []rawElem) []elem {
+func joinRanges(s set, raw []rawElem) []elem {
 	out := make([]elem, 0, len(raw))
 	if !s.interval || s.concatRanges() {
 		for _, r := range raw {

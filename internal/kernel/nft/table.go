@@ -14,16 +14,14 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// table is a compiled table.
-type table struct {
+// Table is a compiled table.
+type Table struct {
 	family byte
 	name   string
 	shared bool
 	open   bool // a part of a table: what it names may be elsewhere
 	sets   []set
 	chains []chain
-	// full are the sets with Exclusive that are known to hold elements, or not; nil when nobody has looked.
-	full map[string]bool
 }
 
 // chain is a compiled chain; as read from the kernel its rules have handles.
@@ -56,7 +54,7 @@ func (c chain) sameHead(o chain) bool {
 	return c.kind == o.kind && c.hook == o.hook && c.prio == o.prio && c.device == o.device
 }
 
-func (t *table) set(name string) (set, bool) {
+func (t *Table) set(name string) (set, bool) {
 	i := slices.IndexFunc(t.sets, func(s set) bool { return s.name == name })
 	if i < 0 {
 		return set{}, false
@@ -64,7 +62,7 @@ func (t *table) set(name string) (set, bool) {
 	return t.sets[i], true
 }
 
-func (t *table) chain(name string) (chain, bool) {
+func (t *Table) chain(name string) (chain, bool) {
 	i := slices.IndexFunc(t.chains, func(c chain) bool { return c.name == name })
 	if i < 0 {
 		return chain{}, false
@@ -72,17 +70,23 @@ func (t *table) chain(name string) (chain, bool) {
 	return t.chains[i], true
 }
 
-func (t *table) hasChain(name string) bool {
+func (t *Table) hasChain(name string) bool {
 	_, ok := t.chain(name)
 	return ok
 }
 
 // label names the table as nft does.
-func (t *table) label() string { return familyName(t.family) + " " + t.name }
+func (t *Table) label() string { return familyName(t.family) + " " + t.name }
+
+// Validate compiles all that the tables hold and says what cannot be.
+func Validate(tables []state.Table) error {
+	_, err := compileTables(tables)
+	return err
+}
 
 // compileTables compiles tables; values that name the same table are joined into one.
-func compileTables(in []state.Table) ([]*table, error) {
-	var out []*table
+func compileTables(in []state.Table) ([]*Table, error) {
+	var out []*Table
 	for _, st := range joinTables(in) {
 		t, err := compileTable(st)
 		if err != nil {
@@ -125,10 +129,10 @@ func joinTables(in []state.Table) []state.Table {
 	return out
 }
 
-func compileTable(in state.Table) (*table, error) { return compilePart(in, false) }
+func compileTable(in state.Table) (*Table, error) { return compilePart(in, false) }
 
 // compilePart compiles a table, or with open a part of one.
-func compilePart(in state.Table, open bool) (*table, error) {
+func compilePart(in state.Table, open bool) (*Table, error) {
 	family, err := familyNamed(in.Family)
 	if err != nil {
 		return nil, err
@@ -136,7 +140,7 @@ func compilePart(in state.Table, open bool) (*table, error) {
 	if err := checkName(in.Name); err != nil {
 		return nil, err
 	}
-	t := &table{family: family, name: in.Name, shared: in.Shared, open: open}
+	t := &Table{family: family, name: in.Name, shared: in.Shared, open: open}
 	for _, s := range in.Sets {
 		c, err := compileSet(s)
 		if err != nil {
@@ -175,7 +179,7 @@ func compilePart(in state.Table, open bool) (*table, error) {
 }
 
 // checkVerdicts makes sure that the chains which elements jump to exist.
-func (t *table) checkVerdicts() error {
+func (t *Table) checkVerdicts() error {
 	for _, s := range t.sets {
 		for _, e := range s.elems {
 			if e.verdict != nil && e.verdict.chain != "" && !t.shared && !t.open && !t.hasChain(e.verdict.chain) {

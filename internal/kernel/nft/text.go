@@ -131,7 +131,7 @@ func (r rule) String() string {
 }
 
 // state turns a compiled table back into a plan's value.
-func (t *table) state() state.Table {
+func (t *Table) state() state.Table {
 	out := state.Table{Family: familyName(t.family), Name: t.name, Shared: t.shared}
 	for _, s := range t.sets {
 		h := s.head()

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// slot ties an attribute of an expression to the field that holds it; exactly one pointer is set, none for an attribute
+// that is not compared.
+type slot struct {
+	attr uint16
+	reg  *reg
+	num  *uint32
+	// always writes the number though it is zero.
+	always bool
+	data   *[]byte // a nested NFTA_DATA_VALUE
+	raw    *[]byte
+	short  **uint16
+	long   *uint64
+	str    *string
+	judge  **verdict
+}
+
+// slots lists the attributes of an expression (linux/netfilter/nf_tables.h); ok is false for one that weft never writes.
+func slots(e *expr) (list []slot, ok bool) {
+	switch e.op {
+	case "meta":
+		return []slot{{attr: 2, num: &e.key, always: true}, {attr: 1, reg: &e.dreg}, {attr: 3, reg: &e.sreg}}, true
+	case "ct":
+		return []slot{{attr: 2, num: &e.key, always: true}, {attr: 1, reg: &e.dreg}, {attr: 4, reg: &e.sreg}}, true
+	case "fib":
+		return []slot{{attr: 1, reg: &e.dreg}, {attr: 2, num: &e.key}, {attr: 3, num: &e.flags}}, true
+	case "payload":
+		return []slot{
+			{attr: 1, reg: &e.dreg},
+			{attr: 2, num: &e.key, always: true},
+			{attr: 3, num: &e.off, always: true},
+			{attr: 4, num: &e.size},
+			{attr: 5, reg: &e.sreg},
+			{attr: 6, num: &e.csum},
+			{attr: 7, num: &e.csumAt},
+			{attr: 8},
+		}, true
+	case "cmp":
+		return []slot{{attr: 1, reg: &e.sreg}, {attr: 2, num: &e.key, always: true}, {attr: 3, data: &e.data}}, true
+	case "range":
+		return []slot{
+			{attr: 1, reg: &e.sreg}, {attr: 2, num: &e.key, always: true}, {attr: 3, data: &e.data}, {attr: 4, data: &e.more},
+		}, true
+	case "bitwise":
+		return []slot{
+			{attr: 1, reg: &e.sreg},
+			{attr: 2, reg: &e.dreg},
+			{attr: 3, num: &e.size},
+			{attr: 4, data: &e.data},
+			{attr: 5, data: &e.more},
+			{attr: 6},
+		}, true
+	case "lookup":
+		return []slot{{attr: 1, str: &e.set}, {attr: 2, reg: &e.sreg}, {attr: 3, reg: &e.dreg}, {attr: 4}, {attr: 5, num: &e.flags}}, true
+	case "immediate":
+		return []slot{{attr: 1, reg: &e.dreg}, {attr: 2, data: &e.data, judge: &e.verdict}}, true
+	case "nat":
+		return []slot{
+			{attr: 1, num: &e.key, always: true},
+			{attr: 2, num: &e.family},
+			{attr: 3, reg: &e.addr},
+			{attr: 4},
+			{attr: 5, reg: &e.port},
+			{attr: 6},
+			{attr: 7, num: &e.flags},
+		}, true
+	case "masq":
+		return []slot{{attr: 1, num: &e.flags}}, true
+	case "reject":
+		return []slot{{attr: 1, num: &e.key, always: true}, {attr: 2, raw: &e.code}}, true
+	}
+	return moreSlots(e)
+}
+
+// moreSlots is slots of those that count and tell.
+func moreSlots(e *expr) (list []slot, ok bool) {
+	switch e.op {
+	case "counter":
+		return []slot{{attr: 1}, {attr: 2}, {attr: 3}}, true
+	case "notrack":
+		return nil, true
+	case "fwd":
+		return []slot{{attr: 1, reg: &e.sreg}, {attr: 2}, {attr: 3}}, true
+	case "log":
+		return []slot{{attr: 1, short: &e.group}, {attr: 2, str: &e.prefix}, {attr: 3, num: &e.size}, {attr: 4}, {attr: 5}}, true
+	case "limit":
+		// Of packets (type 0), up to the rate (flags 0) or over it.
+		return []slot{{attr: 1, long: &e.rate}, {attr: 2, long: &e.per}, {attr: 3, num: &e.burst}, {attr: 4, num: &e.key}, {attr: 5, num: &e.flags}}, true
+	case "dynset":
+		return []slot{
+			{attr: 1, str: &e.set},
+			{attr: 3, num: &e.key, always: true},
+			{attr: 4, reg: &e.sreg},
+			{attr: 6, long: &e.timeout},
+			{attr: 8},
+			{attr: 9, num: &e.flags},
+		}, true
+	case "connlimit":
+		return []slot{{attr: 1, num: &e.size, always: true}, {attr: 2, num: &e.flags}}, true
+	}
+	return nil, false
+}
+
+// putExpr writes one expression into the list that is open.
+func (b *batch) putExpr(e expr) { b.putExprAs(unix.NFTA_LIST_ELEM, e) }
+
+func (b *batch) putExprAs(typ uint16, e expr) {
+	item := b.nest(typ)
+	b.str(unix.NFTA_EXPR_NAME, e.op)
+	list, _ := slots(&e)
+	if len(list) > 0 {
+		data := b.nest(unix.NFTA_EXPR_DATA)
+		for _, s := range list {
+			b.putSlot(s)
+		}
+		b.end(data)
+	}
+	b.end(item)
+}
+
+func (b *batch) putSlot(s slot) {
+	switch {
+	case s.judge != nil && *s.judge != nil:
+		n := b.nest(s.attr)
+		v := b.nest(unix.NFTA_DATA_VERDICT)
+		b.u32(unix.NFTA_VERDICT_CODE, uint32((*s.judge).code))
+		if (*s.judge).chain != "" {
+			b.str(unix.NFTA_VERDICT_CHAIN, (*s.judge).chain)
+		}
+		b.end(v)
+		b.end(n)
+	case s.reg != nil && *s.reg != 0:
+		b.u32(s.attr, s.reg.number())
+	case s.num != nil && (s.always || *s.num != 0):
+		b.u32(s.attr, *s.num)
+	case s.data != nil:
+		b.putKey(s.attr, *s.data)
+	case s.raw != nil:
+		b.attr(s.attr, *s.raw)
+	case s.short != nil && *s.short != nil:
+		b.attr(s.attr, binary.BigEndian.AppendUint16(nil, **s.short))
+	case s.long != nil:
+		b.u64(s.attr, *s.long)
+	case s.str != nil && *s.str != "":
+		b.str(s.attr, *s.str)
+	}
+}
+
+// decodeExprs reads the expressions of a rule.
+func decodeExprs(b []byte) []expr {
+	var out []expr
+	for _, item := range attrs(b) {
+		out = append(out, decodeExpr(item))
+	}
+	return out
+}
+
+func decodeExpr(item []byte) expr {
+	e := expr{op: cstr(findAttr(item, unix.NFTA_EXPR_NAME))}
+	list, ok := slots(&e)
+	e.strange = !ok
+	for typ, v := range attrs(findAttr(item, unix.NFTA_EXPR_DATA)) {
+		at := slices.IndexFunc(list, func(s slot) bool { return s.attr == typ })
+		if at < 0 {
+			e.strange = true
+			continue
+		}
+		list[at].take(v)
+	}
+	return e
+}
+
+func (s slot) take(v []byte) {
+	switch {
+	case s.judge != nil && findAttr(v, unix.NFTA_DATA_VERDICT) != nil:
+		_, *s.judge = decodeValue(v)
+	case s.reg != nil:
+		*s.reg = regNumbered(beU32(v))
+	case s.num != nil:
+		*s.num = beU32(v)
+	case s.data != nil:
+		*s.data = bytes.Clone(findAttr(v, unix.NFTA_DATA_VALUE))
+	case s.raw != nil:
+		*s.raw = bytes.Clone(v)
+	case s.short != nil && len(v) >= 2:
+		n := binary.BigEndian.Uint16(v)
+		*s.short = &n
+	case s.long != nil:
+		*s.long = beU64(v)
+	case s.str != nil:
+		*s.str = cstr(v)
+	}
+}
+
+// putKeeping writes it into the element that is open.
+func (b *batch) putKeeping(e *expr) {
+	if e != nil {
+		b.putExprAs(unix.NFTA_SET_ELEM_EXPR, *e)
+	}
+}

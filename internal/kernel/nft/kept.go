@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import "github.com/weft-net/weft/internal/state"
+
+// table is a table as the driver keeps it: as it was compiled, or read.
+type table struct {
+	Table
+	// full are the sets with Exclusive that are known to hold elements, or not; nil when nobody has looked.
+	full map[string]bool
+}
+
+func newTable(family byte, name string, shared bool) *table {
+	return &table{Table: Table{family: family, name: name, shared: shared}}
+}
+
+// compile compiles tables; values that name the same table are joined into one.
+func compile(in []state.Table) ([]*table, error) {
+	compiled, err := compileTables(in)
+	out := make([]*table, len(compiled))
+	for i, t := range compiled {
+		out[i] = &table{Table: *t}
+	}
+	return out, err
+}
