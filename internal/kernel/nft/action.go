@@ -38,7 +38,7 @@ func (c *compiler) natFlags() (uint32, error) {
 	var all uint32
 	for w := range strings.SplitSeq(c.peek(), ",") {
 		if known(w) == 0 {
-			return 0, fmt.Errorf("%q in %s is no flag of address translation (random, fully-random, persistent)", w, c.here())
+			return 0, fmt.Errorf("%q in %s is no flag of address translation (random, fully-random, persistent)", w, c.position())
 		}
 		all |= known(w)
 	}
@@ -48,19 +48,19 @@ func (c *compiler) natFlags() (uint32, error) {
 
 // nat compiles "dnat ip to TARGET".
 func (c *compiler) nat() error {
-	e := expr{op: "nat", key: unix.NFT_NAT_SNAT, family: uint32(c.family)}
+	e := Expr{Name: "nat", Key: unix.NFT_NAT_SNAT, Family: uint32(c.family)}
 	if c.next() == "dnat" {
-		e.key = unix.NFT_NAT_DNAT
+		e.Key = unix.NFT_NAT_DNAT
 	}
 	switch {
 	case c.accept("ip"):
-		e.family = unix.NFPROTO_IPV4
+		e.Family = unix.NFPROTO_IPV4
 	case c.accept("ip6"):
-		e.family = unix.NFPROTO_IPV6
+		e.Family = unix.NFPROTO_IPV6
 	case c.family == unix.NFPROTO_INET:
-		return fmt.Errorf("want ip or ip6 at %s: the table is of both families", c.here())
+		return fmt.Errorf("want ip or ip6 at %s: the table is of both families", c.position())
 	}
-	if err := c.want("to"); err != nil {
+	if err := c.expect("to"); err != nil {
 		return err
 	}
 	var err error
@@ -73,18 +73,18 @@ func (c *compiler) nat() error {
 		return err
 	}
 	flags, err := c.natFlags()
-	e.flags |= flags
+	e.Flags |= flags
 	c.emit(e)
 	return err
 }
 
 // natMap compiles a target that a map gives.
-func (c *compiler) natMap(e *expr) error {
+func (c *compiler) natMap(e *Expr) error {
 	fs, err := c.key(0)
 	if err != nil {
 		return err
 	}
-	if err := c.want("map"); err != nil {
+	if err := c.expect("map"); err != nil {
 		return err
 	}
 	s, err := c.lookup(fs, true)
@@ -92,44 +92,44 @@ func (c *compiler) natMap(e *expr) error {
 		return err
 	}
 	addr := "ipv4_addr"
-	if e.family == unix.NFPROTO_IPV6 {
+	if e.Family == unix.NFPROTO_IPV6 {
 		addr = "ipv6_addr"
 	}
-	if got := typesString(s.data); got != addr && got != addr+" . inet_service" {
-		return fmt.Errorf("map @%s holds %q, want %s or %s . inet_service", s.name, got, addr, addr)
+	if got := typesString(s.Data); got != addr && got != addr+" . inet_service" {
+		return fmt.Errorf("map @%s holds %q, want %s or %s . inet_service", s.Name, got, addr, addr)
 	}
-	c.emit(expr{op: "lookup", set: s.name, sreg: word(0), dreg: word(0)})
-	e.addr = word(0)
-	if len(s.data) == 2 {
-		e.port = word(s.data[0].size / 4)
+	c.emit(Expr{Name: "lookup", Set: s.Name, Sreg: word(0), Dreg: word(0)})
+	e.AddrReg = word(0)
+	if len(s.Data) == 2 {
+		e.PortReg = word(s.Data[0].Size / 4)
 	}
 	return nil
 }
 
 // natAddr compiles a target that is an address, or an address and a port.
-func (c *compiler) natAddr(e *expr) error {
+func (c *compiler) natAddr(e *Expr) error {
 	ip, err := netip.ParseAddr(c.peek())
 	var port uint16
 	if err != nil {
 		var ap netip.AddrPort
 		if ap, err = netip.ParseAddrPort(c.peek()); err != nil {
-			return fmt.Errorf("want an address, or address:port, at %s", c.here())
+			return fmt.Errorf("want an address, or address:port, at %s", c.position())
 		}
 		ip, port = ap.Addr(), ap.Port()
 	}
-	if ip.Is4() != (e.family == unix.NFPROTO_IPV4) {
-		return fmt.Errorf("the address at %s is of the other family", c.here())
+	if ip.Is4() != (e.Family == unix.NFPROTO_IPV4) {
+		return fmt.Errorf("the address at %s is of the other family", c.position())
 	}
 	if port != 0 && c.known.l4 == 0 {
-		return fmt.Errorf("a port at %s needs a match of the transport protocol before it", c.here())
+		return fmt.Errorf("a port at %s needs a match of the transport protocol before it", c.position())
 	}
 	c.pos++
-	c.emit(expr{op: "immediate", dreg: word(0), data: ip.AsSlice()})
-	e.addr = word(0)
+	c.emit(Expr{Name: "immediate", Dreg: word(0), Data: ip.AsSlice()})
+	e.AddrReg = word(0)
 	if port != 0 {
-		c.emit(expr{op: "immediate", dreg: word(4), data: []byte{byte(port >> 8), byte(port)}})
-		e.port = word(4)
-		e.flags |= natPort
+		c.emit(Expr{Name: "immediate", Dreg: word(4), Data: []byte{byte(port >> 8), byte(port)}})
+		e.PortReg = word(4)
+		e.Flags |= natPort
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (c *compiler) setMark() error {
 			return fmt.Errorf("%q is no mark", f.name)
 		}
 		load := f.load
-		load.dreg = word(0)
+		load.Dreg = word(0)
 		c.emit(load)
 		if err := c.markOperation(mark); err != nil {
 			return err
@@ -154,14 +154,14 @@ func (c *compiler) setMark() error {
 		if err != nil {
 			return err
 		}
-		c.emit(expr{op: "immediate", dreg: word(0), data: v})
+		c.emit(Expr{Name: "immediate", Dreg: word(0), Data: v})
 	}
-	c.emit(expr{op: store.load.op, key: store.load.key, sreg: word(0)})
+	c.emit(Expr{Name: store.load.Name, Key: store.load.Key, Sreg: word(0)})
 	return nil
 }
 
 // markOperation compiles "& N", "| N" or "^ N"; there may be none.
-func (c *compiler) markOperation(mark datatype) error {
+func (c *compiler) markOperation(mark Type) error {
 	op := c.peek()
 	if op != "&" && op != "|" && op != "^" {
 		return nil
@@ -174,11 +174,11 @@ func (c *compiler) markOperation(mark datatype) error {
 	n := mark.value(v)
 	switch op {
 	case "&":
-		c.emit(bits(word(0), mark.number(n), mark.number(0)))
+		c.emit(bitwise(word(0), mark.number(n), mark.number(0)))
 	case "|":
-		c.emit(bits(word(0), mark.number(^n), mark.number(n)))
+		c.emit(bitwise(word(0), mark.number(^n), mark.number(n)))
 	case "^":
-		c.emit(bits(word(0), mark.number(^uint32(0)), mark.number(n)))
+		c.emit(bitwise(word(0), mark.number(^uint32(0)), mark.number(n)))
 	}
 	return nil
 }

@@ -38,20 +38,20 @@ func (c *Conn) Apply(ctx context.Context, tables []state.Table) error {
 // remember notes the structure of shared tables that is now known to be whole.
 func (c *Conn) remember(ws []*table) {
 	for _, w := range ws {
-		if !w.shared {
+		if !w.Shared {
 			continue
 		}
-		t := c.seen[w.label()]
+		t := c.seen[w.Label()]
 		if t == nil {
-			t = newTable(w.family, w.name, true)
-			c.seen[w.label()] = t
+			t = newTable(w.Family, w.Name, true)
+			c.seen[w.Label()] = t
 		}
-		for _, s := range w.sets {
-			s.elems = nil
-			t.sets = append(slices.DeleteFunc(t.sets, func(o set) bool { return o.name == s.name }), s)
+		for _, s := range w.Sets {
+			s.Elements = nil
+			t.Sets = append(slices.DeleteFunc(t.Sets, func(o Set) bool { return o.Name == s.Name }), s)
 		}
-		for _, ch := range w.chains {
-			t.chains = append(slices.DeleteFunc(t.chains, func(o chain) bool { return o.name == ch.name }), ch)
+		for _, ch := range w.Chains {
+			t.Chains = append(slices.DeleteFunc(t.Chains, func(o Chain) bool { return o.Name == ch.Name }), ch)
 		}
 		if w.full != nil {
 			t.full = w.full
@@ -67,7 +67,7 @@ func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
 		return false, nil
 	}
 	b := c.begin(c.gen)
-	for _, in := range joinTables(tables) {
+	for _, in := range JoinTables(tables) {
 		t := c.seen[in.Family+" "+in.Name]
 		if !in.Shared || t == nil || !t.covers(in) {
 			return false, nil
@@ -76,16 +76,16 @@ func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
 			if !t.alone(st) {
 				return false, nil
 			}
-			s, _ := t.set(st.Name)
-			s.elems, s.owned = nil, st.Owned
+			s, _ := t.Set(st.Name)
+			s.Elements, s.Owned = nil, st.Owned
 			for _, e := range st.Elements {
-				el, err := s.compileElement(e)
+				el, err := s.CompileElement(e)
 				if err != nil {
-					return false, fmt.Errorf("table %s: set %s: %w", t.label(), st.Name, err)
+					return false, fmt.Errorf("table %s: set %s: %w", t.Label(), st.Name, err)
 				}
-				s.elems = append(s.elems, el)
+				s.Elements = append(s.Elements, el)
 			}
-			b.putElements(unix.NFT_MSG_NEWSETELEM, t, s, s.elems, len(s.elems))
+			b.putElements(unix.NFT_MSG_NEWSETELEM, t, s, s.Elements, len(s.Elements))
 		}
 	}
 	if b.empty() {
@@ -114,14 +114,14 @@ func (c *Conn) advance(gen uint32) {
 // covers tells whether the structure that in names was seen whole.
 func (t *table) covers(in state.Table) bool {
 	for _, s := range in.Sets {
-		had, ok := t.set(s.Name)
-		if !ok || had.given.Key != s.Key || had.given.Data != s.Data || had.given.Interval != s.Interval || had.given.Learns != s.Learns {
+		had, ok := t.Set(s.Name)
+		if !ok || had.Source.Key != s.Key || had.Source.Data != s.Data || had.Source.Interval != s.Interval || had.Source.Learns != s.Learns {
 			return false
 		}
 	}
 	for _, ch := range in.Chains {
-		had, ok := t.chain(ch.Name)
-		g := had.given
+		had, ok := t.Chain(ch.Name)
+		g := had.Source
 		if !ok || g.Type != ch.Type || g.Hook != ch.Hook || g.Priority != ch.Priority || g.Policy != ch.Policy ||
 			g.Device != ch.Device || !slices.Equal(g.Rules, ch.Rules) {
 			return false
@@ -217,8 +217,8 @@ func (b *batch) difference(want *table, d *delta) {
 			b.dropRule(want, name, h)
 		}
 	}
-	for _, s := range want.sets {
-		b.putElements(unix.NFT_MSG_DELSETELEM, want, s, d.dropElems[s.name], few)
+	for _, s := range want.Sets {
+		b.putElements(unix.NFT_MSG_DELSETELEM, want, s, d.dropElems[s.Name], few)
 	}
 	for _, name := range d.dropSets {
 		b.dropSet(want, name)
@@ -226,23 +226,23 @@ func (b *batch) difference(want *table, d *delta) {
 	for _, name := range d.dropChains {
 		b.dropChain(want, name)
 	}
-	for i, s := range want.sets {
-		if slices.Contains(d.makeSets, s.name) {
+	for i, s := range want.Sets {
+		if slices.Contains(d.makeSets, s.Name) {
 			b.putSet(want, s, uint32(i+1))
 		}
 	}
-	for _, ch := range want.chains {
-		if slices.Contains(d.makeChains, ch.name) {
+	for _, ch := range want.Chains {
+		if slices.Contains(d.makeChains, ch.Name) {
 			b.putChain(want, ch)
 		}
 	}
-	for _, s := range want.sets {
-		add := d.makeElems[s.name]
+	for _, s := range want.Sets {
+		add := d.makeElems[s.Name]
 		b.putElements(unix.NFT_MSG_NEWSETELEM, want, s, add, len(add))
 	}
-	for _, ch := range want.chains {
-		for _, r := range d.makeRules[ch.name] {
-			b.putRule(want, ch.name, r.rule, r.before)
+	for _, ch := range want.Chains {
+		for _, r := range d.makeRules[ch.Name] {
+			b.putRule(want, ch.Name, r.Rule, r.before)
 		}
 	}
 }

@@ -20,8 +20,8 @@ var ErrUnfit = errors.New("the table is not as it was left")
 // change is a compiled state.TableChange.
 type change struct {
 	*table // what is made
-	drop   []set
-	add    []set
+	drop   []Set
+	add    []Set
 	given  state.TableChange
 }
 
@@ -66,13 +66,13 @@ func (c *Conn) Change(ctx context.Context, changes []state.TableChange) error {
 
 func compileChange(in state.TableChange) (change, error) {
 	one := change{given: in}
-	t, err := compilePart(state.Table{Family: in.Family, Name: in.Name, Sets: in.MakeSets, Chains: in.MakeChains}, true)
+	t, err := CompilePart(state.Table{Family: in.Family, Name: in.Name, Sets: in.MakeSets, Chains: in.MakeChains}, true)
 	if err != nil {
 		return one, err
 	}
 	one.table = &table{Table: *t}
 	for _, s := range in.AddElements {
-		c, err := compileSet(s)
+		c, err := CompileSet(s)
 		if err != nil {
 			return one, fmt.Errorf("set %s: %w", s.Name, err)
 		}
@@ -84,7 +84,7 @@ func compileChange(in state.TableChange) (change, error) {
 		for i := range s.Elements {
 			s.Elements[i].Val = nil
 		}
-		c, err := compileSet(s)
+		c, err := CompileSet(s)
 		if err != nil {
 			return one, fmt.Errorf("set %s: %w", s.Name, err)
 		}
@@ -96,24 +96,24 @@ func compileChange(in state.TableChange) (change, error) {
 // change writes one change. What is used is made before its users, and users go before what they use; id is the number of the
 // last set made in this transaction.
 func (b *batch) change(c change, id uint32) uint32 {
-	for _, s := range c.sets {
+	for _, s := range c.Sets {
 		id++
 		b.putSet(c.table, s, id)
 	}
-	for _, ch := range c.chains {
+	for _, ch := range c.Chains {
 		b.putChain(c.table, ch)
 	}
-	for _, ch := range c.chains {
-		b.dropRule(c.table, ch.name, 0)
-		for _, r := range ch.rules {
-			b.putRule(c.table, ch.name, r, 0)
+	for _, ch := range c.Chains {
+		b.dropRule(c.table, ch.Name, 0)
+		for _, r := range ch.Rules {
+			b.putRule(c.table, ch.Name, r, 0)
 		}
 	}
 	for _, s := range c.drop {
-		b.putElements(unix.NFT_MSG_DELSETELEM, c.table, s, s.elems, len(s.elems))
+		b.putElements(unix.NFT_MSG_DELSETELEM, c.table, s, s.Elements, len(s.Elements))
 	}
-	for _, s := range slices.Concat(c.sets, c.add) {
-		b.putElements(unix.NFT_MSG_NEWSETELEM, c.table, s, s.elems, len(s.elems))
+	for _, s := range slices.Concat(c.Sets, c.add) {
+		b.putElements(unix.NFT_MSG_NEWSETELEM, c.table, s, s.Elements, len(s.Elements))
 	}
 	for _, name := range c.given.DropChains {
 		b.dropRule(c.table, name, 0)

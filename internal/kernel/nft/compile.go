@@ -27,16 +27,16 @@ type compiler struct {
 	words  []string
 	pos    int
 	known  protocols
-	out    []expr
-	sets   func(name string) (set, bool)
+	out    []Expr
+	sets   func(name string) (Set, bool)
 	chains func(name string) bool
 	// open is set where the table has sets and chains that are not known here: the kernel knows whether they fit.
 	open bool
 }
 
-// compileRule compiles the text of one rule of table t.
-func (t *Table) compileRule(text string) ([]expr, error) {
-	c := &compiler{family: t.family, words: split(text), known: start(t.family), sets: t.set, chains: t.hasChain, open: t.open}
+// CompileRule compiles the text of one rule of table t.
+func (t *Table) CompileRule(text string) ([]Expr, error) {
+	c := &compiler{family: t.Family, words: split(text), known: start(t.Family), sets: t.Set, chains: t.HasChain, open: t.open}
 	if len(c.words) == 0 {
 		return nil, errors.New("rule is empty")
 	}
@@ -83,23 +83,23 @@ func (c *compiler) accept(w string) bool {
 	return true
 }
 
-// want steps over a word that must come.
-func (c *compiler) want(w string) error {
+// expect steps over a word that must come.
+func (c *compiler) expect(w string) error {
 	if c.accept(w) {
 		return nil
 	}
-	return fmt.Errorf("want %q at %s", w, c.here())
+	return fmt.Errorf("want %q at %s", w, c.position())
 }
 
-// here names the place of the next word for an error.
-func (c *compiler) here() string {
+// position names the place of the next word for an error.
+func (c *compiler) position() string {
 	if c.pos >= len(c.words) {
 		return "the end"
 	}
 	return fmt.Sprintf("word %d, %q", c.pos+1, c.words[c.pos])
 }
 
-func (c *compiler) emit(e ...expr) { c.out = append(c.out, e...) }
+func (c *compiler) emit(e ...Expr) { c.out = append(c.out, e...) }
 
 // statement compiles the next statement or match.
 func (c *compiler) statement() error {
@@ -108,7 +108,7 @@ func (c *compiler) statement() error {
 		return c.verdict()
 	case "counter", "notrack":
 		c.pos++
-		c.emit(expr{op: w})
+		c.emit(Expr{Name: w})
 		return nil
 	case "log":
 		return c.log()
@@ -117,7 +117,7 @@ func (c *compiler) statement() error {
 	case "masquerade":
 		c.pos++
 		flags, err := c.natFlags()
-		c.emit(expr{op: "masq", flags: flags})
+		c.emit(Expr{Name: "masq", Flags: flags})
 		return err
 	case "dnat", "snat":
 		return c.nat()
@@ -130,7 +130,7 @@ func (c *compiler) statement() error {
 			return c.dscp()
 		}
 	case "update", "delete":
-		return c.learn()
+		return c.dynset()
 	case "meta", "ct":
 		if c.pos+2 < len(c.words) && c.words[c.pos+1] == "mark" && c.words[c.pos+2] == "set" {
 			return c.setMark()
@@ -143,12 +143,12 @@ func (c *compiler) verdict() error {
 	w := c.next()
 	if w == "jump" || w == "goto" {
 		if !c.open && !c.chains(c.peek()) || checkName(c.peek()) != nil {
-			return fmt.Errorf("no chain %q in this table, at %s", c.peek(), c.here())
+			return fmt.Errorf("no chain %q in this table, at %s", c.peek(), c.position())
 		}
 		w += " " + c.next()
 	}
 	v, err := parseVerdict(w)
-	c.emit(expr{op: "immediate", dreg: verdictReg, verdict: v})
+	c.emit(Expr{Name: "immediate", Dreg: verdictReg, Verdict: v})
 	return err
 }
 
@@ -163,7 +163,7 @@ func (c *compiler) field() (field, error) {
 			return f, nil
 		}
 	}
-	return field{}, fmt.Errorf("%s is no field or statement that is understood", c.here())
+	return field{}, fmt.Errorf("%s is no field or statement that is understood", c.position())
 }
 
 // key compiles the loads of a field or a concatenation of fields into registers from first on. All fields of a concatenation but the
@@ -176,7 +176,7 @@ func (c *compiler) key(first int) ([]field, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := c.need(f); err != nil {
+		if err := c.requireProtocols(f); err != nil {
 			return nil, err
 		}
 		fs = append(fs, f)
@@ -193,12 +193,12 @@ func (c *compiler) key(first int) ([]field, error) {
 	}
 	for i, f := range fs {
 		load := f.load
-		load.dreg = word(first)
+		load.Dreg = word(first)
 		c.emit(load)
 		if mask := masks[i]; mask != nil {
-			c.emit(bits(word(first), mask, make([]byte, len(mask))))
+			c.emit(bitwise(word(first), mask, make([]byte, len(mask))))
 		}
-		first += pad4(f.typ.size) / 4
+		first += pad4(f.typ.Size) / 4
 	}
 	if first > 16 {
 		return nil, errors.New("the concatenation is longer than 64 bytes")
@@ -206,57 +206,57 @@ func (c *compiler) key(first int) ([]field, error) {
 	return fs, nil
 }
 
-// need makes sure that the packet is of the protocols that f is a part of.
-func (c *compiler) need(f field) error {
+// requireProtocols makes sure that the packet is of the protocols that f is a part of.
+func (c *compiler) requireProtocols(f field) error {
 	if f.l3 != 0 && f.l3 != c.known.l3 {
 		if c.known.l3 != 0 {
 			return fmt.Errorf("%q never occurs here: the packet is of the other family", f.name)
 		}
-		g, value := guard(c.family, f.l3)
-		c.emitGuard(g, value)
+		g, value := protocolGuard(c.family, f.l3)
+		c.emitProtocolGuard(g, value)
 	}
 	if f.l4 != 0 && f.l4 != c.known.l4 {
 		if c.known.l4 != 0 {
 			return fmt.Errorf("%q never occurs here: the packet is of another protocol", f.name)
 		}
 		g, _ := fieldNamed("meta l4proto")
-		c.emitGuard(g, []byte{f.l4})
+		c.emitProtocolGuard(g, []byte{f.l4})
 	}
 	return nil
 }
 
-func (c *compiler) emitGuard(g field, value []byte) {
+func (c *compiler) emitProtocolGuard(g field, value []byte) {
 	load := g.load
-	load.dreg = word(0)
-	c.emit(load, expr{op: "cmp", sreg: word(0), key: unix.NFT_CMP_EQ, data: value})
-	c.known, _ = c.known.learn(g, value)
+	load.Dreg = word(0)
+	c.emit(load, Expr{Name: "cmp", Sreg: word(0), Key: unix.NFT_CMP_EQ, Data: value})
+	c.known, _ = c.known.refine(g, value)
 }
 
 // lookup checks that the set's key is made of the fields.
-func (c *compiler) lookup(fs []field, wantMap bool) (set, error) {
+func (c *compiler) lookup(fs []field, wantMap bool) (Set, error) {
 	name, ok := strings.CutPrefix(c.peek(), "@")
 	if !ok {
-		return set{}, fmt.Errorf("want @ and a set's name at %s", c.here())
+		return Set{}, fmt.Errorf("want @ and a set's name at %s", c.position())
 	}
 	s, ok := c.sets(name)
 	if !ok && c.open && checkName(name) == nil {
 		c.pos++
-		return set{name: name, isMap: wantMap, verdicts: wantMap}, nil
+		return Set{Name: name, IsMap: wantMap, Verdicts: wantMap}, nil
 	}
 	if !ok {
-		return s, fmt.Errorf("no set %q in this table, at %s", name, c.here())
+		return s, fmt.Errorf("no set %q in this table, at %s", name, c.position())
 	}
-	if s.isMap != wantMap {
-		return s, fmt.Errorf("%s: sets are looked up plainly, maps by map and vmap", c.here())
+	if s.IsMap != wantMap {
+		return s, fmt.Errorf("%s: sets are looked up plainly, maps by map and vmap", c.position())
 	}
-	fits := len(fs) == len(s.key)
-	var got []datatype
+	fits := len(fs) == len(s.Key)
+	var got []Type
 	for i, f := range fs {
 		got = append(got, f.typ)
-		fits = fits && f.typ.size == s.key[i].size && f.typ.name == s.key[i].name
+		fits = fits && f.typ.Size == s.Key[i].Size && f.typ.name == s.Key[i].name
 	}
 	if !fits {
-		return s, fmt.Errorf("%s: the key is %s, the set holds %s", c.here(), typesString(got), typesString(s.key))
+		return s, fmt.Errorf("%s: the key is %s, the set holds %s", c.position(), typesString(got), typesString(s.Key))
 	}
 	c.pos++
 	return s, nil

@@ -22,7 +22,7 @@ func (c *Conn) Counts(ctx context.Context, family, name string) ([]Count, error)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	n, err := familyNamed(family)
+	n, err := ParseFamily(family)
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", name, err)
 	}

@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// foreignRule is the text of a rule that is not of the subset: it equals no rule of a plan.
-const foreignRule = "# a rule that weft does not write"
+// ForeignRule is the text of a rule that is not of the subset: it equals no rule of a plan.
+const ForeignRule = "# a rule that weft does not write"
 
-// reader turns expressions back into words by running them on symbols instead of packets.
-type reader struct {
+// decompiler turns expressions back into words by running them on symbols instead of packets.
+type decompiler struct {
 	family byte
 	known  protocols
-	regs   [16]content
-	parts  []part
+	regs   [16]registerValue
+	parts  []clause
 }
 
-// content is what a register holds from this word on.
-type content struct {
+// registerValue is what a register holds from this word on.
+type registerValue struct {
 	field *field
 	part  int // bytes of the field that were loaded
 	// mask and xor are set behind a bitwise expression.
@@ -31,42 +31,42 @@ type content struct {
 	words     string // the result of a map: the words of the lookup
 }
 
-// part is a clause of the rule's text; guard names the protocol that a comparison only makes sure of.
-type part struct {
-	text   string
-	l3, l4 byte
-	gone   bool
+// clause is a clause of the rule's text; guard names the protocol that a comparison only makes sure of.
+type clause struct {
+	text    string
+	l3, l4  byte
+	implied bool
 }
 
-// decompile gives the text of a rule as nft prints it, and foreignRule when it is none of ours.
-func decompile(family byte, es []expr) string {
-	r := &reader{family: family, known: start(family)}
+// Decompile gives the text of a rule as nft prints it, and foreignRule when it is none of ours.
+func Decompile(family byte, es []Expr) string {
+	r := &decompiler{family: family, known: start(family)}
 	for _, e := range es {
-		if e.strange || !r.step(e) {
-			return foreignRule
+		if e.Unknown || !r.step(e) {
+			return ForeignRule
 		}
 	}
 	var words []string
 	for _, p := range r.parts {
-		if !p.gone {
+		if !p.implied {
 			words = append(words, p.text)
 		}
 	}
 	return strings.Join(words, " ")
 }
 
-func (r *reader) say(text string) bool {
-	r.parts = append(r.parts, part{text: text})
+func (r *decompiler) emit(text string) bool {
+	r.parts = append(r.parts, clause{text: text})
 	return true
 }
 
-func (r *reader) step(e expr) bool {
-	switch e.op {
+func (r *decompiler) step(e Expr) bool {
+	switch e.Name {
 	case "meta", "ct", "payload", "fib":
-		if e.sreg != 0 && e.op == "payload" {
+		if e.Sreg != 0 && e.Name == "payload" {
 			return r.storeDSCP(e)
 		}
-		if e.sreg != 0 {
+		if e.Sreg != 0 {
 			return r.store(e)
 		}
 		return r.load(e)
@@ -77,33 +77,33 @@ func (r *reader) step(e expr) bool {
 	case "lookup":
 		return r.lookup(e)
 	case "immediate":
-		if e.verdict != nil {
-			return r.say(e.verdict.String())
+		if e.Verdict != nil {
+			return r.emit(e.Verdict.String())
 		}
-		return r.put(e.dreg, content{data: e.data})
+		return r.setRegister(e.Dreg, registerValue{data: e.Data})
 	case "nat":
 		return r.nat(e)
 	case "masq":
-		return r.say(strings.TrimSpace("masquerade " + natFlagText(e.flags)))
+		return r.emit(strings.TrimSpace("masquerade " + natFlagText(e.Flags)))
 	case "reject":
 		text, ok := rejectText(r.family, e)
-		return ok && r.say(text)
+		return ok && r.emit(text)
 	case "fwd":
 		return r.fwd(e)
 	case "counter", "notrack":
-		return r.say(e.op)
+		return r.emit(e.Name)
 	case "dynset":
-		return r.learn(e)
+		return r.dynset(e)
 	case "log":
-		return r.say(logText(e))
+		return r.emit(logText(e))
 	case "limit":
 		text, ok := limitText(e)
-		return ok && r.say(text)
+		return ok && r.emit(text)
 	}
 	return false
 }
 
-func (r *reader) put(at reg, c content) bool {
+func (r *decompiler) setRegister(at Register, c registerValue) bool {
 	if at < word(0) || at > word(15) {
 		return false
 	}
@@ -111,14 +111,14 @@ func (r *reader) put(at reg, c content) bool {
 	return true
 }
 
-func (r *reader) get(at reg) (content, bool) {
+func (r *decompiler) register(at Register) (registerValue, bool) {
 	if at < word(0) || at > word(15) {
-		return content{}, false
+		return registerValue{}, false
 	}
 	return r.regs[at.word()], true
 }
 
-func (r *reader) load(e expr) bool {
+func (r *decompiler) load(e Expr) bool {
 	f, n, ok := r.known.identify(e)
 	if !ok {
 		f, ok = r.known.dscpField(e)
@@ -126,59 +126,59 @@ func (r *reader) load(e expr) bool {
 	if !ok {
 		return false
 	}
-	return r.put(e.dreg, content{field: &f, part: n})
+	return r.setRegister(e.Dreg, registerValue{field: &f, part: n})
 }
 
-func (r *reader) bitwise(e expr) bool {
-	c, ok := r.get(e.sreg)
-	if !ok || c.field == nil || c.mask != nil || e.dreg != e.sreg || len(e.data) != len(e.more) {
+func (r *decompiler) bitwise(e Expr) bool {
+	c, ok := r.register(e.Sreg)
+	if !ok || c.field == nil || c.mask != nil || e.Dreg != e.Sreg || len(e.Data) != len(e.More) {
 		return false
 	}
-	c.mask, c.xor = e.data, e.more
-	return r.put(e.dreg, c)
+	c.mask, c.xor = e.Data, e.More
+	return r.setRegister(e.Dreg, c)
 }
 
-// use says that a field of the packet is spoken of, which makes its guards redundant as text.
-func (r *reader) use(f *field) string {
+// mention says that a field of the packet is spoken of, which makes its guards redundant as text.
+func (r *decompiler) mention(f *field) string {
 	for i, p := range r.parts {
-		if p.l3 != 0 && p.l3 == f.l3 || p.l4 != 0 && f.load.op == "payload" && f.load.key == unix.NFT_PAYLOAD_TRANSPORT_HEADER {
-			r.parts[i].gone = true
+		if p.l3 != 0 && p.l3 == f.l3 || p.l4 != 0 && f.load.Name == "payload" && f.load.Key == unix.NFT_PAYLOAD_TRANSPORT_HEADER {
+			r.parts[i].implied = true
 		}
 	}
 	return f.name
 }
 
 // compare reads a comparison; a range that was written as two is joined when its second half comes.
-func (r *reader) compare(e expr) bool {
-	c, ok := r.get(e.sreg)
+func (r *decompiler) compare(e Expr) bool {
+	c, ok := r.register(e.Sreg)
 	if !ok || c.field == nil {
 		return false
 	}
-	if e.op == "cmp" && e.key == unix.NFT_CMP_GTE {
-		c.data = e.data
-		return r.put(e.sreg, c)
+	if e.Name == "cmp" && e.Key == unix.NFT_CMP_GTE {
+		c.data = e.Data
+		return r.setRegister(e.Sreg, c)
 	}
-	defer r.forget()
+	defer r.clearRegisters()
 	op := ""
-	if e.key == unix.NFT_CMP_NEQ && e.op == "cmp" || e.key == unix.NFT_RANGE_NEQ && e.op == "range" {
+	if e.Key == unix.NFT_CMP_NEQ && e.Name == "cmp" || e.Key == unix.NFT_RANGE_NEQ && e.Name == "range" {
 		op = "!= "
 	}
 	value, whole := "", false
 	switch {
 	case c.mask != nil:
 		return r.compareMasked(c, e, op)
-	case e.op == "range":
-		value = c.field.typ.formatRange(e.data, e.more)
-	case e.key == unix.NFT_CMP_LTE && c.data != nil:
-		value = c.field.typ.formatRange(c.data, e.data)
-	case e.key != unix.NFT_CMP_EQ && e.key != unix.NFT_CMP_NEQ:
+	case e.Name == "range":
+		value = c.field.typ.formatRange(e.Data, e.More)
+	case e.Key == unix.NFT_CMP_LTE && c.data != nil:
+		value = c.field.typ.formatRange(c.data, e.Data)
+	case e.Key != unix.NFT_CMP_EQ && e.Key != unix.NFT_CMP_NEQ:
 		return false
 	default:
-		value, whole = c.literal(e.data), len(e.data) == c.field.typ.size
+		value, whole = c.literal(e.Data), len(e.Data) == c.field.typ.Size
 	}
-	p := part{text: r.use(c.field) + " " + op + value}
+	p := clause{text: r.mention(c.field) + " " + op + value}
 	if before := r.known; whole && op == "" {
-		r.known, _ = before.learn(*c.field, e.data)
+		r.known, _ = before.refine(*c.field, e.Data)
 		if r.known.l3 != before.l3 {
 			p.l3 = r.known.l3
 		}
@@ -191,37 +191,37 @@ func (r *reader) compare(e expr) bool {
 }
 
 // literal prints a value that may be compared in part: a prefix, or the beginning of an interface's name.
-func (c content) literal(b []byte) string {
+func (c registerValue) literal(b []byte) string {
 	t := c.field.typ
 	switch {
-	case len(b) == t.size:
+	case len(b) == t.Size:
 		return t.format(b)
 	case t.name == "ifname":
 		return `"` + string(b) + `*"`
 	case t.isAddress() && len(b) == c.part:
-		lo := append(bytes.Clone(b), make([]byte, t.size-len(b))...)
+		lo := append(bytes.Clone(b), make([]byte, t.Size-len(b))...)
 		return t.formatRange(lo, fillBits(lo, 8*len(b)))
 	}
 	return "?"
 }
 
-func (r *reader) compareMasked(c content, e expr, op string) bool {
+func (r *decompiler) compareMasked(c registerValue, e Expr, op string) bool {
 	t := c.field.typ
 	zero := make([]byte, len(c.mask))
-	if e.op != "cmp" || len(c.mask) != t.size || len(e.data) != t.size || !bytes.Equal(c.xor, zero) {
+	if e.Name != "cmp" || len(c.mask) != t.Size || len(e.Data) != t.Size || !bytes.Equal(c.xor, zero) {
 		return false
 	}
-	name := r.use(c.field)
-	if t.isFlags() && t.named(c.mask) && bytes.Equal(e.data, zero) && op != "" {
-		return r.say(name + " " + t.formatFlags(c.mask, ","))
+	name := r.mention(c.field)
+	if t.isFlags() && t.named(c.mask) && bytes.Equal(e.Data, zero) && op != "" {
+		return r.emit(name + " " + t.formatFlags(c.mask, ","))
 	}
 	if ones, ok := maskBits(c.mask); ok && t.isAddress() {
-		return r.say(name + " " + op + t.formatRange(e.data, fillBits(e.data, ones)))
+		return r.emit(name + " " + op + t.formatRange(e.Data, fillBits(e.Data, ones)))
 	}
 	if op == "" {
 		op = "== "
 	}
-	return r.say(name + " & " + t.format(c.mask) + " " + op + t.format(e.data))
+	return r.emit(name + " & " + t.format(c.mask) + " " + op + t.format(e.Data))
 }
 
 // maskBits counts the ones of a mask that has no holes.
@@ -233,45 +233,45 @@ func maskBits(mask []byte) (int, bool) {
 	return prefixBits(make([]byte, len(mask)), inverse)
 }
 
-// forget empties the registers: whatever was loaded has been compared.
-func (r *reader) forget() { r.regs = [16]content{} }
+// clearRegisters empties the registers: whatever was loaded has been compared.
+func (r *decompiler) clearRegisters() { r.regs = [16]registerValue{} }
 
-// concat joins the names of the fields that stand in registers from at on.
-func (r *reader) concat(at reg) (string, bool) {
-	var loaded []content
+// concatenation joins the names of the fields that stand in registers from at on.
+func (r *decompiler) concatenation(at Register) (string, bool) {
+	var loaded []registerValue
 	for w := at.word(); w >= 0 && w < len(r.regs); {
 		c := r.regs[w]
 		f := c.field
-		if f == nil || c.part != f.typ.size || c.mask != nil && (len(loaded) == 0 || len(c.mask) != f.typ.size || !bytes.Equal(c.xor, make([]byte, len(c.mask)))) {
+		if f == nil || c.part != f.typ.Size || c.mask != nil && (len(loaded) == 0 || len(c.mask) != f.typ.Size || !bytes.Equal(c.xor, make([]byte, len(c.mask)))) {
 			break
 		}
 		loaded = append(loaded, c)
-		w += pad4(f.typ.size) / 4
+		w += pad4(f.typ.Size) / 4
 	}
 	names := make([]string, len(loaded))
 	for i, c := range loaded {
-		if names[i] = r.use(c.field); c.mask != nil {
+		if names[i] = r.mention(c.field); c.mask != nil {
 			names[i] += " & " + c.field.typ.format(c.mask)
 		}
 	}
 	return strings.Join(names, " . "), len(names) > 0
 }
 
-func (r *reader) lookup(e expr) bool {
-	key, ok := r.concat(e.sreg)
+func (r *decompiler) lookup(e Expr) bool {
+	key, ok := r.concatenation(e.Sreg)
 	if !ok {
 		return false
 	}
-	r.forget()
+	r.clearRegisters()
 	switch {
-	case e.dreg == verdictReg:
-		return r.say(key + " vmap @" + e.set)
-	case e.dreg != 0:
-		return r.put(e.dreg, content{words: key + " map @" + e.set})
-	case e.flags&unix.NFT_LOOKUP_F_INV != 0:
-		return r.say(key + " != @" + e.set)
+	case e.Dreg == verdictReg:
+		return r.emit(key + " vmap @" + e.Set)
+	case e.Dreg != 0:
+		return r.setRegister(e.Dreg, registerValue{words: key + " map @" + e.Set})
+	case e.Flags&unix.NFT_LOOKUP_F_INV != 0:
+		return r.emit(key + " != @" + e.Set)
 	}
-	return r.say(key + " @" + e.set)
+	return r.emit(key + " @" + e.Set)
 }
 
 // natFlagText lists the flags of an address translation in nft's order.

@@ -12,17 +12,17 @@ import (
 )
 
 // nat reads an address translation; its target stands in registers.
-func (r *reader) nat(e expr) bool {
-	c, ok := r.get(e.addr)
+func (r *decompiler) nat(e Expr) bool {
+	c, ok := r.register(e.AddrReg)
 	if !ok {
 		return false
 	}
 	words := []string{"snat"}
-	if e.key == unix.NFT_NAT_DNAT {
+	if e.Key == unix.NFT_NAT_DNAT {
 		words[0] = "dnat"
 	}
 	if r.family == unix.NFPROTO_INET {
-		if e.family == unix.NFPROTO_IPV6 {
+		if e.Family == unix.NFPROTO_IPV6 {
 			words = append(words, "ip6")
 		} else {
 			words = append(words, "ip")
@@ -35,23 +35,23 @@ func (r *reader) nat(e expr) bool {
 		}
 	}
 	words = append(words, "to", target)
-	if flags := natFlagText(e.flags); flags != "" {
+	if flags := natFlagText(e.Flags); flags != "" {
 		words = append(words, flags)
 	}
-	r.forget()
-	return r.say(strings.Join(words, " "))
+	r.clearRegisters()
+	return r.emit(strings.Join(words, " "))
 }
 
 // natTarget prints a fixed target.
-func (r *reader) natTarget(e expr, addr []byte) (string, bool) {
+func (r *decompiler) natTarget(e Expr, addr []byte) (string, bool) {
 	ip, ok := netip.AddrFromSlice(addr)
 	if !ok {
 		return "", false
 	}
-	if e.port == 0 {
+	if e.PortReg == 0 {
 		return ip.String(), true
 	}
-	p, ok := r.get(e.port)
+	p, ok := r.register(e.PortReg)
 	if !ok || len(p.data) != 2 {
 		return "", false
 	}
@@ -63,38 +63,38 @@ func (r *reader) natTarget(e expr, addr []byte) (string, bool) {
 }
 
 // store reads "meta mark set" and "ct mark set".
-func (r *reader) store(e expr) bool {
-	c, ok := r.get(e.sreg)
+func (r *decompiler) store(e Expr) bool {
+	c, ok := r.register(e.Sreg)
 	if !ok {
 		return false
 	}
 	target := "meta mark set "
 	switch {
-	case e.op == "meta" && e.key == unix.NFT_META_MARK:
-	case e.op == "ct" && e.key == unix.NFT_CT_MARK:
+	case e.Name == "meta" && e.Key == unix.NFT_META_MARK:
+	case e.Name == "ct" && e.Key == unix.NFT_CT_MARK:
 		target = "ct mark set "
 	default:
 		return false
 	}
-	mark, _ := typeNamed("mark")
-	r.forget()
+	mark, _ := typeByName("mark")
+	r.clearRegisters()
 	switch {
 	case c.data != nil:
-		return r.say(target + mark.format(c.data))
+		return r.emit(target + mark.format(c.data))
 	case c.field == nil:
 		return false
 	case c.mask == nil:
-		return r.say(target + c.field.name)
+		return r.emit(target + c.field.name)
 	}
 	mask, xor := mark.value(c.mask), mark.value(c.xor)
 	source := target + c.field.name
 	switch {
 	case xor == 0:
-		return r.say(source + " & " + mark.format(c.mask))
+		return r.emit(source + " & " + mark.format(c.mask))
 	case mask == ^xor:
-		return r.say(source + " | " + mark.format(c.xor))
+		return r.emit(source + " | " + mark.format(c.xor))
 	case mask == ^uint32(0):
-		return r.say(source + " ^ " + mark.format(c.xor))
+		return r.emit(source + " ^ " + mark.format(c.xor))
 	}
 	return false
 }

@@ -9,14 +9,14 @@ type delta struct {
 	makeTable            bool
 	dropSets, dropChains []string
 	makeSets, makeChains []string
-	dropElems, makeElems map[string][]elem
+	dropElems, makeElems map[string][]Element
 	dropRules            map[string][]uint64 // handles by chain
 	makeRules            map[string][]placedRule
 }
 
 // placedRule is a rule to be made in front of the rule with handle before, or at the end.
 type placedRule struct {
-	rule
+	Rule
 	before uint64
 }
 
@@ -24,27 +24,27 @@ type placedRule struct {
 func compareTables(want, have *table) *delta {
 	missing := have == nil
 	if missing {
-		have = newTable(want.family, want.name, false)
+		have = newTable(want.Family, want.Name, false)
 	}
 	d := &delta{
 		makeTable: missing,
 
-		dropElems: map[string][]elem{}, makeElems: map[string][]elem{},
+		dropElems: map[string][]Element{}, makeElems: map[string][]Element{},
 		dropRules: map[string][]uint64{}, makeRules: map[string][]placedRule{},
 	}
 	d.compareSets(want, have)
 	d.compareChains(want, have)
-	for _, ch := range have.chains {
-		for _, r := range ch.rules {
-			if slices.ContainsFunc(r.exprs, d.uses) && !slices.Contains(d.dropRules[ch.name], r.handle) {
-				d.dropRules[ch.name] = append(d.dropRules[ch.name], r.handle)
+	for _, ch := range have.Chains {
+		for _, r := range ch.Rules {
+			if slices.ContainsFunc(r.Exprs, d.uses) && !slices.Contains(d.dropRules[ch.Name], r.Handle) {
+				d.dropRules[ch.Name] = append(d.dropRules[ch.Name], r.Handle)
 			}
 		}
 	}
-	for _, w := range want.chains {
-		h, _ := have.chain(w.name)
-		if slices.Contains(d.dropChains, w.name) {
-			h.rules = nil
+	for _, w := range want.Chains {
+		h, _ := have.Chain(w.Name)
+		if slices.Contains(d.dropChains, w.Name) {
+			h.Rules = nil
 		}
 		d.compareRules(w, h)
 	}
@@ -60,67 +60,67 @@ func (d *delta) addsOnly() bool {
 }
 
 // uses tells whether an expression needs a set or a chain that must go.
-func (d *delta) uses(e expr) bool {
-	return e.set != "" && slices.Contains(d.dropSets, e.set) ||
-		e.verdict != nil && e.verdict.chain != "" && slices.Contains(d.dropChains, e.verdict.chain)
+func (d *delta) uses(e Expr) bool {
+	return e.Set != "" && slices.Contains(d.dropSets, e.Set) ||
+		e.Verdict != nil && e.Verdict.Chain != "" && slices.Contains(d.dropChains, e.Verdict.Chain)
 }
 
-func (d *delta) drops(chainName string, r rule) bool {
-	return slices.Contains(d.dropRules[chainName], r.handle)
+func (d *delta) drops(chainName string, r Rule) bool {
+	return slices.Contains(d.dropRules[chainName], r.Handle)
 }
 
 func (d *delta) compareSets(want, have *table) {
-	for _, w := range want.sets {
-		h, there := have.set(w.name)
-		if there && !h.sameHead(w) {
-			d.dropSets = append(d.dropSets, w.name)
+	for _, w := range want.Sets {
+		h, there := have.Set(w.Name)
+		if there && !h.SameHead(w) {
+			d.dropSets = append(d.dropSets, w.Name)
 			there = false
 		}
 		if !there {
-			d.makeSets = append(d.makeSets, w.name)
-			d.makeElems[w.name] = w.elems
+			d.makeSets = append(d.makeSets, w.Name)
+			d.makeElems[w.Name] = w.Elements
 			continue
 		}
-		d.compareElements(w, h, want.shared)
+		d.compareElements(w, h, want.Shared)
 	}
-	if want.shared {
+	if want.Shared {
 		return
 	}
-	for _, h := range have.sets {
-		if _, wanted := want.set(h.name); !wanted {
-			d.dropSets = append(d.dropSets, h.name)
+	for _, h := range have.Sets {
+		if _, wanted := want.Set(h.Name); !wanted {
+			d.dropSets = append(d.dropSets, h.Name)
 		}
 	}
 }
 
 // compareElements walks both sorted lists at once. Comments are written, and compared only where nobody shares, or where they
 // say whose an element is now.
-func (d *delta) compareElements(want, have set, shared bool) {
+func (d *delta) compareElements(want, have Set, shared bool) {
 	i, j := 0, 0
-	for i < len(want.elems) || j < len(have.elems) {
+	for i < len(want.Elements) || j < len(have.Elements) {
 		c := 0
 		switch {
-		case i == len(want.elems):
+		case i == len(want.Elements):
 			c = 1
-		case j == len(have.elems):
+		case j == len(have.Elements):
 			c = -1
 		default:
-			c = compareElems(want.elems[i], have.elems[j])
+			c = CompareElements(want.Elements[i], have.Elements[j])
 		}
 		switch {
 		case c < 0:
-			d.makeElems[want.name] = append(d.makeElems[want.name], want.elems[i])
+			d.makeElems[want.Name] = append(d.makeElems[want.Name], want.Elements[i])
 			i++
 		case c > 0:
 			if !shared {
-				d.dropElems[want.name] = append(d.dropElems[want.name], have.elems[j])
+				d.dropElems[want.Name] = append(d.dropElems[want.Name], have.Elements[j])
 			}
 			j++
 		default:
-			w, h := want.elems[i], have.elems[j]
-			if !w.sameValue(h) || (!shared || want.owned) && w.comment != h.comment {
-				d.dropElems[want.name] = append(d.dropElems[want.name], h)
-				d.makeElems[want.name] = append(d.makeElems[want.name], w)
+			w, h := want.Elements[i], have.Elements[j]
+			if !w.SameValue(h) || (!shared || want.Owned) && w.Comment != h.Comment {
+				d.dropElems[want.Name] = append(d.dropElems[want.Name], h)
+				d.makeElems[want.Name] = append(d.makeElems[want.Name], w)
 			}
 			i, j = i+1, j+1
 		}
@@ -128,56 +128,56 @@ func (d *delta) compareElements(want, have set, shared bool) {
 }
 
 func (d *delta) compareChains(want, have *table) {
-	for _, w := range want.chains {
-		h, there := have.chain(w.name)
-		if there && !h.sameHead(w) {
-			d.dropChains = append(d.dropChains, w.name)
+	for _, w := range want.Chains {
+		h, there := have.Chain(w.Name)
+		if there && !h.SameHead(w) {
+			d.dropChains = append(d.dropChains, w.Name)
 			d.dropAll(h)
 			there = false
 		}
-		if !there || h.policy != w.policy {
-			d.makeChains = append(d.makeChains, w.name)
+		if !there || h.Policy != w.Policy {
+			d.makeChains = append(d.makeChains, w.Name)
 		}
 	}
-	if want.shared {
+	if want.Shared {
 		return
 	}
-	for _, h := range have.chains {
-		if !want.hasChain(h.name) {
-			d.dropChains = append(d.dropChains, h.name)
+	for _, h := range have.Chains {
+		if !want.HasChain(h.Name) {
+			d.dropChains = append(d.dropChains, h.Name)
 			d.dropAll(h)
 		}
 	}
 }
 
-func (d *delta) dropAll(c chain) {
-	for _, r := range c.rules {
-		d.dropRules[c.name] = append(d.dropRules[c.name], r.handle)
+func (d *delta) dropAll(c Chain) {
+	for _, r := range c.Rules {
+		d.dropRules[c.Name] = append(d.dropRules[c.Name], r.Handle)
 	}
 }
 
 // compareRules keeps the rules at the beginning and at the end of a chain that are right and exchanges those between.
-func (d *delta) compareRules(want, have chain) {
-	right := func(w, h rule) bool { return w.same(h) && !d.drops(have.name, h) }
+func (d *delta) compareRules(want, have Chain) {
+	right := func(w, h Rule) bool { return w.Same(h) && !d.drops(have.Name, h) }
 	front := 0
-	for front < len(want.rules) && front < len(have.rules) && right(want.rules[front], have.rules[front]) {
+	for front < len(want.Rules) && front < len(have.Rules) && right(want.Rules[front], have.Rules[front]) {
 		front++
 	}
 	back := 0
-	for back < len(want.rules)-front && back < len(have.rules)-front &&
-		right(want.rules[len(want.rules)-1-back], have.rules[len(have.rules)-1-back]) {
+	for back < len(want.Rules)-front && back < len(have.Rules)-front &&
+		right(want.Rules[len(want.Rules)-1-back], have.Rules[len(have.Rules)-1-back]) {
 		back++
 	}
-	for _, h := range have.rules[front : len(have.rules)-back] {
-		if !d.drops(have.name, h) {
-			d.dropRules[have.name] = append(d.dropRules[have.name], h.handle)
+	for _, h := range have.Rules[front : len(have.Rules)-back] {
+		if !d.drops(have.Name, h) {
+			d.dropRules[have.Name] = append(d.dropRules[have.Name], h.Handle)
 		}
 	}
 	var before uint64
 	if back > 0 {
-		before = have.rules[len(have.rules)-back].handle
+		before = have.Rules[len(have.Rules)-back].Handle
 	}
-	for _, w := range want.rules[front : len(want.rules)-back] {
-		d.makeRules[want.name] = append(d.makeRules[want.name], placedRule{w, before})
+	for _, w := range want.Rules[front : len(want.Rules)-back] {
+		d.makeRules[want.Name] = append(d.makeRules[want.Name], placedRule{w, before})
 	}
 }

@@ -14,7 +14,7 @@ import (
 // asked for what want names. The differences' Space is left to the caller.
 func Diff(want, have []state.Table) []state.Difference {
 	var out []state.Difference
-	for _, w := range joinTables(want) {
+	for _, w := range JoinTables(want) {
 		label := fmt.Sprintf("nft table %s %s", w.Family, w.Name)
 		i := slices.IndexFunc(have, func(h state.Table) bool { return h.Family == w.Family && h.Name == w.Name })
 		if i < 0 {
@@ -23,22 +23,22 @@ func Diff(want, have []state.Table) []state.Difference {
 		}
 		w, h := w, have[i]
 		// What is left may name chains that are not: then it cannot be compiled, and only all of it can be brought into one spelling.
-		if fewer, fewerHave := unequal(w, h); compiles(fewer) && compiles(fewerHave) {
+		if fewer, fewerHave := differingChains(w, h); compiles(fewer) && compiles(fewerHave) {
 			w, h = fewer, fewerHave
 		}
-		d := differ{label: label, want: lines(w), have: lines(h), shared: w.Shared}
+		d := tableDiff{label: label, want: facts(w), have: facts(h), shared: w.Shared}
 		out = append(out, d.differences()...)
 	}
 	return out
 }
 
 func compiles(t state.Table) bool {
-	_, err := compileTable(t)
+	_, err := CompileTable(t)
 	return err == nil
 }
 
-// unequal leaves out the chains that are the same in both, to the letter.
-func unequal(want, have state.Table) (state.Table, state.Table) {
+// differingChains leaves out the chains that are the same in both, to the letter.
+func differingChains(want, have state.Table) (state.Table, state.Table) {
 	in := func(all []state.Chain) func(state.Chain) bool {
 		return func(c state.Chain) bool {
 			return slices.ContainsFunc(all, func(o state.Chain) bool { return sameChain(c, o) })
@@ -55,21 +55,21 @@ func sameChain(a, b state.Chain) bool {
 		slices.Equal(a.Rules, b.Rules)
 }
 
-// line is one fact of a table: what it is about and what it says.
-type line struct {
+// fact is one fact of a table: what it is about and what it says.
+type fact struct {
 	about, says string
 }
 
-type differ struct {
+type tableDiff struct {
 	label      string
-	want, have []line
+	want, have []fact
 	shared     bool
 }
 
-func (d differ) differences() []state.Difference {
+func (d tableDiff) differences() []state.Difference {
 	var out []state.Difference
 	for _, w := range d.want {
-		i := slices.IndexFunc(d.have, func(h line) bool { return h.about == w.about })
+		i := slices.IndexFunc(d.have, func(h fact) bool { return h.about == w.about })
 		switch {
 		case i < 0:
 			out = append(out, state.Difference{Want: d.label + ": " + w.String()})
@@ -81,7 +81,7 @@ func (d differ) differences() []state.Difference {
 		if d.shared && !h.inChain(d.want) {
 			continue
 		}
-		if !slices.ContainsFunc(d.want, func(w line) bool { return h.about == w.about }) {
+		if !slices.ContainsFunc(d.want, func(w fact) bool { return h.about == w.about }) {
 			out = append(out, state.Difference{Want: d.label + ": no " + h.about, Have: h.String()})
 		}
 	}
@@ -89,20 +89,20 @@ func (d differ) differences() []state.Difference {
 }
 
 // inChain tells whether the line is a rule of a chain that want names: no foreign rule belongs there.
-func (l line) inChain(want []line) bool {
+func (l fact) inChain(want []fact) bool {
 	chainName, _, isRule := strings.Cut(l.about, " rule ")
-	return isRule && slices.ContainsFunc(want, func(w line) bool { return w.about == chainName })
+	return isRule && slices.ContainsFunc(want, func(w fact) bool { return w.about == chainName })
 }
 
-func (l line) String() string { return strings.TrimSpace(l.about + " " + l.says) }
+func (l fact) String() string { return strings.TrimSpace(l.about + " " + l.says) }
 
-// lines takes a table apart. Words are brought into nft's own spelling where they are understood.
-func lines(in state.Table) []line {
-	t, err := compileTable(in)
+// facts takes a table apart. Words are brought into nft's own spelling where they are understood.
+func facts(in state.Table) []fact {
+	t, err := CompileTable(in)
 	if err == nil {
-		in = t.state()
+		in = t.State()
 	}
-	var out []line
+	var out []fact
 	for _, s := range in.Sets {
 		kind := "type " + s.Key
 		if s.Data != "" {
@@ -114,10 +114,10 @@ func lines(in state.Table) []line {
 		if s.Learns > 0 {
 			kind += fmt.Sprintf(" size %d flags dynamic,timeout", s.Learns)
 		}
-		out = append(out, line{about: "set " + s.Name, says: kind})
+		out = append(out, fact{about: "set " + s.Name, says: kind})
 		for _, e := range s.Elements {
 			about := fmt.Sprintf("set %s element %s", s.Name, strings.Join(e.Key, " . "))
-			out = append(out, line{about: about, says: strings.TrimSpace(e.Keeps + " " + strings.Join(e.Val, " . "))})
+			out = append(out, fact{about: about, says: strings.TrimSpace(e.Keeps + " " + strings.Join(e.Val, " . "))})
 		}
 	}
 	for _, c := range in.Chains {
@@ -125,10 +125,10 @@ func lines(in state.Table) []line {
 		if c.Hook != "" {
 			head = fmt.Sprintf("type %s hook %s priority %d policy %s device %q", c.Type, c.Hook, c.Priority, c.Policy, c.Device)
 		}
-		out = append(out, line{about: "chain " + c.Name, says: head})
+		out = append(out, fact{about: "chain " + c.Name, says: head})
 		for i, r := range c.Rules {
 			about := fmt.Sprintf("chain %s rule %d", c.Name, i+1)
-			out = append(out, line{about: about, says: rule{text: r.Text, comment: r.Comment}.String()})
+			out = append(out, fact{about: about, says: Rule{Text: r.Text, Comment: r.Comment}.String()})
 		}
 	}
 	return out

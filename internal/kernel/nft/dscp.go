@@ -24,7 +24,7 @@ func (c *compiler) dscp() error {
 	c.pos += 2 // dscp set
 	n, err := strconv.ParseUint(c.peek(), 0, 6)
 	if err != nil {
-		return fmt.Errorf("want a code point from 0 to 63 at %s", c.here())
+		return fmt.Errorf("want a code point from 0 to 63 at %s", c.position())
 	}
 	c.pos++
 	name, shift := "ip saddr", dscpShift4
@@ -32,16 +32,16 @@ func (c *compiler) dscp() error {
 		name, shift = "ip6 saddr", dscpShift6
 	}
 	f, _ := fieldNamed(name)
-	if err := c.need(f); err != nil {
+	if err := c.requireProtocols(f); err != nil {
 		return err
 	}
 	mask, xor := dscpBits(uint16(n), shift)
-	store := expr{op: "payload", key: unix.NFT_PAYLOAD_NETWORK_HEADER, size: 2, sreg: word(0)}
+	store := Expr{Name: "payload", Key: unix.NFT_PAYLOAD_NETWORK_HEADER, Size: 2, Sreg: word(0)}
 	if !v6 {
-		store.csum, store.csumAt = unix.NFT_PAYLOAD_CSUM_INET, checksumAt
+		store.Csum, store.CsumOffset = unix.NFT_PAYLOAD_CSUM_INET, checksumAt
 	}
-	c.emit(expr{op: "payload", key: unix.NFT_PAYLOAD_NETWORK_HEADER, size: 2, dreg: word(0)}, expr{
-		op: "bitwise", sreg: word(0), dreg: word(0), size: 2, data: mask, more: xor,
+	c.emit(Expr{Name: "payload", Key: unix.NFT_PAYLOAD_NETWORK_HEADER, Size: 2, Dreg: word(0)}, Expr{
+		Name: "bitwise", Sreg: word(0), Dreg: word(0), Size: 2, Data: mask, More: xor,
 	}, store)
 	return nil
 }
@@ -52,8 +52,8 @@ func dscpBits(n uint16, shift int) (mask, xor []byte) {
 }
 
 // dscpField is what the first two bytes of a header are read as; only writing them is understood.
-func (p protocols) dscpField(e expr) (field, bool) {
-	if e.op != "payload" || e.key != unix.NFT_PAYLOAD_NETWORK_HEADER || e.off != 0 || e.size != 2 {
+func (p protocols) dscpField(e Expr) (field, bool) {
+	if e.Name != "payload" || e.Key != unix.NFT_PAYLOAD_NETWORK_HEADER || e.Offset != 0 || e.Size != 2 {
 		return field{}, false
 	}
 	f := field{name: "ip dscp", l3: protoIPv4, load: e}
@@ -64,8 +64,8 @@ func (p protocols) dscpField(e expr) (field, bool) {
 }
 
 // storeDSCP reads the end of "ip dscp set N".
-func (r *reader) storeDSCP(e expr) bool {
-	c, ok := r.get(e.sreg)
+func (r *decompiler) storeDSCP(e Expr) bool {
+	c, ok := r.register(e.Sreg)
 	if !ok || c.field == nil || len(c.mask) != 2 || c.field.name != "ip dscp" && c.field.name != "ip6 dscp" {
 		return false
 	}
@@ -78,6 +78,6 @@ func (r *reader) storeDSCP(e expr) bool {
 	if !bytes.Equal(mask, c.mask) || !bytes.Equal(xor, c.xor) || n > 63 {
 		return false
 	}
-	r.forget()
-	return r.say(fmt.Sprintf("%s set %d", r.use(c.field), n))
+	r.clearRegisters()
+	return r.emit(fmt.Sprintf("%s set %d", r.mention(c.field), n))
 }

@@ -14,69 +14,69 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// elem is a compiled element: a key, or with different ends a range of keys; both ends are inside.
-type elem struct {
-	lo, hi  []byte
-	val     []byte   // of a map
-	verdict *verdict // of a verdict map
-	comment string
-	keeps   *expr // a limit or a count of its own
+// Element is a compiled element: a key, or with different ends a range of keys; both ends are inside.
+type Element struct {
+	Key, KeyEnd []byte
+	Data        []byte   // of a map
+	Verdict     *Verdict // of a verdict map
+	Comment     string
+	Expr        *Expr // a limit or a count of its own
 }
 
-// verdict is what a verdict map or a rule decides.
-type verdict struct {
-	code  int32
-	chain string
+// Verdict is what a verdict map or a rule decides.
+type Verdict struct {
+	Code  int32
+	Chain string
 }
 
-// sameValue tells whether both elements map to the same value.
-func (e elem) sameValue(f elem) bool {
-	if keeping(e.keeps) != keeping(f.keeps) {
+// SameValue tells whether both elements map to the same value.
+func (e Element) SameValue(f Element) bool {
+	if statefulText(e.Expr) != statefulText(f.Expr) {
 		return false
 	}
-	if e.verdict != nil && f.verdict != nil {
-		return *e.verdict == *f.verdict
+	if e.Verdict != nil && f.Verdict != nil {
+		return *e.Verdict == *f.Verdict
 	}
-	return e.verdict == f.verdict && bytes.Equal(e.val, f.val)
+	return e.Verdict == f.Verdict && bytes.Equal(e.Data, f.Data)
 }
 
-func compareElems(a, b elem) int {
-	if c := bytes.Compare(a.lo, b.lo); c != 0 {
+func CompareElements(a, b Element) int {
+	if c := bytes.Compare(a.Key, b.Key); c != 0 {
 		return c
 	}
-	return bytes.Compare(a.hi, b.hi)
+	return bytes.Compare(a.KeyEnd, b.KeyEnd)
 }
 
-// compileElement turns an element's words into bytes.
-func (s set) compileElement(in state.Element) (elem, error) {
-	e := elem{comment: in.Comment}
-	if len(in.Key) != len(s.key) {
-		return e, fmt.Errorf("element %v: %d parts, the key %q has %d", in.Key, len(in.Key), typesString(s.key), len(s.key))
+// CompileElement turns an element's words into bytes.
+func (s Set) CompileElement(in state.Element) (Element, error) {
+	e := Element{Comment: in.Comment}
+	if len(in.Key) != len(s.Key) {
+		return e, fmt.Errorf("element %v: %d parts, the key %q has %d", in.Key, len(in.Key), typesString(s.Key), len(s.Key))
 	}
 	if len(in.Comment) > 127 {
 		return e, fmt.Errorf("element %v: comment of %d bytes, at most 127 fit", in.Key, len(in.Comment))
 	}
-	for i, t := range s.key {
+	for i, t := range s.Key {
 		lo, hi, err := t.parseRange(in.Key[i])
 		if err != nil {
 			return e, fmt.Errorf("element %v: %w", in.Key, err)
 		}
-		if !s.interval && !bytes.Equal(lo, hi) {
+		if !s.Interval && !bytes.Equal(lo, hi) {
 			return e, fmt.Errorf("element %v: %q is a range, and the set is no interval set", in.Key, in.Key[i])
 		}
-		e.lo, e.hi = s.appendPart(e.lo, lo), s.appendPart(e.hi, hi)
+		e.Key, e.KeyEnd = s.appendPart(e.Key, lo), s.appendPart(e.KeyEnd, hi)
 	}
 	var err error
 	switch {
-	case !s.isMap && len(in.Val) > 0:
+	case !s.IsMap && len(in.Val) > 0:
 		err = fmt.Errorf("value %v in a set", in.Val)
-	case s.verdicts:
-		e.verdict, err = parseVerdict(strings.Join(in.Val, " "))
-	case s.isMap:
-		e.val, err = parseParts(s.data, in.Val)
+	case s.Verdicts:
+		e.Verdict, err = parseVerdict(strings.Join(in.Val, " "))
+	case s.IsMap:
+		e.Data, err = parseParts(s.Data, in.Val)
 	}
 	if err == nil {
-		e.keeps, err = s.compileKeeping(in.Keeps)
+		e.Expr, err = s.compileStateful(in.Keeps)
 	}
 	if err != nil {
 		return e, fmt.Errorf("element %v: %w", in.Key, err)
@@ -85,15 +85,15 @@ func (s set) compileElement(in state.Element) (elem, error) {
 }
 
 // appendPart appends one part of a key; parts of a concatenation are padded.
-func (s set) appendPart(b, part []byte) []byte {
+func (s Set) appendPart(b, part []byte) []byte {
 	b = append(b, part...)
-	for len(s.key) > 1 && len(b)%4 != 0 {
+	for len(s.Key) > 1 && len(b)%4 != 0 {
 		b = append(b, 0)
 	}
 	return b
 }
 
-func parseParts(ts []datatype, parts []string) ([]byte, error) {
+func parseParts(ts []Type, parts []string) ([]byte, error) {
 	if len(parts) != len(ts) {
 		return nil, fmt.Errorf("value %v: %d parts, the type %q has %d", parts, len(parts), typesString(ts), len(ts))
 	}
@@ -112,10 +112,10 @@ func parseParts(ts []datatype, parts []string) ([]byte, error) {
 }
 
 // parseRange parses a literal, a prefix or a range, as its two ends.
-func (t datatype) parseRange(s string) (lo, hi []byte, err error) {
+func (t Type) parseRange(s string) (lo, hi []byte, err error) {
 	if t.isAddress() && strings.Contains(s, "/") {
 		p, err := netip.ParsePrefix(s)
-		if err != nil || p.Addr().BitLen() != t.size*8 {
+		if err != nil || p.Addr().BitLen() != t.Size*8 {
 			return nil, nil, fmt.Errorf("%q is no prefix of %s", s, t.name)
 		}
 		lo = p.Masked().Addr().AsSlice()
@@ -168,11 +168,11 @@ func prefixBits(lo, hi []byte) (bits int, ok bool) {
 }
 
 // formatRange prints a range as nft does.
-func (t datatype) formatRange(lo, hi []byte) string {
-	if len(lo) < t.size || len(hi) < t.size {
+func (t Type) formatRange(lo, hi []byte) string {
+	if len(lo) < t.Size || len(hi) < t.Size {
 		return fmt.Sprintf("%#x-%#x", lo, hi)
 	}
-	lo, hi = lo[:t.size], hi[:t.size]
+	lo, hi = lo[:t.Size], hi[:t.Size]
 	if bytes.Equal(lo, hi) {
 		return t.format(lo)
 	}
@@ -183,10 +183,10 @@ func (t datatype) formatRange(lo, hi []byte) string {
 }
 
 // formatParts prints the parts of a key or of a value.
-func formatParts(ts []datatype, lo, hi []byte) []string {
+func formatParts(ts []Type, lo, hi []byte) []string {
 	var parts []string
 	for _, t := range ts {
-		n := t.size
+		n := t.Size
 		if len(ts) > 1 {
 			n = pad4(n)
 		}
@@ -199,20 +199,20 @@ func formatParts(ts []datatype, lo, hi []byte) []string {
 	return parts
 }
 
-// words turns the element back into what plans are made of.
-func (s set) words(e elem) state.Element {
-	out := state.Element{Key: formatParts(s.key, e.lo, e.hi), Comment: e.comment, Keeps: keeping(e.keeps)}
+// State turns the element back into what plans are made of.
+func (s Set) State(e Element) state.Element {
+	out := state.Element{Key: formatParts(s.Key, e.Key, e.KeyEnd), Comment: e.Comment, Keeps: statefulText(e.Expr)}
 	switch {
-	case e.verdict != nil:
-		out.Val = []string{e.verdict.String()}
-	case s.isMap:
-		out.Val = formatParts(s.data, e.val, e.val)
+	case e.Verdict != nil:
+		out.Val = []string{e.Verdict.String()}
+	case s.IsMap:
+		out.Val = formatParts(s.Data, e.Data, e.Data)
 	}
 	return out
 }
 
 // parseVerdict parses "accept", "jump chain" and so on.
-func parseVerdict(s string) (*verdict, error) {
+func parseVerdict(s string) (*Verdict, error) {
 	word, chain, _ := strings.Cut(s, " ")
 	for _, v := range verdicts() {
 		if v.word != word {
@@ -221,7 +221,7 @@ func parseVerdict(s string) (*verdict, error) {
 		if v.chain != (chain != "") || strings.Contains(chain, " ") {
 			return nil, fmt.Errorf("verdict %q: want one chain behind jump and goto, nothing behind the others", s)
 		}
-		return &verdict{code: v.code, chain: chain}, nil
+		return &Verdict{Code: v.code, Chain: chain}, nil
 	}
 	return nil, fmt.Errorf("%q is no verdict (accept, drop, return, continue, jump, goto)", s)
 }
@@ -244,14 +244,14 @@ func verdicts() []verdictWord {
 }
 
 // String prints the verdict as nft does.
-func (v verdict) String() string {
+func (v Verdict) String() string {
 	for _, w := range verdicts() {
-		if w.code == v.code && w.chain {
-			return w.word + " " + v.chain
+		if w.code == v.Code && w.chain {
+			return w.word + " " + v.Chain
 		}
-		if w.code == v.code {
+		if w.code == v.Code {
 			return w.word
 		}
 	}
-	return fmt.Sprintf("verdict %d", v.code)
+	return fmt.Sprintf("verdict %d", v.Code)
 }

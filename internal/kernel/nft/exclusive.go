@@ -30,16 +30,16 @@ func (t *Taken) Error() string {
 }
 
 // rivals tells whether the elements of two sets of a table exclude each other.
-func rivals(a set, name string) bool {
-	return a.exclusive != "" && strings.HasPrefix(name, a.exclusive)
+func rivals(a Set, name string) bool {
+	return a.Exclusive != "" && strings.HasPrefix(name, a.Exclusive)
 }
 
 // fullOf are the exclusive sets that elements are to be put into.
 func (t *table) fullOf() map[string]bool {
 	full := map[string]bool{}
-	for _, s := range t.sets {
-		if s.exclusive != "" && len(s.elems) > 0 {
-			full[s.name] = true
+	for _, s := range t.Sets {
+		if s.Exclusive != "" && len(s.Elements) > 0 {
+			full[s.Name] = true
 		}
 	}
 	return full
@@ -47,12 +47,12 @@ func (t *table) fullOf() map[string]bool {
 
 // contested tells whether elements of w are to be put into sets with rivals.
 func (t *table) contested() bool {
-	return slices.ContainsFunc(t.sets, func(s set) bool { return s.exclusive != "" && len(s.elems) > 0 })
+	return slices.ContainsFunc(t.Sets, func(s Set) bool { return s.Exclusive != "" && len(s.Elements) > 0 })
 }
 
 // owns tells whether elements are to be put into a set where they pass from owner to owner.
 func (t *table) owns() bool {
-	return slices.ContainsFunc(t.sets, func(s set) bool { return s.owned && len(s.elems) > 0 })
+	return slices.ContainsFunc(t.Sets, func(s Set) bool { return s.Owned && len(s.Elements) > 0 })
 }
 
 // readRivals reads the elements that could exclude those which want adds: of all sets of their group but their own, where
@@ -62,25 +62,25 @@ func (c *Conn) readRivals(want, have *table) (*Taken, error) {
 		return nil, nil
 	}
 	have.full = want.fullOf()
-	for _, s := range have.sets {
-		var against []set
-		for _, w := range want.sets {
-			if len(w.elems) > 0 && w.name != s.name && rivals(w, s.name) {
+	for _, s := range have.Sets {
+		var against []Set
+		for _, w := range want.Sets {
+			if len(w.Elements) > 0 && w.Name != s.Name && rivals(w, s.Name) {
 				against = append(against, w)
 			}
 		}
-		if len(against) == 0 || s.opaque {
+		if len(against) == 0 || s.Opaque {
 			continue
 		}
 		theirs := s
-		theirs.elems = nil
-		if err := c.readElements(newTable(have.family, have.name, false), &theirs, nil); err != nil {
+		theirs.Elements = nil
+		if err := c.readElements(newTable(have.Family, have.Name, false), &theirs, nil); err != nil {
 			return nil, vanished(err)
 		}
-		have.full[s.name] = have.full[s.name] || len(theirs.elems) > 0
+		have.full[s.Name] = have.full[s.Name] || len(theirs.Elements) > 0
 		for _, w := range against {
 			if taken := excludedBy(w, theirs); taken != nil {
-				taken.Table = want.name
+				taken.Table = want.Name
 				return taken, nil
 			}
 		}
@@ -89,11 +89,11 @@ func (c *Conn) readRivals(want, have *table) (*Taken, error) {
 }
 
 // excludedBy finds an element of s that one of theirs excludes.
-func excludedBy(s, theirs set) *Taken {
-	for _, t := range theirs.elems {
-		for _, e := range s.elems {
-			if (bytes.HasSuffix(e.lo, t.lo) || bytes.HasSuffix(t.lo, e.lo)) && t.comment != e.comment {
-				return &Taken{Set: s.name, Key: s.words(e).Key, By: t.comment, Beside: theirs.words(t).Key}
+func excludedBy(s, theirs Set) *Taken {
+	for _, t := range theirs.Elements {
+		for _, e := range s.Elements {
+			if (bytes.HasSuffix(e.Key, t.Key) || bytes.HasSuffix(t.Key, e.Key)) && t.Comment != e.Comment {
+				return &Taken{Set: s.Name, Key: s.State(e).Key, By: t.Comment, Beside: theirs.State(t).Key}
 			}
 		}
 	}
@@ -101,14 +101,14 @@ func excludedBy(s, theirs set) *Taken {
 }
 
 // takenFrom finds an element that the kernel holds for another owner.
-func takenFrom(s, have set) *Taken {
-	if s.exclusive == "" {
+func takenFrom(s, have Set) *Taken {
+	if s.Exclusive == "" {
 		return nil
 	}
-	for _, e := range s.elems {
-		i, found := slices.BinarySearchFunc(have.elems, e, compareElems)
-		if found && have.elems[i].comment != e.comment {
-			return &Taken{Set: s.name, Key: s.words(e).Key, By: have.elems[i].comment}
+	for _, e := range s.Elements {
+		i, found := slices.BinarySearchFunc(have.Elements, e, CompareElements)
+		if found && have.Elements[i].Comment != e.Comment {
+			return &Taken{Set: s.Name, Key: s.State(e).Key, By: have.Elements[i].Comment}
 		}
 	}
 	return nil
@@ -120,18 +120,18 @@ func (c *Conn) refused(want, have *table) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range want.sets {
+	for _, s := range want.Sets {
 		if taken != nil || have == nil {
 			break
 		}
-		if h, there := have.set(s.name); there && h.sameHead(s) {
+		if h, there := have.Set(s.Name); there && h.SameHead(s) {
 			taken = takenFrom(s, h)
 		}
 	}
 	if taken == nil {
 		return nil
 	}
-	taken.Table = want.name
+	taken.Table = want.Name
 	return taken
 }
 
@@ -163,18 +163,18 @@ func (t *table) fill(in state.Table) {
 // own leaves of the elements of exclusive and of owned sets those that bear their owner's comment.
 func (c *Conn) own(ws []*table) error {
 	for _, w := range ws {
-		for i := range w.sets {
-			s := &w.sets[i]
-			if s.exclusive == "" && !s.owned || len(s.elems) == 0 {
+		for i := range w.Sets {
+			s := &w.Sets[i]
+			if s.Exclusive == "" && !s.Owned || len(s.Elements) == 0 {
 				continue
 			}
 			have := *s
-			if err := c.findElements(w, &have, s.elems); err != nil {
+			if err := c.findElements(w, &have, s.Elements); err != nil {
 				return err
 			}
-			s.elems = slices.DeleteFunc(slices.Clone(s.elems), func(e elem) bool {
-				j, found := slices.BinarySearchFunc(have.elems, e, compareElems)
-				return !found || have.elems[j].comment != e.comment
+			s.Elements = slices.DeleteFunc(slices.Clone(s.Elements), func(e Element) bool {
+				j, found := slices.BinarySearchFunc(have.Elements, e, CompareElements)
+				return !found || have.Elements[j].Comment != e.Comment
 			})
 		}
 	}

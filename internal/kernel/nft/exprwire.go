@@ -14,7 +14,7 @@ import (
 // that is not compared.
 type slot struct {
 	attr uint16
-	reg  *reg
+	reg  *Register
 	num  *uint32
 	// always writes the number though it is zero.
 	always bool
@@ -23,101 +23,101 @@ type slot struct {
 	short  **uint16
 	long   *uint64
 	str    *string
-	judge  **verdict
+	judge  **Verdict
 }
 
 // slots lists the attributes of an expression (linux/netfilter/nf_tables.h); ok is false for one that weft never writes.
-func slots(e *expr) (list []slot, ok bool) {
-	switch e.op {
+func slots(e *Expr) (list []slot, ok bool) {
+	switch e.Name {
 	case "meta":
-		return []slot{{attr: 2, num: &e.key, always: true}, {attr: 1, reg: &e.dreg}, {attr: 3, reg: &e.sreg}}, true
+		return []slot{{attr: 2, num: &e.Key, always: true}, {attr: 1, reg: &e.Dreg}, {attr: 3, reg: &e.Sreg}}, true
 	case "ct":
-		return []slot{{attr: 2, num: &e.key, always: true}, {attr: 1, reg: &e.dreg}, {attr: 4, reg: &e.sreg}}, true
+		return []slot{{attr: 2, num: &e.Key, always: true}, {attr: 1, reg: &e.Dreg}, {attr: 4, reg: &e.Sreg}}, true
 	case "fib":
-		return []slot{{attr: 1, reg: &e.dreg}, {attr: 2, num: &e.key}, {attr: 3, num: &e.flags}}, true
+		return []slot{{attr: 1, reg: &e.Dreg}, {attr: 2, num: &e.Key}, {attr: 3, num: &e.Flags}}, true
 	case "payload":
 		return []slot{
-			{attr: 1, reg: &e.dreg},
-			{attr: 2, num: &e.key, always: true},
-			{attr: 3, num: &e.off, always: true},
-			{attr: 4, num: &e.size},
-			{attr: 5, reg: &e.sreg},
-			{attr: 6, num: &e.csum},
-			{attr: 7, num: &e.csumAt},
+			{attr: 1, reg: &e.Dreg},
+			{attr: 2, num: &e.Key, always: true},
+			{attr: 3, num: &e.Offset, always: true},
+			{attr: 4, num: &e.Size},
+			{attr: 5, reg: &e.Sreg},
+			{attr: 6, num: &e.Csum},
+			{attr: 7, num: &e.CsumOffset},
 			{attr: 8},
 		}, true
 	case "cmp":
-		return []slot{{attr: 1, reg: &e.sreg}, {attr: 2, num: &e.key, always: true}, {attr: 3, data: &e.data}}, true
+		return []slot{{attr: 1, reg: &e.Sreg}, {attr: 2, num: &e.Key, always: true}, {attr: 3, data: &e.Data}}, true
 	case "range":
 		return []slot{
-			{attr: 1, reg: &e.sreg}, {attr: 2, num: &e.key, always: true}, {attr: 3, data: &e.data}, {attr: 4, data: &e.more},
+			{attr: 1, reg: &e.Sreg}, {attr: 2, num: &e.Key, always: true}, {attr: 3, data: &e.Data}, {attr: 4, data: &e.More},
 		}, true
 	case "bitwise":
 		return []slot{
-			{attr: 1, reg: &e.sreg},
-			{attr: 2, reg: &e.dreg},
-			{attr: 3, num: &e.size},
-			{attr: 4, data: &e.data},
-			{attr: 5, data: &e.more},
+			{attr: 1, reg: &e.Sreg},
+			{attr: 2, reg: &e.Dreg},
+			{attr: 3, num: &e.Size},
+			{attr: 4, data: &e.Data},
+			{attr: 5, data: &e.More},
 			{attr: 6},
 		}, true
 	case "lookup":
-		return []slot{{attr: 1, str: &e.set}, {attr: 2, reg: &e.sreg}, {attr: 3, reg: &e.dreg}, {attr: 4}, {attr: 5, num: &e.flags}}, true
+		return []slot{{attr: 1, str: &e.Set}, {attr: 2, reg: &e.Sreg}, {attr: 3, reg: &e.Dreg}, {attr: 4}, {attr: 5, num: &e.Flags}}, true
 	case "immediate":
-		return []slot{{attr: 1, reg: &e.dreg}, {attr: 2, data: &e.data, judge: &e.verdict}}, true
+		return []slot{{attr: 1, reg: &e.Dreg}, {attr: 2, data: &e.Data, judge: &e.Verdict}}, true
 	case "nat":
 		return []slot{
-			{attr: 1, num: &e.key, always: true},
-			{attr: 2, num: &e.family},
-			{attr: 3, reg: &e.addr},
+			{attr: 1, num: &e.Key, always: true},
+			{attr: 2, num: &e.Family},
+			{attr: 3, reg: &e.AddrReg},
 			{attr: 4},
-			{attr: 5, reg: &e.port},
+			{attr: 5, reg: &e.PortReg},
 			{attr: 6},
-			{attr: 7, num: &e.flags},
+			{attr: 7, num: &e.Flags},
 		}, true
 	case "masq":
-		return []slot{{attr: 1, num: &e.flags}}, true
+		return []slot{{attr: 1, num: &e.Flags}}, true
 	case "reject":
-		return []slot{{attr: 1, num: &e.key, always: true}, {attr: 2, raw: &e.code}}, true
+		return []slot{{attr: 1, num: &e.Key, always: true}, {attr: 2, raw: &e.Code}}, true
 	}
 	return moreSlots(e)
 }
 
 // moreSlots is slots of those that count and tell.
-func moreSlots(e *expr) (list []slot, ok bool) {
-	switch e.op {
+func moreSlots(e *Expr) (list []slot, ok bool) {
+	switch e.Name {
 	case "counter":
 		return []slot{{attr: 1}, {attr: 2}, {attr: 3}}, true
 	case "notrack":
 		return nil, true
 	case "fwd":
-		return []slot{{attr: 1, reg: &e.sreg}, {attr: 2}, {attr: 3}}, true
+		return []slot{{attr: 1, reg: &e.Sreg}, {attr: 2}, {attr: 3}}, true
 	case "log":
-		return []slot{{attr: 1, short: &e.group}, {attr: 2, str: &e.prefix}, {attr: 3, num: &e.size}, {attr: 4}, {attr: 5}}, true
+		return []slot{{attr: 1, short: &e.Group}, {attr: 2, str: &e.Prefix}, {attr: 3, num: &e.Size}, {attr: 4}, {attr: 5}}, true
 	case "limit":
 		// Of packets (type 0), up to the rate (flags 0) or over it.
-		return []slot{{attr: 1, long: &e.rate}, {attr: 2, long: &e.per}, {attr: 3, num: &e.burst}, {attr: 4, num: &e.key}, {attr: 5, num: &e.flags}}, true
+		return []slot{{attr: 1, long: &e.Rate}, {attr: 2, long: &e.Per}, {attr: 3, num: &e.Burst}, {attr: 4, num: &e.Key}, {attr: 5, num: &e.Flags}}, true
 	case "dynset":
 		return []slot{
-			{attr: 1, str: &e.set},
-			{attr: 3, num: &e.key, always: true},
-			{attr: 4, reg: &e.sreg},
-			{attr: 6, long: &e.timeout},
+			{attr: 1, str: &e.Set},
+			{attr: 3, num: &e.Key, always: true},
+			{attr: 4, reg: &e.Sreg},
+			{attr: 6, long: &e.Timeout},
 			{attr: 8},
-			{attr: 9, num: &e.flags},
+			{attr: 9, num: &e.Flags},
 		}, true
 	case "connlimit":
-		return []slot{{attr: 1, num: &e.size, always: true}, {attr: 2, num: &e.flags}}, true
+		return []slot{{attr: 1, num: &e.Size, always: true}, {attr: 2, num: &e.Flags}}, true
 	}
 	return nil, false
 }
 
 // putExpr writes one expression into the list that is open.
-func (b *batch) putExpr(e expr) { b.putExprAs(unix.NFTA_LIST_ELEM, e) }
+func (b *batch) putExpr(e Expr) { b.putExprAs(unix.NFTA_LIST_ELEM, e) }
 
-func (b *batch) putExprAs(typ uint16, e expr) {
+func (b *batch) putExprAs(typ uint16, e Expr) {
 	item := b.nest(typ)
-	b.str(unix.NFTA_EXPR_NAME, e.op)
+	b.str(unix.NFTA_EXPR_NAME, e.Name)
 	list, _ := slots(&e)
 	if len(list) > 0 {
 		data := b.nest(unix.NFTA_EXPR_DATA)
@@ -134,14 +134,14 @@ func (b *batch) putSlot(s slot) {
 	case s.judge != nil && *s.judge != nil:
 		n := b.nest(s.attr)
 		v := b.nest(unix.NFTA_DATA_VERDICT)
-		b.u32(unix.NFTA_VERDICT_CODE, uint32((*s.judge).code))
-		if (*s.judge).chain != "" {
-			b.str(unix.NFTA_VERDICT_CHAIN, (*s.judge).chain)
+		b.u32(unix.NFTA_VERDICT_CODE, uint32((*s.judge).Code))
+		if (*s.judge).Chain != "" {
+			b.str(unix.NFTA_VERDICT_CHAIN, (*s.judge).Chain)
 		}
 		b.end(v)
 		b.end(n)
 	case s.reg != nil && *s.reg != 0:
-		b.u32(s.attr, s.reg.number())
+		b.u32(s.attr, s.reg.Number())
 	case s.num != nil && (s.always || *s.num != 0):
 		b.u32(s.attr, *s.num)
 	case s.data != nil:
@@ -158,22 +158,22 @@ func (b *batch) putSlot(s slot) {
 }
 
 // decodeExprs reads the expressions of a rule.
-func decodeExprs(b []byte) []expr {
-	var out []expr
+func decodeExprs(b []byte) []Expr {
+	var out []Expr
 	for _, item := range attrs(b) {
 		out = append(out, decodeExpr(item))
 	}
 	return out
 }
 
-func decodeExpr(item []byte) expr {
-	e := expr{op: cstr(findAttr(item, unix.NFTA_EXPR_NAME))}
+func decodeExpr(item []byte) Expr {
+	e := Expr{Name: cstr(findAttr(item, unix.NFTA_EXPR_NAME))}
 	list, ok := slots(&e)
-	e.strange = !ok
+	e.Unknown = !ok
 	for typ, v := range attrs(findAttr(item, unix.NFTA_EXPR_DATA)) {
 		at := slices.IndexFunc(list, func(s slot) bool { return s.attr == typ })
 		if at < 0 {
-			e.strange = true
+			e.Unknown = true
 			continue
 		}
 		list[at].take(v)
@@ -186,7 +186,7 @@ func (s slot) take(v []byte) {
 	case s.judge != nil && findAttr(v, unix.NFTA_DATA_VERDICT) != nil:
 		_, *s.judge = decodeValue(v)
 	case s.reg != nil:
-		*s.reg = regNumbered(beU32(v))
+		*s.reg = RegisterByNumber(beU32(v))
 	case s.num != nil:
 		*s.num = beU32(v)
 	case s.data != nil:
@@ -204,7 +204,7 @@ func (s slot) take(v []byte) {
 }
 
 // putKeeping writes it into the element that is open.
-func (b *batch) putKeeping(e *expr) {
+func (b *batch) putKeeping(e *Expr) {
 	if e != nil {
 		b.putExprAs(unix.NFTA_SET_ELEM_EXPR, *e)
 	}

@@ -22,17 +22,17 @@ const metaOifkind = 27
 // field is something of a packet that a rule can load: its words, its type, and the load that fetches it.
 type field struct {
 	name string
-	typ  datatype
-	load expr
+	typ  Type
+	load Expr
 	// l3 and l4 are the protocols that the packet must be of before the field means anything; 0 is any.
 	l3, l4 byte
 }
 
 // fields yields all that rules can load, one after the other: a short process looks for few of them.
-func fields(yield func(field) bool) { _ = named(yield) && raws(yield) }
+func fields(yield func(field) bool) { _ = namedFields(yield) && rawFields(yield) }
 
-// named are the parts of packets that nft has words for.
-func named(yield func(field) bool) bool {
+// namedFields are the parts of packets that nft has words for.
+func namedFields(yield func(field) bool) bool {
 	return yield(network("ip saddr", "ipv4_addr", protoIPv4, 12)) && yield(network("ip daddr", "ipv4_addr", protoIPv4, 16)) &&
 		yield(network("ip protocol", "inet_proto", protoIPv4, 9)) &&
 		yield(network("ip6 saddr", "ipv6_addr", protoIPv6, 8)) && yield(network("ip6 daddr", "ipv6_addr", protoIPv6, 24)) &&
@@ -54,11 +54,11 @@ func named(yield func(field) bool) bool {
 		yield(port("udp sport", protoUDP, 0)) && yield(port("udp dport", protoUDP, 2)) &&
 		yield(port("sctp sport", protoSCTP, 0)) && yield(port("sctp dport", protoSCTP, 2)) &&
 		yield(icmp("icmp type", "icmp_type", protoIPv4, protoICMP)) && yield(icmp("icmpv6 type", "icmpv6_type", protoIPv6, protoICMPv6)) &&
-		yield(neighbour("icmpv6 taddr")) && yield(port("th sport", 0, 0)) && yield(port("th dport", 0, 2)) &&
-		yield(payload("tcp flags", "tcp_flag", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 13).of(0, protoTCP)) &&
+		yield(ndTarget("icmpv6 taddr")) && yield(port("th sport", 0, 0)) && yield(port("th dport", 0, 2)) &&
+		yield(payload("tcp flags", "tcp_flag", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 13).requires(0, protoTCP)) &&
 		yield(network("ip id", "inet_service", protoIPv4, 4)) && yield(network("ip frag-off", "inet_service", protoIPv4, 6)) &&
-		yield(payload("icmp id", "inet_service", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 4).of(protoIPv4, protoICMP)) &&
-		yield(payload("icmpv6 id", "inet_service", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 4).of(protoIPv6, protoICMPv6))
+		yield(payload("icmp id", "inet_service", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 4).requires(protoIPv4, protoICMP)) &&
+		yield(payload("icmpv6 id", "inet_service", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 4).requires(protoIPv6, protoICMPv6))
 }
 
 func fieldNamed(name string) (field, bool) {
@@ -66,9 +66,9 @@ func fieldNamed(name string) (field, bool) {
 	case "meta iifname", "meta oifname":
 		name = name[len("meta "):]
 	}
-	all := named
+	all := namedFields
 	if strings.HasPrefix(name, "@") {
-		all = raws
+		all = rawFields
 	}
 	var found field
 	missing := all(func(f field) bool {
@@ -81,8 +81,8 @@ func fieldNamed(name string) (field, bool) {
 }
 
 func payload(name, typ string, base, off uint32) field {
-	t, _ := typeNamed(typ)
-	return field{name: name, typ: t, load: expr{op: "payload", key: base, off: off, size: uint32(t.size)}}
+	t, _ := typeByName(typ)
+	return field{name: name, typ: t, load: Expr{Name: "payload", Key: base, Offset: off, Size: uint32(t.Size)}}
 }
 
 func network(name, typ string, l3 byte, off uint32) field {
@@ -106,26 +106,26 @@ func icmp(name, typ string, l3, l4 byte) field {
 	return f
 }
 
-// neighbour is the address that a solicitation or an advertisement is about.
-func neighbour(name string) field {
+// ndTarget is the address that a solicitation or an advertisement is about.
+func ndTarget(name string) field {
 	f := payload(name, "ipv6_addr", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 8)
 	f.l3, f.l4 = protoIPv6, protoICMPv6
 	return f
 }
 
 func meta(name, typ string, key uint32) field {
-	t, _ := typeNamed(typ)
-	return field{name: name, typ: t, load: expr{op: "meta", key: key}}
+	t, _ := typeByName(typ)
+	return field{name: name, typ: t, load: Expr{Name: "meta", Key: key}}
 }
 
 func conntrack(name, typ string, key uint32) field {
-	t, _ := typeNamed(typ)
-	return field{name: name, typ: t, load: expr{op: "ct", key: key}}
+	t, _ := typeByName(typ)
+	return field{name: name, typ: t, load: Expr{Name: "ct", Key: key}}
 }
 
 func fib(name string, flags uint32) field {
-	t, _ := typeNamed("fib_addrtype")
-	return field{name: name, typ: t, load: expr{op: "fib", key: unix.NFT_FIB_RESULT_ADDRTYPE, flags: flags}}
+	t, _ := typeByName("fib_addrtype")
+	return field{name: name, typ: t, load: Expr{Name: "fib", Key: unix.NFT_FIB_RESULT_ADDRTYPE, Flags: flags}}
 }
 
 // protocols is what is known of the packet at one place of a rule.
@@ -144,8 +144,8 @@ func start(family byte) protocols {
 	return protocols{}
 }
 
-// guard gives the field and the value to compare it with that make sure of a network protocol in a table of the family.
-func guard(family, l3 byte) (field, []byte) {
+// protocolGuard gives the field and the value to compare it with that make sure of a network protocol in a table of the family.
+func protocolGuard(family, l3 byte) (field, []byte) {
 	if family == unix.NFPROTO_INET {
 		f, _ := fieldNamed("meta nfproto")
 		return f, []byte{l3}
@@ -161,8 +161,8 @@ func guard(family, l3 byte) (field, []byte) {
 	return f, binary.BigEndian.AppendUint16(nil, kind)
 }
 
-// learn says what a comparison of f with value tells of the packet.
-func (p protocols) learn(f field, value []byte) (protocols, bool) {
+// refine says what a comparison of f with value tells of the packet.
+func (p protocols) refine(f field, value []byte) (protocols, bool) {
 	switch f.name {
 	case "meta nfproto":
 		p.l3 = value[0]
@@ -187,10 +187,10 @@ func (p protocols) learn(f field, value []byte) (protocols, bool) {
 }
 
 // identify finds the field that a load fetches; part is the number of bytes it fetches of it.
-func (p protocols) identify(e expr) (f field, part int, ok bool) {
+func (p protocols) identify(e Expr) (f field, part int, ok bool) {
 	for f := range fields {
 		l := f.load
-		if l.op != e.op || l.key != e.key || l.off != e.off || l.flags != e.flags {
+		if l.Name != e.Name || l.Key != e.Key || l.Offset != e.Offset || l.Flags != e.Flags {
 			continue
 		}
 		if f.l3 != 0 && f.l3 != p.l3 {
@@ -199,11 +199,11 @@ func (p protocols) identify(e expr) (f field, part int, ok bool) {
 		if f.l4 != 0 && f.l4 != p.l4 {
 			continue
 		}
-		if e.op != "payload" {
-			return f, f.typ.size, true
+		if e.Name != "payload" {
+			return f, f.typ.Size, true
 		}
-		if e.size == l.size || e.size < l.size && f.typ.isAddress() {
-			return f, int(e.size), true
+		if e.Size == l.Size || e.Size < l.Size && f.typ.isAddress() {
+			return f, int(e.Size), true
 		}
 	}
 	return field{}, 0, false

@@ -52,10 +52,10 @@ func (c *Conn) readDrops() ([]Drop, error) {
 		if family != unix.NFPROTO_IPV4 && family != unix.NFPROTO_IPV6 && family != unix.NFPROTO_INET || owned(table) {
 			return
 		}
-		if ch := decodeChain(family, body); ch.hook == "forward" && ch.policy == "drop" {
-			found = append(found, Drop{familyName(family), table, ch.name})
-		} else if table == "filter" && ch.name == "FORWARD" && family != unix.NFPROTO_INET {
-			forward = append(forward, Drop{familyName(family), table, ch.name})
+		if ch := decodeChain(family, body); ch.Hook == "forward" && ch.Policy == "drop" {
+			found = append(found, Drop{FamilyName(family), table, ch.Name})
+		} else if table == "filter" && ch.Name == "FORWARD" && family != unix.NFPROTO_INET {
+			forward = append(forward, Drop{FamilyName(family), table, ch.Name})
 		}
 	})
 	for _, d := range forward {
@@ -72,7 +72,7 @@ func (c *Conn) readDrops() ([]Drop, error) {
 
 // endsInDrop tells whether a chain of iptables has a rule that drops or rejects whatever comes to it.
 func (c *Conn) endsInDrop(d Drop) (drops bool, err error) {
-	family, err := familyNamed(d.Family)
+	family, err := ParseFamily(d.Family)
 	if err != nil {
 		return false, err
 	}

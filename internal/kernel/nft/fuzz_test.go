@@ -23,24 +23,24 @@ func FuzzRule(f *testing.F) {
 	f.Add("icmpv6 type 1 @th,64,8 5 @th,256,128 fd00::/16")
 	all := everything()
 	all.Sets = append(all.Sets, learning().Sets...)
-	house, err := compileTable(all)
+	house, err := CompileTable(all)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		es, err := house.compileRule(text)
+		es, err := house.CompileRule(text)
 		if err != nil {
 			return
 		}
-		spelled := decompile(house.family, es)
-		if spelled == foreignRule || spelled == "" {
+		spelled := Decompile(house.Family, es)
+		if spelled == ForeignRule || spelled == "" {
 			t.Fatalf("%q compiles and does not decompile: %+v", text, es)
 		}
-		again, err := house.compileRule(spelled)
+		again, err := house.CompileRule(spelled)
 		if err != nil {
 			t.Fatalf("%q is spelled %q, which does not compile: %v", text, spelled, err)
 		}
-		if twice := decompile(house.family, again); twice != spelled {
+		if twice := Decompile(house.Family, again); twice != spelled {
 			t.Fatalf("%q is spelled %q, then %q", text, spelled, twice)
 		}
 	})
@@ -49,19 +49,19 @@ func FuzzRule(f *testing.F) {
 // FuzzAnswers: whatever bytes come from a socket, reading them ends and does not panic.
 func FuzzAnswers(f *testing.F) {
 	b := &batch{first: 1}
-	compiled, err := compileTable(everything())
+	compiled, err := CompileTable(everything())
 	if err != nil {
 		f.Fatal(err)
 	}
 	t := &table{Table: *compiled}
-	for i, s := range t.sets {
+	for i, s := range t.Sets {
 		b.putSet(t, s, uint32(i))
-		b.putElements(12, t, s, s.elems, len(s.elems))
+		b.putElements(12, t, s, s.Elements, len(s.Elements))
 	}
-	for _, c := range t.chains {
+	for _, c := range t.Chains {
 		b.putChain(t, c)
-		for _, r := range c.rules {
-			b.putRule(t, c.name, r, 0)
+		for _, r := range c.Rules {
+			b.putRule(t, c.Name, r, 0)
 		}
 	}
 	b.close()
@@ -70,7 +70,7 @@ func FuzzAnswers(f *testing.F) {
 		parseAnswers(data, 1, func(a answer) {
 			s, _, _ := decodeSet(a.body)
 			for _, e := range joinRanges(s, decodeElements(a.body)) {
-				s.words(e)
+				s.State(e)
 			}
 			decodeChain(a.fam, a.body)
 			decodeRule(a.fam, a.body)

@@ -17,24 +17,24 @@ func (c *compiler) fwd() error {
 	if c.family != unix.NFPROTO_NETDEV {
 		return fmt.Errorf("fwd is for tables of family netdev")
 	}
-	if err := c.want("to"); err != nil {
+	if err := c.expect("to"); err != nil {
 		return err
 	}
 	n, err := strconv.ParseUint(c.peek(), 10, 31)
 	if err != nil || n == 0 {
-		return fmt.Errorf("want the index of a link at %s", c.here())
+		return fmt.Errorf("want the index of a link at %s", c.position())
 	}
 	c.pos++
-	c.emit(expr{op: "immediate", dreg: word(0), data: binary.NativeEndian.AppendUint32(nil, uint32(n))}, expr{op: "fwd", sreg: word(0)})
+	c.emit(Expr{Name: "immediate", Dreg: word(0), Data: binary.NativeEndian.AppendUint32(nil, uint32(n))}, Expr{Name: "fwd", Sreg: word(0)})
 	return nil
 }
 
 // fwd reads it back.
-func (r *reader) fwd(e expr) bool {
-	to, ok := r.get(e.sreg)
+func (r *decompiler) fwd(e Expr) bool {
+	to, ok := r.register(e.Sreg)
 	if !ok || len(to.data) != 4 {
 		return false
 	}
-	r.forget()
-	return r.say(fmt.Sprintf("fwd to %d", binary.NativeEndian.Uint32(to.data)))
+	r.clearRegisters()
+	return r.emit(fmt.Sprintf("fwd to %d", binary.NativeEndian.Uint32(to.data)))
 }

@@ -25,16 +25,16 @@ func hooks(family byte) []hookWord {
 	return []hookWord{{"prerouting", 0}, {"input", 1}, {"forward", 2}, {"output", 3}, {"postrouting", 4}}
 }
 
-func hookNumber(family byte, name string) (uint32, error) {
+func HookNumber(family byte, name string) (uint32, error) {
 	for _, h := range hooks(family) {
 		if h.name == name {
 			return h.n, nil
 		}
 	}
-	return 0, fmt.Errorf("hook %q: none of family %s", name, familyName(family))
+	return 0, fmt.Errorf("hook %q: none of family %s", name, FamilyName(family))
 }
 
-func hookName(family byte, n uint32) string {
+func HookName(family byte, n uint32) string {
 	for _, h := range hooks(family) {
 		if h.n == n {
 			return h.name

@@ -10,8 +10,8 @@ import (
 // limitOver turns a limit round: it matches what is over the rate (NFT_LIMIT_F_INV); so does the flag of a count of connections.
 const limitOver, countOver = 1, 1
 
-// compileKeeping compiles the statement that an element keeps for itself.
-func (s set) compileKeeping(text string) (*expr, error) {
+// compileStateful compiles the statement that an element keeps for itself.
+func (s Set) compileStateful(text string) (*Expr, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -21,14 +21,14 @@ func (s set) compileKeeping(text string) (*expr, error) {
 	case "limit":
 		err = c.limit()
 	case "ct":
-		err = c.count()
+		err = c.connlimit()
 	default:
-		err = fmt.Errorf("%s: an element keeps a limit or a ct count", c.here())
+		err = fmt.Errorf("%s: an element keeps a limit or a ct count", c.position())
 	}
 	if err == nil && c.pos < len(c.words) {
-		err = fmt.Errorf("%s: one statement is enough", c.here())
+		err = fmt.Errorf("%s: one statement is enough", c.position())
 	}
-	if err == nil && s.interval {
+	if err == nil && s.Interval {
 		err = errors.New("elements of interval sets keep no count")
 	}
 	if err != nil {
@@ -37,35 +37,35 @@ func (s set) compileKeeping(text string) (*expr, error) {
 	return &c.out[0], nil
 }
 
-// count compiles "ct count [over] N".
-func (c *compiler) count() error {
+// connlimit compiles "ct count [over] N".
+func (c *compiler) connlimit() error {
 	c.pos++
-	if err := c.want("count"); err != nil {
+	if err := c.expect("count"); err != nil {
 		return err
 	}
-	e := expr{op: "connlimit"}
+	e := Expr{Name: "connlimit"}
 	if c.accept("over") {
-		e.flags = countOver
+		e.Flags = countOver
 	}
 	n, err := c.number("a number of connections", 32)
-	e.size = uint32(n)
+	e.Size = uint32(n)
 	c.emit(e)
 	return err
 }
 
-// keeping is the text of what an element keeps.
-func keeping(e *expr) string {
+// statefulText is the text of what an element keeps.
+func statefulText(e *Expr) string {
 	if e == nil {
 		return ""
 	}
-	if e.op == "connlimit" && e.flags == countOver {
-		return fmt.Sprintf("ct count over %d", e.size)
+	if e.Name == "connlimit" && e.Flags == countOver {
+		return fmt.Sprintf("ct count over %d", e.Size)
 	}
-	if e.op == "connlimit" && e.flags == 0 {
-		return fmt.Sprintf("ct count %d", e.size)
+	if e.Name == "connlimit" && e.Flags == 0 {
+		return fmt.Sprintf("ct count %d", e.Size)
 	}
-	if text, ok := limitText(*e); ok && e.op == "limit" && !e.strange {
+	if text, ok := limitText(*e); ok && e.Name == "limit" && !e.Unknown {
 		return text
 	}
-	return foreignRule
+	return ForeignRule
 }

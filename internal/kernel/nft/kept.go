@@ -12,12 +12,12 @@ type table struct {
 }
 
 func newTable(family byte, name string, shared bool) *table {
-	return &table{Table: Table{family: family, name: name, shared: shared}}
+	return &table{Table: Table{Family: family, Name: name, Shared: shared}}
 }
 
 // compile compiles tables; values that name the same table are joined into one.
 func compile(in []state.Table) ([]*table, error) {
-	compiled, err := compileTables(in)
+	compiled, err := Compile(in)
 	out := make([]*table, len(compiled))
 	for i, t := range compiled {
 		out[i] = &table{Table: *t}

@@ -14,25 +14,25 @@ const (
 	dynsetDelete = 2
 )
 
-// unitOfTime is how nft writes a time.
-type unitOfTime struct {
+// timeUnit is how nft writes a time.
+type timeUnit struct {
 	letter  string
 	seconds uint64
 }
 
-func unitsOfTime() []unitOfTime {
-	return []unitOfTime{{"d", 24 * 60 * 60}, {"h", 60 * 60}, {"m", 60}, {"s", 1}}
+func timeUnits() []timeUnit {
+	return []timeUnit{{"d", 24 * 60 * 60}, {"h", 60 * 60}, {"m", 60}, {"s", 1}}
 }
 
-// learn compiles "update @SET { FIELDS timeout TIME }" or "delete @SET { FIELDS }".
-func (c *compiler) learn() error {
-	e := expr{op: "dynset", key: dynsetUpdate}
+// dynset compiles "update @SET { FIELDS timeout TIME }" or "delete @SET { FIELDS }".
+func (c *compiler) dynset() error {
+	e := Expr{Name: "dynset", Key: dynsetUpdate}
 	if c.next() == "delete" {
-		e.key = dynsetDelete
+		e.Key = dynsetDelete
 	}
 	at := c.pos // the set is looked up when its key is known
 	c.pos++
-	if err := c.want("{"); err != nil {
+	if err := c.expect("{"); err != nil {
 		return err
 	}
 	fs, err := c.key(0)
@@ -46,28 +46,28 @@ func (c *compiler) learn() error {
 		return err
 	}
 	c.pos = behind
-	if s.learns == 0 && !c.open {
-		return fmt.Errorf("rules add nothing to the set %s", s.name)
+	if s.Learns == 0 && !c.open {
+		return fmt.Errorf("rules add nothing to the set %s", s.Name)
 	}
-	if e.key == dynsetUpdate {
-		if err := c.want("timeout"); err != nil {
+	if e.Key == dynsetUpdate {
+		if err := c.expect("timeout"); err != nil {
 			return err
 		}
-		if e.timeout, err = parseTime(c.peek()); err != nil {
-			return fmt.Errorf("%w, at %s", err, c.here())
+		if e.Timeout, err = parseTime(c.peek()); err != nil {
+			return fmt.Errorf("%w, at %s", err, c.position())
 		}
 		c.pos++
 	}
-	e.set, e.sreg = s.name, word(0)
+	e.Set, e.Sreg = s.Name, word(0)
 	c.emit(e)
-	return c.want("}")
+	return c.expect("}")
 }
 
 // parseTime reads a time as nft writes it, in milliseconds: "1d2h", "30s".
 func parseTime(s string) (uint64, error) {
 	var total uint64
 	rest := s
-	for _, u := range unitsOfTime() {
+	for _, u := range timeUnits() {
 		n, after, found := strings.Cut(rest, u.letter)
 		if !found {
 			continue
@@ -87,7 +87,7 @@ func parseTime(s string) (uint64, error) {
 func timeText(ms uint64) string {
 	var b strings.Builder
 	left := ms / 1000
-	for _, u := range unitsOfTime() {
+	for _, u := range timeUnits() {
 		if n := left / u.seconds; n > 0 {
 			fmt.Fprintf(&b, "%d%s", n, u.letter)
 			left %= u.seconds
@@ -96,18 +96,18 @@ func timeText(ms uint64) string {
 	return b.String()
 }
 
-// learn reads it back.
-func (r *reader) learn(e expr) bool {
-	key, ok := r.concat(e.sreg)
-	if !ok || e.flags != 0 {
+// dynset reads it back.
+func (r *decompiler) dynset(e Expr) bool {
+	key, ok := r.concatenation(e.Sreg)
+	if !ok || e.Flags != 0 {
 		return false
 	}
-	r.forget()
+	r.clearRegisters()
 	switch {
-	case e.key == dynsetUpdate && e.timeout > 0 && e.timeout%1000 == 0:
-		return r.say(fmt.Sprintf("update @%s { %s timeout %s }", e.set, key, timeText(e.timeout)))
-	case e.key == dynsetDelete && e.timeout == 0:
-		return r.say(fmt.Sprintf("delete @%s { %s }", e.set, key))
+	case e.Key == dynsetUpdate && e.Timeout > 0 && e.Timeout%1000 == 0:
+		return r.emit(fmt.Sprintf("update @%s { %s timeout %s }", e.Set, key, timeText(e.Timeout)))
+	case e.Key == dynsetDelete && e.Timeout == 0:
+		return r.emit(fmt.Sprintf("delete @%s { %s }", e.Set, key))
 	}
 	return false
 }

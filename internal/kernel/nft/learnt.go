@@ -14,11 +14,11 @@ import (
 
 // Learnt are the elements that rules have added to a set; none where it is not there.
 func (c *Conn) Learnt(ctx context.Context, family, tableName string, head state.Set) ([]state.Element, error) {
-	n, err := familyNamed(family)
+	n, err := ParseFamily(family)
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", tableName, err)
 	}
-	s, err := compileSet(head)
+	s, err := CompileSet(head)
 	if err != nil {
 		return nil, fmt.Errorf("set %s: %w", head.Name, err)
 	}
@@ -27,13 +27,13 @@ func (c *Conn) Learnt(ctx context.Context, family, tableName string, head state.
 	var out []state.Element
 	err = settled(ctx, func() (bool, error) {
 		var raw []rawElem
-		b := c.question(unix.NFT_MSG_GETSETELEM, n, "list elements of "+s.name)
+		b := c.question(unix.NFT_MSG_GETSETELEM, n, "list elements of "+s.Name)
 		b.str(unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
-		b.str(unix.NFTA_SET_ELEM_LIST_SET, s.name)
+		b.str(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 		err := c.dump(b, func(_ byte, body []byte) { raw = append(raw, decodeElements(body)...) })
 		out = nil
 		for _, e := range joinRanges(s, raw) {
-			out = append(out, s.words(e))
+			out = append(out, s.State(e))
 		}
 		return false, err
 	})

@@ -18,10 +18,10 @@ func (c *compiler) match() error {
 	}
 	if c.accept("vmap") {
 		s, err := c.lookup(fs, true)
-		if err == nil && !s.verdicts {
-			err = fmt.Errorf("vmap @%s: the map holds %s, no verdicts", s.name, typesString(s.data))
+		if err == nil && !s.Verdicts {
+			err = fmt.Errorf("vmap @%s: the map holds %s, no verdicts", s.Name, typesString(s.Data))
 		}
-		c.emit(expr{op: "lookup", set: s.name, sreg: word(0), dreg: verdictReg})
+		c.emit(Expr{Name: "lookup", Set: s.Name, Sreg: word(0), Dreg: verdictReg})
 		return err
 	}
 	var mask []byte
@@ -41,23 +41,23 @@ func (c *compiler) match() error {
 		if negated {
 			flags = unix.NFT_LOOKUP_F_INV
 		}
-		c.emit(expr{op: "lookup", set: s.name, sreg: word(0), flags: flags})
+		c.emit(Expr{Name: "lookup", Set: s.Name, Sreg: word(0), Flags: flags})
 		return err
 	case len(fs) > 1:
-		return fmt.Errorf("a concatenation is only compared with @set, at %s", c.here())
+		return fmt.Errorf("a concatenation is only compared with @set, at %s", c.position())
 	case mask != nil:
-		return c.masked(fs[0], mask, negated)
+		return c.maskedCompare(fs[0], mask, negated)
 	}
 	return c.value(fs[0], negated)
 }
 
-// masked compiles "field & mask == value".
-func (c *compiler) masked(f field, mask []byte, negated bool) error {
+// maskedCompare compiles "field & mask == value".
+func (c *compiler) maskedCompare(f field, mask []byte, negated bool) error {
 	v, err := f.typ.parse(c.next())
 	if err != nil {
 		return err
 	}
-	c.emit(bits(word(0), mask, make([]byte, len(mask))), compare(v, negated))
+	c.emit(bitwise(word(0), mask, make([]byte, len(mask))), compare(v, negated))
 	return nil
 }
 
@@ -72,32 +72,32 @@ func (c *compiler) value(f field, negated bool) error {
 	case f.typ.isFlags():
 		return c.flags(f, w, negated)
 	case strings.Contains(w, ","), strings.HasPrefix(w, "{"):
-		return fmt.Errorf("%s: lists are not understood; use a set", c.here())
+		return fmt.Errorf("%s: lists are not understood; use a set", c.position())
 	case f.typ.name == "ifname" && strings.HasSuffix(strings.Trim(w, `"`), "*"):
 		prefix := strings.TrimSuffix(strings.Trim(w, `"`), "*")
 		if !isLinkName(prefix) || strings.Contains(prefix, "*") {
-			return fmt.Errorf("%s: want the beginning of an interface's name before the star", c.here())
+			return fmt.Errorf("%s: want the beginning of an interface's name before the star", c.position())
 		}
 		c.emit(compare([]byte(prefix), negated))
 		return nil
 	}
 	lo, hi, err := f.typ.parseRange(w)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.here(), err)
+		return fmt.Errorf("%s: %w", c.position(), err)
 	}
 	switch bitsOfPrefix, isPrefix := prefixBits(lo, hi); {
 	case bytes.Equal(lo, hi):
 		c.emit(compare(lo, negated))
 		if !negated {
-			c.known, _ = c.known.learn(f, lo)
+			c.known, _ = c.known.refine(f, lo)
 		}
 	case f.typ.isAddress() && isPrefix && bitsOfPrefix > 0:
 		c.prefix(lo, bitsOfPrefix, negated)
 	case negated:
-		c.emit(expr{op: "range", sreg: word(0), key: unix.NFT_RANGE_NEQ, data: lo, more: hi})
+		c.emit(Expr{Name: "range", Sreg: word(0), Key: unix.NFT_RANGE_NEQ, Data: lo, More: hi})
 	default:
-		c.emit(expr{op: "cmp", sreg: word(0), key: unix.NFT_CMP_GTE, data: lo},
-			expr{op: "cmp", sreg: word(0), key: unix.NFT_CMP_LTE, data: hi})
+		c.emit(Expr{Name: "cmp", Sreg: word(0), Key: unix.NFT_CMP_GTE, Data: lo},
+			Expr{Name: "cmp", Sreg: word(0), Key: unix.NFT_CMP_LTE, Data: hi})
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (c *compiler) value(f field, negated bool) error {
 // prefix compiles the comparison of the address that was loaded last: whole bytes need no mask.
 func (c *compiler) prefix(addr []byte, length int, negated bool) {
 	if length%8 == 0 {
-		c.out[len(c.out)-1].size = uint32(length / 8)
+		c.out[len(c.out)-1].Size = uint32(length / 8)
 		c.emit(compare(addr[:length/8], negated))
 		return
 	}
@@ -113,35 +113,35 @@ func (c *compiler) prefix(addr []byte, length int, negated bool) {
 	for i, b := range fillBits(mask, length) {
 		mask[i] = ^b
 	}
-	c.emit(bits(word(0), mask, make([]byte, len(mask))), compare(addr, negated))
+	c.emit(bitwise(word(0), mask, make([]byte, len(mask))), compare(addr, negated))
 }
 
 // flags compiles "ct state a,b": at least one of the bits.
 func (c *compiler) flags(f field, w string, negated bool) error {
 	if negated {
-		return fmt.Errorf("%s: != is not understood for %q; name the flags that match", c.here(), f.name)
+		return fmt.Errorf("%s: != is not understood for %q; name the flags that match", c.position(), f.name)
 	}
 	var all uint32
 	for name := range strings.SplitSeq(w, ",") {
 		n, ok := f.typ.symbol(name)
 		if !ok {
-			return fmt.Errorf("%s: %q is no %s", c.here(), name, f.typ.name)
+			return fmt.Errorf("%s: %q is no %s", c.position(), name, f.typ.name)
 		}
 		all |= n
 	}
-	zero := make([]byte, f.typ.size)
-	c.emit(bits(word(0), f.typ.number(all), zero), compare(zero, true))
+	zero := make([]byte, f.typ.Size)
+	c.emit(bitwise(word(0), f.typ.number(all), zero), compare(zero, true))
 	return nil
 }
 
-func compare(v []byte, negated bool) expr {
-	e := expr{op: "cmp", sreg: word(0), key: unix.NFT_CMP_EQ, data: v}
+func compare(v []byte, negated bool) Expr {
+	e := Expr{Name: "cmp", Sreg: word(0), Key: unix.NFT_CMP_EQ, Data: v}
 	if negated {
-		e.key = unix.NFT_CMP_NEQ
+		e.Key = unix.NFT_CMP_NEQ
 	}
 	return e
 }
 
-func bits(r reg, mask, xor []byte) expr {
-	return expr{op: "bitwise", sreg: r, dreg: r, size: uint32(len(mask)), data: mask, more: xor}
+func bitwise(r Register, mask, xor []byte) Expr {
+	return Expr{Name: "bitwise", Sreg: r, Dreg: r, Size: uint32(len(mask)), Data: mask, More: xor}
 }

@@ -32,7 +32,7 @@ func (c *Conn) Places(ctx context.Context) ([]Place, error) {
 		out = nil
 		return false, c.dump(c.question(unix.NFT_MSG_GETCHAIN, 0, "list chains"), func(family byte, body []byte) {
 			out = append(out, Place{
-				familyName(family), cstr(findAttr(body, unix.NFTA_CHAIN_TABLE)), cstr(findAttr(body, unix.NFTA_CHAIN_NAME)),
+				FamilyName(family), cstr(findAttr(body, unix.NFTA_CHAIN_TABLE)), cstr(findAttr(body, unix.NFTA_CHAIN_NAME)),
 			})
 		})
 	})
@@ -41,7 +41,7 @@ func (c *Conn) Places(ctx context.Context) ([]Place, error) {
 
 // RulesOf lists the rules of a chain, none when there is no such chain.
 func (c *Conn) RulesOf(ctx context.Context, p Place) ([]OtherRule, error) {
-	family, err := familyNamed(p.Family)
+	family, err := ParseFamily(p.Family)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (c *Conn) RulesOf(ctx context.Context, p Place) ([]OtherRule, error) {
 				return
 			}
 			r := decodeRule(family, body)
-			out = append(out, OtherRule{Place: p, Handle: r.handle, Comment: r.comment, Text: r.text})
+			out = append(out, OtherRule{Place: p, Handle: r.Handle, Comment: r.Comment, Text: r.Text})
 		})
 		if errors.Is(err, unix.ENOENT) {
 			err = nil
@@ -105,6 +105,6 @@ func (c *Conn) Take(ctx context.Context, rules []OtherRule, chains []Place) erro
 }
 
 func (p Place) table() (*table, error) {
-	family, err := familyNamed(p.Family)
+	family, err := ParseFamily(p.Family)
 	return newTable(family, p.Table, false), err
 }

@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// of says of which protocols a packet must be before the field means anything.
-func (f field) of(l3, l4 byte) field {
+// requires says of which protocols a packet must be before the field means anything.
+func (f field) requires(l3, l4 byte) field {
 	f.l3, f.l4 = l3, l4
 	return f
 }
 
-// raws are parts of packets that nft has no words for but "@BASE,BIT,BITS": of the packet that an error quotes behind its own eight bytes
+// rawFields are parts of packets that nft has no words for but "@BASE,BIT,BITS": of the packet that an error quotes behind its own eight bytes
 // of head, of what a tunnel's packet carries, and of the fragment head behind IPv6's. nft itself, should it load a rule of ours, wants sets
 // of whole numbers for them.
-func raws(yield func(field) bool) bool {
+func rawFields(yield func(field) bool) bool {
 	for _, r := range []struct {
 		at  uint32
 		typ string
@@ -26,17 +26,17 @@ func raws(yield func(field) bool) bool {
 		{12, "integer"}, {13, "inet_service"}, {12, "ipv4_addr"}, {38, "ipv6_addr"}, {42, "ipv4_addr"}, {16, "ipv4_addr"}, {46, "ipv4_addr"}, {54, "ipv6_addr"}, // VXLAN, IP in IP
 		{14, "inet_proto"}, {16, "ipv6_addr"}, {32, "ipv6_addr"}, {48, "inet_service"}, {50, "inet_service"}, {52, "inet_service"}, // IPv6
 	} {
-		if !yield(raw("th", unix.NFT_PAYLOAD_TRANSPORT_HEADER, r.typ, r.at)) {
+		if !yield(rawField("th", unix.NFT_PAYLOAD_TRANSPORT_HEADER, r.typ, r.at)) {
 			return false
 		}
 	}
-	return yield(raw("nh", unix.NFT_PAYLOAD_NETWORK_HEADER, "inet_proto", 40).of(protoIPv6, 0)) &&
-		yield(raw("nh", unix.NFT_PAYLOAD_NETWORK_HEADER, "inet_service", 42).of(protoIPv6, 0)) &&
-		yield(raw("nh", unix.NFT_PAYLOAD_NETWORK_HEADER, "mark", 44).of(protoIPv6, 0))
+	return yield(rawField("nh", unix.NFT_PAYLOAD_NETWORK_HEADER, "inet_proto", 40).requires(protoIPv6, 0)) &&
+		yield(rawField("nh", unix.NFT_PAYLOAD_NETWORK_HEADER, "inet_service", 42).requires(protoIPv6, 0)) &&
+		yield(rawField("nh", unix.NFT_PAYLOAD_NETWORK_HEADER, "mark", 44).requires(protoIPv6, 0))
 }
 
-func raw(name string, base uint32, typ string, at uint32) field {
+func rawField(name string, base uint32, typ string, at uint32) field {
 	f := payload("", typ, base, at)
-	f.name = "@" + name + "," + strconv.Itoa(int(8*at)) + "," + strconv.Itoa(8*f.typ.size)
+	f.name = "@" + name + "," + strconv.Itoa(int(8*at)) + "," + strconv.Itoa(8*f.typ.Size)
 	return f
 }

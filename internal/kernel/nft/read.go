@@ -39,10 +39,10 @@ func (c *Conn) Read(ctx context.Context, want []state.Table) ([]state.Table, err
 			if have == nil {
 				continue
 			}
-			if w.shared {
+			if w.Shared {
 				have.narrow(w)
 			}
-			out = append(out, have.state())
+			out = append(out, have.State())
 		}
 		return false, nil
 	})
@@ -55,7 +55,7 @@ func (c *Conn) readUnchanged(want []state.Table) (out []state.Table, done bool, 
 	if c.gen == 0 {
 		return nil, false, nil
 	}
-	want = joinTables(want)
+	want = JoinTables(want)
 	for _, in := range want {
 		if t := c.seen[in.Family+" "+in.Name]; !in.Shared || t == nil || !t.covers(in) {
 			return nil, false, nil
@@ -68,21 +68,21 @@ func (c *Conn) readUnchanged(want []state.Table) (out []state.Table, done bool, 
 	for _, in := range want {
 		bare := in
 		bare.Chains = nil
-		w, err := compileTable(bare)
+		w, err := CompileTable(bare)
 		if err != nil {
 			return nil, false, nil // the long way knows the chains, too
 		}
-		t := newTable(w.family, w.name, true)
-		for _, named := range w.sets {
-			s, _ := c.seen[w.label()].set(named.name)
-			s.elems = nil
-			if err := c.readElements(t, &s, named.elems); err != nil {
+		t := newTable(w.Family, w.Name, true)
+		for _, named := range w.Sets {
+			s, _ := c.seen[w.Label()].Set(named.Name)
+			s.Elements = nil
+			if err := c.readElements(t, &s, named.Elements); err != nil {
 				return nil, false, nil // the long way says it
 			}
-			t.sets = append(t.sets, s)
+			t.Sets = append(t.Sets, s)
 		}
 		t.narrow(&table{Table: *w})
-		have := t.state()
+		have := t.State()
 		have.Chains = in.Chains
 		out = append(out, have)
 	}
@@ -112,7 +112,7 @@ func (c *Conn) ReadAll(ctx context.Context) ([]state.Table, error) {
 				return false, err
 			}
 			if have != nil {
-				out = append(out, have.state())
+				out = append(out, have.State())
 			}
 		}
 		return false, nil
@@ -126,13 +126,13 @@ func owned(name string) bool {
 
 // narrow leaves in a shared table what want names.
 func (t *table) narrow(want *table) {
-	t.shared = true
-	t.sets = slices.DeleteFunc(t.sets, func(s set) bool { _, named := want.set(s.name); return !named })
-	t.chains = slices.DeleteFunc(t.chains, func(c chain) bool { return !want.hasChain(c.name) })
-	for i := range t.sets {
-		w, _ := want.set(t.sets[i].name)
-		t.sets[i].elems = slices.DeleteFunc(t.sets[i].elems, func(e elem) bool {
-			_, named := slices.BinarySearchFunc(w.elems, e, compareElems)
+	t.Shared = true
+	t.Sets = slices.DeleteFunc(t.Sets, func(s Set) bool { _, named := want.Set(s.Name); return !named })
+	t.Chains = slices.DeleteFunc(t.Chains, func(c Chain) bool { return !want.HasChain(c.Name) })
+	for i := range t.Sets {
+		w, _ := want.Set(t.Sets[i].Name)
+		t.Sets[i].Elements = slices.DeleteFunc(t.Sets[i].Elements, func(e Element) bool {
+			_, named := slices.BinarySearchFunc(w.Elements, e, CompareElements)
 			return !named
 		})
 	}
@@ -141,8 +141,8 @@ func (t *table) narrow(want *table) {
 // readTable reads the table that want names, nil when there is none. Of a shared table at least the elements that want
 // names are read.
 func (c *Conn) readTable(want *table) (*table, error) {
-	b := c.question(unix.NFT_MSG_GETTABLE, want.family, "read table "+want.label())
-	b.str(unix.NFTA_TABLE_NAME, want.name)
+	b := c.question(unix.NFT_MSG_GETTABLE, want.Family, "read table "+want.Label())
+	b.str(unix.NFTA_TABLE_NAME, want.Name)
 	_, err := c.ask(b)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
@@ -150,19 +150,19 @@ func (c *Conn) readTable(want *table) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := newTable(want.family, want.name, want.shared)
+	t := newTable(want.Family, want.Name, want.Shared)
 	if err := c.readSets(t); err != nil {
 		return nil, vanished(err)
 	}
 	if err := c.readChains(t); err != nil {
 		return nil, vanished(err)
 	}
-	for i := range t.sets {
-		w, named := want.set(t.sets[i].name)
-		if want.shared && !named {
+	for i := range t.Sets {
+		w, named := want.Set(t.Sets[i].Name)
+		if want.Shared && !named {
 			continue
 		}
-		if err := c.readElements(t, &t.sets[i], w.elems); err != nil {
+		if err := c.readElements(t, &t.Sets[i], w.Elements); err != nil {
 			return nil, vanished(err)
 		}
 	}
@@ -178,55 +178,55 @@ func vanished(err error) error {
 }
 
 func (c *Conn) readSets(t *table) error {
-	b := c.question(unix.NFT_MSG_GETSET, t.family, "list sets of "+t.label())
-	b.str(unix.NFTA_SET_TABLE, t.name)
+	b := c.question(unix.NFT_MSG_GETSET, t.Family, "list sets of "+t.Label())
+	b.str(unix.NFTA_SET_TABLE, t.Name)
 	return c.dump(b, func(_ byte, body []byte) {
-		if s, name, anonymous := decodeSet(body); name == t.name && !anonymous {
-			t.sets = append(t.sets, s)
+		if s, name, anonymous := decodeSet(body); name == t.Name && !anonymous {
+			t.Sets = append(t.Sets, s)
 		}
 	})
 }
 
 func (c *Conn) readChains(t *table) error {
-	err := c.dump(c.question(unix.NFT_MSG_GETCHAIN, t.family, "list chains"), func(_ byte, body []byte) {
-		if cstr(findAttr(body, unix.NFTA_CHAIN_TABLE)) == t.name {
-			t.chains = append(t.chains, decodeChain(t.family, body))
+	err := c.dump(c.question(unix.NFT_MSG_GETCHAIN, t.Family, "list chains"), func(_ byte, body []byte) {
+		if cstr(findAttr(body, unix.NFTA_CHAIN_TABLE)) == t.Name {
+			t.Chains = append(t.Chains, decodeChain(t.Family, body))
 		}
 	})
 	if err != nil {
 		return err
 	}
-	b := c.question(unix.NFT_MSG_GETRULE, t.family, "list rules of "+t.label())
-	b.str(unix.NFTA_RULE_TABLE, t.name)
+	b := c.question(unix.NFT_MSG_GETRULE, t.Family, "list rules of "+t.Label())
+	b.str(unix.NFTA_RULE_TABLE, t.Name)
 	return c.dump(b, func(_ byte, body []byte) {
 		name := cstr(findAttr(body, unix.NFTA_RULE_CHAIN))
-		i := slices.IndexFunc(t.chains, func(c chain) bool { return c.name == name })
-		if i >= 0 && cstr(findAttr(body, unix.NFTA_RULE_TABLE)) == t.name {
-			t.chains[i].rules = append(t.chains[i].rules, decodeRule(t.family, body))
+		i := slices.IndexFunc(t.Chains, func(c Chain) bool { return c.Name == name })
+		if i >= 0 && cstr(findAttr(body, unix.NFTA_RULE_TABLE)) == t.Name {
+			t.Chains[i].Rules = append(t.Chains[i].Rules, decodeRule(t.Family, body))
 		}
 	})
 }
 
 // readElements reads the elements of a set; of a shared table only named, if they are few.
-func (c *Conn) readElements(t *table, s *set, named []elem) error {
-	if s.learns > 0 { // what is in it is the rules' own business
+func (c *Conn) readElements(t *table, s *Set, named []Element) error {
+	if s.Learns > 0 { // what is in it is the rules' own business
 		return nil
 	}
-	if t.shared && (len(named) == 0 || len(named) <= few && (!s.interval || s.concatRanges())) {
+	if t.Shared && (len(named) == 0 || len(named) <= few && (!s.Interval || s.ConcatRanges())) {
 		return c.findElements(t, s, named)
 	}
 	var raw []rawElem
-	b := c.question(unix.NFT_MSG_GETSETELEM, t.family, "list elements of "+s.name)
-	b.str(unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
-	b.str(unix.NFTA_SET_ELEM_LIST_SET, s.name)
+	b := c.question(unix.NFT_MSG_GETSETELEM, t.Family, "list elements of "+s.Name)
+	b.str(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+	b.str(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 	err := c.dump(b, func(_ byte, body []byte) { raw = append(raw, decodeElements(body)...) })
-	s.elems = joinRanges(*s, raw)
+	s.Elements = joinRanges(*s, raw)
 	return err
 }
 
 // findElements asks for elements one by one, all questions in one write.
-func (c *Conn) findElements(t *table, s *set, named []elem) error {
-	if len(named) == 0 || s.opaque || len(named[0].lo) != typesSize(s.key) {
+func (c *Conn) findElements(t *table, s *Set, named []Element) error {
+	if len(named) == 0 || s.Opaque || len(named[0].Key) != TypesSize(s.Key) {
 		return nil
 	}
 	b := &batch{first: c.sock.seq}
@@ -244,7 +244,7 @@ func (c *Conn) findElements(t *table, s *set, named []elem) error {
 			raw = append(raw, decodeElements(a.body)...)
 		}
 	})
-	s.elems = joinRanges(*s, raw)
-	s.elems = slices.CompactFunc(s.elems, func(a, b elem) bool { return compareElems(a, b) == 0 })
+	s.Elements = joinRanges(*s, raw)
+	s.Elements = slices.CompactFunc(s.Elements, func(a, b Element) bool { return CompareElements(a, b) == 0 })
 	return errors.Join(failed, err)
 }

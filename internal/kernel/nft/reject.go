@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rejection is one way to refuse a packet: the words behind "reject with" and the kernel's numbers.
-type rejection struct {
+// rejectCode is one way to refuse a packet: the words behind "reject with" and the kernel's numbers.
+type rejectCode struct {
 	words string
 	kind  uint32
 	code  byte
 }
 
-// rejections lists what a table of the family can answer; the first is what a bare "reject" means.
-func rejections(family byte) []rejection {
-	reset := rejection{"tcp reset", unix.NFT_REJECT_TCP_RST, 0}
+// rejectCodes lists what a table of the family can answer; the first is what a bare "reject" means.
+func rejectCodes(family byte) []rejectCode {
+	reset := rejectCode{"tcp reset", unix.NFT_REJECT_TCP_RST, 0}
 	switch family {
 	case unix.NFPROTO_IPV4:
 		const kind = unix.NFT_REJECT_ICMP_UNREACH
-		return []rejection{
+		return []rejectCode{
 			{"icmp port-unreachable", kind, 3},
 			{"icmp net-unreachable", kind, 0},
 			{"icmp host-unreachable", kind, 1},
@@ -30,7 +30,7 @@ func rejections(family byte) []rejection {
 		}
 	case unix.NFPROTO_IPV6:
 		const kind = unix.NFT_REJECT_ICMP_UNREACH
-		return []rejection{
+		return []rejectCode{
 			{"icmpv6 port-unreachable", kind, 4},
 			{"icmpv6 no-route", kind, 0},
 			{"icmpv6 admin-prohibited", kind, 1},
@@ -39,7 +39,7 @@ func rejections(family byte) []rejection {
 		}
 	}
 	const kind = unix.NFT_REJECT_ICMPX_UNREACH
-	return []rejection{
+	return []rejectCode{
 		{"icmpx port-unreachable", kind, unix.NFT_REJECT_ICMPX_PORT_UNREACH},
 		{"icmpx no-route", kind, unix.NFT_REJECT_ICMPX_NO_ROUTE},
 		{"icmpx host-unreachable", kind, unix.NFT_REJECT_ICMPX_HOST_UNREACH},
@@ -51,10 +51,10 @@ func rejections(family byte) []rejection {
 // reject compiles "reject [with …]".
 func (c *compiler) reject() error {
 	c.pos++
-	all := rejections(c.family)
+	all := rejectCodes(c.family)
 	chosen := all[0]
 	if c.accept("with") {
-		where := c.here()
+		where := c.position()
 		words := c.next() + " " + c.next()
 		found := false
 		for _, r := range all {
@@ -71,17 +71,17 @@ func (c *compiler) reject() error {
 			return fmt.Errorf("tcp reset answers tcp only")
 		}
 		g, _ := fieldNamed("meta l4proto")
-		c.emitGuard(g, []byte{protoTCP})
+		c.emitProtocolGuard(g, []byte{protoTCP})
 	}
-	c.emit(expr{op: "reject", key: chosen.kind, code: []byte{chosen.code}})
+	c.emit(Expr{Name: "reject", Key: chosen.kind, Code: []byte{chosen.code}})
 	return nil
 }
 
 // rejectText is the inverse of reject.
-func rejectText(family byte, e expr) (string, bool) {
-	for i, r := range rejections(family) {
+func rejectText(family byte, e Expr) (string, bool) {
+	for i, r := range rejectCodes(family) {
 		// The kernel tells no code of a reset.
-		if r.kind != e.key || len(e.code) > 0 && r.code != e.code[0] {
+		if r.kind != e.Key || len(e.Code) > 0 && r.code != e.Code[0] {
 			continue
 		}
 		if i == 0 {

@@ -41,14 +41,14 @@ func (c *Conn) Remove(ctx context.Context, tables []state.Table) error {
 	}
 	var steps []func(*batch)
 	for _, w := range ws {
-		if !w.shared {
+		if !w.Shared {
 			steps = append(steps, func(b *batch) { b.dropTable(w) })
-			delete(c.seen, w.label())
+			delete(c.seen, w.Label())
 			continue
 		}
-		for _, s := range w.sets {
-			for _, e := range s.elems {
-				steps = append(steps, func(b *batch) { b.putElements(unix.NFT_MSG_DELSETELEM, w, s, []elem{e}, 1) })
+		for _, s := range w.Sets {
+			for _, e := range s.Elements {
+				steps = append(steps, func(b *batch) { b.putElements(unix.NFT_MSG_DELSETELEM, w, s, []Element{e}, 1) })
 			}
 		}
 	}
@@ -118,17 +118,17 @@ func (c *Conn) followed(gen uint32) {
 func (c *Conn) RemoveShared(ctx context.Context, tables []state.Table) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, in := range joinTables(tables) {
+	for _, in := range JoinTables(tables) {
 		if !in.Shared {
 			continue
 		}
-		family, err := familyNamed(in.Family)
+		family, err := ParseFamily(in.Family)
 		if err != nil {
 			return fmt.Errorf("table %s: %w", in.Name, err)
 		}
 		t := newTable(family, in.Name, false)
 		if err := settled(ctx, func() (bool, error) { return c.removeEmpty(t) }); err != nil {
-			return fmt.Errorf("table %s: %w", t.label(), err)
+			return fmt.Errorf("table %s: %w", t.Label(), err)
 		}
 	}
 	return nil
@@ -143,13 +143,13 @@ func (c *Conn) removeEmpty(t *table) (stale bool, err error) {
 	if err != nil || have == nil {
 		return false, err
 	}
-	for _, s := range have.sets {
-		if slices.ContainsFunc(s.elems, func(e elem) bool { return e.comment != state.SharedComment }) {
+	for _, s := range have.Sets {
+		if slices.ContainsFunc(s.Elements, func(e Element) bool { return e.Comment != state.SharedComment }) {
 			return false, nil
 		}
 	}
 	c.gen = 0
-	delete(c.seen, t.label())
+	delete(c.seen, t.Label())
 	b := c.begin(gen)
 	b.dropTable(t)
 	_, stale, err = c.change(b)

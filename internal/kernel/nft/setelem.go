@@ -14,9 +14,9 @@ import (
 const elemRoom = 56 << 10
 
 // putElements writes messages of kind typ (make or delete) for the elements; each says note when it fails.
-func (b *batch) putElements(typ int, t *table, s set, elems []elem, perMessage int) {
+func (b *batch) putElements(typ int, t *table, s Set, elems []Element, perMessage int) {
 	flags, verb := uint16(unix.NLM_F_CREATE), "make"
-	if s.owned {
+	if s.Owned {
 		flags |= unix.NLM_F_EXCL // what is there may be another owner's
 	}
 	switch typ {
@@ -26,9 +26,9 @@ func (b *batch) putElements(typ int, t *table, s set, elems []elem, perMessage i
 		flags, verb = 0, "get"
 	}
 	for len(elems) > 0 {
-		b.message(typ, flags, t.family, verb+" elements of "+s.name)
-		b.str(unix.NFTA_SET_ELEM_LIST_TABLE, t.name)
-		b.str(unix.NFTA_SET_ELEM_LIST_SET, s.name)
+		b.message(typ, flags, t.Family, verb+" elements of "+s.Name)
+		b.str(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+		b.str(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 		list := b.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		n := 0
 		for n < len(elems) && n < perMessage && len(b.buf)-list < elemRoom {
@@ -41,20 +41,20 @@ func (b *batch) putElements(typ int, t *table, s set, elems []elem, perMessage i
 }
 
 // putElement writes one element; a range in a set without concatenation is two, its beginning and the end behind it.
-func (b *batch) putElement(s set, e elem, full bool) {
+func (b *batch) putElement(s Set, e Element, full bool) {
 	item := b.nest(1)
-	b.putKey(unix.NFTA_SET_ELEM_KEY, e.lo)
-	if s.concatRanges() {
-		b.putKey(elemKeyEnd, e.hi)
+	b.putKey(unix.NFTA_SET_ELEM_KEY, e.Key)
+	if s.ConcatRanges() {
+		b.putKey(elemKeyEnd, e.KeyEnd)
 	}
 	if full {
 		b.putValue(e)
 	}
 	b.end(item)
-	if !s.interval || s.concatRanges() {
+	if !s.Interval || s.ConcatRanges() {
 		return
 	}
-	if end := successor(e.hi); end != nil {
+	if end := successor(e.KeyEnd); end != nil {
 		item := b.nest(1)
 		b.u32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 		b.putKey(unix.NFTA_SET_ELEM_KEY, end)
@@ -68,23 +68,23 @@ func (b *batch) putKey(typ uint16, key []byte) {
 	b.end(n)
 }
 
-func (b *batch) putValue(e elem) {
+func (b *batch) putValue(e Element) {
 	switch {
-	case e.verdict != nil:
+	case e.Verdict != nil:
 		data := b.nest(unix.NFTA_SET_ELEM_DATA)
 		v := b.nest(unix.NFTA_DATA_VERDICT)
-		b.u32(unix.NFTA_VERDICT_CODE, uint32(e.verdict.code))
-		if e.verdict.chain != "" {
-			b.str(unix.NFTA_VERDICT_CHAIN, e.verdict.chain)
+		b.u32(unix.NFTA_VERDICT_CODE, uint32(e.Verdict.Code))
+		if e.Verdict.Chain != "" {
+			b.str(unix.NFTA_VERDICT_CHAIN, e.Verdict.Chain)
 		}
 		b.end(v)
 		b.end(data)
-	case e.val != nil:
-		b.putKey(unix.NFTA_SET_ELEM_DATA, e.val)
+	case e.Data != nil:
+		b.putKey(unix.NFTA_SET_ELEM_DATA, e.Data)
 	}
-	b.putKeeping(e.keeps)
-	if e.comment != "" {
-		b.attr(unix.NFTA_SET_ELEM_USERDATA, comment(e.comment))
+	b.putKeeping(e.Expr)
+	if e.Comment != "" {
+		b.attr(unix.NFTA_SET_ELEM_USERDATA, comment(e.Comment))
 	}
 }
 
@@ -106,7 +106,7 @@ func commentIn(u []byte) string {
 
 // rawElem is an element as the kernel says it.
 type rawElem struct {
-	elem
+	Element
 	end bool // the end of a range rather than its beginning
 }
 
@@ -118,18 +118,18 @@ func decodeElements(body []byte) []rawElem {
 		for typ, v := range attrs(item) {
 			switch typ {
 			case unix.NFTA_SET_ELEM_KEY:
-				e.lo = bytes.Clone(findAttr(v, unix.NFTA_DATA_VALUE))
+				e.Key = bytes.Clone(findAttr(v, unix.NFTA_DATA_VALUE))
 			case elemKeyEnd:
-				e.hi = bytes.Clone(findAttr(v, unix.NFTA_DATA_VALUE))
+				e.KeyEnd = bytes.Clone(findAttr(v, unix.NFTA_DATA_VALUE))
 			case unix.NFTA_SET_ELEM_FLAGS:
 				e.end = beU32(v)&unix.NFT_SET_ELEM_INTERVAL_END != 0
 			case unix.NFTA_SET_ELEM_DATA:
-				e.val, e.verdict = decodeValue(v)
+				e.Data, e.Verdict = decodeValue(v)
 			case unix.NFTA_SET_ELEM_EXPR:
 				kept := decodeExpr(v)
-				e.keeps = &kept
+				e.Expr = &kept
 			case unix.NFTA_SET_ELEM_USERDATA:
-				e.comment = commentIn(v)
+				e.Comment = commentIn(v)
 			}
 		}
 		out = append(out, e)
@@ -137,15 +137,15 @@ func decodeElements(body []byte) []rawElem {
 	return out
 }
 
-func decodeValue(v []byte) ([]byte, *verdict) {
+func decodeValue(v []byte) ([]byte, *Verdict) {
 	if nested := findAttr(v, unix.NFTA_DATA_VERDICT); nested != nil {
 		code := findAttr(nested, unix.NFTA_VERDICT_CODE)
 		if len(code) < 4 {
 			return nil, nil
 		}
-		return nil, &verdict{
-			code:  int32(binary.BigEndian.Uint32(code)),
-			chain: cstr(findAttr(nested, unix.NFTA_VERDICT_CHAIN)),
+		return nil, &Verdict{
+			Code:  int32(binary.BigEndian.Uint32(code)),
+			Chain: cstr(findAttr(nested, unix.NFTA_VERDICT_CHAIN)),
 		}
 	}
 	return bytes.Clone(findAttr(v, unix.NFTA_DATA_VALUE)), nil
@@ -153,20 +153,20 @@ func decodeValue(v []byte) ([]byte, *verdict) {
 
 // joinRanges makes elements of what the kernel says: in an interval set beginnings and ends come one by one, in no
 // promised order.
-func joinRanges(s set, raw []rawElem) []elem {
-	out := make([]elem, 0, len(raw))
-	if !s.interval || s.concatRanges() {
+func joinRanges(s Set, raw []rawElem) []Element {
+	out := make([]Element, 0, len(raw))
+	if !s.Interval || s.ConcatRanges() {
 		for _, r := range raw {
-			if r.hi == nil {
-				r.hi = r.lo
+			if r.KeyEnd == nil {
+				r.KeyEnd = r.Key
 			}
-			out = append(out, r.elem)
+			out = append(out, r.Element)
 		}
-		slices.SortFunc(out, compareElems)
+		slices.SortFunc(out, CompareElements)
 		return out
 	}
 	slices.SortStableFunc(raw, func(a, b rawElem) int {
-		if c := bytes.Compare(a.lo, b.lo); c != 0 || a.end == b.end {
+		if c := bytes.Compare(a.Key, b.Key); c != 0 || a.end == b.end {
 			return c
 		}
 		if a.end {
@@ -178,11 +178,11 @@ func joinRanges(s set, raw []rawElem) []elem {
 		if r.end {
 			continue
 		}
-		r.hi = bytes.Repeat([]byte{0xff}, len(r.lo))
+		r.KeyEnd = bytes.Repeat([]byte{0xff}, len(r.Key))
 		if i+1 < len(raw) {
-			r.hi = predecessor(raw[i+1].lo)
+			r.KeyEnd = predecessor(raw[i+1].Key)
 		}
-		out = append(out, r.elem)
+		out = append(out, r.Element)
 	}
 	return out
 }

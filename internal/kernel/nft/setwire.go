@@ -24,84 +24,84 @@ const (
 const setTimeout, setEval = 0x10, 0x20
 
 // putSet writes the message that makes the set.
-func (b *batch) putSet(t *table, s set, id uint32) {
-	b.message(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, t.family, "make set "+s.name)
-	b.str(unix.NFTA_SET_TABLE, t.name)
-	b.str(unix.NFTA_SET_NAME, s.name)
+func (b *batch) putSet(t *table, s Set, id uint32) {
+	b.message(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, t.Family, "make set "+s.Name)
+	b.str(unix.NFTA_SET_TABLE, t.Name)
+	b.str(unix.NFTA_SET_NAME, s.Name)
 	var flags uint32
-	if s.interval {
+	if s.Interval {
 		flags |= unix.NFT_SET_INTERVAL
 	}
-	if s.concatRanges() {
+	if s.ConcatRanges() {
 		flags |= setConcat
 	}
-	if s.isMap {
+	if s.IsMap {
 		flags |= unix.NFT_SET_MAP
 	}
-	if s.learns > 0 {
+	if s.Learns > 0 {
 		flags |= setTimeout | setEval
 	}
 	b.u32(unix.NFTA_SET_FLAGS, flags)
-	b.u32(setKeyType, typesMagic(s.key))
-	b.u32(setKeyLen, uint32(typesSize(s.key)))
+	b.u32(setKeyType, TypesID(s.Key))
+	b.u32(setKeyLen, uint32(TypesSize(s.Key)))
 	switch {
-	case s.verdicts:
+	case s.Verdicts:
 		b.u32(setDataType, verdictType)
 		b.u32(setDataLen, 16)
-	case s.isMap:
-		b.u32(setDataType, typesMagic(s.data))
-		b.u32(setDataLen, uint32(typesSize(s.data)))
+	case s.IsMap:
+		b.u32(setDataType, TypesID(s.Data))
+		b.u32(setDataLen, uint32(TypesSize(s.Data)))
 	}
 	b.u32(unix.NFTA_SET_ID, id)
-	if s.concatRanges() {
+	if s.ConcatRanges() {
 		desc := b.nest(unix.NFTA_SET_DESC)
 		concat := b.nest(setDescConcat)
-		for _, t := range s.key {
+		for _, t := range s.Key {
 			field := b.nest(1)
-			b.u32(1, uint32(t.size))
+			b.u32(1, uint32(t.Size))
 			b.end(field)
 		}
 		b.end(concat)
 		b.end(desc)
 	}
-	if s.learns > 0 {
+	if s.Learns > 0 {
 		b.putLearning(s)
 	}
 	b.attr(unix.NFTA_SET_USERDATA, userdata(s))
 }
 
 // putLearning writes what the kernel must know of a set that rules add to.
-func (b *batch) putLearning(s set) {
+func (b *batch) putLearning(s Set) {
 	desc := b.nest(unix.NFTA_SET_DESC)
-	b.u32(setDescSize, uint32(s.learns))
+	b.u32(setDescSize, uint32(s.Learns))
 	b.end(desc)
 }
 
 // userdata tells nft the byte order of numbers, which the kernel does not care about.
-func userdata(s set) []byte {
-	order := func(kind byte, ts []datatype) []byte {
+func userdata(s Set) []byte {
+	order := func(kind byte, ts []Type) []byte {
 		v := uint32(2) // network
-		if len(ts) == 1 && ts[0].host {
+		if len(ts) == 1 && ts[0].HostOrder {
 			v = 1
 		}
 		return binary.NativeEndian.AppendUint32([]byte{kind, 4}, v)
 	}
-	u := order(0, s.key)
-	if len(s.data) > 0 {
-		u = append(u, order(1, s.data)...)
+	u := order(0, s.Key)
+	if len(s.Data) > 0 {
+		u = append(u, order(1, s.Data)...)
 	}
 	return u
 }
 
 // decodeSet reads what a NFT_MSG_NEWSET says.
-func decodeSet(body []byte) (s set, tableName string, anonymous bool) {
+func decodeSet(body []byte) (s Set, tableName string, anonymous bool) {
 	var keyType, dataType, flags, size uint32
 	for typ, v := range attrs(body) {
 		switch typ {
 		case unix.NFTA_SET_TABLE:
 			tableName = cstr(v)
 		case unix.NFTA_SET_NAME:
-			s.name = cstr(v)
+			s.Name = cstr(v)
 		case unix.NFTA_SET_FLAGS:
 			flags = beU32(v)
 		case unix.NFTA_SET_DESC:
@@ -112,21 +112,21 @@ func decodeSet(body []byte) (s set, tableName string, anonymous bool) {
 			dataType = beU32(v)
 		}
 	}
-	s.interval = flags&unix.NFT_SET_INTERVAL != 0
-	s.isMap = flags&unix.NFT_SET_MAP != 0
-	s.verdicts = s.isMap && dataType == verdictType
+	s.Interval = flags&unix.NFT_SET_INTERVAL != 0
+	s.IsMap = flags&unix.NFT_SET_MAP != 0
+	s.Verdicts = s.IsMap && dataType == verdictType
 	const learning = setTimeout | setEval
 	if flags&learning == learning {
-		s.learns, flags = int(size), flags&^learning
+		s.Learns, flags = int(size), flags&^learning
 	}
-	s.opaque = flags&^(unix.NFT_SET_INTERVAL|unix.NFT_SET_MAP|setConcat) != 0
+	s.Opaque = flags&^(unix.NFT_SET_INTERVAL|unix.NFT_SET_MAP|setConcat) != 0
 	var err error
-	if s.key, err = typesOf(keyType); err != nil {
-		s.opaque = true
+	if s.Key, err = TypesByID(keyType); err != nil {
+		s.Opaque = true
 	}
-	if s.isMap && !s.verdicts {
-		if s.data, err = typesOf(dataType); err != nil {
-			s.opaque = true
+	if s.IsMap && !s.Verdicts {
+		if s.Data, err = TypesByID(dataType); err != nil {
+			s.Opaque = true
 		}
 	}
 	return s, tableName, flags&unix.NFT_SET_ANONYMOUS != 0

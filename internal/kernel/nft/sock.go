@@ -123,7 +123,7 @@ func parseAnswers(b []byte, last uint32, f func(answer)) bool {
 			seq:   binary.NativeEndian.Uint32(b[8:]),
 		}
 		body := b[unix.NLMSG_HDRLEN:size]
-		b = b[min(pad4(size), len(b)):]
+		b = b[min(align4(size), len(b)):]
 		switch a.typ {
 		case unix.NLMSG_ERROR, unix.NLMSG_DONE:
 			if len(body) >= 4 {

@@ -15,7 +15,7 @@ type symbol struct {
 }
 
 // symbols are the names of a type's numbers.
-func (t datatype) symbols() []symbol {
+func (t Type) symbols() []symbol {
 	switch t.name {
 	case "nf_proto":
 		return []symbol{{"ipv4", 2}, {"ipv6", 10}}
@@ -64,7 +64,7 @@ func (t datatype) symbols() []symbol {
 }
 
 // symbol gives the number of a name.
-func (t datatype) symbol(name string) (uint32, bool) {
+func (t Type) symbol(name string) (uint32, bool) {
 	if t.name == "inet_proto" && (name == "icmpv6" || name == "icmp6") {
 		name = "ipv6-icmp"
 	}
@@ -77,7 +77,7 @@ func (t datatype) symbol(name string) (uint32, bool) {
 }
 
 // named tells whether b has bits, and all of them have names.
-func (t datatype) named(b []byte) bool {
+func (t Type) named(b []byte) bool {
 	bits := t.value(b)
 	if bits == 0 {
 		return false
@@ -89,7 +89,7 @@ func (t datatype) named(b []byte) bool {
 }
 
 // formatFlags lists the bits of b by their names, joined with sep.
-func (t datatype) formatFlags(b []byte, sep string) string {
+func (t Type) formatFlags(b []byte, sep string) string {
 	bits := t.value(b)
 	var names []string
 	for _, s := range t.symbols() {

@@ -16,79 +16,79 @@ import (
 
 // Table is a compiled table.
 type Table struct {
-	family byte
-	name   string
-	shared bool
+	Family byte
+	Name   string
+	Shared bool
 	open   bool // a part of a table: what it names may be elsewhere
-	sets   []set
-	chains []chain
+	Sets   []Set
+	Chains []Chain
 }
 
-// chain is a compiled chain; as read from the kernel its rules have handles.
-type chain struct {
-	name   string
-	kind   string
-	hook   string
-	prio   int32
-	policy string
-	device string
-	rules  []rule
-	given  state.Chain // as the plan said it
+// Chain is a compiled chain; as read from the kernel its rules have handles.
+type Chain struct {
+	Name     string
+	Type     string
+	Hook     string
+	Priority int32
+	Policy   string
+	Device   string
+	Rules    []Rule
+	Source   state.Chain // as the plan said it
 }
 
-// rule is a compiled rule. Text is in nft's own spelling, whatever the plan's was.
-type rule struct {
-	text, comment string
-	exprs         []expr
-	handle        uint64
+// Rule is a compiled rule. Text is in nft's own spelling, whatever the plan's was.
+type Rule struct {
+	Text, Comment string
+	Exprs         []Expr
+	Handle        uint64
 }
 
-func (r rule) same(o rule) bool {
-	return r.text == o.text && r.comment == o.comment && r.text != foreignRule
+func (r Rule) Same(o Rule) bool {
+	return r.Text == o.Text && r.Comment == o.Comment && r.Text != ForeignRule
 }
 
-func (c chain) base() bool { return c.hook != "" }
+func (c Chain) Base() bool { return c.Hook != "" }
 
-// sameHead tells whether two chains differ in nothing but policy and rules.
-func (c chain) sameHead(o chain) bool {
-	return c.kind == o.kind && c.hook == o.hook && c.prio == o.prio && c.device == o.device
+// SameHead tells whether two chains differ in nothing but policy and rules.
+func (c Chain) SameHead(o Chain) bool {
+	return c.Type == o.Type && c.Hook == o.Hook && c.Priority == o.Priority && c.Device == o.Device
 }
 
-func (t *Table) set(name string) (set, bool) {
-	i := slices.IndexFunc(t.sets, func(s set) bool { return s.name == name })
+func (t *Table) Set(name string) (Set, bool) {
+	i := slices.IndexFunc(t.Sets, func(s Set) bool { return s.Name == name })
 	if i < 0 {
-		return set{}, false
+		return Set{}, false
 	}
-	return t.sets[i], true
+	return t.Sets[i], true
 }
 
-func (t *Table) chain(name string) (chain, bool) {
-	i := slices.IndexFunc(t.chains, func(c chain) bool { return c.name == name })
+func (t *Table) Chain(name string) (Chain, bool) {
+	i := slices.IndexFunc(t.Chains, func(c Chain) bool { return c.Name == name })
 	if i < 0 {
-		return chain{}, false
+		return Chain{}, false
 	}
-	return t.chains[i], true
+	return t.Chains[i], true
 }
 
-func (t *Table) hasChain(name string) bool {
-	_, ok := t.chain(name)
+func (t *Table) HasChain(name string) bool {
+	_, ok := t.Chain(name)
 	return ok
 }
 
-// label names the table as nft does.
-func (t *Table) label() string { return familyName(t.family) + " " + t.name }
+// Label names the table as nft does.
+func (t *Table) Label() string { return FamilyName(t.Family) + " " + t.Name }
 
 // Validate compiles all that the tables hold and says what cannot be.
 func Validate(tables []state.Table) error {
-	_, err := compileTables(tables)
+	_, err := Compile(tables)
 	return err
 }
 
-// compileTables compiles tables; values that name the same table are joined into one.
-func compileTables(in []state.Table) ([]*Table, error) {
+// Compile compiles tables; values that name the same table are joined into one.
+func Compile(in []state.Table) ([]*Table, error) {
 	var out []*Table
-	for _, st := range joinTables(in) {
-		t, err := compileTable(st)
+	for _, st := range JoinTables(in) {
+		t, err := CompileTable(st)
 		if err != nil {
 			return nil, fmt.Errorf("table %s %s: %w", st.Family, st.Name, err)
 		}
@@ -97,9 +97,9 @@ func compileTables(in []state.Table) ([]*Table, error) {
 	return out, nil
 }
 
-// joinTables merges values that name one table: owners of a fragment each name their elements, and the same sets and
+// JoinTables merges values that name one table: owners of a fragment each name their elements, and the same sets and
 // chains, of a shared one.
-func joinTables(in []state.Table) []state.Table {
+func JoinTables(in []state.Table) []state.Table {
 	var out []state.Table
 	for _, t := range in {
 		i := slices.IndexFunc(out, func(o state.Table) bool { return o.Family == t.Family && o.Name == t.Name })
@@ -129,50 +129,50 @@ func joinTables(in []state.Table) []state.Table {
 	return out
 }
 
-func compileTable(in state.Table) (*Table, error) { return compilePart(in, false) }
+func CompileTable(in state.Table) (*Table, error) { return CompilePart(in, false) }
 
-// compilePart compiles a table, or with open a part of one.
-func compilePart(in state.Table, open bool) (*Table, error) {
-	family, err := familyNamed(in.Family)
+// CompilePart compiles a table, or with open a part of one.
+func CompilePart(in state.Table, open bool) (*Table, error) {
+	family, err := ParseFamily(in.Family)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkName(in.Name); err != nil {
 		return nil, err
 	}
-	t := &Table{family: family, name: in.Name, shared: in.Shared, open: open}
+	t := &Table{Family: family, Name: in.Name, Shared: in.Shared, open: open}
 	for _, s := range in.Sets {
-		c, err := compileSet(s)
+		c, err := CompileSet(s)
 		if err != nil {
 			return nil, fmt.Errorf("set %s: %w", s.Name, err)
 		}
-		if _, twice := t.set(s.Name); twice {
+		if _, twice := t.Set(s.Name); twice {
 			return nil, fmt.Errorf("set %s stands twice with different types", s.Name)
 		}
-		t.sets = append(t.sets, c)
+		t.Sets = append(t.Sets, c)
 	}
 	// All chains are known before the first rule is compiled: a rule may jump forward.
 	for _, c := range in.Chains {
-		h, err := compileHead(family, c)
+		h, err := compileChain(family, c)
 		if err != nil {
 			return nil, fmt.Errorf("chain %s: %w", c.Name, err)
 		}
-		if t.hasChain(c.Name) {
+		if t.HasChain(c.Name) {
 			return nil, fmt.Errorf("chain %s stands twice with different rules", c.Name)
 		}
-		t.chains = append(t.chains, h)
+		t.Chains = append(t.Chains, h)
 	}
 	for i, c := range in.Chains {
 		for _, r := range c.Rules {
-			es, err := t.compileRule(r.Text)
+			es, err := t.CompileRule(r.Text)
 			if err != nil {
 				return nil, fmt.Errorf("chain %s: %w", c.Name, err)
 			}
 			if len(r.Comment) > 127 {
 				return nil, fmt.Errorf("chain %s: rule %q: comment of %d bytes, at most 127 fit", c.Name, r.Text, len(r.Comment))
 			}
-			text := decompile(family, es)
-			t.chains[i].rules = append(t.chains[i].rules, rule{text: text, comment: r.Comment, exprs: es})
+			text := Decompile(family, es)
+			t.Chains[i].Rules = append(t.Chains[i].Rules, Rule{Text: text, Comment: r.Comment, Exprs: es})
 		}
 	}
 	return t, t.checkVerdicts()
@@ -180,41 +180,41 @@ func compilePart(in state.Table, open bool) (*Table, error) {
 
 // checkVerdicts makes sure that the chains which elements jump to exist.
 func (t *Table) checkVerdicts() error {
-	for _, s := range t.sets {
-		for _, e := range s.elems {
-			if e.verdict != nil && e.verdict.chain != "" && !t.shared && !t.open && !t.hasChain(e.verdict.chain) {
-				return fmt.Errorf("map %s: element %v: no chain %q in this table", s.name, s.words(e).Key, e.verdict.chain)
+	for _, s := range t.Sets {
+		for _, e := range s.Elements {
+			if e.Verdict != nil && e.Verdict.Chain != "" && !t.Shared && !t.open && !t.HasChain(e.Verdict.Chain) {
+				return fmt.Errorf("map %s: element %v: no chain %q in this table", s.Name, s.State(e).Key, e.Verdict.Chain)
 			}
 		}
 	}
 	return nil
 }
 
-func compileHead(family byte, in state.Chain) (chain, error) {
-	c := chain{name: in.Name, kind: in.Type, hook: in.Hook, prio: int32(in.Priority), policy: in.Policy, device: in.Device, given: in}
+func compileChain(family byte, in state.Chain) (Chain, error) {
+	c := Chain{Name: in.Name, Type: in.Type, Hook: in.Hook, Priority: int32(in.Priority), Policy: in.Policy, Device: in.Device, Source: in}
 	if err := checkName(in.Name); err != nil {
 		return c, err
 	}
-	if !c.base() {
+	if !c.Base() {
 		if in.Type != "" || in.Policy != "" || in.Priority != 0 || in.Device != "" {
 			return c, errors.New("type, priority, policy and device need a hook")
 		}
 		return c, nil
 	}
-	if _, err := hookNumber(family, in.Hook); err != nil {
+	if _, err := HookNumber(family, in.Hook); err != nil {
 		return c, err
 	}
-	if c.kind == "" {
-		c.kind = "filter"
+	if c.Type == "" {
+		c.Type = "filter"
 	}
-	if !slices.Contains([]string{"filter", "nat", "route"}, c.kind) {
-		return c, fmt.Errorf("type %q: want filter, nat or route", c.kind)
+	if !slices.Contains([]string{"filter", "nat", "route"}, c.Type) {
+		return c, fmt.Errorf("type %q: want filter, nat or route", c.Type)
 	}
-	if c.policy == "" {
-		c.policy = "accept"
+	if c.Policy == "" {
+		c.Policy = "accept"
 	}
-	if c.policy != "accept" && c.policy != "drop" {
-		return c, fmt.Errorf("policy %q: want accept or drop", c.policy)
+	if c.Policy != "accept" && c.Policy != "drop" {
+		return c, fmt.Errorf("policy %q: want accept or drop", c.Policy)
 	}
 	return c, nil
 }
@@ -245,7 +245,7 @@ func families() []familyWord {
 	}
 }
 
-func familyNamed(name string) (byte, error) {
+func ParseFamily(name string) (byte, error) {
 	for _, f := range families() {
 		if f.name == name {
 			return f.n, nil
@@ -254,7 +254,7 @@ func familyNamed(name string) (byte, error) {
 	return 0, fmt.Errorf("family %q: want ip, ip6, inet, arp, bridge or netdev", name)
 }
 
-func familyName(n byte) string {
+func FamilyName(n byte) string {
 	for _, f := range families() {
 		if f.n == n {
 			return f.name

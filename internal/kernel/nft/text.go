@@ -13,48 +13,48 @@ import (
 // Text renders a table exactly as `nft -s list table` prints it (nft 1.0.6): the plan on paper and the kernel's answer
 // can be compared as files.
 func Text(in state.Table) (string, error) {
-	ts, err := compileTables([]state.Table{in})
+	ts, err := Compile([]state.Table{in})
 	if err != nil {
 		return "", err
 	}
 	t := ts[0]
 	var b strings.Builder
-	fmt.Fprintf(&b, "table %s {\n", t.label())
-	for i, s := range t.sets {
+	fmt.Fprintf(&b, "table %s {\n", t.Label())
+	for i, s := range t.Sets {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
 		s.print(&b)
 	}
-	for i, c := range t.chains {
-		if i > 0 || len(t.sets) > 0 {
+	for i, c := range t.Chains {
+		if i > 0 || len(t.Sets) > 0 {
 			b.WriteByte('\n')
 		}
-		c.print(&b, t.family)
+		c.print(&b, t.Family)
 	}
 	b.WriteString("}\n")
 	return b.String(), nil
 }
 
-func (s set) print(b *strings.Builder) {
-	kind, typ := "set", typesString(s.key)
-	if s.isMap {
+func (s Set) print(b *strings.Builder) {
+	kind, typ := "set", typesString(s.Key)
+	if s.IsMap {
 		kind, typ = "map", typ+" : "+s.head().Data
 	}
-	fmt.Fprintf(b, "\t%s %s {\n\t\ttype %s\n", kind, s.name, typ)
-	if s.interval {
+	fmt.Fprintf(b, "\t%s %s {\n\t\ttype %s\n", kind, s.Name, typ)
+	if s.Interval {
 		b.WriteString("\t\tflags interval\n")
 	}
-	if s.learns > 0 {
-		fmt.Fprintf(b, "\t\tsize %d\n\t\tflags dynamic,timeout\n", s.learns)
+	if s.Learns > 0 {
+		fmt.Fprintf(b, "\t\tsize %d\n\t\tflags dynamic,timeout\n", s.Learns)
 	}
-	if len(s.elems) > 0 {
+	if len(s.Elements) > 0 {
 		b.WriteString("\t\telements = { ")
 		perLine := 1
-		if len(s.key) == 1 {
-			perLine = max(1, s.key[0].wrap)
+		if len(s.Key) == 1 {
+			perLine = max(1, s.Key[0].wrap)
 		}
-		for i, e := range s.listed() {
+		for i, e := range s.printOrder() {
 			switch {
 			case i == 0:
 			case i%perLine == 0:
@@ -62,23 +62,23 @@ func (s set) print(b *strings.Builder) {
 			default:
 				b.WriteString(", ")
 			}
-			b.WriteString(elementText(s.words(e)))
+			b.WriteString(elementText(s.State(e)))
 		}
 		b.WriteString(" }\n")
 	}
 	b.WriteString("\t}\n")
 }
 
-// listed gives the elements in nft's order: it compares numbers of the machine's byte order, and concatenations, from
+// printOrder gives the elements in nft's order: it compares numbers of the machine's byte order, and concatenations, from
 // their last byte on, and leaves concatenations of ranges as they were made.
-func (s set) listed() []elem {
-	if len(s.key) == 1 && !s.key[0].host || s.concatRanges() {
-		return s.elems
+func (s Set) printOrder() []Element {
+	if len(s.Key) == 1 && !s.Key[0].HostOrder || s.ConcatRanges() {
+		return s.Elements
 	}
-	return slices.SortedStableFunc(slices.Values(s.elems), func(a, b elem) int {
-		for i := len(a.lo) - 1; i >= 0; i-- {
-			if a.lo[i] != b.lo[i] {
-				return int(a.lo[i]) - int(b.lo[i])
+	return slices.SortedStableFunc(slices.Values(s.Elements), func(a, b Element) int {
+		for i := len(a.Key) - 1; i >= 0; i-- {
+			if a.Key[i] != b.Key[i] {
+				return int(a.Key[i]) - int(b.Key[i])
 			}
 		}
 		return 0
@@ -99,51 +99,51 @@ func elementText(e state.Element) string {
 	return text
 }
 
-func (c chain) print(b *strings.Builder, family byte) {
-	fmt.Fprintf(b, "\tchain %s {\n", c.name)
-	if c.base() {
+func (c Chain) print(b *strings.Builder, family byte) {
+	fmt.Fprintf(b, "\tchain %s {\n", c.Name)
+	if c.Base() {
 		fmt.Fprintf(b, "\t\t%s\n", c.headText(family))
 	}
-	for _, r := range c.rules {
+	for _, r := range c.Rules {
 		fmt.Fprintf(b, "\t\t%s\n", r)
 	}
 	b.WriteString("\t}\n")
 }
 
-func (c chain) headText(family byte) string {
-	if !c.base() {
+func (c Chain) headText(family byte) string {
+	if !c.Base() {
 		return ""
 	}
 	device := ""
-	if c.device != "" {
-		device = fmt.Sprintf(" device %q", c.device)
+	if c.Device != "" {
+		device = fmt.Sprintf(" device %q", c.Device)
 	}
-	return fmt.Sprintf("type %s hook %s%s priority %s; policy %s;", c.kind, c.hook, device,
-		priorityText(family, c.hook, c.prio), c.policy)
+	return fmt.Sprintf("type %s hook %s%s priority %s; policy %s;", c.Type, c.Hook, device,
+		priorityText(family, c.Hook, c.Priority), c.Policy)
 }
 
 // String prints the rule as nft does.
-func (r rule) String() string {
-	if r.comment == "" {
-		return r.text
+func (r Rule) String() string {
+	if r.Comment == "" {
+		return r.Text
 	}
-	return fmt.Sprintf("%s comment %q", r.text, r.comment)
+	return fmt.Sprintf("%s comment %q", r.Text, r.Comment)
 }
 
-// state turns a compiled table back into a plan's value.
-func (t *Table) state() state.Table {
-	out := state.Table{Family: familyName(t.family), Name: t.name, Shared: t.shared}
-	for _, s := range t.sets {
+// State turns a compiled table back into a plan's value.
+func (t *Table) State() state.Table {
+	out := state.Table{Family: FamilyName(t.Family), Name: t.Name, Shared: t.Shared}
+	for _, s := range t.Sets {
 		h := s.head()
-		for _, e := range s.elems {
-			h.Elements = append(h.Elements, s.words(e))
+		for _, e := range s.Elements {
+			h.Elements = append(h.Elements, s.State(e))
 		}
 		out.Sets = append(out.Sets, h)
 	}
-	for _, c := range t.chains {
-		h := state.Chain{Name: c.name, Type: c.kind, Hook: c.hook, Priority: int(c.prio), Policy: c.policy, Device: c.device}
-		for _, r := range c.rules {
-			h.Rules = append(h.Rules, state.NftRule{Text: r.text, Comment: r.comment})
+	for _, c := range t.Chains {
+		h := state.Chain{Name: c.Name, Type: c.Type, Hook: c.Hook, Priority: int(c.Priority), Policy: c.Policy, Device: c.Device}
+		for _, r := range c.Rules {
+			h.Rules = append(h.Rules, state.NftRule{Text: r.Text, Comment: r.Comment})
 		}
 		out.Chains = append(out.Chains, h)
 	}

@@ -113,7 +113,7 @@ func attrs(b []byte) iter.Seq2[uint16, []byte] {
 			if !yield(typ, b[unix.NLA_HDRLEN:size]) {
 				return
 			}
-			b = b[min(pad4(size), len(b)):]
+			b = b[min(align4(size), len(b)):]
 		}
 	}
 }
@@ -150,3 +150,5 @@ func cstr(b []byte) string {
 	}
 	return string(b)
 }
+
+func align4(n int) int { return (n + 3) &^ 3 }
