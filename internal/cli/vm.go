@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/ui"
-	"github.com/weft-net/weft/internal/kernel/nft"
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/model"
 	plan "github.com/weft-net/weft/internal/plan/vm"
 	"github.com/weft-net/weft/internal/state"
@@ -59,7 +59,7 @@ holds links, addrs, routes, sysctls and tables.`,
 }
 
 func printVMPlan(w io.Writer, p plan.Plan) error {
-	text, err := p.Text(nft.Text)
+	text, err := p.Text(lang.Text)
 	if err != nil {
 		return err
 	}

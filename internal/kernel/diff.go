@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/weft-net/weft/internal/kernel/link"
-	"github.com/weft-net/weft/internal/kernel/nft"
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -171,7 +171,7 @@ func (v *view) diffTables(ctx context.Context) ([]state.Difference, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nft: %w", err)
 	}
-	d := nft.Diff(v.want.Tables, have)
+	d := lang.Diff(v.want.Tables, have)
 	for i := range d {
 		d[i].Space = v.name
 	}

@@ -6,13 +6,14 @@ import (
 	"errors"
 
 	"github.com/weft-net/weft/internal/kernel/nft"
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
 type (
 	// Taken is the error about an element of an nft table that another owner has.
 	Taken = nft.Taken
 	// BadRule is the error about a rule whose words are not understood.
-	BadRule = nft.BadRule
+	BadRule = lang.BadRule
 )
 
 // Errors that callers branch on.

@@ -6,7 +6,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/weft-net/weft/internal/kernel/nft"
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -52,7 +52,7 @@ func (w way) forwards(ctx context.Context) (bool, error) {
 	}
 	want := []state.Table{w.table()}
 	have, err := n.Read(ctx, want)
-	return err == nil && len(nft.Diff(want, have)) == 0, err
+	return err == nil && len(lang.Diff(want, have)) == 0, err
 }
 
 func (w way) beginForward(ctx context.Context) error {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -48,10 +49,10 @@ func (c *Conn) remember(ws []*table) {
 		}
 		for _, s := range w.Sets {
 			s.Elements = nil
-			t.Sets = append(slices.DeleteFunc(t.Sets, func(o Set) bool { return o.Name == s.Name }), s)
+			t.Sets = append(slices.DeleteFunc(t.Sets, func(o lang.Set) bool { return o.Name == s.Name }), s)
 		}
 		for _, ch := range w.Chains {
-			t.Chains = append(slices.DeleteFunc(t.Chains, func(o Chain) bool { return o.Name == ch.Name }), ch)
+			t.Chains = append(slices.DeleteFunc(t.Chains, func(o lang.Chain) bool { return o.Name == ch.Name }), ch)
 		}
 		if w.full != nil {
 			t.full = w.full
@@ -67,7 +68,7 @@ func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
 		return false, nil
 	}
 	b := c.begin(c.gen)
-	for _, in := range JoinTables(tables) {
+	for _, in := range lang.JoinTables(tables) {
 		t := c.seen[in.Family+" "+in.Name]
 		if !in.Shared || t == nil || !t.covers(in) {
 			return false, nil

@@ -4,13 +4,15 @@ package nft
 
 import (
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
 // Verdicts as a base chain's policy.
 const policyDrop, policyAccept = 0, 1
 
 // putChain writes the message that makes a chain, or gives an old one its policy.
-func (b *batch) putChain(t *table, c Chain) {
+func (b *batch) putChain(t *table, c lang.Chain) {
 	b.message(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, t.Family, "make chain "+c.Name)
 	b.str(unix.NFTA_CHAIN_TABLE, t.Name)
 	b.str(unix.NFTA_CHAIN_NAME, c.Name)
@@ -18,7 +20,7 @@ func (b *batch) putChain(t *table, c Chain) {
 		return
 	}
 	hook := b.nest(unix.NFTA_CHAIN_HOOK)
-	n, _ := HookNumber(t.Family, c.Hook) // checked when the chain was compiled
+	n, _ := lang.HookNumber(t.Family, c.Hook) // checked when the chain was compiled
 	b.u32(unix.NFTA_HOOK_HOOKNUM, n)
 	b.u32(unix.NFTA_HOOK_PRIORITY, uint32(c.Priority))
 	if c.Device != "" {
@@ -33,13 +35,13 @@ func (b *batch) putChain(t *table, c Chain) {
 	b.str(unix.NFTA_CHAIN_TYPE, c.Type)
 }
 
-func decodeChain(family byte, body []byte) Chain {
-	c := Chain{Name: cstr(findAttr(body, unix.NFTA_CHAIN_NAME)), Type: cstr(findAttr(body, unix.NFTA_CHAIN_TYPE))}
+func decodeChain(family byte, body []byte) lang.Chain {
+	c := lang.Chain{Name: cstr(findAttr(body, unix.NFTA_CHAIN_NAME)), Type: cstr(findAttr(body, unix.NFTA_CHAIN_TYPE))}
 	hook := findAttr(body, unix.NFTA_CHAIN_HOOK)
 	if hook == nil {
 		return c
 	}
-	c.Hook = HookName(family, beU32(findAttr(hook, unix.NFTA_HOOK_HOOKNUM)))
+	c.Hook = lang.HookName(family, beU32(findAttr(hook, unix.NFTA_HOOK_HOOKNUM)))
 	c.Priority = int32(beU32(findAttr(hook, unix.NFTA_HOOK_PRIORITY)))
 	c.Device = cstr(findAttr(hook, unix.NFTA_HOOK_DEV))
 	c.Policy = "accept"
@@ -50,7 +52,7 @@ func decodeChain(family byte, body []byte) Chain {
 }
 
 // putRule appends a rule to its chain, or with before puts it in front of the rule with that handle.
-func (b *batch) putRule(t *table, chainName string, r Rule, before uint64) {
+func (b *batch) putRule(t *table, chainName string, r lang.Rule, before uint64) {
 	flags := uint16(unix.NLM_F_CREATE)
 	if before == 0 {
 		flags |= unix.NLM_F_APPEND
@@ -81,13 +83,13 @@ func (b *batch) dropRule(t *table, chainName string, handle uint64) {
 	}
 }
 
-func decodeRule(family byte, body []byte) Rule {
-	r := Rule{
+func decodeRule(family byte, body []byte) lang.Rule {
+	r := lang.Rule{
 		Exprs:   decodeExprs(findAttr(body, unix.NFTA_RULE_EXPRESSIONS)),
 		Handle:  beU64(findAttr(body, unix.NFTA_RULE_HANDLE)),
 		Comment: commentIn(findAttr(body, unix.NFTA_RULE_USERDATA)),
 	}
-	r.Text = Decompile(family, r.Exprs)
+	r.Text = lang.Decompile(family, r.Exprs)
 	return r
 }
 

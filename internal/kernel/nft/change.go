@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -20,8 +21,8 @@ var ErrUnfit = errors.New("the table is not as it was left")
 // change is a compiled state.TableChange.
 type change struct {
 	*table // what is made
-	drop   []Set
-	add    []Set
+	drop   []lang.Set
+	add    []lang.Set
 	given  state.TableChange
 }
 
@@ -66,13 +67,13 @@ func (c *Conn) Change(ctx context.Context, changes []state.TableChange) error {
 
 func compileChange(in state.TableChange) (change, error) {
 	one := change{given: in}
-	t, err := CompilePart(state.Table{Family: in.Family, Name: in.Name, Sets: in.MakeSets, Chains: in.MakeChains}, true)
+	t, err := lang.CompilePart(state.Table{Family: in.Family, Name: in.Name, Sets: in.MakeSets, Chains: in.MakeChains}, true)
 	if err != nil {
 		return one, err
 	}
 	one.table = &table{Table: *t}
 	for _, s := range in.AddElements {
-		c, err := CompileSet(s)
+		c, err := lang.CompileSet(s)
 		if err != nil {
 			return one, fmt.Errorf("set %s: %w", s.Name, err)
 		}
@@ -84,7 +85,7 @@ func compileChange(in state.TableChange) (change, error) {
 		for i := range s.Elements {
 			s.Elements[i].Val = nil
 		}
-		c, err := CompileSet(s)
+		c, err := lang.CompileSet(s)
 		if err != nil {
 			return one, fmt.Errorf("set %s: %w", s.Name, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -99,7 +100,7 @@ func TestChange(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d := Diff([]state.Table{tt.want}, have); len(d) > 0 {
+			if d := lang.Diff([]state.Table{tt.want}, have); len(d) > 0 {
 				t.Fatalf("after the change: %v", d)
 			}
 			before = gen(t, ns)

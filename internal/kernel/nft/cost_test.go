@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -55,7 +56,7 @@ func TestReadIsShort(t *testing.T) {
 	if err != nil || !done {
 		t.Fatalf("done %v: %v", done, err)
 	}
-	if d := Diff(want, have); len(d) > 0 {
+	if d := lang.Diff(want, have); len(d) > 0 {
 		t.Errorf("differs: %v", d)
 	}
 	if err := c.Remove(bounded(t), []state.Table{masq("10.1.0.3")}); err != nil {
@@ -65,7 +66,7 @@ func TestReadIsShort(t *testing.T) {
 	if err != nil || !done {
 		t.Fatalf("after Remove: done %v: %v", done, err)
 	}
-	if d := Diff(want, have); len(d) != 2 {
+	if d := lang.Diff(want, have); len(d) != 2 {
 		t.Errorf("%d differences, want the two elements alone: %v", len(d), d)
 	}
 	want = []state.Table{masq("10.1.0.2")}
@@ -77,7 +78,7 @@ func TestReadIsShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := Diff(want, have); len(d) == 0 {
+	if d := lang.Diff(want, have); len(d) == 0 {
 		t.Error("flushed rules are not missed")
 	}
 }
@@ -124,7 +125,7 @@ func TestManyAtOnce(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					if d := Diff(tbl, have); len(d) > 0 {
+					if d := lang.Diff(tbl, have); len(d) > 0 {
 						return fmt.Errorf("pod %d: %v", i, d)
 					}
 					if err := c.Remove(ctx, tbl); err != nil {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
 // Count is what a rule's counter says. Rules with the same comment are counted together.
@@ -22,7 +24,7 @@ func (c *Conn) Counts(ctx context.Context, family, name string) ([]Count, error)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	n, err := ParseFamily(family)
+	n, err := lang.ParseFamily(family)
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", name, err)
 	}

@@ -2,21 +2,25 @@
 
 package nft
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
+)
 
 // delta is what separates a table in the kernel from the wanted one.
 type delta struct {
 	makeTable            bool
 	dropSets, dropChains []string
 	makeSets, makeChains []string
-	dropElems, makeElems map[string][]Element
+	dropElems, makeElems map[string][]lang.Element
 	dropRules            map[string][]uint64 // handles by chain
 	makeRules            map[string][]placedRule
 }
 
 // placedRule is a rule to be made in front of the rule with handle before, or at the end.
 type placedRule struct {
-	Rule
+	lang.Rule
 	before uint64
 }
 
@@ -29,7 +33,7 @@ func compareTables(want, have *table) *delta {
 	d := &delta{
 		makeTable: missing,
 
-		dropElems: map[string][]Element{}, makeElems: map[string][]Element{},
+		dropElems: map[string][]lang.Element{}, makeElems: map[string][]lang.Element{},
 		dropRules: map[string][]uint64{}, makeRules: map[string][]placedRule{},
 	}
 	d.compareSets(want, have)
@@ -60,12 +64,12 @@ func (d *delta) addsOnly() bool {
 }
 
 // uses tells whether an expression needs a set or a chain that must go.
-func (d *delta) uses(e Expr) bool {
+func (d *delta) uses(e lang.Expr) bool {
 	return e.Set != "" && slices.Contains(d.dropSets, e.Set) ||
 		e.Verdict != nil && e.Verdict.Chain != "" && slices.Contains(d.dropChains, e.Verdict.Chain)
 }
 
-func (d *delta) drops(chainName string, r Rule) bool {
+func (d *delta) drops(chainName string, r lang.Rule) bool {
 	return slices.Contains(d.dropRules[chainName], r.Handle)
 }
 
@@ -95,7 +99,7 @@ func (d *delta) compareSets(want, have *table) {
 
 // compareElements walks both sorted lists at once. Comments are written, and compared only where nobody shares, or where they
 // say whose an element is now.
-func (d *delta) compareElements(want, have Set, shared bool) {
+func (d *delta) compareElements(want, have lang.Set, shared bool) {
 	i, j := 0, 0
 	for i < len(want.Elements) || j < len(have.Elements) {
 		c := 0
@@ -105,7 +109,7 @@ func (d *delta) compareElements(want, have Set, shared bool) {
 		case j == len(have.Elements):
 			c = -1
 		default:
-			c = CompareElements(want.Elements[i], have.Elements[j])
+			c = lang.CompareElements(want.Elements[i], have.Elements[j])
 		}
 		switch {
 		case c < 0:
@@ -150,15 +154,15 @@ func (d *delta) compareChains(want, have *table) {
 	}
 }
 
-func (d *delta) dropAll(c Chain) {
+func (d *delta) dropAll(c lang.Chain) {
 	for _, r := range c.Rules {
 		d.dropRules[c.Name] = append(d.dropRules[c.Name], r.Handle)
 	}
 }
 
 // compareRules keeps the rules at the beginning and at the end of a chain that are right and exchanges those between.
-func (d *delta) compareRules(want, have Chain) {
-	right := func(w, h Rule) bool { return w.Same(h) && !d.drops(have.Name, h) }
+func (d *delta) compareRules(want, have lang.Chain) {
+	right := func(w, h lang.Rule) bool { return w.Same(h) && !d.drops(have.Name, h) }
 	front := 0
 	for front < len(want.Rules) && front < len(have.Rules) && right(want.Rules[front], have.Rules[front]) {
 		front++

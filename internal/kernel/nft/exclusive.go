@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -30,7 +31,7 @@ func (t *Taken) Error() string {
 }
 
 // rivals tells whether the elements of two sets of a table exclude each other.
-func rivals(a Set, name string) bool {
+func rivals(a lang.Set, name string) bool {
 	return a.Exclusive != "" && strings.HasPrefix(name, a.Exclusive)
 }
 
@@ -47,12 +48,12 @@ func (t *table) fullOf() map[string]bool {
 
 // contested tells whether elements of w are to be put into sets with rivals.
 func (t *table) contested() bool {
-	return slices.ContainsFunc(t.Sets, func(s Set) bool { return s.Exclusive != "" && len(s.Elements) > 0 })
+	return slices.ContainsFunc(t.Sets, func(s lang.Set) bool { return s.Exclusive != "" && len(s.Elements) > 0 })
 }
 
 // owns tells whether elements are to be put into a set where they pass from owner to owner.
 func (t *table) owns() bool {
-	return slices.ContainsFunc(t.Sets, func(s Set) bool { return s.Owned && len(s.Elements) > 0 })
+	return slices.ContainsFunc(t.Sets, func(s lang.Set) bool { return s.Owned && len(s.Elements) > 0 })
 }
 
 // readRivals reads the elements that could exclude those which want adds: of all sets of their group but their own, where
@@ -63,7 +64,7 @@ func (c *Conn) readRivals(want, have *table) (*Taken, error) {
 	}
 	have.full = want.fullOf()
 	for _, s := range have.Sets {
-		var against []Set
+		var against []lang.Set
 		for _, w := range want.Sets {
 			if len(w.Elements) > 0 && w.Name != s.Name && rivals(w, s.Name) {
 				against = append(against, w)
@@ -89,7 +90,7 @@ func (c *Conn) readRivals(want, have *table) (*Taken, error) {
 }
 
 // excludedBy finds an element of s that one of theirs excludes.
-func excludedBy(s, theirs Set) *Taken {
+func excludedBy(s, theirs lang.Set) *Taken {
 	for _, t := range theirs.Elements {
 		for _, e := range s.Elements {
 			if (bytes.HasSuffix(e.Key, t.Key) || bytes.HasSuffix(t.Key, e.Key)) && t.Comment != e.Comment {
@@ -101,12 +102,12 @@ func excludedBy(s, theirs Set) *Taken {
 }
 
 // takenFrom finds an element that the kernel holds for another owner.
-func takenFrom(s, have Set) *Taken {
+func takenFrom(s, have lang.Set) *Taken {
 	if s.Exclusive == "" {
 		return nil
 	}
 	for _, e := range s.Elements {
-		i, found := slices.BinarySearchFunc(have.Elements, e, CompareElements)
+		i, found := slices.BinarySearchFunc(have.Elements, e, lang.CompareElements)
 		if found && have.Elements[i].Comment != e.Comment {
 			return &Taken{Set: s.Name, Key: s.State(e).Key, By: have.Elements[i].Comment}
 		}
@@ -172,8 +173,8 @@ func (c *Conn) own(ws []*table) error {
 			if err := c.findElements(w, &have, s.Elements); err != nil {
 				return err
 			}
-			s.Elements = slices.DeleteFunc(slices.Clone(s.Elements), func(e Element) bool {
-				j, found := slices.BinarySearchFunc(have.Elements, e, CompareElements)
+			s.Elements = slices.DeleteFunc(slices.Clone(s.Elements), func(e lang.Element) bool {
+				j, found := slices.BinarySearchFunc(have.Elements, e, lang.CompareElements)
 				return !found || have.Elements[j].Comment != e.Comment
 			})
 		}

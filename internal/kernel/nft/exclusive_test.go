@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -71,7 +72,7 @@ func TestExclusive(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if d := Diff([]state.Table{first}, have); len(d) > 0 {
+				if d := lang.Diff([]state.Table{first}, have); len(d) > 0 {
 					t.Errorf("of the first one's is missing %v", d)
 				}
 				// Once the first one has gone the place is free.

@@ -8,13 +8,15 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
 // slot ties an attribute of an expression to the field that holds it; exactly one pointer is set, none for an attribute
 // that is not compared.
 type slot struct {
 	attr uint16
-	reg  *Register
+	reg  *lang.Register
 	num  *uint32
 	// always writes the number though it is zero.
 	always bool
@@ -23,11 +25,11 @@ type slot struct {
 	short  **uint16
 	long   *uint64
 	str    *string
-	judge  **Verdict
+	judge  **lang.Verdict
 }
 
 // slots lists the attributes of an expression (linux/netfilter/nf_tables.h); ok is false for one that weft never writes.
-func slots(e *Expr) (list []slot, ok bool) {
+func slots(e *lang.Expr) (list []slot, ok bool) {
 	switch e.Name {
 	case "meta":
 		return []slot{{attr: 2, num: &e.Key, always: true}, {attr: 1, reg: &e.Dreg}, {attr: 3, reg: &e.Sreg}}, true
@@ -84,7 +86,7 @@ func slots(e *Expr) (list []slot, ok bool) {
 }
 
 // moreSlots is slots of those that count and tell.
-func moreSlots(e *Expr) (list []slot, ok bool) {
+func moreSlots(e *lang.Expr) (list []slot, ok bool) {
 	switch e.Name {
 	case "counter":
 		return []slot{{attr: 1}, {attr: 2}, {attr: 3}}, true
@@ -113,9 +115,9 @@ func moreSlots(e *Expr) (list []slot, ok bool) {
 }
 
 // putExpr writes one expression into the list that is open.
-func (b *batch) putExpr(e Expr) { b.putExprAs(unix.NFTA_LIST_ELEM, e) }
+func (b *batch) putExpr(e lang.Expr) { b.putExprAs(unix.NFTA_LIST_ELEM, e) }
 
-func (b *batch) putExprAs(typ uint16, e Expr) {
+func (b *batch) putExprAs(typ uint16, e lang.Expr) {
 	item := b.nest(typ)
 	b.str(unix.NFTA_EXPR_NAME, e.Name)
 	list, _ := slots(&e)
@@ -158,16 +160,16 @@ func (b *batch) putSlot(s slot) {
 }
 
 // decodeExprs reads the expressions of a rule.
-func decodeExprs(b []byte) []Expr {
-	var out []Expr
+func decodeExprs(b []byte) []lang.Expr {
+	var out []lang.Expr
 	for _, item := range attrs(b) {
 		out = append(out, decodeExpr(item))
 	}
 	return out
 }
 
-func decodeExpr(item []byte) Expr {
-	e := Expr{Name: cstr(findAttr(item, unix.NFTA_EXPR_NAME))}
+func decodeExpr(item []byte) lang.Expr {
+	e := lang.Expr{Name: cstr(findAttr(item, unix.NFTA_EXPR_NAME))}
 	list, ok := slots(&e)
 	e.Unknown = !ok
 	for typ, v := range attrs(findAttr(item, unix.NFTA_EXPR_DATA)) {
@@ -186,7 +188,7 @@ func (s slot) take(v []byte) {
 	case s.judge != nil && findAttr(v, unix.NFTA_DATA_VERDICT) != nil:
 		_, *s.judge = decodeValue(v)
 	case s.reg != nil:
-		*s.reg = RegisterByNumber(beU32(v))
+		*s.reg = lang.RegisterByNumber(beU32(v))
 	case s.num != nil:
 		*s.num = beU32(v)
 	case s.data != nil:
@@ -204,7 +206,7 @@ func (s slot) take(v []byte) {
 }
 
 // putKeeping writes it into the element that is open.
-func (b *batch) putKeeping(e *Expr) {
+func (b *batch) putKeeping(e *lang.Expr) {
 	if e != nil {
 		b.putExprAs(unix.NFTA_SET_ELEM_EXPR, *e)
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
 // Drop is a base chain of somebody else's that drops what is forwarded unless one of its rules accepts it.
@@ -53,9 +55,9 @@ func (c *Conn) readDrops() ([]Drop, error) {
 			return
 		}
 		if ch := decodeChain(family, body); ch.Hook == "forward" && ch.Policy == "drop" {
-			found = append(found, Drop{FamilyName(family), table, ch.Name})
+			found = append(found, Drop{lang.FamilyName(family), table, ch.Name})
 		} else if table == "filter" && ch.Name == "FORWARD" && family != unix.NFPROTO_INET {
-			forward = append(forward, Drop{FamilyName(family), table, ch.Name})
+			forward = append(forward, Drop{lang.FamilyName(family), table, ch.Name})
 		}
 	})
 	for _, d := range forward {
@@ -72,7 +74,7 @@ func (c *Conn) readDrops() ([]Drop, error) {
 
 // endsInDrop tells whether a chain of iptables has a rule that drops or rejects whatever comes to it.
 func (c *Conn) endsInDrop(d Drop) (drops bool, err error) {
-	family, err := ParseFamily(d.Family)
+	family, err := lang.ParseFamily(d.Family)
 	if err != nil {
 		return false, err
 	}

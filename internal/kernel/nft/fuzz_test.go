@@ -5,6 +5,7 @@ package nft
 import (
 	"testing"
 
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -23,7 +24,7 @@ func FuzzRule(f *testing.F) {
 	f.Add("icmpv6 type 1 @th,64,8 5 @th,256,128 fd00::/16")
 	all := everything()
 	all.Sets = append(all.Sets, learning().Sets...)
-	house, err := CompileTable(all)
+	house, err := lang.CompileTable(all)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -32,15 +33,15 @@ func FuzzRule(f *testing.F) {
 		if err != nil {
 			return
 		}
-		spelled := Decompile(house.Family, es)
-		if spelled == ForeignRule || spelled == "" {
+		spelled := lang.Decompile(house.Family, es)
+		if spelled == lang.ForeignRule || spelled == "" {
 			t.Fatalf("%q compiles and does not decompile: %+v", text, es)
 		}
 		again, err := house.CompileRule(spelled)
 		if err != nil {
 			t.Fatalf("%q is spelled %q, which does not compile: %v", text, spelled, err)
 		}
-		if twice := Decompile(house.Family, again); twice != spelled {
+		if twice := lang.Decompile(house.Family, again); twice != spelled {
 			t.Fatalf("%q is spelled %q, then %q", text, spelled, twice)
 		}
 	})
@@ -49,7 +50,7 @@ func FuzzRule(f *testing.F) {
 // FuzzAnswers: whatever bytes come from a socket, reading them ends and does not panic.
 func FuzzAnswers(f *testing.F) {
 	b := &batch{first: 1}
-	compiled, err := CompileTable(everything())
+	compiled, err := lang.CompileTable(everything())
 	if err != nil {
 		f.Fatal(err)
 	}

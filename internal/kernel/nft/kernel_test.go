@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -55,7 +56,7 @@ func TestWalk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := Diff(want, have); len(d) > 0 {
+		if d := lang.Diff(want, have); len(d) > 0 {
 			t.Fatalf("%s: Read differs from the plan: %v", where, d)
 		}
 		before := gen(t, ns)
@@ -102,7 +103,7 @@ func TestVandal(t *testing.T) {
 				}
 			}
 		}
-		if have, err := c.Read(bounded(t), []state.Table{tbl}); err != nil || len(Diff([]state.Table{tbl}, have)) == 0 {
+		if have, err := c.Read(bounded(t), []state.Table{tbl}); err != nil || len(lang.Diff([]state.Table{tbl}, have)) == 0 {
 			t.Errorf("%s: Diff sees nothing (%v)", deed, err)
 		}
 		apply(t, c, tbl)
@@ -153,7 +154,7 @@ func TestForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	other.Shared = false
-	if d := Diff([]state.Table{other}, have); len(d) > 0 {
+	if d := lang.Diff([]state.Table{other}, have); len(d) > 0 {
 		t.Errorf("Remove of one owner's elements touched another's: %v", d)
 	}
 	if err := c.RemoveShared(ctx, []state.Table{masq()}); err != nil {
@@ -191,7 +192,7 @@ func TestRemoveSome(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := Diff([]state.Table{empty}, have); len(d) > 0 {
+	if d := lang.Diff([]state.Table{empty}, have); len(d) > 0 {
 		t.Errorf("left behind: %v", d)
 	}
 }

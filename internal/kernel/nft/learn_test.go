@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -47,8 +48,8 @@ func TestLearn(t *testing.T) {
 	if now := gen(t, ns); now != before {
 		t.Error("a second Apply wrote something")
 	}
-	if d, err := c.Read(bounded(t), []state.Table{learning()}); err != nil || len(Diff([]state.Table{learning()}, d)) > 0 {
-		t.Errorf("differs: %v %v", Diff([]state.Table{learning()}, d), err)
+	if d, err := c.Read(bounded(t), []state.Table{learning()}); err != nil || len(lang.Diff([]state.Table{learning()}, d)) > 0 {
+		t.Errorf("differs: %v %v", lang.Diff([]state.Table{learning()}, d), err)
 	}
 	learnt, err := c.Learnt(bounded(t), "inet", "weft", learning().Sets[0])
 	if err != nil || len(learnt) != 1 || learnt[0].Key[0] != "icmp" || learnt[0].Key[1] != "127.0.0.1" {
@@ -70,7 +71,7 @@ func TestLearnText(t *testing.T) {
 	tbl.Chains[1].Rules = tbl.Chains[1].Rules[:1] // nft has names for the others' numbers
 	tbl.Chains[0].Rules = tbl.Chains[0].Rules[:2]
 	ns := nettest.NS(t, "n")
-	text, err := Text(tbl)
+	text, err := lang.Text(tbl)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,12 +94,12 @@ func TestLearnBad(t *testing.T) {
 		tbl := learning()
 		tbl.Sets = append(tbl.Sets, state.Set{Name: "plain", Key: "ipv4_addr"})
 		tbl.Chains[0].Rules = ruled(text)
-		if _, err := Text(tbl); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := lang.Text(tbl); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
 	for _, s := range []state.Set{{Name: "s", Key: "ipv4_addr", Learns: -1}, {Name: "s", Key: "ipv4_addr", Learns: 1, Interval: true}} {
-		if _, err := Text(state.Table{Family: "inet", Name: "weft", Sets: []state.Set{s}}); err == nil {
+		if _, err := lang.Text(state.Table{Family: "inet", Name: "weft", Sets: []state.Set{s}}); err == nil {
 			t.Errorf("%+v is taken", s)
 		}
 	}

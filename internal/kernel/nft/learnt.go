@@ -9,16 +9,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/state"
 )
 
 // Learnt are the elements that rules have added to a set; none where it is not there.
 func (c *Conn) Learnt(ctx context.Context, family, tableName string, head state.Set) ([]state.Element, error) {
-	n, err := ParseFamily(family)
+	n, err := lang.ParseFamily(family)
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", tableName, err)
 	}
-	s, err := CompileSet(head)
+	s, err := lang.CompileSet(head)
 	if err != nil {
 		return nil, fmt.Errorf("set %s: %w", head.Name, err)
 	}

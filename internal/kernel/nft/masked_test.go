@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -23,7 +24,7 @@ func TestMaskedConcatenation(t *testing.T) {
 			{Text: four}, {Text: six}, {Text: "@th,96,8 != 0 accept"}, {Text: "@th,104,16 != 1 accept"}, {Text: "icmpv6 type 133-137 ip6 hoplimit != 255 counter drop"},
 		}}},
 	}
-	text, err := Text(table)
+	text, err := lang.Text(table)
 	if err != nil || !strings.Contains(text, four) || !strings.Contains(text, six) {
 		t.Fatalf("%v\n%s", err, text)
 	}
@@ -37,7 +38,7 @@ func TestMaskedConcatenation(t *testing.T) {
 	}
 	for _, bad := range []string{"ip saddr & 255.0.0.0 . @th,336,32 @pairs4 accept", "ip saddr . @th,336,32 & 1 @pairs4 accept"} {
 		table.Chains[0].Rules = []state.NftRule{{Text: bad}}
-		if _, err := Text(table); err == nil {
+		if _, err := lang.Text(table); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
@@ -74,7 +75,7 @@ func gen(t *testing.T, ns *netns.NS) uint32 {
 func TestGolden(t *testing.T) {
 	for name, tbl := range map[string]state.Table{"masq": masq("10.1.0.2", "10.1.0.3"), "all": everything(), "ip": plainIP(), "filter": filter(), "arp": arpTable()} {
 		t.Run(name, func(t *testing.T) {
-			text, err := Text(tbl)
+			text, err := lang.Text(tbl)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +109,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d := Diff([]state.Table{tbl}, have); len(d) > 0 {
+			if d := lang.Diff([]state.Table{tbl}, have); len(d) > 0 {
 				t.Errorf("Read differs from what was applied: %v", d)
 			}
 		})
@@ -118,7 +119,7 @@ func TestGolden(t *testing.T) {
 // TestNftAgrees: what nft itself makes of our text is, read back by netlink, the same text.
 func TestNftAgrees(t *testing.T) {
 	for _, tbl := range []state.Table{masq("10.1.0.2"), everything(), plainIP(), filter(), arpTable()} {
-		text, err := Text(tbl)
+		text, err := lang.Text(tbl)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +134,7 @@ func TestNftAgrees(t *testing.T) {
 		apply(t, dial(t, ns), tbl)
 		if now := gen(t, ns); now != before {
 			have, _ := dial(t, ns).Read(bounded(t), []state.Table{tbl})
-			t.Errorf("Apply changed what nft had made of the same text: %v", Diff([]state.Table{tbl}, have))
+			t.Errorf("Apply changed what nft had made of the same text: %v", lang.Diff([]state.Table{tbl}, have))
 		}
 	}
 }
@@ -165,7 +166,7 @@ func TestCompileErrors(t *testing.T) {
 	} {
 		tbl := masq()
 		tbl.Chains[0].Rules = []state.NftRule{{Text: text}}
-		err := Validate([]state.Table{tbl})
+		err := lang.Validate([]state.Table{tbl})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("rule %q: error %v, want one that says %q", text, err, want)
 		}
@@ -187,7 +188,7 @@ func TestKeeping(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := Diff([]state.Table{tbl}, have); len(d) > 0 {
+	if d := lang.Diff([]state.Table{tbl}, have); len(d) > 0 {
 		t.Errorf("Read differs from what was applied: %v", d)
 	}
 	out := list(t, ns, tbl)
@@ -197,7 +198,7 @@ func TestKeeping(t *testing.T) {
 		}
 	}
 	tbl.Sets[0].Elements[1].Keeps = "limit rate over 10/second"
-	if d := Diff([]state.Table{tbl}, have); len(d) != 1 {
+	if d := lang.Diff([]state.Table{tbl}, have); len(d) != 1 {
 		t.Errorf("a changed limit: %v", d)
 	}
 	apply(t, c, tbl)
@@ -209,7 +210,7 @@ func TestKeeping(t *testing.T) {
 	} {
 		bad := keepers()
 		bad.Sets[0].Elements[0].Keeps = text
-		if _, err := Text(bad); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := lang.Text(bad); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}

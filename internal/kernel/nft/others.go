@@ -7,6 +7,8 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
 // Place is a chain, whoever made it.
@@ -32,7 +34,7 @@ func (c *Conn) Places(ctx context.Context) ([]Place, error) {
 		out = nil
 		return false, c.dump(c.question(unix.NFT_MSG_GETCHAIN, 0, "list chains"), func(family byte, body []byte) {
 			out = append(out, Place{
-				FamilyName(family), cstr(findAttr(body, unix.NFTA_CHAIN_TABLE)), cstr(findAttr(body, unix.NFTA_CHAIN_NAME)),
+				lang.FamilyName(family), cstr(findAttr(body, unix.NFTA_CHAIN_TABLE)), cstr(findAttr(body, unix.NFTA_CHAIN_NAME)),
 			})
 		})
 	})
@@ -41,7 +43,7 @@ func (c *Conn) Places(ctx context.Context) ([]Place, error) {
 
 // RulesOf lists the rules of a chain, none when there is no such chain.
 func (c *Conn) RulesOf(ctx context.Context, p Place) ([]OtherRule, error) {
-	family, err := ParseFamily(p.Family)
+	family, err := lang.ParseFamily(p.Family)
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +107,6 @@ func (c *Conn) Take(ctx context.Context, rules []OtherRule, chains []Place) erro
 }
 
 func (p Place) table() (*table, error) {
-	family, err := ParseFamily(p.Family)
+	family, err := lang.ParseFamily(p.Family)
 	return newTable(family, p.Table, false), err
 }

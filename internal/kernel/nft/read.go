@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -55,7 +56,7 @@ func (c *Conn) readUnchanged(want []state.Table) (out []state.Table, done bool, 
 	if c.gen == 0 {
 		return nil, false, nil
 	}
-	want = JoinTables(want)
+	want = lang.JoinTables(want)
 	for _, in := range want {
 		if t := c.seen[in.Family+" "+in.Name]; !in.Shared || t == nil || !t.covers(in) {
 			return nil, false, nil
@@ -68,7 +69,7 @@ func (c *Conn) readUnchanged(want []state.Table) (out []state.Table, done bool, 
 	for _, in := range want {
 		bare := in
 		bare.Chains = nil
-		w, err := CompileTable(bare)
+		w, err := lang.CompileTable(bare)
 		if err != nil {
 			return nil, false, nil // the long way knows the chains, too
 		}
@@ -127,12 +128,12 @@ func owned(name string) bool {
 // narrow leaves in a shared table what want names.
 func (t *table) narrow(want *table) {
 	t.Shared = true
-	t.Sets = slices.DeleteFunc(t.Sets, func(s Set) bool { _, named := want.Set(s.Name); return !named })
-	t.Chains = slices.DeleteFunc(t.Chains, func(c Chain) bool { return !want.HasChain(c.Name) })
+	t.Sets = slices.DeleteFunc(t.Sets, func(s lang.Set) bool { _, named := want.Set(s.Name); return !named })
+	t.Chains = slices.DeleteFunc(t.Chains, func(c lang.Chain) bool { return !want.HasChain(c.Name) })
 	for i := range t.Sets {
 		w, _ := want.Set(t.Sets[i].Name)
-		t.Sets[i].Elements = slices.DeleteFunc(t.Sets[i].Elements, func(e Element) bool {
-			_, named := slices.BinarySearchFunc(w.Elements, e, CompareElements)
+		t.Sets[i].Elements = slices.DeleteFunc(t.Sets[i].Elements, func(e lang.Element) bool {
+			_, named := slices.BinarySearchFunc(w.Elements, e, lang.CompareElements)
 			return !named
 		})
 	}
@@ -200,7 +201,7 @@ func (c *Conn) readChains(t *table) error {
 	b.str(unix.NFTA_RULE_TABLE, t.Name)
 	return c.dump(b, func(_ byte, body []byte) {
 		name := cstr(findAttr(body, unix.NFTA_RULE_CHAIN))
-		i := slices.IndexFunc(t.Chains, func(c Chain) bool { return c.Name == name })
+		i := slices.IndexFunc(t.Chains, func(c lang.Chain) bool { return c.Name == name })
 		if i >= 0 && cstr(findAttr(body, unix.NFTA_RULE_TABLE)) == t.Name {
 			t.Chains[i].Rules = append(t.Chains[i].Rules, decodeRule(t.Family, body))
 		}
@@ -208,7 +209,7 @@ func (c *Conn) readChains(t *table) error {
 }
 
 // readElements reads the elements of a set; of a shared table only named, if they are few.
-func (c *Conn) readElements(t *table, s *Set, named []Element) error {
+func (c *Conn) readElements(t *table, s *lang.Set, named []lang.Element) error {
 	if s.Learns > 0 { // what is in it is the rules' own business
 		return nil
 	}
@@ -225,8 +226,8 @@ func (c *Conn) readElements(t *table, s *Set, named []Element) error {
 }
 
 // findElements asks for elements one by one, all questions in one write.
-func (c *Conn) findElements(t *table, s *Set, named []Element) error {
-	if len(named) == 0 || s.Opaque || len(named[0].Key) != TypesSize(s.Key) {
+func (c *Conn) findElements(t *table, s *lang.Set, named []lang.Element) error {
+	if len(named) == 0 || s.Opaque || len(named[0].Key) != lang.TypesSize(s.Key) {
 		return nil
 	}
 	b := &batch{first: c.sock.seq}
@@ -245,6 +246,6 @@ func (c *Conn) findElements(t *table, s *Set, named []Element) error {
 		}
 	})
 	s.Elements = joinRanges(*s, raw)
-	s.Elements = slices.CompactFunc(s.Elements, func(a, b Element) bool { return CompareElements(a, b) == 0 })
+	s.Elements = slices.CompactFunc(s.Elements, func(a, b lang.Element) bool { return lang.CompareElements(a, b) == 0 })
 	return errors.Join(failed, err)
 }

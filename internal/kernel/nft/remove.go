@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -48,7 +49,7 @@ func (c *Conn) Remove(ctx context.Context, tables []state.Table) error {
 		}
 		for _, s := range w.Sets {
 			for _, e := range s.Elements {
-				steps = append(steps, func(b *batch) { b.putElements(unix.NFT_MSG_DELSETELEM, w, s, []Element{e}, 1) })
+				steps = append(steps, func(b *batch) { b.putElements(unix.NFT_MSG_DELSETELEM, w, s, []lang.Element{e}, 1) })
 			}
 		}
 	}
@@ -118,11 +119,11 @@ func (c *Conn) followed(gen uint32) {
 func (c *Conn) RemoveShared(ctx context.Context, tables []state.Table) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, in := range JoinTables(tables) {
+	for _, in := range lang.JoinTables(tables) {
 		if !in.Shared {
 			continue
 		}
-		family, err := ParseFamily(in.Family)
+		family, err := lang.ParseFamily(in.Family)
 		if err != nil {
 			return fmt.Errorf("table %s: %w", in.Name, err)
 		}
@@ -144,7 +145,7 @@ func (c *Conn) removeEmpty(t *table) (stale bool, err error) {
 		return false, err
 	}
 	for _, s := range have.Sets {
-		if slices.ContainsFunc(s.Elements, func(e Element) bool { return e.Comment != state.SharedComment }) {
+		if slices.ContainsFunc(s.Elements, func(e lang.Element) bool { return e.Comment != state.SharedComment }) {
 			return false, nil
 		}
 	}

@@ -8,13 +8,15 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
 // elemRoom bounds the elements of one message: a nested attribute holds 64 KiB.
 const elemRoom = 56 << 10
 
 // putElements writes messages of kind typ (make or delete) for the elements; each says note when it fails.
-func (b *batch) putElements(typ int, t *table, s Set, elems []Element, perMessage int) {
+func (b *batch) putElements(typ int, t *table, s lang.Set, elems []lang.Element, perMessage int) {
 	flags, verb := uint16(unix.NLM_F_CREATE), "make"
 	if s.Owned {
 		flags |= unix.NLM_F_EXCL // what is there may be another owner's
@@ -41,7 +43,7 @@ func (b *batch) putElements(typ int, t *table, s Set, elems []Element, perMessag
 }
 
 // putElement writes one element; a range in a set without concatenation is two, its beginning and the end behind it.
-func (b *batch) putElement(s Set, e Element, full bool) {
+func (b *batch) putElement(s lang.Set, e lang.Element, full bool) {
 	item := b.nest(1)
 	b.putKey(unix.NFTA_SET_ELEM_KEY, e.Key)
 	if s.ConcatRanges() {
@@ -68,7 +70,7 @@ func (b *batch) putKey(typ uint16, key []byte) {
 	b.end(n)
 }
 
-func (b *batch) putValue(e Element) {
+func (b *batch) putValue(e lang.Element) {
 	switch {
 	case e.Verdict != nil:
 		data := b.nest(unix.NFTA_SET_ELEM_DATA)
@@ -106,7 +108,7 @@ func commentIn(u []byte) string {
 
 // rawElem is an element as the kernel says it.
 type rawElem struct {
-	Element
+	lang.Element
 	end bool // the end of a range rather than its beginning
 }
 
@@ -137,13 +139,13 @@ func decodeElements(body []byte) []rawElem {
 	return out
 }
 
-func decodeValue(v []byte) ([]byte, *Verdict) {
+func decodeValue(v []byte) ([]byte, *lang.Verdict) {
 	if nested := findAttr(v, unix.NFTA_DATA_VERDICT); nested != nil {
 		code := findAttr(nested, unix.NFTA_VERDICT_CODE)
 		if len(code) < 4 {
 			return nil, nil
 		}
-		return nil, &Verdict{
+		return nil, &lang.Verdict{
 			Code:  int32(binary.BigEndian.Uint32(code)),
 			Chain: cstr(findAttr(nested, unix.NFTA_VERDICT_CHAIN)),
 		}
@@ -153,8 +155,8 @@ func decodeValue(v []byte) ([]byte, *Verdict) {
 
 // joinRanges makes elements of what the kernel says: in an interval set beginnings and ends come one by one, in no
 // promised order.
-func joinRanges(s Set, raw []rawElem) []Element {
-	out := make([]Element, 0, len(raw))
+func joinRanges(s lang.Set, raw []rawElem) []lang.Element {
+	out := make([]lang.Element, 0, len(raw))
 	if !s.Interval || s.ConcatRanges() {
 		for _, r := range raw {
 			if r.KeyEnd == nil {
@@ -162,7 +164,7 @@ func joinRanges(s Set, raw []rawElem) []Element {
 			}
 			out = append(out, r.Element)
 		}
-		slices.SortFunc(out, CompareElements)
+		slices.SortFunc(out, lang.CompareElements)
 		return out
 	}
 	slices.SortStableFunc(raw, func(a, b rawElem) int {

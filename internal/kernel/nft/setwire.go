@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
 // setConcat marks a set whose key is a concatenation of ranges (NFT_SET_CONCAT).
@@ -24,7 +26,7 @@ const (
 const setTimeout, setEval = 0x10, 0x20
 
 // putSet writes the message that makes the set.
-func (b *batch) putSet(t *table, s Set, id uint32) {
+func (b *batch) putSet(t *table, s lang.Set, id uint32) {
 	b.message(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, t.Family, "make set "+s.Name)
 	b.str(unix.NFTA_SET_TABLE, t.Name)
 	b.str(unix.NFTA_SET_NAME, s.Name)
@@ -42,15 +44,15 @@ func (b *batch) putSet(t *table, s Set, id uint32) {
 		flags |= setTimeout | setEval
 	}
 	b.u32(unix.NFTA_SET_FLAGS, flags)
-	b.u32(setKeyType, TypesID(s.Key))
-	b.u32(setKeyLen, uint32(TypesSize(s.Key)))
+	b.u32(setKeyType, lang.TypesID(s.Key))
+	b.u32(setKeyLen, uint32(lang.TypesSize(s.Key)))
 	switch {
 	case s.Verdicts:
 		b.u32(setDataType, verdictType)
 		b.u32(setDataLen, 16)
 	case s.IsMap:
-		b.u32(setDataType, TypesID(s.Data))
-		b.u32(setDataLen, uint32(TypesSize(s.Data)))
+		b.u32(setDataType, lang.TypesID(s.Data))
+		b.u32(setDataLen, uint32(lang.TypesSize(s.Data)))
 	}
 	b.u32(unix.NFTA_SET_ID, id)
 	if s.ConcatRanges() {
@@ -71,15 +73,15 @@ func (b *batch) putSet(t *table, s Set, id uint32) {
 }
 
 // putLearning writes what the kernel must know of a set that rules add to.
-func (b *batch) putLearning(s Set) {
+func (b *batch) putLearning(s lang.Set) {
 	desc := b.nest(unix.NFTA_SET_DESC)
 	b.u32(setDescSize, uint32(s.Learns))
 	b.end(desc)
 }
 
 // userdata tells nft the byte order of numbers, which the kernel does not care about.
-func userdata(s Set) []byte {
-	order := func(kind byte, ts []Type) []byte {
+func userdata(s lang.Set) []byte {
+	order := func(kind byte, ts []lang.Type) []byte {
 		v := uint32(2) // network
 		if len(ts) == 1 && ts[0].HostOrder {
 			v = 1
@@ -94,7 +96,7 @@ func userdata(s Set) []byte {
 }
 
 // decodeSet reads what a NFT_MSG_NEWSET says.
-func decodeSet(body []byte) (s Set, tableName string, anonymous bool) {
+func decodeSet(body []byte) (s lang.Set, tableName string, anonymous bool) {
 	var keyType, dataType, flags, size uint32
 	for typ, v := range attrs(body) {
 		switch typ {
@@ -121,11 +123,11 @@ func decodeSet(body []byte) (s Set, tableName string, anonymous bool) {
 	}
 	s.Opaque = flags&^(unix.NFT_SET_INTERVAL|unix.NFT_SET_MAP|setConcat) != 0
 	var err error
-	if s.Key, err = TypesByID(keyType); err != nil {
+	if s.Key, err = lang.TypesByID(keyType); err != nil {
 		s.Opaque = true
 	}
 	if s.IsMap && !s.Verdicts {
-		if s.Data, err = TypesByID(dataType); err != nil {
+		if s.Data, err = lang.TypesByID(dataType); err != nil {
 			s.Opaque = true
 		}
 	}

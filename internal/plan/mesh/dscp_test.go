@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/weft-net/weft/internal/kernel/nft"
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/state"
@@ -31,7 +31,7 @@ func TestMarked(t *testing.T) {
 	}
 	cfg.Marked = []mesh.Marked{{Link: "cali2", DSCP: 46}, {Link: "cali1", DSCP: 10}, {Link: "cali3", DSCP: 46}}
 	got, _ := table()
-	text, err := nft.Text(got)
+	text, err := lang.Text(got)
 	if err != nil {
 		t.Fatal(err)
 	}

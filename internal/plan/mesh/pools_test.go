@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weft-net/weft/internal/kernel/nft"
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/state"
@@ -95,7 +95,7 @@ func TestPoolsGolden(t *testing.T) {
 			topo := planAs(t, g.how, &model.Cluster{Self: "a", Nodes: fourNodes(), Pools: g.pools, Blocks: g.blocks}, poolLinks()...)
 			text := topo.Text()
 			for _, table := range topo.Node.Host.Tables {
-				rules, err := nft.Text(table)
+				rules, err := lang.Text(table)
 				if err != nil {
 					t.Fatal(err)
 				}

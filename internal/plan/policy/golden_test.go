@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
-	"github.com/weft-net/weft/internal/kernel/nft"
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy"
 	"github.com/weft-net/weft/internal/store"
@@ -36,7 +36,7 @@ func TestGolden(t *testing.T) {
 				if table.Place.Pod.Name != "" {
 					out.WriteString("# in pod " + table.Place.Pod.String() + "\n")
 				}
-				text, err := nft.Text(table.Table)
+				text, err := lang.Text(table.Table)
 				if err != nil {
 					t.Fatal(err)
 				}

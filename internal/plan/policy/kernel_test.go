@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weft-net/weft/internal/kernel/nft"
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
@@ -125,7 +126,7 @@ func write(ctx context.Context, t *rapid.T, c *nft.Conn, x *Index) {
 	if len(want) != len(have) {
 		t.Fatalf("%d tables in the kernel, want %d", len(have), len(want))
 	}
-	if d := nft.Diff(want, have); len(d) > 0 {
+	if d := lang.Diff(want, have); len(d) > 0 {
 		t.Fatalf("the kernel differs: %v", d)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel/nft"
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/plan/policy"
@@ -38,7 +39,7 @@ func TestKernelTakesTap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := nft.Diff(want, have); len(d) > 0 || len(want) != len(have) {
+		if d := lang.Diff(want, have); len(d) > 0 || len(want) != len(have) {
 			t.Fatalf("the kernel differs: %v", d)
 		}
 	}
