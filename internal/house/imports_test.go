@@ -37,19 +37,23 @@ func forbid(tree []*source, chosen func(*source) bool, bad func(imported string)
 	return out
 }
 
-// checkPlan: plan/* imports model, state, itself and the pure part of the standard library.
-func checkPlan(tree []*source) []breach {
-	impure := []string{
+// impure is the part of the standard library that has effects, or depends on more than its arguments.
+func impure() []string {
+	return []string{
 		"os", "net", "time", "context", "log", "syscall", "unsafe", "runtime", "testing", "plugin", "database", "C",
 		"math/rand", "crypto/rand", "io/ioutil", "path/filepath", "embed", "flag", "sync", "html", "text/template", "expvar",
 	}
+}
+
+// checkPlan: plan/* imports model, state, itself and the pure part of the standard library.
+func checkPlan(tree []*source) []breach {
 	return forbid(tree,
 		func(s *source) bool { return s.in("internal/plan") && !s.test() },
 		func(p string) bool {
 			if room, ok := ours(p); ok {
 				return !below(room, "internal/model", "internal/state", "internal/plan")
 			}
-			return !isStd(p) || p != "net/netip" && below(p, impure...)
+			return !isStd(p) || p != "net/netip" && below(p, impure()...)
 		})
 }
 
@@ -61,6 +65,22 @@ func checkKernel(tree []*source) []breach {
 			room, ok := ours(p)
 			return ok && !below(room, "internal/kernel", "internal/state", "internal/netns")
 		})
+}
+
+// checkLang: kernel/nft/lang imports state and the pure part of the standard library; of x/sys it uses constants, which
+// are those names without a small letter.
+func checkLang(tree []*source) []breach {
+	const constants = "golang.org/x/sys/unix"
+	lang := func(s *source) bool { return s.in("internal/kernel/nft/lang") && !s.test() }
+	imports := forbid(tree, lang, func(p string) bool {
+		if room, ok := ours(p); ok {
+			return room != "internal/state"
+		}
+		return p != constants && (!isStd(p) || p != "net/netip" && below(p, impure()...))
+	})
+	return append(imports, calls(tree, lang, func(imported, name string) bool {
+		return imported == constants && name != strings.ToUpper(name)
+	})...)
 }
 
 // checkWords: model and state import nothing of ours, of k8s.io or of netlink.

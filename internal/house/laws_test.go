@@ -20,6 +20,7 @@ func laws() []law {
 		{"plan", "a plan can be replayed from a bug report: it knows model, state and the pure part of the standard library, " +
 			"no files, no clock, no network, no logging", checkPlan},
 		{"kernel", "a driver that knows what a pod is grows an if for it", checkKernel},
+		{"lang", "the language of nftables is text and numbers: it can be tested, fuzzed and used without a kernel", checkLang},
 		{"words", "model and state are words; words have no machinery", checkWords},
 		{
 			"kubernetes", "only the rooms at the border speak Kubernetes: everything below them speaks model, and weft works without an API server",

@@ -6,10 +6,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"net"
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/weft-net/weft/internal/state"
 )
 
 // Type is one of nft's types: what a set's key is made of and what a field of a packet holds.
@@ -124,11 +125,11 @@ func (t Type) parse(s string) ([]byte, error) {
 		}
 		return ip.AsSlice(), nil
 	case "ether_addr":
-		hw, err := net.ParseMAC(s)
-		if err != nil || len(hw) != 6 {
+		mac, err := state.ParseMAC(s)
+		if err != nil {
 			return nil, fmt.Errorf("%q is no %s", s, t.name)
 		}
-		return hw, nil
+		return mac[:], nil
 	case "ifname":
 		name := strings.Trim(s, `"`)
 		if !isLinkName(name) || strings.Contains(name, "*") {
@@ -200,7 +201,7 @@ func (t Type) format(b []byte) string {
 		ip, _ := netip.AddrFromSlice(b[:t.Size])
 		return ip.String()
 	case "ether_addr":
-		return net.HardwareAddr(b[:t.Size]).String()
+		return state.MAC(b[:t.Size]).String()
 	case "ifname":
 		return `"` + string(bytes.TrimRight(b[:t.Size], "\x00")) + `"`
 	case "mark":
