@@ -10,6 +10,7 @@
 # make lint    what the linter knows; the laws are tests (internal/house), and lint-lite needs nothing but Go
 # make outliers   the types, packages and functions that are far bigger than the others, for a reader to judge
 # make image   weft's container image, bin/weft-image.tar, without Docker and the same bytes every time
+# make release   what a release consists of, in bin/release: static programs and image archives for amd64 and arm64, checksums, a bill of materials
 # make e2e     weft in a real Kubernetes of two nodes, which is built once, 10 to 20 minutes (root)
 # make e2e-upstream   Kubernetes' own specs of [sig-network] there, and a table of what passes; FOCUS='… …' chooses (root)
 # make takeover   weft takes over a cluster in which Calico's own programs serve; they are built once, 10 to 30 minutes (root)
@@ -40,7 +41,7 @@ IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
 IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE_DIR   ?= bin
 
-.PHONY: all build image test test-race test-vm test-hostile truth-kubevirt lint lint-lite outliers demo e2e e2e-upstream takeover bench clean deps peers
+.PHONY: all build links image release test test-race test-vm test-hostile truth-kubevirt lint lint-lite outliers demo e2e e2e-upstream takeover bench clean deps peers
 
 all: build
 
@@ -48,9 +49,14 @@ build:
 	$(GO) build $(GOFLAGS_) -o bin/ ./cmd/...
 	$(GO) build $(GOFLAGS_) -o bin/bench-empty ./test/empty
 	$(GO) build $(GOFLAGS_) -o bin/ ./test/guest-tools
-	@mkdir -p bin/cni
-	@for p in $(PLUGINS); do ln -sfn ../weft-plugin bin/cni/$$p; done
-	@for p in weft-cni multus multus-shim $(AGENT_PLUGINS); do ln -sfn ../weft-cni bin/cni/$$p; done
+	@$(MAKE) --no-print-directory links
+
+# A CNI binary directory beside the programs: a link for each plugin's name.
+DIR ?= bin/cni
+links:
+	@mkdir -p $(DIR)
+	@for p in $(PLUGINS); do ln -sfn ../weft-plugin $(DIR)/$$p; done
+	@for p in weft-cni multus multus-shim $(AGENT_PLUGINS); do ln -sfn ../weft-cni $(DIR)/$$p; done
 
 # weft-cni has no version to say, but two versions of it are never the same bytes.
 image:
@@ -59,6 +65,9 @@ image:
 	GOARCH=$(IMAGE_ARCH) $(GO) build -buildvcs=false -trimpath -ldflags '-s -w -buildid=$(VERSION)' -o $(IMAGE_DIR)/image/$(IMAGE_ARCH)/ ./cmd/weft-cni
 	$(GO) run ./deploy/image -name $(IMAGE) -arch $(IMAGE_ARCH) -created $(IMAGE_TIME) -programs $(IMAGE_DIR)/image/$(IMAGE_ARCH) -o $(IMAGE_DIR)/weft-image.tar
 	@echo "make: $(IMAGE) is in $(IMAGE_DIR)/weft-image.tar; ctr -n k8s.io images import $(IMAGE_DIR)/weft-image.tar"
+
+release:
+	@GO=$(GO) deploy/release.sh $(or $(RELEASE),bin/release)
 
 deps:
 	@test/deps.sh test

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# release.sh DIR: what a release consists of, into DIR: for amd64 and arm64 an archive of the static programs and one of
+# the container image, the manifests, a software bill of materials, and the checksums of all. The version is the tag of
+# the commit. The same commit and the same Go give the same bytes. It needs no network once Go has the modules.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=${1:?release.sh DIR}
+go=${GO:-go}
+archs=${ARCHS:-amd64 arm64}
+image=${IMAGE_NAME:-localhost/weft} # a registry's name for it, where the image is pushed to one
+version=${VERSION:-$(git describe --tags --always --dirty)}
+created=$(git log -1 --format=%ct)
+export CGO_ENABLED=0
+
+[[ $version != *-dirty ]] || {
+	echo "release: the working tree differs from its commit: commit first, so that others can build the same" >&2
+	exit 1
+}
+git describe --tags --exact-match >/dev/null 2>&1 ||
+	echo "release: the commit has no tag: this is a snapshot, $version" >&2
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+rm -f "$out"/weft-* "$out"/SHA256SUMS
+
+# archive FILE DIR: an archive that does not tell when and by whom it was made.
+archive() {
+	tar --sort=name --mtime="@$created" --owner=0 --group=0 --numeric-owner -C "$(dirname "$2")" -cf - "$(basename "$2")" | gzip -9n >"$1"
+}
+
+programs=()
+for arch in $archs; do
+	echo "release: programs for linux/$arch"
+	dir=$work/$arch/weft-$version
+	mkdir -p "$dir/cni"
+	GOOS=linux GOARCH=$arch "$go" build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=$version" -o "$dir/" ./cmd/...
+	# weft-cni has no version to say, but two versions of it are never the same bytes.
+	GOOS=linux GOARCH=$arch "$go" build -buildvcs=false -trimpath -ldflags "-s -w -buildid=$version" -o "$dir/" ./cmd/weft-cni
+	for program in "$dir"/*; do
+		[ -d "$program" ] || programs+=("$program")
+	done
+	make --no-print-directory -s links DIR="$dir/cni"
+	cp LICENSE README.md CHANGELOG.md "$dir/"
+	archive "$out/weft-$version-linux-$arch.tar.gz" "$dir"
+	"$go" run ./deploy/image -name "$image:$version" -arch "$arch" -created "$created" -programs "$dir" \
+		-o "$out/weft-$version-image-linux-$arch.tar"
+done
+
+echo "release: manifests, bill of materials, checksums"
+mkdir -p "$work/manifests/weft-$version-manifests"
+for manifest in deploy/crds.yaml deploy/weft*.yaml; do
+	sed "s#localhost/weft:dev#$image:$version#" "$manifest" >"$work/manifests/weft-$version-manifests/$(basename "$manifest")"
+done
+archive "$out/weft-$version-manifests.tar.gz" "$work/manifests/weft-$version-manifests"
+"$go" run ./deploy/sbom -version "$version" -created "$created" "${programs[@]}" >"$out/weft-$version.spdx.json"
+(cd "$out" && sha256sum weft-* >SHA256SUMS)
+echo "release: weft $version is in $out"
