@@ -35,7 +35,15 @@ func write(fd int, b []byte) (int, error) {
 
 // poll waits until one of the descriptors has something to read, or nobody at its other end.
 func poll(fds []unix.PollFd) error {
-	timeout := -1
-	_, err := call(unix.SYS_POLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)), uintptr(timeout))
-	return err
+	// ppoll without a timeout and without a mask: arm64 has no poll. Raw as the others, with the two arguments that call does not take.
+	for {
+		_, _, errno := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)), 0, 0, 0, 0)
+		switch {
+		case errno == unix.EINTR:
+		case errno != 0:
+			return errno
+		default:
+			return nil
+		}
+	}
 }
