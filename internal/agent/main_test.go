@@ -15,12 +15,15 @@ import (
 // binVar holds the directory of the programs under test.
 const binVar = "WEFT_TEST_BIN"
 
+// atOnce is how many tests run beside one another: each waits more than it works.
+const atOnce = 4
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 // run builds the programs once, outside of the namespaces that the tests run in.
 func run(m *testing.M) int {
 	if os.Getenv(binVar) != "" {
-		return nettest.Main(m)
+		return nettest.MainApart(m, atOnce)
 	}
 	dir, err := os.MkdirTemp("", "weft-agent-test")
 	if err == nil {
@@ -34,7 +37,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	return nettest.Main(m)
+	return nettest.MainApart(m, atOnce)
 }
 
 func build(dir string) error {

@@ -7,9 +7,11 @@ package nettest
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -32,14 +34,19 @@ func enter(m *testing.M, more uintptr) int {
 	if os.Getenv(inside) != "" {
 		return m.Run()
 	}
+	return spawn(more, os.Stdout, os.Args[1:], inside+"=1")
+}
+
+// spawn runs this program with other arguments in fresh namespaces.
+func spawn(more uintptr, out io.Writer, args []string, env ...string) int {
 	self, err := os.Executable()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "nettest:", err)
 		return 2
 	}
-	cmd := exec.Command(self, os.Args[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd := exec.Command(self, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, out, os.Stderr
+	cmd.Env = append(os.Environ(), env...)
 	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() != 0 {
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
@@ -51,10 +58,13 @@ func enter(m *testing.M, more uintptr) int {
 	}
 	attr.Cloneflags |= more
 	cmd.SysProcAttr = attr
+	// What prevents a child from outliving its parent is told of the parent's thread, which must not end before.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		return exit.ExitCode()
+		return max(exit.ExitCode(), 1)
 	}
 	if err != nil {
 		note(filepath.Base(self), fmt.Sprintf("this machine refuses namespaces to an ordinary user, nothing was tested: %v", err))
