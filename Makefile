@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # make build   the programs, in bin/; bin/cni is a CNI binary directory
-# make test    everything that must hold, in throw-away namespaces
+# make help    this list
+# make test    every package for itself, in throw-away namespaces, in minutes; PKG='blocks …' chooses packages by parts of their names
+# make test-e2e   whole systems: agents with real API servers, kills at every moment, emulated machines, other projects' programs beside weft's; PKG=…
+# make test-load   make test while other programs want all processors: what fails then is wrong
+# make cover   the statements that make test and make test-e2e reach together, of all packages (takes as long as both, and more)
 # make test-race   the packages that hold locks, under the race detector (gcc; takes long, outside make test)
 # make test-vm the kernel tests that this machine's kernel cannot run, in an emulated machine with a distribution's kernel
 # make test-hostile   attackers in pods against a small cluster: nothing of theirs may arrive (root; docs/security.md)
@@ -30,10 +34,8 @@ BENCH_N     ?= 100
 BENCH_FLAGS ?= --concurrency 1,8,32 --pods 10,250,1000
 
 export CGO_ENABLED := 0
-
-# Never from the cache: what is tested is this machine's kernel.
-# One package at a time: many tests kill things at chosen moments and wait with deadlines.
-TESTFLAGS   ?= -count=1 -p 1 -timeout 20m
+# Programs and tests are compiled alike, so that nothing is compiled twice.
+export GOFLAGS := $(strip $(GOFLAGS) $(if $(findstring -trimpath,$(GOFLAGS)),,-trimpath))
 
 # The image of a commit is the same bytes wherever it is made with the same Go.
 IMAGE       ?= localhost/weft:dev
@@ -41,9 +43,12 @@ IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
 IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE_DIR   ?= bin
 
-.PHONY: all build links image release test test-race test-vm test-hostile truth-kubevirt lint lint-lite outliers demo e2e e2e-upstream takeover bench clean deps peers
+.PHONY: all help build links image release test test-e2e test-load cover test-race test-vm test-hostile truth-kubevirt lint lint-lite outliers demo e2e e2e-upstream takeover bench clean deps peers
 
 all: build
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 build:
 	$(GO) build $(GOFLAGS_) -o bin/ ./cmd/...
@@ -72,27 +77,35 @@ release:
 deps:
 	@test/deps.sh test
 
-# The tests compare with the reference plugins and chain them; without them those tests are skipped, one loud line each. They run the
-# programs that have just been built, from a directory that other users can enter.
-test: deps build
+# The tests compare with the reference plugins and chain them, and run the programs that have just been built: test/run.sh. Which
+# packages are in which suite says test/suites.sh.
+test: ready
+	@CACHE=$(CACHE) test/run.sh test
+
+test-e2e: ready
+	@CACHE=$(CACHE) test/run.sh e2e
+
+test-load: ready
+	@CACHE=$(CACHE) test/load.sh test/run.sh test
+
+cover: ready
+	@CACHE=$(CACHE) test/cover.sh
+
+.PHONY: ready
+ready: deps build
 	@$(MAKE) --no-print-directory peers || echo "make: the reference plugins cannot be built here: tests that need them are skipped"
 	@CACHE=$(CACHE) test/flannel/build.sh || echo "make: flannel's own flanneld cannot be built here: tests that need it are skipped"
 	@bin/weft vm image >/dev/null || echo "make: no guest can be made here: tests that boot one are skipped"
-	$(GO) vet ./...
-	@rm -f bin/skipped
-	@echo $(GO) test $(TESTFLAGS) ./...; \
-	programs=$$(mktemp -d) && trap 'rm -rf "$$programs"' EXIT && chmod 755 $$programs && cp -a bin/. $$programs/ && \
-	WEFT_PROGRAMS=$$programs WEFT_SKIPS=$(CURDIR)/bin/skipped WEFT_FLANNEL_DIR=$(FLANNEL) WEFT_PEER_BIN_DIR=$$(test -e $(PEER)/.all && echo $(PEER)) $(GO) test $(TESTFLAGS) ./...; code=$$?; \
-	if [ -s bin/skipped ]; then echo "make: SKIPPED on this machine:"; sort -u bin/skipped; fi; exit $$code
 
 # Every package of the product that imports sync or sync/atomic; RACE='./internal/x …' chooses. To its end, whatever fails.
+RACEFLAGS   ?= -count=1 -p 1 -timeout 20m
 RACE        ?= $(shell $(GO) list -f '{{$$p := .ImportPath}}{{range .Imports}}{{if eq . "sync" "sync/atomic"}}{{$$p}}{{"\n"}}{{end}}{{end}}' ./internal/... | grep -vE '/internal/(bench|conformance|nettest|apitest)(/|$$)' | sort -u)
 
 test-race:
 	@test/deps.sh race
-	CGO_ENABLED=1 $(GO) test -race $(TESTFLAGS) $(RACE)
+	CGO_ENABLED=1 $(GO) test -race $(RACEFLAGS) $(RACE)
 
-# After make test it knows what that has skipped.
+# After make test and make test-e2e it knows what those have skipped.
 test-vm: build
 	@test/vm/run.sh
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/weft-net/weft/internal/apitest"
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // cluster is an API server that kubectl is used with as a user does.
@@ -132,6 +133,7 @@ func (c *cluster) pod(namespace, name, node, account string) string {
 // TestApply: the server takes the manifests without a word of doubt, again without a change, and a CRD of networks that
 // is there stays as it is.
 func TestApply(t *testing.T) {
+	nettest.Whole(t)
 	c := newCluster(t)
 	for _, file := range []string{"nad-crd.yaml", "crds.yaml", "weft.yaml", "weft-multus.yaml", "weft-flannel.yaml"} {
 		if out := c.must("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", file); strings.Contains(strings.ToLower(out), "warning") {

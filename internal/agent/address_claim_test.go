@@ -7,11 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/store"
 )
 
 // TestAddressClaimOfPods: pods that name a claim have its address, one after the other; it is written before the pod has it.
 func TestAddressClaimOfPods(t *testing.T) {
+	nettest.Whole(t)
 	p := newTwo(t, "pools: [{name: green, cidr: 10.77.0.0/24, blockSize: 28}]")
 	o, err := store.NewObject([]byte(`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressClaim","metadata":{"namespace":"shop","name":"db"},"spec":{}}`))
 	if err == nil {

@@ -89,6 +89,7 @@ func (p linked) frees(list *libcni.NetworkConfigList, id string, ns *netns.NS) s
 // TestIPAMForAnotherVendorsPlugin: a plugin that the runtime executes has its addresses allocated by the agent, through a link to
 // weft-cni that has the IPAM plugin's name.
 func TestIPAMForAnotherVendorsPlugin(t *testing.T) {
+	nettest.Whole(t)
 	for _, typ := range []string{"whereabouts", "weft"} {
 		t.Run(typ, func(t *testing.T) {
 			p := newLinked(t)
@@ -170,6 +171,7 @@ func (p linked) collected(list *libcni.NetworkConfigList, typ string, c, a *netn
 // TestIPAMOfAForeignPlugin: a plugin that the agent executes has the agent allocate its addresses, while the attachment's own call is
 // under way.
 func TestIPAMOfAForeignPlugin(t *testing.T) {
+	nettest.Whole(t)
 	p := newLinked(t)
 	p.network("default", "wire", fmt.Sprintf(`{"cniVersion":"1.0.0","type":"other-macvlan","master":"up0","socket":%q,"ipam":{"type":"whereabouts",
 		"range":"10.56.0.0/24","range_start":"10.56.0.10","range_end":"10.56.0.10"}}`, p.socket()))
@@ -237,6 +239,7 @@ func TestUnservedPlugins(t *testing.T) {
 // TestCalicosOwnList: the list that Calico's installation writes runs as it stands, plugin by plugin, with the link in the place of
 // Calico's plugin.
 func TestCalicosOwnList(t *testing.T) {
+	nettest.Whole(t)
 	p := newLinked(t)
 	p.object("pool", map[string]any{
 		"apiVersion": "weft.dev/v1alpha1", "kind": "AddressPool", "metadata": map[string]any{"name": "pods"},

@@ -77,6 +77,7 @@ func (p two) namedOn(w *world, namespace, name string) (*netns.NS, netip.Addr, e
 // What pods and namespaces say of addresses in Calico's words is so on weft's own network: the pool that a namespace names, an
 // address and a hardware address that a pod names; an address that somebody has is refused.
 func TestAnnotatedPods(t *testing.T) {
+	nettest.Whole(t)
 	p := newTwo(t, "masquerade: false, permit: [ipAddrsNoIpam], pools: [{name: green, cidr: 10.77.0.0/24, blockSize: 28}, {name: blue, cidr: 10.78.0.0/24, blockSize: 28}]")
 	const cni = "cni.projectcalico.org/"
 	p.put("Namespace", "", "team", map[string]string{cni + "ipv4pools": `["blue"]`})

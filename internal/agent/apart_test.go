@@ -30,6 +30,7 @@ import (
 // TestOldServer: a pod's agent ends with an error that names the version where the API server is too old, though it did not answer at
 // first; an agent with a kubeconfig of its own, whose rights are people's business, goes on.
 func TestOldServer(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -63,6 +64,7 @@ func TestOldServer(t *testing.T) {
 // TestNoController: where nobody holds the Lease, or nobody renews it, the log says so once and weft doctor finds it; not where it is
 // renewed.
 func TestNoController(t *testing.T) {
+	nettest.Whole(t)
 	path, state := t.TempDir(), t.TempDir()
 	lease := func(holder, time string) {
 		text := fmt.Sprintf("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: weft-controller, namespace: kube-system}\nspec: {holderIdentity: %s, renewTime: %q}\n", holder, time)
@@ -115,6 +117,7 @@ func TestNoController(t *testing.T) {
 
 // TestRunController: the program makes the configuration's pools on a real API server, and tells of them.
 func TestRunController(t *testing.T) {
+	nettest.Whole(t)
 	s := apitest.Start(t, nil, netip.MustParseAddr("127.0.0.1"))
 	files, err := filepath.Glob("../../deploy/crds/weft.dev_*.yaml")
 	if err != nil || len(files) == 0 {

@@ -28,6 +28,7 @@ func (w *world) audit(store string) string {
 
 // TestAudit plants leaks of an agent's node: memory, ledger and kernel are compared as they are.
 func TestAudit(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	store := w.path("store")
 	if err := os.Mkdir(store, 0o755); err != nil {
@@ -67,6 +68,7 @@ func TestAudit(t *testing.T) {
 // TestAuditOfRanges: addresses of a node's own range stand in files of host-local's. What is left there without an attachment is found,
 // and counted as in use; an attachment without its file is found, too.
 func TestAuditOfRanges(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	store := w.path("store")
 	if err := os.Mkdir(store, 0o755); err != nil {

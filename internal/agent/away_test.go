@@ -104,6 +104,7 @@ const (
 // killed; the server itself stops and starts, too. What was closed stays closed meanwhile, what was given stays given, and when the server
 // is back all of it holds as it is there.
 func TestServerAwayWhileThingsChange(t *testing.T) {
+	nettest.Whole(t)
 	k := newKubeWorld(t, 2)
 	k.defined("../../deploy/crds/weft.dev_*.yaml")
 	for _, w := range k.nodes {

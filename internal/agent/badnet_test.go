@@ -98,6 +98,7 @@ func (p *podnets) badNetworks() []badNetwork {
 // TestBadNetworks: whatever a pod asks for that it cannot get, its event and the runtime's error say it in one sentence,
 // and what it had got before is undone exactly.
 func TestBadNetworks(t *testing.T) {
+	nettest.Whole(t)
 	p := newPodnets(t)
 	p.usual()
 	p.conf = `,"namespaceIsolation":true`
@@ -160,6 +161,7 @@ func TestBadNetworks(t *testing.T) {
 // TestHangsForGood: a plugin whose DEL hangs as well keeps nobody from undoing the other networks; its own undo is done as
 // soon as it works again, at the DEL of the runtime or when an agent starts.
 func TestHangsForGood(t *testing.T) {
+	nettest.Whole(t)
 	for _, how := range []string{"del", "start"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPodnets(t)
@@ -207,6 +209,7 @@ func TestHangsForGood(t *testing.T) {
 // TestParallelNetworks: where the node's configuration asks for it, the foreign plugins of a pod's networks are executed at
 // the same time: each of these waits for the other. When one fails, all are undone.
 func TestParallelNetworks(t *testing.T) {
+	nettest.Whole(t)
 	p := newPodnets(t)
 	p.usual()
 	p.env = nil

@@ -18,6 +18,7 @@ const shared = `{"type":"ptp","ipam":{"type":"whereabouts","range":"10.7.0.0/24"
 // TestSharedAddresses: two nodes give addresses of one range at the same time. One agent is killed meanwhile, and for a
 // while the store is away.
 func TestSharedAddresses(t *testing.T) {
+	nettest.Whole(t)
 	store := t.TempDir() + "/store"
 	if err := os.Mkdir(store, 0o755); err != nil {
 		t.Fatal(err)

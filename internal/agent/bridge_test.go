@@ -32,6 +32,7 @@ func (w *world) warm() {
 
 // TestBridgeOptions walks through every verb, and leaves nothing.
 func TestBridgeOptions(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	w.warm()
 	w.start()
@@ -77,6 +78,7 @@ func TestBridgeOptions(t *testing.T) {
 
 // TestFlushedChainsAreRepaired: somebody empties the table that the pod's masquerading is in.
 func TestFlushedChainsAreRepaired(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	w.warm()
 	w.start()
@@ -90,6 +92,7 @@ func TestFlushedChainsAreRepaired(t *testing.T) {
 // TestTakenOverFromTheReference: pods that the reference bridge made are ended by the agent, with and without namespace, and
 // by its GC.
 func TestTakenOverFromTheReference(t *testing.T) {
+	nettest.Whole(t)
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
 		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: nothing is taken over from the reference plugins")

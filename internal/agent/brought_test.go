@@ -37,6 +37,7 @@ func (p two) detach(w *world, namespace, name string, ns *netns.NS) {
 // the cluster while its pod is there, nor what another node's block has; the next pod gets it, on whatever node, and over a restart
 // of the agents; and nothing is left at the end.
 func TestBroughtAddresses(t *testing.T) {
+	nettest.Whole(t)
 	p := newTwo(t, "permit: [ipAddrsNoIpam, floatingIPs], podAddresses: [172.16.0.0/24, 198.51.100.0/24], "+
 		"pools: [{cidr: 10.77.0.0/24, blockSize: 28, encapsulation: vxlan, natOutgoing: true}]")
 	n1, n2 := p.nodes[0], p.nodes[1]

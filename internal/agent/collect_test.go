@@ -129,6 +129,7 @@ func (c *collector) known(t *testing.T) []string {
 
 // TestCollect: an attachment goes when two lists of its runtime, one after the other, lack its sandbox, and it is old enough.
 func TestCollect(t *testing.T) {
+	nettest.Whole(t)
 	list := &listed{ids: []string{"own", "live"}}
 	now := time.Now()
 	c := collecting(t, list.serve(t), &now)

@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/store"
 )
 
 // TestPoolsOfCalico: pods are numbered from a pool of Calico's without anybody writing one of weft's; what is reserved is not given.
 // The agent that looks after it says so, and its metrics say what is in the pools.
 func TestPoolsOfCalico(t *testing.T) {
+	nettest.Whole(t)
 	p := newTwo(t, "addresses: pools")
 	for _, text := range []string{
 		`{"apiVersion":"crd.projectcalico.org/v1","kind":"IPPool","metadata":{"name":"theirs"},"spec":{"cidr":"10.66.0.0/24","blockSize":28,"nodeSelector":"all()"}}`,

@@ -45,6 +45,7 @@ func TestAgentAway(t *testing.T) {
 }
 
 func TestStoppedAgentIsAway(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	w.start()
 	before := w.host()
@@ -213,6 +214,7 @@ func (c *crasher) arm(k int) func() {
 func (c *crasher) disarm() func() { return func() { _ = os.Remove(c.path("step")) } }
 
 func TestKilledAtEveryStep(t *testing.T) {
+	nettest.Whole(t)
 	for _, network := range []string{"ptp", "bridge", "chain", "late", "guarded", "routed"} {
 		t.Run(network, func(t *testing.T) {
 			c := newCrasher(t, network)
@@ -234,9 +236,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 }
 
 func TestKilledAtRandomMoments(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIP: -short")
-	}
+	nettest.Whole(t)
 	for _, network := range []string{"ptp", "bridge", "chain", "guarded"} {
 		t.Run(network, func(t *testing.T) {
 			newCrasher(t, network).atRandom(67, 6*time.Millisecond, rand.New(rand.NewPCG(1, 2)))

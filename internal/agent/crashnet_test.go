@@ -50,6 +50,7 @@ func newNetCrasher(t *testing.T, shape string) *crasher {
 // TestKilledInAddAll kills the agent at every step of an ADD and of a DEL of several networks: when it has started again
 // and the runtime has done its DEL, nothing is left of any of them.
 func TestKilledInAddAll(t *testing.T) {
+	nettest.Whole(t)
 	for _, shape := range []string{"apart", "mixed", "parallel"} {
 		t.Run(shape, func(t *testing.T) {
 			c := newNetCrasher(t, shape)
@@ -71,9 +72,7 @@ func TestKilledInAddAll(t *testing.T) {
 }
 
 func TestKilledInAddAllAtRandomMoments(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIP: -short")
-	}
+	nettest.Whole(t)
 	for _, shape := range []string{"apart", "mixed"} {
 		t.Run(shape, func(t *testing.T) {
 			newNetCrasher(t, shape).atRandom(40, 10*time.Millisecond, rand.New(rand.NewPCG(3, 4)))
@@ -84,6 +83,7 @@ func TestKilledInAddAllAtRandomMoments(t *testing.T) {
 // TestDelOfSeveralWhileAway: the runtime's DEL of a pod with several networks is answered while there is no agent, and
 // done by the next one, also when the pod's namespace is gone by then.
 func TestDelOfSeveralWhileAway(t *testing.T) {
+	nettest.Whole(t)
 	for _, shape := range []string{"apart", "mixed"} {
 		t.Run(shape, func(t *testing.T) {
 			c := newNetCrasher(t, shape)

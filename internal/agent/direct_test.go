@@ -20,6 +20,7 @@ import (
 // TestDirectByCNI: the plugin, called as KubeVirt has it called for a binding plugin, leaves a tap that a guest has the pod's
 // place by, and the agent speaks to that guest, also after it was killed. DEL gives the pod its place back.
 func TestDirectByCNI(t *testing.T) {
+	nettest.Whole(t)
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
 		nettest.Without(t, "there is no busybox, whose udhcpc would be the guest's client")
@@ -85,6 +86,7 @@ func leases(t *testing.T, guest *netns.NS, busybox, want, when string) {
 // TestDirectRouter: a guest that has a routed pod's addresses of both families finds its way out by the agent's advertisements, and
 // the words of a machine of weft's are the same.
 func TestDirectRouter(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "tap")
 	w := newWorld(t)
 	w.start()

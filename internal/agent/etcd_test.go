@@ -23,6 +23,7 @@ import (
 
 // TestEtcd: hosts without Kubernetes share a pool over an etcd, also while that is away, and tell it that they are there.
 func TestEtcd(t *testing.T) {
+	nettest.Whole(t)
 	ctl := nettest.NS(t, "ctl")
 	nettest.Run(t, ctl, "ip", "link", "add", "br0", "type", "bridge")
 	nettest.Run(t, ctl, "ip", "addr", "add", "192.168.78.1/24", "dev", "br0")

@@ -16,6 +16,7 @@ import (
 // TestFirewalldIsRepaired reloads and restarts a real firewalld under a pod that it lets through: a reload forgets what was
 // added to the running firewall, and the agent adds it again.
 func TestFirewalldIsRepaired(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	fw := nettest.Firewalld(t, w.node)
 	w.start()
@@ -53,6 +54,7 @@ func TestFirewalldIsRepaired(t *testing.T) {
 
 // TestFlushedPoliciesAreRepaired flushes every table, and deletes single ones, under pods that are kept apart.
 func TestFlushedPoliciesAreRepaired(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	w.start()
 	list := w.list("1.1.0", w.networks()["guarded"])

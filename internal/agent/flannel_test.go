@@ -183,6 +183,7 @@ func (f flannelNode) links() string {
 // TestFlannelTakenOver: two nodes that flannel had, with pods, become weft's one after the other. Nothing is made anew, nothing
 // is renumbered, nobody has to learn anything, no packet between the pods is lost; and pods of before are ended by the agent.
 func TestFlannelTakenOver(t *testing.T) {
+	nettest.Whole(t)
 	t.Run("vxlan", func(t *testing.T) {
 		nettest.Need(t, "vxlan")
 		takenOver(t, "vxlan", "via 10.100.%d.0 dev flannel.1 proto 119")
@@ -264,6 +265,7 @@ func (k *kubeWorld) writes(path string) (n int) {
 // TestFlannelAnnotations: a node of weft's own says how it is reached as flannel does, only when that changes, and as an
 // administrator wants it.
 func TestFlannelAnnotations(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
@@ -319,6 +321,7 @@ func TestFlannelAnnotations(t *testing.T) {
 
 // TestNoFlannelConf: without flannel's configuration the agent says what is missing, and changes nothing.
 func TestNoFlannelConf(t *testing.T) {
+	nettest.Whole(t)
 	for text, want := range map[string]string{
 		"": "flannel.netConf: open ",
 		`{"Network":"10.0.0.0/8","Backend":{"Type":"ipsec"}}`: "ipsec",

@@ -16,6 +16,7 @@ import (
 
 // TestReleasedAddressIsForgotten: when an address has rested, the kernel tracks no connection of who had it; of others it does.
 func TestReleasedAddressIsForgotten(t *testing.T) {
+	nettest.Whole(t)
 	store := t.TempDir() + "/store"
 	if err := os.Mkdir(store, 0o755); err != nil {
 		t.Fatal(err)

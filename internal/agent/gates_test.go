@@ -16,6 +16,7 @@ import (
 
 // A gate is asked until it answers that all is well, and not for ever.
 func TestGates(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
 	asked, shut := 0, false
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -50,6 +51,7 @@ func TestGates(t *testing.T) {
 
 // The limit is that of all gates, also of an answer that does not come.
 func TestGatesHang(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
 	limit := make(chan time.Time, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -34,6 +34,7 @@ const bootTime = 150 * time.Second
 // TestHostTapBoot: a real guest on a tap of the node's, which QEMU in the pod has as an open file, has its lease, routes and MTU, and
 // speaks TCP with the node both ways. When it has ended the pod is what it was.
 func TestHostTapBoot(t *testing.T) {
+	nettest.Whole(t)
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
 		nettest.Without(t, "there is no qemu-system-x86_64")
 	}

@@ -15,6 +15,7 @@ import (
 // TestHostTap: a tap on the node, in the place of a pair, has the name, the routes and the guards of a pod's end; a guest behind it
 // is told its address and is heard by that one alone. CHECK passes and DEL leaves nothing, also while the tap is open.
 func TestHostTap(t *testing.T) {
+	nettest.Whole(t)
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
 		nettest.Without(t, "there is no busybox, whose udhcpc would be the guest's client")

@@ -17,6 +17,7 @@ import (
 // each of which says every five minutes that it lives. Then one more joins. It takes minutes and is no part of the tests;
 // docs/performance-mesh.md has what it found.
 func TestIdle(t *testing.T) {
+	nettest.Whole(t)
 	nodes, err := strconv.Atoi(os.Getenv("WEFT_IDLE_NODES"))
 	if err != nil {
 		t.Skip("a measurement: set WEFT_IDLE_NODES to the number of nodes")

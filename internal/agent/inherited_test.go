@@ -17,6 +17,7 @@ import (
 // TestInherited: policies hold for an interface that Calico has made for a pod whose address is reserved, from when that is known
 // until it goes; an agent that starts anew and hears nothing of reservations does not open it. What nobody knows is told of.
 func TestInherited(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	store := t.TempDir()
 	manifest := func(name, text string) {

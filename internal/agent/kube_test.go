@@ -159,6 +159,7 @@ func (k *kubeWorld) status(pod string) string {
 
 // TestRequests counts what ADD asks the API server for a pod with three networks.
 func TestRequests(t *testing.T) {
+	nettest.Whole(t)
 	k := newKubeWorld(t, 1)
 	k.defined("../../deploy/nad-crd.yaml")
 	const nads = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions"
@@ -219,6 +220,7 @@ func TestRequests(t *testing.T) {
 
 // TestKubernetes has two nodes whose pods reach each other, and then no API server.
 func TestKubernetes(t *testing.T) {
+	nettest.Whole(t)
 	k := newKubeWorld(t, 2)
 	for _, w := range k.nodes {
 		w.start()

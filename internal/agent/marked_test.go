@@ -67,6 +67,7 @@ func codePoint(t *testing.T, from, at *netns.NS, to netip.Addr) int {
 // sends to pods and nodes; the pods beside it have none. An agent that starts finds it
 // as it was, and it goes with the pod.
 func TestMarkedPods(t *testing.T) {
+	nettest.Whole(t)
 	p := newTwo(t, "pools: [{cidr: 10.77.0.0/24, blockSize: 28, encapsulation: none}, {name: six, cidr: \"fd77::/112\", blockSize: 124, encapsulation: none}]")
 	n1, n2 := p.nodes[0], p.nodes[1]
 	outside := nettest.NS(t, "outside")

@@ -9,10 +9,13 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // The file of ip-masq-agent is followed; one that is broken leaves what it said before.
 func TestMasqAgent(t *testing.T) {
+	nettest.Whole(t)
 	path := filepath.Join(t.TempDir(), "ip-masq-agent")
 	a := &agent{cfg: Config{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}}
 	if a.exceptions() != nil {

@@ -40,6 +40,7 @@ func (w *world) web(request string) string {
 // TestAround: an agent with a configuration file puts the runtime's configuration in place, counts calls and repairs, says
 // that it is ready, and follows the log's level; what it put in place stays when it ends.
 func TestAround(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	conf := fmt.Sprintf("metrics: {address: '127.0.0.1:9119'}\ninstall: {confDir: %q}\nnetwork: {mode: cluster, name: pods, podCIDRs: [10.7.0.0/16]}\n", w.path("net.d"))
 	if err := os.WriteFile(w.path("weft.yaml"), []byte(conf), 0o600); err != nil {

@@ -9,10 +9,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // TestMemory measures an agent with as many pods as a node has, in a cluster of a thousand nodes.
 func TestMemory(t *testing.T) {
+	nettest.Whole(t)
 	const nodes, pods, most = 1000, 110, 60 << 10 // KiB
 	k := newKubeWorld(t, 1)
 	var images []fields

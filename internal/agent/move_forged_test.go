@@ -65,6 +65,7 @@ func (m *machine) pretends(p two) {
 // its wire, unless the machine's instance names it as the target of its migration. A true target that is heard first gets them as
 // soon as the instance names it.
 func TestForgedTarget(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
 	p := newTwo(t, twoPools)
 	n1, n2 := p.nodes[0], p.nodes[1]
@@ -107,6 +108,7 @@ func TestForgedTarget(t *testing.T) {
 // TestForgedTargetWithoutKubeVirt: where there is no instance, the pod that an AddressMove allows takes the addresses over, and no
 // other one.
 func TestForgedTargetWithoutKubeVirt(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
 	p := newTwo(t, twoPools)
 	n1, n2 := p.nodes[0], p.nodes[1]

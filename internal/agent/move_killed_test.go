@@ -15,6 +15,7 @@ import (
 // TestMachineMovesKilled: wherever the agent of the node dies that a machine has come to, and that of the node that it has left, the
 // next ones bring it to its end: all nodes lead to the machine.
 func TestMachineMovesKilled(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
 	p := newTwo(t, twoPools)
 	here, there := p.machine(p.nodes[0], "a", false), p.machine(p.nodes[1], "b", true)

@@ -90,6 +90,7 @@ func passes(t *testing.T, from, to *netns.NS, a netip.Addr, limit time.Duration)
 // TestMachineMovesBeforeOthersKnow: what a third node still sends to where a machine was is passed on, and arrives with the sender's
 // address; to no other address, nor from anybody else, does the machine's old node pass on what is not its own.
 func TestMachineMovesBeforeOthersKnow(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
 	p := newTwo(t, twoPools)
 	n1, n2 := p.nodes[0], p.nodes[1]
@@ -120,6 +121,7 @@ func TestMachineMovesBeforeOthersKnow(t *testing.T) {
 // TestRelaysOutliveAgent: an agent that is killed while a machine comes to its node, or when it has just come, still lets in what
 // others send by way of where the machine was, when it is started again.
 func TestRelaysOutliveAgent(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
 	for name, step := range map[string]int{"while it switches": 2, "when it has switched": -1} {
 		t.Run(name, func(t *testing.T) {

@@ -53,6 +53,7 @@ func (p two) is(m *machine, state string) {
 // TestSilentMachineMoves: behind masquerade nobody hears a guest that says nothing. That a migration has begun, or has failed, leaves
 // all as it was; when the machine's status says that it runs on the other node, all lead there. People can say it, too.
 func TestSilentMachineMoves(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
 	nettest.Need(t, "tap")
 	p := newTwo(t, twoPools)

@@ -155,6 +155,7 @@ func (p two) heard(m *machine) {
 // lead there, also the one that it came from. It comes back when it says something where it was, as after a migration that has
 // failed, and goes without a word when its pod there ends. An agent that is killed meanwhile goes on.
 func TestMachineMoves(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
 	p := newTwo(t, twoPools)
 	n1, n2 := p.nodes[0], p.nodes[1]

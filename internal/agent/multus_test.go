@@ -180,6 +180,7 @@ func (m *multus) detach(id string, ns *netns.NS) {
 // TestPodsOfMultus: pods that Multus made with the reference plugins, before weft took its place, are DELeted as it would:
 // from its memory, thin and thick, with and without their namespace, and when there is no agent for a while.
 func TestPodsOfMultus(t *testing.T) {
+	nettest.Whole(t)
 	for _, form := range []struct {
 		typ  string
 		to43 bool

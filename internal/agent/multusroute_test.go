@@ -53,6 +53,7 @@ func defaults(t *testing.T, ns *netns.NS) string {
 // TestDefaultRoutesOfForeignPlugins: where networks have plugins that weft executes, the pod has the default routes that the
 // document promises, CHECK agrees, nothing is left, and the network status is that of Multus.
 func TestDefaultRoutesOfForeignPlugins(t *testing.T) {
+	nettest.Whole(t)
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
 		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: no foreign plugin makes default routes")

@@ -32,6 +32,7 @@ func (k *kubeWorld) defined(pattern string) {
 // TestPartition: two agents give addresses of one range over a real API server, which is killed for a while; before and behind
 // that one node alone is cut off, and one agent is killed while it is.
 func TestPartition(t *testing.T) {
+	nettest.Whole(t)
 	k := newKubeWorld(t, 2)
 	k.defined("../../deploy/crds/weft.dev_*.yaml")
 	cut := k.Server.Proxy()

@@ -18,6 +18,7 @@ import (
 // TestPluginKilled kills weft-cni itself, as a runtime does whose patience is over: the DEL that follows finds whatever
 // the agent has made of the call by then.
 func TestPluginKilled(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	w.start()
 	before := w.host()

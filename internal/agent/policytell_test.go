@@ -7,11 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/store"
 )
 
 // A policy that is not understood says so in its condition, others' conditions stay, and one that never was wrong is left alone.
 func TestPolicyCondition(t *testing.T) {
+	nettest.Whole(t)
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	o, err := store.NewObject([]byte(`{"apiVersion":"policy.networking.k8s.io/v1alpha2","kind":"ClusterNetworkPolicy","metadata":{"name":"p","generation":7},
 		"spec":{},"status":{"conditions":[{"type":"Theirs","status":"True"}]}}`))

@@ -144,6 +144,7 @@ const twoPools = "pools: [{cidr: 10.77.0.0/24, blockSize: 28, encapsulation: vxl
 // TestOwnNetworkFromPools: the configuration names pools, the agents make them, take blocks of them, number pods from these and
 // route them; also from node to pod. An agent that was killed goes on with what it had.
 func TestOwnNetworkFromPools(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
 	p := newTwo(t, twoPools)
 	n1, n2 := p.nodes[0], p.nodes[1]
@@ -208,6 +209,7 @@ func tunnelAddrs(t *testing.T, w *world) string {
 
 // TestPoolsComeLater: without pools an agent waits, and says for what; one that people make will do.
 func TestPoolsComeLater(t *testing.T) {
+	nettest.Whole(t)
 	p := newTwo(t, "addresses: pools")
 	n1 := p.nodes[0]
 	list := n1.list("1.1.0", `{"name":"pods","cniVersion":"1.1.0","plugins":[{"type":"calico","ipam":{"type":"calico-ipam"}}]}`)
@@ -255,6 +257,7 @@ func TestPoolsComeLater(t *testing.T) {
 // TestDesignChanges: pods that were joined by a bridge go on beside those of the routed design, on the same node and on another
 // one, and are taken away as ever.
 func TestDesignChanges(t *testing.T) {
+	nettest.Whole(t)
 	p := newTwo(t, "design: bridge")
 	n1, n2 := p.nodes[0], p.nodes[1]
 	old1, oldAddrs1 := p.pod(n1, "old1")

@@ -15,6 +15,7 @@ import (
 // TestPoolsWithoutServer: pools and blocks of a real API server. While it is away an agent starts anew, repairs the ways to the
 // blocks of other nodes, and numbers further pods from blocks that the node has.
 func TestPoolsWithoutServer(t *testing.T) {
+	nettest.Whole(t)
 	k := newKubeWorld(t, 2)
 	k.defined("../../deploy/crds/weft.dev_*.yaml")
 	for _, w := range k.nodes {

@@ -25,6 +25,7 @@ func (w *world) configured(text string) {
 // TestPatientWithoutPrefix: a node whose prefix comes late is no error; STATUS says what is missing, and pods are served when
 // it is there.
 func TestPatientWithoutPrefix(t *testing.T) {
+	nettest.Whole(t)
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
 	k.Do("POST", "/api/v1/nodes", fields{"metadata": fields{"name": "late"}})
@@ -59,6 +60,7 @@ func TestPatientWithoutPrefix(t *testing.T) {
 
 // TestModeChanges: a node that goes from weft's own network to another vendor's loses weft's routes, and nothing else.
 func TestModeChanges(t *testing.T) {
+	nettest.Whole(t)
 	k := newKubeWorld(t, 2)
 	w := k.nodes[0]
 	mode := func(mode, more string) {

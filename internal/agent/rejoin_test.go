@@ -19,6 +19,7 @@ import (
 // TestRejoin: the join of an attachment that somebody has taken away is brought back, also where its guest is told nothing; that of
 // one that has been detached is not.
 func TestRejoin(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "tap")
 	ns := nettest.NS(t, "pod")
 	for _, line := range [][]string{{"link", "add", "eth0", "type", "veth", "peer", "name", "far"}, {"tuntap", "add", "tap0", "mode", "tap"}} {

@@ -44,6 +44,7 @@ func (w *world) countedRepairs(kind string) (n int) {
 // TestKilledWhileRepairing: an agent that is killed at each step of a repair leaves nothing that its next start does not repair, and
 // nothing of the pod that a DEL does not find.
 func TestKilledWhileRepairing(t *testing.T) {
+	nettest.Whole(t)
 	for _, c := range []struct {
 		network string
 		gone    bool // the pair, with both of its ends
@@ -114,6 +115,7 @@ func killedWhileRepairing(t *testing.T, network string, gone bool, steps []strin
 // TestRepairAtStart: what goes while there is no agent is put back by the next one, on the node and in the pod, counted, and logged
 // once with the object and the attachment's age.
 func TestRepairAtStart(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	if err := os.WriteFile(w.path("weft.yaml"), []byte("metrics: {address: '127.0.0.1:9119'}\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -149,6 +151,7 @@ func TestRepairAtStart(t *testing.T) {
 
 // TestRepairOnFullDisk: a repair writes nothing to the agent's disk, and goes on when that is full.
 func TestRepairOnFullDisk(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	if err := os.MkdirAll(w.path("state"), 0o700); err != nil {
 		t.Fatal(err)
@@ -172,6 +175,7 @@ func TestRepairOnFullDisk(t *testing.T) {
 // TestRepairJoins: the wire between a guest's tap and its pod's link is put back, whichever way it is made, as often as somebody takes
 // it away, and counted as a repair of the attachment.
 func TestRepairJoins(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "tap")
 	for _, how := range []string{"redirect-peer", "redirect", "mirred"} {
 		t.Run(how, func(t *testing.T) {
@@ -206,6 +210,7 @@ func TestRepairJoins(t *testing.T) {
 
 // TestDriftEvent: what a pod takes away twice within ten minutes is an event on the pod, once, that says what and where; the first time is none.
 func TestDriftEvent(t *testing.T) {
+	nettest.Whole(t)
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
 	w.start()

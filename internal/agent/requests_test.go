@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/apitest"
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // account makes a service account that may do everything, and gives a token of it that is bound to a secret.
@@ -58,6 +59,7 @@ func without(t *testing.T, dir string, words ...string) {
 // TestUnknownPods counts what ADD asks the API server for pods that the agent was not told of, with a server that answers and with
 // one that hangs. The agent's token stays where it came from.
 func TestUnknownPods(t *testing.T) {
+	nettest.Whole(t)
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
 	token := k.account()

@@ -82,6 +82,7 @@ func sends(t *testing.T, ns *netns.NS, to netip.Addr) (sent *atomic.Int64, stop 
 // TestSenders: a program in a pod's namespace sends from before the ADD until after the DEL, and another pod sends to it all
 // the while. Of what a policy denies nothing arrives, in either direction, not while the agent is away or starts either.
 func TestSenders(t *testing.T) {
+	nettest.Whole(t)
 	for name, plugin := range map[string]string{
 		"routed": `{"type":"calico","ipam":%s}`, "ptp": `{"type":"ptp","ipam":%s}`, "bridge": `{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipam":%s}`,
 	} {

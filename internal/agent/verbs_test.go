@@ -155,6 +155,7 @@ func TestSeveralNetworks(t *testing.T) {
 }
 
 func TestHundredAtOnce(t *testing.T) {
+	nettest.Whole(t)
 	for _, name := range []string{"ptp", "bridge"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

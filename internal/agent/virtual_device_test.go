@@ -15,6 +15,7 @@ import (
 // TestMachineOnDevice: a device of the node that a pod was given, and that a machine then speaks through, comes back to the node
 // as it was, whether or not the machine has left before.
 func TestMachineOnDevice(t *testing.T) {
+	nettest.Whole(t)
 	for _, leaves := range []bool{true, false} {
 		t.Run(fmt.Sprintf("leaves=%t", leaves), func(t *testing.T) {
 			nettest.Need(t, "tap")

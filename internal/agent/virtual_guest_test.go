@@ -101,6 +101,7 @@ func twoNetworks() plan.Input {
 // TestMachineIsServed: a guest gets its address from weft-guest whoever of it and the agent was killed and started again, and
 // an interface that is plugged is served at once, one that is unplugged is gone.
 func TestMachineIsServed(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	w.start()
 	nettest.Need(t, "tap")
@@ -150,6 +151,7 @@ func TestMachineIsServed(t *testing.T) {
 // TestWiresKilledAtEveryStep: an agent that dies at any step of giving wires, or a weft-guest that does at any moment, keeps no guest
 // from having its address in the end.
 func TestWiresKilledAtEveryStep(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	w.start()
 	_, ns := w.attached("bridge")
@@ -192,6 +194,7 @@ func TestWiresKilledAtEveryStep(t *testing.T) {
 
 // TestMachineOfAnotherPod: a pod that the agent has not attached may have a machine; when the pod has gone, so has the machine.
 func TestMachineOfAnotherPod(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "tap")
 	w := newWorld(t)
 	w.start()
@@ -218,6 +221,7 @@ func TestMachineOfAnotherPod(t *testing.T) {
 
 // TestMachineWithoutAgent: where an agent was and was killed nobody does its work, and who never had one does it alone.
 func TestMachineWithoutAgent(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	w.start()
 	w.kill()
@@ -235,6 +239,7 @@ func TestMachineWithoutAgent(t *testing.T) {
 
 // TestMachineRefused: what the agent refuses has its code and its field here, too.
 func TestMachineRefused(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	w.start()
 	ns := nettest.NS(t, "pod")

@@ -15,6 +15,7 @@ import (
 // TestMachinePolicy: policies hold for a guest on a bridge also where nobody has said that the pod is a machine's: from before the
 // guest has the pod's wire, and by an agent that was started since.
 func TestMachinePolicy(t *testing.T) {
+	nettest.Whole(t)
 	nettest.NeedBridgeNetfilter(t)
 	nettest.Need(t, "tap")
 	w := newWorld(t)

@@ -108,6 +108,7 @@ func (w *world) attached(network string) (*libcni.NetworkConfigList, *netns.NS) 
 // TestMachine: a pod with a machine is as it should be, also for an agent that was started since, and the same ADD again has
 // the same answer; when the machine has left, the pod is as it was.
 func TestMachine(t *testing.T) {
+	nettest.Whole(t)
 	for _, network := range []string{"bridge", "ptp", "guarded", "routed"} {
 		for _, binding := range []model.VMBinding{model.VMBridge, model.VMMasquerade, model.VMDirect} {
 			if binding == model.VMDirect && network != "routed" {
@@ -164,6 +165,7 @@ func TestMachine(t *testing.T) {
 
 // TestMachineAndDel: DEL takes everything, whatever is left of the pod and whether or not there is an agent, and so does GC.
 func TestMachineAndDel(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	w.start()
 	for how, del := range map[string]func(list *libcni.NetworkConfigList, ns *netns.NS){
@@ -211,6 +213,7 @@ func TestMachineAndDel(t *testing.T) {
 // TestMachineKilledAtEveryStep: an agent that dies at any step of phase 1, or of its end, leaves a pod that has the whole
 // machine or nothing of it once the next agent runs, and whose DEL leaves nothing.
 func TestMachineKilledAtEveryStep(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	w.start()
 	list, ns := w.attached("bridge")

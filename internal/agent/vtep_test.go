@@ -28,6 +28,7 @@ func macOf(ns *netns.NS, device string) string {
 // TestVtepInDirectory: nodes whose objects stand in a directory have random VtepMACs, which their manifests say, and reach each other
 // by them; an agent that was started again keeps its node's.
 func TestVtepInDirectory(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
 	for name, network := range map[string]string{
 		"own back end": "encapsulation: vxlan",
@@ -72,6 +73,7 @@ func TestVtepInDirectory(t *testing.T) {
 // TestVtepNotPublished: an agent that publishes nothing leaves the manifest alone, and takes the address that somebody else has written
 // there.
 func TestVtepNotPublished(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
 	p := newTwo(t, "encapsulation: vxlan}\nflannel: {publish: false")
 	plain := state.SeedMAC("vtep/4/n1").String()

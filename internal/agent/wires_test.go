@@ -15,11 +15,13 @@ import (
 	"github.com/weft-net/weft/internal/ledger"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // TestWiresAgain: a wire whose serving ends with an error is served again after a pause, and not any more when its attachment
 // changes or its pod is gone.
 func TestWiresAgain(t *testing.T) {
+	nettest.Whole(t)
 	l, err := ledger.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

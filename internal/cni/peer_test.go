@@ -29,6 +29,7 @@ func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 // TestResultsAreThoseOfTheReferencePlugins lets the reference plugins work in throw-away namespaces and compares what
 // they print with what weft plans for the same configuration. Names and MACs that are chosen are compared by form only.
 func TestResultsAreThoseOfTheReferencePlugins(t *testing.T) {
+	nettest.Whole(t)
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
 		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: results are not compared with the reference plugins")

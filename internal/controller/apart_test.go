@@ -25,6 +25,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/kube"
 )
@@ -198,6 +199,7 @@ const (
 // TestApart: agents with the rights of the manifests give addresses by what the controller does with its own: it makes pools and adds
 // what agents ask for, and only by its word they take the blocks of a node that is gone. Nothing that either wants to do is forbidden.
 func TestApart(t *testing.T) {
+	nettest.Whole(t)
 	s := newSplit(t)
 	agent := s.as("weft", "n2")
 	s.until("the policies are in force", func() bool {
@@ -286,6 +288,7 @@ func TestApart(t *testing.T) {
 // TestApartMachines: the promise to an earlier virtual machine of a name is taken away by the controller, and so is an address that no
 // pool gives any more; agents, which cannot, get the machine's next addresses all the same.
 func TestApartMachines(t *testing.T) {
+	nettest.Whole(t)
 	s := newSplit(t)
 	s.control("c")
 	add, _ := s.engine("n1")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-net/weft/internal/apitest"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/kube"
 )
@@ -63,6 +64,7 @@ const pools = "/apis/weft.dev/v1alpha1/addresspools"
 // TestOnKubernetes: with a real API server, pools follow Calico's (as projectcalico.org/v3), what people wrote stays as the server
 // wants it, a pool that is deleted waits for its last block, and conditions are in the status.
 func TestOnKubernetes(t *testing.T) {
+	nettest.Whole(t)
 	s, w := kubernetes(t, map[string]string{"ippools": "IPPool", "ipreservations": "IPReservation", "ipamconfigurations": "IPAMConfiguration", "ipamblocks": "IPAMBlock"})
 	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ippools", `{"apiVersion":"projectcalico.org/v3","kind":"IPPool","metadata":{"name":"theirs"},
 		"spec":{"cidr":"10.244.0.0/16","ipipMode":"Always","blockSize":27}}`)

@@ -118,6 +118,7 @@ func stateOf(t *testing.T, ns *netns.NS, subnetFile string) string {
 // TestKilled: a daemon that is killed at any step leaves nothing that the next one does not bring to where one that was never
 // killed does.
 func TestKilled(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
 	hub := nettest.NS(t, "hub")
 	for _, line := range []string{"link set lo up", "link add br0 type bridge", "link set br0 up", "addr add 192.168.7.100/24 dev br0"} {

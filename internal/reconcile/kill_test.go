@@ -66,6 +66,7 @@ func picture(t *testing.T, c *cluster, self string) *model.Cluster {
 // A pass that stops at any step is finished by the next one, whatever it was about to do: to make all, to change it, to
 // take it away.
 func TestCutAtEveryStep(t *testing.T) {
+	nettest.Whole(t)
 	nettest.Need(t, "vxlan")
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})
 	n1 := c.nodes[0]

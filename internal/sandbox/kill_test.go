@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // killedPod has an init container and two ordinary ones, so that there are many steps to be killed at.
@@ -50,6 +52,7 @@ func (w *world) settle(name, when string, running bool) {
 
 // The runtime is killed at every step of running a pod. Started again, it brings the pod to run.
 func TestKilledAtEveryStepOfRun(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	kills := 0
 	for k := 0; ; k++ {
@@ -81,6 +84,7 @@ func TestKilledAtEveryStepOfRun(t *testing.T) {
 
 // The runtime is killed at every step of stopping a pod. Started again, it goes on stopping.
 func TestKilledAtEveryStepOfStop(t *testing.T) {
+	nettest.Whole(t)
 	w := newWorld(t)
 	kills := 0
 	for k := 0; ; k++ {

@@ -91,6 +91,7 @@ func TestOldConfigurations(t *testing.T) {
 
 // Killed at random moments with plugins that work on the kernel, the node is as before.
 func TestKilledWithRealPlugins(t *testing.T) {
+	nettest.Whole(t)
 	w := realWorld(t)
 	w.oldConf(t)
 	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")

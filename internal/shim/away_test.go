@@ -78,6 +78,7 @@ func listen(t *testing.T, socket string, backlog int) int {
 }
 
 func TestAgentAway(t *testing.T) {
+	nettest.Whole(t)
 	bin := build(t)
 	for name, prepare := range absences() {
 		t.Run(name, func(t *testing.T) {

@@ -214,6 +214,7 @@ func TestFirewallBehindPtp(t *testing.T) {
 
 // TestFirewallMatrixOfTheReference shows that the matrix is the reference plugin's.
 func TestFirewallMatrixOfTheReference(t *testing.T) {
+	nettest.Whole(t)
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
 		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: the matrix is not compared with the reference firewall's")
@@ -258,6 +259,7 @@ func saved(t *testing.T) string {
 // TestFirewallRulesOfTheReference compares the iptables that weft makes with those of the reference plugin, line by line, and
 // lets each take down what the other made.
 func TestFirewallRulesOfTheReference(t *testing.T) {
+	nettest.Whole(t)
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
 		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: rules are not compared with the reference firewall's")

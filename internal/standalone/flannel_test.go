@@ -241,6 +241,7 @@ func TestBadFlannel(t *testing.T) {
 
 // Results and what is written down are the original's, and what one made the other takes down.
 func TestFlannelAndItsOriginal(t *testing.T) {
+	nettest.Whole(t)
 	bin := flannelPeers(t)
 	for name, tt := range map[string]struct{ lease, conf string }{
 		"kube-flannel": {subnetEnv, cbr0},

@@ -3,7 +3,7 @@
 #
 # run.sh: the kernel tests that this machine's kernel cannot run, on a distribution's kernel in an emulated machine.
 #
-#   make test-vm                 the tests named below, and those that the last "make test" skipped for want of a feature
+#   make test-vm                 the tests named below, and those that "make test" and "make test-e2e" skipped for want of a feature
 #   RUN='TestVlan' make test-vm  these tests only             PKGS='internal/kernel/link …'  of these packages only
 #   KERNEL=linux-image-cloud-amd64 make test-vm               another of Debian's kernels
 #   LIMIT=1200 MEM=3072           seconds for the whole run of the machine; its memory, MiB      KEEP=1  leaves its files
@@ -19,7 +19,7 @@ LIMIT=${LIMIT:-1200}
 MEM=${MEM:-3072}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/weft
 # The drivers' tests are run whole; of the other packages those tests whose names tell of a link type or feature that small
-# kernels lack, and whatever the last "make test" wrote into bin/skipped for want of a feature.
+# kernels lack, and whatever the last "make test" and "make test-e2e" wrote into bin/skipped and bin/skipped-e2e for want of a feature.
 WORDS='Dummy|I[Pp]vlan|IPVlan|V[Ll][Aa][Nn]|Vrf|VRF|S[Cc][Tt][Pp]|HostDevice|P[Cc][Ii]|DPDK|Wireguard|WireGuard|I[Pp][Ii][Pp]|Spoof'
 WHOLE='^(test/vm|internal/kernel(/.*)?)$'
 # An emulated processor is ten times slower: tests that judge a time by the clock are not for here.
@@ -41,7 +41,7 @@ packages() {
 	local dir
 	find internal test -name '*_test.go' -print0 | xargs -0 -r grep -l nettest | xargs -r -n1 dirname | sort -u | while read -r dir; do
 		if [[ $dir =~ $WHOLE ]] || grep -qE "^func Test[A-Za-z0-9_]*($WORDS)" "$dir"/*_test.go ||
-			{ [ -e bin/skipped ] && grep -q "^$dir Test[^ ]*: kernel: " bin/skipped; }; then
+			grep -qs "^$dir Test[^ ]*: kernel: " bin/skipped bin/skipped-e2e; then
 			echo "$dir"
 		fi
 	done
@@ -108,7 +108,7 @@ chosen() {
 	fi
 	{
 		WEFT_PROGRAMS=$PWD/bin "$bin" -test.list "$WORDS" | grep '^Test' || true
-		[ ! -e bin/skipped ] || sed -n "s|^$pkg \(Test[^: ]*\): kernel: .*|\1|p" bin/skipped
+		cat bin/skipped bin/skipped-e2e 2>/dev/null | sed -n "s|^$pkg \(Test[^: ]*\): kernel: .*|\1|p"|| true
 	} | sort -u | awk '
 		# A test with all its subtests makes the single ones of them needless.
 		{ split($0, part, "/"); if (part[1] != $0 && part[1] in whole) next; if (part[1] == $0) whole[$0] = 1

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // poolOf30 has 30 addresses in four blocks.
@@ -96,6 +98,7 @@ func (w *tale) grab(n *node, name string) {
 
 // TestAnyFaultAtAnyStep: killed between any two steps, or cut off there: no address twice, and in the end none lost.
 func TestAnyFaultAtAnyStep(t *testing.T) {
+	nettest.Whole(t)
 	for _, fault := range []string{"killed", "killed, its last words late", "killed, its journal lost", "killed, its journal lost, its last words late", "answers lost, then killed"} {
 		t.Run(fault, func(t *testing.T) {
 			hits := 0

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-net/weft/internal/apitest"
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -163,6 +164,7 @@ func TestImportRefuses(t *testing.T) {
 
 // TestImportOnKubernetes: the same from a real API server that knows whereabouts' kinds.
 func TestImportOnKubernetes(t *testing.T) {
+	nettest.Whole(t)
 	s := kubernetes(t)
 	define(s, "k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition", "network-attachment-definitions", `{"config":{"type":"string"}}`)
 	define(s, "whereabouts.cni.cncf.io", "v1alpha1", "IPPool", "ippools", `{"range":{"type":"string"},"allocations":{"type":"object","additionalProperties":{"type":"object",

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weft-net/weft/internal/apitest"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/kube"
 )
@@ -49,6 +50,7 @@ func over(t *testing.T, s *apitest.Server, url, name string) *kube.Store {
 
 // TestOnKubernetes: two nodes share a range on a real API server, which is stopped for a while; one node is killed meanwhile.
 func TestOnKubernetes(t *testing.T) {
+	nettest.Whole(t)
 	s := kubernetes(t)
 	_, path := cluster(t, nil)
 	var nodes []*node

@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // TestAwayWhilePodsComeAndGo: a real API server is stopped for a while, in which pods come and go on three nodes whose engines
 // live; one of these is started anew. No ADD fails that has an address on its node, none is given twice, and when the server is back
 // the nodes get further blocks. WEFT_OUTAGE lengthens the while, to ten minutes (10m) for example.
 func TestAwayWhilePodsComeAndGo(t *testing.T) {
+	nettest.Whole(t)
 	away := 2 * time.Second
 	if text := os.Getenv("WEFT_OUTAGE"); text != "" {
 		var err error

@@ -22,6 +22,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ledger"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/store/dir"
 )
 
@@ -183,6 +184,7 @@ func lifeMain(words string) int {
 // TestKilledAtAnyStep: SIGKILL at each step of claims, allocations, releases and returns. What comes after has no address twice,
 // and loses none.
 func TestKilledAtAnyStep(t *testing.T) {
+	nettest.Whole(t)
 	kills := 0
 	for step := 1; ; step++ {
 		path := memory(t)

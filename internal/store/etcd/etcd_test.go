@@ -146,6 +146,7 @@ func (w *world) until(what string, ok func() bool) {
 
 // TestEtcd is everything that can be seen at one etcd; each part has a network of its own.
 func TestEtcd(t *testing.T) {
+	nettest.Whole(t)
 	e := apitest.StartEtcd(t, nil, netip.MustParseAddr("127.0.0.1"), false)
 	for name, part := range map[string]func(*world){
 		"acquire": acquired, "previous": previous, "race": race, "overlap": overlapping, "exhausted": exhausted, "reservation": reservation, "other": otherConfiguration,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // The child of TestKilledAtEveryStep gets these.
@@ -58,6 +59,7 @@ func TestChild(t *testing.T) {
 
 // Killed at any step of an ADD or a DEL, and then DEL: nothing is left, here and at the server.
 func TestKilledAtEveryStep(t *testing.T) {
+	nettest.Whole(t)
 	w := newWire(t)
 	w.serve(range4, range6)
 	for _, verb := range []string{"ADD", "DEL"} {

@@ -10,12 +10,14 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // TestTwoWeeks: two weeks pass by a clock that the test moves, with leases of half a day. They are renewed while everything is well, on a node
 // that sleeps at night, over restarts of the keeper, and while the server is away for a while; the addresses stay, and their
 // interface is up. The server knows nothing of the clock: it is asked when it is due.
 func TestTwoWeeks(t *testing.T) {
+	nettest.Whole(t)
 	for name, c := range map[string]struct {
 		keys, served, anew string
 	}{

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# suites.sh SUITE [WORD…]: the packages of a suite of tests, one a line; with words those alone whose names contain one.
+# Every package that has a test is in a suite of make test, in one of make test-e2e, or in both: internal/house looks.
+#
+#   pure        make test: touch no kernel and run no program, so that go test may know their results already
+#   own         make test: have namespaces of their own, or run programs; they run beside one another
+#   serial      make test: judge times by the clock, so they run one after the other; below it is said why
+#   e2e         make test-e2e: whole systems and nothing else, and whatever go test -short leaves something out of
+#   e2e-serial  make test-e2e: those of them that judge times by the clock
+set -euo pipefail
+cd "$(dirname "$0")/.."
+module=github.com/weft-net/weft
+
+# Whole systems: agents with real servers, emulated machines, other projects' programs beside weft's. And all below test/.
+whole='
+internal/bench internal/bench/ipam internal/bench/migration internal/bench/path internal/bench/policy internal/bench/vm
+internal/conformance
+internal/truth
+internal/vm/launch internal/vm/matrix internal/vm/qemu
+'
+
+# Clock-bound packages, each with what it measures.
+serial='
+internal/probe  packets by the second, which come to nothing where others use the processor
+test/scale      how long an agent takes with many nodes and pods
+'
+
+suite=${1:?give pure, own, serial, e2e or e2e-serial}
+shift
+case $suite in pure | own | serial | e2e | e2e-serial) ;; *)
+	echo "suites.sh: there is no suite $suite" >&2
+	exit 2
+	;;
+esac
+
+# chosen NAME WORD…: no word chooses everything.
+chosen() {
+	local name=$1 word
+	shift
+	for word in "$@"; do
+		[[ $name != *"$word"* ]] || return 0
+	done
+	(($# == 0))
+}
+
+kernel=" ($module/internal/(nettest|apitest|netns)|os/exec|syscall|golang.org/x/sys/unix|github.com/vishvananda/netlink) "
+go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}} {{join .TestImports " "}} {{join .XTestImports " "}}{{end}}' ./... |
+	while read -r pkg dir imports; do
+		name=${pkg#"$module"/} is=own and=
+		[[ " $imports " =~ $kernel ]] || is=pure
+		[[ $serial != *$'\n'"$name "* ]] || is=serial
+		if [[ " ${whole//$'\n'/ } " == *" $name "* || ($name == test/* && $is != pure) ]]; then
+			[[ $is == serial ]] && is=e2e-serial || is=e2e
+		elif grep -qsE 'testing\.Short\(\)|nettest\.Whole\(' "$dir"/*_test.go; then
+			and=e2e
+		fi
+		[[ $is == "$suite" || $and == "$suite" ]] || continue
+		if chosen "$name" "$@"; then echo "./$name"; fi
+	done
