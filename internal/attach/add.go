@@ -16,49 +16,63 @@ import (
 
 // Add attaches a container to a network. When it fails, everything that it did is undone.
 func (a *Attacher) Add(ctx context.Context, job Job) (model.Result, error) {
-	none := model.Result{}
-	if job.Netns == nil {
-		return none, model.Faultf(model.CodeInvalidNetns, "", "CNI_NETNS %q is no network namespace", job.Request.Netns)
-	}
-	id, err := a.netnsID(job)
+	results, _, err := a.AddAll(ctx, []Job{job})
 	if err != nil {
-		return none, err
+		return model.Result{}, err
 	}
-	if job, err = a.unfold(job); err != nil {
-		return none, err
+	return results[0], nil
+}
+
+// AddAll attaches one container to one or several networks, all or none. Neighbours in the list that are built in and have
+// nothing of the node in common are planned one after the other and applied at once. failed is the job whose error it is.
+func (a *Attacher) AddAll(ctx context.Context, jobs []Job) (results []model.Result, failed int, err error) {
+	if len(jobs) == 0 {
+		return nil, 0, nil
 	}
-	if err := a.validate(job); err != nil {
-		return none, err
-	}
-	if err := a.gates(ctx, job); err != nil {
-		return none, err
-	}
-	release, err := a.locks(job.Request.Network).Container(ctx, job.Request.ContainerID)
+	jobs = slices.Clone(jobs)
+	id, failed, err := a.admit(jobs)
 	if err != nil {
-		return none, err
+		return nil, failed, err
+	}
+	for i := range jobs {
+		if err := a.gates(ctx, jobs[i]); err != nil {
+			return nil, i, err
+		}
+	}
+	release, err := a.locks(jobs[0].Request.Network).Container(ctx, jobs[0].Request.ContainerID)
+	if err != nil {
+		return nil, 0, err
 	}
 	defer release()
-	spaces, done, err := a.spaces(job.Netns)
+	spaces, done, err := a.spaces(jobs[0].Netns)
 	if err != nil {
-		return none, err
+		return nil, 0, err
 	}
 	defer done()
-	same, before, err := a.settle(ctx, job, id, spaces)
-	if err != nil {
-		return none, err
+	b := &batch{a: a, id: id, spaces: spaces, jobs: jobs, results: make([]model.Result, len(jobs))}
+	if failed, err = b.add(ctx); err != nil {
+		return nil, failed, errors.Join(err, b.undo(ctx, 0))
 	}
-	if same != nil {
-		return *same, nil
-	}
-	r := &run{a: a, job: job, spaces: spaces, rec: a.newRecord(job, id)}
-	r.rec.Acts = before
-	if err := r.beside(ctx); err != nil {
-		if r.promised {
-			err = errors.Join(err, a.abandon(ctx, r.rec, spaces))
+	return b.results, 0, nil
+}
+
+// admit refuses, before anything is touched, what cannot be attached. Of jobs that stand for others it makes those.
+func (a *Attacher) admit(jobs []Job) (id uint64, failed int, err error) {
+	for i, job := range jobs {
+		if job.Netns == nil {
+			return 0, i, model.Faultf(model.CodeInvalidNetns, "", "CNI_NETNS %q is no network namespace", job.Request.Netns)
 		}
-		return none, err
+		if id, err = a.netnsID(job); err == nil {
+			jobs[i], err = a.unfold(job)
+		}
+		if err == nil {
+			err = a.validate(jobs[i])
+		}
+		if err != nil {
+			return 0, i, err
+		}
 	}
-	return *r.rec.Result, nil
+	return id, 0, nil
 }
 
 func (a *Attacher) newRecord(job Job, netnsID uint64) Record {

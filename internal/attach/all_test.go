@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -165,7 +166,96 @@ func TestAddAllOneIsWrong(t *testing.T) {
 	n.unplug()
 }
 
-// BenchmarkNetworks is the ADD of a pod with 1, 3 and 8 macvlan networks beside its first one.
+// foreign writes a plugin that appends its verb and interface to a file, and is refused the ADD of one interface; the file is
+// what it gives.
+func (n *node) foreign(name, refused string) (calls string) {
+	n.t.Helper()
+	calls = n.data + "/" + name + ".all"
+	n.plugin(name, `echo "$CNI_COMMAND $CNI_IFNAME" >> `+calls+`
+[ "$CNI_COMMAND" = ADD ] || exit 0
+[ "$CNI_IFNAME" = "`+refused+`" ] && { echo '{"code":101,"msg":"no room"}'; exit 1; }
+echo '{"cniVersion":"1.1.0"}'`)
+	return calls
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(strings.Split(strings.TrimSpace(string(b)), "\n"), ", ")
+}
+
+// Networks before one that fails are undone backwards, also when the caller's time is over by then; its own program is told as well.
+func TestAddAllUndoesBackwards(t *testing.T) {
+	n := newNode(t)
+	calls := n.foreign("theirs", "net2")
+	id, ns := n.pod()
+	var jobs []attach.Job
+	for i := range 4 {
+		job := n.job(strings.Replace(n.list(`{"type":"theirs"}`), `"name":"net"`, fmt.Sprintf(`"name":"wire%d"`, i), 1), id, ns)
+		job.Request.IfName = fmt.Sprintf("net%d", i)
+		jobs = append(jobs, job)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cfg := n.cfg
+	cfg.Step = func(name string) error {
+		if strings.HasPrefix(name, "before undo") {
+			cancel()
+		}
+		return nil
+	}
+	_, failed, err := attach.New(cfg).AddAll(ctx, jobs)
+	wantCode(t, "AddAll", err, 101, "no room")
+	if failed != 2 {
+		t.Errorf("network %d failed", failed)
+	}
+	if got, want := read(t, calls), "ADD net0, ADD net1, ADD net2, DEL net2, DEL net1, DEL net0"; got != want {
+		t.Errorf("calls %s, want %s", got, want)
+	}
+	if list, err := n.ledger.List(); err != nil || len(list) > 0 {
+		t.Errorf("records left: %d %v", len(list), err)
+	}
+}
+
+// When networks that were to be attached at once are attached one by one, those before them stay as they are.
+func TestAddAllKeepsWhatStood(t *testing.T) {
+	nettest.Need(t, "macvlan")
+	n := newNode(t)
+	n.uplink()
+	calls := n.foreign("theirs", "")
+	id, ns := n.pod()
+	first := n.job(strings.Replace(n.list(`{"type":"theirs"}`), `"name":"net"`, `"name":"theirs"`, 1), id, ns)
+	first.Request.IfName = "eth1"
+	jobs := append([]attach.Job{first}, n.many(id, ns, 2)...)
+	once := true
+	cfg := n.cfg
+	cfg.Step = func(name string) error {
+		if name == "after apply" && once {
+			once = false
+			return errors.New("not at once")
+		}
+		return nil
+	}
+	n.Attacher = attach.New(cfg)
+	if _, _, err := n.AddAll(t.Context(), jobs); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, calls); got != "ADD eth1" {
+		t.Errorf("calls of the network that stood: %s", got)
+	}
+	for _, err := range n.DelAll(t.Context(), jobs) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	n.drain()
+	n.gone(ns, "eth0", "net1", "net2")
+	n.unplug()
+}
+
 // Pods that name the same networks in another order do not wait for each other for ever, nor does one that names a network
 // twice for itself.
 func TestAddAllInAnyOrder(t *testing.T) {
@@ -241,6 +331,7 @@ func TestAddAllLocksInOrder(t *testing.T) {
 	}
 }
 
+// BenchmarkNetworks is the ADD of a pod with 1, 3 and 8 macvlan networks beside its first one.
 func BenchmarkNetworks(b *testing.B) {
 	for _, further := range []int{1, 3, 8} {
 		b.Run(fmt.Sprint(further), func(b *testing.B) {

@@ -183,13 +183,15 @@ func (a *Attacher) spaces(ns *netns.NS) (kernel.Spaces, func(), error) {
 	return s, func() { _ = pod.Close() }, nil
 }
 
-// put writes a record and remembers its owner.
-func (a *Attacher) put(r Record) error {
-	if err := a.cfg.Memory.Put(r); err != nil {
+// put writes records and remembers their owners.
+func (a *Attacher) put(records ...Record) error {
+	if err := a.cfg.Memory.Put(records...); err != nil {
 		return err
 	}
-	a.mourn.born(r)
-	a.noted(r)
+	for _, r := range records {
+		a.mourn.born(r)
+		a.noted(r)
+	}
 	return nil
 }
 

@@ -89,28 +89,23 @@ func (a *Attacher) broughtBy(rec Record) []netip.Addr {
 	return out
 }
 
-// unshared refuses runs with an address that another pod of this node has, where one of both brought it along. It is called when
-// their records are promised and nothing is applied: of two that come at once at least one sees the other.
-func (a *Attacher) unshared(ctx context.Context, runs ...*run) error {
-	for _, r := range runs {
-		own := a.broughtBy(r.rec)
-		a.brought.take(r.rec, own)
-		for _, addr := range slices.Concat(own, addresses(r.rec)) {
-			if o, is := a.brought.other(r.rec, addr); is {
-				return takenBy(addr, o)
-			}
-		}
-		if len(own) == 0 {
-			continue
-		}
-		if err := a.nowhereElse(ctx, r.rec, own); err != nil {
-			return err
-		}
-		if err := a.notHere(r.rec, own); err != nil {
-			return err
+// unshared refuses a run with an address that another pod of this node has, where one of both brought it along. It is called when
+// its record is promised and nothing is applied: of two that come at once at least one sees the other.
+func (a *Attacher) unshared(ctx context.Context, r *run) error {
+	own := a.broughtBy(r.rec)
+	a.brought.take(r.rec, own)
+	for _, addr := range slices.Concat(own, addresses(r.rec)) {
+		if o, is := a.brought.other(r.rec, addr); is {
+			return takenBy(addr, o)
 		}
 	}
-	return nil
+	if len(own) == 0 {
+		return nil
+	}
+	if err := a.nowhereElse(ctx, r.rec, own); err != nil {
+		return err
+	}
+	return a.notHere(r.rec, own)
 }
 
 // notHere refuses addresses that IPAM gave to another pod of this node.

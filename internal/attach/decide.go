@@ -11,9 +11,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// plan asks the planners from i to j and sums up what they decide in one act, which is not done yet. first, which may be
-// nil, is what exists of i's.
-func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, first *linked) (Act, error) {
+// plan asks the segment's planners and sums up what they decide in one act, which is not done yet.
+func (r *run) plan(ctx context.Context) error {
+	first := r.seg.made
 	owner := plugin.Owner(r.job.Request.Key())
 	segment, restore := state.Fragment{Owner: owner}, state.Fragment{Owner: owner}
 	done := r.chain.Fragment // by earlier acts
@@ -21,12 +21,12 @@ func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, f
 		done.Merge(first.fragment)
 	}
 	answers := state.Answers{}
-	maps.Copy(answers, r.known)
+	maps.Copy(answers, r.seg.known)
 	var files []plugin.File
 	var guests []model.Guest
-	for k := i; k < j; k++ {
+	for k := r.seg.from; k < r.seg.to; k++ {
 		in := plugin.Input{
-			Conf: r.job.Network.Plugins[k], Request: r.job.Request, IPAM: given[k], Chain: r.chain, Answers: answers,
+			Conf: r.job.Network.Plugins[k], Request: r.job.Request, IPAM: r.seg.given[k], Chain: r.chain, Answers: answers,
 			MTU: r.a.podMTU(r.job.Network.Plugins[k]),
 		}
 		if first != nil && first.plugin == k {
@@ -34,11 +34,11 @@ func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, f
 		}
 		step, err := r.decide(ctx, in)
 		if err != nil {
-			return Act{}, err
+			return err
 		}
 		if in.Late != plugin.Early {
 			if step, err = first.rest(in.Conf, step); err != nil {
-				return Act{}, err
+				return err
 			}
 		}
 		step.Result = onTop(r.chain.Prev, step.Result)
@@ -55,10 +55,11 @@ func (r *run) plan(ctx context.Context, i, j int, given map[int]*model.Result, f
 		r.chain.Fragment = sum(owner, done, segment)
 		r.chain.Prev = &step.Result
 	}
-	act := Act{Kind: ActApply, Plugin: i, Fragment: &segment, Fresh: fresh(segment, answers), Files: files, Guests: guests}
+	act := Act{Kind: ActApply, Plugin: r.seg.from, Fragment: &segment, Fresh: fresh(segment, answers), Files: files, Guests: guests}
 	act.keep(restore)
 	r.withhold(&act)
-	return act, nil
+	r.rec.Acts, r.rec.Result = append(r.rec.Acts, act), r.chain.Prev
+	return nil
 }
 
 // keep notes the pre-image of what an act changes, unless it changes nothing that was there.

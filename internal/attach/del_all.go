@@ -117,7 +117,7 @@ func (a *Attacher) takeAll(ctx context.Context, records []Record, spaces kernel.
 	for i := range records {
 		records[i].Stage = Releasing
 	}
-	if err := a.putAll(records); err != nil {
+	if err := a.put(records...); err != nil {
 		// A memory that cannot be written is no reason to keep the addresses and the links.
 		a.cfg.Log.Warn("records are not marked as releasing", "container", records[0].Request.ContainerID, "err", err)
 	}

@@ -11,8 +11,11 @@
 // # Vocabulary
 //
 //   - Record: what is remembered of one attachment, written before each act. Acts are undone in reverse.
+//   - Batch: the networks of one container that an ADD attaches, all or none; most often one. Group: those of them that go
+//     through their lists side by side, with one write, one transaction of the guard and one pass over the kernel for all.
+//     Run: one network of it.
 //   - Cut: the place in a list where something outside must act (a foreign plugin, a foreign IPAM). What is planned before
-//     a cut is applied before it; the answer is a fact for what is planned behind it.
+//     a cut is applied before it; the answer is a fact for what is planned behind it. What is between two cuts is a segment.
 //   - Fast and thorough: an agent's DEL takes away everything that others can see and leaves the dead links to a reaper
 //     (Release); without a reaper, and where an ADD fails, the links are gone when the call returns (Remove).
 //   - Mark: the owner's name in the ifalias of links and the comment of nft elements, by which GC and DEL find what no

@@ -180,28 +180,18 @@ func readSaved(path, network string) (d model.PluginConf, ok bool) {
 	return model.PluginConf{Type: c.Type, Raw: text}, true
 }
 
-// save writes down the delegates of a run. What stands in the reference plugin's place is another network's of the same
+// saveAct is the writing down of a run's delegates. What stands in the reference plugin's place is another network's of the same
 // container: that plugin would write over it.
-func (r *run) save() error {
-	if len(r.job.saves) == 0 {
-		return nil
-	}
-	var files []plugin.File
+func (r *run) saveAct() Act {
+	act := Act{Kind: ActSave}
 	for _, s := range r.job.saves {
 		path := s.paths[0]
 		if _, err := os.Stat(path); err == nil {
 			path = s.paths[1]
 		}
-		files = append(files, plugin.File{Path: path, Text: s.text})
+		act.Files = append(act.Files, plugin.File{Path: path, Text: s.text})
 	}
-	r.rec.Acts = append(r.rec.Acts, Act{Kind: ActSave, Files: files})
-	if err := r.promise("promise save"); err != nil {
-		return err
-	}
-	if err := writeFiles(files); err != nil {
-		return err
-	}
-	return r.a.step("after save")
+	return act
 }
 
 // deriveUnfolded undoes an attachment that nothing is recorded of, by the delegate that the reference plugin wrote down.

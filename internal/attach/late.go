@@ -36,28 +36,31 @@ func (a *Attacher) late(typ string) bool {
 	return ok && user.NeedsLink()
 }
 
-// link makes the interface of plugin i without addresses when its IPAM section needs that; nil when it does not.
-func (r *run) link(ctx context.Context, i int) (*linked, error) {
-	conf := r.job.Network.Plugins[i]
+// link plans the interface of the segment's first plugin without addresses when its IPAM section needs that; false when it
+// does not.
+func (r *run) link(ctx context.Context) (bool, error) {
+	conf := r.job.Network.Plugins[r.seg.from]
 	typ, err := r.a.ipamType(conf)
 	if err != nil || !r.a.late(typ) {
-		return nil, err
+		return false, err
 	}
-	l := &linked{plugin: i, answers: state.Answers{}}
+	l := &linked{plugin: r.seg.from, answers: state.Answers{}}
 	in := plugin.Input{
 		Conf: conf, Request: r.job.Request, Chain: r.chain, Answers: l.answers, Late: plugin.LinkAlone, IPAM: &model.Result{},
 		MTU: r.a.podMTU(conf),
 	}
 	step, err := r.decide(ctx, in)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	l.fragment = state.Fragment{Owner: plugin.Owner(r.job.Request.Key())}
 	l.fragment.Merge(step.Fragment)
 	l.restore = step.Restore
-	act := Act{Kind: ActApply, Plugin: i, Fragment: &l.fragment, Fresh: fresh(l.fragment, l.answers)}
+	act := Act{Kind: ActApply, Plugin: l.plugin, Fragment: &l.fragment, Fresh: fresh(l.fragment, l.answers)}
 	act.keep(l.restore)
-	return l, r.apply(ctx, "link", act)
+	r.rec.Acts = append(r.rec.Acts, act)
+	r.seg.made = l
+	return true, nil
 }
 
 // rest is what a step adds to the interface that exists already. Undone by itself, it leaves the interface, through which

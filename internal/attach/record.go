@@ -135,10 +135,11 @@ func (r Record) Joins() []state.Join {
 	return out
 }
 
-// Memory keeps records. The ledger (agent) and the journal (standalone) implement it. An error of Put leaves the record
-// as it was before.
+// Memory keeps records. The ledger (agent) and the journal (standalone) implement it.
 type Memory interface {
-	Put(r Record) error
+	// Put writes records of one container, of one stage. An error leaves a record as it was before; the ledger, which alone
+	// is handed several, writes all of them or none.
+	Put(records ...Record) error
 	Get(k model.AttachmentKey) (Record, bool, error)
 	// List gives all records that can be read; the error joins what is wrong with the others.
 	List() ([]Record, error)

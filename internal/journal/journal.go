@@ -53,9 +53,18 @@ func unusable(dir string, err error) error {
 		"journal directory %q: %w", dir, err)
 }
 
-// Put writes a record; the caller has the container's lock. A finished one moves to done; one that is being released moves back with nothing written, so DEL
-// works on a full disk.
-func (j *Journal) Put(r attach.Record) error {
+// Put writes records, one by one; the caller has the container's lock.
+func (j *Journal) Put(records ...attach.Record) error {
+	for _, r := range records {
+		if err := j.put(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put writes a record. A finished one moves to done; one that is being released moves back with nothing written, so DEL works on a full disk.
+func (j *Journal) put(r attach.Record) error {
 	key := r.Key()
 	if r.Stage == attach.Releasing && os.Rename(j.path(done, key), j.path(pending, key)) == nil {
 		return nil

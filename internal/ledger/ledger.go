@@ -91,43 +91,38 @@ func (l *Ledger) Close() error {
 	return nil
 }
 
-// Put writes a record. It refuses to write over one of a newer version.
-func (l *Ledger) Put(r attach.Record) error {
-	b, err := attach.Encode(r)
-	if err != nil {
-		return err
+// Put writes records, all or none. It refuses to write over one of a newer version.
+func (l *Ledger) Put(records ...attach.Record) error {
+	texts := make([][]byte, len(records))
+	releasing := true
+	for i, r := range records {
+		var err error
+		if texts[i], err = attach.Encode(r); err != nil {
+			return err
+		}
+		releasing = releasing && r.Stage == attach.Releasing
 	}
 	put := func() error {
-		return l.update(r.Key(), func(bk *bbolt.Bucket, k []byte) error { return bk.Put(k, b) })
+		return l.fault(l.out.write(func(bk *bbolt.Bucket) error { return l.putAll(bk, records, texts) }))
 	}
-	if r.Stage == attach.Releasing {
+	if releasing {
 		return l.withReserve(put)
 	}
 	return put()
 }
 
-// PutAll writes several records in one.
-func (l *Ledger) PutAll(rs []attach.Record) error {
-	texts := make([][]byte, len(rs))
-	for i, r := range rs {
-		var err error
-		if texts[i], err = attach.Encode(r); err != nil {
+func (l *Ledger) putAll(bk *bbolt.Bucket, records []attach.Record, texts [][]byte) error {
+	for _, r := range records {
+		if err := check(bk, l.where(r.Key()), name(r.Key())); err != nil {
 			return err
 		}
 	}
-	return l.fault(l.out.write(func(bk *bbolt.Bucket) error {
-		for _, r := range rs {
-			if err := check(bk, l.where(r.Key()), name(r.Key())); err != nil {
-				return err
-			}
+	for i, r := range records {
+		if err := bk.Put(name(r.Key()), texts[i]); err != nil {
+			return err
 		}
-		for i, r := range rs {
-			if err := bk.Put(name(r.Key()), texts[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	}))
+	}
+	return nil
 }
 
 // check refuses to write where a record of a newer version stands.

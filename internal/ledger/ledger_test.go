@@ -296,6 +296,10 @@ func TestFullDisk(t *testing.T) {
 	if _, ok, err := l.Get(record(0, "").Key()); !ok || err != nil {
 		t.Errorf("record from before: %v %v", ok, err)
 	}
+	// What is released has room kept for it, also where that is several records at once.
+	if err := l.Put(record(0, attach.Releasing), record(1, attach.Releasing), record(2, attach.Releasing)); err != nil {
+		t.Errorf("releasing on a full disk: %v", err)
+	}
 	if err := errors.Join(os.Remove(filler), l.Delete(record(0, "").Key())); err != nil {
 		t.Error(err)
 	}

@@ -28,7 +28,7 @@ func moverOf(t *testing.T, records ...attach.Record) *Mover {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	if err := l.PutAll(records); err != nil {
+	if err := l.Put(records...); err != nil {
 		t.Fatal(err)
 	}
 	s, err := dir.Open(t.TempDir())
