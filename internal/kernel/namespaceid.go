@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/netns"
 )
@@ -39,11 +40,11 @@ func (c *Conn) namespaceID(ctx context.Context, ns *netns.NS) (int, error) {
 	id := -1
 	err := c.rtnl.Ask(ctx, []*rtnl.Message{namespaceMessage(unix.RTM_GETNSID, "read the id of", ns)}, func(_ int, body []byte) {
 		const head = 4 // struct rtgenmsg, aligned
-		rtnl.Attrs(body[min(head, len(body)):], func(kind uint16, data []byte) {
+		for kind, data := range netlink.Attrs(body[min(head, len(body)):]) {
 			if kind == netnsaNSID && len(data) == 4 {
 				id = int(int32(binary.NativeEndian.Uint32(data)))
 			}
-		})
+		}
 	})
 	return id, err
 }

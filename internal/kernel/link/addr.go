@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -96,7 +97,7 @@ func DecodeAddr(body []byte) (FoundAddr, bool) {
 	bits, flags := int(body[1]), uint32(body[2])
 	var local, far netip.Addr
 	proto, wide := byte(0), false
-	rtnl.Attrs(body[unix.SizeofIfAddrmsg:], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(body[unix.SizeofIfAddrmsg:]) {
 		switch kind {
 		case unix.IFA_LOCAL:
 			local, _ = netip.AddrFromSlice(data)
@@ -109,7 +110,7 @@ func DecodeAddr(body []byte) (FoundAddr, bool) {
 		case ifaProto:
 			proto = data[0]
 		}
-	})
+	}
 	if !local.IsValid() {
 		local, far = far, netip.Addr{}
 	}
@@ -139,10 +140,10 @@ func DecodeGroup(body []byte) (group netip.Addr, index int, ok bool) {
 	if len(body) < unix.SizeofIfAddrmsg {
 		return group, 0, false
 	}
-	rtnl.Attrs(body[unix.SizeofIfAddrmsg:], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(body[unix.SizeofIfAddrmsg:]) {
 		if kind == unix.IFA_MULTICAST {
 			group, ok = netip.AddrFromSlice(data)
 		}
-	})
+	}
 	return group, int(int32(binary.NativeEndian.Uint32(body[4:]))), ok
 }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -41,7 +42,7 @@ func bridge(m *rtnl.Message, a state.BridgeAttrs) {
 
 func decodeBridge(data []byte) *state.BridgeAttrs {
 	a := &state.BridgeAttrs{}
-	rtnl.Attrs(data, func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(data) {
 		switch kind {
 		case unix.IFLA_BR_VLAN_FILTERING:
 			a.VlanFiltering = isOn(data)
@@ -56,7 +57,7 @@ func decodeBridge(data []byte) *state.BridgeAttrs {
 			v := int(number(data) / hz)
 			a.AgeingTimeSecs = &v
 		}
-	})
+	}
 	return a
 }
 
@@ -95,13 +96,13 @@ func port(m *rtnl.Message, a state.PortAttrs) {
 func decodePort(data []byte) *state.PortAttrs {
 	a := &state.PortAttrs{}
 	flags := portFlags(a)
-	rtnl.Attrs(data, func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(data) {
 		for _, f := range flags {
 			if f.kind == kind {
 				*f.value = isOn(data)
 			}
 		}
-	})
+	}
 	return a
 }
 

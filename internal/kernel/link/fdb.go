@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -56,7 +57,7 @@ func DecodeFDB(body []byte) (FoundFDB, bool) {
 	}
 	f := FoundFDB{Index: int(int32(binary.NativeEndian.Uint32(body[4:])))}
 	f.Permanent = binary.NativeEndian.Uint16(body[8:])&unix.NUD_PERMANENT != 0
-	rtnl.Attrs(body[unix.SizeofNdMsg:], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(body[unix.SizeofNdMsg:]) {
 		switch kind {
 		case unix.NDA_DST:
 			f.Dst, _ = netip.AddrFromSlice(data)
@@ -65,6 +66,6 @@ func DecodeFDB(body []byte) (FoundFDB, bool) {
 				f.MAC = state.MAC(data)
 			}
 		}
-	})
+	}
 	return f, f.Dst.IsValid()
 }

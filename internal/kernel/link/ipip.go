@@ -7,6 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -22,10 +23,10 @@ func ipip(m *rtnl.Message, a state.IPIPAttrs) {
 
 func decodeIPIP(data []byte) *state.IPIPAttrs {
 	a := &state.IPIPAttrs{}
-	rtnl.Attrs(data, func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(data) {
 		if kind == nl.IFLA_IPTUN_LOCAL {
 			a.Local, _ = netip.AddrFromSlice(data)
 		}
-	})
+	}
 	return a
 }

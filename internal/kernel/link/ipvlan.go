@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -22,10 +23,10 @@ func ipvlan(m *rtnl.Message, a state.IpvlanAttrs) {
 
 func decodeIpvlan(data []byte) *state.IpvlanAttrs {
 	a := &state.IpvlanAttrs{}
-	rtnl.Attrs(data, func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(data) {
 		if kind == unix.IFLA_IPVLAN_MODE && len(data) >= 2 {
 			a.Mode = nameOf(ipvlanModes(), uint32(binary.NativeEndian.Uint16(data)))
 		}
-	})
+	}
 	return a
 }

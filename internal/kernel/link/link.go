@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -206,7 +207,7 @@ func Decode(body []byte) (Found, bool) {
 	f.Up = truth(flags&unix.IFF_UP != 0)
 	f.AllMulti = truth(flags&unix.IFF_ALLMULTI != 0)
 	f.Promisc = truth(flags&unix.IFF_PROMISC != 0)
-	rtnl.Attrs(body[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(body[unix.SizeofIfInfomsg:]) {
 		switch kind {
 		case unix.IFLA_IFNAME:
 			f.Name = text(data)
@@ -234,13 +235,13 @@ func Decode(body []byte) (Found, bool) {
 		case unix.IFLA_AF_SPEC:
 			f.families(data)
 		}
-	})
+	}
 	return f, f.Name != ""
 }
 
 func (f *Found) info(data []byte) {
 	var details []byte
-	rtnl.Attrs(data, func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(data) {
 		switch kind {
 		case unix.IFLA_INFO_KIND:
 			f.Kind = state.Kind(text(data))
@@ -249,15 +250,15 @@ func (f *Found) info(data []byte) {
 		case unix.IFLA_INFO_SLAVE_DATA:
 			f.Port = decodePort(data)
 		}
-	})
+	}
 	if details != nil {
 		f.decodeAttrs(details)
 	}
 }
 
 func (f *Found) families(data []byte) {
-	rtnl.Attrs(data, func(family uint16, data []byte) {
-		rtnl.Attrs(data, func(kind uint16, data []byte) {
+	for family, data := range netlink.Attrs(data) {
+		for kind, data := range netlink.Attrs(data) {
 			switch {
 			case family == unix.AF_INET && kind == unix.IFLA_INET_CONF:
 				f.Conf4 = numbers(data)
@@ -266,8 +267,8 @@ func (f *Found) families(data []byte) {
 			case family == unix.AF_INET6 && kind == unix.IFLA_INET6_ADDR_GEN_MODE && len(data) > 0:
 				f.AddrGenMode = int(data[0])
 			}
-		})
-	})
+		}
+	}
 }
 
 func numbers(b []byte) []uint32 {

@@ -5,6 +5,7 @@ package link
 import (
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -25,7 +26,7 @@ func macvlan(m *rtnl.Message, a state.MacvlanAttrs) {
 
 func decodeMacvlan(data []byte) *state.MacvlanAttrs {
 	a := &state.MacvlanAttrs{}
-	rtnl.Attrs(data, func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(data) {
 		switch kind {
 		case unix.IFLA_MACVLAN_MODE:
 			a.Mode = nameOf(macvlanModes(), number(data))
@@ -33,7 +34,7 @@ func decodeMacvlan(data []byte) *state.MacvlanAttrs {
 			n := int(number(data))
 			a.BcQueueLen = &n
 		}
-	})
+	}
 	return a
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -96,7 +97,7 @@ func DecodeNeigh(body []byte) (FoundNeigh, bool) {
 	const valid = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE | unix.NUD_STALE | unix.NUD_DELAY
 	f.Known = binary.NativeEndian.Uint16(body[8:])&valid != 0
 	f.Proxy = body[10]&unix.NTF_PROXY != 0
-	rtnl.Attrs(body[unix.SizeofNdMsg:], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(body[unix.SizeofNdMsg:]) {
 		switch kind {
 		case unix.NDA_DST:
 			f.IP, _ = netip.AddrFromSlice(data)
@@ -105,6 +106,6 @@ func DecodeNeigh(body []byte) (FoundNeigh, bool) {
 				f.MAC = state.MAC(data)
 			}
 		}
-	})
+	}
 	return f, f.IP.IsValid() && !f.IP.IsMulticast()
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -69,11 +70,11 @@ func (f *FoundRoute) nexthops(data []byte) {
 		}
 		index := int(binary.NativeEndian.Uint32(data[4:]))
 		var gw netip.Addr
-		rtnl.Attrs(data[unix.SizeofRtNexthop:size], func(kind uint16, data []byte) {
+		for kind, data := range netlink.Attrs(data[unix.SizeofRtNexthop:size]) {
 			if kind == unix.RTA_GATEWAY {
 				gw, _ = netip.AddrFromSlice(data)
 			}
-		})
+		}
 		f.hops = append(f.hops, nexthop{index, gw})
 		switch {
 		case f.Nexthops == 0:

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -40,12 +41,12 @@ func DecodeVlans(body []byte) (index int, ranges []state.VlanRange) {
 	if len(body) < brVlanMsg {
 		return 0, nil
 	}
-	rtnl.Attrs(body[brVlanMsg:], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(body[brVlanMsg:]) {
 		if kind != vlanEntry {
-			return
+			continue
 		}
 		var r state.VlanRange
-		rtnl.Attrs(data, func(kind uint16, data []byte) {
+		for kind, data := range netlink.Attrs(data) {
 			switch {
 			case kind == vlanEntryInfo && len(data) >= 4:
 				flags := binary.NativeEndian.Uint16(data)
@@ -53,12 +54,12 @@ func DecodeVlans(body []byte) (index int, ranges []state.VlanRange) {
 			case kind == vlanEntryRange && len(data) >= 2:
 				r.Last = binary.NativeEndian.Uint16(data)
 			}
-		})
+		}
 		r.Last = max(r.First, r.Last)
 		if r.First > 0 && r.Last <= LastVlan {
 			ranges = append(ranges, r)
 		}
-	})
+	}
 	return int(int32(binary.NativeEndian.Uint32(body[4:]))), ranges
 }
 

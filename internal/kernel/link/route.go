@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -167,11 +168,11 @@ func DecodeRouteTo(body []byte) int {
 	if len(body) < unix.SizeofRtMsg {
 		return index
 	}
-	rtnl.Attrs(body[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(body[unix.SizeofRtMsg:]) {
 		if kind == unix.RTA_OIF {
 			index = int(number(data))
 		}
-	})
+	}
 	return index
 }
 
@@ -190,7 +191,7 @@ func DecodeRoute(body []byte) (FoundRoute, bool) {
 	if v6 {
 		dst = netip.IPv6Unspecified()
 	}
-	rtnl.Attrs(body[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(body[unix.SizeofRtMsg:]) {
 		switch kind {
 		case unix.RTA_DST:
 			dst, _ = netip.AddrFromSlice(data)
@@ -213,18 +214,18 @@ func DecodeRoute(body []byte) (FoundRoute, bool) {
 		case unix.RTA_MULTIPATH:
 			f.nexthops(data)
 		}
-	})
+	}
 	f.Dst = netip.PrefixFrom(dst, bits)
 	return f, flags&unix.RTM_F_CLONED == 0 && dst.IsValid()
 }
 
 func (f *FoundRoute) metrics(data []byte) {
-	rtnl.Attrs(data, func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(data) {
 		switch kind {
 		case unix.RTAX_MTU:
 			f.MTU = int(number(data))
 		case unix.RTAX_ADVMSS:
 			f.AdvMSS = int(number(data))
 		}
-	})
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -122,7 +123,7 @@ func DecodeRule(body []byte) (FoundRule, bool) {
 	f.IPv6 = body[0] == unix.AF_INET6
 	to, from := int(body[1]), int(body[2])
 	f.Table = uint32(body[4])
-	rtnl.Attrs(body[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(body[unix.SizeofRtMsg:]) {
 		switch kind {
 		case fraSrc:
 			a, _ := netip.AddrFromSlice(data)
@@ -145,7 +146,7 @@ func DecodeRule(body []byte) (FoundRule, bool) {
 		case fraProtocol:
 			f.Protocol = data[0]
 		}
-	})
+	}
 	if f.Mark == 0 {
 		f.Mask = 0
 	}

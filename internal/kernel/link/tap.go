@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -106,7 +106,7 @@ func seLinux() bool {
 
 func decodeTun(data []byte) *state.TunAttrs {
 	a := &state.TunAttrs{}
-	rtnl.Attrs(data, func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(data) {
 		switch kind {
 		case unix.IFLA_TUN_TYPE:
 			a.IP = len(data) > 0 && data[0] == unix.IFF_TUN
@@ -119,6 +119,6 @@ func decodeTun(data []byte) *state.TunAttrs {
 		case unix.IFLA_TUN_MULTI_QUEUE:
 			a.MultiQueue = *isOn(data)
 		}
-	})
+	}
 	return a
 }

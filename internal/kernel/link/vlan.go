@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -15,10 +16,10 @@ func vlan(m *rtnl.Message, a state.VlanAttrs) { m.Uint16(unix.IFLA_VLAN_ID, uint
 
 func decodeVlan(data []byte) *state.VlanAttrs {
 	a := &state.VlanAttrs{}
-	rtnl.Attrs(data, func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(data) {
 		if kind == unix.IFLA_VLAN_ID && len(data) >= 2 {
 			a.ID = int(binary.NativeEndian.Uint16(data))
 		}
-	})
+	}
 	return a
 }

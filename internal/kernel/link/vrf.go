@@ -5,6 +5,7 @@ package link
 import (
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -13,10 +14,10 @@ func vrf(m *rtnl.Message, a state.VRFAttrs) { m.Uint32(unix.IFLA_VRF_TABLE, a.Ta
 
 func decodeVRF(data []byte) *state.VRFAttrs {
 	a := &state.VRFAttrs{}
-	rtnl.Attrs(data, func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(data) {
 		if kind == unix.IFLA_VRF_TABLE {
 			a.Table = number(data)
 		}
-	})
+	}
 	return a
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -45,7 +46,7 @@ func vxlanChange(m *rtnl.Message, a state.VxlanAttrs) {
 
 func decodeVxlan(data []byte) *state.VxlanAttrs {
 	a := &state.VxlanAttrs{}
-	rtnl.Attrs(data, func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(data) {
 		switch kind {
 		case unix.IFLA_VXLAN_ID:
 			a.VNI = number(data)
@@ -63,6 +64,6 @@ func decodeVxlan(data []byte) *state.VxlanAttrs {
 		case unix.IFLA_VXLAN_GBP:
 			a.GBP = true
 		}
-	})
+	}
 	return a
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -189,7 +190,7 @@ func (c *Conn) finish(b *batch, ws []*table, gen, guard uint32) (stale bool, err
 		after, stale, err = c.change(b)
 		// The table went a moment ago, or somebody else added the same.
 		if guard == 0 && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EEXIST) && slices.ContainsFunc(ws, (*table).owns)) {
-			err = errors.Join(errTorn, err)
+			err = errors.Join(netlink.ErrInterrupted, err)
 		}
 	}
 	if err != nil || stale {

@@ -5,6 +5,7 @@ package nft
 import (
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
@@ -14,38 +15,38 @@ const policyDrop, policyAccept = 0, 1
 // putChain writes the message that makes a chain, or gives an old one its policy.
 func (b *batch) putChain(t *table, c lang.Chain) {
 	b.message(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, t.Family, "make chain "+c.Name)
-	b.str(unix.NFTA_CHAIN_TABLE, t.Name)
-	b.str(unix.NFTA_CHAIN_NAME, c.Name)
+	b.String(unix.NFTA_CHAIN_TABLE, t.Name)
+	b.String(unix.NFTA_CHAIN_NAME, c.Name)
 	if !c.Base() {
 		return
 	}
-	hook := b.nest(unix.NFTA_CHAIN_HOOK)
+	hook := b.Begin(unix.NFTA_CHAIN_HOOK | nested)
 	n, _ := lang.HookNumber(t.Family, c.Hook) // checked when the chain was compiled
-	b.u32(unix.NFTA_HOOK_HOOKNUM, n)
-	b.u32(unix.NFTA_HOOK_PRIORITY, uint32(c.Priority))
+	b.BE32(unix.NFTA_HOOK_HOOKNUM, n)
+	b.BE32(unix.NFTA_HOOK_PRIORITY, uint32(c.Priority))
 	if c.Device != "" {
-		b.str(unix.NFTA_HOOK_DEV, c.Device)
+		b.String(unix.NFTA_HOOK_DEV, c.Device)
 	}
-	b.end(hook)
+	b.End(hook)
 	policy := uint32(policyAccept)
 	if c.Policy == "drop" {
 		policy = policyDrop
 	}
-	b.u32(unix.NFTA_CHAIN_POLICY, policy)
-	b.str(unix.NFTA_CHAIN_TYPE, c.Type)
+	b.BE32(unix.NFTA_CHAIN_POLICY, policy)
+	b.String(unix.NFTA_CHAIN_TYPE, c.Type)
 }
 
 func decodeChain(family byte, body []byte) lang.Chain {
-	c := lang.Chain{Name: cstr(findAttr(body, unix.NFTA_CHAIN_NAME)), Type: cstr(findAttr(body, unix.NFTA_CHAIN_TYPE))}
-	hook := findAttr(body, unix.NFTA_CHAIN_HOOK)
+	c := lang.Chain{Name: netlink.String(netlink.Find(body, unix.NFTA_CHAIN_NAME)), Type: netlink.String(netlink.Find(body, unix.NFTA_CHAIN_TYPE))}
+	hook := netlink.Find(body, unix.NFTA_CHAIN_HOOK)
 	if hook == nil {
 		return c
 	}
-	c.Hook = lang.HookName(family, beU32(findAttr(hook, unix.NFTA_HOOK_HOOKNUM)))
-	c.Priority = int32(beU32(findAttr(hook, unix.NFTA_HOOK_PRIORITY)))
-	c.Device = cstr(findAttr(hook, unix.NFTA_HOOK_DEV))
+	c.Hook = lang.HookName(family, netlink.BE32(netlink.Find(hook, unix.NFTA_HOOK_HOOKNUM)))
+	c.Priority = int32(netlink.BE32(netlink.Find(hook, unix.NFTA_HOOK_PRIORITY)))
+	c.Device = netlink.String(netlink.Find(hook, unix.NFTA_HOOK_DEV))
 	c.Policy = "accept"
-	if p := findAttr(body, unix.NFTA_CHAIN_POLICY); p != nil && beU32(p) == policyDrop {
+	if p := netlink.Find(body, unix.NFTA_CHAIN_POLICY); p != nil && netlink.BE32(p) == policyDrop {
 		c.Policy = "drop"
 	}
 	return c
@@ -58,36 +59,36 @@ func (b *batch) putRule(t *table, chainName string, r lang.Rule, before uint64) 
 		flags |= unix.NLM_F_APPEND
 	}
 	b.message(unix.NFT_MSG_NEWRULE, flags, t.Family, "make rule \""+r.Text+"\"")
-	b.str(unix.NFTA_RULE_TABLE, t.Name)
-	b.str(unix.NFTA_RULE_CHAIN, chainName)
-	list := b.nest(unix.NFTA_RULE_EXPRESSIONS)
+	b.String(unix.NFTA_RULE_TABLE, t.Name)
+	b.String(unix.NFTA_RULE_CHAIN, chainName)
+	list := b.Begin(unix.NFTA_RULE_EXPRESSIONS | nested)
 	for _, e := range r.Exprs {
 		b.putExpr(e)
 	}
-	b.end(list)
+	b.End(list)
 	if before != 0 {
-		b.u64(unix.NFTA_RULE_POSITION, before)
+		b.BE64(unix.NFTA_RULE_POSITION, before)
 	}
 	if r.Comment != "" {
-		b.attr(unix.NFTA_RULE_USERDATA, comment(r.Comment))
+		b.Attr(unix.NFTA_RULE_USERDATA, comment(r.Comment))
 	}
 }
 
 // dropRule deletes one rule, or with handle 0 all rules of the chain.
 func (b *batch) dropRule(t *table, chainName string, handle uint64) {
 	b.message(unix.NFT_MSG_DELRULE, 0, t.Family, "delete rules of "+chainName)
-	b.str(unix.NFTA_RULE_TABLE, t.Name)
-	b.str(unix.NFTA_RULE_CHAIN, chainName)
+	b.String(unix.NFTA_RULE_TABLE, t.Name)
+	b.String(unix.NFTA_RULE_CHAIN, chainName)
 	if handle != 0 {
-		b.u64(unix.NFTA_RULE_HANDLE, handle)
+		b.BE64(unix.NFTA_RULE_HANDLE, handle)
 	}
 }
 
 func decodeRule(family byte, body []byte) lang.Rule {
 	r := lang.Rule{
-		Exprs:   decodeExprs(findAttr(body, unix.NFTA_RULE_EXPRESSIONS)),
-		Handle:  beU64(findAttr(body, unix.NFTA_RULE_HANDLE)),
-		Comment: commentIn(findAttr(body, unix.NFTA_RULE_USERDATA)),
+		Exprs:   decodeExprs(netlink.Find(body, unix.NFTA_RULE_EXPRESSIONS)),
+		Handle:  netlink.BE64(netlink.Find(body, unix.NFTA_RULE_HANDLE)),
+		Comment: commentIn(netlink.Find(body, unix.NFTA_RULE_USERDATA)),
 	}
 	r.Text = lang.Decompile(family, r.Exprs)
 	return r
@@ -95,22 +96,22 @@ func decodeRule(family byte, body []byte) lang.Rule {
 
 func (b *batch) putTable(t *table) {
 	b.message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, t.Family, "make table "+t.Label())
-	b.str(unix.NFTA_TABLE_NAME, t.Name)
+	b.String(unix.NFTA_TABLE_NAME, t.Name)
 }
 
 func (b *batch) dropTable(t *table) {
 	b.message(unix.NFT_MSG_DELTABLE, 0, t.Family, "delete table "+t.Label())
-	b.str(unix.NFTA_TABLE_NAME, t.Name)
+	b.String(unix.NFTA_TABLE_NAME, t.Name)
 }
 
 func (b *batch) dropChain(t *table, name string) {
 	b.message(unix.NFT_MSG_DELCHAIN, 0, t.Family, "delete chain "+name)
-	b.str(unix.NFTA_CHAIN_TABLE, t.Name)
-	b.str(unix.NFTA_CHAIN_NAME, name)
+	b.String(unix.NFTA_CHAIN_TABLE, t.Name)
+	b.String(unix.NFTA_CHAIN_NAME, name)
 }
 
 func (b *batch) dropSet(t *table, name string) {
 	b.message(unix.NFT_MSG_DELSET, 0, t.Family, "delete set "+name)
-	b.str(unix.NFTA_SET_TABLE, t.Name)
-	b.str(unix.NFTA_SET_NAME, name)
+	b.String(unix.NFTA_SET_TABLE, t.Name)
+	b.String(unix.NFTA_SET_NAME, name)
 }

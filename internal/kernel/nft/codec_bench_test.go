@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
@@ -46,7 +47,7 @@ func BenchmarkDecode(b *testing.B) {
 }
 
 func encoded(t *table) []byte {
-	b := &batch{first: 1}
+	b := &batch{}
 	for i, s := range t.Sets {
 		b.putSet(t, s, uint32(i))
 		b.putElements(unix.NFT_MSG_NEWSETELEM, t, s, s.Elements, len(s.Elements))
@@ -57,21 +58,22 @@ func encoded(t *table) []byte {
 			b.putRule(t, c.Name, r, 0)
 		}
 	}
-	b.close()
-	return b.buf
+	b.Close()
+	return b.Bytes()
 }
 
 func decoded(data []byte) (sets, elements, rules int) {
-	parseAnswers(data, 0, func(a answer) {
-		switch a.typ {
+	netlink.Messages(data, func(a netlink.Answer) {
+		family, body, _ := a.Netfilter()
+		switch a.Kind & 0xff {
 		case unix.NFT_MSG_NEWSET:
-			if s, _, _ := decodeSet(a.body); len(s.Name) > 0 {
+			if s, _, _ := decodeSet(body); len(s.Name) > 0 {
 				sets++
 			}
 		case unix.NFT_MSG_NEWSETELEM:
-			elements += len(decodeElements(a.body))
+			elements += len(decodeElements(body))
 		case unix.NFT_MSG_NEWRULE:
-			if r := decodeRule(a.fam, a.body); len(r.Exprs) > 0 {
+			if r := decodeRule(family, body); len(r.Exprs) > 0 {
 				rules++
 			}
 		}

@@ -4,14 +4,21 @@ package nft
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/netns"
+)
+
+const (
+	// buffer bounds the size of one transaction: the kernel takes it in one message.
+	buffer = 16 << 20
+	// datagramSize bounds a part of a dump: the longest rule must fit into one.
+	datagramSize = 64 << 10
 )
 
 // attempts bounds how often a change is planned anew because somebody else changed the ruleset meanwhile.
@@ -20,7 +27,7 @@ const attempts = 50
 // Conn is a netlink socket to the nf_tables of one network namespace. It is safe for concurrent use.
 type Conn struct {
 	mu   sync.Mutex
-	sock *sock
+	sock *netlink.Socket
 	// gen is the generation at which the tables in seen were last known to be whole; 0 is none.
 	gen  uint32
 	seen map[string]*table // by label; shared ones only
@@ -30,48 +37,39 @@ type Conn struct {
 
 // Dial opens a socket in ns; nil is the process's own namespace.
 func Dial(ns *netns.NS) (*Conn, error) {
-	c := &Conn{seen: map[string]*table{}}
-	err := ns.Do(func() error {
-		var err error
-		c.sock, err = openSock()
-		return err
+	sock, err := netlink.Open(ns, netlink.Options{
+		Protocol: unix.NETLINK_NETFILTER, Buffer: buffer, Datagrams: 1, Size: datagramSize, ShortAcks: true,
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	return c, nil
+	return &Conn{sock: sock, seen: map[string]*table{}}, nil
 }
 
 // Close closes the socket.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.sock.close()
+	return c.sock.Close()
 }
 
 // begin starts a batch; a transaction is committed only if the ruleset is still of generation gen, when that is not 0.
 func (c *Conn) begin(gen uint32) *batch {
-	b := &batch{first: c.sock.seq}
-	b.boundary(unix.NFNL_MSG_BATCH_BEGIN, 0, "begin")
+	b := &batch{}
+	c.sock.Begin(&b.Batch)
+	b.boundary(unix.NFNL_MSG_BATCH_BEGIN, "begin")
 	if gen != 0 {
-		b.u32(unix.NFNL_BATCH_GENID, gen)
+		b.BE32(unix.NFNL_BATCH_GENID, gen)
 	}
 	return b
 }
 
-// echo asks the kernel to tell the generation that the commit makes. It looks at the first message behind the beginning.
-func (b *batch) echo() {
-	first := binary.NativeEndian.Uint32(b.buf)
-	at := b.buf[first+6:]
-	binary.NativeEndian.PutUint16(at, binary.NativeEndian.Uint16(at)|unix.NLM_F_ECHO)
-}
-
-// empty tells whether nothing but the beginning is in the batch.
-func (b *batch) empty() bool { return len(b.notes) <= 1 }
+// empty reports whether nothing but the beginning is in the batch.
+func (b *batch) empty() bool { return b.Count() <= 1 }
 
 // refusal is what the kernel said to one message of a transaction.
 type refusal struct {
-	seq   uint32
+	index int // of the message in its batch
 	note  string
 	errno unix.Errno
 }
@@ -84,21 +82,24 @@ func (r *refusal) Unwrap() error { return r.errno }
 // commit sends the batch as one transaction. It returns the generation afterwards, which is 0 when nothing changed, and
 // everything that the kernel refused; then nothing was changed at all.
 func (c *Conn) commit(b *batch) (gen uint32, refused []*refusal, err error) {
-	b.addFlags(unix.NLM_F_ACK)
-	last := b.last()
-	b.boundary(unix.NFNL_MSG_BATCH_END, 0, "end")
-	b.close()
-	b.echo()
-	c.sock.seq = b.first + uint32(len(b.notes))
-	err = c.sock.send(b.buf, last, func(a answer) {
-		switch {
-		case !a.done && a.typ == unix.NFT_MSG_NEWGEN:
-			gen = beU32(findAttr(a.body, unix.NFTA_GEN_ID))
-		case a.done && a.errno != 0 && a.seq >= b.first && a.seq-b.first < uint32(len(b.notes)):
-			refused = append(refused, &refusal{a.seq, b.notes[a.seq-b.first], a.errno})
+	b.AddFlags(unix.NLM_F_ACK)
+	last := b.Last()
+	b.boundary(unix.NFNL_MSG_BATCH_END, "end")
+	// The generation that the commit makes is told to whoever has this flag in the first message behind the beginning.
+	b.AddFlagsTo(1, unix.NLM_F_ECHO)
+	err = c.sock.Exchange(&b.Batch, func(a netlink.Answer) bool {
+		if !a.Done() {
+			if _, body, ok := a.Netfilter(); ok && a.Kind&0xff == unix.NFT_MSG_NEWGEN {
+				gen = netlink.BE32(netlink.Find(body, unix.NFTA_GEN_ID))
+			}
+			return false
 		}
+		if i, ok := b.Index(a); ok && a.Errno() != 0 {
+			refused = append(refused, &refusal{i, b.notes[i], a.Errno()})
+		}
+		return a.Seq == last
 	})
-	if errors.Is(err, errNoAnswer) && len(refused) > 0 {
+	if errors.Is(err, netlink.ErrNoAnswer) && len(refused) > 0 {
 		err = nil // refused as a whole: the messages inside are not answered
 	}
 	return gen, refused, err
@@ -118,52 +119,50 @@ func (c *Conn) change(b *batch) (gen uint32, stale bool, err error) {
 
 // ask sends one question that is no dump and returns the answer's body.
 func (c *Conn) ask(b *batch) (body []byte, err error) {
-	b.addFlags(unix.NLM_F_ACK)
-	b.close()
-	c.sock.seq = b.first + uint32(len(b.notes))
-	err2 := c.sock.send(b.buf, b.last(), func(a answer) {
-		switch {
-		case a.done && a.errno != 0:
-			err = a.errno
-		case !a.done && body == nil:
-			body = append([]byte(nil), a.body...)
+	b.AddFlags(unix.NLM_F_ACK)
+	err2 := c.sock.Exchange(&b.Batch, func(a netlink.Answer) bool {
+		if a.Done() {
+			if errno := a.Errno(); errno != 0 {
+				err = errno
+			}
+			return a.Seq == b.Last()
 		}
+		if _, answer, ok := a.Netfilter(); ok && body == nil {
+			body = append([]byte(nil), answer...)
+		}
+		return false
 	})
 	return body, errors.Join(err, err2)
 }
 
 // dump asks for all objects of a kind and hands each body to f.
 func (c *Conn) dump(b *batch, f func(family byte, body []byte)) error {
-	b.addFlags(unix.NLM_F_DUMP)
-	b.close()
-	c.sock.seq = b.first + uint32(len(b.notes))
-	var errno unix.Errno
-	torn := false
-	err := c.sock.send(b.buf, b.last(), func(a answer) {
-		torn = torn || a.flags&unix.NLM_F_DUMP_INTR != 0
-		if a.done {
-			errno = a.errno
-			return
+	interrupted, err := c.sock.Dump(&b.Batch, func(a netlink.Answer) {
+		if family, body, ok := a.Netfilter(); ok {
+			f(family, body)
 		}
-		f(a.fam, a.body)
 	})
+	var refused *netlink.Refused
 	switch {
-	case err != nil:
-		return err
-	case errno != 0:
-		return fmt.Errorf("%s: %w", b.notes[0], errno)
-	case torn:
-		return errTorn
+	case errors.As(err, &refused):
+		return fmt.Errorf("%s: %w", b.notes[0], err)
+	case err == nil && interrupted:
+		return netlink.ErrInterrupted
 	}
-	return nil
+	return err
 }
 
-// errTorn is returned when the ruleset changed while it was read.
-var errTorn = errors.New("the ruleset changed while it was read")
+// Port returns the socket's netlink port, which the kernel names in what it tells others of our changes.
+func (c *Conn) Port() (uint32, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sock.Port()
+}
 
 // question starts a batch that is no transaction.
 func (c *Conn) question(typ int, family byte, note string) *batch {
-	b := &batch{first: c.sock.seq}
+	b := &batch{}
+	c.sock.Begin(&b.Batch)
 	b.message(typ, 0, family, note)
 	return b
 }
@@ -174,24 +173,10 @@ func (c *Conn) generation() (uint32, error) {
 	if err != nil {
 		return 0, fmt.Errorf("ask for the generation: %w", err)
 	}
-	return beU32(findAttr(body, unix.NFTA_GEN_ID)), nil
+	return netlink.BE32(netlink.Find(body, unix.NFTA_GEN_ID)), nil
 }
 
-// settled runs f until it says that nothing changed under it.
+// settled runs f until it reports that nothing changed under it.
 func settled(ctx context.Context, f func() (stale bool, err error)) error {
-	last := errTorn
-	for range attempts {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		stale, err := f()
-		if errors.Is(err, errTorn) {
-			last = err
-			continue
-		}
-		if err != nil || !stale {
-			return err
-		}
-	}
-	return fmt.Errorf("%d attempts: %w", attempts, last)
+	return netlink.Retry(ctx, attempts, func(int) (bool, error) { return f() })
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
@@ -35,11 +36,11 @@ func (c *Conn) Counts(ctx context.Context, family, name string) ([]Count, error)
 		out = nil
 		at := map[string]int{}
 		b := c.question(unix.NFT_MSG_GETRULE, n, "read counters of "+family+" "+name)
-		b.str(unix.NFTA_RULE_TABLE, name)
+		b.String(unix.NFTA_RULE_TABLE, name)
 		return false, c.dump(b, func(_ byte, body []byte) {
-			comment := commentIn(findAttr(body, unix.NFTA_RULE_USERDATA))
-			packets, bytes, counts := counterIn(findAttr(body, unix.NFTA_RULE_EXPRESSIONS))
-			if comment == "" || !counts || cstr(findAttr(body, unix.NFTA_RULE_TABLE)) != name {
+			comment := commentIn(netlink.Find(body, unix.NFTA_RULE_USERDATA))
+			packets, bytes, counts := counterIn(netlink.Find(body, unix.NFTA_RULE_EXPRESSIONS))
+			if comment == "" || !counts || netlink.String(netlink.Find(body, unix.NFTA_RULE_TABLE)) != name {
 				return
 			}
 			i, known := at[comment]
@@ -59,12 +60,12 @@ func (c *Conn) Counts(ctx context.Context, family, name string) ([]Count, error)
 
 // counterIn finds the counter in a rule's expressions.
 func counterIn(exprs []byte) (packets, bytes uint64, ok bool) {
-	for _, item := range attrs(exprs) {
-		if cstr(findAttr(item, unix.NFTA_EXPR_NAME)) != "counter" {
+	for _, item := range netlink.Attrs(exprs) {
+		if netlink.String(netlink.Find(item, unix.NFTA_EXPR_NAME)) != "counter" {
 			continue
 		}
-		data := findAttr(item, unix.NFTA_EXPR_DATA)
-		return beU64(findAttr(data, unix.NFTA_COUNTER_PACKETS)), beU64(findAttr(data, unix.NFTA_COUNTER_BYTES)), true
+		data := netlink.Find(item, unix.NFTA_EXPR_DATA)
+		return netlink.BE64(netlink.Find(data, unix.NFTA_COUNTER_PACKETS)), netlink.BE64(netlink.Find(data, unix.NFTA_COUNTER_BYTES)), true
 	}
 	return 0, 0, false
 }

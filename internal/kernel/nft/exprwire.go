@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
@@ -118,61 +119,61 @@ func moreSlots(e *lang.Expr) (list []slot, ok bool) {
 func (b *batch) putExpr(e lang.Expr) { b.putExprAs(unix.NFTA_LIST_ELEM, e) }
 
 func (b *batch) putExprAs(typ uint16, e lang.Expr) {
-	item := b.nest(typ)
-	b.str(unix.NFTA_EXPR_NAME, e.Name)
+	item := b.Begin(typ | nested)
+	b.String(unix.NFTA_EXPR_NAME, e.Name)
 	list, _ := slots(&e)
 	if len(list) > 0 {
-		data := b.nest(unix.NFTA_EXPR_DATA)
+		data := b.Begin(unix.NFTA_EXPR_DATA | nested)
 		for _, s := range list {
 			b.putSlot(s)
 		}
-		b.end(data)
+		b.End(data)
 	}
-	b.end(item)
+	b.End(item)
 }
 
 func (b *batch) putSlot(s slot) {
 	switch {
 	case s.judge != nil && *s.judge != nil:
-		n := b.nest(s.attr)
-		v := b.nest(unix.NFTA_DATA_VERDICT)
-		b.u32(unix.NFTA_VERDICT_CODE, uint32((*s.judge).Code))
+		n := b.Begin(s.attr | nested)
+		v := b.Begin(unix.NFTA_DATA_VERDICT | nested)
+		b.BE32(unix.NFTA_VERDICT_CODE, uint32((*s.judge).Code))
 		if (*s.judge).Chain != "" {
-			b.str(unix.NFTA_VERDICT_CHAIN, (*s.judge).Chain)
+			b.String(unix.NFTA_VERDICT_CHAIN, (*s.judge).Chain)
 		}
-		b.end(v)
-		b.end(n)
+		b.End(v)
+		b.End(n)
 	case s.reg != nil && *s.reg != 0:
-		b.u32(s.attr, s.reg.Number())
+		b.BE32(s.attr, s.reg.Number())
 	case s.num != nil && (s.always || *s.num != 0):
-		b.u32(s.attr, *s.num)
+		b.BE32(s.attr, *s.num)
 	case s.data != nil:
 		b.putKey(s.attr, *s.data)
 	case s.raw != nil:
-		b.attr(s.attr, *s.raw)
+		b.Attr(s.attr, *s.raw)
 	case s.short != nil && *s.short != nil:
-		b.attr(s.attr, binary.BigEndian.AppendUint16(nil, **s.short))
+		b.BE16(s.attr, **s.short)
 	case s.long != nil:
-		b.u64(s.attr, *s.long)
+		b.BE64(s.attr, *s.long)
 	case s.str != nil && *s.str != "":
-		b.str(s.attr, *s.str)
+		b.String(s.attr, *s.str)
 	}
 }
 
 // decodeExprs reads the expressions of a rule.
 func decodeExprs(b []byte) []lang.Expr {
 	var out []lang.Expr
-	for _, item := range attrs(b) {
+	for _, item := range netlink.Attrs(b) {
 		out = append(out, decodeExpr(item))
 	}
 	return out
 }
 
 func decodeExpr(item []byte) lang.Expr {
-	e := lang.Expr{Name: cstr(findAttr(item, unix.NFTA_EXPR_NAME))}
+	e := lang.Expr{Name: netlink.String(netlink.Find(item, unix.NFTA_EXPR_NAME))}
 	list, ok := slots(&e)
 	e.Unknown = !ok
-	for typ, v := range attrs(findAttr(item, unix.NFTA_EXPR_DATA)) {
+	for typ, v := range netlink.Attrs(netlink.Find(item, unix.NFTA_EXPR_DATA)) {
 		at := slices.IndexFunc(list, func(s slot) bool { return s.attr == typ })
 		if at < 0 {
 			e.Unknown = true
@@ -185,23 +186,23 @@ func decodeExpr(item []byte) lang.Expr {
 
 func (s slot) take(v []byte) {
 	switch {
-	case s.judge != nil && findAttr(v, unix.NFTA_DATA_VERDICT) != nil:
+	case s.judge != nil && netlink.Find(v, unix.NFTA_DATA_VERDICT) != nil:
 		_, *s.judge = decodeValue(v)
 	case s.reg != nil:
-		*s.reg = lang.RegisterByNumber(beU32(v))
+		*s.reg = lang.RegisterByNumber(netlink.BE32(v))
 	case s.num != nil:
-		*s.num = beU32(v)
+		*s.num = netlink.BE32(v)
 	case s.data != nil:
-		*s.data = bytes.Clone(findAttr(v, unix.NFTA_DATA_VALUE))
+		*s.data = bytes.Clone(netlink.Find(v, unix.NFTA_DATA_VALUE))
 	case s.raw != nil:
 		*s.raw = bytes.Clone(v)
 	case s.short != nil && len(v) >= 2:
 		n := binary.BigEndian.Uint16(v)
 		*s.short = &n
 	case s.long != nil:
-		*s.long = beU64(v)
+		*s.long = netlink.BE64(v)
 	case s.str != nil:
-		*s.str = cstr(v)
+		*s.str = netlink.String(v)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
@@ -50,7 +51,7 @@ func (c *Conn) readDrops() ([]Drop, error) {
 	found := []Drop{}
 	var forward []Drop // the iptables programs', which an unconditional rule can end
 	err := c.dump(c.question(unix.NFT_MSG_GETCHAIN, 0, "list chains"), func(family byte, body []byte) {
-		table := cstr(findAttr(body, unix.NFTA_CHAIN_TABLE))
+		table := netlink.String(netlink.Find(body, unix.NFTA_CHAIN_TABLE))
 		if family != unix.NFPROTO_IPV4 && family != unix.NFPROTO_IPV6 && family != unix.NFPROTO_INET || owned(table) {
 			return
 		}
@@ -79,11 +80,11 @@ func (c *Conn) endsInDrop(d Drop) (drops bool, err error) {
 		return false, err
 	}
 	b := c.question(unix.NFT_MSG_GETRULE, family, "list rules of "+d.Chain)
-	b.str(unix.NFTA_RULE_TABLE, d.Table)
-	b.str(unix.NFTA_RULE_CHAIN, d.Chain)
+	b.String(unix.NFTA_RULE_TABLE, d.Table)
+	b.String(unix.NFTA_RULE_CHAIN, d.Chain)
 	err = c.dump(b, func(_ byte, body []byte) {
-		of := cstr(findAttr(body, unix.NFTA_RULE_TABLE)) == d.Table && cstr(findAttr(body, unix.NFTA_RULE_CHAIN)) == d.Chain
-		drops = drops || of && alwaysDrops(findAttr(body, unix.NFTA_RULE_EXPRESSIONS))
+		of := netlink.String(netlink.Find(body, unix.NFTA_RULE_TABLE)) == d.Table && netlink.String(netlink.Find(body, unix.NFTA_RULE_CHAIN)) == d.Chain
+		drops = drops || of && alwaysDrops(netlink.Find(body, unix.NFTA_RULE_EXPRESSIONS))
 	})
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
@@ -95,20 +96,20 @@ func (c *Conn) endsInDrop(d Drop) (drops bool, err error) {
 func alwaysDrops(exprs []byte) bool {
 	const name = 1 // NFTA_MATCH_NAME, NFTA_TARGET_NAME
 	drops := false
-	for _, item := range attrs(exprs) {
-		data := findAttr(item, unix.NFTA_EXPR_DATA)
-		switch op := cstr(findAttr(item, unix.NFTA_EXPR_NAME)); op {
+	for _, item := range netlink.Attrs(exprs) {
+		data := netlink.Find(item, unix.NFTA_EXPR_DATA)
+		switch op := netlink.String(netlink.Find(item, unix.NFTA_EXPR_NAME)); op {
 		case "counter":
 		case "match":
-			if cstr(findAttr(data, name)) != "comment" {
+			if netlink.String(netlink.Find(data, name)) != "comment" {
 				return false
 			}
 		case "immediate":
-			verdict := findAttr(findAttr(data, unix.NFTA_IMMEDIATE_DATA), unix.NFTA_DATA_VERDICT)
-			code := findAttr(verdict, unix.NFTA_VERDICT_CODE)
-			drops = len(code) == 4 && beU32(code) == 0 // NF_DROP
+			verdict := netlink.Find(netlink.Find(data, unix.NFTA_IMMEDIATE_DATA), unix.NFTA_DATA_VERDICT)
+			code := netlink.Find(verdict, unix.NFTA_VERDICT_CODE)
+			drops = len(code) == 4 && netlink.BE32(code) == 0 // NF_DROP
 		case "target":
-			drops = cstr(findAttr(data, name)) == "REJECT"
+			drops = netlink.String(netlink.Find(data, name)) == "REJECT"
 		case "reject":
 			drops = true
 		default:

@@ -5,6 +5,7 @@ package nft
 import (
 	"testing"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -49,7 +50,7 @@ func FuzzRule(f *testing.F) {
 
 // FuzzAnswers: whatever bytes come from a socket, reading them ends and does not panic.
 func FuzzAnswers(f *testing.F) {
-	b := &batch{first: 1}
+	b := &batch{}
 	compiled, err := lang.CompileTable(everything())
 	if err != nil {
 		f.Fatal(err)
@@ -65,16 +66,20 @@ func FuzzAnswers(f *testing.F) {
 			b.putRule(t, c.Name, r, 0)
 		}
 	}
-	b.close()
-	f.Add(b.buf)
+	b.Close()
+	f.Add(b.Bytes())
 	f.Fuzz(func(_ *testing.T, data []byte) {
-		parseAnswers(data, 1, func(a answer) {
-			s, _, _ := decodeSet(a.body)
-			for _, e := range joinRanges(s, decodeElements(a.body)) {
+		netlink.Messages(data, func(a netlink.Answer) {
+			family, body, ok := a.Netfilter()
+			if !ok {
+				return
+			}
+			s, _, _ := decodeSet(body)
+			for _, e := range joinRanges(s, decodeElements(body)) {
 				s.State(e)
 			}
-			decodeChain(a.fam, a.body)
-			decodeRule(a.fam, a.body)
+			decodeChain(family, body)
+			decodeRule(family, body)
 		})
 	})
 }

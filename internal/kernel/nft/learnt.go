@@ -29,8 +29,8 @@ func (c *Conn) Learnt(ctx context.Context, family, tableName string, head state.
 	err = settled(ctx, func() (bool, error) {
 		var raw []rawElem
 		b := c.question(unix.NFT_MSG_GETSETELEM, n, "list elements of "+s.Name)
-		b.str(unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
-		b.str(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+		b.String(unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
+		b.String(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 		err := c.dump(b, func(_ byte, body []byte) { raw = append(raw, decodeElements(body)...) })
 		out = nil
 		for _, e := range joinRanges(s, raw) {

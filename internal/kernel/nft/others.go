@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
@@ -34,7 +35,7 @@ func (c *Conn) Places(ctx context.Context) ([]Place, error) {
 		out = nil
 		return false, c.dump(c.question(unix.NFT_MSG_GETCHAIN, 0, "list chains"), func(family byte, body []byte) {
 			out = append(out, Place{
-				lang.FamilyName(family), cstr(findAttr(body, unix.NFTA_CHAIN_TABLE)), cstr(findAttr(body, unix.NFTA_CHAIN_NAME)),
+				lang.FamilyName(family), netlink.String(netlink.Find(body, unix.NFTA_CHAIN_TABLE)), netlink.String(netlink.Find(body, unix.NFTA_CHAIN_NAME)),
 			})
 		})
 	})
@@ -53,10 +54,10 @@ func (c *Conn) RulesOf(ctx context.Context, p Place) ([]OtherRule, error) {
 	err = settled(ctx, func() (bool, error) {
 		out = nil
 		b := c.question(unix.NFT_MSG_GETRULE, family, "list rules of "+p.Chain)
-		b.str(unix.NFTA_RULE_TABLE, p.Table)
-		b.str(unix.NFTA_RULE_CHAIN, p.Chain)
+		b.String(unix.NFTA_RULE_TABLE, p.Table)
+		b.String(unix.NFTA_RULE_CHAIN, p.Chain)
 		err := c.dump(b, func(_ byte, body []byte) {
-			if cstr(findAttr(body, unix.NFTA_RULE_TABLE)) != p.Table || cstr(findAttr(body, unix.NFTA_RULE_CHAIN)) != p.Chain {
+			if netlink.String(netlink.Find(body, unix.NFTA_RULE_TABLE)) != p.Table || netlink.String(netlink.Find(body, unix.NFTA_RULE_CHAIN)) != p.Chain {
 				return
 			}
 			r := decodeRule(family, body)

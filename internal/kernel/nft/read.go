@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -100,7 +101,7 @@ func (c *Conn) ReadAll(ctx context.Context) ([]state.Table, error) {
 		out = nil
 		var mine []*table
 		err := c.dump(c.question(unix.NFT_MSG_GETTABLE, 0, "list tables"), func(family byte, body []byte) {
-			if name := cstr(findAttr(body, unix.NFTA_TABLE_NAME)); owned(name) {
+			if name := netlink.String(netlink.Find(body, unix.NFTA_TABLE_NAME)); owned(name) {
 				mine = append(mine, newTable(family, name, false))
 			}
 		})
@@ -143,7 +144,7 @@ func (t *table) narrow(want *table) {
 // names are read.
 func (c *Conn) readTable(want *table) (*table, error) {
 	b := c.question(unix.NFT_MSG_GETTABLE, want.Family, "read table "+want.Label())
-	b.str(unix.NFTA_TABLE_NAME, want.Name)
+	b.String(unix.NFTA_TABLE_NAME, want.Name)
 	_, err := c.ask(b)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
@@ -173,14 +174,14 @@ func (c *Conn) readTable(want *table) (*table, error) {
 // vanished says that a thing which was there a moment ago is gone: the reading must be done again.
 func vanished(err error) error {
 	if errors.Is(err, unix.ENOENT) {
-		return errTorn
+		return netlink.ErrInterrupted
 	}
 	return err
 }
 
 func (c *Conn) readSets(t *table) error {
 	b := c.question(unix.NFT_MSG_GETSET, t.Family, "list sets of "+t.Label())
-	b.str(unix.NFTA_SET_TABLE, t.Name)
+	b.String(unix.NFTA_SET_TABLE, t.Name)
 	return c.dump(b, func(_ byte, body []byte) {
 		if s, name, anonymous := decodeSet(body); name == t.Name && !anonymous {
 			t.Sets = append(t.Sets, s)
@@ -190,7 +191,7 @@ func (c *Conn) readSets(t *table) error {
 
 func (c *Conn) readChains(t *table) error {
 	err := c.dump(c.question(unix.NFT_MSG_GETCHAIN, t.Family, "list chains"), func(_ byte, body []byte) {
-		if cstr(findAttr(body, unix.NFTA_CHAIN_TABLE)) == t.Name {
+		if netlink.String(netlink.Find(body, unix.NFTA_CHAIN_TABLE)) == t.Name {
 			t.Chains = append(t.Chains, decodeChain(t.Family, body))
 		}
 	})
@@ -198,11 +199,11 @@ func (c *Conn) readChains(t *table) error {
 		return err
 	}
 	b := c.question(unix.NFT_MSG_GETRULE, t.Family, "list rules of "+t.Label())
-	b.str(unix.NFTA_RULE_TABLE, t.Name)
+	b.String(unix.NFTA_RULE_TABLE, t.Name)
 	return c.dump(b, func(_ byte, body []byte) {
-		name := cstr(findAttr(body, unix.NFTA_RULE_CHAIN))
+		name := netlink.String(netlink.Find(body, unix.NFTA_RULE_CHAIN))
 		i := slices.IndexFunc(t.Chains, func(c lang.Chain) bool { return c.Name == name })
-		if i >= 0 && cstr(findAttr(body, unix.NFTA_RULE_TABLE)) == t.Name {
+		if i >= 0 && netlink.String(netlink.Find(body, unix.NFTA_RULE_TABLE)) == t.Name {
 			t.Chains[i].Rules = append(t.Chains[i].Rules, decodeRule(t.Family, body))
 		}
 	})
@@ -218,8 +219,8 @@ func (c *Conn) readElements(t *table, s *lang.Set, named []lang.Element) error {
 	}
 	var raw []rawElem
 	b := c.question(unix.NFT_MSG_GETSETELEM, t.Family, "list elements of "+s.Name)
-	b.str(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
-	b.str(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+	b.String(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+	b.String(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 	err := c.dump(b, func(_ byte, body []byte) { raw = append(raw, decodeElements(body)...) })
 	s.Elements = joinRanges(*s, raw)
 	return err
@@ -230,20 +231,23 @@ func (c *Conn) findElements(t *table, s *lang.Set, named []lang.Element) error {
 	if len(named) == 0 || s.Opaque || len(named[0].Key) != lang.TypesSize(s.Key) {
 		return nil
 	}
-	b := &batch{first: c.sock.seq}
+	b := &batch{}
+	c.sock.Begin(&b.Batch)
 	b.putElements(unix.NFT_MSG_GETSETELEM, t, *s, named, 1)
-	b.addFlags(unix.NLM_F_ACK)
-	b.close()
-	c.sock.seq = b.first + uint32(len(b.notes))
+	b.AddFlags(unix.NLM_F_ACK)
 	var raw []rawElem
 	var failed error
-	err := c.sock.send(b.buf, b.last(), func(a answer) {
-		switch {
-		case a.done && a.errno != 0 && a.errno != unix.ENOENT:
-			failed = &refusal{a.seq, b.notes[a.seq-b.first], a.errno}
-		case !a.done && a.typ == unix.NFT_MSG_NEWSETELEM:
-			raw = append(raw, decodeElements(a.body)...)
+	err := c.sock.Exchange(&b.Batch, func(a netlink.Answer) bool {
+		if a.Done() {
+			if i, ok := b.Index(a); ok && a.Errno() != 0 && a.Errno() != unix.ENOENT {
+				failed = &refusal{i, b.notes[i], a.Errno()}
+			}
+			return a.Seq == b.Last()
 		}
+		if _, body, ok := a.Netfilter(); ok && a.Kind&0xff == unix.NFT_MSG_NEWSETELEM {
+			raw = append(raw, decodeElements(body)...)
+		}
+		return false
 	})
 	s.Elements = joinRanges(*s, raw)
 	s.Elements = slices.CompactFunc(s.Elements, func(a, b lang.Element) bool { return lang.CompareElements(a, b) == 0 })

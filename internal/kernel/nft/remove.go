@@ -90,7 +90,7 @@ func (c *Conn) removeAll(steps []func(*batch)) error {
 			if r.errno != unix.ENOENT {
 				err = errors.Join(err, r)
 			}
-			missing[int(r.seq-b.first)-1] = true
+			missing[r.index-1] = true
 		}
 		if err != nil {
 			return err

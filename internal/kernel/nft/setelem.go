@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
@@ -29,22 +30,22 @@ func (b *batch) putElements(typ int, t *table, s lang.Set, elems []lang.Element,
 	}
 	for len(elems) > 0 {
 		b.message(typ, flags, t.Family, verb+" elements of "+s.Name)
-		b.str(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
-		b.str(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
-		list := b.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		b.String(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+		b.String(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+		list := b.Begin(unix.NFTA_SET_ELEM_LIST_ELEMENTS | nested)
 		n := 0
-		for n < len(elems) && n < perMessage && len(b.buf)-list < elemRoom {
+		for n < len(elems) && n < perMessage && b.Size()-list < elemRoom {
 			b.putElement(s, elems[n], typ == unix.NFT_MSG_NEWSETELEM)
 			n++
 		}
-		b.end(list)
+		b.End(list)
 		elems = elems[n:]
 	}
 }
 
 // putElement writes one element; a range in a set without concatenation is two, its beginning and the end behind it.
 func (b *batch) putElement(s lang.Set, e lang.Element, full bool) {
-	item := b.nest(1)
+	item := b.Begin(1 | nested)
 	b.putKey(unix.NFTA_SET_ELEM_KEY, e.Key)
 	if s.ConcatRanges() {
 		b.putKey(elemKeyEnd, e.KeyEnd)
@@ -52,41 +53,41 @@ func (b *batch) putElement(s lang.Set, e lang.Element, full bool) {
 	if full {
 		b.putValue(e)
 	}
-	b.end(item)
+	b.End(item)
 	if !s.Interval || s.ConcatRanges() {
 		return
 	}
 	if end := successor(e.KeyEnd); end != nil {
-		item := b.nest(1)
-		b.u32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+		item := b.Begin(1 | nested)
+		b.BE32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 		b.putKey(unix.NFTA_SET_ELEM_KEY, end)
-		b.end(item)
+		b.End(item)
 	}
 }
 
 func (b *batch) putKey(typ uint16, key []byte) {
-	n := b.nest(typ)
-	b.attr(unix.NFTA_DATA_VALUE, key)
-	b.end(n)
+	n := b.Begin(typ | nested)
+	b.Attr(unix.NFTA_DATA_VALUE, key)
+	b.End(n)
 }
 
 func (b *batch) putValue(e lang.Element) {
 	switch {
 	case e.Verdict != nil:
-		data := b.nest(unix.NFTA_SET_ELEM_DATA)
-		v := b.nest(unix.NFTA_DATA_VERDICT)
-		b.u32(unix.NFTA_VERDICT_CODE, uint32(e.Verdict.Code))
+		data := b.Begin(unix.NFTA_SET_ELEM_DATA | nested)
+		v := b.Begin(unix.NFTA_DATA_VERDICT | nested)
+		b.BE32(unix.NFTA_VERDICT_CODE, uint32(e.Verdict.Code))
 		if e.Verdict.Chain != "" {
-			b.str(unix.NFTA_VERDICT_CHAIN, e.Verdict.Chain)
+			b.String(unix.NFTA_VERDICT_CHAIN, e.Verdict.Chain)
 		}
-		b.end(v)
-		b.end(data)
+		b.End(v)
+		b.End(data)
 	case e.Data != nil:
 		b.putKey(unix.NFTA_SET_ELEM_DATA, e.Data)
 	}
 	b.putKeeping(e.Expr)
 	if e.Comment != "" {
-		b.attr(unix.NFTA_SET_ELEM_USERDATA, comment(e.Comment))
+		b.Attr(unix.NFTA_SET_ELEM_USERDATA, comment(e.Comment))
 	}
 }
 
@@ -99,7 +100,7 @@ func comment(text string) []byte {
 func commentIn(u []byte) string {
 	for len(u) >= 2 && len(u) >= 2+int(u[1]) {
 		if u[0] == 0 {
-			return cstr(u[2 : 2+int(u[1])])
+			return netlink.String(u[2 : 2+int(u[1])])
 		}
 		u = u[2+int(u[1]):]
 	}
@@ -115,16 +116,16 @@ type rawElem struct {
 // decodeElements reads a NFT_MSG_NEWSETELEM.
 func decodeElements(body []byte) []rawElem {
 	var out []rawElem
-	for _, item := range attrs(findAttr(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
+	for _, item := range netlink.Attrs(netlink.Find(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
 		var e rawElem
-		for typ, v := range attrs(item) {
+		for typ, v := range netlink.Attrs(item) {
 			switch typ {
 			case unix.NFTA_SET_ELEM_KEY:
-				e.Key = bytes.Clone(findAttr(v, unix.NFTA_DATA_VALUE))
+				e.Key = bytes.Clone(netlink.Find(v, unix.NFTA_DATA_VALUE))
 			case elemKeyEnd:
-				e.KeyEnd = bytes.Clone(findAttr(v, unix.NFTA_DATA_VALUE))
+				e.KeyEnd = bytes.Clone(netlink.Find(v, unix.NFTA_DATA_VALUE))
 			case unix.NFTA_SET_ELEM_FLAGS:
-				e.end = beU32(v)&unix.NFT_SET_ELEM_INTERVAL_END != 0
+				e.end = netlink.BE32(v)&unix.NFT_SET_ELEM_INTERVAL_END != 0
 			case unix.NFTA_SET_ELEM_DATA:
 				e.Data, e.Verdict = decodeValue(v)
 			case unix.NFTA_SET_ELEM_EXPR:
@@ -140,17 +141,17 @@ func decodeElements(body []byte) []rawElem {
 }
 
 func decodeValue(v []byte) ([]byte, *lang.Verdict) {
-	if nested := findAttr(v, unix.NFTA_DATA_VERDICT); nested != nil {
-		code := findAttr(nested, unix.NFTA_VERDICT_CODE)
+	if nested := netlink.Find(v, unix.NFTA_DATA_VERDICT); nested != nil {
+		code := netlink.Find(nested, unix.NFTA_VERDICT_CODE)
 		if len(code) < 4 {
 			return nil, nil
 		}
 		return nil, &lang.Verdict{
 			Code:  int32(binary.BigEndian.Uint32(code)),
-			Chain: cstr(findAttr(nested, unix.NFTA_VERDICT_CHAIN)),
+			Chain: netlink.String(netlink.Find(nested, unix.NFTA_VERDICT_CHAIN)),
 		}
 	}
-	return bytes.Clone(findAttr(v, unix.NFTA_DATA_VALUE)), nil
+	return bytes.Clone(netlink.Find(v, unix.NFTA_DATA_VALUE)), nil
 }
 
 // joinRanges makes elements of what the kernel says: in an interval set beginnings and ends come one by one, in no

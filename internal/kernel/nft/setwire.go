@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
@@ -28,8 +29,8 @@ const setTimeout, setEval = 0x10, 0x20
 // putSet writes the message that makes the set.
 func (b *batch) putSet(t *table, s lang.Set, id uint32) {
 	b.message(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, t.Family, "make set "+s.Name)
-	b.str(unix.NFTA_SET_TABLE, t.Name)
-	b.str(unix.NFTA_SET_NAME, s.Name)
+	b.String(unix.NFTA_SET_TABLE, t.Name)
+	b.String(unix.NFTA_SET_NAME, s.Name)
 	var flags uint32
 	if s.Interval {
 		flags |= unix.NFT_SET_INTERVAL
@@ -43,40 +44,40 @@ func (b *batch) putSet(t *table, s lang.Set, id uint32) {
 	if s.Learns > 0 {
 		flags |= setTimeout | setEval
 	}
-	b.u32(unix.NFTA_SET_FLAGS, flags)
-	b.u32(setKeyType, lang.TypesID(s.Key))
-	b.u32(setKeyLen, uint32(lang.TypesSize(s.Key)))
+	b.BE32(unix.NFTA_SET_FLAGS, flags)
+	b.BE32(setKeyType, lang.TypesID(s.Key))
+	b.BE32(setKeyLen, uint32(lang.TypesSize(s.Key)))
 	switch {
 	case s.Verdicts:
-		b.u32(setDataType, verdictType)
-		b.u32(setDataLen, 16)
+		b.BE32(setDataType, verdictType)
+		b.BE32(setDataLen, 16)
 	case s.IsMap:
-		b.u32(setDataType, lang.TypesID(s.Data))
-		b.u32(setDataLen, uint32(lang.TypesSize(s.Data)))
+		b.BE32(setDataType, lang.TypesID(s.Data))
+		b.BE32(setDataLen, uint32(lang.TypesSize(s.Data)))
 	}
-	b.u32(unix.NFTA_SET_ID, id)
+	b.BE32(unix.NFTA_SET_ID, id)
 	if s.ConcatRanges() {
-		desc := b.nest(unix.NFTA_SET_DESC)
-		concat := b.nest(setDescConcat)
+		desc := b.Begin(unix.NFTA_SET_DESC | nested)
+		concat := b.Begin(setDescConcat | nested)
 		for _, t := range s.Key {
-			field := b.nest(1)
-			b.u32(1, uint32(t.Size))
-			b.end(field)
+			field := b.Begin(1 | nested)
+			b.BE32(1, uint32(t.Size))
+			b.End(field)
 		}
-		b.end(concat)
-		b.end(desc)
+		b.End(concat)
+		b.End(desc)
 	}
 	if s.Learns > 0 {
 		b.putLearning(s)
 	}
-	b.attr(unix.NFTA_SET_USERDATA, userdata(s))
+	b.Attr(unix.NFTA_SET_USERDATA, userdata(s))
 }
 
 // putLearning writes what the kernel must know of a set that rules add to.
 func (b *batch) putLearning(s lang.Set) {
-	desc := b.nest(unix.NFTA_SET_DESC)
-	b.u32(setDescSize, uint32(s.Learns))
-	b.end(desc)
+	desc := b.Begin(unix.NFTA_SET_DESC | nested)
+	b.BE32(setDescSize, uint32(s.Learns))
+	b.End(desc)
 }
 
 // userdata tells nft the byte order of numbers, which the kernel does not care about.
@@ -98,20 +99,20 @@ func userdata(s lang.Set) []byte {
 // decodeSet reads what a NFT_MSG_NEWSET says.
 func decodeSet(body []byte) (s lang.Set, tableName string, anonymous bool) {
 	var keyType, dataType, flags, size uint32
-	for typ, v := range attrs(body) {
+	for typ, v := range netlink.Attrs(body) {
 		switch typ {
 		case unix.NFTA_SET_TABLE:
-			tableName = cstr(v)
+			tableName = netlink.String(v)
 		case unix.NFTA_SET_NAME:
-			s.Name = cstr(v)
+			s.Name = netlink.String(v)
 		case unix.NFTA_SET_FLAGS:
-			flags = beU32(v)
+			flags = netlink.BE32(v)
 		case unix.NFTA_SET_DESC:
-			size = beU32(findAttr(v, setDescSize))
+			size = netlink.BE32(netlink.Find(v, setDescSize))
 		case setKeyType:
-			keyType = beU32(v)
+			keyType = netlink.BE32(v)
 		case setDataType:
-			dataType = beU32(v)
+			dataType = netlink.BE32(v)
 		}
 	}
 	s.Interval = flags&unix.NFT_SET_INTERVAL != 0

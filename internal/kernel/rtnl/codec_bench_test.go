@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -99,33 +100,39 @@ func BenchmarkDump(b *testing.B) {
 }
 
 func packed(s *Socket, batch []*Message) []byte {
-	s.pack(batch, 1)
-	return s.out
+	s.out.Reset(1)
+	s.pack(batch)
+	s.out.Close()
+	return s.out.Bytes()
 }
 
 func countAttrs(datagram []byte) (n int) {
-	split(datagram, func(a answer) {
-		Attrs(a.body[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
+	netlink.Messages(datagram, func(a netlink.Answer) { n += countIn(a.Body[unix.SizeofIfInfomsg:]) })
+	return n
+}
+
+// countIn counts the attributes of a link, as link.Parse reads them.
+func countIn(body []byte) (n int) {
+	for kind, data := range netlink.Attrs(body) {
+		n++
+		if kind != unix.IFLA_LINKINFO {
+			continue
+		}
+		for kind, data := range netlink.Attrs(data) {
 			n++
-			if kind != unix.IFLA_LINKINFO {
-				return
+			if kind != 2 {
+				continue
 			}
-			Attrs(data, func(kind uint16, data []byte) {
+			for _, data := range netlink.Attrs(data) {
 				n++
-				if kind != 2 {
-					return
-				}
-				Attrs(data, func(_ uint16, data []byte) {
+				for kind, data := range netlink.Attrs(data[unix.SizeofIfInfomsg:]) {
 					n++
-					Attrs(data[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
-						n++
-						if kind == unix.IFLA_MTU {
-							n += int(binary.NativeEndian.Uint32(data))
-						}
-					})
-				})
-			})
-		})
-	})
+					if kind == unix.IFLA_MTU {
+						n += int(binary.NativeEndian.Uint32(data))
+					}
+				}
+			}
+		}
+	}
 	return n
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/netns"
 )
 
@@ -23,47 +24,43 @@ const (
 	dumpTries = 10
 	// looseTries does so for one that need not be exact.
 	looseTries = 3
+	// datagrams are read at once: each answer is one, and most exchanges have no more. The kernel makes the parts of a dump
+	// no larger than datagramSize, and a link fills 1,600 bytes.
+	datagrams, datagramSize = 4, 8 << 10
 )
 
 // Socket is a netlink socket in one network namespace. It is safe for concurrent use; a batch is never interleaved with
 // another.
 type Socket struct {
 	mu     sync.Mutex
-	fd     int
-	seq    uint32
-	strict bool
-	unread bool
-	in     inbox
-	out    []byte
+	nl     *netlink.Socket
+	out    netlink.Batch
 	writes atomic.Int64
-	told   atomic.Int64
 }
 
 // Open opens a socket inside ns; nil is the process's own namespace. The socket does not need ns afterwards.
 func Open(ns *netns.NS) (*Socket, error) {
-	s := &Socket{fd: -1}
-	err := ns.Do(func() (err error) {
-		s.fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
-		return err
+	nl, err := netlink.Open(ns, netlink.Options{
+		Protocol: unix.NETLINK_ROUTE, Datagrams: datagrams, Size: datagramSize, ExtendedAcks: true,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("rtnetlink socket: %w", err)
+		return nil, fmt.Errorf("rtnetlink: %w", err)
 	}
-	// The kernel's own words for its refusals; one that has none is as good.
-	_ = unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
-	return s, nil
+	return &Socket{nl: nl}, nil
 }
 
 // Close closes the socket.
 func (s *Socket) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fd < 0 {
-		return nil
-	}
-	err := unix.Close(s.fd)
-	s.fd = -1
-	return err
+	return s.nl.Close()
+}
+
+// Port returns the socket's netlink port, by which the kernel names the sender of a change.
+func (s *Socket) Port() (uint32, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nl.Port()
 }
 
 // Writes counts the requests sent since the socket was opened that change something: what tests look at to see that
@@ -71,7 +68,11 @@ func (s *Socket) Close() error {
 func (s *Socket) Writes() int { return int(s.writes.Load()) }
 
 // Messages counts the requests and answers since the socket was opened.
-func (s *Socket) Messages() int { return int(s.told.Load()) }
+func (s *Socket) Messages() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int(s.nl.Messages())
+}
 
 // Send sends all requests, in as few writes as possible. The error is Refusals when the kernel refused some that do not
 // forgive the reason; the others were carried out.
@@ -103,21 +104,19 @@ func (s *Socket) batch(ctx context.Context, batch []*Message, f func(int, []byte
 			return fmt.Errorf("%s: %w", batch[0].what(), err)
 		}
 		part := batch[:min(most, len(batch))]
-		first := s.seq + 1
-		s.seq += uint32(len(part))
-		s.pack(part, first)
-		s.told.Add(int64(len(part)))
-		err := s.exchange(func(a answer) bool {
-			i := int(a.seq - first)
-			if i < 0 || i >= len(part) {
+		s.nl.Begin(&s.out)
+		s.pack(part)
+		err := s.nl.Exchange(&s.out, func(a netlink.Answer) bool {
+			i, ok := s.out.Index(a)
+			if !ok {
 				return false
 			}
-			if a.kind != unix.NLMSG_ERROR {
+			if a.Kind != unix.NLMSG_ERROR {
 				if f != nil {
-					f(sent+i, a.body)
+					f(sent+i, a.Body)
 				}
-			} else if errno, hint := a.refusal(); errno != 0 && !part[i].forgives(errno) {
-				refused = append(refused, &Refusal{Index: sent + i, Type: part[i].Type, What: part[i].what(), Errno: errno, Hint: hint})
+			} else if errno := a.Errno(); errno != 0 && !part[i].forgives(errno) {
+				refused = append(refused, &Refusal{Index: sent + i, Type: part[i].Type, What: part[i].what(), Errno: errno, Hint: a.Hint()})
 			}
 			return i == len(part)-1
 		})
@@ -132,15 +131,14 @@ func (s *Socket) batch(ctx context.Context, batch []*Message, f func(int, []byte
 	return nil
 }
 
-// pack writes requests into the socket's buffer. The last one asks for an acknowledgement, unless it is a question.
-func (s *Socket) pack(part []*Message, first uint32) {
-	s.out = s.out[:0]
+// pack writes requests into the socket's batch. The last one asks for an acknowledgement, unless it is a question.
+func (s *Socket) pack(part []*Message) {
 	for i, m := range part {
-		flags := uint16(0)
+		flags := m.Flags
 		if i == len(part)-1 && !m.asks() {
-			flags = unix.NLM_F_ACK
+			flags |= unix.NLM_F_ACK
 		}
-		s.out = m.append(s.out, first+uint32(i), flags)
+		s.out.Add(m.Type, flags, m.Bytes())
 	}
 }
 
@@ -149,58 +147,26 @@ func (s *Socket) pack(part []*Message, first uint32) {
 func (s *Socket) Dump(ctx context.Context, m *Message, f func(body []byte)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.strict {
-		// Without strict checking (before Linux 4.20) more is dumped than was asked for; readers filter again.
-		_ = unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
-		s.strict = true
-	}
-	for try := range dumpTries {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("%s: %w", m.what(), err)
-		}
-		parts, torn, err := s.dump(m)
-		var refusal *Refusal
-		switch {
-		case errors.As(err, &refusal) && m.forgives(refusal.Errno):
-			return nil
-		case err != nil:
-			return err
-		case torn && (!m.Loose || try < looseTries-1):
-			continue
-		}
-		for _, body := range parts {
-			f(body)
-		}
-		return nil
-	}
-	return fmt.Errorf("%s: %w", m.what(), ErrTorn)
-}
-
-func (s *Socket) dump(m *Message) (parts [][]byte, torn bool, err error) {
-	s.seq++
-	seq := s.seq
-	s.out = m.append(s.out[:0], seq, unix.NLM_F_DUMP)
-	s.told.Add(1)
-	var refusal *Refusal
-	err = s.exchange(func(a answer) bool {
-		if a.seq != seq {
-			return false
-		}
-		torn = torn || a.flags&unix.NLM_F_DUMP_INTR != 0
-		if a.kind != unix.NLMSG_DONE && a.kind != unix.NLMSG_ERROR {
-			parts = append(parts, append([]byte(nil), a.body...))
-			return false
-		}
-		if errno, hint := a.refusal(); errno != 0 {
-			refusal = &Refusal{What: m.what(), Errno: errno, Hint: hint}
-		}
-		return true
+	s.nl.Strict() // readers filter again where the kernel cannot
+	var entries [][]byte
+	err := netlink.Retry(ctx, dumpTries, func(attempt int) (again bool, err error) {
+		entries = nil
+		s.nl.Begin(&s.out)
+		s.out.Add(m.Type, m.Flags, m.Bytes())
+		interrupted, err := s.nl.Dump(&s.out, func(a netlink.Answer) { entries = append(entries, append([]byte(nil), a.Body...)) })
+		return interrupted && (!m.Loose || attempt < looseTries-1), err
 	})
+	var refused *netlink.Refused
 	switch {
+	case errors.As(err, &refused) && m.forgives(refused.Errno):
+		return nil
+	case errors.As(err, &refused):
+		return &Refusal{What: m.what(), Errno: refused.Errno, Hint: refused.Hint}
 	case err != nil:
-		err = fmt.Errorf("%s: %w", m.what(), err)
-	case refusal != nil:
-		err = refusal
+		return fmt.Errorf("%s: %w", m.what(), err)
 	}
-	return parts, torn, err
+	for _, body := range entries {
+		f(body)
+	}
+	return nil
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package rtnl is a socket to the kernel's rtnetlink that sends many requests in one write and reads one acknowledgement
-// for all of them. Encoding an attribute is all it knows of what is said; the nouns are kernel/link's.
+// for all of them. Bytes and system calls are kernel/netlink's, the nouns are kernel/link's.
 //
 // A batch is not a transaction: the kernel goes on after a request that it refused. So a batch must never hold a request
 // that would hit something foreign when an earlier one is refused.

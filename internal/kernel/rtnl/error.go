@@ -3,18 +3,10 @@
 package rtnl
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	"golang.org/x/sys/unix"
-)
-
-var (
-	// ErrTorn is wrapped when what is dumped changed during each attempt to read it.
-	ErrTorn = errors.New("the kernel's state changed while it was read")
-	// errNoAnswer is returned when the kernel dropped answers.
-	errNoAnswer = errors.New("the kernel gave no answer")
 )
 
 // Refusal is what the kernel said to one request.

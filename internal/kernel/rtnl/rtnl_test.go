@@ -110,27 +110,6 @@ func TestForgiven(t *testing.T) {
 	}
 }
 
-// TestStaleAnswers: answers that nobody read are not taken for those of the next request.
-func TestStaleAnswers(t *testing.T) {
-	s := open(t)
-	if err := s.Send(t.Context(), []*Message{address(1), address(2)}); err != nil {
-		t.Fatal(err)
-	}
-	// A dump whose parts are left unread, as an error while reading leaves them.
-	s.seq++
-	s.out = addresses().append(s.out[:0], s.seq, unix.NLM_F_DUMP)
-	if err := s.send(); err != nil {
-		t.Fatal(err)
-	}
-	s.unread = true
-	if err := s.Send(t.Context(), []*Message{address(3)}); err != nil {
-		t.Error(err)
-	}
-	if n := count(t, s); n != 3 {
-		t.Errorf("%d addresses, want 3", n)
-	}
-}
-
 func TestEnds(t *testing.T) {
 	s := open(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -150,16 +129,4 @@ func TestEnds(t *testing.T) {
 	if err := s.Send(t.Context(), []*Message{address(1)}); err == nil {
 		t.Error("a closed socket sends")
 	}
-}
-
-// FuzzSplit: whatever comes, nothing is read beyond it.
-func FuzzSplit(f *testing.F) {
-	f.Add(address(1).append(nil, 1, 0))
-	f.Add([]byte{20, 0, 0, 0, 2, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff})
-	f.Fuzz(func(_ *testing.T, b []byte) {
-		split(b, func(a answer) {
-			a.refusal()
-			Attrs(a.body, func(_ uint16, data []byte) { Attrs(data, func(uint16, []byte) {}) })
-		})
-	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -88,35 +89,35 @@ func DecodeFilter(body []byte) (FoundFilter, bool) {
 	}
 	f := FoundFilter{Ours: binary.NativeEndian.Uint32(body[16:])>>16 == priority}
 	whole := false
-	rtnl.Attrs(body[headerLen:], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(body[headerLen:]) {
 		if kind != unix.TCA_OPTIONS {
-			return
+			continue
 		}
-		rtnl.Attrs(data, func(kind uint16, data []byte) {
+		for kind, data := range netlink.Attrs(data) {
 			// Of ours the table that the kernel keeps it in is told first, and does nothing.
 			whole = whole || !f.Ours || kind == u32Act
 			if kind == u32Act {
 				f.To = redirectOf(data)
 			}
-		})
-	})
+		}
+	}
 	return f, whole
 }
 
 // redirectOf finds the link that the last redirecting action sends to.
 func redirectOf(actions []byte) int {
 	to := 0
-	rtnl.Attrs(actions, func(_ uint16, action []byte) {
-		rtnl.Attrs(action, func(kind uint16, options []byte) {
+	for _, action := range netlink.Attrs(actions) {
+		for kind, options := range netlink.Attrs(action) {
 			if kind != actOptions {
-				return
+				continue
 			}
-			rtnl.Attrs(options, func(kind uint16, p []byte) {
+			for kind, p := range netlink.Attrs(options) {
 				if kind == mirredParms && len(p) >= mirredLen && binary.NativeEndian.Uint32(p[20:]) == redirectSend {
 					to = int(binary.NativeEndian.Uint32(p[24:]))
 				}
-			})
-		})
-	})
+			}
+		}
+	}
 	return to
 }

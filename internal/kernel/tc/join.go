@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -173,14 +174,14 @@ func DecodeJoined(body []byte) (f Filter, ours, ok bool) {
 	ours = info>>16 >= joinARP && info>>16 <= joinAll
 	var sel []byte
 	to, is := 0, ""
-	rtnl.Attrs(body[headerLen:], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(body[headerLen:]) {
 		if kind == unix.TCA_KIND {
 			is = text(data)
 		}
 		if kind != unix.TCA_OPTIONS {
-			return
+			continue
 		}
-		rtnl.Attrs(data, func(kind uint16, data []byte) {
+		for kind, data := range netlink.Attrs(data) {
 			switch {
 			case is == bpfKind && kind == bpfName:
 				f = Running(text(data))
@@ -189,8 +190,8 @@ func DecodeJoined(body []byte) (f Filter, ours, ok bool) {
 			case kind == u32Act:
 				to = redirectOf(data)
 			}
-		})
-	})
+		}
+	}
 	if is == bpfKind {
 		return f, ours, f != ""
 	}

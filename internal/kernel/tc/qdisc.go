@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -122,16 +123,18 @@ func Decode(body []byte) (Found, bool) {
 	}
 	f := Found{Handle: binary.NativeEndian.Uint32(body[8:])}
 	var options []byte
-	rtnl.Attrs(body[headerLen:], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(body[headerLen:]) {
 		switch kind {
 		case unix.TCA_KIND:
 			f.Kind = state.QdiscKind(text(data))
 		case unix.TCA_OPTIONS:
 			options = data
 		}
-	})
+	}
 	if f.Kind == state.TBF {
-		rtnl.Attrs(options, f.tbf)
+		for kind, data := range netlink.Attrs(options) {
+			f.tbf(kind, data)
+		}
 	}
 	return f, f.Kind != ""
 }

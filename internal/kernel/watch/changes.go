@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/netns"
 )
 
@@ -206,7 +206,7 @@ func (c *Change) takeLink(m syscall.NetlinkMessage) {
 	}
 	c.Down = binary.NativeEndian.Uint32(m.Data[8:])&unix.IFF_UP == 0
 	c.Freed = m.Data[0] != unix.AF_BRIDGE
-	rtnl.Attrs(m.Data[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(m.Data[unix.SizeofIfInfomsg:]) {
 		switch {
 		case kind == unix.IFLA_MASTER:
 			c.Freed = false
@@ -215,17 +215,17 @@ func (c *Change) takeLink(m syscall.NetlinkMessage) {
 		case kind == unix.IFLA_ADDRESS && len(data) == len(c.MAC):
 			c.MAC = [6]byte(data)
 		}
-	})
+	}
 }
 
 func (c *Change) takeNSID(data []byte) bool {
 	const head, nsid = 4, 1 // struct rtgenmsg, aligned; NETNSA_NSID
 	found := false
-	rtnl.Attrs(data[min(head, len(data)):], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(data[min(head, len(data)):]) {
 		if kind == nsid && len(data) == 4 {
 			c.NSID, found = int(int32(binary.NativeEndian.Uint32(data))), true
 		}
-	})
+	}
 	return found
 }
 
@@ -233,13 +233,13 @@ func (c *Change) takeNSID(data []byte) bool {
 func (c *Change) takeSetting(data []byte, name func(int) string) bool {
 	const head, ifindex = 4, 1 // NETCONFA_IFINDEX
 	settings := 0
-	rtnl.Attrs(data[min(head, len(data)):], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(data[min(head, len(data)):]) {
 		if kind == ifindex && len(data) == 4 {
 			c.Index = int(int32(binary.NativeEndian.Uint32(data)))
 		} else {
 			settings++
 		}
-	})
+	}
 	if c.Index <= 0 || settings != 1 {
 		return false
 	}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/kernel/netlink"
 )
 
 // takeNeigh reads a neighbour or a forwarding entry: struct ndmsg and what follows.
@@ -17,14 +17,14 @@ func (s *Sign) takeNeigh(data []byte, name func(index int) string) {
 	s.Link = name(int(int32(binary.NativeEndian.Uint32(data[4:]))))
 	s.Bridge = data[0] == unix.AF_BRIDGE
 	s.Permanent = binary.NativeEndian.Uint16(data[8:])&unix.NUD_PERMANENT != 0
-	rtnl.Attrs(data[unix.SizeofNdMsg:], func(kind uint16, data []byte) {
+	for kind, data := range netlink.Attrs(data[unix.SizeofNdMsg:]) {
 		switch {
 		case kind == unix.NDA_DST:
 			s.Addr, _ = netip.AddrFromSlice(data)
 		case kind == unix.NDA_LLADDR && len(data) == len(s.MAC):
 			s.MAC = [6]byte(data)
 		}
-	})
+	}
 }
 
 // takeRoute reads where a route leads to: struct rtmsg and what follows. Whose metric nobody chose is not asked for its link.

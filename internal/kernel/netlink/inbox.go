@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlink
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// inbox takes several datagrams with one system call (recvmmsg), which x/sys does not have.
+type inbox struct {
+	count, size int
+	buf         []byte
+	datagrams   [][]byte
+	iov         []unix.Iovec
+	hdr         []mmsghdr
+}
+
+// mmsghdr is the kernel's struct of that name.
+type mmsghdr struct {
+	hdr unix.Msghdr
+	n   uint32
+}
+
+// read takes what is there, at least one datagram or an error; it never waits. A datagram that is longer than the buffer
+// is cut, and its end will be missed by whoever splits it. With quick the Go scheduler does not hear of the call: that is
+// for answers that are there already, and not for dumps, which the kernel makes while they are read.
+func (in *inbox) read(fd int, quick bool) ([][]byte, error) {
+	if in.buf == nil {
+		in.buf = make([]byte, in.count*in.size)
+		in.datagrams, in.iov, in.hdr = make([][]byte, in.count), make([]unix.Iovec, in.count), make([]mmsghdr, in.count)
+		for i := range in.hdr {
+			in.iov[i].Base = &in.buf[i*in.size]
+			in.iov[i].SetLen(in.size)
+			in.hdr[i].hdr.Iov = &in.iov[i]
+			in.hdr[i].hdr.SetIovlen(1)
+		}
+	}
+	var n uintptr
+	var errno unix.Errno
+	if quick {
+		n, _, errno = unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&in.hdr[0])), uintptr(in.count), unix.MSG_DONTWAIT, 0, 0)
+	} else {
+		n, _, errno = unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&in.hdr[0])), uintptr(in.count), unix.MSG_DONTWAIT, 0, 0)
+	}
+	if errno != 0 {
+		return nil, errno
+	}
+	for i := range in.datagrams[:n] {
+		in.datagrams[i] = in.buf[i*in.size:][:min(int(in.hdr[i].n), in.size)]
+	}
+	return in.datagrams[:n], nil
+}

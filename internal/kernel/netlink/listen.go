@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// OwnNamespace is the id that Datagram names for the namespace of the listening socket itself.
+const OwnNamespace = -1
+
+// Group returns the bit of a multicast group, for groups up to 31.
+func Group(n int) uint32 { return 1 << (n - 1) }
+
+// Subscription says what a Listener receives.
+type Subscription struct {
+	// Protocol is the netlink family, Groups the bits of its multicast groups.
+	Protocol int
+	Groups   uint32
+	// Filter is attached before the groups are joined: nothing is received without it.
+	Filter []unix.SockFilter
+	// Buffer is the size of the receive buffer, for bursts; an ordinary user is refused it and has the default.
+	Buffer int
+	// Namespaces receives the messages of all namespaces that have an id in the socket's.
+	Namespaces bool
+	// Size bounds a datagram.
+	Size int
+	// Join does what else the family needs before anything is received, nil for nothing.
+	Join func(fd int) error
+}
+
+// Datagram is what one read gave.
+type Datagram struct {
+	Data []byte // valid during the call
+	// NSID is the id of the namespace that the messages come from.
+	NSID int
+	// Lost reports that the kernel had more to send than the buffer holds: there is no Data, and anything may have changed.
+	Lost bool
+}
+
+// Listener receives what the kernel sends to multicast groups, or to the socket alone.
+type Listener struct {
+	file *os.File
+	done chan struct{}
+}
+
+// Listen opens a socket in ns (nil: the process's own namespace) and calls receive for each datagram of the kernel, from
+// one goroutine, until ctx ends or the Listener is closed.
+func Listen(ctx context.Context, ns *netns.NS, s Subscription, receive func(*Listener, Datagram)) (*Listener, error) {
+	fd, err := open(ns, s.Protocol)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.join(fd); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	l := &Listener{os.NewFile(uintptr(fd), "netlink listener"), make(chan struct{})}
+	raw, err := l.file.SyscallConn()
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, l.Close)
+	go func() {
+		defer close(l.done)
+		defer func() { stop(); l.Close() }()
+		l.run(raw, s, receive)
+	}()
+	return l, nil
+}
+
+func (s Subscription) join(fd int) error {
+	if len(s.Filter) > 0 {
+		program := &unix.SockFprog{Len: uint16(len(s.Filter)), Filter: &s.Filter[0]}
+		if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, program); err != nil {
+			return fmt.Errorf("filter: %w", err)
+		}
+	}
+	if s.Namespaces {
+		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1); err != nil {
+			return fmt.Errorf("events of other namespaces: %w", err)
+		}
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: s.Groups}); err != nil {
+		return fmt.Errorf("netlink groups: %w", err)
+	}
+	if s.Buffer > 0 {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, s.Buffer)
+	}
+	if s.Join != nil {
+		return s.Join(fd)
+	}
+	return nil
+}
+
+func (l *Listener) run(raw syscall.RawConn, s Subscription, receive func(*Listener, Datagram)) {
+	buf := make([]byte, s.Size)
+	var oob []byte
+	if s.Namespaces {
+		oob = make([]byte, unix.CmsgSpace(4))
+	}
+	for {
+		var n, oobn int
+		var from unix.Sockaddr
+		var failed error
+		err := raw.Read(func(fd uintptr) bool {
+			for {
+				n, oobn, _, from, failed = unix.Recvmsg(int(fd), buf, oob, 0)
+				if !errors.Is(failed, unix.EINTR) {
+					return !errors.Is(failed, unix.EAGAIN)
+				}
+			}
+		})
+		switch {
+		case err != nil: // closed
+			return
+		case errors.Is(failed, unix.ENOBUFS):
+			receive(l, Datagram{NSID: OwnNamespace, Lost: true})
+			continue
+		case failed != nil:
+			return
+		}
+		if sa, ok := from.(*unix.SockaddrNetlink); ok && sa.Pid == 0 { // of the kernel, and not of another process
+			receive(l, Datagram{Data: buf[:n], NSID: nsid(oob[:max(oobn, 0)])})
+		}
+	}
+}
+
+// nsid reads the id of the namespace that a datagram comes from.
+func nsid(oob []byte) int {
+	if len(oob) == 0 {
+		return OwnNamespace
+	}
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return OwnNamespace
+	}
+	for _, m := range messages {
+		if m.Header.Level == unix.SOL_NETLINK && m.Header.Type == unix.NETLINK_LISTEN_ALL_NSID && len(m.Data) >= 4 {
+			return int(int32(Uint32(m.Data)))
+		}
+	}
+	return OwnNamespace
+}
+
+// Done returns a channel that is closed when nothing is received any more.
+func (l *Listener) Done() <-chan struct{} { return l.done }
+
+// Close ends it. What was received already may still be handed on.
+func (l *Listener) Close() { _ = l.file.Close() }
+
+// LinkName returns the name of a link of the socket's namespace, empty if there is none.
+func (l *Listener) LinkName(index int) string {
+	request, err := unix.NewIfreq("")
+	if err != nil {
+		return ""
+	}
+	request.SetUint32(uint32(index))
+	raw, err := l.file.SyscallConn()
+	if err != nil {
+		return ""
+	}
+	var answer error
+	err = raw.Control(func(fd uintptr) { answer = unix.IoctlIfreq(int(fd), unix.SIOCGIFNAME, request) })
+	if err != nil || answer != nil {
+		return ""
+	}
+	return request.Name()
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ErrInterrupted is wrapped when what is read changed during each attempt to read it.
+var ErrInterrupted = errors.New("the kernel's state changed while it was read")
+
+// Retry calls f until it neither asks for another attempt nor returns an ErrInterrupted, at most so many times. The last
+// such error is wrapped by what it returns then.
+func Retry(ctx context.Context, attempts int, f func(attempt int) (again bool, err error)) error {
+	last := ErrInterrupted
+	for attempt := range attempts {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		again, err := f(attempt)
+		if errors.Is(err, ErrInterrupted) {
+			last = err
+			continue
+		}
+		if err != nil || !again {
+			return err
+		}
+	}
+	return fmt.Errorf("%d attempts: %w", attempts, last)
+}
