@@ -49,7 +49,7 @@ kernel=" ($module/internal/(nettest|apitest|netns)|os/exec|syscall|golang.org/x/
 go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}} {{join .TestImports " "}} {{join .XTestImports " "}}{{end}}' ./... |
 	while read -r pkg dir imports; do
 		name=${pkg#"$module"/} is=own and=
-		[[ " $imports " =~ $kernel ]] || is=pure
+		[[ " $pkg $imports " =~ $kernel ]] || is=pure
 		[[ $serial != *$'\n'"$name "* ]] || is=serial
 		if [[ " ${whole//$'\n'/ } " == *" $name "* || ($name == test/* && $is != pure) ]]; then
 			[[ $is == serial ]] && is=e2e-serial || is=e2e

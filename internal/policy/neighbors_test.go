@@ -104,6 +104,15 @@ func (w *world) six(p *pod, addr string) {
 	nettest.IP(w.t, p.ns, "route add default via fe80::1 dev eth0")
 }
 
+// reaches waits until a pod hears another address: a link takes part in the network some time after it is set up.
+func (w *world) reaches(from *netns.NS, to string) {
+	w.t.Helper()
+	w.eventually(to+" is reached", func() bool {
+		_, err := nettest.Try(from, "ping", "-6", "-c1", "-W1", to)
+		return err == nil
+	})
+}
+
 // TestNeighborDiscoveryIsNotRouted: a pod that is denied everything exchanges no messages of neighbor discovery's types with
 // pods of other links, other nodes and the outside, and its own neighbor discovery works.
 func TestNeighborDiscoveryIsNotRouted(t *testing.T) {
@@ -121,6 +130,11 @@ func TestNeighborDiscoveryIsNotRouted(t *testing.T) {
 	web, other := w.pod("shop/web", "app: web"), w.pod("shop/other", "app: other")
 	w.six(web, "fd00:9::2")
 	w.six(other, "fd00:9::3")
+	for _, to := range []string{"fd00:9::2", "fd00:9::3"} {
+		w.reaches(nil, to)
+		w.reaches(out, to)
+	}
+	w.reaches(web.ns, "fd00:9::3")
 	inWeb, inOther, outside, node := icmp6(t, web.ns, "eth0"), icmp6(t, other.ns, "eth0"), icmp6(t, out, "eth0"), icmp6(t, nil, web.link)
 	kinds := []byte{133, 134, 135, 136, 137}
 	exchange := func() (sent, got []string) {
@@ -160,6 +174,11 @@ func TestNeighborDiscoveryInPods(t *testing.T) {
 		nettest.IP(t, q.ns, "addr add "+addr+"/64 dev net1 nodad")
 	}
 	nettest.IP(t, nil, "addr add fd00:8::1/64 dev pbr0 nodad")
+	for _, to := range []string{"fd00:8::2", "fd00:8::3"} {
+		w.reaches(nil, to)
+	}
+	w.reaches(web.ns, "fd00:8::3")
+	w.reaches(other.ns, "fd00:8::2")
 	inWeb, inOther, node := icmp6(t, web.ns, "net1"), icmp6(t, other.ns, "net1"), icmp6(t, nil, "pbr0")
 	exchange := func(kind byte, hops int, group string) (arrived int) {
 		for _, way := range []struct {

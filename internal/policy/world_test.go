@@ -27,7 +27,7 @@ import (
 	"github.com/weft-net/weft/internal/store/dir"
 )
 
-func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(nettest.MainApart(m, 2)) }
 
 // world is a node in the test's own namespace: pods with routed interfaces, a store of manifests, an enforcer.
 type world struct {
@@ -278,7 +278,7 @@ func reaches(from *netns.NS, to *pod, port uint16) bool {
 // eventually waits until something is so.
 func (w *world) eventually(what string, is func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(15 * time.Second); !is(); {
+	for end := time.Now().Add(time.Minute); !is(); {
 		if time.Now().After(end) {
 			w.t.Fatalf("never: %s\n%s", what, ruleset())
 		}

@@ -3,7 +3,7 @@
 package phase1
 
 import (
-	"context"
+	"bytes"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -61,19 +61,24 @@ func TestBeKilled(t *testing.T) {
 // killed.
 func (w *world) killed(call string, step int, after time.Duration) bool {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), after)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestBeKilled$")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestBeKilled$")
 	cmd.Env = append(os.Environ(), beCall+"="+call, beDir+"="+w.Dir, bePod+"="+w.pod.Path(), beStep+"="+strconv.Itoa(step))
 	if step < 0 {
 		cmd.Env = append(cmd.Env, beStep+"=none")
 	}
-	out, err := cmd.CombinedOutput()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	kill := time.AfterFunc(after, func() { _ = cmd.Process.Kill() }) // a process that is there, however late it was started
+	defer kill.Stop()
+	err := cmd.Wait()
 	if err == nil {
 		return false
 	}
 	if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || !s.Signaled() {
-		w.t.Fatalf("%s: %v\n%s", call, err, out)
+		w.t.Fatalf("%s: %v\n%s", call, err, out.String())
 	}
 	return true
 }

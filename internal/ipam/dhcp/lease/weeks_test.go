@@ -107,7 +107,12 @@ func TestLeaseEndsByTheClock(t *testing.T) {
 	})
 	ns := w.pod()
 	a := ask(ns, "c1", "")
-	r := w.add(k, a)
+	var r model.Result
+	w.until("a lease", func() bool { // a busy machine's server may need more than the second that this keeper gives it
+		var err error
+		r, err = k.Add(t.Context(), a)
+		return err == nil
+	})
 	configured(t, ns, r)
 	w.stop()
 	for _, d := range []time.Duration{7 * time.Hour, 4 * time.Hour} {

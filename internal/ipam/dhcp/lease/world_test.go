@@ -111,13 +111,13 @@ func (w *wire) stop() {
 
 func (w *wire) until(what string, ok func() bool) {
 	w.t.Helper()
-	for range 1000 {
+	const limit = time.Minute
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if ok() {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	w.t.Fatalf("%s: not within 10 s", what)
+	w.t.Fatalf("%s: not within %s", what, limit)
 }
 
 // given are the addresses that the server has given away.
