@@ -30,7 +30,7 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(nettest.MainApart(m, 2)) }
 
 // node is a node with an agent's Attacher, in the test's own namespace.
 type node struct {

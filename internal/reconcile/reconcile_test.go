@@ -27,7 +27,7 @@ import (
 	"github.com/weft-net/weft/internal/store/dir"
 )
 
-func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(nettest.MainApart(m, 2)) }
 
 // cluster is three machines on one switch, each with a pod, and a store that all of them read.
 type cluster struct {

@@ -19,7 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/standalone"
 )
 
-func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(nettest.MainApart(m, 2)) }
 
 // host is a machine with weft's plugins and perhaps others.
 type host struct {
