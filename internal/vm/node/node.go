@@ -144,8 +144,12 @@ func (m *Machines) attend(record phase1.Record, ns *netns.NS) error {
 		return fmt.Errorf("machine %s: %w", record.Machine, err)
 	}
 	m.group.Go(func() {
-		if err := <-ended; err != nil {
-			m.cfg.Log.Error("wires are given no more", "machine", record.Machine, "err", err)
+		select {
+		case err := <-ended:
+			if err != nil {
+				m.cfg.Log.Error("wires are given no more", "machine", record.Machine, "err", err)
+			}
+		case <-m.ctx.Done(): // Close ends the giving itself, after this
 		}
 	})
 	return nil

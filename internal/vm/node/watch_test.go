@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	plan "github.com/weft-net/weft/internal/plan/vm"
 	"github.com/weft-net/weft/internal/state"
@@ -30,32 +31,78 @@ func (stranger) Keys(string) ([]model.AttachmentKey, error)                   { 
 func (stranger) Get(model.AttachmentKey) (r attach.Record, _ bool, err error) { return r, false, nil }
 func (stranger) InNamespace(uint64) ([]attach.Record, error)                  { return nil, nil }
 
-// TestCutGuest: a guest that somebody has cut off from its pod's link is joined to it when the machine is looked at; when the machine
-// has left nobody looks any more.
-func TestCutGuest(t *testing.T) {
+// pod is a namespace with an interface, as another's plugin has made it.
+func pod(t *testing.T) *netns.NS {
+	t.Helper()
 	nettest.Need(t, "tap")
 	ns, far := nettest.NS(t, "pod"), nettest.NS(t, "far")
 	nettest.Run(t, far, "ip", "link", "add", "wire", "type", "veth", "peer", "name", "eth0", "netns", ns.Path())
 	nettest.Run(t, ns, "ip", "addr", "add", "10.1.0.2/24", "dev", "eth0")
 	nettest.Run(t, ns, "ip", "link", "set", "eth0", "up")
-	looks := make(chan time.Time)
-	m := New(Config{
+	return ns
+}
+
+func machines(t *testing.T, looks <-chan time.Time) *Machines {
+	t.Helper()
+	return New(Config{
 		Phase1: phase1.Config{Dir: filepath.Join(t.TempDir(), "vm")}, Memory: stranger{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Hold:  func(context.Context, string) (func(), error) { return func() {}, nil },
 		After: func(time.Duration) <-chan time.Time { return looks },
 	})
-	defer func() { _ = m.Close() }()
-	ask := func(a host.Ask) []byte {
-		b, err := json.Marshal(a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
+}
+
+func ask(t *testing.T, a host.Ask) []byte {
+	t.Helper()
+	b, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
 	}
-	in := plan.Input{Join: state.JoinMirred, VM: model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Interfaces: []model.VMInterface{{
+	return b
+}
+
+// direct is a machine with one interface by weft-direct.
+func direct() *plan.Input {
+	return &plan.Input{Join: state.JoinMirred, VM: model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Interfaces: []model.VMInterface{{
 		Name: "default", Binding: model.VMDirect, Model: "virtio", Network: model.VMNetwork{Name: "default", Primary: true, Pod: true},
 	}}}}
-	answer, err := m.Start(t.Context(), ns, ask(host.Ask{Input: &in}))
+}
+
+// TestCloseWhileAMachineRuns: an agent ends at once, whatever runs on its node. The machine's network stays.
+func TestCloseWhileAMachineRuns(t *testing.T) {
+	ns, m := pod(t), machines(t, nil)
+	answer, err := m.Start(t.Context(), ns, ask(t, host.Ask{Input: direct()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r phase1.Record
+	if err := json.Unmarshal(answer, &r); err != nil {
+		t.Fatal(err)
+	}
+	if !m.local.Attended(r.Machine, r.In) {
+		t.Fatal("the machine's wires are not given to weft-guest")
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- m.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("Close does not return")
+	}
+	if err := r.Still(t.Context(), ns); err != nil || m.local.Attended(r.Machine, r.In) {
+		t.Errorf("network of the machine: %v; wires given: %t, want no error and false", err, m.local.Attended(r.Machine, r.In))
+	}
+}
+
+// TestCutGuest: a guest that somebody has cut off from its pod's link is joined to it when the machine is looked at; when the machine
+// has left nobody looks any more.
+func TestCutGuest(t *testing.T) {
+	looks := make(chan time.Time)
+	ns, m := pod(t), machines(t, looks)
+	defer func() { _ = m.Close() }()
+	answer, err := m.Start(t.Context(), ns, ask(t, host.Ask{Input: direct()}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +124,7 @@ func TestCutGuest(t *testing.T) {
 	if err := r.Still(t.Context(), ns); err != nil {
 		t.Error(err)
 	}
-	if _, err := m.Stop(t.Context(), ns, ask(host.Ask{Machine: "shop/vm1"})); err != nil {
+	if _, err := m.Stop(t.Context(), ns, ask(t, host.Ask{Machine: "shop/vm1"})); err != nil {
 		t.Fatal(err)
 	}
 	select {
