@@ -95,6 +95,7 @@ cover: ready
 ready: deps build
 	@$(MAKE) --no-print-directory peers || echo "make: the reference plugins cannot be built here: tests that need them are skipped"
 	@CACHE=$(CACHE) test/flannel/build.sh || echo "make: flannel's own flanneld cannot be built here: tests that need it are skipped"
+	@CACHE=$(CACHE) test/upgrade/build.sh || echo "make: weft's own earlier programs cannot be built here: tests that take over from them are skipped"
 	@bin/weft vm image >/dev/null || echo "make: no guest can be made here: tests that boot one are skipped"
 
 # Every package of the product that imports sync or sync/atomic; RACE='./internal/x …' chooses. To its end, whatever fails.

@@ -31,6 +31,8 @@ cp -a bin/. "$programs/" || exit
 rm -f "$skipped"
 export WEFT_PROGRAMS=$programs WEFT_SKIPS=$PWD/$skipped WEFT_FLANNEL_DIR=$cache/flannel-v0.28.9 WEFT_PEER_BIN_DIR=
 [ ! -e "$cache/plugins-v1.9.1/.all" ] || WEFT_PEER_BIN_DIR=$cache/plugins-v1.9.1
+earlier=$(test/upgrade/build.sh --where)
+[ ! -e "$earlier/.all" ] || export WEFT_EARLIER_DIR=$earlier
 
 # Tests are linked without what debuggers read, which takes a third of the time.
 code=0

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,9 +33,35 @@ func Main(m *testing.M) int { return enter(m, 0) }
 // enter runs the tests in fresh namespaces, of further kinds when more asks for them.
 func enter(m *testing.M, more uintptr) int {
 	if os.Getenv(inside) != "" {
-		return m.Run()
+		return runApart(m)
 	}
 	return spawn(more, os.Stdout, os.Args[1:], inside+"=1")
+}
+
+// runDir is where weft's programs keep what nobody has told them to keep elsewhere: sockets, journals, queued calls.
+const runDir = "/run/weft"
+
+// ownRun gives the tests a runDir of their own, so that packages that are tested beside one another do not meet in it, and
+// nothing stays in that of the machine. An ordinary user cannot write there, and needs none.
+func ownRun() error {
+	if err := os.MkdirAll(runDir, 0o700); errors.Is(err, fs.ErrPermission) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := syscall.Mount("weft-tests", runDir, "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV, "mode=0700"); err != nil {
+		return fmt.Errorf("mount %s: %w", runDir, err)
+	}
+	return nil
+}
+
+// runApart runs the tests where nobody else is.
+func runApart(m *testing.M) int {
+	if err := ownRun(); err != nil {
+		fmt.Fprintln(os.Stderr, "nettest:", err)
+		return 2
+	}
+	return m.Run()
 }
 
 // spawn runs this program with other arguments in fresh namespaces.

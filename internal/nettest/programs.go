@@ -23,7 +23,7 @@ func MainWithPrograms(m *testing.M) int {
 			fmt.Fprintln(os.Stderr, "nettest: mount /proc:", err)
 			return 2
 		}
-		return m.Run()
+		return runApart(m)
 	}
 	if dir := os.Getenv("WEFT_PROGRAMS"); dir != "" { // where there is no Go to build them with
 		if err := os.Setenv(programs, dir); err != nil {
