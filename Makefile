@@ -66,7 +66,7 @@ links:
 # weft-cni has no version to say, but two versions of it are never the same bytes.
 image:
 	@mkdir -p $(IMAGE_DIR)/image/$(IMAGE_ARCH)
-	GOARCH=$(IMAGE_ARCH) $(GO) build -buildvcs=false $(GOFLAGS_) -o $(IMAGE_DIR)/image/$(IMAGE_ARCH)/ ./cmd/weft ./cmd/weft-plugin ./cmd/cni-conformance
+	GOARCH=$(IMAGE_ARCH) $(GO) build -buildvcs=false $(GOFLAGS_) -o $(IMAGE_DIR)/image/$(IMAGE_ARCH)/ ./cmd/weft ./cmd/weft-agent ./cmd/weft-controller ./cmd/weft-plugin ./cmd/cni-conformance
 	GOARCH=$(IMAGE_ARCH) $(GO) build -buildvcs=false -trimpath -ldflags '-s -w -buildid=$(VERSION)' -o $(IMAGE_DIR)/image/$(IMAGE_ARCH)/ ./cmd/weft-cni
 	$(GO) run ./deploy/image -name $(IMAGE) -arch $(IMAGE_ARCH) -created $(IMAGE_TIME) -programs $(IMAGE_DIR)/image/$(IMAGE_ARCH) -o $(IMAGE_DIR)/weft-image.tar
 	@echo "make: $(IMAGE) is in $(IMAGE_DIR)/weft-image.tar; ctr -n k8s.io images import $(IMAGE_DIR)/weft-image.tar"

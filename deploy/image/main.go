@@ -26,7 +26,7 @@ func run() error {
 	name := flag.String("name", "", "the image's `NAME:TAG`")
 	arch := flag.String("arch", "", "the programs' `GOARCH`")
 	created := flag.Int64("created", 0, "when, in `SECONDS` since 1970")
-	programs := flag.String("programs", "", "`DIR` with weft, weft-cni, weft-plugin and cni-conformance")
+	programs := flag.String("programs", "", "`DIR` with weft, weft-agent, weft-controller, weft-cni, weft-plugin and cni-conformance")
 	license := flag.String("license", "LICENSE", "the licence's `FILE`")
 	out := flag.String("o", "", "the archive's `FILE`")
 	flag.Parse()
@@ -44,6 +44,8 @@ func run() error {
 		mode         int64
 	}{
 		{"/usr/bin/weft", filepath.Join(*programs, "weft"), 0o755},
+		{"/usr/bin/weft-agent", filepath.Join(*programs, "weft-agent"), 0o755},
+		{"/usr/bin/weft-controller", filepath.Join(*programs, "weft-controller"), 0o755},
 		{"/usr/bin/weft-cni", filepath.Join(*programs, "weft-cni"), 0o755},
 		{"/usr/bin/weft-plugin", filepath.Join(*programs, "weft-plugin"), 0o755},
 		{"/usr/bin/cni-conformance", filepath.Join(*programs, "cni-conformance"), 0o755},

@@ -5,13 +5,10 @@ package agent
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-net/weft/internal/apitest"
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/nettest"
@@ -112,63 +108,5 @@ func TestNoController(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "apply the Deployment weft-controller"); n != 2 {
 		t.Errorf("told %d times:\n%s", n, &log)
-	}
-}
-
-// TestRunController: the program makes the configuration's pools on a real API server, and tells of them.
-func TestRunController(t *testing.T) {
-	nettest.Whole(t)
-	s := apitest.Start(t, nil, netip.MustParseAddr("127.0.0.1"))
-	files, err := filepath.Glob("../../deploy/crds/weft.dev_*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Define(text)
-	}
-	s.Do(http.MethodPost, "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}}`)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	ended := make(chan error, 1)
-	cfg := Config{
-		Node: "n1", Kubernetes: config.Kubernetes{Kubeconfig: s.Kubeconfig(s.URL, "")}, Metrics: config.Metrics{Address: "127.0.0.1:9120"},
-		Network: config.Network{Pools: []config.Pool{{CIDR: netip.MustParsePrefix("10.77.0.0/24"), BlockSize: 28}}},
-		Log:     slog.New(slog.DiscardHandler), Getenv: os.Getenv, Version: "test", Now: time.Now, After: time.After,
-	}
-	go func() { ended <- RunController(ctx, cfg, "one") }()
-	metrics := func() string {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:9120/metrics", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			return err.Error()
-		}
-		defer func() { _ = answer.Body.Close() }()
-		b, _ := io.ReadAll(answer.Body)
-		return string(b)
-	}
-	text := ""
-	for until := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		text = metrics()
-		if strings.Contains(text, "\nweft_controller_leads 1") && strings.Contains(text, `weft_pool_addresses{pool="pool-10-77-0-0-24"} 256`) {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatalf("metrics: %s", text)
-		}
-	}
-	cancel()
-	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	err = RunController(t.Context(), Config{Log: cfg.Log}, "two")
-	if err == nil || !strings.Contains(err.Error(), "the controller has no Kubernetes") {
-		t.Errorf("without Kubernetes: %v", err)
 	}
 }

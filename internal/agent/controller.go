@@ -4,13 +4,7 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"hash/fnv"
-	"io/fs"
-	"net"
-	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -20,15 +14,11 @@ import (
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/ipam/blocks"
-	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/ipam/inuse"
 )
 
-const (
-	// compareEvery is how often the node compares its blocks, its ledger and its kernel.
-	compareEvery = 10 * time.Minute
-	// namedNamespaces is where runtimes keep the namespaces of their pods.
-	namedNamespaces = "/run/netns"
-)
+// compareEvery is how often the node compares its blocks, its ledger and its kernel.
+const compareEvery = 10 * time.Minute
 
 // keepPools looks after the cluster's pools when it is this node's turn, unless the controller is apart, and compares what this node has
 // given.
@@ -47,7 +37,7 @@ func (a *agent) keepPools(ctx context.Context) error {
 		c := controller.New(controller.Config{
 			Objects: a.store.Objects(), Identity: a.cfg.Node, Rank: a.rank, Needed: a.pooled, FollowCalico: a.givesForCluster, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 		})
-		measureController(a.metrics, c)
+		controller.Measure(a.metrics, c)
 		parts.Go(func() error { return ended(ctx, c.Run(ctx)) })
 	}
 	parts.Go(func() error {
@@ -113,7 +103,7 @@ func (a *agent) compareAddresses() (int, error) {
 		l.Ledger = append(l.Ledger, one)
 		paths[one.Netns] = true
 	}
-	if l.Kernel, l.Gone, err = Kernel(paths); err != nil {
+	if l.Kernel, l.Gone, err = inuse.Read(paths); err != nil {
 		return 0, err
 	}
 	// What came or went meanwhile is no finding: both times it must be so.
@@ -125,58 +115,4 @@ func (a *agent) compareAddresses() (int, error) {
 		a.cfg.Log.Warn("addresses of this node do not agree", "object", f.Object, "what", f.Msg)
 	}
 	return len(p.Findings), nil
-}
-
-// Kernel reads the addresses of interfaces in namespaces, those that are named included, and says which are gone.
-func Kernel(paths map[string]bool) (seen []blocks.Seen, gone []string, err error) {
-	entries, err := os.ReadDir(namedNamespaces)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, err
-	}
-	for _, e := range entries {
-		paths[filepath.Join(namedNamespaces, e.Name())] = true
-	}
-	for path := range paths {
-		if path == "" {
-			continue
-		}
-		have, err := addressesIn(path)
-		switch {
-		case errors.Is(err, netns.ErrGone), errors.Is(err, fs.ErrNotExist):
-			gone = append(gone, path)
-		case err != nil:
-			return nil, nil, err
-		}
-		seen = append(seen, have...)
-	}
-	return seen, gone, nil
-}
-
-// addressesIn are the addresses of the interfaces in a namespace.
-func addressesIn(path string) ([]blocks.Seen, error) {
-	ns, err := netns.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = ns.Close() }()
-	var seen []blocks.Seen
-	err = ns.Do(func() error {
-		links, err := net.Interfaces()
-		if err != nil {
-			return err
-		}
-		for _, link := range links {
-			addrs, err := link.Addrs()
-			if err != nil {
-				return err
-			}
-			for _, addr := range addrs {
-				if p, err := netip.ParsePrefix(addr.String()); err == nil {
-					seen = append(seen, blocks.Seen{Netns: path, IfName: link.Name, Addr: p.Addr().Unmap()})
-				}
-			}
-		}
-		return nil
-	})
-	return seen, err
 }

@@ -102,7 +102,7 @@ func TestRestartLeavesPods(t *testing.T) {
 func TestTwoAgents(t *testing.T) {
 	w := newWorld(t)
 	w.start()
-	weft := filepath.Join(os.Getenv(binVar), "weft")
+	agent := filepath.Join(os.Getenv(binVar), "weft-agent")
 	for name, c := range map[string]struct {
 		args []string
 		says string
@@ -114,7 +114,7 @@ func TestTwoAgents(t *testing.T) {
 		"no state":    {[]string{"--state-dir", "/proc/none", "--socket", w.path("other.sock")}, "/proc/none"},
 		"long socket": {[]string{"--state-dir", w.path("other"), "--socket", "/" + strings.Repeat("x", 200)}, "at most 102 bytes"},
 	} {
-		cmd := exec.Command(weft, append([]string{"agent"}, c.args...)...)
+		cmd := exec.Command(agent, append([]string{"agent"}, c.args...)...)
 		var said bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &said, &said
 		start := cmd.Start

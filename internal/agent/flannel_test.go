@@ -334,7 +334,7 @@ func TestNoFlannelConf(t *testing.T) {
 			}
 		}
 		w.configured(fmt.Sprintf("storeDir: %q\ninstall: {confDir: %q}\nnetwork: {mode: flannel}\nflannel: {netConf: %q}\n", w.dir, w.path("net.d"), w.path("net-conf.json")))
-		cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"), "agent", "--node", "n1", "--socket", w.socket(), "--state-dir", w.path("state"), "--config", w.path("weft.yaml"))
+		cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft-agent"), "agent", "--node", "n1", "--socket", w.socket(), "--state-dir", w.path("state"), "--config", w.path("weft.yaml"))
 		out, err := cmd.CombinedOutput()
 		if err == nil || !strings.Contains(string(out), want) || !strings.Contains(string(out), "net-conf.json") {
 			t.Errorf("%q: %v %s", text, err, out)

@@ -43,9 +43,9 @@ func run(m *testing.M) int {
 func build(dir string) error {
 	for name, pkg := range map[string]string{
 		"weft": "../../cmd/weft", "weft-cni": "../../cmd/weft-cni", "foreign": "./testdata/foreign", "weft-plugin": "../../cmd/weft-plugin",
-		"weft-guest": "../../cmd/weft-guest",
+		"weft-guest": "../../cmd/weft-guest", "weft-agent": "../../cmd/weft-agent", "weft-lab": "../../cmd/weft-lab",
 	} {
-		if have := os.Getenv("WEFT_PROGRAMS"); have != "" && name != "weft" && name != "foreign" { // the tag is for weft alone
+		if have := os.Getenv("WEFT_PROGRAMS"); have != "" && name != "weft-agent" && name != "foreign" { // the tag is for the agent alone
 			b, err := os.ReadFile(filepath.Join(have, name))
 			if err == nil {
 				err = os.WriteFile(filepath.Join(dir, name), b, 0o755)

@@ -62,7 +62,7 @@ func (w *world) socket() string { return w.path("run", "agent.sock") }
 // start starts the agent and waits until it answers.
 func (w *world) start() {
 	w.t.Helper()
-	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"), append([]string{
+	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft-agent"), append([]string{
 		"agent", "--node", "n1", "--socket", w.socket(), "--state-dir", w.path("state"), "--log-level", "warn",
 	}, w.args...)...)
 	cmd.Env = append(append(os.Environ(), "WEFT_STEP_FILE="+w.path("step")), w.env...)

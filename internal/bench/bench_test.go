@@ -170,7 +170,7 @@ func TestParking(t *testing.T) {
 
 func TestImpls(t *testing.T) {
 	dir := t.TempDir()
-	got, err := Impls([]string{"ref=" + dir, dir}, []string{"standalone", "agent"}, dir, "/bin/weft")
+	got, err := Impls([]string{"ref=" + dir, dir}, []string{"standalone", "agent"}, dir, "/bin/weft-agent")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,13 +178,13 @@ func TestImpls(t *testing.T) {
 		{Name: "ref", BinDir: dir, Peer: true},
 		{Name: filepath.Base(dir), BinDir: dir, Peer: true},
 		{Name: "weft-standalone", BinDir: dir},
-		{Name: "weft-agent", BinDir: dir, Agent: "/bin/weft"},
+		{Name: "weft-agent", BinDir: dir, Agent: "/bin/weft-agent"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("impls (-want +got):\n%s", diff)
 	}
 	for _, bad := range [][2][]string{{{dir, dir}, nil}, {{dir + "/none"}, nil}, {nil, {"daemon"}}} {
-		if _, err := Impls(bad[0], bad[1], dir, "/bin/weft"); err == nil {
+		if _, err := Impls(bad[0], bad[1], dir, "/bin/weft-agent"); err == nil {
 			t.Errorf("Impls(%v) gave no error", bad)
 		}
 	}

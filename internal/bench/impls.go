@@ -11,8 +11,8 @@ import (
 )
 
 // Impls makes the list of what is measured: the peers ("[NAME=]DIR", the name is the directory's when none is given),
-// then the forms of weft ("standalone", "agent") from binDir; self is the weft program.
-func Impls(peers, forms []string, binDir, self string) ([]Impl, error) {
+// then the forms of weft ("standalone", "agent") from binDir; agent is the program weft-agent.
+func Impls(peers, forms []string, binDir, agent string) ([]Impl, error) {
 	var impls []Impl
 	for _, p := range peers {
 		name, dir, ok := strings.Cut(p, "=")
@@ -26,7 +26,7 @@ func Impls(peers, forms []string, binDir, self string) ([]Impl, error) {
 		case "standalone":
 			impls = append(impls, Impl{Name: "weft-standalone", BinDir: binDir})
 		case "agent":
-			impls = append(impls, Impl{Name: "weft-agent", BinDir: binDir, Agent: self})
+			impls = append(impls, Impl{Name: "weft-agent", BinDir: binDir, Agent: agent})
 		default:
 			return nil, model.Faultf(model.CodeInvalidConf, "give standalone, agent or both", "--weft %q is no form of weft", form)
 		}

@@ -15,14 +15,14 @@ import (
 
 // RepairConfig says what Repair measures.
 type RepairConfig struct {
-	// Weft is the weft program, BinDir the directory of its plugins.
-	Weft, BinDir string
-	Pods         int           // attachments present
-	N            int           // samples of each thing that is taken away
-	Flushes      int           // samples of what is taken from all pods at once
-	Idle         time.Duration // how long the idle agent is watched; 0 leaves that out
-	Seed         uint64
-	Log          *slog.Logger
+	// Agent is the program weft-agent, BinDir the directory of the plugins.
+	Agent, BinDir string
+	Pods          int           // attachments present
+	N             int           // samples of each thing that is taken away
+	Flushes       int           // samples of what is taken from all pods at once
+	Idle          time.Duration // how long the idle agent is watched; 0 leaves that out
+	Seed          uint64
+	Log           *slog.Logger
 }
 
 // mostRepairPods is what the node's range of addresses is enough for, beside a namespace's descriptor for each.
@@ -55,7 +55,7 @@ func Repair(ctx context.Context, cfg RepairConfig) (RepairReport, error) {
 		return RepairReport{}, err
 	}
 	defer remove()
-	impl := Impl{Name: "weft-agent", BinDir: cfg.BinDir, Agent: cfg.Weft}
+	impl := Impl{Name: "weft-agent", BinDir: cfg.BinDir, Agent: cfg.Agent}
 	w, err := newWorld(ctx, impl, routedChain(), dir, volatile)
 	if err != nil {
 		return RepairReport{}, err

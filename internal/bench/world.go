@@ -25,7 +25,7 @@ import (
 type Impl struct {
 	Name   string
 	BinDir string
-	// Agent is the weft program to run as node agent, empty when the plugins work alone.
+	// Agent is the program to run as node agent, empty when the plugins work alone.
 	Agent string
 	Peer  bool
 }

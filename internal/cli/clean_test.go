@@ -4,7 +4,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,7 +45,7 @@ func TestCleanRefuses(t *testing.T) {
 			args = []string{"clean", "--state-dir", state, "--store-dir", dir}
 		}
 		var stdout, stderr bytes.Buffer
-		exit := Run(context.Background(), Env{Args: args, Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }})
+		exit := run(t, Env{Args: args, Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }})
 		if exit != s.exit || !strings.Contains(stderr.String(), s.says) {
 			t.Errorf("weft %v: exit %d, want %d with %q; %s%s", args, exit, s.exit, s.says, stdout.String(), stderr.String())
 		}

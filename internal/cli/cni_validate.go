@@ -14,11 +14,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cni"
-	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
-	"github.com/weft-net/weft/internal/ipam/dhcp"
-	"github.com/weft-net/weft/internal/ipam/hostlocal"
-	"github.com/weft-net/weft/internal/ipam/static"
 )
 
 // examined is the document of weft cni validate -o json.
@@ -66,15 +62,6 @@ func newCNIValidateCmd(env Env) *cobra.Command {
 	cmd.Flags().BoolVar(&strict, "strict", false, "count warnings as errors")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
-}
-
-func allocators() map[string]ipam.Allocator {
-	host, fixed, leased := hostlocal.New(hostlocal.Config{}), static.New(), dhcp.New(nil)
-	table := map[string]ipam.Allocator{host.Type(): host, fixed.Type(): fixed, leased.Type(): leased}
-	for _, shared := range blocks.Readers(os.ReadFile) {
-		table[shared.Type()] = shared
-	}
-	return table
 }
 
 // sharedTypes are the types of the whole cluster's addresses, which only an agent gives.

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/ipam/builtin"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/store"
@@ -89,7 +90,7 @@ func (c confText) examine(binDirs []string) examined {
 	if c.object.Name != "" {
 		surroundings.Version = "0.3.1" // what a network without a version is attached as
 	}
-	planners, ipams := plugin.InAgent(), allocators()
+	planners, ipams := plugin.InAgent(), builtin.Readers(os.ReadFile)
 	var builtin []string
 	for typ := range planners {
 		builtin = append(builtin, typ)

@@ -6,11 +6,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/ipam/builtin"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
@@ -24,7 +26,7 @@ func TestEveryKeyOfEveryPlugin(t *testing.T) {
 			for _, name := range []string{key, key[:1] + key[2:]} {
 				conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"bridge"},{"type":%q,%q:null}]}`, typ, name)
 				var found *cni.Warning
-				for _, w := range cni.Examine([]byte(conf), plugin.Builtin(), allocators()).Warnings {
+				for _, w := range cni.Examine([]byte(conf), plugin.Builtin(), builtin.Readers(os.ReadFile)).Warnings {
 					if w.Field == name && strings.Contains(w.Msg, "unknown key") {
 						found = &w
 					}
@@ -86,7 +88,7 @@ func TestTwoMakers(t *testing.T) {
 		`{"type":"ipvlan"}`: false, `{"type":"tuning"}`: false,
 	} {
 		conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"bridge"},%s]}`, second)
-		found := slices.ContainsFunc(cni.Examine([]byte(conf), plugin.Builtin(), allocators()).Warnings, func(w cni.Warning) bool {
+		found := slices.ContainsFunc(cni.Examine([]byte(conf), plugin.Builtin(), builtin.Readers(os.ReadFile)).Warnings, func(w cni.Warning) bool {
 			return strings.Contains(w.Msg, "a second plugin that makes the container's interface")
 		})
 		if found != doubtful {

@@ -15,13 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/ui"
-	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/doctor"
 	"github.com/weft-net/weft/internal/model"
 )
-
-// usualConfig is where the manifests mount the configuration.
-const usualConfig = "/etc/weft/weft.yaml"
 
 // bundleLimit bounds the whole of a support bundle.
 const bundleLimit = 2 * time.Minute
@@ -40,7 +36,7 @@ of -o json: findings [{check, level, says, hint}]; level is ok, warn, bad, or sk
 			if output != "text" && output != "json" {
 				return ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
 			}
-			node, err := thisNode(cmd.Context(), file, socket)
+			node, err := doctor.This(cmd.Context(), file, socket)
 			if err != nil {
 				return err
 			}
@@ -54,29 +50,10 @@ of -o json: findings [{check, level, says, hint}]; level is ok, warn, bad, or sk
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "the agent's configuration `FILE` (default: "+usualConfig+", where it is there)")
+	cmd.Flags().StringVar(&file, "config", "", "the agent's configuration `FILE` (default: "+doctor.UsualConfig+", where it is there)")
 	cmd.Flags().StringVar(&socket, "socket", "", "where the agent answers (default: the configuration's)")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
-}
-
-// thisNode is the node as its agent runs; without an agent, as the configuration describes it.
-func thisNode(ctx context.Context, file, socket string) (doctor.Node, error) {
-	c, source := config.Default(), "the defaults"
-	_, err := os.Stat(usualConfig)
-	if file == "" && err == nil {
-		file = usualConfig
-	}
-	if file != "" {
-		if c, err = config.Load(file); err != nil {
-			return doctor.Node{}, err
-		}
-		source = file
-	}
-	if socket != "" {
-		c.Socket, source = socket, source+" and --socket"
-	}
-	return doctor.Ask(ctx, c, source), nil
 }
 
 func printLooks(w io.Writer, all []doctor.Finding, output string) error {
@@ -112,7 +89,7 @@ func newBundleCmd(env Env) *cobra.Command {
 says. Values of keys that speak of secrets are left out. Look at it before you give it away all the same.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			node, err := thisNode(cmd.Context(), file, "")
+			node, err := doctor.This(cmd.Context(), file, "")
 			if err != nil {
 				return err
 			}
@@ -139,7 +116,7 @@ says. Values of keys that speak of secrets are left out. Look at it before you g
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "the agent's configuration `FILE` (default: "+usualConfig+", where it is there)")
+	cmd.Flags().StringVar(&file, "config", "", "the agent's configuration `FILE` (default: "+doctor.UsualConfig+", where it is there)")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "the `FILE` to write, - for stdout (default: weft-TIME.tar.gz)")
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/install"
+	"github.com/weft-net/weft/internal/ipam/builtin"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/wire"
 )
@@ -102,7 +104,7 @@ func (f *installFlags) check(cmd *cobra.Command, env Env) error {
 		f.cfg.From = filepath.Dir(env.Self)
 	}
 	if f.plugins {
-		names := slices.Concat(slices.Collect(maps.Keys(plugin.Builtin())), slices.Collect(maps.Keys(allocators())))
+		names := slices.Concat(slices.Collect(maps.Keys(plugin.Builtin())), slices.Collect(maps.Keys(builtin.Readers(os.ReadFile))))
 		f.cfg.Plugins = slices.DeleteFunc(names, needsAgent)
 	}
 	if f.plugins || f.agentPlugins {

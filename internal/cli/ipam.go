@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/objects"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
@@ -26,7 +27,7 @@ func newIPAMCmd(env Env) *cobra.Command {
 }
 
 func newIPAMShowCmd(env Env) *cobra.Command {
-	from := ipamSource{env: env}
+	from := ipamSource{objects.Source{Env: env}}
 	var output, agent string
 	cmd := &cobra.Command{
 		Use:   "show [ADDRESS]",
@@ -59,13 +60,13 @@ func newIPAMShowCmd(env Env) *cobra.Command {
 			return printPools(env.Stdout, picture, usage)
 		},
 	}
-	from.flags(cmd, &output)
+	from.Flags(cmd, &output)
 	ipamAgentFlag(cmd, &agent, "count what it has given, too")
 	return cmd
 }
 
 func newIPAMCheckCmd(env Env) *cobra.Command {
-	from := ipamSource{env: env}
+	from := ipamSource{objects.Source{Env: env}}
 	var output, agent string
 	var fix bool
 	cmd := &cobra.Command{
@@ -106,7 +107,7 @@ func newIPAMCheckCmd(env Env) *cobra.Command {
 			return err
 		},
 	}
-	from.flags(cmd, &output)
+	from.Flags(cmd, &output)
 	cmd.Flags().BoolVar(&fix, "fix", false, "free what can be freed without a doubt")
 	ipamAgentFlag(cmd, &agent, "compare its memory, its ledger and the kernel, too")
 	return cmd
@@ -117,12 +118,15 @@ func ipamAgentFlag(cmd *cobra.Command, into *string, what string) {
 	cmd.Flags().Lookup("agent").NoOptDefVal = agentURL
 }
 
+// ipamSource is where the cluster's objects are.
+type ipamSource struct{ objects.Source }
+
 func (f *ipamSource) look(cmd *cobra.Command, output string) (blocks.Picture, store.Objects, error) {
 	var none blocks.Picture
 	if output != "text" && output != "json" {
 		return none, nil, ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
 	}
-	objects, err := f.open()
+	objects, err := f.Open()
 	if err != nil {
 		return none, nil, err
 	}

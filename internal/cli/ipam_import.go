@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/objects"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/ipam/blocks"
@@ -30,7 +31,7 @@ import (
 const importTries = 5
 
 func newIPAMImportCmd(env Env) *cobra.Command {
-	from := ipamSource{env: env}
+	from := ipamSource{objects.Source{Env: env}}
 	what := importSource{env: env}
 	var output string
 	var dry bool
@@ -51,7 +52,7 @@ func newIPAMImportCmd(env Env) *cobra.Command {
 			if err := what.check(); err != nil {
 				return err
 			}
-			objects, err := from.open()
+			objects, err := from.Open()
 			if err != nil {
 				return err
 			}
@@ -78,7 +79,7 @@ func newIPAMImportCmd(env Env) *cobra.Command {
 			return printImport(env.Stdout, plan, dry)
 		},
 	}
-	from.flags(cmd, &output)
+	from.Flags(cmd, &output)
 	what.flags(cmd)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be written")
 	return cmd

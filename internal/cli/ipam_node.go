@@ -11,9 +11,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-net/weft/internal/agent"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/inuse"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -56,7 +56,7 @@ func here(ctx context.Context, url string) (blocks.Local, error) {
 		paths[r.Netns] = true
 	}
 	var err error
-	if l.Kernel, l.Gone, err = agent.Kernel(paths); err != nil {
+	if l.Kernel, l.Gone, err = inuse.Read(paths); err != nil {
 		return l, fmt.Errorf("namespaces of pods: %w", err)
 	}
 	// What came or went meanwhile is no finding: both times it must be so.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/objects"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/ipam/blocks"
@@ -22,7 +23,7 @@ import (
 )
 
 func newIPAMReserveCmd(env Env) *cobra.Command {
-	from := ipamSource{env: env}
+	from := ipamSource{objects.Source{Env: env}}
 	var output, name, what string
 	cmd := &cobra.Command{
 		Use:   "reserve ADDRESS|PREFIX...",
@@ -48,14 +49,14 @@ func newIPAMReserveCmd(env Env) *cobra.Command {
 			return printChange(env.Stdout, output, "reserved", change)
 		},
 	}
-	from.flags(cmd, &output)
+	from.Flags(cmd, &output)
 	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the AddressReservation (default: made of the first address)")
 	cmd.Flags().StringVar(&what, "for", "", "`WORDS` that say what the addresses are for")
 	return cmd
 }
 
 func newIPAMReleaseCmd(env Env) *cobra.Command {
-	from := ipamSource{env: env}
+	from := ipamSource{objects.Source{Env: env}}
 	var output, by, machine string
 	cmd := &cobra.Command{
 		Use:   "release [ADDRESS|PREFIX...]",
@@ -86,7 +87,7 @@ func newIPAMReleaseCmd(env Env) *cobra.Command {
 			return printChange(env.Stdout, output, "released", change)
 		},
 	}
-	from.flags(cmd, &output)
+	from.Flags(cmd, &output)
 	cmd.Flags().StringVar(&machine, "machine", "", "what is promised to the virtual machine `NAMESPACE/NAME`")
 	cmd.Flags().StringVar(&by, "by", "", "all that an import from `WHOM` (calico, host-local, whereabouts) reserved and no pod has")
 	return cmd
@@ -102,7 +103,7 @@ func (f *ipamSource) releaseMachine(cmd *cobra.Command, output, machine string) 
 	if err != nil {
 		return err
 	}
-	return printChange(f.env.Stdout, output, "released", controller.Change{Done: done, Pools: []string{}, Held: []string{}})
+	return printChange(f.Env.Stdout, output, "released", controller.Change{Done: done, Pools: []string{}, Held: []string{}})
 }
 
 // ranges reads addresses and prefixes, and opens the place of the cluster's objects.
@@ -125,7 +126,7 @@ func (f *ipamSource) ranges(output string, args []string) ([]netip.Prefix, store
 		}
 		out = append(out, p)
 	}
-	objects, err := f.open()
+	objects, err := f.Open()
 	return out, objects, err
 }
 
@@ -146,7 +147,7 @@ func printChange(w io.Writer, output, did string, c controller.Change) error {
 }
 
 func newIPAMMigrateCmd(env Env) *cobra.Command {
-	from := ipamSource{env: env}
+	from := ipamSource{objects.Source{Env: env}}
 	var output, to string
 	var dry, remove bool
 	cmd := &cobra.Command{
@@ -159,7 +160,7 @@ func newIPAMMigrateCmd(env Env) *cobra.Command {
 			if output != "text" && output != "json" {
 				return ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
 			}
-			objects, err := from.open()
+			objects, err := from.Open()
 			if err != nil {
 				return err
 			}
@@ -178,7 +179,7 @@ func newIPAMMigrateCmd(env Env) *cobra.Command {
 			return err
 		},
 	}
-	from.flags(cmd, &output)
+	from.Flags(cmd, &output)
 	cmd.Flags().StringVar(&to, "to", "", "`POOL` whose addresses the pods get")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what is left")
 	cmd.Flags().BoolVar(&remove, "delete", false, "delete the first pool when nothing is left")

@@ -35,7 +35,7 @@ Keys of -o json: results [{peer, backend, underlay, overlay, underlayState, over
 passes, fault, message, hint}], unplanned [{peer, message}].`,
 		Example: "  weft mesh ping\n  weft lab exec node1 -- weft mesh ping --state-dir /run/weft/lab/nodes/node1/agent",
 		RunE: func(cmd *cobra.Command, peers []string) error {
-			if err := benchOutput(output); err != nil {
+			if err := ui.TextOrJSON(output); err != nil {
 				return err
 			}
 			status, err := reconcile.ReadStatus(stateDir)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is weft's command line: verbs, flags, tables and JSON, exit codes. Package ui has the rules that it follows.
+// Package cli is the operator's command line: verbs, flags, tables and JSON, exit codes, and which program each other command of
+// weft is. Package ui has the rules that all of them follow.
 package cli
 
 import (
@@ -15,7 +16,18 @@ import (
 type Env = ui.Env
 
 // Run runs the command line and returns the exit code.
-func Run(ctx context.Context, env Env) int { return ui.Run(ctx, newCommand(env), env) }
+func Run(ctx context.Context, env Env) int {
+	return ui.Run(ctx, newCommand(env), env)
+}
+
+// HandOn becomes the program that the command line is handed to, if it is: then it returns only when that cannot be.
+func HandOn(env Env) (code int, handed bool) {
+	program, argv, ok := handOn(env.Args)
+	if !ok {
+		return 0, false
+	}
+	return ui.Code(become(env, program, argv), env), true
+}
 
 // newRoot is the command line as users meet it.
 func newRoot(env Env) *cobra.Command {
@@ -29,6 +41,7 @@ func newCommand(env Env) *cobra.Command {
 		Use:   "weft",
 		Short: "One network stack for Kubernetes pods and virtual machines",
 	}
-	root.AddCommand(newAgentCmd(env), newBenchCmd(env), newCleanCmd(env), newCNICmd(env), newConformanceCmd(env), newControllerCmd(env), newDHCPCmd(env), newDoctorCmd(env), newFlanneldCmd(env), newInstallCmd(env), newIPAMCmd(env), newLabCmd(env), newMeshCmd(env), newPolicyCmd(env), newSandboxCmd(env), newVMCmd(env), newBundleCmd(env))
+	root.AddCommand(newCNICmd(env), newDHCPCmd(env), newDoctorCmd(env), newInstallCmd(env), newIPAMCmd(env), newMeshCmd(env), newPolicyCmd(env), newBundleCmd(env))
+	addHanded(root, env)
 	return root
 }

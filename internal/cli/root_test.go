@@ -11,7 +11,7 @@ import (
 func TestUsageExitCode(t *testing.T) {
 	for _, args := range [][]string{{"nosuch"}, {"mesh", "--nosuch"}, {"vm", "here"}, {"ipam", "check", "more"}} {
 		env := Env{Args: args, Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }}
-		if code := Run(t.Context(), env); code != 2 {
+		if code := run(t, env); code != 2 {
 			t.Errorf("weft %v: exit code %d, want 2", args, code)
 		}
 	}

@@ -125,7 +125,7 @@ func (u Up) command(n Node, role string) []string {
 	at := func(elem ...string) string { return u.Dir.Node(n.Name, elem...) }
 	if role == roleAgent {
 		return []string{
-			u.Self, "agent", "--node", n.Name, "--socket", u.Dir.AgentSocket(n.Name),
+			u.Agent, "agent", "--node", n.Name, "--socket", u.Dir.AgentSocket(n.Name),
 			"--state-dir", at("agent"), "--store-dir", u.Dir.Store(),
 			"--address-dir", at("ipam"), "--encapsulation", cmp.Or(u.Spec.Encapsulation, "host-gw"),
 			"--metrics-address", metricsAddress, "--wireguard-key-file", at("agent", "wireguard.key"), "--addresses", cmp.Or(u.Spec.Addresses, "podCIDRs"),

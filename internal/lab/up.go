@@ -23,10 +23,10 @@ type Up struct {
 	From []string
 	// BinDirs are directories of CNI plugins; of two of one name the first counts.
 	BinDirs []string
-	// Self is this program, and Env the environment that the processes of the nodes get.
-	Self string
-	Env  []string
-	Say  Progress
+	// Self is this program, Agent weft-agent, and Env the environment that the processes of the nodes get.
+	Self, Agent string
+	Env         []string
+	Say         Progress
 	// NoMachines leaves virtual machines out.
 	NoMachines bool
 }

@@ -47,7 +47,7 @@ func MainWithPrograms(m *testing.M) int {
 	return enter(m, syscall.CLONE_NEWPID)
 }
 
-// Programs is a directory with weft, weft-cni, weft-plugin, weft-guest, cni-conformance and guest-tools, and cni, a CNI binary directory.
+// Programs is a directory with weft and all programs beside it, guest-tools, and cni, a CNI binary directory.
 func Programs(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv(programs)

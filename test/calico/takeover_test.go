@@ -235,7 +235,7 @@ func (n *node) begin() {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
-	n.agent = n.start("agent", os.Environ(), filepath.Join(nettest.Programs(c.t), "weft"), "agent", "--config", file)
+	n.agent = n.start("agent", os.Environ(), filepath.Join(nettest.Programs(c.t), "weft-agent"), "agent", "--config", file)
 	c.until("the agent has put its network in place", func() bool {
 		n.agent.alive()
 		_, err := os.Stat(filepath.Join(n.confDir(), "00-weft.conflist"))

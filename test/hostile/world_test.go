@@ -186,7 +186,7 @@ func (n *node) start() {
 		w.Fatal(err)
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(filepath.Join(nettest.Programs(w), "weft"), "agent", "--config", w.path(n.name, "weft.yaml"))
+	cmd := exec.Command(filepath.Join(nettest.Programs(w), "weft-agent"), "agent", "--config", w.path(n.name, "weft.yaml"))
 	cmd.Stderr, cmd.SysProcAttr = log, &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
 	if err == nil {

@@ -31,7 +31,7 @@ func (w *world) agent() (kill func()) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(w.bin, "weft"), "agent", "--node", "here", "--socket", at("agent.sock"), "--state-dir", at("agent"),
+	cmd := exec.Command(filepath.Join(w.bin, "weft-agent"), "agent", "--node", "here", "--socket", at("agent.sock"), "--state-dir", at("agent"),
 		"--address-dir", at("addresses"), "--ready-file", at("ready"))
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {

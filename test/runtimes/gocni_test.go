@@ -74,7 +74,7 @@ func (n *node) agent(mode, form, more string) {
 	n.t.Helper()
 	n.write("weft.yaml", fmt.Sprintf("node: n1\nsocket: %s\nstateDir: %s\naddressDir: %s\nnetwork: {mode: %s%s}\ninstall: {confDir: %s}\n",
 		n.path("a.sock"), n.path("state"), n.path("addresses"), mode, more, n.path("net.d")))
-	cmd := exec.Command(filepath.Join(nettest.Programs(n.t), "weft"), "agent", "--config", n.path("weft.yaml"))
+	cmd := exec.Command(filepath.Join(nettest.Programs(n.t), "weft-agent"), "agent", "--config", n.path("weft.yaml"))
 	cmd.Stderr = n.t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {

@@ -84,7 +84,7 @@ func newCluster(t *testing.T) *cluster {
 // start starts the agent and waits until it answers calls.
 func (c *cluster) start() {
 	c.t.Helper()
-	cmd := exec.Command(filepath.Join(nettest.Programs(c.t), "weft"), "agent", "--node", "n0", "--socket", c.socket(), "--state-dir", filepath.Join(c.dir, "state"),
+	cmd := exec.Command(filepath.Join(nettest.Programs(c.t), "weft-agent"), "agent", "--node", "n0", "--socket", c.socket(), "--state-dir", filepath.Join(c.dir, "state"),
 		"--kubeconfig", c.Kubeconfig(c.URL, ""), "--log-level", "warn")
 	log, err := os.Create(filepath.Join(c.dir, "agent.log"))
 	if err != nil {

@@ -39,7 +39,7 @@ func TestMigration(t *testing.T) {
 	for binding, encapsulation := range map[model.VMBinding]string{model.VMDirect: "vxlan", model.VMMasquerade: "wireguard"} {
 		t.Run(string(binding)+" "+encapsulation, func(t *testing.T) {
 			r, err := migration.Run(t.Context(), migration.Config{
-				Self: filepath.Join(programs, "weft"), BinDir: filepath.Join(programs, "cni"), Speaker: filepath.Join(programs, "weft-guest"), Image: image,
+				Agent: filepath.Join(programs, "weft-agent"), BinDir: filepath.Join(programs, "cni"), Speaker: filepath.Join(programs, "weft-guest"), Image: image,
 				Encapsulation: encapsulation, Binding: binding, N: 2, Log: slog.New(slog.DiscardHandler),
 				Went: func(n int, g gap.Gap) { t.Logf("migration %d: %+v", n+1, g) },
 			})

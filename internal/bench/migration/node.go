@@ -57,7 +57,7 @@ func (w *world) node(ctx context.Context, i int) (*node, error) {
 		return nil, err
 	}
 	w.undo = append(w.undo, n.log.Close)
-	cmd := exec.Command(w.cfg.Self, "agent", "--node", n.name, "--socket", n.socket(), "--state-dir", n.path("state"),
+	cmd := exec.Command(w.cfg.Agent, "agent", "--node", n.name, "--socket", n.socket(), "--state-dir", n.path("state"),
 		"--store-dir", w.path("store"), "--config", n.path("weft.yaml"), "--address-dir", n.path("addresses"))
 	cmd.Stderr = n.log
 	c, err := child.Start(n.ns, cmd)

@@ -18,9 +18,9 @@ import (
 
 // Config is what is measured.
 type Config struct {
-	// Self is this program, BinDir where weft-cni is, Speaker weft-guest.
-	Self, BinDir, Speaker string
-	Image                 guestimage.Image
+	// Agent is weft-agent, BinDir where weft-cni is, Speaker weft-guest.
+	Agent, BinDir, Speaker string
+	Image                  guestimage.Image
 	// Encapsulation is the cluster's: vxlan, ipip, wireguard, udp or host-gw.
 	Encapsulation string
 	// Binding is the machine's: direct or masquerade.

@@ -28,10 +28,10 @@ func Join(self string, from, to *netns.NS, addr netip.Addr) (*Ends, error) {
 func JoinOn(self string, from, to *netns.NS, addr netip.Addr, server int) (*Ends, error) {
 	e := &Ends{to: netip.AddrPortFrom(addr, port)}
 	var err error
-	if e.client, err = part.Start(from, 0, self, "bench", "part", "end"); err != nil {
+	if e.client, err = part.Start(from, 0, self, "part", "end"); err != nil {
 		return nil, err
 	}
-	if e.server, err = part.Start(to, server, self, "bench", "part", "end"); err != nil {
+	if e.server, err = part.Start(to, server, self, "part", "end"); err != nil {
 		e.client.Stop()
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func TestRun(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	dir := nettest.Programs(t)
 	report, err := path.Run(t.Context(), path.Config{
-		Backends: []string{"host-gw", "vxlan"}, N: 1, Span: 5 * time.Millisecond, Self: filepath.Join(dir, "weft"), BinDir: filepath.Join(dir, "cni"),
+		Backends: []string{"host-gw", "vxlan"}, N: 1, Span: 5 * time.Millisecond, Self: filepath.Join(dir, "weft-bench"), BinDir: filepath.Join(dir, "cni"),
 		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -52,7 +52,7 @@ func TestGuards(t *testing.T) {
 	nettest.NeedBridgeNetfilter(t)
 	dir := nettest.Programs(t)
 	report, err := path.Run(t.Context(), path.Config{
-		Backends: []string{"host-gw"}, Tests: []string{"udp rr"}, Guards: true, N: 1, Span: 5 * time.Millisecond, Self: filepath.Join(dir, "weft"),
+		Backends: []string{"host-gw"}, Tests: []string{"udp rr"}, Guards: true, N: 1, Span: 5 * time.Millisecond, Self: filepath.Join(dir, "weft-bench"),
 		BinDir: filepath.Join(dir, "cni"), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

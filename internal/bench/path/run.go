@@ -24,7 +24,7 @@ type Config struct {
 	Seed uint64
 	// Guards compares weft's designs with themselves without guards, instead of with flannel's.
 	Guards bool
-	// Self is weft, BinDir the directory of its plugins.
+	// Self is weft-bench, BinDir the directory of weft's plugins.
 	Self, BinDir string
 	// Flanneld and Etcd are programs; without them flannel's udp is left out.
 	Flanneld, Etcd string

@@ -26,7 +26,7 @@ func (b *bench) weft(ctx context.Context, w *world) error {
 		for j, n := range w.nodes {
 			o.Cluster.Nodes = append(o.Cluster.Nodes, model.Node{Name: nodeName(j), Addrs: []netip.Addr{wireAddr(j)}, PodCIDRs: []netip.Prefix{n.cidr}})
 		}
-		p, err := part.Start(w.nodes[i].ns, -1, b.cfg.Self, "bench", "part", "node")
+		p, err := part.Start(w.nodes[i].ns, -1, b.cfg.Self, "part", "node")
 		if err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ func TestRun(t *testing.T) {
 	}
 	report, err := policy.Run(t.Context(), policy.Config{
 		Policies: []int{0, 2}, Peers: []int{0, 20}, N: 1, Span: 5 * time.Millisecond, Program: 50,
-		Self: filepath.Join(nettest.Programs(t), "weft"), Log: slog.New(slog.DiscardHandler),
+		Self: filepath.Join(nettest.Programs(t), "weft-bench"), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ type Config struct {
 	// Program is how many entries are programmed; 0 leaves that out.
 	Program int
 	Seed    uint64
-	// Self is weft.
+	// Self is weft-bench.
 	Self string
 	Log  *slog.Logger
 }

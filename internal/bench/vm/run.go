@@ -47,7 +47,7 @@ type Config struct {
 	// Starts is how many machines of each design are started; then, where masquerade is measured, weft-guest is. 0 leaves that out.
 	Starts int
 	Seed   uint64
-	// Self is weft; weft-guest is beside it.
+	// Self is weft-bench; weft-guest is beside it.
 	Self string
 	Log  *slog.Logger
 }

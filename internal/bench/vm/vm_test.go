@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 func TestRun(t *testing.T) {
 	nettest.Need(t, "tap")
 	report, err := vm.Run(t.Context(), vm.Config{
-		Designs: shown(), N: 1, Starts: 1, Span: 5 * time.Millisecond, Self: filepath.Join(nettest.Programs(t), "weft"), Log: slog.New(slog.DiscardHandler),
+		Designs: shown(), N: 1, Starts: 1, Span: 5 * time.Millisecond, Self: filepath.Join(nettest.Programs(t), "weft-bench"), Log: slog.New(slog.DiscardHandler),
 	})
 	if errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported) {
 		nettest.Without(t, fmt.Sprintf("neither this user nor this kernel can run programs of eBPF: %v", err))

@@ -76,7 +76,7 @@ func (w *world) up(ctx context.Context, self string) error {
 		}
 		files = append(files, f)
 	}
-	argv := []string{self, "bench", "part", "card"}
+	argv := []string{self, "part", "card"}
 	if w.guest != w.pod {
 		own, err := openTap(w.guest, "eth0")
 		if err != nil {

@@ -76,7 +76,11 @@ func IsUsageError(err error) bool {
 func Run(ctx context.Context, root *cobra.Command, env Env) int {
 	Prepare(root, env)
 	root.SetArgs(env.Args)
-	err := root.ExecuteContext(ctx)
+	return Code(root.ExecuteContext(ctx), env)
+}
+
+// Code says what went wrong, unless the command has said it, and gives the exit code.
+func Code(err error, env Env) int {
 	if err == nil {
 		return Good
 	}

@@ -40,10 +40,11 @@ const weftProgram = "weft"
 // Run runs the command line and returns the exit code. name is how the user has called it: the program's name, or a command
 // of another program that executes this one.
 func Run(ctx context.Context, name string, env ui.Env) int {
-	return ui.Run(ctx, newCommand(name, env), env)
+	return ui.Run(ctx, New(name, env), env)
 }
 
-func newCommand(name string, env ui.Env) *cobra.Command {
+// New is the command line as users meet it.
+func New(name string, env ui.Env) *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
 		Use:         "cni-conformance --bin-dir DIR",

@@ -92,7 +92,7 @@ func TestAgentKilled(t *testing.T) {
 	murder := func(times int) {
 		for range times {
 			for _, n := range c.nodes(t) {
-				_, _ = c.try("exec", n, "pkill", "-9", "-x", "weft") // in the node's namespace of processes
+				_, _ = c.try("exec", n, "pkill", "-9", "-x", "weft-agent") // in the node's namespace of processes
 			}
 			time.Sleep(1500 * time.Millisecond)
 		}
@@ -170,7 +170,7 @@ func TestAPIServerStopped(t *testing.T) {
 		if _, err := c.dial(p, "http", pods[1].Status.PodIP, 8080); err != nil {
 			t.Errorf("traffic without the API server: %v", err)
 		}
-		if _, err := c.try("exec", p.Spec.NodeName, "pkill", "-9", "-x", "weft"); err != nil {
+		if _, err := c.try("exec", p.Spec.NodeName, "pkill", "-9", "-x", "weft-agent"); err != nil {
 			t.Fatal(err)
 		}
 	}

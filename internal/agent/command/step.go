@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build weftsteps
+
+package command
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/weft-net/weft/internal/cli/ui"
+)
+
+// pluginTime lets a test wait less long for a plugin that hangs.
+func pluginTime(env ui.Env) time.Duration {
+	d, _ := time.ParseDuration(env.Getenv("WEFT_PLUGIN_TIME")) // without one, the default
+	return d
+}
+
+// agentStep is the agent's fault hook for tests: the file WEFT_STEP_FILE holds a number that is counted down at every
+// step; at zero the file goes, and the process with it.
+func agentStep(env ui.Env) func(string) error {
+	file := env.Getenv("WEFT_STEP_FILE")
+	if file == "" {
+		return nil
+	}
+	var mu sync.Mutex
+	return func(name string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil
+		}
+		left, err := strconv.Atoi(strings.TrimSpace(string(b)))
+		if err != nil {
+			return nil
+		}
+		if left > 0 {
+			return os.WriteFile(file, []byte(strconv.Itoa(left-1)), 0o600)
+		}
+		_ = os.Remove(file)
+		fmt.Fprintln(env.Stderr, "killed at step:", name)
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package objects opens the cluster's objects for a command: a directory of manifests, an API server or an etcd, as flags, an
+// agent's configuration or the environment say.
+package objects
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/store/dir"
+	"github.com/weft-net/weft/internal/store/etcd"
+	"github.com/weft-net/weft/internal/store/kube"
+)
+
+// Source says where the cluster's objects are.
+type Source struct {
+	Env ui.Env
+	// Config is the file of an agent's configuration, where the flag names one.
+	Config               string
+	storeDir, kubeconfig string
+}
+
+// Flags adds the flags that say it, and -o.
+func (f *Source) Flags(cmd *cobra.Command, output *string) {
+	cmd.Flags().StringVar(&f.storeDir, "store-dir", "", "`DIR` of the cluster's manifests")
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: $KUBECONFIG; in a pod its service account; else ~/.kube/config)")
+	cmd.Flags().StringVar(&f.Config, "config", "", "`FILE` of an agent's configuration, which says it: a directory, an API server or an etcd")
+	cmd.MarkFlagsMutuallyExclusive("store-dir", "kubeconfig", "config")
+	cmd.Flags().StringVarP(output, "output", "o", "text", "text or json")
+}
+
+// Open opens them.
+func (f *Source) Open() (store.Objects, error) {
+	if f.Config != "" {
+		return f.ofAgent()
+	}
+	if f.storeDir != "" {
+		return openDir(f.storeDir)
+	}
+	access := kube.Access{Kubeconfig: f.kubeconfig, Getenv: f.Env.Getenv}
+	if access.Kubeconfig == "" {
+		access.Kubeconfig = f.Env.Getenv("KUBECONFIG")
+	}
+	access.InCluster = access.Kubeconfig == "" && f.Env.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	if access.Kubeconfig == "" && !access.InCluster {
+		access.Kubeconfig = usualKubeconfig(f.Env.Getenv("HOME"))
+	}
+	if access.Kubeconfig == "" && !access.InCluster {
+		return nil, ui.UsageError(model.Faultf(model.CodeInvalidConf, "give --store-dir, --kubeconfig or --config", "nothing says where the cluster's objects are"))
+	}
+	return f.openKube(access)
+}
+
+// usualKubeconfig is kubectl's own file in a home directory, empty where there is none.
+func usualKubeconfig(home string) string {
+	if home == "" {
+		return ""
+	}
+	path := filepath.Join(home, ".kube", "config")
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}
+
+// ofAgent opens the store of an agent.
+func (f *Source) ofAgent() (store.Objects, error) {
+	c, err := config.Load(f.Config)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.StoreDir != "":
+		return openDir(c.StoreDir)
+	case len(c.Etcd.Endpoints) > 0:
+		return f.openEtcd(c.Etcd)
+	case c.Kubernetes.InCluster || c.Kubernetes.Kubeconfig != "":
+		k := c.Kubernetes
+		return f.openKube(kube.Access{InCluster: k.InCluster, Kubeconfig: k.Kubeconfig, Server: k.Server, Getenv: f.Env.Getenv})
+	}
+	return nil, model.Faultf(model.CodeInvalidConf, "set storeDir, kubernetes or etcd.endpoints there", "%s: that agent has no cluster", f.Config)
+}
+
+func openDir(path string) (store.Objects, error) {
+	s, err := dir.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return s.Objects(), nil
+}
+
+func (f *Source) openKube(access kube.Access) (store.Objects, error) {
+	s, err := kube.Open(kube.Config{
+		Access: access, Node: "command-line", Agent: "weft/" + f.Env.Version,
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.Objects(), nil
+}
+
+// openEtcd opens an etcd; its connection ends with the program.
+func (f *Source) openEtcd(e config.Etcd) (store.Objects, error) {
+	s, err := etcd.OpenShelf(etcd.Config{
+		Access: etcd.Access{
+			Endpoints: e.Endpoints, Prefix: e.Prefix, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile, Username: e.Username, Password: e.Password,
+		},
+		Log: slog.New(slog.NewTextHandler(f.Env.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Now: time.Now, After: time.After,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.Objects(), nil
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	agent "github.com/weft-net/weft/internal/agent/command"
+	bench "github.com/weft-net/weft/internal/bench/command"
+	"github.com/weft-net/weft/internal/cli/ui"
+	conformance "github.com/weft-net/weft/internal/conformance/command"
+	controller "github.com/weft-net/weft/internal/controller/command"
+	lab "github.com/weft-net/weft/internal/lab/command"
+)
+
+// program is one of those that weft hands commands to, run in the process of the test.
+type program struct {
+	run func(ctx context.Context, name string, env ui.Env) int
+	new func(name string, env ui.Env) *cobra.Command
+	// alone is the command of weft that the whole program is.
+	alone string
+}
+
+// root is its command line, with the manners that it has when it runs.
+func (p program) root(env ui.Env) *cobra.Command {
+	root := p.new("weft", env)
+	ui.Prepare(root, env)
+	return root
+}
+
+func programs(t *testing.T) map[string]program {
+	t.Helper()
+	return map[string]program{
+		"weft-agent":      {run: agent.Run, new: agent.New},
+		"weft-bench":      {run: bench.Run, new: bench.New, alone: "bench"},
+		"weft-controller": {run: controller.Run, new: controller.New, alone: "controller"},
+		"weft-lab":        {run: lab.Run, new: lab.New},
+		"cni-conformance": {run: conformance.Run, new: conformance.New, alone: "conformance"},
+	}
+}
+
+// run runs weft, and the program that it becomes, in this process.
+func run(t *testing.T, env Env) int {
+	t.Helper()
+	env.Self = "/opt/weft/weft"
+	if env.Getenv == nil {
+		env.Getenv = func(string) string { return "" }
+	}
+	env.Exec = func(path string, argv, _ []string) error {
+		p, ok := programs(t)[filepath.Base(path)]
+		if !ok {
+			t.Fatalf("%s is executed, with %q", path, argv)
+		}
+		its := env
+		its.Self, its.Args = path, argv[1:]
+		return ui.Exit(p.run(t.Context(), filepath.Base(argv[0]), its))
+	}
+	if code, handed := HandOn(env); handed {
+		return code
+	}
+	return Run(t.Context(), env)
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/controller"
+	"github.com/weft-net/weft/internal/metrics"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/store/kube"
+)
+
+// serving is what a controller is run by. Of the configuration it goes by kubernetes, network and metrics.
+type serving struct {
+	c config.Config
+	// identity tells it from others of its kind.
+	identity, version string
+	getenv            func(string) string
+	level             *slog.LevelVar
+	log               *slog.Logger
+	now               func() time.Time
+	after             func(time.Duration) <-chan time.Time
+	ready             func()
+}
+
+// serve runs it until ctx ends.
+func serve(ctx context.Context, s serving) error {
+	k := s.c.Kubernetes
+	if !k.InCluster && k.Kubeconfig == "" {
+		return model.Faultf(model.CodeInvalidConf, "set kubernetes.inCluster or kubernetes.kubeconfig; with a directory or an etcd agents do it themselves",
+			"the controller has no Kubernetes")
+	}
+	kube.LogTo(s.log.With("room", "client-go"))
+	cluster, err := kube.Open(kube.Config{
+		Access: kube.Access{InCluster: k.InCluster, Kubeconfig: k.Kubeconfig, Server: k.Server, Getenv: s.getenv},
+		Node:   s.c.Node, Agent: "weft-controller/" + s.version, Log: s.log, Now: s.now, After: s.after,
+	})
+	if err != nil {
+		return err
+	}
+	c := controller.New(controller.Config{
+		Objects: cluster.Objects(), Identity: s.identity, Apart: true, Node: s.c.Node, Pools: s.c.Network.PoolModels(),
+		FollowCalico: s.c.Network.FromPools, Log: s.log, Now: s.now, After: s.after,
+	})
+	parts, ctx := errgroup.WithContext(ctx)
+	if s.c.Metrics.Address != "" {
+		l, err := metrics.Listen(s.c.Metrics.Address)
+		if err != nil {
+			return err
+		}
+		m := metrics.New(s.version)
+		controller.Measure(m, c)
+		web := &metrics.Server{Metrics: m, Level: s.level, Log: s.log.With("room", "metrics")}
+		parts.Go(func() error { return web.Run(ctx, l) })
+	}
+	if k.InCluster {
+		parts.Go(func() error { return ended(ctx, cluster.AwaitVersion(ctx, s.after)) })
+	}
+	parts.Go(func() error { return ended(ctx, c.Run(ctx)) })
+	s.ready()
+	return parts.Wait()
+}
+
+// ended drops the error of a context that has ended.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/sandbox"
+)
+
+func newSandboxListCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the pods of a runtime",
+		Args:  ui.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := outputForm(output); err != nil {
+				return err
+			}
+			pods, err := sandbox.NewClient(f.stateDir).List(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return ui.PrintJSON(env.Stdout, pods)
+			}
+			return printPods(env.Stdout, pods)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+func outputForm(s string) error {
+	if s != "text" && s != "json" {
+		return ui.UsageError(fmt.Errorf("output %q is neither text nor json", s))
+	}
+	return nil
+}
+
+func printPods(w io.Writer, pods []sandbox.Pod) error {
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, "NAMESPACE\tNAME\tSTATE\tREADY\tRESTARTS\tADDRESSES\tSANDBOX")
+	for _, p := range pods {
+		ready, restarts, of := 0, 0, 0
+		for _, c := range p.Containers {
+			restarts += c.Restarts
+			if c.Kind != "container" {
+				continue
+			}
+			of++
+			if c.Ready {
+				ready++
+			}
+		}
+		ips, id := strings.Join(p.IPs, ","), p.ID
+		if ips == "" {
+			ips = "-"
+		}
+		if len(id) > 12 {
+			id = id[:12]
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\n", p.Namespace, p.Name, p.State, ready, of, restarts, ips, id)
+	}
+	if err := tw.Flush(); err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	for _, p := range pods {
+		if p.Reason != "" {
+			fmt.Fprintf(w, "%s/%s: %s\n", p.Namespace, p.Name, why(p))
+		}
+	}
+	return nil
+}
+
+func newSandboxInspectCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
+	var namespace string
+	cmd := &cobra.Command{
+		Use:   "inspect [NAMESPACE/]POD",
+		Short: "Show everything about a pod as JSON",
+		Args:  onePod,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ns, name := podName(args[0], namespace)
+			d, err := sandbox.NewClient(f.stateDir).Get(cmd.Context(), ns, name)
+			if err != nil {
+				return err
+			}
+			return ui.PrintJSON(env.Stdout, d)
+		},
+	}
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "of a pod that is named without one")
+	return cmd
+}
+
+func onePod(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return ui.UsageError(errors.New("name one pod"))
+	}
+	return nil
+}
+
+func newSandboxStatusCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show the runtime itself as JSON: networks, health, what was recovered",
+		Args:  ui.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			st, err := sandbox.NewClient(f.stateDir).Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return ui.PrintJSON(env.Stdout, st)
+		},
+	}
+}

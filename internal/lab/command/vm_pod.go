@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/sandbox"
+	"github.com/weft-net/weft/internal/store/dir"
+	"github.com/weft-net/weft/internal/vm/launch"
+	"github.com/weft-net/weft/internal/vm/manifest"
+)
+
+// startPod runs the pod around the machine and gives the path of its network namespace.
+func (r *vmRun) startPod(ctx context.Context, l manifest.Launch) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	text, err := launch.Pod(l, []string{"sleep", "infinity"})
+	if err != nil {
+		return "", err
+	}
+	env := r.env
+	env.Stdin = bytesReader(text)
+	c := sandbox.NewClient(r.pods.stateDir)
+	pods, err := runManifest(ctx, env, r.pods, c, "-")
+	if err != nil {
+		return "", err
+	}
+	quiet := r.env
+	quiet.Stdout = quiet.Stderr
+	for _, p := range pods {
+		if err := awaitPod(ctx, quiet, c, p, r.timeout); err != nil {
+			return "", err
+		}
+	}
+	d, err := c.Get(ctx, l.VM.Namespace, launch.PodName(l.VM.Name))
+	if err == nil && d.Netns == "" {
+		err = model.Faultf(model.CodeInvalidEnv, "", "pod %s/%s has no network of its own", d.Namespace, d.Name)
+	}
+	return d.Netns, err
+}
+
+// follow ends the machine when its pod goes.
+func (r *vmRun) follow(ctx context.Context, st launch.Status, cancel context.CancelCauseFunc) {
+	namespace, name := podName(st.Pod, "")
+	err := sandbox.NewClient(st.Runtime).Watch(ctx, namespace, name, func(d *sandbox.Detail) (bool, error) {
+		return d == nil || d.State == "Terminating" || d.State == "Failed" || d.State == "Succeeded", nil
+	})
+	if err == nil && ctx.Err() == nil {
+		cancel(model.Faultf(model.CodeInvalidEnv, "", "machine %s: its pod %s has ended", st.Key(), st.Pod))
+	}
+}
+
+// inCluster has the machine's pod attached to networks while the machine runs, where the cluster's manifests are known.
+func (r *vmRun) inCluster(c *launch.Config) error {
+	if r.store == "" {
+		return nil
+	}
+	s, err := dir.Open(r.store)
+	if err != nil {
+		return err
+	}
+	namespace, name := podName(c.About.Pod, c.Input.VM.Namespace)
+	c.Networks = podNetworks{store: s, namespace: namespace, pod: name}.attach
+	return nil
+}

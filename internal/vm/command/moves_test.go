@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/inquiry"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/move"
+)
+
+// movesAgent answers as an agent does that has one machine; it gives the state directory.
+func movesAgent(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- inquiry.Answers{
+			"GET /machines": func(*http.Request) (any, error) {
+				return []move.Attachment{{
+					Machine: model.VMRef{Namespace: "default", Name: "db"}, Key: model.AttachmentKey{Network: "weft", ContainerID: "7c5a", IfName: "eth0"},
+					Addresses: []netip.Addr{netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("fd77::c0")}, State: "awaited",
+				}}, nil
+			},
+			"POST /here": func(r *http.Request) (any, error) {
+				if r.FormValue("namespace")+"/"+r.FormValue("name") != "default/db" {
+					return nil, model.Faultf(model.CodeUnknownContainer, "", "machine is not here")
+				}
+				return struct{}{}, nil
+			},
+		}.Serve(ctx, filepath.Join(dir, move.Socket), slog.New(slog.DiscardHandler))
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if _, err := move.AskMachines(t.Context(), filepath.Join(dir, move.Socket)); err == nil {
+			return dir
+		} else if time.Now().After(until) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func runMoves(t *testing.T, env ui.Env) int {
+	t.Helper()
+	cmd := &cobra.Command{Use: "vm"}
+	cmd.AddCommand(NewMoves(env), NewHere())
+	return ui.Run(t.Context(), cmd, env)
+}
+
+// What people see of the machines that migrate, and what they may say; with a real agent in internal/agent.
+func TestVMMoves(t *testing.T) {
+	dir := movesAgent(t)
+	const table = "MACHINE     STATE    ADDRESSES           NETWORK  INTERFACE  CONTAINER\n" +
+		"default/db  awaited  10.77.0.1,fd77::c0  weft     eth0       7c5a\n"
+	for _, c := range []struct {
+		args   []string
+		exit   int
+		stdout string
+		stderr string // a part
+	}{
+		{[]string{"moves"}, 0, table, ""},
+		{[]string{"moves", "-o", "yaml"}, 2, "", "yaml"},
+		{[]string{"moves", "default/db"}, 2, "", "unknown command"},
+		{[]string{"here", "default/db"}, 0, "", ""},
+		{[]string{"here", "default/web"}, 1, "", "machine is not here"},
+		{[]string{"here", "db"}, 2, "", `machine "db" is no namespace and name`},
+		{[]string{"here", "/db"}, 2, "", `machine "/db" is no namespace and name`},
+		{[]string{"moves", "--state-dir", filepath.Join(dir, "none")}, 1, "", "no agent that follows machines answers at"},
+		{[]string{"here", "default/db", "--state-dir", filepath.Join(dir, "none")}, 1, "", "start the agent"},
+	} {
+		var out, errs bytes.Buffer
+		args := append([]string{c.args[0], "--state-dir", dir}, c.args[1:]...)
+		exit := runMoves(t, ui.Env{Args: args, Getenv: func(string) string { return "" }, Stdout: &out, Stderr: &errs})
+		if exit != c.exit || cmp.Diff(c.stdout, out.String()) != "" || !strings.Contains(errs.String(), c.stderr) {
+			t.Errorf("%v: exit %d, want %d\n%s%s", c.args, exit, c.exit, cmp.Diff(c.stdout, out.String()), errs.String())
+		}
+	}
+	var out bytes.Buffer
+	runMoves(t, ui.Env{Args: []string{"moves", "-o", "json", "--state-dir", dir}, Getenv: func(string) string { return "" }, Stdout: &out, Stderr: io.Discard})
+	var all []move.Attachment
+	if err := json.Unmarshal(out.Bytes(), &all); err != nil || len(all) != 1 || all[0].State != "awaited" || all[0].Machine.Name != "db" {
+		t.Errorf("%v %s", err, out.String())
+	}
+}
