@@ -5,6 +5,8 @@ package attach_test
 import (
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weft-net/weft/internal/attach"
@@ -102,5 +104,47 @@ func TestDelAllFailsAnywhere(t *testing.T) {
 			break
 		}
 	}
+	n.unplug()
+}
+
+// An address that a pod brought along is free when its networks are detached, however long their links take to go.
+func TestDelAllFreesBroughtAddresses(t *testing.T) {
+	nettest.Need(t, "macvlan")
+	const brings = "cni.projectcalico.org/ipAddrsNoIpam"
+	n, _ := wishingNode(t)
+	n.uplink()
+	held := make(chan struct{})
+	var armed atomic.Bool
+	n.cfg.Step = func(name string) error {
+		if name == "before forget" && armed.CompareAndSwap(true, false) {
+			<-held // as those wait that are behind it
+		}
+		return nil
+	}
+	n.Attacher = attach.New(n.cfg)
+	let := sync.OnceFunc(func() { close(held) })
+	defer let()
+	first := n.saying(calicoOpen, "web-0", brings, `["10.8.0.60"]`)
+	second := n.job(strings.Replace(n.list(beside), `"name":"net"`, `"name":"wire"`, 1), first.Request.ContainerID, first.Netns)
+	second.Request.IfName = "net1"
+	jobs := []attach.Job{first, second}
+	if _, _, err := n.AddAll(t.Context(), jobs); err != nil {
+		t.Fatal(err)
+	}
+	armed.Store(true)
+	for _, err := range n.DelAll(t.Context(), jobs) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	next := n.saying(calicoOpen, "web-1", brings, `["10.8.0.60"]`)
+	if _, err := n.Add(t.Context(), next); err != nil {
+		t.Error(err)
+	}
+	let()
+	if err := n.Del(t.Context(), next); err != nil {
+		t.Error(err)
+	}
+	n.drain()
 	n.unplug()
 }

@@ -4,7 +4,7 @@
 // all that. It treats a configuration list as a whole.
 //
 //	ADD   validate → promise (pending) → IPAM → plan → promise the plan → apply → …again after each cut… → done
-//	DEL   releasing → undo in reverse → forget
+//	DEL   releasing → undo in reverse, several in one pass over the kernel → forget
 //	CHECK plan's fragment against the kernel, IPAM, foreign plugins
 //	GC    undo every attachment of the network that nobody calls valid
 //
