@@ -9,6 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/wire"
@@ -48,16 +49,16 @@ func (s *Server) alone(c *call, call cni.Call, ns *netns.NS, name string) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	j := job(a, ns)
+	all, j := []multinet.Attachment{a}, job(a, ns)
 	switch call.Command {
 	case cni.Add:
-		result, err := s.cfg.Attacher.Add(c.ctx, j)
+		results, err := s.attachAll(c.ctx, all, ns)
 		if err != nil {
 			return nil, err
 		}
-		return cni.FormatResult(result, call.Request.CNIVersion)
+		return cni.FormatResult(results[0], call.Request.CNIVersion)
 	case cni.Del:
-		return nil, s.cfg.Attacher.Del(c.ctx, j)
+		return nil, s.detachAll(c.ctx, all, ns)
 	case cni.Check:
 		return nil, s.cfg.Attacher.Check(c.ctx, j)
 	case cni.GC:

@@ -42,16 +42,15 @@ func (s *Server) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr e
 		}
 	}
 	named := map[model.AttachmentKey]bool{}
-	var jobs []attach.Job
-	for _, d := range slices.Backward(all) {
+	for _, d := range all {
 		named[d.Request.Key()] = true
-		jobs = append(jobs, job(d, ns))
 	}
 	rest, err := s.remembered(call, named)
+	jobs := backwards(all, ns)
 	for _, r := range rest {
 		jobs = append(jobs, attach.Job{Network: r.Network, Request: r.Request, Netns: ns})
 	}
-	for i, err := range s.delAll(ctx, jobs) {
+	for i, err := range s.cfg.Attacher.DelAll(ctx, jobs) {
 		if err != nil && i < len(all) {
 			err = place(err, all, len(all)-1-i)
 		}
@@ -70,21 +69,24 @@ func (s *Server) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr e
 	return errors.Join(errs...)
 }
 
-// apart is an Attacher that detaches several networks of one container at once; the errors are those of the jobs.
-type apart interface {
-	DelAll(ctx context.Context, jobs []attach.Job) []error
+// backwards are the jobs of a DEL: what was attached last goes first.
+func backwards(all []multinet.Attachment, ns *netns.NS) []attach.Job {
+	jobs := make([]attach.Job, 0, len(all))
+	for _, d := range slices.Backward(all) {
+		jobs = append(jobs, job(d, ns))
+	}
+	return jobs
 }
 
-// delAll detaches all of them, whatever happens with the others.
-func (s *Server) delAll(ctx context.Context, jobs []attach.Job) []error {
-	if a, ok := s.cfg.Attacher.(apart); ok && len(jobs) > 1 {
-		return a.DelAll(ctx, jobs)
+// detachAll detaches all of them, backwards and whatever happens with the others.
+func (s *Server) detachAll(ctx context.Context, all []multinet.Attachment, ns *netns.NS) error {
+	errs := s.cfg.Attacher.DelAll(ctx, backwards(all, ns))
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = place(err, all, len(all)-1-i)
+		}
 	}
-	errs := make([]error, 0, len(jobs))
-	for _, j := range jobs {
-		errs = append(errs, s.cfg.Attacher.Del(ctx, j))
-	}
-	return errs
+	return errors.Join(errs...)
 }
 
 // remembered are the records of the call that its configuration does not name.

@@ -134,7 +134,7 @@ func saysStatus(pod model.Pod, records []attach.Record) bool {
 }
 
 func (s *Server) detach(ctx context.Context, p *podState, r attach.Record) error {
-	err := s.cfg.Attacher.Del(ctx, attach.Job{Network: r.Network, Request: r.Request})
+	err := s.cfg.Attacher.DelAll(ctx, []attach.Job{{Network: r.Network, Request: r.Request}})[0]
 	if err != nil {
 		err = fmt.Errorf("network %s: detach %s: %w", r.Request.Origin.Network, r.Request.IfName, err)
 		s.news.event(p.ref, multinet.Failed(err))
@@ -168,12 +168,12 @@ func (s *Server) attachFurther(ctx context.Context, p *podState, pod model.Pod, 
 		if err := a.KeepDeviceInfo(); err != nil {
 			return model.Result{}, a, err
 		}
-		result, err := s.cfg.Attacher.Add(ctx, job(a, ns))
+		results, err := s.attachAll(ctx, []multinet.Attachment{a}, ns)
 		if err != nil {
 			dropDevices([]multinet.Attachment{a})
-			err = fmt.Errorf("network %s: %w", a.Label, err)
+			return model.Result{}, a, fmt.Errorf("network %s: %w", a.Label, err)
 		}
-		return result, a, err
+		return results[0], a, nil
 	}()
 	if err != nil {
 		if p.gone.Err() == nil {

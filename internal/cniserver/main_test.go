@@ -65,12 +65,23 @@ func (r *recorder) note(ctx context.Context, verb string, job attach.Job) error 
 	return nil
 }
 
-func (r *recorder) Add(ctx context.Context, job attach.Job) (model.Result, error) {
-	err := r.note(ctx, "ADD", job)
-	return model.Result{IPs: []model.IP{{Address: netip.MustParsePrefix("10.1.2.3/24")}}}, err
+func (r *recorder) AddAll(ctx context.Context, jobs []attach.Job) (results []model.Result, failed int, err error) {
+	for i, job := range jobs {
+		if err := r.note(ctx, "ADD", job); err != nil {
+			return nil, i, err
+		}
+		results = append(results, model.Result{IPs: []model.IP{{Address: netip.MustParsePrefix("10.1.2.3/24")}}})
+	}
+	return results, 0, nil
 }
 
-func (r *recorder) Del(ctx context.Context, job attach.Job) error { return r.note(ctx, "DEL", job) }
+func (r *recorder) DelAll(ctx context.Context, jobs []attach.Job) []error {
+	errs := make([]error, len(jobs))
+	for i, job := range jobs {
+		errs[i] = r.note(ctx, "DEL", job)
+	}
+	return errs
+}
 
 func (r *recorder) Check(ctx context.Context, job attach.Job) error { return r.note(ctx, "CHECK", job) }
 

@@ -100,7 +100,7 @@ func (s *Server) ownOrMultus(ctx context.Context, call cni.Call, ns *netns.NS) (
 		if err != nil {
 			s.log.Warn("what Multus remembers of a sandbox cannot be used", "id", short(call.Request.ContainerID), "err", err)
 		} else if len(left.Attachments) > 0 {
-			if err := s.undo(ctx, left.Attachments, ns); err != nil {
+			if err := s.detachAll(ctx, left.Attachments, ns); err != nil {
 				return nil, true, err
 			}
 			return nil, true, left.Forget()

@@ -3,9 +3,7 @@
 package cniserver
 
 import (
-	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -124,25 +122,5 @@ func TestGCBesidePodsOfMultus(t *testing.T) {
 	remember("m", "nonsense")
 	if err := s.gc(t.Context(), call); err == nil || len(rec.seen()) > 0 {
 		t.Errorf("cleaned without knowing what a pod has: %v", err)
-	}
-}
-
-// A network of a list that fails: those before it are undone, in reverse.
-func TestUndoOfSeveral(t *testing.T) {
-	rec := &recorder{do: func(_ context.Context, verb string, job attach.Job) error {
-		if verb == "ADD" && job.Request.IfName == "net2" {
-			return errors.New("no")
-		}
-		return nil
-	}}
-	s := serverOf(t, rec)
-	all := make([]multinet.Attachment, 0, 3)
-	for _, name := range []string{"eth0", "net1", "net2"} {
-		all = append(all, multinet.Attachment{Network: model.Network{Name: "n"}, Request: model.Request{IfName: name}})
-	}
-	_, err := s.attachAll(t.Context(), all, nil)
-	want := []string{"ADD n eth0", "ADD n net1", "ADD n net2", "DEL n net1", "DEL n eth0"}
-	if d := cmp.Diff(want, rec.seen()); d != "" || err == nil {
-		t.Errorf("%v %s", err, d)
 	}
 }

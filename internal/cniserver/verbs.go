@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/weft-net/weft/internal/attach"
@@ -19,17 +18,16 @@ import (
 	"github.com/weft-net/weft/internal/wire"
 )
 
-// Attacher does the work: one network of one container at a time.
+// Attacher does the work.
 type Attacher interface {
-	Add(ctx context.Context, job attach.Job) (model.Result, error)
-	Del(ctx context.Context, job attach.Job) error
+	// AddAll attaches one container to networks, all or none; failed is the one whose error it is.
+	AddAll(ctx context.Context, jobs []attach.Job) (results []model.Result, failed int, err error)
+	// DelAll detaches a container from networks, whatever happens with the others; the errors are those of the jobs.
+	DelAll(ctx context.Context, jobs []attach.Job) []error
 	Check(ctx context.Context, job attach.Job) error
 	Status(ctx context.Context, job attach.Job) error
 	GC(ctx context.Context, job attach.Job, valid []model.AttachmentKey) error
 }
-
-// undoLimit bounds the undo of the networks of an ADD that failed at a later one.
-const undoLimit = 10 * time.Second
 
 // errPanic is wrapped by the error of a call that panicked.
 var errPanic = errors.New("panic")
@@ -105,7 +103,7 @@ func (s *Server) do(c *call, r wire.Request, call cni.Call, bad error, log *slog
 	return nil, s.status(c.ctx, call)
 }
 
-// add attaches the networks one after the other; when one fails those before it are detached again.
+// add attaches the networks of a pod, all or none.
 func (s *Server) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
 	if err := s.queue.settle(c.ctx, call.Request); err != nil {
 		return nil, err
@@ -134,50 +132,17 @@ func (s *Server) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
 	return cni.FormatResult(results[0], call.Request.CNIVersion)
 }
 
-// together is an Attacher that attaches several networks of one pod at once, all or none; failed is the one whose error
-// it is.
-type together interface {
-	AddAll(ctx context.Context, jobs []attach.Job) (results []model.Result, failed int, err error)
-}
-
 // attachAll attaches all of them or none.
 func (s *Server) attachAll(ctx context.Context, all []multinet.Attachment, ns *netns.NS) ([]model.Result, error) {
-	if a, ok := s.cfg.Attacher.(together); ok && len(all) > 1 {
-		jobs := make([]attach.Job, 0, len(all))
-		for _, d := range all {
-			jobs = append(jobs, job(d, ns))
-		}
-		results, failed, err := a.AddAll(ctx, jobs)
-		if err != nil {
-			return nil, place(err, all, failed)
-		}
-		return results, nil
+	jobs := make([]attach.Job, 0, len(all))
+	for _, d := range all {
+		jobs = append(jobs, job(d, ns))
 	}
-	results := make([]model.Result, 0, len(all))
-	for i, d := range all {
-		result, err := s.cfg.Attacher.Add(ctx, job(d, ns))
-		if err != nil {
-			return nil, errors.Join(place(err, all, i), s.undo(ctx, all[:i], ns))
-		}
-		results = append(results, result)
+	results, failed, err := s.cfg.Attacher.AddAll(ctx, jobs)
+	if err != nil {
+		return nil, place(err, all, failed)
 	}
 	return results, nil
-}
-
-// undo detaches in reverse what was attached, also when the call's time is over.
-func (s *Server) undo(ctx context.Context, done []multinet.Attachment, ns *netns.NS) error {
-	if len(done) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
-	defer cancel()
-	var errs []error
-	for i, d := range slices.Backward(done) {
-		if err := s.cfg.Attacher.Del(ctx, job(d, ns)); err != nil {
-			errs = append(errs, fmt.Errorf("undo: %w", place(err, done, i)))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // place says in which of several networks an error is.
