@@ -5,9 +5,11 @@ package flanneld
 import (
 	"encoding/hex"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
@@ -48,7 +50,11 @@ func (d *daemon) meshConfig() (mesh.Config, error) {
 		}
 		if b.PSK != "" { // plans have names of files, never keys
 			w.PSKFile = filepath.Join(filepath.Dir(w.KeyFile), strings.TrimSuffix(filepath.Base(w.KeyFile), ".key")+".psk")
-			if err := replaceSecret(w.PSKFile, []byte(b.PSK+"\n")); err != nil {
+			err := os.MkdirAll(filepath.Dir(w.PSKFile), 0o755)
+			if err == nil {
+				err = atomicfile.Write(w.PSKFile, []byte(b.PSK+"\n"), 0o600, atomicfile.CrashSafe)
+			}
+			if err != nil {
 				return cfg, err
 			}
 		}

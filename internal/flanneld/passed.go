@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/reconcile"
@@ -95,42 +96,13 @@ func (d *daemon) writeSubnetFile(t mesh.Topology) error {
 	if have, err := os.ReadFile(d.cfg.SubnetFile); err == nil && slices.Equal(have, text) {
 		return nil
 	}
-	if err := replace(d.cfg.SubnetFile, text); err != nil {
+	err := os.MkdirAll(filepath.Dir(d.cfg.SubnetFile), 0o755)
+	if err == nil {
+		err = atomicfile.Write(d.cfg.SubnetFile, text, 0o644, atomicfile.Durable)
+	}
+	if err != nil {
 		return err
 	}
 	d.log.Info("subnet file", "path", d.cfg.SubnetFile, "subnets", t.PodCIDRs, "mtu", env.MTU)
 	return nil
-}
-
-// replace puts a complete file in place, which survives a crash of the machine: pods must not get half a network.
-func replace(path string, text []byte) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
-}
-
-// replaceSecret is replace for what nobody else may read.
-func replaceSecret(path string, text []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
 }
