@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -128,7 +129,7 @@ func either(states ...map[string]string) map[string][]string {
 func within(t *testing.T, what string, allowed map[string][]string, first, now map[string]string) {
 	t.Helper()
 	for name, is := range now {
-		if strings.HasPrefix(name, draft) && strings.HasSuffix(name, unread) {
+		if atomicfile.IsTemp(name) {
 			continue
 		}
 		if !slices.Contains(allowed[name], is) {

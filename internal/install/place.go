@@ -6,24 +6,17 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/model"
-)
-
-// A file is written as draft+NAME+unread: no runtime takes that ending for a configuration.
-const (
-	draft  = ".weft-new-"
-	unread = ".tmp"
 )
 
 // place is a directory that this process alone installs into.
@@ -50,7 +43,7 @@ func open(ctx context.Context, dir, hint string) (*place, error) {
 		p.close()
 		return nil, err
 	}
-	if err := p.clear(); err != nil {
+	if err := atomicfile.Sweep(dir); err != nil {
 		p.close()
 		return nil, trouble(err)
 	}
@@ -85,86 +78,27 @@ func (p *place) close() {
 
 func (p *place) path(name string) string { return filepath.Join(p.dir, name) }
 
-func (p *place) draft(name string) string { return p.path(draft + name + unread) }
-
-// clear removes drafts. Nobody else is writing one: the directory is locked.
-func (p *place) clear() error {
-	entries, err := p.lock.ReadDir(-1)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), draft) && strings.HasSuffix(e.Name(), unread) {
-			if err := os.Remove(p.path(e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // put makes NAME a file with that content.
 func (p *place) put(name string, content io.Reader, mode fs.FileMode) error {
-	tmp := p.draft(name)
-	if err := write(tmp, content, mode); err != nil {
-		_ = os.Remove(tmp)
-		return trouble(err)
-	}
-	return p.settle(name)
-}
-
-func write(path string, content io.Reader, mode fs.FileMode) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
+	err := atomicfile.WriteFrom(p.path(name), func(w io.Writer) error {
+		_, err := io.Copy(w, content)
 		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := io.Copy(f, content); err != nil {
-		return err
-	}
-	if err := f.Chmod(mode); err != nil { // whatever the umask
-		return err
-	}
-	return f.Sync() // a program that lost its content in a power failure would stop every pod of the node
+	}, mode, atomicfile.Durable)
+	return trouble(err)
 }
 
 // point makes NAME a symbolic link.
 func (p *place) point(name, target string) error {
-	if err := os.Symlink(target, p.draft(name)); err != nil {
-		return trouble(err)
-	}
-	return p.settle(name)
-}
-
-// settle gives the draft of NAME its name.
-func (p *place) settle(name string) error {
-	if err := os.Rename(p.draft(name), p.path(name)); err != nil {
-		_ = os.Remove(p.draft(name))
-		return trouble(err)
-	}
-	if err := p.lock.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
-		return trouble(fmt.Errorf("directory %s: %w", p.dir, err))
-	}
-	return nil
+	return trouble(atomicfile.Symlink(target, p.path(name), atomicfile.Durable))
 }
 
 // double gives the file NAME a second name, replacing what has that name.
 func (p *place) double(name, second string) error {
-	err := os.Link(p.path(name), p.draft(second))
+	err := atomicfile.Link(p.path(name), p.path(second), atomicfile.Durable)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EMLINK) {
 		return p.duplicate(name, second) // a file system without hard links
 	}
-	if err != nil {
-		return trouble(err)
-	}
-	if err := p.settle(second); err != nil {
-		return err
-	}
-	// rename(2) does nothing when both names are the same file already.
-	if err := os.Remove(p.draft(second)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return trouble(err)
-	}
-	return nil
+	return trouble(err)
 }
 
 // duplicate is double by copying.
@@ -234,8 +168,11 @@ func unlessEnded(err error) error {
 	return err
 }
 
-// trouble says what to do about an error of the file system.
+// trouble says what to do about an error of the file system; nil is none.
 func trouble(err error) error {
+	if err == nil {
+		return nil
+	}
 	hint := ""
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
