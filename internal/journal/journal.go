@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -82,7 +83,8 @@ func (j *Journal) put(r attach.Record) error {
 			return err
 		}
 	}
-	if err := j.write(j.lockPath(key.ContainerID)+draft, j.path(folder, key), b); err != nil {
+	// The temporary file lies beside the container's lock and goes with it, should this process be killed.
+	if err := atomicfile.WriteVia(j.lockPath(key.ContainerID)+draft, j.path(folder, key), b, 0o600, atomicfile.CrashSafe); err != nil {
 		return unusable(filepath.Dir(j.dir), err)
 	}
 	if folder == done {
@@ -97,18 +99,6 @@ func (j *Journal) checkOld(folder string, key model.AttachmentKey) error {
 		return nil // Nothing to lose.
 	}
 	return attach.CheckStored(j.path(folder, key), b)
-}
-
-// write makes the file beside the container's lock and goes with it, should this process be killed before it is in place.
-func (j *Journal) write(tmp, path string, b []byte) error {
-	err := os.WriteFile(tmp, b, 0o600)
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp)
-	}
-	return err
 }
 
 // Get reads a record. One under pending is unfinished and one under done is done, whatever they say.
