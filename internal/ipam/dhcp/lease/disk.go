@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -62,12 +63,7 @@ func (k *Keeper) save(rec record) error {
 	if err != nil {
 		return fmt.Errorf("lease of %s: %w", rec.key(), err)
 	}
-	path := k.path(rec.key())
-	err = os.WriteFile(path+".tmp", b, 0o600)
-	if err == nil {
-		err = os.Rename(path+".tmp", path)
-	}
-	if err != nil {
+	if err := atomicfile.Write(k.path(rec.key()), b, 0o600, atomicfile.CrashSafe); err != nil {
 		return model.Faultf(model.CodeIO, "make room where leases are kept", "lease of %s: %w", rec.key(), err)
 	}
 	return k.step("after save")
@@ -86,18 +82,15 @@ func (k *Keeper) forget(key model.AttachmentKey) error {
 // load reads the records of this boot. What cannot be read is told and left alone: it is a newer program's, or somebody's
 // to look at.
 func (k *Keeper) load() ([]record, error) {
-	entries, err := os.ReadDir(k.cfg.Dir)
-	if err != nil {
+	err := atomicfile.Sweep(k.cfg.Dir)
+	entries, problem := os.ReadDir(k.cfg.Dir)
+	if err = errors.Join(err, problem); err != nil {
 		return nil, model.Faultf(model.CodeIO, "", "directory of leases: %w", err)
 	}
 	var out []record
 	for _, e := range entries {
 		path := filepath.Join(k.cfg.Dir, e.Name())
-		switch {
-		case strings.HasSuffix(e.Name(), suffix+".tmp"):
-			_ = os.Remove(path)
-			continue
-		case !strings.HasSuffix(e.Name(), suffix):
+		if !strings.HasSuffix(e.Name(), suffix) {
 			continue
 		}
 		rec, err := read(path)
