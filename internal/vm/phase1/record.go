@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	plan "github.com/weft-net/weft/internal/plan/vm"
@@ -34,9 +35,6 @@ const (
 	Finished State = "finished"
 	Leaving  State = "leaving"
 )
-
-// draft is what the name of a record that is being written ends with.
-const draft = ".new"
 
 // version is the form of a record; one of a later form is refused, and left alone.
 const version = 1
@@ -198,11 +196,7 @@ func (w *work) save(why string) error {
 	if err != nil {
 		return fmt.Errorf("record of machine %s: %w", w.record.Machine, err)
 	}
-	path := w.path(w.record.Machine, w.record.In)
-	if err = os.WriteFile(path+draft, b, 0o600); err == nil {
-		err = os.Rename(path+draft, path)
-	}
-	if err != nil {
+	if err := atomicfile.Write(w.path(w.record.Machine, w.record.In), b, 0o600, atomicfile.CrashSafe); err != nil {
 		return model.Faultf(model.CodeIO, "the directory must be writable and have room", "record of machine %s: %w", w.record.Machine, err)
 	}
 	w.record.exists = true
@@ -257,13 +251,7 @@ func (c Config) lock(ctx context.Context, key string) (unlock func(), err error)
 
 // tidy takes away what calls for the machine left that were killed while they wrote, and what is of another boot.
 func (c Config) tidy(key string) {
-	drafts, err := filepath.Glob(c.stem(key) + ",*" + draft)
-	if err != nil {
-		return // a name that is no pattern
-	}
-	for _, path := range drafts {
-		_ = os.Remove(path)
-	}
+	_ = atomicfile.Sweep(c.Dir) // it is tried again by the next call
 	files, _ := filepath.Glob(c.stem(key) + ",*.json")
 	for _, path := range files {
 		if r, found, err := c.read(path); err == nil && !found && r.exists {
