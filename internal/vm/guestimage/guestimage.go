@@ -29,6 +29,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -140,17 +141,7 @@ func (c Config) sweep(dir string) error {
 
 // keep writes a file that is whole whenever it is there.
 func keep(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return fmt.Errorf("guest image: %w", err)
-	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
+	if err := atomicfile.Write(path, b, 0o644, atomicfile.Durable); err != nil {
 		return fmt.Errorf("guest image: %w", err)
 	}
 	return nil
