@@ -6,28 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
+
+	"github.com/weft-net/weft/internal/atomicfile"
 )
 
 // WriteFile replaces a file in one step: a reader sees the old or the new content, also when the writer is killed. The
 // name of the file in the making begins with a dot.
 func WriteFile(path string, b []byte, mode os.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
+	if err := atomicfile.Write(path, b, mode, atomicfile.CrashSafe); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
