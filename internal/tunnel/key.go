@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/kernel/wireguard"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -62,16 +63,7 @@ func makeKey(file string, random io.Reader) (wireguard.Secret, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return key, fmt.Errorf("wireguard: make a key: %w", err)
 	}
-	temp, err := os.CreateTemp(dir, filepath.Base(file)+".*") // mode 0600
-	if err != nil {
-		return key, fmt.Errorf("wireguard: make a key: %w", err)
-	}
-	defer func() { _ = os.Remove(temp.Name()) }()
-	_, err = temp.WriteString(base64.StdEncoding.EncodeToString(b[:]))
-	err = errors.Join(err, temp.Chmod(keyMode), temp.Close())
-	if err == nil {
-		err = os.Link(temp.Name(), file)
-	}
+	err = atomicfile.Create(file, []byte(base64.StdEncoding.EncodeToString(b[:])), keyMode, atomicfile.Durable)
 	if err != nil && !errors.Is(err, fs.ErrExist) { // somebody was faster, and has told its key already
 		return key, fmt.Errorf("wireguard: make a key: %w", err)
 	}
