@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/attach"
 )
 
@@ -89,13 +90,7 @@ func (m *Mover) saveRelays() {
 	m.mu.Unlock()
 	b, err := json.Marshal(out)
 	if err == nil {
-		next := m.cfg.RelayFile + ".tmp"
-		if err = os.WriteFile(next, append(b, '\n'), 0o600); err == nil {
-			err = os.Rename(next, m.cfg.RelayFile)
-		}
-		if err != nil {
-			_ = os.Remove(next)
-		}
+		err = atomicfile.Write(m.cfg.RelayFile, append(b, '\n'), 0o600, atomicfile.CrashSafe)
 	}
 	if err != nil {
 		m.cfg.Log.Warn("an agent that is started again would refuse what is passed on to machines that have just come", "path", m.cfg.RelayFile, "err", err)

@@ -4,8 +4,9 @@ package reconcile
 
 import (
 	"encoding/json"
-	"os"
 	"time"
+
+	"github.com/weft-net/weft/internal/atomicfile"
 )
 
 // file is what is known of the status file. That of a large cluster has megabytes: it is written at most a twentieth of the
@@ -57,10 +58,5 @@ func (s Status) write(path string) error {
 	if err != nil {
 		return err
 	}
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, append(b, '\n'), 0o644); err != nil {
-		_ = os.Remove(tmp)
-		return err
-	}
-	return os.Rename(tmp, path)
+	return atomicfile.Write(path, append(b, '\n'), 0o644, atomicfile.CrashSafe)
 }
