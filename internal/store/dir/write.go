@@ -14,13 +14,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 )
-
-const tempPrefix = ".weft-"
 
 // Create adds an object in a file of its own, "kind-namespace-name.yaml". The error wraps store.ErrExists when the name
 // is taken.
@@ -165,29 +164,14 @@ func (s *Store) replace(path string, b []byte) error {
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
 	}
-	s.sweep()
-	tmp, err := os.CreateTemp(filepath.Dir(path), tempPrefix+"*.tmp")
-	if err != nil {
-		return s.refused(err)
-	}
-	_, err = tmp.Write(b)
-	err = errors.Join(err, tmp.Chmod(mode), tmp.Close())
+	err := atomicfile.Sweep(s.path)
 	if err == nil {
-		err = os.Rename(tmp.Name(), path)
+		err = atomicfile.Write(path, b, mode, atomicfile.CrashSafe)
 	}
 	if err != nil {
-		_ = os.Remove(tmp.Name())
 		return s.refused(err)
 	}
 	return nil
-}
-
-// sweep removes what killed writers left; the lock is held, so nobody is writing.
-func (s *Store) sweep() {
-	left, _ := filepath.Glob(filepath.Join(s.path, tempPrefix+"*.tmp"))
-	for _, path := range left {
-		_ = os.Remove(path)
-	}
 }
 
 func (s *Store) refused(err error) error {
