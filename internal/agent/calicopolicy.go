@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/calico"
 )
 
@@ -60,9 +61,5 @@ func note(path string, value any, nothing bool) error {
 	if err != nil {
 		return err
 	}
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+	return atomicfile.Write(path, b, 0o600, atomicfile.CrashSafe)
 }

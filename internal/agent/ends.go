@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
@@ -218,7 +219,7 @@ func (e *ends) set(family int, addr netip.Addr) error {
 	}
 	b, err := json.Marshal(next)
 	if err == nil {
-		err = replaceFile(e.file, string(b)+"\n", 0o600)
+		err = atomicfile.Write(e.file, append(b, '\n'), 0o600, atomicfile.CrashSafe)
 	}
 	if err != nil {
 		return fmt.Errorf("tunnel addresses: %w", err)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/install"
@@ -51,7 +52,7 @@ func (a *agent) readNetConf() error {
 	}
 	err = os.MkdirAll(a.cfg.StateDir, 0o700)
 	if err == nil {
-		err = replaceFile(a.pskFile(), conf.Backend.PSK+"\n", 0o600)
+		err = atomicfile.Write(a.pskFile(), []byte(conf.Backend.PSK+"\n"), 0o600, atomicfile.CrashSafe)
 	}
 	if err != nil {
 		return model.Faultf(model.CodeIO, "", "key of flannel.netConf %s: %w", path, err)
@@ -133,28 +134,11 @@ func (a *agent) writeSubnetFile(t mesh.Topology) error {
 	}
 	err = os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {
-		err = replaceFile(path, text, 0o644)
+		err = atomicfile.Write(path, []byte(text), 0o644, atomicfile.Durable)
 	}
 	if err != nil {
 		return model.Faultf(model.CodeIO, "", "flannel.subnetFile: %w", err)
 	}
 	a.cfg.Log.Info("subnet file", "path", path, "subnet", env.Subnet, "subnet6", env.IPv6Subnet, "mtu", env.MTU)
 	return nil
-}
-
-// replaceFile writes a file that readers find whole or not at all.
-func replaceFile(path, text string, mode os.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".weft-new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	err = errors.Join(err, f.Chmod(mode), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
@@ -253,11 +254,7 @@ func (i *inherited) save() error {
 	if err != nil {
 		return err
 	}
-	tmp := i.file + ".new"
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, i.file)
+	return atomicfile.Write(i.file, b, 0o600, atomicfile.CrashSafe)
 }
 
 // Inherited are the node's ends of pods that Calico has attached and that policies hold for, by what the agent of a state

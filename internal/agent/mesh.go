@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
@@ -117,7 +118,7 @@ func (a *agent) writeMTUFile(t mesh.Topology) error {
 	}
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {
-		err = replaceFile(path, text, 0o644)
+		err = atomicfile.Write(path, []byte(text), 0o644, atomicfile.CrashSafe)
 	}
 	if err != nil {
 		return model.Faultf(model.CodeIO, "", "network.mtuFile: %w", err)
