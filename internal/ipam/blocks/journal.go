@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -105,7 +106,10 @@ func (e *Engine) save() error {
 		err = e.step("before journal")
 	}
 	if err == nil {
-		err = replace(e.cfg.Dir, journalName, text)
+		err = os.MkdirAll(e.cfg.Dir, 0o700)
+	}
+	if err == nil {
+		err = atomicfile.Write(e.journalPath(), text, 0o600, atomicfile.Durable)
 	}
 	if err == nil {
 		err = e.step("after journal")
@@ -154,30 +158,4 @@ func (e *Engine) snapshot() journal {
 	})
 	slices.SortFunc(j.Sticky, func(a, b journalSticky) int { return a.Addr.Compare(b.Addr) })
 	return j
-}
-
-// replace puts a complete file in place of another and waits for the disk.
-func replace(dir, name string, text []byte) error {
-	tmp := filepath.Join(dir, "."+name+".new")
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = os.MkdirAll(dir, 0o700); err == nil {
-			f, err = os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, filepath.Join(dir, name)); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
