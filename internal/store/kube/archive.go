@@ -17,6 +17,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -233,22 +234,19 @@ func (a *archive) rewrite() error {
 
 // replace puts a whole file in place.
 func (a *archive) replace(fill func(io.Writer) error) error {
-	tmp := a.file + ".new"
-	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	err := atomicfile.WriteFrom(a.file, func(out io.Writer) error {
+		packed := gzip.NewWriter(out)
+		err := json.NewEncoder(packed).Encode(archived{Version: archiveVersion, Node: a.node})
+		if err == nil {
+			err = fill(packed)
+		}
+		return errors.Join(err, packed.Close())
+	}, 0o600, atomicfile.CrashSafe)
 	if err != nil {
 		return err
 	}
-	packed := gzip.NewWriter(out)
-	err = json.NewEncoder(packed).Encode(archived{Version: archiveVersion, Node: a.node})
-	if err == nil {
-		err = fill(packed)
-	}
-	err = errors.Join(err, packed.Close())
-	info, e := out.Stat()
-	if err = errors.Join(err, e, out.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, a.file); err != nil {
+	info, err := os.Stat(a.file)
+	if err != nil {
 		return err
 	}
 	a.size, a.written, a.torn = info.Size(), info.Size(), false

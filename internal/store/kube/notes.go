@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -158,7 +159,7 @@ func (n *notes) save() error {
 	}
 	b, err := json.Marshal(n.list)
 	if err == nil {
-		err = replace(n.file(), b)
+		err = atomicfile.Write(n.file(), b, 0o600, atomicfile.CrashSafe)
 	}
 	if err != nil {
 		return fmt.Errorf("annotations: %w", err)

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -131,17 +132,8 @@ func (s *Store) write(kind store.Kind, all []store.Object) error {
 	if err := json.NewEncoder(&b).Encode(snap); err != nil {
 		return fmt.Errorf("snapshot of %s: %w", kind.Resource, err)
 	}
-	if err := replace(s.snapshotFile(kind), b.Bytes()); err != nil {
+	if err := atomicfile.Write(s.snapshotFile(kind), b.Bytes(), 0o600, atomicfile.CrashSafe); err != nil {
 		return fmt.Errorf("snapshot of %s: %w", kind.Resource, err)
 	}
 	return nil
-}
-
-// replace puts a complete file in place. Only one agent has the directory.
-func replace(file string, b []byte) error {
-	tmp := file + ".new"
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, file)
 }
