@@ -5,10 +5,10 @@ package attach
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
@@ -24,28 +24,16 @@ func writeFiles(files []plugin.File) error {
 }
 
 func writeFile(f plugin.File) error {
-	dir := filepath.Dir(f.Path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(dir, ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.WriteString(f.Text)
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), f.Path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp.Name()))
-	}
-	return nil
+	return atomicfile.Write(f.Path, []byte(f.Text), 0o600, atomicfile.CrashSafe)
 }
 
 func removeFiles(files []plugin.File) error {
 	var errs []error
 	for _, f := range files {
-		if err := os.Remove(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := atomicfile.Remove(f.Path); err != nil {
 			errs = append(errs, fmt.Errorf("backup: %w", err))
 		}
 	}
