@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/oci"
 )
 
@@ -57,21 +58,5 @@ func run() error {
 		}
 		i.Files = append(i.Files, oci.File{Path: f.path, Mode: f.mode, Content: b})
 	}
-	return write(*out, i)
-}
-
-// write puts the archive in place whole.
-func write(path string, i oci.Image) (err error) {
-	f, err := os.Create(path + ".tmp")
-	if err != nil {
-		return err
-	}
-	if err := i.Write(f); err != nil {
-		_ = f.Close()
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp", path)
+	return atomicfile.WriteFrom(*out, i.Write, 0o644, atomicfile.CrashSafe)
 }
