@@ -32,6 +32,7 @@ func laws() []law {
 		{"global", "state that belongs to nobody is shared by everybody: tests, attachments and nodes of a lab would meet in it", checkGlobal},
 		{"exit", "only main ends the process, so that everything that was begun is undone", checkExit},
 		{"clock", "clock and randomness are handed in: what cannot be repeated cannot be tested", checkClock},
+		{"rename", "whether a file survives a killed process or a power loss is said in one place, and not decided anew by each writer", checkRename},
 		{"header", "every file says its licence, every package what it is", checkHeader},
 		{"names", "a drawer for odds and ends is where design goes to die", checkNames},
 	}
