@@ -15,7 +15,7 @@ import (
 )
 
 // TestSuites: whatever has a test is run by make test or by make test-e2e, and what the first leaves out by the second. Both are run by
-// .ci/run. Nothing is in both but for what go test -short leaves out of it.
+// .ci/run. Nothing is in both but for what go test -short leaves out of it. What starts servers can run beside others.
 func TestSuites(t *testing.T) {
 	suites := map[string][]string{}
 	for _, name := range []string{"pure", "own", "serial", "e2e", "e2e-serial"} {
@@ -69,6 +69,7 @@ func TestSuitesSee(t *testing.T) {
 		"twice":             {map[string]string{"internal/a/a_test.go": short}, map[string][]string{"own": {"./internal/a"}, "pure": {"./internal/a"}, "e2e": {"./internal/a"}}, "internal/a"},
 		"not there":         {map[string]string{"internal/a/a_test.go": plain}, map[string][]string{"own": {"./internal/a", "./internal/b"}}, "internal/b"},
 		"behind a tag":      {map[string]string{"internal/a/a_test.go": "//go:build slow\n\n" + plain}, map[string][]string{"own": {"./internal/a"}}, "a_test.go"},
+		"servers":           {map[string]string{"internal/a/a_test.go": plain + "import \"" + module + "internal/apitest\"\n"}, map[string][]string{"own": {"./internal/a"}}, "internal/a"},
 		"where nobody sees": {map[string]string{"internal/a/a_test.go": plain, "internal/a/a.go": short}, map[string][]string{"own": {"./internal/a"}}, "a.go"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,6 +91,7 @@ var leavesOut = regexp.MustCompile(`testing\.Short\(\)|nettest\.Whole\(`)
 func reached(tree []*source, suites map[string][]string) (complaints []string) {
 	complain := func(s ...string) { complaints = append(complaints, strings.Join(s, "")) }
 	tests, shorter := map[string]bool{}, map[string]bool{}
+	serves, encloses := map[string]bool{}, map[string]bool{}
 	for _, s := range tree {
 		switch {
 		case s.in("internal/nettest", "internal/house"):
@@ -110,7 +112,14 @@ func reached(tree []*source, suites map[string][]string) (complaints []string) {
 		if regexp.MustCompile(`(?m)^func (Test|Example|Fuzz)`).MatchString(s.text) {
 			tests[s.room] = true
 		}
+		serves[s.room] = serves[s.room] || strings.Contains(s.text, `"`+module+"internal/apitest\"")
+		encloses[s.room] = encloses[s.room] || strings.Contains(s.text, "nettest.Main")
 		shorter[s.room] = shorter[s.room] || leavesOut.MatchString(s.text)
+	}
+	for room := range serves {
+		if serves[room] && !encloses[room] {
+			complain(room, ": its tests start servers in the machine's own network namespace, where others' ports are (nettest.Main)")
+		}
 	}
 	whole, short := map[string]int{}, map[string]int{}
 	for name, packages := range suites {

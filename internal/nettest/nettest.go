@@ -26,12 +26,15 @@ const inside = "WEFT_NETTEST_INSIDE"
 // kernel stands before the reasons for which a test is run in the emulated machine (test/vm) instead.
 const kernel = "kernel: "
 
+// Runner is a testing.M, or what looks at more when its tests have run.
+type Runner interface{ Run() int }
+
 // Main runs the tests of a package in a fresh network and mount namespace, as uid 0 of a fresh user namespace when the
 // caller is not root. Use it as TestMain: os.Exit(nettest.Main(m)).
-func Main(m *testing.M) int { return enter(m, 0) }
+func Main(m Runner) int { return enter(m, 0) }
 
 // enter runs the tests in fresh namespaces, of further kinds when more asks for them.
-func enter(m *testing.M, more uintptr) int {
+func enter(m Runner, more uintptr) int {
 	if os.Getenv(inside) != "" {
 		return runApart(m)
 	}
@@ -56,7 +59,7 @@ func ownRun() error {
 }
 
 // runApart runs the tests where nobody else is.
-func runApart(m *testing.M) int {
+func runApart(m Runner) int {
 	if err := ownRun(); err != nil {
 		fmt.Fprintln(os.Stderr, "nettest:", err)
 		return 2

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -22,9 +24,25 @@ func TestMain(m *testing.M) {
 	if words := os.Getenv(killedAt); words != "" {
 		os.Exit(lifeMain(words))
 	}
-	goleak.VerifyTestMain(m, // connections to an API server that client-go keeps
+	os.Exit(nettest.Main(leakless{m})) // API servers listen at ports that nobody else has
+}
+
+// leakless looks for goroutines that tests have left.
+type leakless struct{ *testing.M }
+
+func (m leakless) Run() int {
+	code := m.M.Run()
+	if code != 0 {
+		return code
+	}
+	err := goleak.Find( // connections to an API server that client-go keeps
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
 		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"), goleak.IgnoreAnyFunction("net/http.(*http2clientConnReadLoop).run"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "goleak:", err)
+		return 1
+	}
+	return 0
 }
 
 func TestAddressesAreGivenInOrderAndOnce(t *testing.T) {

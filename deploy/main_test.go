@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deploy
+
+import (
+	"os"
+	"testing"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// Servers listen at ports that nobody else has.
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
