@@ -12,11 +12,6 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// bringer is what a planner is whose pods may bring addresses along that no IPAM gave, or ask that others lead to them.
-type bringer interface {
-	Brought(conf model.PluginConf, r model.Request) []netip.Addr
-}
-
 // brought remembers who has such addresses. Nobody gives them, so nobody else sees to it that no two pods have the same one.
 type brought struct {
 	mu sync.Mutex
@@ -82,8 +77,8 @@ func samePod(a, b Record) bool {
 func (a *Attacher) broughtBy(rec Record) []netip.Addr {
 	var out []netip.Addr
 	for _, conf := range rec.Network.Plugins {
-		if p, ok := a.cfg.Planners[conf.Type].(bringer); ok {
-			out = append(out, p.Brought(conf, rec.Request)...)
+		if of := a.can(conf).Brought; of != nil {
+			out = append(out, of(conf, rec.Request)...)
 		}
 	}
 	return out

@@ -7,29 +7,19 @@ import (
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/plan/plugin"
-	"github.com/weft-net/weft/internal/state"
 )
-
-// expecter is what planners are whose configuration alone says what must be there.
-type expecter interface {
-	Expect(in plugin.Input) (state.Fragment, error)
-}
 
 // checkConf compares the container with what its configuration says, when nothing is recorded, and adds to what differs.
 func (a *Attacher) checkConf(ctx context.Context, job Job, spaces kernel.Spaces, diff []string) ([]string, error) {
 	for _, conf := range job.Network.Plugins {
-		p, ok := a.cfg.Planners[conf.Type].(expecter)
-		if !ok {
+		p := a.can(conf).Check
+		if p == nil {
 			continue
 		}
 		in := plugin.Input{Conf: conf, Request: job.Request, Chain: plugin.Chain{Prev: job.Prev}}
-		if q, ok := p.(interface {
-			ExpectQueries(in plugin.Input) []state.Query
-		}); ok {
-			var err error
-			if in.Answers, err = spaces.Observe(ctx, q.ExpectQueries(in)); err != nil {
-				return nil, err
-			}
+		var err error
+		if in.Answers, err = spaces.Observe(ctx, p.ExpectQueries(in)); err != nil {
+			return nil, err
 		}
 		want, err := p.Expect(in)
 		if err != nil {

@@ -13,9 +13,6 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// interfaceMaker is what planners say that make the container's interface themselves.
-type interfaceMaker interface{ MakesInterface() bool }
-
 // derive undoes an attachment that nothing is recorded of: what the configuration and the marks lead to. It goes on after
 // an error.
 func (a *Attacher) derive(ctx context.Context, job Job) error {
@@ -34,8 +31,8 @@ func (a *Attacher) derive(ctx context.Context, job Job) error {
 		if a.late(typ) { // it may need the interface to give the addresses back
 			errs = append(errs, a.deriveIPAM(ctx, job, conf, typ))
 		}
-		errs = append(errs, a.traces(ctx, job, conf, p))
-		if m, ok := p.(interfaceMaker); ok && m.MakesInterface() {
+		errs = append(errs, a.traces(ctx, job, conf))
+		if p.Capabilities().MakesInterface {
 			whole = true
 			errs = append(errs, a.takeInterface(ctx, job))
 		}

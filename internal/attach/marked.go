@@ -16,11 +16,6 @@ type Marked struct {
 	DSCP uint8
 }
 
-// marker is what a planner is whose pods may ask for that. The cluster is nothing that an attachment knows: others do it.
-type marker interface {
-	DSCP(conf model.PluginConf, r model.Request) (uint8, bool)
-}
-
 // marked remembers who has asked.
 type marked struct {
 	mu sync.Mutex
@@ -30,11 +25,11 @@ type marked struct {
 // mark notes what the pod of a record asks for, when the record is done.
 func (a *Attacher) mark(rec Record) {
 	for _, conf := range rec.Network.Plugins {
-		p, ok := a.cfg.Planners[conf.Type].(marker)
-		if !ok {
+		of := a.can(conf).DSCP
+		if of == nil {
 			continue
 		}
-		class, asked := p.DSCP(conf, rec.Request)
+		class, asked := of(conf, rec.Request)
 		link := rec.HostLink()
 		if !asked || link == "" {
 			continue

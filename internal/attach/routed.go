@@ -88,19 +88,14 @@ func (a *Attacher) withPod(job Job) (Job, error) {
 	return job, nil
 }
 
-// gated is what a planner is whose plugin waits for others before it attaches a container.
-type gated interface {
-	Gates(conf model.PluginConf) ([]string, error)
-}
-
 // gates waits for what the plugins of a job wait for.
 func (a *Attacher) gates(ctx context.Context, job Job) error {
 	for _, conf := range job.Network.Plugins {
-		p, ok := a.cfg.Planners[conf.Type].(gated)
-		if !ok || a.cfg.Gates == nil {
+		of := a.can(conf).Gates
+		if of == nil || a.cfg.Gates == nil {
 			continue
 		}
-		urls, err := p.Gates(conf)
+		urls, err := of(conf)
 		if err == nil && len(urls) > 0 {
 			err = a.cfg.Gates(ctx, urls)
 		}
@@ -109,11 +104,6 @@ func (a *Attacher) gates(ctx context.Context, job Job) error {
 		}
 	}
 	return nil
-}
-
-// wisher is what a planner is that reads what a pod says of its addresses.
-type wisher interface {
-	Wishes(conf model.PluginConf, r model.Request) (model.AddressWishes, error)
 }
 
 // ask is what an allocator is asked for an ADD.

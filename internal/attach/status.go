@@ -12,7 +12,6 @@ import (
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
-	"github.com/weft-net/weft/internal/state"
 )
 
 // Status tells whether an ADD to the network could succeed. It changes nothing.
@@ -53,17 +52,9 @@ func (a *Attacher) Status(ctx context.Context, job Job) error {
 	return nil
 }
 
-// readier is what planners are that need something of the node: a link, a program, a service.
-type readier interface {
-	// ReadyQueries asks what must be known, without a request.
-	ReadyQueries(conf model.PluginConf) []state.Query
-	// Ready says what is missing; of the input it has the configuration and the answers.
-	Ready(in plugin.Input) error
-}
-
 func (a *Attacher) ready(ctx context.Context, conf model.PluginConf) error {
-	p, ok := a.cfg.Planners[conf.Type].(readier)
-	if !ok {
+	p := a.can(conf).Readiness
+	if p == nil {
 		return nil
 	}
 	answers, err := (kernel.Spaces{Host: a.cfg.Host}).Observe(ctx, p.ReadyQueries(conf))

@@ -11,9 +11,9 @@ import (
 )
 
 // traces undoes what the reference plugin did, as far as its traces tell: also when the container's namespace has gone.
-func (a *Attacher) traces(ctx context.Context, job Job, conf model.PluginConf, p plugin.Planner) error {
-	t, ok := p.(plugin.Tracer)
-	if !ok {
+func (a *Attacher) traces(ctx context.Context, job Job, conf model.PluginConf) error {
+	t := a.can(conf).Trace
+	if t == nil {
 		return nil
 	}
 	in := plugin.Input{Conf: conf, Request: job.Request, Chain: plugin.Chain{Prev: job.Prev}}

@@ -87,6 +87,14 @@ func (a *Attacher) checkKeeps(r model.Request, conf model.PluginConf) error {
 		"ipam.type %q cannot keep the addresses of virtual machine %s: %s", typ, vm, why)
 }
 
+// can is what the planner of a plugin can do beside planning; of a foreign one it is nothing.
+func (a *Attacher) can(conf model.PluginConf) plugin.Capabilities {
+	if p := a.cfg.Planners[conf.Type]; p != nil {
+		return p.Capabilities()
+	}
+	return plugin.Capabilities{}
+}
+
 // ipamType is the type of a built-in plugin's IPAM section, empty when it has none.
 func (a *Attacher) ipamType(conf model.PluginConf) (string, error) {
 	p := a.cfg.Planners[conf.Type]
@@ -126,8 +134,8 @@ func ask(r model.Request, conf model.PluginConf) ipam.Ask {
 
 // wishes are what the request's pod says of the addresses that a plugin's IPAM gives.
 func (a *Attacher) wishes(r model.Request, conf model.PluginConf) (model.AddressWishes, error) {
-	if p, ok := a.cfg.Planners[conf.Type].(wisher); ok {
-		return p.Wishes(conf, r)
+	if of := a.can(conf).Wishes; of != nil {
+		return of(conf, r)
 	}
 	return model.AddressWishes{}, nil
 }

@@ -36,6 +36,9 @@ type bandwidthConf struct {
 // Type is "bandwidth".
 func (Bandwidth) Type() string { return "bandwidth" }
 
+// Capabilities are none beside planning.
+func (Bandwidth) Capabilities() Capabilities { return Capabilities{} }
+
 // Keys are the options of the reference plugin.
 func (Bandwidth) Keys() []string {
 	return append(commonKeys(), "ingressRate", "ingressBurst", "egressRate", "egressBurst")

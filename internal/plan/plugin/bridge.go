@@ -19,8 +19,8 @@ type Bridge struct {
 // Type is "bridge".
 func (Bridge) Type() string { return "bridge" }
 
-// MakesInterface tells that the container's interface is this plugin's own.
-func (Bridge) MakesInterface() bool { return true }
+// Capabilities says what it can beside planning.
+func (b Bridge) Capabilities() Capabilities { return Capabilities{MakesInterface: true, Readiness: b} }
 
 // Keys are the options of the reference plugin.
 func (Bridge) Keys() []string {

@@ -21,8 +21,10 @@ type Calico struct{}
 // Type is "calico".
 func (Calico) Type() string { return CalicoType }
 
-// MakesInterface tells that the container's interface is this plugin's own.
-func (Calico) MakesInterface() bool { return true }
+// Capabilities says what it can beside planning.
+func (c Calico) Capabilities() Capabilities {
+	return Capabilities{MakesInterface: true, Gates: c.Gates, Wishes: c.Wishes, Brought: c.Brought, DSCP: c.DSCP}
+}
 
 // Keys are the options of Calico's plugin.
 func (Calico) Keys() []string { return interfaceKeys(calicoKeys()...) }

@@ -30,6 +30,9 @@ type DefaultRouteConf struct {
 // Type is "weft-default-route".
 func (DefaultRoute) Type() string { return DefaultRouteType }
 
+// Capabilities are none beside planning.
+func (DefaultRoute) Capabilities() Capabilities { return Capabilities{} }
+
 // Keys are those of its configuration.
 func (DefaultRoute) Keys() []string { return append(commonKeys(), "drop[]", "yield", "via[]") }
 

@@ -40,6 +40,9 @@ type directConf struct {
 // Type is "weft-direct".
 func (Direct) Type() string { return DirectType }
 
+// Capabilities are none beside planning.
+func (Direct) Capabilities() Capabilities { return Capabilities{} }
+
 // Keys are its options.
 func (Direct) Keys() []string {
 	return append(commonKeys(), "link", "owner", "multiQueue", "selinuxContext", "join", "subnet", "dns.nameservers[]", "dns.domain", "dns.search[]", "dns.options[]")

@@ -13,8 +13,8 @@ type Dummy struct{}
 // Type is "dummy".
 func (Dummy) Type() string { return "dummy" }
 
-// MakesInterface tells that the container's interface is this plugin's own.
-func (Dummy) MakesInterface() bool { return true }
+// Capabilities says what it can beside planning.
+func (Dummy) Capabilities() Capabilities { return Capabilities{MakesInterface: true} }
 
 // Keys are those of all interfaces.
 func (Dummy) Keys() []string { return interfaceKeys() }

@@ -17,6 +17,9 @@ type Firewall struct{}
 // Type is "firewall".
 func (Firewall) Type() string { return "firewall" }
 
+// Capabilities says what it can beside planning.
+func (f Firewall) Capabilities() Capabilities { return Capabilities{Readiness: f, Check: f, Trace: f} }
+
 // Keys are the options of the reference plugin.
 func (Firewall) Keys() []string {
 	return append(commonKeys(), "backend", "iptablesAdminChainName", "firewalldZone", "ingressPolicy")

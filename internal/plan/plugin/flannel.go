@@ -96,6 +96,9 @@ func (c flannelConf) routes(conf model.PluginConf) ([]json.RawMessage, error) {
 // Type is "flannel".
 func (Flannel) Type() string { return FlannelType }
 
+// Capabilities are none beside planning.
+func (Flannel) Capabilities() Capabilities { return Capabilities{} }
+
 // Keys are the plugin's own; those of the delegate are the delegate's.
 func (Flannel) Keys() []string {
 	return append(commonKeys(), "subnetFile", "dataDir", "delegate.*", "ipam.*")

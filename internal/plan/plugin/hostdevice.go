@@ -18,6 +18,9 @@ type HostDevice struct{}
 // Type is "host-device".
 func (HostDevice) Type() string { return "host-device" }
 
+// Capabilities says what it can beside planning.
+func (h HostDevice) Capabilities() Capabilities { return Capabilities{Readiness: h, Trace: h} }
+
 // Keys are the options of the reference plugin.
 func (HostDevice) Keys() []string { return interfaceKeys("device", "hwaddr", "kernelpath", "pciBusID") }
 

@@ -29,6 +29,9 @@ func IsIPAMNetwork(network string) bool { return strings.HasPrefix(network, ipam
 // Type is "weft-ipam".
 func (IPAMOnly) Type() string { return IPAMOnlyType }
 
+// Capabilities are none beside planning.
+func (IPAMOnly) Capabilities() Capabilities { return Capabilities{} }
+
 // Keys are those that every plugin has: the others are another vendor's.
 func (IPAMOnly) Keys() []string { return commonKeys() }
 

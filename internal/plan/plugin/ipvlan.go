@@ -19,8 +19,8 @@ type ipvlanConf struct {
 // Type is "ipvlan".
 func (Ipvlan) Type() string { return "ipvlan" }
 
-// MakesInterface tells that the container's interface is this plugin's own.
-func (Ipvlan) MakesInterface() bool { return true }
+// Capabilities says what it can beside planning.
+func (v Ipvlan) Capabilities() Capabilities { return Capabilities{MakesInterface: true, Readiness: v} }
 
 // Keys are the options of the reference plugin.
 func (Ipvlan) Keys() []string { return interfaceKeys("master", "mode", "mtu", "linkInContainer") }

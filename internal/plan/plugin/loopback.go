@@ -17,6 +17,9 @@ const lo = "lo"
 // Type is "loopback".
 func (Loopback) Type() string { return "loopback" }
 
+// Capabilities are none beside planning.
+func (Loopback) Capabilities() Capabilities { return Capabilities{} }
+
 // Keys are the common ones.
 func (Loopback) Keys() []string { return commonKeys() }
 

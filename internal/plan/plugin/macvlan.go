@@ -22,8 +22,8 @@ const passthru = "passthru"
 // Type is "macvlan".
 func (Macvlan) Type() string { return "macvlan" }
 
-// MakesInterface tells that the container's interface is this plugin's own.
-func (Macvlan) MakesInterface() bool { return true }
+// Capabilities says what it can beside planning.
+func (m Macvlan) Capabilities() Capabilities { return Capabilities{MakesInterface: true, Readiness: m} }
 
 // Keys are the options of the reference plugin.
 func (Macvlan) Keys() []string {

@@ -97,16 +97,8 @@ type Planner interface {
 	Observe(in Input) ([]state.Query, error)
 	// Plan decides.
 	Plan(in Input) (Step, error)
-}
-
-// Tracer is a planner that finds what the reference plugin of its name left, for the DEL of an attachment that nothing is
-// recorded of. It goes by as much of the configuration as is valid: an ADD that was refused is followed by a DEL with the same
-// configuration, and the runtime goes on to the plugins before this one only if that succeeds.
-type Tracer interface {
-	// Trace says what must be known for that.
-	Trace(in Input) []state.Query
-	// Traces is what was found: a fragment to be removed, what to give back then, a file to be taken away.
-	Traces(in Input) Step
+	// Capabilities is what it can do beside that.
+	Capabilities() Capabilities
 }
 
 // Builtin is the table of all planners by type, handed to whoever plans.

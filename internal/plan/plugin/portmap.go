@@ -15,6 +15,9 @@ type Portmap struct{}
 // Type is "portmap".
 func (Portmap) Type() string { return "portmap" }
 
+// Capabilities says what it can beside planning.
+func (p Portmap) Capabilities() Capabilities { return Capabilities{Readiness: p, Check: p} }
+
 // Keys are the options of the reference plugin.
 func (Portmap) Keys() []string {
 	return append(commonKeys(), "backend", "snat", "conditionsV4[]", "conditionsV6[]", "masqAll", "markMasqBit", "externalSetMarkChain")

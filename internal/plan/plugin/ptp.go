@@ -23,8 +23,8 @@ func (c ptpConf) masq() masqConf { return masqConf{c.IPMasq, c.IPMasqBackend} }
 // Type is "ptp".
 func (PTP) Type() string { return "ptp" }
 
-// MakesInterface tells that the container's interface is this plugin's own.
-func (PTP) MakesInterface() bool { return true }
+// Capabilities says what it can beside planning.
+func (p PTP) Capabilities() Capabilities { return Capabilities{MakesInterface: true, Readiness: p} }
 
 // Keys are the options of the reference plugin.
 func (PTP) Keys() []string { return interfaceKeys("ipMasq", "ipMasqBackend", "mtu") }

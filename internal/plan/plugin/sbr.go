@@ -22,6 +22,9 @@ type sbrConf struct {
 // Type is "sbr".
 func (SBR) Type() string { return "sbr" }
 
+// Capabilities says what it can beside planning.
+func (s SBR) Capabilities() Capabilities { return Capabilities{Trace: s} }
+
 // Keys are the options of the reference plugin.
 func (SBR) Keys() []string { return append(commonKeys(), "table") }
 

@@ -27,8 +27,8 @@ type tapConf struct {
 // Type is "tap".
 func (Tap) Type() string { return "tap" }
 
-// MakesInterface tells that the container's interface is this plugin's own.
-func (Tap) MakesInterface() bool { return true }
+// Capabilities says what it can beside planning.
+func (t Tap) Capabilities() Capabilities { return Capabilities{MakesInterface: true, Readiness: t} }
 
 // Keys are the options of the reference plugin.
 func (Tap) Keys() []string {

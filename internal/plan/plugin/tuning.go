@@ -20,6 +20,9 @@ const AllowList = "/etc/cni/tuning/allowlist.conf"
 // Type is "tuning".
 func (Tuning) Type() string { return "tuning" }
 
+// Capabilities says what it can beside planning.
+func (t Tuning) Capabilities() Capabilities { return Capabilities{Readiness: t, Check: t, Trace: t} }
+
 // Keys are the options of the reference plugin.
 func (Tuning) Keys() []string {
 	return append(commonKeys(), "sysctl.*", "mac", "mtu", "promisc", "allmulti", "txQLen", "dataDir")
@@ -125,6 +128,9 @@ func (Tuning) Ready(in Input) error {
 	}
 	return c.allowed(in)
 }
+
+// ExpectQueries asks nothing: the configuration says it all.
+func (Tuning) ExpectQueries(Input) []state.Query { return nil }
 
 // Expect is what CHECK compares when nothing is recorded: all that the configuration says.
 func (Tuning) Expect(in Input) (state.Fragment, error) {

@@ -18,8 +18,8 @@ type vlanConf struct {
 // Type is "vlan".
 func (Vlan) Type() string { return "vlan" }
 
-// MakesInterface tells that the container's interface is this plugin's own.
-func (Vlan) MakesInterface() bool { return true }
+// Capabilities says what it can beside planning.
+func (v Vlan) Capabilities() Capabilities { return Capabilities{MakesInterface: true, Readiness: v} }
 
 // Keys are the options of the reference plugin.
 func (Vlan) Keys() []string { return interfaceKeys("master", "vlanId", "mtu", "linkInContainer") }

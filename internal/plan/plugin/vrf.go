@@ -20,6 +20,9 @@ type vrfConf struct {
 // Type is "vrf".
 func (VRF) Type() string { return "vrf" }
 
+// Capabilities says what it can beside planning.
+func (v VRF) Capabilities() Capabilities { return Capabilities{Check: v, Trace: v} }
+
 // Keys are the options of the reference plugin.
 func (VRF) Keys() []string { return append(commonKeys(), "vrfname", "table") }
 
@@ -168,6 +171,9 @@ func (c vrfConf) device(in Input) (state.Link, error) {
 	}
 	return l, nil
 }
+
+// ExpectQueries asks nothing: the configuration says it all.
+func (VRF) ExpectQueries(Input) []state.Query { return nil }
 
 // Expect is what CHECK compares when nothing is recorded: the interface's place in the VRF, and the table if one is named.
 func (VRF) Expect(in Input) (state.Fragment, error) {
