@@ -23,7 +23,7 @@ func TestClosedTracker(t *testing.T) {
 	}
 	defer func() { _ = ns.Close() }()
 	_, err = k.List(ns, func(state.Connection) bool { return true })
-	if !errors.Is(err, os.ErrClosed) || k.open {
-		t.Errorf("list after close: %v, open: %v", err, k.open)
+	if !errors.Is(err, os.ErrClosed) || k.sock != nil {
+		t.Errorf("list after close: %v, open: %v", err, k.sock != nil)
 	}
 }

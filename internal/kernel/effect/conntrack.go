@@ -3,7 +3,6 @@
 package effect
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -31,6 +31,9 @@ const (
 	partSrc, partDst, partProto, partDstPort = 1 << 0, 1 << 1, 1 << 3, 1 << 5
 )
 
+// datagramSize bounds a part of a dump.
+const datagramSize = 64 << 10
+
 // filters is how many flows are flushed one by one: each makes the kernel walk through its whole table.
 const filters = 4
 
@@ -38,9 +41,9 @@ const filters = 4
 // until the kernel has done with all that was deleted of nft before, up to 20 ms. The zero Tracker is ready for use, also by
 // several at a time.
 type Tracker struct {
-	mu           sync.Mutex
-	open, closed bool
-	t            tracker
+	mu     sync.Mutex
+	closed bool
+	sock   *netlink.Socket // nil until it is needed
 }
 
 // Close closes the socket, if it was ever needed. What is asked for later gets os.ErrClosed.
@@ -48,11 +51,12 @@ func (k *Tracker) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.closed = true
-	if !k.open {
+	if k.sock == nil {
 		return nil
 	}
-	k.open = false
-	return unix.Close(k.t.fd)
+	err := k.sock.Close()
+	k.sock = nil
+	return err
 }
 
 // flush forgets the tracked connections that match any of the flows. A kernel since 6.9 does it by itself in one
@@ -71,24 +75,16 @@ func (k *Tracker) use(ns *netns.NS, f func(tracker) error) error {
 	if k.closed {
 		return fmt.Errorf("conntrack: %w", os.ErrClosed)
 	}
-	if !k.open {
-		err := ns.Do(func() (err error) {
-			k.t.fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-			return err
+	if k.sock == nil {
+		sock, err := netlink.Open(ns, netlink.Options{
+			Protocol: unix.NETLINK_NETFILTER, Datagrams: 1, Size: datagramSize, ShortAcks: true,
 		})
 		if err != nil {
-			return fmt.Errorf("conntrack: socket: %w", err)
+			return fmt.Errorf("conntrack: %w", err)
 		}
-		// Refusals are short then. A kernel without the option (older than 4.3) repeats what it refuses.
-		_ = unix.SetsockoptInt(k.t.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
-		k.open = true
+		k.sock = sock
 	}
-	err := f(k.t)
-	if err != nil { // there may be answers left that are nobody's
-		k.open = false
-		_ = unix.Close(k.t.fd)
-	}
-	return err
+	return f(tracker{k.sock})
 }
 
 func (t tracker) forget(flows []state.Flow) error {
@@ -117,17 +113,16 @@ func (t tracker) forget(flows []state.Flow) error {
 func inverted(f state.Flow) bool { return f.IPv6 && (f.Dst.IsValid() || f.To.IsValid()) }
 
 // tracker is an open socket.
-type tracker struct{ fd int }
+type tracker struct{ sock *netlink.Socket }
 
 // flush has the kernel forget by filters; refused is what it says when it knows none.
 func (t tracker) flush(flows []state.Flow) (refused unix.Errno, err error) {
 	var b request
-	for i, f := range flows {
-		b.begin(ctDelete, unix.NLM_F_ACK, familyOf(f), uint32(i+1))
+	for _, f := range flows {
+		b.begin(ctDelete, unix.NLM_F_ACK, familyOf(f))
 		b.filter(f)
 	}
-	b.close()
-	err = t.ask(b.buf, uint32(len(flows)), func(_ uint16, _ []byte, errno unix.Errno) {
+	err = t.ask(&b, func(_ []byte, errno unix.Errno) {
 		if errno != 0 {
 			refused = errno
 		}
@@ -148,24 +143,18 @@ func (t tracker) pick(flows []state.Flow) error {
 
 // pickIf is pick for the connections that are chosen.
 func (t tracker) pickIf(families []byte, choose func(connection) bool) error {
-	var deletions []request
+	var deletions []*request
 	n := 0
 	for _, family := range families {
 		var b request
-		b.begin(ctGet, unix.NLM_F_DUMP, family, 1)
-		b.close()
-		var refused unix.Errno
-		err := t.ask(b.buf, 1, func(_ uint16, body []byte, errno unix.Errno) {
-			if errno != 0 {
-				refused = errno
-				return
-			}
+		b.begin(ctGet, 0, family)
+		refused, err := t.table(&b, func(body []byte) {
 			if c := parseConnection(body); c.orig != nil && choose(c) {
 				if n%mostMessages == 0 {
-					deletions = append(deletions, request{})
+					deletions = append(deletions, &request{})
 				}
-				last := &deletions[len(deletions)-1]
-				last.begin(ctDelete, unix.NLM_F_ACK, family, uint32(n%mostMessages)+1)
+				last := deletions[len(deletions)-1]
+				last.begin(ctDelete, unix.NLM_F_ACK, family)
 				last.again(c)
 				n++
 			}
@@ -179,10 +168,9 @@ func (t tracker) pickIf(families []byte, choose func(connection) bool) error {
 			return fmt.Errorf("conntrack: list: %w", refused)
 		}
 	}
-	for i, b := range deletions {
-		b.close()
+	for _, b := range deletions {
 		var errs error
-		err := t.each(b.buf, uint32(min(mostMessages, n-i*mostMessages)), func(_ uint32, errno unix.Errno) {
+		err := t.each(b, func(_ int, errno unix.Errno) {
 			if errno != 0 && errno != unix.ENOENT { // it has ended meanwhile
 				errs = errors.Join(errs, fmt.Errorf("conntrack: delete: %w", errno))
 			}
@@ -194,51 +182,58 @@ func (t tracker) pickIf(families []byte, choose func(connection) bool) error {
 	return nil
 }
 
-// ask sends messages and hands on each answer until the one to the message numbered last is complete.
-func (t tracker) ask(msgs []byte, last uint32, f func(kind uint16, body []byte, errno unix.Errno)) error {
-	if err := unix.Sendto(t.fd, msgs, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return fmt.Errorf("conntrack: send: %w", err)
-	}
-	buf := make([]byte, 64<<10)
-	for {
-		n, _, err := unix.Recvfrom(t.fd, buf, 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("conntrack: receive: %w", err)
-		}
-		if answers(buf[:n], last, f) {
-			return nil
-		}
-	}
-}
-
-// answers hands on what is in a datagram, and tells whether the answer to the message numbered last is complete.
-func answers(b []byte, last uint32, f func(kind uint16, body []byte, errno unix.Errno)) bool {
-	for len(b) >= unix.NLMSG_HDRLEN {
-		size := int(binary.NativeEndian.Uint32(b))
-		if size < unix.NLMSG_HDRLEN || size > len(b) {
+// ask sends questions and hands on each answer and each refusal, until the last question is answered.
+func (t tracker) ask(b *request, f func(body []byte, errno unix.Errno)) error {
+	err := t.sock.Exchange(&b.Batch, func(a netlink.Answer) bool {
+		if !a.Done() {
+			if _, body, ok := a.Netfilter(); ok {
+				f(body, 0)
+			}
 			return false
 		}
-		kind, seq, body := binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint32(b[8:]), b[unix.NLMSG_HDRLEN:size]
-		b = b[min((size+3)&^3, len(b)):]
-		if kind != unix.NLMSG_ERROR && kind != unix.NLMSG_DONE {
-			if len(body) > 4 {
-				f(kind, body[4:], 0) // behind the nfgenmsg
-			}
-			continue
+		if errno := a.Errno(); errno != 0 {
+			f(nil, errno)
 		}
-		if len(body) >= 4 {
-			if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(body))); errno != 0 {
-				f(kind, nil, errno)
-			}
-		}
-		if seq == last {
-			return true
-		}
+		return a.Seq == b.Last()
+	})
+	if err != nil {
+		return fmt.Errorf("conntrack: %w", err)
 	}
-	return false
+	return nil
+}
+
+// each sends messages of which each gets one answer, and hands on these with their places.
+func (t tracker) each(b *request, f func(i int, errno unix.Errno)) error {
+	done := 0
+	err := t.sock.Exchange(&b.Batch, func(a netlink.Answer) bool {
+		if i, ok := b.Index(a); ok && a.Kind == unix.NLMSG_ERROR {
+			f(i, a.Errno())
+			done++
+		}
+		return done == b.Count()
+	})
+	if err != nil {
+		return fmt.Errorf("conntrack: %w", err)
+	}
+	return nil
+}
+
+// table asks for a table and hands on its entries, of which some come and some go meanwhile. refused is the kernel's
+// refusal.
+func (t tracker) table(b *request, f func(body []byte)) (refused unix.Errno, err error) {
+	_, err = t.sock.Dump(&b.Batch, func(a netlink.Answer) {
+		if _, body, ok := a.Netfilter(); ok {
+			f(body)
+		}
+	})
+	var r *netlink.Refused
+	if errors.As(err, &r) {
+		return r.Errno, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("conntrack: %w", err)
+	}
+	return 0, nil
 }
 
 func familyOf(f state.Flow) byte {

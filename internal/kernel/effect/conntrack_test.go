@@ -132,7 +132,7 @@ func TestFlushConntrack(t *testing.T) {
 func FuzzConnection(f *testing.F) {
 	var r request
 	r.filter(state.Flow{Proto: "udp", Port: 53, Dst: netip.MustParseAddr("192.0.2.1"), To: netip.MustParseAddr("10.1.0.5")})
-	f.Add(r.buf)
+	f.Add(r.Bytes())
 	f.Fuzz(func(_ *testing.T, body []byte) {
 		c := parseConnection(body).clone()
 		_ = c.words()

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -38,7 +39,7 @@ func (c connection) words() state.Connection {
 	}
 	end := func(tuple []byte, addr, port uint16) netip.AddrPort {
 		n := uint16(0)
-		if p := find(find(tuple, ctTupleProto), port); len(p) == 2 {
+		if p := netlink.Find(netlink.Find(tuple, ctTupleProto), port); len(p) == 2 {
 			n = binary.BigEndian.Uint16(p)
 		}
 		return netip.AddrPortFrom(address(tuple, addr), n)

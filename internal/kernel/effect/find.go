@@ -116,16 +116,12 @@ func (t tracker) find(all []side, six bool, found func(connection)) error {
 // want the filter.
 func (t tracker) dump(family byte, of *side, found func(connection)) (refused bool, err error) {
 	var b request
-	b.begin(ctGet, unix.NLM_F_DUMP, family, 1)
+	b.begin(ctGet, 0, family)
 	if of != nil {
 		b.side(*of)
 	}
-	b.close()
-	var why unix.Errno
-	err = t.ask(b.buf, 1, func(_ uint16, body []byte, errno unix.Errno) {
-		if errno != 0 {
-			why = errno
-		} else if c := parseConnection(body); c.orig != nil {
+	why, err := t.table(&b, func(body []byte) {
+		if c := parseConnection(body); c.orig != nil {
 			found(c)
 		}
 	})
@@ -150,7 +146,7 @@ func (r *request) side(s side) {
 	if !s.begins {
 		tuple, orig, reply = ctTupleReply, 0, partSrc
 	}
-	r.nest(tuple, func() { r.nest(ctTupleIP, func() { r.attr(src, s.addr.AsSlice()) }) })
+	r.nest(tuple, func() { r.nest(ctTupleIP, func() { r.Attr(src, s.addr.AsSlice()) }) })
 	r.filterFlags(orig, reply)
 }
 
@@ -158,18 +154,17 @@ func (r *request) side(s side) {
 func (k *Tracker) Forget(ns *netns.NS, all []Found) error {
 	for some := range slices.Chunk(all, mostMessages) {
 		var b request
-		for i, c := range some {
+		for _, c := range some {
 			family := byte(unix.AF_INET)
 			if c.raw.v6 {
 				family = unix.AF_INET6
 			}
-			b.begin(ctDelete, unix.NLM_F_ACK, family, uint32(i+1))
+			b.begin(ctDelete, unix.NLM_F_ACK, family)
 			b.again(c.raw)
 		}
-		b.close()
 		var errs error
 		err := k.use(ns, func(t tracker) error {
-			return t.each(b.buf, uint32(len(some)), func(_ uint32, errno unix.Errno) {
+			return t.each(&b, func(_ int, errno unix.Errno) {
 				if errno != 0 && errno != unix.ENOENT {
 					errs = errors.Join(errs, fmt.Errorf("conntrack: delete: %w", errno))
 				}

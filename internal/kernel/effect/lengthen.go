@@ -23,14 +23,13 @@ func (t tracker) outlived(all []state.Tracked) ([]state.Tracked, error) {
 	for some := range slices.Chunk(all, mostMessages/2) { // two answers each
 		var b request
 		wanted := map[way]state.Tracked{}
-		for i, c := range some {
+		for _, c := range some {
 			wanted[way{c.Proto, c.From, c.To}] = c
-			b.begin(ctGet, unix.NLM_F_ACK, familyOfTracked(c), uint32(i+1))
+			b.begin(ctGet, unix.NLM_F_ACK, familyOfTracked(c))
 			b.nest(ctTupleOrig, func() { b.tuple(c.Proto, c.From, c.To) })
 		}
-		b.close()
 		var errs error
-		err := t.ask(b.buf, uint32(len(some)), func(_ uint16, body []byte, errno unix.Errno) {
+		err := t.ask(&b, func(body []byte, errno unix.Errno) {
 			if errno != 0 && errno != unix.ENOENT { // it has ended meanwhile
 				errs = errors.Join(errs, fmt.Errorf("conntrack: get: %w", errno))
 			}

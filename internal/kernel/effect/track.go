@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -37,14 +38,8 @@ func (k *Tracker) List(ns *netns.NS, choose func(state.Connection) bool) ([]stat
 	err := k.use(ns, func(t tracker) error {
 		for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 			var b request
-			b.begin(ctGet, unix.NLM_F_DUMP, family, 1)
-			b.close()
-			var refused unix.Errno
-			err := t.ask(b.buf, 1, func(_ uint16, body []byte, errno unix.Errno) {
-				if errno != 0 {
-					refused = errno
-					return
-				}
+			b.begin(ctGet, 0, family)
+			refused, err := t.table(&b, func(body []byte) {
 				if c, ok := parseTracked(body); ok && choose(c.Connection) {
 					out = append(out, c)
 				}
@@ -84,21 +79,20 @@ func (k *Tracker) Loosen(ns *netns.NS, all []state.Tracked) error {
 	all = slices.DeleteFunc(slices.Clone(all), func(c state.Tracked) bool { return c.TCP == nil })
 	for some := range slices.Chunk(all, mostMessages) {
 		var b request
-		for i, c := range some {
-			b.begin(ctNew, unix.NLM_F_ACK, familyOfTracked(c), uint32(i+1))
+		for _, c := range some {
+			b.begin(ctNew, unix.NLM_F_ACK, familyOfTracked(c))
 			b.nest(ctTupleOrig, func() { b.tuple(c.Proto, c.From, c.To) })
 			b.nest(ctProtoInfo, func() {
 				b.nest(ctTCP, func() {
 					for way := range uint16(2) {
-						b.attr(ctTCPFlags+way, []byte{tcpLiberal, tcpLiberal})
+						b.Attr(ctTCPFlags+way, []byte{tcpLiberal, tcpLiberal})
 					}
 				})
 			})
 		}
-		b.close()
 		var errs error
 		err := k.use(ns, func(t tracker) error {
-			return t.each(b.buf, uint32(len(some)), func(_ uint32, errno unix.Errno) {
+			return t.each(&b, func(_ int, errno unix.Errno) {
 				if errno != 0 && errno != unix.ENOENT { // it has ended meanwhile
 					errs = errors.Join(errs, fmt.Errorf("conntrack: loosen: %w", errno))
 				}
@@ -113,17 +107,16 @@ func (k *Tracker) Loosen(ns *netns.NS, all []state.Tracked) error {
 
 func (t tracker) make(all []state.Tracked, longer bool) error {
 	var b request
-	for i, c := range all {
-		b.begin(ctNew, unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL, familyOfTracked(c), uint32(i+1))
+	for _, c := range all {
+		b.begin(ctNew, unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL, familyOfTracked(c))
 		b.track(c)
 	}
-	b.close()
 	answered := 0
 	var known []state.Tracked
 	var errs error
-	err := t.each(b.buf, uint32(len(all)), func(seq uint32, errno unix.Errno) {
+	err := t.each(&b, func(i int, errno unix.Errno) {
 		answered++
-		c := all[seq-1]
+		c := all[i]
 		switch errno {
 		case 0:
 		case unix.EEXIST:
@@ -139,48 +132,17 @@ func (t tracker) make(all []state.Tracked, longer bool) error {
 		return errors.Join(err, errs)
 	}
 	b = request{}
-	for i, c := range known {
-		b.begin(ctNew, unix.NLM_F_ACK, familyOfTracked(c), uint32(i+1))
+	for _, c := range known {
+		b.begin(ctNew, unix.NLM_F_ACK, familyOfTracked(c))
 		b.nest(ctTupleOrig, func() { b.tuple(c.Proto, c.From, c.To) })
-		b.attr(ctTimeout, binary.BigEndian.AppendUint32(nil, c.Timeout))
+		b.BE32(ctTimeout, c.Timeout)
 	}
-	b.close()
-	err = t.each(b.buf, uint32(len(known)), func(_ uint32, errno unix.Errno) {
+	err = t.each(&b, func(_ int, errno unix.Errno) {
 		if errno != 0 && errno != unix.ENOENT { // it has ended meanwhile, or goes the other way
 			errs = errors.Join(errs, fmt.Errorf("conntrack: lengthen: %w", errno))
 		}
 	})
 	return errors.Join(err, errs)
-}
-
-// each sends messages, of which each gets one answer.
-func (t tracker) each(msgs []byte, n uint32, f func(seq uint32, errno unix.Errno)) error {
-	if err := unix.Sendto(t.fd, msgs, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return fmt.Errorf("conntrack: send: %w", err)
-	}
-	buf := make([]byte, 64<<10)
-	for done := uint32(0); done < n; {
-		size, _, err := unix.Recvfrom(t.fd, buf, 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("conntrack: receive: %w", err)
-		}
-		for b := buf[:size]; len(b) >= unix.NLMSG_HDRLEN+4; {
-			size := int(binary.NativeEndian.Uint32(b))
-			if size < unix.NLMSG_HDRLEN+4 || size > len(b) {
-				break
-			}
-			seq := binary.NativeEndian.Uint32(b[8:])
-			if binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR && seq > 0 && seq <= n {
-				f(seq, unix.Errno(-int32(binary.NativeEndian.Uint32(b[unix.NLMSG_HDRLEN:]))))
-				done++
-			}
-			b = b[min((size+3)&^3, len(b)):]
-		}
-	}
-	return nil
 }
 
 func familyOfTracked(c state.Tracked) byte {
@@ -207,21 +169,21 @@ func (r *request) track(c state.Tracked) {
 	if c.Assured {
 		status |= statusAssured
 	}
-	r.attr(ctStatus, binary.BigEndian.AppendUint32(nil, status))
-	r.attr(ctTimeout, binary.BigEndian.AppendUint32(nil, c.Timeout))
+	r.BE32(ctStatus, status)
+	r.BE32(ctTimeout, c.Timeout)
 	if c.Mark != 0 {
-		r.attr(ctMark, binary.BigEndian.AppendUint32(nil, c.Mark))
+		r.BE32(ctMark, c.Mark)
 	}
 	if c.TCP == nil {
 		return
 	}
 	r.nest(ctProtoInfo, func() {
 		r.nest(ctTCP, func() {
-			r.attr(ctTCPState, []byte{c.TCP.State})
+			r.Uint8(ctTCPState, c.TCP.State)
 			for way := range uint16(2) {
-				r.attr(ctTCPScale+way, []byte{c.TCP.Scale[way]})
+				r.Uint8(ctTCPScale+way, c.TCP.Scale[way])
 				flags := c.TCP.Flags[way] | tcpLiberal
-				r.attr(ctTCPFlags+way, []byte{flags, flags})
+				r.Attr(ctTCPFlags+way, []byte{flags, flags})
 			}
 		})
 	})
@@ -233,13 +195,13 @@ func (r *request) tuple(proto uint8, from, to netip.AddrPort) {
 		src, dst = ctIP6Src, ctIP6Dst
 	}
 	r.nest(ctTupleIP, func() {
-		r.attr(src, from.Addr().AsSlice())
-		r.attr(dst, to.Addr().AsSlice())
+		r.Attr(src, from.Addr().AsSlice())
+		r.Attr(dst, to.Addr().AsSlice())
 	})
 	r.nest(ctTupleProto, func() {
-		r.attr(ctProtoNum, []byte{proto})
-		r.attr(ctProtoSrcPort, binary.BigEndian.AppendUint16(nil, from.Port()))
-		r.attr(ctProtoDstPort, binary.BigEndian.AppendUint16(nil, to.Port()))
+		r.Uint8(ctProtoNum, proto)
+		r.BE16(ctProtoSrcPort, from.Port())
+		r.BE16(ctProtoDstPort, to.Port())
 	})
 }
 
@@ -248,11 +210,11 @@ func (r *request) translation(to netip.AddrPort) {
 	if to.Addr().Is6() {
 		low, high = natMin6, natMax6
 	}
-	r.attr(low, to.Addr().AsSlice())
-	r.attr(high, to.Addr().AsSlice())
+	r.Attr(low, to.Addr().AsSlice())
+	r.Attr(high, to.Addr().AsSlice())
 	r.nest(natProto, func() {
-		r.attr(natPortMin, binary.BigEndian.AppendUint16(nil, to.Port()))
-		r.attr(natPortMax, binary.BigEndian.AppendUint16(nil, to.Port()))
+		r.BE16(natPortMin, to.Port())
+		r.BE16(natPortMax, to.Port())
 	})
 }
 
@@ -264,7 +226,7 @@ func parseTracked(body []byte) (state.Tracked, bool) {
 	}
 	out := state.Tracked{Connection: c.words()}
 	number := func(typ uint16) uint32 {
-		if v := find(body, typ); len(v) == 4 {
+		if v := netlink.Find(body, typ); len(v) == 4 {
 			return binary.BigEndian.Uint32(v)
 		}
 		return 0
@@ -276,12 +238,12 @@ func parseTracked(body []byte) (state.Tracked, bool) {
 		return out, true
 	}
 	octet := func(b []byte, typ uint16) uint8 {
-		if v := find(b, typ); len(v) > 0 {
+		if v := netlink.Find(b, typ); len(v) > 0 {
 			return v[0]
 		}
 		return 0
 	}
-	tcp := find(find(body, ctProtoInfo), ctTCP)
+	tcp := netlink.Find(netlink.Find(body, ctProtoInfo), ctTCP)
 	out.TCP = &state.TrackedTCP{State: octet(tcp, ctTCPState)}
 	for way := range uint16(2) {
 		out.TCP.Scale[way], out.TCP.Flags[way] = octet(tcp, ctTCPScale+way), octet(tcp, ctTCPFlags+way)&tcpAgreed
