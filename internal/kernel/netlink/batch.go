@@ -9,7 +9,7 @@ import (
 )
 
 // Batch is a sequence of messages that travel in one write. Attributes are appended to the message that was begun last.
-// Messages have consecutive sequence numbers.
+// Messages have consecutive sequence numbers, from 0 on in the zero Batch.
 type Batch struct {
 	Encoder
 	first, count uint32

@@ -2,7 +2,9 @@
 
 package netlink
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+)
 
 // Encoder appends attributes to a buffer. The zero Encoder is empty and ready for use.
 type Encoder struct{ buf []byte }

@@ -33,8 +33,9 @@ type Subscription struct {
 	Namespaces bool
 	// Size bounds a datagram.
 	Size int
-	// Join does what else the family needs before anything is received, nil for nothing.
-	Join func(fd int) error
+	// Requests are sent one by one before anything is received, for families that are told what to send; each has one
+	// message.
+	Requests []*Batch
 }
 
 // Datagram is what one read gave.
@@ -96,8 +97,35 @@ func (s Subscription) join(fd int) error {
 	if s.Buffer > 0 {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, s.Buffer)
 	}
-	if s.Join != nil {
-		return s.Join(fd)
+	for _, b := range s.Requests {
+		if err := request(fd, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// request sends one request and reads its acknowledgement, which is there when the write returns. What the family sends
+// because of it comes behind.
+func request(fd int, b *Batch) error {
+	b.AddFlags(unix.NLM_F_ACK)
+	b.Close()
+	if _, err := unix.Write(fd, b.Bytes()); err != nil {
+		return fmt.Errorf("netlink send: %w", err)
+	}
+	buf := make([]byte, 4<<10)
+	n, err := unix.Read(fd, buf)
+	if err != nil {
+		return fmt.Errorf("netlink receive: %w", err)
+	}
+	var refused unix.Errno
+	Messages(buf[:n], func(a Answer) {
+		if _, ok := b.Index(a); ok && a.Done() {
+			refused = a.Errno()
+		}
+	})
+	if refused != 0 {
+		return refused
 	}
 	return nil
 }

@@ -5,16 +5,14 @@
 package nflog
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/netns"
 )
 
@@ -40,121 +38,51 @@ type Packet struct {
 	From, To netip.AddrPort
 }
 
-// Listener listens to a group.
-type Listener struct {
-	file *os.File
-	done chan struct{}
-}
-
-// Done is closed when nothing is heard any more.
-func (l *Listener) Done() <-chan struct{} { return l.done }
-
-// Close ends it: the group is another's to take then. What was heard already may still be told.
-func (l *Listener) Close() { _ = l.file.Close() }
-
 // Listen opens a socket in ns (nil: the process's own namespace) and calls f for each packet logged to the group, until ctx
-// ends or the Listener is closed.
-func Listen(ctx context.Context, ns *netns.NS, group uint16, f func(Packet)) (*Listener, error) {
-	var fd int
-	err := ns.Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
-		return err
+// ends or the Listener is closed: the group is another's to take then.
+func Listen(ctx context.Context, ns *netns.NS, group uint16, f func(Packet)) (*netlink.Listener, error) {
+	var bind, mode netlink.Batch
+	configure(&bind, group, cfgCmd, []byte{cmdBind})
+	configure(&mode, group, cfgMode, append(binary.BigEndian.AppendUint32(nil, snap), modePacket, 0))
+	l, err := netlink.Listen(ctx, ns, netlink.Subscription{
+		Protocol: unix.NETLINK_NETFILTER, Size: most, Requests: []*netlink.Batch{&bind, &mode},
+	}, func(_ *netlink.Listener, d netlink.Datagram) {
+		each(d.Data, f) // what is lost is lost: it was a log
 	})
 	if err != nil {
-		return nil, fmt.Errorf("nflog: socket: %w", err)
-	}
-	if err := bind(fd, group); err != nil {
-		_ = unix.Close(fd)
 		return nil, fmt.Errorf("nflog: group %d: %w", group, err)
 	}
-	l := &Listener{os.NewFile(uintptr(fd), "nflog"), make(chan struct{})}
-	stop := context.AfterFunc(ctx, l.Close)
-	go func() {
-		defer close(l.done)
-		defer func() { stop(); l.Close() }()
-		buf := make([]byte, most)
-		for {
-			n, err := l.file.Read(buf)
-			if err != nil && !errors.Is(err, unix.ENOBUFS) { // what is lost is lost: it was a log
-				return
-			}
-			each(buf[:max(n, 0)], f)
-		}
-	}()
 	return l, nil
 }
 
-// bind asks for the group's packets and waits for the kernel's word.
-func bind(fd int, group uint16) error {
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return err
-	}
-	mode := binary.BigEndian.AppendUint32(nil, snap)
-	for _, attr := range [][]byte{attribute(cfgCmd, []byte{cmdBind}), attribute(cfgMode, append(mode, modePacket, 0))} {
-		b := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+4+len(attr)))
-		b = binary.NativeEndian.AppendUint16(b, subsystem|msgConfig)
-		b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
-		b = append(b, make([]byte, 8)...)
-		b = append(b, unix.AF_UNSPEC, unix.NFNETLINK_V0)
-		b = append(binary.BigEndian.AppendUint16(b, group), attr...)
-		if _, err := unix.Write(fd, b); err != nil {
-			return err
-		}
-		// The kernel answers while it is written to; what it logs meanwhile comes behind.
-		buf := make([]byte, 4<<10)
-		n, err := unix.Read(fd, buf)
-		if err != nil {
-			return err
-		}
-		if n >= unix.NLMSG_HDRLEN+4 && binary.NativeEndian.Uint16(buf[4:]) == unix.NLMSG_ERROR {
-			if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(buf[unix.NLMSG_HDRLEN:]))); errno != 0 {
-				return errno
-			}
-		}
-	}
-	return nil
-}
-
-func attribute(typ uint16, v []byte) []byte {
-	b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(v)))
-	b = append(binary.NativeEndian.AppendUint16(b, typ), v...)
-	for len(b)%4 != 0 {
-		b = append(b, 0)
-	}
-	return b
+// configure writes a message about the group with one attribute.
+func configure(b *netlink.Batch, group, kind uint16, data []byte) {
+	b.Netfilter(subsystem|msgConfig, 0, unix.AF_UNSPEC, unix.NFNETLINK_V0, group)
+	b.Attr(kind, data)
 }
 
 // each hands on the packets of a datagram.
 func each(b []byte, f func(Packet)) {
-	for len(b) >= unix.NLMSG_HDRLEN {
-		size := int(binary.NativeEndian.Uint32(b))
-		if size < unix.NLMSG_HDRLEN || size > len(b) {
+	netlink.Messages(b, func(a netlink.Answer) {
+		if a.Kind != subsystem|msgPacket {
 			return
 		}
-		typ, body := binary.NativeEndian.Uint16(b[4:]), b[unix.NLMSG_HDRLEN:size]
-		b = b[min((size+3)&^3, len(b)):]
-		if typ != subsystem|msgPacket || len(body) < 4 {
-			continue
+		if _, body, ok := a.Netfilter(); ok {
+			if p, ok := parse(body); ok {
+				f(p)
+			}
 		}
-		if p, ok := parse(body[4:]); ok {
-			f(p)
-		}
-	}
+	})
 }
 
 func parse(b []byte) (p Packet, ok bool) {
-	for len(b) >= 4 {
-		size, typ := int(binary.NativeEndian.Uint16(b)), binary.NativeEndian.Uint16(b[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER)
-		if size < 4 || size > len(b) {
-			break
-		}
-		switch v := b[4:size]; typ {
+	for kind, v := range netlink.Attrs(b) {
+		switch kind {
 		case attrPayload:
 			ok = p.read(v)
 		case attrPrefix:
-			p.Prefix = string(bytes.TrimRight(v, "\x00"))
+			p.Prefix = netlink.String(v)
 		}
-		b = b[min((size+3)&^3, len(b)):]
 	}
 	return p, ok
 }

@@ -5,11 +5,8 @@ package watch
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -18,7 +15,7 @@ import (
 )
 
 // OwnNamespace is the NSID of a change in the namespace of the watching socket itself.
-const OwnNamespace = -1
+const OwnNamespace = netlink.OwnNamespace
 
 // Change is a sign that something in a namespace was taken away, switched off or overwritten.
 type Change struct {
@@ -56,127 +53,50 @@ type Scope struct {
 // Changes opens a socket in ns (nil: the process's own namespace) and calls heard for each change, from one goroutine. The channel is
 // closed when that has ended, after ctx. The kernel filters: what is only made wakes no process.
 func Changes(ctx context.Context, ns *netns.NS, scope Scope, heard func(Change)) (<-chan struct{}, error) {
-	var fd int
-	err := ns.Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watch: netlink socket: %w", err)
+	groups := links() | netlink.Group(unix.RTNLGRP_IPV4_RULE) | netlink.Group(unix.RTNLGRP_IPV6_RULE) | netlink.Group(unix.RTNLGRP_TC)
+	if scope.Others {
+		groups |= netlink.Group(unix.RTNLGRP_NSID)
+	} else {
+		groups |= netlink.Group(unix.RTNLGRP_IPV4_NETCONF) | netlink.Group(unix.RTNLGRP_IPV6_NETCONF)
 	}
-	if err := scope.join(fd); err != nil {
-		_ = unix.Close(fd)
+	l, err := netlink.Listen(ctx, ns, netlink.Subscription{
+		Protocol: unix.NETLINK_ROUTE, Groups: groups, Filter: scope.filter(), Buffer: burst, Namespaces: scope.Others, Size: datagramSize,
+	}, func(l *netlink.Listener, d netlink.Datagram) { scope.receive(l, d, heard) })
+	if err != nil {
 		return nil, fmt.Errorf("watch: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "rtnetlink changes")
-	stop := context.AfterFunc(ctx, func() { _ = f.Close() })
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() { stop(); _ = f.Close() }()
-		scope.listen(f, heard)
-	}()
-	return done, nil
+	return l.Done(), nil
 }
 
-// join sets up the socket: the filter comes first, so that nothing is heard without it.
-func (s Scope) join(fd int) error {
-	filter := s.filter()
-	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
-		return fmt.Errorf("filter: %w", err)
-	}
-	groups := uint32(1<<(unix.RTNLGRP_LINK-1) | 1<<(unix.RTNLGRP_IPV4_IFADDR-1) | 1<<(unix.RTNLGRP_IPV6_IFADDR-1) |
-		1<<(unix.RTNLGRP_IPV4_ROUTE-1) | 1<<(unix.RTNLGRP_IPV6_ROUTE-1) | 1<<(unix.RTNLGRP_NEIGH-1) |
-		1<<(unix.RTNLGRP_IPV4_RULE-1) | 1<<(unix.RTNLGRP_IPV6_RULE-1) | 1<<(unix.RTNLGRP_TC-1))
-	if s.Others {
-		groups |= 1 << (unix.RTNLGRP_NSID - 1)
-		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1); err != nil {
-			return fmt.Errorf("events of other namespaces: %w", err)
-		}
-	} else {
-		groups |= 1<<(unix.RTNLGRP_IPV4_NETCONF-1) | 1<<(unix.RTNLGRP_IPV6_NETCONF-1)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
-		return fmt.Errorf("netlink groups: %w", err)
-	}
-	// Room for the events of a node's pods at once; an ordinary user is refused and has the usual room.
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1<<20)
-	return nil
-}
-
-func (s Scope) listen(f *os.File, heard func(Change)) {
-	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4))
-	name := func(index int) string { return nameOf(f, index) }
+func (s Scope) receive(l *netlink.Listener, d netlink.Datagram, heard func(Change)) {
+	name := l.LinkName
 	if s.Others {
 		name = func(int) string { return "" } // the index is another namespace's
 	}
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return
+	whole := netlink.Messages(d.Data, func(m netlink.Answer) {
+		if c, ok := parseChange(m, d.NSID, name); ok && (c.Kind == Namespace || s.Others == (d.NSID != OwnNamespace)) {
+			heard(c)
+		}
+	})
+	if d.Lost || !whole {
+		heard(Change{Sign: Sign{Kind: Lost}, NSID: OwnNamespace})
 	}
-	for {
-		var n, oobn int
-		var from unix.Sockaddr
-		var failed error
-		err := raw.Read(func(fd uintptr) bool {
-			n, oobn, _, from, failed = unix.Recvmsg(int(fd), buf, oob, 0)
-			return !errors.Is(failed, unix.EAGAIN) && !errors.Is(failed, unix.EINTR)
-		})
-		if err != nil {
-			return // closed
-		}
-		nsid := nsidOf(oob[:max(oobn, 0)])
-		if errors.Is(failed, unix.ENOBUFS) {
-			heard(Change{Sign: Sign{Kind: Lost}, NSID: OwnNamespace})
-			continue
-		}
-		if failed != nil {
-			return
-		}
-		if sa, ok := from.(*unix.SockaddrNetlink); !ok || sa.Pid != 0 {
-			continue // the kernel alone knows
-		}
-		messages, err := syscall.ParseNetlinkMessage(buf[:n])
-		if err != nil {
-			heard(Change{Sign: Sign{Kind: Lost}, NSID: OwnNamespace})
-			continue
-		}
-		for _, m := range messages {
-			if c, ok := parseChange(m, nsid, name); ok && (c.Kind == Namespace || s.Others == (nsid != OwnNamespace)) {
-				heard(c)
-			}
-		}
-	}
-}
-
-// nsidOf reads the id of the namespace that a message comes from.
-func nsidOf(oob []byte) int {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return OwnNamespace
-	}
-	for _, m := range messages {
-		if m.Header.Level == unix.SOL_NETLINK && m.Header.Type == unix.NETLINK_LISTEN_ALL_NSID && len(m.Data) >= 4 {
-			return int(int32(binary.NativeEndian.Uint32(m.Data)))
-		}
-	}
-	return OwnNamespace
 }
 
 // parseChange reads one message that the filter let through.
-func parseChange(m syscall.NetlinkMessage, nsid int, name func(int) string) (Change, bool) {
+func parseChange(m netlink.Answer, nsid int, name func(int) string) (Change, bool) {
 	c := Change{NSID: nsid}
 	index := func(at int) bool {
-		if len(m.Data) < at+4 {
+		if len(m.Body) < at+4 {
 			return false
 		}
-		c.Index = int(int32(binary.NativeEndian.Uint32(m.Data[at:])))
+		c.Index = int(int32(binary.NativeEndian.Uint32(m.Body[at:])))
 		return true
 	}
-	switch m.Header.Type {
+	switch m.Kind {
 	case unix.RTM_DELNSID:
 		c.Kind = Namespace
-		return c, c.takeNSID(m.Data)
+		return c, c.takeNSID(m.Body)
 	case unix.RTM_DELRULE:
 		c.Kind, c.Gone = Rule, true
 		return c, true
@@ -187,7 +107,7 @@ func parseChange(m syscall.NetlinkMessage, nsid int, name func(int) string) (Cha
 		return c, ok
 	case unix.RTM_NEWNETCONF:
 		c.Kind = Setting
-		return c, c.takeSetting(m.Data, name)
+		return c, c.takeSetting(m.Body, name)
 	}
 	var ok bool
 	if c.Sign, ok = parse(m, name); !ok {
@@ -200,13 +120,13 @@ func parseChange(m syscall.NetlinkMessage, nsid int, name func(int) string) (Cha
 }
 
 // takeLink reads struct ifinfomsg and what follows.
-func (c *Change) takeLink(m syscall.NetlinkMessage) {
-	if len(m.Data) < unix.SizeofIfInfomsg {
+func (c *Change) takeLink(m netlink.Answer) {
+	if len(m.Body) < unix.SizeofIfInfomsg {
 		return
 	}
-	c.Down = binary.NativeEndian.Uint32(m.Data[8:])&unix.IFF_UP == 0
-	c.Freed = m.Data[0] != unix.AF_BRIDGE
-	for kind, data := range netlink.Attrs(m.Data[unix.SizeofIfInfomsg:]) {
+	c.Down = binary.NativeEndian.Uint32(m.Body[8:])&unix.IFF_UP == 0
+	c.Freed = m.Body[0] != unix.AF_BRIDGE
+	for kind, data := range netlink.Attrs(m.Body[unix.SizeofIfInfomsg:]) {
 		switch {
 		case kind == unix.IFLA_MASTER:
 			c.Freed = false

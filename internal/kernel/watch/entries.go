@@ -5,7 +5,6 @@ package watch
 import (
 	"encoding/binary"
 	"net/netip"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -28,21 +27,21 @@ func (s *Sign) takeNeigh(data []byte, name func(index int) string) {
 }
 
 // takeRoute reads where a route leads to: struct rtmsg and what follows. Whose metric nobody chose is not asked for its link.
-func (s *Sign) takeRoute(data []byte, attrs []syscall.NetlinkRouteAttr, name func(index int) string) {
+func (s *Sign) takeRoute(data []byte, name func(index int) string) {
 	dst, index := netip.IPv4Unspecified(), 0
 	if data[0] == unix.AF_INET6 {
 		dst = netip.IPv6Unspecified()
 	}
-	for _, a := range attrs {
+	for kind, value := range netlink.Attrs(data[unix.SizeofRtMsg:]) {
 		switch {
-		case a.Attr.Type == unix.RTA_DST:
-			dst, _ = netip.AddrFromSlice(a.Value)
-		case a.Attr.Type == unix.RTA_GATEWAY:
-			s.Gw, _ = netip.AddrFromSlice(a.Value)
-		case a.Attr.Type == unix.RTA_OIF && len(a.Value) == 4:
-			index = int(binary.NativeEndian.Uint32(a.Value))
-		case a.Attr.Type == unix.RTA_PRIORITY && len(a.Value) == 4:
-			s.Metric = binary.NativeEndian.Uint32(a.Value)
+		case kind == unix.RTA_DST:
+			dst, _ = netip.AddrFromSlice(value)
+		case kind == unix.RTA_GATEWAY:
+			s.Gw, _ = netip.AddrFromSlice(value)
+		case kind == unix.RTA_OIF && len(value) == 4:
+			index = int(binary.NativeEndian.Uint32(value))
+		case kind == unix.RTA_PRIORITY && len(value) == 4:
+			s.Metric = binary.NativeEndian.Uint32(value)
 		}
 	}
 	s.Dst = netip.PrefixFrom(dst, int(data[1]))

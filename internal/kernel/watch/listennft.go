@@ -4,56 +4,47 @@ package watch
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// listenNft hears in ns (nil: the process's own namespace) what happens to tables of nft, as far as the filter lets it through, and
+// datagramSize bounds a datagram of notifications.
+const datagramSize = 64 << 10
+
+// listenNft receives in ns (nil: the process's own namespace) what happens to tables of nft, as far as the filter lets it through, and
 // puts a token into the channel, which holds one, for what is meant, and when something was lost. The channel is closed after ctx ends.
 func listenNft(ctx context.Context, ns *netns.NS, filter []unix.SockFilter, meant func([]byte) bool) (<-chan struct{}, error) {
-	var fd int
-	err := ns.Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
-		return err
+	tokens := make(chan struct{}, 1)
+	l, err := netlink.Listen(ctx, ns, netlink.Subscription{
+		Protocol: unix.NETLINK_NETFILTER, Groups: netlink.Group(unix.NFNLGRP_NFTABLES), Filter: filter, Size: datagramSize,
+	}, func(_ *netlink.Listener, d netlink.Datagram) {
+		if d.Lost || meant(d.Data) {
+			notify(tokens)
+		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("watch: netfilter socket: %w", err)
+		return nil, fmt.Errorf("watch: nftables: %w", err)
 	}
-	// The filter first: nothing is ever heard without it.
-	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
-	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)})
+	closeAfter(l, tokens)
+	return tokens, nil
+}
+
+// notify puts a token into a channel that holds one, unless it has it.
+func notify(tokens chan struct{}) {
+	select {
+	case tokens <- struct{}{}:
+	default:
 	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("watch: nft group: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "nft watch")
-	stop := context.AfterFunc(ctx, func() { _ = f.Close() })
-	out := make(chan struct{}, 1)
+}
+
+// closeAfter closes the channel when the listener has ended.
+func closeAfter(l *netlink.Listener, tokens chan struct{}) {
 	go func() {
-		defer close(out)
-		defer func() { stop(); _ = f.Close() }()
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := f.Read(buf)
-			lost := errors.Is(err, unix.ENOBUFS)
-			if err != nil && !lost {
-				return // closed
-			}
-			if !lost && !meant(buf[:n]) {
-				continue
-			}
-			select {
-			case out <- struct{}{}:
-			default:
-			}
-		}
+		<-l.Done()
+		close(tokens)
 	}()
-	return out, nil
 }

@@ -5,10 +5,10 @@ package watch
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/netns"
 )
 
@@ -21,19 +21,11 @@ func Meddled(ctx context.Context, ns *netns.NS, own Own) (<-chan struct{}, error
 
 // names tells whether one of the messages is about the table and not by its owner.
 func names(b []byte, own Own) bool {
-	name := append([]byte(own.Table), 0)
-	for len(b) >= unix.NLMSG_HDRLEN {
-		size := int(binary.NativeEndian.Uint32(b))
-		if size < unix.NLMSG_HDRLEN || size > len(b) {
-			return true // whatever it is, looking is never wrong
-		}
-		typ, by, body := binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint32(b[12:]), b[unix.NLMSG_HDRLEN:size]
-		b = b[min((size+3)&^3, len(b)):]
+	name, found := append([]byte(own.Table), 0), false
+	whole := netlink.Messages(b, func(a netlink.Answer) {
 		const nameAt = 4 + unix.NLA_HDRLEN
-		if typ>>8 == unix.NFNL_SUBSYS_NFTABLES && typ&0xff != unix.NFT_MSG_NEWGEN && by != own.Port && len(body) > nameAt &&
-			bytes.HasPrefix(body[nameAt:], name) {
-			return true
-		}
-	}
-	return false
+		found = found || a.Kind>>8 == unix.NFNL_SUBSYS_NFTABLES && a.Kind&0xff != unix.NFT_MSG_NEWGEN && a.Port != own.Port &&
+			len(a.Body) > nameAt && bytes.HasPrefix(a.Body[nameAt:], name)
+	})
+	return found || !whole // whatever it is, looking is never wrong
 }

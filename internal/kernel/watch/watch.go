@@ -7,14 +7,12 @@ package watch
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/netns"
 )
 
@@ -57,162 +55,98 @@ type Sign struct {
 // Signs opens a socket in ns (nil: the process's own namespace) and puts a token into the channel, which holds one, when
 // a sign comes that keep wants. The channel is closed after ctx ends. keep is called by one goroutine.
 func Signs(ctx context.Context, ns *netns.NS, keep func(Sign) bool) (<-chan struct{}, error) {
-	var fd int
-	err := ns.Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watch: netlink socket: %w", err)
-	}
-	const groups = 1<<(unix.RTNLGRP_LINK-1) | 1<<(unix.RTNLGRP_IPV4_IFADDR-1) | 1<<(unix.RTNLGRP_IPV6_IFADDR-1) |
-		1<<(unix.RTNLGRP_IPV4_ROUTE-1) | 1<<(unix.RTNLGRP_IPV6_ROUTE-1) | 1<<(unix.RTNLGRP_NEIGH-1) |
-		1<<(unix.RTNLGRP_IPV4_NETCONF-1) | 1<<(unix.RTNLGRP_IPV6_NETCONF-1)
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("watch: netlink groups: %w", err)
-	}
-	// Room for a burst of pods; refused to an ordinary user, then the usual room must do.
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1<<20)
-	f := os.NewFile(uintptr(fd), "rtnetlink watch")
-	stop := context.AfterFunc(ctx, func() { _ = f.Close() })
-	out := make(chan struct{}, 1)
-	go func() {
-		defer close(out)
-		defer func() {
-			stop()
-			_ = f.Close()
-		}()
-		listen(ctx, f, keep, out)
-	}()
-	return out, nil
-}
-
-func listen(ctx context.Context, f *os.File, keep func(Sign) bool, out chan<- struct{}) {
-	buf := make([]byte, 64<<10)
-	name := func(index int) string { return nameOf(f, index) }
-	for ctx.Err() == nil {
-		n, err := f.Read(buf)
-		wanted := false
-		if errors.Is(err, unix.ENOBUFS) {
-			wanted = keep(Sign{Kind: Lost})
-		} else if err != nil {
-			return // closed
-		}
-		messages, err := syscall.ParseNetlinkMessage(buf[:max(n, 0)])
-		if err != nil {
-			wanted = keep(Sign{Kind: Lost})
-		}
-		for _, m := range messages {
-			if s, ok := parse(m, name); ok && !wanted {
+	tokens := make(chan struct{}, 1)
+	l, err := netlink.Listen(ctx, ns, netlink.Subscription{
+		Protocol: unix.NETLINK_ROUTE,
+		Groups:   links() | netlink.Group(unix.RTNLGRP_IPV4_NETCONF) | netlink.Group(unix.RTNLGRP_IPV6_NETCONF),
+		Buffer:   burst, Size: datagramSize,
+	}, func(l *netlink.Listener, d netlink.Datagram) {
+		wanted := d.Lost && keep(Sign{Kind: Lost})
+		whole := netlink.Messages(d.Data, func(a netlink.Answer) {
+			if s, ok := parse(a, l.LinkName); ok && !wanted {
 				wanted = keep(s)
 			}
+		})
+		if wanted || !whole && keep(Sign{Kind: Lost}) {
+			notify(tokens)
 		}
-		if wanted {
-			select {
-			case out <- struct{}{}:
-			default:
-			}
-		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch: %w", err)
 	}
+	closeAfter(l, tokens)
+	return tokens, nil
 }
 
-// nameOf is the name of a link of the namespace that a socket is in.
-func nameOf(f *os.File, index int) string {
-	request, err := unix.NewIfreq("")
-	if err != nil {
-		return ""
-	}
-	request.SetUint32(uint32(index))
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return ""
-	}
-	var answer error
-	if err := raw.Control(func(fd uintptr) { answer = unix.IoctlIfreq(int(fd), unix.SIOCGIFNAME, request) }); err != nil || answer != nil {
-		return ""
-	}
-	return request.Name()
+// burst is room for the events of a node's pods at once.
+const burst = 1 << 20
+
+// links are the groups of links, and of what is on them.
+func links() uint32 {
+	return netlink.Group(unix.RTNLGRP_LINK) | netlink.Group(unix.RTNLGRP_IPV4_IFADDR) | netlink.Group(unix.RTNLGRP_IPV6_IFADDR) |
+		netlink.Group(unix.RTNLGRP_IPV4_ROUTE) | netlink.Group(unix.RTNLGRP_IPV6_ROUTE) | netlink.Group(unix.RTNLGRP_NEIGH)
 }
 
 // parse reads one message; false for one that is of no kind that is known here. name is that of a link.
-func parse(m syscall.NetlinkMessage, name func(index int) string) (Sign, bool) {
+func parse(m netlink.Answer, name func(index int) string) (Sign, bool) {
 	var s Sign
-	switch m.Header.Type {
+	header := 0
+	switch m.Kind {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		s.Kind, s.Gone = Link, m.Header.Type == unix.RTM_DELLINK
+		s.Kind, s.Gone, header = Link, m.Kind == unix.RTM_DELLINK, unix.SizeofIfInfomsg
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		s.Kind, s.Gone = Addr, m.Header.Type == unix.RTM_DELADDR
-		if len(m.Data) < unix.SizeofIfAddrmsg {
+		s.Kind, s.Gone, header = Addr, m.Kind == unix.RTM_DELADDR, unix.SizeofIfAddrmsg
+		if len(m.Body) < header {
 			return s, false
 		}
-		s.Link = name(int(binary.NativeEndian.Uint32(m.Data[4:]))) // struct ifaddrmsg
+		s.Link = name(int(binary.NativeEndian.Uint32(m.Body[4:]))) // struct ifaddrmsg
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		s.Kind, s.Gone = Route, m.Header.Type == unix.RTM_DELROUTE
-		if len(m.Data) < unix.SizeofRtMsg {
+		s.Kind, s.Gone, header = Route, m.Kind == unix.RTM_DELROUTE, unix.SizeofRtMsg
+		if len(m.Body) < header {
 			return s, false
 		}
-		s.Table, s.Protocol = uint32(m.Data[4]), m.Data[5] // struct rtmsg
+		s.Table, s.Protocol = uint32(m.Body[4]), m.Body[5] // struct rtmsg
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-		s.Kind, s.Gone = Neigh, m.Header.Type == unix.RTM_DELNEIGH
-		if len(m.Data) < unix.SizeofNdMsg {
+		s.Kind, s.Gone = Neigh, m.Kind == unix.RTM_DELNEIGH
+		if len(m.Body) < unix.SizeofNdMsg {
 			return s, false
 		}
-		s.takeNeigh(m.Data, name)
+		s.takeNeigh(m.Body, name)
 		return s, true
 	case unix.RTM_NEWNETCONF:
 		s.Kind = Forwarding
-		return s, forwarding(m.Data)
+		return s, forwarding(m.Body)
 	default:
 		return s, false
 	}
-	attrs, err := syscall.ParseNetlinkRouteAttr(&m)
-	if err != nil {
+	if len(m.Body) < header {
 		return Sign{Kind: Lost}, true
 	}
 	if s.Kind == Route {
-		s.takeRoute(m.Data, attrs, name)
+		s.takeRoute(m.Body, name)
 	}
-	for _, a := range attrs {
-		s.take(a)
+	for kind, value := range netlink.Attrs(m.Body[header:]) {
+		s.take(kind, value)
 	}
 	return s, true
 }
 
 // take reads one attribute.
-func (s *Sign) take(a syscall.NetlinkRouteAttr) {
-	number := func() uint32 {
-		if len(a.Value) < 4 {
-			return 0
-		}
-		return binary.NativeEndian.Uint32(a.Value)
-	}
+func (s *Sign) take(kind uint16, value []byte) {
 	switch {
-	case s.Kind == Link && a.Attr.Type == unix.IFLA_IFNAME:
-		s.Link = unix.ByteSliceToString(a.Value)
-	case s.Kind == Addr && (a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS && !s.Addr.IsValid()):
-		s.Addr, _ = netip.AddrFromSlice(a.Value)
-	case s.Kind == Route && a.Attr.Type == unix.RTA_TABLE:
-		s.Table = number()
+	case s.Kind == Link && kind == unix.IFLA_IFNAME:
+		s.Link = netlink.String(value)
+	case s.Kind == Addr && (kind == unix.IFA_LOCAL || kind == unix.IFA_ADDRESS && !s.Addr.IsValid()):
+		s.Addr, _ = netip.AddrFromSlice(value)
+	case s.Kind == Route && kind == unix.RTA_TABLE:
+		s.Table = netlink.Uint32(value)
 	}
 }
 
-// forwarding tells whether a message of settings (struct netconfmsg and attributes) is about forwarding over all links.
+// forwarding reports whether a message of settings (struct netconfmsg and attributes) is about forwarding over all links.
 func forwarding(b []byte) bool {
 	const head, ifindex, switched = 4, 1, 2 // NETCONFA_IFINDEX, NETCONFA_FORWARDING
 	const all = ^uint32(0)                  // NETCONFA_IFINDEX_ALL
-	of, about := false, false
-	for b = b[min(head, len(b)):]; len(b) >= unix.SizeofRtAttr; {
-		size := int(binary.NativeEndian.Uint16(b))
-		if size < unix.SizeofRtAttr || size > len(b) {
-			break
-		}
-		if value := b[unix.SizeofRtAttr:size]; len(value) >= 4 {
-			kind := binary.NativeEndian.Uint16(b[2:])
-			of = of || kind == ifindex && binary.NativeEndian.Uint32(value) == all
-			about = about || kind == switched
-		}
-		b = b[min((size+3)&^3, len(b)):]
-	}
-	return of && about
+	b = b[min(head, len(b)):]
+	return netlink.Uint32(netlink.Find(b, ifindex)) == all && len(netlink.Find(b, switched)) >= 4
 }
