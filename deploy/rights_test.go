@@ -75,7 +75,8 @@ func (c *cluster) rights() {
 	uid := c.pod("kube-system", "weft-1", "n1", "weft")
 	c.pod("default", "p1", "n1", "default")
 	c.pod("default", "p2", "n2", "default")
-	c.Do(http.MethodPost, blocksURL, block("b2", "n2", "1", `,"asked":{"10.0.2.9":"n3"},"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1"}`))
+	c.Do(http.MethodPost, blocksURL, block("b2", "n2", "1", `,"asked":{"10.0.2.9":"n3"},"ceded":{"10.0.2.5":"","10.0.2.6":"n3/1"},
+		"granted":{"10.0.2.7":"n1 for AddressClaim a/b","10.0.2.8":"n3 for AddressClaim a/b"}`))
 	c.Do(http.MethodPost, blocksURL, block("orphan", "n9", "1", `,"orphaned":true`))
 	c.Do(http.MethodPost, claimsURL, claim("theirs", "{}"))
 	c.Do(http.MethodPost, poolsURL, pool("p", "{}"))
@@ -151,6 +152,7 @@ func (c *cluster) controllerRights() {
 		{"a request made", "POST", requestsURL, request("r3", "n2"), 403, "cannot create"},
 		{"blocks read", "GET", blocksURL, "", 200, ""},
 		{"a block marked", swap, blocksURL + "/b2", patch(`{"orphaned":true}`), 200, ""},
+		{"an address granted", swap, blocksURL + "/b2", patch(`{"granted":{"10.0.2.9":"n1 for AddressClaim a/b"}}`), 200, ""},
 		{"a block claimed", "POST", blocksURL, block("b5", "n2", "1", ""), 403, "cannot create"},
 		{"a block deleted", "DELETE", blocksURL + "/b2", "", 403, "cannot delete"},
 		{"a claim's status", swapStatus, claimsURL + "/machine", status(`{"addresses":[]}`), 200, ""},

@@ -29,6 +29,9 @@ type AddressBlockSpec struct {
 	Asked map[string]string `json:"asked,omitempty"`
 	// Ceded are addresses that the node gave away, each with its holder; an empty one is free for the first node that takes it.
 	Ceded map[string]string `json:"ceded,omitempty"`
+	// Granted are addresses that another node may take, each with that node and the claim in whose name. The controller writes it; the
+	// node takes the entry out as it takes the address.
+	Granted map[string]string `json:"granted,omitempty"`
 	// Orphaned: the node does not exist any more. The controller writes it; any other node may take the block over then.
 	Orphaned bool `json:"orphaned,omitempty"`
 }

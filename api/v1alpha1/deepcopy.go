@@ -61,7 +61,7 @@ func (in *AddressBlock) DeepCopyInto(out *AddressBlock) {
 // DeepCopyInto copies the specification into another.
 func (in *AddressBlockSpec) DeepCopyInto(out *AddressBlockSpec) {
 	*out = *in
-	out.Asked, out.Ceded = maps.Clone(in.Asked), maps.Clone(in.Ceded)
+	out.Asked, out.Ceded, out.Granted = maps.Clone(in.Asked), maps.Clone(in.Ceded), maps.Clone(in.Granted)
 }
 
 // DeepCopy is a copy that shares nothing.

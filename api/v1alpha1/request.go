@@ -29,6 +29,12 @@ type AddressPoolRequestSpec struct {
 	// Claim, "namespace/name", is the claim of a virtual machine, in the place of a pool: addresses that no pool gives any more are
 	// taken out of it.
 	Claim string `json:"claim,omitempty"`
+	// Address, of the block CIDR of the pool, is to be granted to the node in the name of the claim, which goes to where its pod is.
+	Address string `json:"address,omitempty"`
+	// Pod, "namespace/name", is the pod of the node that carries the claim.
+	Pod string `json:"pod,omitempty"`
+	// ClaimKind is the claim's kind: IPAMClaim, or empty for an AddressClaim.
+	ClaimKind string `json:"claimKind,omitempty"`
 }
 
 // AddressPoolRequestList is a list of requests.

@@ -150,7 +150,7 @@ func (s *split) engine(node string) (add func(conf, id string, vm *model.VMRef) 
 		if strings.Contains(conf, blocks.TypeCalico) {
 			which = 2
 		}
-		ask := ipam.Ask{Conf: json.RawMessage(conf), Network: "net", ContainerID: id, IfName: "eth0", VM: vm}
+		ask := ipam.Ask{Conf: json.RawMessage(conf), Network: "net", ContainerID: id, IfName: "eth0", VM: vm, Args: [][2]string{{"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", id}}}
 		result, err := e.Allocators()[which].Add(s.t.Context(), ask)
 		var out []netip.Addr
 		for _, ip := range result.IPs {

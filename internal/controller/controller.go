@@ -67,6 +67,9 @@ type Controller struct {
 	absent  map[string]time.Time // nodes that have blocks and no object, since when
 	looked  time.Time            // when nodes were looked at last
 	asked   chan struct{}        // agents ask for something
+	granted map[string]time.Time // addresses that nodes may take, since when
+	// granting: there may be such addresses.
+	granting bool
 }
 
 // Report is what a controller found last.
@@ -106,6 +109,7 @@ func New(cfg Config) *Controller {
 	return &Controller{
 		cfg: cfg, lease: lease{objects: cfg.Objects, me: cfg.Identity},
 		gone: map[string]time.Time{}, missed: map[string]time.Time{}, absent: map[string]time.Time{}, asked: make(chan struct{}, 1),
+		granted: map[string]time.Time{}, granting: true,
 	}
 }
 
@@ -154,6 +158,8 @@ func (c *Controller) turn(ctx context.Context) time.Duration {
 		c.leading, c.report, c.checked = leads, Report{}, time.Time{}
 		clear(c.gone) // what was seen before somebody else led is seen anew
 		clear(c.absent)
+		clear(c.granted)
+		c.granting = true
 		c.cfg.Log.Info("looks after the pools of addresses", "leads", leads)
 	}
 	c.mu.Unlock()
@@ -185,7 +191,7 @@ func (c *Controller) Pass(ctx context.Context) error {
 	follow, apart := c.cfg.FollowCalico != nil && c.cfg.FollowCalico(), error(nil)
 	if c.cfg.Apart {
 		asked, err := c.requests(ctx)
-		follow, apart = follow || asked, errors.Join(err, c.makePools(ctx), c.orphans(ctx))
+		follow, apart = follow || asked, errors.Join(err, c.makePools(ctx), c.orphans(ctx), c.grants(ctx))
 	}
 	pools, err := Tend(ctx, c.cfg.Objects, c.cfg.Now(), follow)
 	err = errors.Join(apart, err)

@@ -51,6 +51,11 @@ func (c *Controller) requests(ctx context.Context) (follow bool, err error) {
 		r, err := o.AddressPoolRequest()
 		switch {
 		case err != nil:
+		case r.Addr.IsValid():
+			err = blocks.GrantAddress(ctx, c.cfg.Objects, r)
+			c.mu.Lock()
+			c.granting = true
+			c.mu.Unlock()
 		case r.Claim != "":
 			err = blocks.FreeClaim(ctx, c.cfg.Objects, r.Claim)
 		case r.Pool == "":
@@ -65,9 +70,9 @@ func (c *Controller) requests(ctx context.Context) (follow bool, err error) {
 			continue
 		}
 		if err != nil {
-			c.cfg.Log.Warn("request of a node is refused", "node", r.Node, "pool", r.Pool, "claim", r.Claim, "err", err)
+			c.cfg.Log.Warn("request of a node is refused", "node", r.Node, "pool", r.Pool, "claim", r.Claim, "pod", r.Pod, "err", err)
 		} else {
-			c.cfg.Log.Info("request of a node is granted", "node", r.Node, "pool", r.Pool, "range", r.CIDR.String(), "claim", r.Claim)
+			c.cfg.Log.Info("request of a node is granted", "node", r.Node, "pool", r.Pool, "range", r.CIDR.String(), "claim", r.Claim, "pod", r.Pod)
 		}
 		err = c.cfg.Objects.Delete(ctx, store.AddressPoolRequests(), o.Key, o.Version)
 		if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrConflict) {

@@ -148,6 +148,8 @@ type AddressBlock struct {
 	// Ceded are addresses that the block's node gave away, each with its holder ("node/claim"); an empty one is free for
 	// whoever takes it first.
 	Ceded map[netip.Addr]string `json:"ceded,omitempty"`
+	// Granted are addresses that the controller lets a node take, each with the node and the claim in whose name ("node for claim").
+	Granted map[netip.Addr]string `json:"granted,omitempty"`
 	// Orphaned: the controller found that the block's node does not exist any more. Another node may take the block over.
 	Orphaned bool `json:"orphaned,omitempty"`
 }
@@ -164,6 +166,11 @@ type PoolRequest struct {
 	// Claim, in the place of a pool, is the AddressClaim of a virtual machine ("namespace/name") that is to lose addresses that no pool
 	// gives any more.
 	Claim string `json:"claim,omitempty"`
+	// Addr, of the block CIDR of the pool, is to be granted to Node in the name of Claim, which Pod ("namespace/name") carries there; IPAM:
+	// the claim is an IPAMClaim.
+	Addr netip.Addr `json:"address,omitzero"`
+	Pod  string     `json:"pod,omitempty"`
+	IPAM bool       `json:"ipam,omitempty"`
 }
 
 // MostBlockBits bounds a block: 2 to this power is the most addresses that one can have.

@@ -66,8 +66,9 @@ type blockSpec struct {
 	Claim   string            `json:"claim"`
 	Asked   map[string]string `json:"asked,omitempty"`
 	Ceded   map[string]string `json:"ceded,omitempty"`
-	// Orphaned is written by the controller.
-	Orphaned bool `json:"orphaned,omitempty"`
+	// Granted and Orphaned are written by the controller.
+	Granted  map[string]string `json:"granted,omitempty"`
+	Orphaned bool              `json:"orphaned,omitempty"`
 }
 
 // AddressPool is the object as the model's pool. A region without a block size gets the size for a pool of its size.
@@ -193,7 +194,10 @@ func (o Object) AddressBlock() (model.AddressBlock, error) {
 	if block.Asked, err = o.addrMap("spec.asked", cidr, b.Spec.Asked); err != nil {
 		return block, err
 	}
-	block.Ceded, err = o.addrMap("spec.ceded", cidr, b.Spec.Ceded)
+	if block.Ceded, err = o.addrMap("spec.ceded", cidr, b.Spec.Ceded); err != nil {
+		return block, err
+	}
+	block.Granted, err = o.addrMap("spec.granted", cidr, b.Spec.Granted)
 	return block, err
 }
 
@@ -217,8 +221,9 @@ func (o Object) addrMap(field string, cidr netip.Prefix, in map[string]string) (
 
 // AddressBlockObject is o, or a new object, saying what the block says.
 func AddressBlockObject(o Object, b model.AddressBlock) (Object, error) {
-	spec := blockSpec{Pool: b.Pool, CIDR: b.CIDR.String(), Node: b.Node, Machine: b.Machine, Claim: b.Claim, Asked: texts(b.Asked), Ceded: texts(b.Ceded), Orphaned: b.Orphaned}
-	return o.withSpec(AddressBlocks().Key("", BlockName(b.Pool, b.CIDR)), spec, "pool", "cidr", "node", "machine", "claim", "asked", "ceded", "orphaned")
+	spec := blockSpec{Pool: b.Pool, CIDR: b.CIDR.String(), Node: b.Node, Machine: b.Machine, Claim: b.Claim, Asked: texts(b.Asked), Ceded: texts(b.Ceded),
+		Granted: texts(b.Granted), Orphaned: b.Orphaned}
+	return o.withSpec(AddressBlocks().Key("", BlockName(b.Pool, b.CIDR)), spec, "pool", "cidr", "node", "machine", "claim", "asked", "ceded", "granted", "orphaned")
 }
 
 func texts(in map[netip.Addr]string) map[string]string {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
+	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -17,6 +18,9 @@ type poolRequestSpec struct {
 	Addresses int    `json:"addresses,omitempty"`
 	Network   string `json:"network,omitempty"`
 	Claim     string `json:"claim,omitempty"`
+	Address   string `json:"address,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	ClaimKind string `json:"claimKind,omitempty"`
 }
 
 // AddressPoolRequest is the object as the model's request.
@@ -26,6 +30,10 @@ func (o Object) AddressPoolRequest() (model.PoolRequest, error) {
 		return model.PoolRequest{}, err
 	}
 	r := model.PoolRequest{Node: p.Spec.Node, Pool: p.Spec.Pool, Addresses: p.Spec.Addresses, Network: p.Spec.Network, Claim: p.Spec.Claim}
+	if p.Spec.Address != "" {
+		err := o.addressRequest(&r, p.Spec)
+		return r, err
+	}
 	if r.Pool == "" {
 		return r, nil
 	}
@@ -40,12 +48,40 @@ func (o Object) AddressPoolRequest() (model.PoolRequest, error) {
 	return r, err
 }
 
+// addressRequest reads a request for a single address of a block.
+func (o Object) addressRequest(r *model.PoolRequest, spec poolRequestSpec) (err error) {
+	r.Pod, r.IPAM = spec.Pod, spec.ClaimKind == IPAMClaims().Kind
+	if r.Addr, err = o.addr("spec.address", spec.Address); err != nil {
+		return err
+	}
+	if r.CIDR, err = o.prefix("spec.cidr", spec.CIDR); err != nil {
+		return err
+	}
+	if !r.CIDR.Contains(r.Addr) {
+		return o.fault("name the block that it is in", "spec.address %s is not in spec.cidr %s", r.Addr, r.CIDR)
+	}
+	for field, value := range map[string]string{"spec.claim": r.Claim, "spec.pod": r.Pod} {
+		if namespace, name, is := strings.Cut(value, "/"); !is || namespace == "" || name == "" {
+			return o.fault("write namespace/name", "%s %q is no namespace and name", field, value)
+		}
+	}
+	return model.CheckName("spec.pool", r.Pool)
+}
+
 // AddressPoolRequestObject is a new object that says what the request says. The same request has the same name.
 func AddressPoolRequestObject(r model.PoolRequest) (Object, error) {
 	spec := poolRequestSpec{Node: r.Node, Pool: r.Pool, Addresses: r.Addresses, Network: r.Network, Claim: r.Claim}
 	if r.CIDR != (netip.Prefix{}) {
 		spec.CIDR = r.CIDR.String()
 	}
-	sum := sha256.Sum256([]byte(r.Node + "\x00" + r.Pool + "\x00" + spec.CIDR + "\x00" + r.Network + "\x00" + r.Claim))
+	name := r.Node + "\x00" + r.Pool + "\x00" + spec.CIDR + "\x00" + r.Network + "\x00" + r.Claim
+	if r.Addr.IsValid() {
+		spec.Address, spec.Pod = r.Addr.String(), r.Pod
+		if r.IPAM {
+			spec.ClaimKind = IPAMClaims().Kind
+		}
+		name += "\x00" + spec.Address + "\x00" + spec.Pod + "\x00" + spec.ClaimKind
+	}
+	sum := sha256.Sum256([]byte(name))
 	return Object{}.withSpec(AddressPoolRequests().Key("", "range-"+hex.EncodeToString(sum[:10])), spec)
 }

@@ -45,6 +45,8 @@ type addressClaim struct {
 	addrs  []netip.Addr
 	// machine is the virtual machine that the addresses are promised to, where nobody has written the claim.
 	machine *model.VMRef
+	// pod is the pod ("namespace/name") that carries the claim here.
+	pod string
 	// silent: the store does not answer, and the addresses are those that this node keeps for the claim.
 	silent bool
 }
@@ -192,7 +194,7 @@ func (c addressClaim) forClaimed(wants [][]want) {
 			if w := &alternatives[i]; w.addr.IsValid() {
 				w.claim, w.field = c.id, fmt.Sprintf("%s: spec.addresses", c.id)
 				if c.machine != nil {
-					w.machine, w.field = true, fmt.Sprintf("virtual machine %s", c.machine)
+					w.machine, w.pod, w.field = true, c.pod, fmt.Sprintf("virtual machine %s", c.machine)
 				}
 			}
 		}

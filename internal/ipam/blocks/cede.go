@@ -114,7 +114,7 @@ func (e *Engine) grab(ctx context.Context, p *pool, a netip.Addr, of string, o s
 	mine := ""
 	got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) {
 		mine = e.signed(claim) + forWhom(of)
-		s.Ceded = having(s.Ceded, a, e.cfg.Node+"/"+mine)
+		s.Ceded, s.Granted = having(s.Ceded, a, e.cfg.Node+"/"+mine), e.ungrant(s.Granted, a)
 	})
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
 		return true, e.meet(ctx, p, spec.CIDR) // look again

@@ -26,7 +26,7 @@ func (e *Engine) machineClaim(ctx context.Context, ask ipam.Ask) (addressClaim, 
 	}
 	c, err := e.lookClaim(ctx, ask.VM.Namespace+"/"+ask.VM.Promise(ask.Network, ask.IfName))
 	missing := errors.Is(err, store.ErrNotFound)
-	c.machine = ask.VM
+	c.machine, c.pod = ask.VM, podOf(ask)
 	if err != nil && !missing || c.silent {
 		return c, err
 	}

@@ -24,8 +24,9 @@ type want struct {
 	addr netip.Addr
 	// claim is the IPAMClaim that addr belongs to.
 	claim string
-	// machine: the claim is a virtual machine's promise.
+	// machine: the claim is a virtual machine's promise, and pod ("namespace/name") is the one that it is to run in.
 	machine bool
+	pod     string
 	// alias is the network_name of the configuration.
 	alias string
 	// field names the place in the configuration, for messages.

@@ -42,6 +42,7 @@ func (a *Allocator) Take(ctx context.Context, ask ipam.Ask) error {
 	if c.silent {
 		return model.Faultf(model.CodeTryAgain, "", "%s: %w", claimWords(c.id), errSilent)
 	}
+	c.pod = podOf(ask)
 	for _, addr := range ask.Held {
 		p, err := a.e.poolFor(ctx, ask, addr)
 		if err == nil {
@@ -90,8 +91,27 @@ func (e *Engine) readIPAMClaim(ctx context.Context, claim string) (addressClaim,
 	return c, nil
 }
 
-// takeOne makes one address an attachment's. It is this node's then.
+// takeOne makes one address an attachment's. It is this node's then. Where it takes a grant of the controller, that is asked for and
+// awaited; others of this node claim addresses meanwhile.
 func (e *Engine) takeOne(ctx context.Context, p *pool, c addressClaim, a netip.Addr, h holder) error {
+	var wait granting
+	for {
+		e.mu.Lock()
+		changed := p.changed
+		e.mu.Unlock()
+		err := e.takeNow(ctx, p, c, a, h)
+		var lacks *ungranted
+		if !errors.As(err, &lacks) {
+			return err
+		}
+		if err := wait.next(ctx, e, changed, c, a, lacks.block); err != nil {
+			return err
+		}
+	}
+}
+
+// takeNow is takeOne that waits for no grant.
+func (e *Engine) takeNow(ctx context.Context, p *pool, c addressClaim, a netip.Addr, h holder) error {
 	select {
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()
@@ -156,7 +176,11 @@ func (e *Engine) atLast(ctx context.Context, p *pool, w want, h holder) (netip.A
 		return a, err
 	}
 	e.cfg.Log.Warn("address of a virtual machine is taken from a node that does not answer", "claim", w.claim, "address", w.addr.String())
-	if err := e.takeOne(ctx, p, addressClaim{id: w.claim}, w.addr, h); err != nil {
+	if e.cfg.Apart {
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), request+e.cfg.Patience)
+		defer cancel()
+	}
+	if err := e.takeOne(ctx, p, addressClaim{id: w.claim, pod: w.pod}, w.addr, h); err != nil {
 		return netip.Addr{}, err
 	}
 	return w.addr, nil
@@ -194,12 +218,15 @@ func (e *Engine) seizeOnce(ctx context.Context, p *pool, a netip.Addr, claim str
 			return false, e.renew(ctx, p, own)
 		case !ceded && !own.away[a]:
 			return true, nil
+		case !e.mayTake(spec, a, claim):
+			return false, &ungranted{spec}
 		}
 		if err := e.keepBack(p, a, claim); err != nil {
 			return false, err
 		}
 		got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) {
 			s.Claim, s.Ceded, s.Asked = claim, lacking(s.Ceded, a), lacking(s.Asked, a)
+			s.Granted = e.ungrant(s.Granted, a)
 		})
 		if err != nil {
 			return false, err
@@ -210,11 +237,15 @@ func (e *Engine) seizeOnce(ctx context.Context, p *pool, a netip.Addr, claim str
 	if mine := single != nil && single.cidr != single.parent && single.stands == owned; mine && spec.Ceded[a] == e.cfg.Node+"/"+single.claim {
 		return true, nil
 	}
+	if !e.mayTake(spec, a, claim) {
+		return false, &ungranted{spec}
+	}
 	mine := ""
 	e.mark(p, a, claim) // it is written with what follows
 	got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, number string) {
 		mine = e.signed(number) + forWhom(claim)
 		s.Ceded, s.Asked = having(s.Ceded, a, e.cfg.Node+"/"+mine), lacking(s.Asked, a)
+		s.Granted = e.ungrant(s.Granted, a)
 	})
 	if err != nil {
 		return false, err

@@ -70,7 +70,7 @@ func (e *Engine) claimed(ctx context.Context, ask ipam.Ask, s *settings) (addres
 		s.requested = append(s.requested, a)
 	}
 	for i := range s.wants {
-		s.wants[i].claim, s.wants[i].machine = s.claim, ask.VM != nil
+		s.wants[i].claim, s.wants[i].machine, s.wants[i].pod = s.claim, ask.VM != nil, podOf(ask)
 	}
 	return o, nil
 }
@@ -81,7 +81,7 @@ func (s *settings) promised(c addressClaim) {
 	for _, a := range c.addrs {
 		for i := range s.wants {
 			if w := &s.wants[i]; !w.addr.IsValid() && w.network.Contains(a) && inSpans(w.spans, a) {
-				w.addr, w.claim, w.machine, w.field = a, c.id, true, "virtual machine "+c.machine.String()
+				w.addr, w.claim, w.machine, w.pod, w.field = a, c.id, true, c.pod, "virtual machine "+c.machine.String()
 				break
 			}
 		}

@@ -36,7 +36,7 @@ func reduceAddress(raw []byte) (store.Object, error) {
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return store.Object{}, fmt.Errorf("%s %s of the API server: %w", f.Kind, f.Metadata.Name, err)
 	}
-	for _, key := range []string{"reserved", "excluded", "asked", "machine"} {
+	for _, key := range []string{"reserved", "excluded", "asked", "granted", "machine"} {
 		delete(f.Spec, key)
 	}
 	for key := range f.Metadata.Annotations {

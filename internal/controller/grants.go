@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"time"
+
+	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/store"
+)
+
+// grantLasts is for how long a node may use a grant of an address. It asks when it is about to take the address.
+const grantLasts = time.Minute
+
+// grants takes back what nodes were granted and have not used: the pods that it was for may have gone on.
+func (c *Controller) grants(ctx context.Context) error {
+	c.mu.Lock()
+	look := c.granting
+	c.mu.Unlock()
+	if !look {
+		return nil
+	}
+	all, err := list(ctx, c.cfg.Objects, store.AddressBlocks())
+	if err != nil {
+		return err
+	}
+	now := c.cfg.Now()
+	var errs []error
+	there := map[string]bool{}
+	for _, o := range all {
+		b, err := o.AddressBlock()
+		if err != nil {
+			continue // the comparison finds it
+		}
+		var old []netip.Addr
+		for a, to := range b.Granted {
+			key := o.Key.Name + " " + a.String() + " " + to
+			there[key] = true
+			since, seen := c.granted[key]
+			if !seen {
+				c.granted[key] = now
+			} else if now.Sub(since) >= grantLasts {
+				old = append(old, a)
+			}
+		}
+		if len(old) > 0 {
+			errs = append(errs, blocks.Ungrant(ctx, c.cfg.Objects, o, b, old))
+		}
+	}
+	maps.DeleteFunc(c.granted, func(key string, _ time.Time) bool { return !there[key] })
+	c.mu.Lock()
+	c.granting = len(there) > 0
+	c.mu.Unlock()
+	return errors.Join(errs...)
+}
