@@ -37,7 +37,7 @@ for arch in $archs; do
 	echo "release: programs for linux/$arch"
 	dir=$work/$arch/weft-$version
 	mkdir -p "$dir/cni"
-	GOOS=linux GOARCH=$arch "$go" build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=$version" -o "$dir/" ./cmd/...
+	GOOS=linux GOARCH=$arch "$go" build -buildvcs=false -trimpath -tags grpcnotrace -ldflags "-s -w -X main.version=$version" -o "$dir/" ./cmd/...
 	# weft-cni has no version to say, but two versions of it are never the same bytes.
 	GOOS=linux GOARCH=$arch "$go" build -buildvcs=false -trimpath -ldflags "-s -w -buildid=$version" -o "$dir/" ./cmd/weft-cni
 	for program in "$dir"/*; do

@@ -211,7 +211,6 @@ func (a *agent) run(ctx context.Context) error {
 	a.adopt()
 	a.wires.start(behind)
 	defer a.wires.wait()
-	lean()
 	parts.Go(func() error {
 		defer stop()
 		serving, cancel := context.WithCancel(ctx)

@@ -55,7 +55,7 @@ func build(dir string) error {
 			}
 			continue
 		}
-		cmd := exec.Command("go", "build", "-buildvcs=false", "-tags", "weftsteps", "-o", filepath.Join(dir, name), pkg)
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-tags", "weftsteps,grpcnotrace", "-o", filepath.Join(dir, name), pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", name, err, out)

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/confdir"
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/plan/plugin"
-	"github.com/weft-net/weft/internal/sandbox/confdir"
 )
 
 // leastRoom is what must be free for records and addresses: below it, a DEL may fail.

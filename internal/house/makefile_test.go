@@ -40,3 +40,23 @@ func TestPluginLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestTags: programs that people get are built without gRPC's traces, which nobody looks at: they bring html/template, for which
+// the linker keeps every exported method of every type, 5 MB of the agent.
+func TestTags(t *testing.T) {
+	for file, line := range map[string]string{"Makefile": "GOFLAGS_ ", "deploy/release.sh": `"$dir/" ./cmd/...`, "internal/nettest/programs.go": `"./cmd/..."`} {
+		text, err := os.ReadFile(filepath.Join(root(t), file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for l := range strings.Lines(string(text)) {
+			if strings.Contains(l, line) && strings.Contains(l, "grpcnotrace") {
+				found = true
+			}
+		}
+		if !found {
+			t.Errorf("%s builds the programs without -tags grpcnotrace", file)
+		}
+	}
+}

@@ -85,8 +85,25 @@ func TestPrograms(t *testing.T) {
 			},
 		},
 		{
-			"./cmd/weft", "the conformance kit judges plugins of any vendor and is a program of its own", func(p string) bool {
-				return !below(p, module+"internal/conformance", "github.com/google/go-cmp")
+			"./cmd/weft", "weft is the operator's command line: it asks the agent and the cluster, and becomes the program beside it for the rest",
+			func(p string) bool {
+				return !below(p, module+"internal/agent", module+"internal/cniserver", module+"internal/ledger", module+"internal/flanneld", module+"internal/lab",
+					module+"internal/sandbox/engine", module+"internal/bench", module+"internal/conformance", module+"internal/vm/launch", module+"internal/vm/qemu",
+					"kubevirt.io", "libvirt.org", "github.com/google/go-cmp")
+			},
+		},
+		{
+			"./cmd/weft-agent", "weft-agent runs with root's rights on each node: who judges whether it may reads no lab, no kubelet, no benchmark, no " +
+				"conformance kit and no library of a hypervisor's", func(p string) bool {
+				return !below(p, module+"internal/lab", module+"internal/sandbox", module+"internal/bench", module+"internal/conformance", module+"internal/reach",
+					module+"internal/graph", module+"internal/vm/launch", module+"internal/vm/qemu", module+"internal/vm/libvirt", "kubevirt.io", "libvirt.org",
+					"github.com/google/go-cmp", "k8s.io/api", "testing")
+			},
+		},
+		{
+			"./cmd/weft-controller", "weft-controller works on the cluster's objects: it touches no kernel", func(p string) bool {
+				return !below(p, module+"internal/kernel", module+"internal/netns", module+"internal/attach", module+"internal/agent", module+"internal/cniserver",
+					"github.com/vishvananda", "github.com/cilium", "kubevirt.io", "libvirt.org", "github.com/google/go-cmp")
 			},
 		},
 		{

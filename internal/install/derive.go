@@ -9,8 +9,8 @@ import (
 	"slices"
 
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/confdir"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/sandbox/confdir"
 )
 
 // annotations is the capability by which a runtime tells a plugin the pod's annotations.

@@ -15,7 +15,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weft-net/weft/internal/sandbox/confdir"
+	"github.com/weft-net/weft/internal/confdir"
 )
 
 // flannel is the list that flannel's own installation leaves.

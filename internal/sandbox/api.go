@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/weft-net/weft/internal/confdir"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/sandbox/confdir"
 	"github.com/weft-net/weft/internal/sandbox/engine"
 	"github.com/weft-net/weft/internal/sandbox/pod"
 )

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-net/weft/internal/confdir"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/sandbox/confdir"
 	"github.com/weft-net/weft/internal/sandbox/container"
 	"github.com/weft-net/weft/internal/sandbox/engine"
 	"github.com/weft-net/weft/internal/sandbox/network"

@@ -10,8 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/weft-net/weft/internal/confdir"
 	"github.com/weft-net/weft/internal/netns"
-	"github.com/weft-net/weft/internal/sandbox/confdir"
 	"github.com/weft-net/weft/internal/sandbox/network"
 	"github.com/weft-net/weft/internal/vm/child"
 )

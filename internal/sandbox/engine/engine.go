@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-net/weft/internal/confdir"
 	"github.com/weft-net/weft/internal/sandbox/checkpoint"
-	"github.com/weft-net/weft/internal/sandbox/confdir"
 	"github.com/weft-net/weft/internal/sandbox/container"
 	"github.com/weft-net/weft/internal/sandbox/network"
 	"github.com/weft-net/weft/internal/sandbox/process"

@@ -20,8 +20,8 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/confdir"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/sandbox/confdir"
 )
 
 // The interfaces of a pod.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package domain says in libvirt's words what a hypervisor gets of a machine's network: an element for each interface, as
-// it stands below devices in a domain. It makes them of plan/vm's result alone.
+// it stands below devices in a domain. It makes them of plan/vm's result alone, and has no more of libvirt's schema than they
+// need; the tests read them back by all of it.
 package domain
 
 import (
@@ -10,16 +11,89 @@ import (
 	"strconv"
 	"strings"
 
-	"libvirt.org/go/libvirtxml"
-
 	"github.com/weft-net/weft/internal/model"
 )
 
+// devices is the element of that name, with its children in libvirt's order, as those below are.
+type devices struct {
+	XMLName    xml.Name          `xml:"devices"`
+	Interfaces []ethernetElement `xml:"interface"`
+	Hostdevs   []hostdevElement  `xml:"hostdev"`
+}
+
+type ethernetElement struct {
+	Type    string     `xml:"type,attr"`
+	MAC     addressed  `xml:"mac"`
+	Boot    *order     `xml:"boot"`
+	Target  target     `xml:"target"`
+	Model   typed      `xml:"model"`
+	Driver  *queues    `xml:"driver"`
+	Link    *linkState `xml:"link"`
+	MTU     size       `xml:"mtu"`
+	ROM     *enabled   `xml:"rom"`
+	ACPI    *index     `xml:"acpi"`
+	Alias   named      `xml:"alias"`
+	Address *pciPlace  `xml:"address"`
+}
+
+type hostdevElement struct {
+	Mode    string    `xml:"mode,attr"`
+	Type    string    `xml:"type,attr"`
+	Managed string    `xml:"managed,attr"`
+	Source  *pciPlace `xml:"source>address"`
+	Boot    *order    `xml:"boot"`
+	ACPI    *index    `xml:"acpi"`
+	Alias   named     `xml:"alias"`
+	Address *pciPlace `xml:"address"`
+}
+
+type (
+	addressed struct {
+		Address string `xml:"address,attr"`
+	}
+	order struct {
+		Order uint `xml:"order,attr"`
+	}
+	target struct {
+		Dev     string `xml:"dev,attr"`
+		Managed string `xml:"managed,attr"`
+	}
+	typed struct {
+		Type string `xml:"type,attr"`
+	}
+	queues struct {
+		Queues int `xml:"queues,attr"`
+	}
+	linkState struct {
+		State string `xml:"state,attr"`
+	}
+	size struct {
+		Size int `xml:"size,attr"`
+	}
+	enabled struct {
+		Enabled string `xml:"enabled,attr"`
+	}
+	index struct {
+		Index uint `xml:"index,attr"`
+	}
+	named struct {
+		Name string `xml:"name,attr"`
+	}
+	// pciPlace is a place on a PCI bus: of the node's without a type, of the guest's with it.
+	pciPlace struct {
+		Type     string `xml:"type,attr,omitempty"`
+		Domain   string `xml:"domain,attr"`
+		Bus      string `xml:"bus,attr"`
+		Slot     string `xml:"slot,attr"`
+		Function string `xml:"function,attr"`
+	}
+)
+
 // XML is the devices element of a domain, with nothing but the devices that are given.
-func XML(devices []model.VMDevice) (string, error) {
-	var list libvirtxml.DomainDeviceList
-	for _, d := range devices {
-		address, err := pci(d.PCIAddress)
+func XML(given []model.VMDevice) (string, error) {
+	var list devices
+	for _, d := range given {
+		address, err := pci(d.PCIAddress, "pci")
 		if err != nil {
 			return "", fmt.Errorf("interface %s: %w", d.Name, err)
 		}
@@ -27,92 +101,72 @@ func XML(devices []model.VMDevice) (string, error) {
 			list.Interfaces = append(list.Interfaces, ethernet(d, address))
 			continue
 		}
-		host, err := pci(d.HostPCI)
+		host, err := pci(d.HostPCI, "")
 		if err != nil {
 			return "", fmt.Errorf("interface %s: device: %w", d.Name, err)
 		}
-		list.Hostdevs = append(list.Hostdevs, hostdev(d, host, address))
+		list.Hostdevs = append(list.Hostdevs, hostdevElement{
+			Mode: "subsystem", Type: "pci", Managed: "no", Source: host,
+			Boot: boot(d), ACPI: acpi(d), Alias: named{"ua-sriov-" + d.Name}, Address: address,
+		})
 	}
-	var b strings.Builder
-	enc := xml.NewEncoder(&b)
-	enc.Indent("", "  ")
-	if err := enc.EncodeElement(list, xml.StartElement{Name: xml.Name{Local: "devices"}}); err != nil {
+	b, err := xml.MarshalIndent(list, "", "  ")
+	if err != nil {
 		return "", fmt.Errorf("devices: %w", err)
 	}
-	return b.String() + "\n", nil
+	return string(b) + "\n", nil
 }
 
 // ethernet is a link of the pod that libvirt opens and neither makes nor takes away.
-func ethernet(d model.VMDevice, address *libvirtxml.DomainAddressPCI) libvirtxml.DomainInterface {
-	i := libvirtxml.DomainInterface{
-		MAC:    &libvirtxml.DomainInterfaceMAC{Address: d.MAC},
-		Source: &libvirtxml.DomainInterfaceSource{Ethernet: &libvirtxml.DomainInterfaceSourceEthernet{}},
-		Target: &libvirtxml.DomainInterfaceTarget{Dev: d.Target, Managed: "no"},
-		Model:  &libvirtxml.DomainInterfaceModel{Type: d.Model},
-		MTU:    &libvirtxml.DomainInterfaceMTU{Size: uint(d.MTU)},
-		Alias:  &libvirtxml.DomainAlias{Name: "ua-" + d.Name},
-		Boot:   boot(d), ACPI: acpi(d), Address: at(address),
+func ethernet(d model.VMDevice, address *pciPlace) ethernetElement {
+	i := ethernetElement{
+		Type: "ethernet", MAC: addressed{d.MAC}, Target: target{d.Target, "no"}, Model: typed{d.Model}, MTU: size{d.MTU}, Alias: named{"ua-" + d.Name},
+		Boot: boot(d), ACPI: acpi(d), Address: address,
 	}
 	if d.Queues > 0 {
-		i.Driver = &libvirtxml.DomainInterfaceDriver{Queues: uint(d.Queues)}
+		i.Driver = &queues{d.Queues}
 	}
 	if d.Down {
-		i.Link = &libvirtxml.DomainInterfaceLink{State: "down"}
+		i.Link = &linkState{"down"}
 	}
 	if d.BootOrder == 0 { // nothing is ever read from it
-		i.ROM = &libvirtxml.DomainROM{Enabled: "no"}
+		i.ROM = &enabled{"no"}
 	}
 	return i
 }
 
-// hostdev is a device of the machine that the guest drives itself.
-func hostdev(d model.VMDevice, host, address *libvirtxml.DomainAddressPCI) libvirtxml.DomainHostdev {
-	return libvirtxml.DomainHostdev{
-		Managed:   "no",
-		SubsysPCI: &libvirtxml.DomainHostdevSubsysPCI{Source: &libvirtxml.DomainHostdevSubsysPCISource{Address: host}},
-		Alias:     &libvirtxml.DomainAlias{Name: "ua-sriov-" + d.Name},
-		Boot:      boot(d), ACPI: acpi(d), Address: at(address),
-	}
-}
-
-func boot(d model.VMDevice) *libvirtxml.DomainDeviceBoot {
+func boot(d model.VMDevice) *order {
 	if d.BootOrder == 0 {
 		return nil
 	}
-	return &libvirtxml.DomainDeviceBoot{Order: d.BootOrder}
+	return &order{d.BootOrder}
 }
 
-func acpi(d model.VMDevice) *libvirtxml.DomainDeviceACPI {
+func acpi(d model.VMDevice) *index {
 	if d.ACPIIndex == 0 {
 		return nil
 	}
-	return &libvirtxml.DomainDeviceACPI{Index: d.ACPIIndex}
-}
-
-func at(address *libvirtxml.DomainAddressPCI) *libvirtxml.DomainAddress {
-	if address == nil {
-		return nil
-	}
-	return &libvirtxml.DomainAddress{PCI: address}
+	return &index{d.ACPIIndex}
 }
 
 // pci reads an address on the PCI bus (0000:81:01.0); nil is none.
-func pci(s string) (*libvirtxml.DomainAddressPCI, error) {
+func pci(s, typ string) (*pciPlace, error) {
 	if s == "" {
 		return nil, nil
 	}
-	var numbers [4]*uint
+	var numbers [4]uint64
 	parts := strings.FieldsFunc(s, func(r rune) bool { return r == ':' || r == '.' })
 	if len(parts) != len(numbers) {
 		return nil, fmt.Errorf("%q is no address on the PCI bus", s)
 	}
 	for i, part := range parts {
-		n, err := strconv.ParseUint(part, 16, 16)
-		if err != nil {
+		var err error
+		if numbers[i], err = strconv.ParseUint(part, 16, 16); err != nil {
 			return nil, fmt.Errorf("%q is no address on the PCI bus", s)
 		}
-		u := uint(n)
-		numbers[i] = &u
 	}
-	return &libvirtxml.DomainAddressPCI{Domain: numbers[0], Bus: numbers[1], Slot: numbers[2], Function: numbers[3]}, nil
+	return &pciPlace{
+		Type: typ, Domain: fmt.Sprintf("0x%04x", numbers[0]), Bus: fmt.Sprintf("0x%02x", numbers[1]), Slot: fmt.Sprintf("0x%02x", numbers[2]),
+		Function: fmt.Sprintf("0x%x", numbers[3]),
+	}, nil
 }

@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/vm/kubevirt"
 )
 
 // binding checks that an interface is bound in one way, that weft has it, and that its network suits it.

@@ -8,9 +8,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/vm/kubevirt"
 )
 
 // checker goes over a machine's interfaces and networks and notes what is wrong.

@@ -10,7 +10,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/weft-net/weft/internal/vm/kubevirt"
 )
 
 // taken is what interfaces have, by value, with the index of the one that has it.

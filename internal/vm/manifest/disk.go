@@ -7,9 +7,9 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/vm/kubevirt"
 )
 
 // Disk is a disk of a machine and what is known of its volume.

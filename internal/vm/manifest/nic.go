@@ -8,9 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	kubevirt "kubevirt.io/api/core/v1"
-
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/vm/kubevirt"
 )
 
 // nic turns an interface that has been checked into the model's words.

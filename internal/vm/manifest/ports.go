@@ -8,7 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/weft-net/weft/internal/vm/kubevirt"
 )
 
 const (

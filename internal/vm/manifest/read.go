@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/vm/kubevirt"
 )
 
 // Options are what of the cluster's KubeVirt object counts here, and which machine is meant.

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubevirt
+
+import (
+	"reflect"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	whole "kubevirt.io/api/core/v1"
+)
+
+// same compares a type with KubeVirt's: each field is there, under the same key, and of a type that is the same to JSON. It
+// counts the fields.
+func same(t *testing.T, path string, mine, theirs reflect.Type) int {
+	t.Helper()
+	if mine == theirs {
+		return 0
+	}
+	if mine.Kind() != theirs.Kind() {
+		t.Errorf("%s is a %s, KubeVirt's is a %s", path, mine.Kind(), theirs.Kind())
+		return 0
+	}
+	n := 0
+	switch mine.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		n = same(t, path, mine.Elem(), theirs.Elem())
+	case reflect.Map:
+		n = same(t, path+"[key]", mine.Key(), theirs.Key()) + same(t, path+"[]", mine.Elem(), theirs.Elem())
+	case reflect.Struct:
+		for i := range mine.NumField() {
+			f := mine.Field(i)
+			g, ok := theirs.FieldByName(f.Name)
+			if !ok || len(g.Index) != 1 || f.Tag.Get("json") != g.Tag.Get("json") || f.Anonymous != g.Anonymous {
+				t.Errorf("%s.%s (%s): KubeVirt has %q %s", path, f.Name, f.Tag, g.Name, g.Tag)
+				continue
+			}
+			n += 1 + same(t, path+"."+f.Name, f.Type, g.Type)
+		}
+	}
+	return n
+}
+
+func TestSameAsKubeVirt(t *testing.T) {
+	for _, c := range []struct{ mine, theirs any }{
+		{VirtualMachineInstance{}, whole.VirtualMachineInstance{}}, {VirtualMachine{}, whole.VirtualMachine{}},
+	} {
+		mine := reflect.TypeOf(c.mine)
+		if n := same(t, mine.Name(), mine, reflect.TypeOf(c.theirs)); n < 100 {
+			t.Errorf("%s: %d fields were compared", mine.Name(), n)
+		}
+	}
+	for _, c := range [][2]string{
+		{DeprecatedNonRootVMIAnnotation, whole.DeprecatedNonRootVMIAnnotation}, {MigrationTransportUnixAnnotation, whole.MigrationTransportUnixAnnotation},
+		{VirtIO, whole.VirtIO}, {InterfaceStateLinkUp, string(whole.InterfaceStateLinkUp)}, {InterfaceStateLinkDown, string(whole.InterfaceStateLinkDown)},
+		{InterfaceStateAbsent, string(whole.InterfaceStateAbsent)}, {string(DiskBusSATA), string(whole.DiskBusSATA)},
+		{HostDiskExistsOrCreate, string(whole.HostDiskExistsOrCreate)}, {MigrationTransportUnix, string(whole.MigrationTransportUnix)},
+		{DefaultPodNetwork().Name, whole.DefaultPodNetwork().Name}, {DefaultBridgeNetworkInterface().Name, whole.DefaultBridgeNetworkInterface().Name},
+		{DefaultMasqueradeNetworkInterface().Name, whole.DefaultMasqueradeNetworkInterface().Name},
+	} {
+		if c[0] != c[1] {
+			t.Errorf("%q is KubeVirt's %q", c[0], c[1])
+		}
+	}
+}
+
+// TestSame: what differs is found.
+func TestSame(t *testing.T) {
+	type other struct {
+		Path     string            `json:"file"`
+		Type     int               `json:"type"`
+		Capacity resource.Quantity `json:"capacity,omitempty"`
+		metav1.TypeMeta
+	}
+	seen := &testing.T{}
+	same(seen, "HostDisk", reflect.TypeOf(HostDisk{}), reflect.TypeOf(other{}))
+	if !seen.Failed() {
+		t.Error("types that differ are the same")
+	}
+}
