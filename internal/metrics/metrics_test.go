@@ -74,11 +74,15 @@ func TestDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob("../agent/*.go")
-	if err != nil || len(files) == 0 {
-		t.Fatal(err)
+	var files []string
+	for _, program := range []string{"agent", "controller"} {
+		found, err := filepath.Glob(filepath.Join("..", program, "*.go"))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no sources of the %s: %v", program, err)
+		}
+		files = append(files, found...)
 	}
-	agent := ""
+	programs := ""
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
@@ -87,13 +91,13 @@ func TestDocumented(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		agent += string(b)
+		programs += string(b)
 	}
 	have := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(weft_[a-z_]+)`").FindAllStringSubmatch(string(page), -1) {
 		have[m[1]] = true
 	}
-	for _, m := range regexp.MustCompile(`"(weft_[a-z_]+)"`).FindAllStringSubmatch(string(code)+agent, -1) {
+	for _, m := range regexp.MustCompile(`"(weft_[a-z_]+)"`).FindAllStringSubmatch(string(code)+programs, -1) {
 		if !have[m[1]] {
 			t.Errorf("%s is missing in docs/kubernetes.md", m[1])
 		}
