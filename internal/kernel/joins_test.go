@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -143,16 +144,19 @@ func TestJoinBrings(t *testing.T) {
 		tap := nettest.OpenTap(t, s.PodNS, "tap0", false)
 		wire := sniff(t, s.Host.ns, "veth0001")
 		want := ethernet(0x88b6, []byte("to the guest"), make([]byte, 40))
-		wire.send(want)
-		_ = tap.SetReadDeadline(time.Now().Add(10 * time.Second))
 		got := make([]byte, 2000)
-		for {
-			n, err := tap.Read(got)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if bytes.Equal(got[:n], want) {
-				break
+		// A tap that has just been opened takes no frames until the kernel has got round to it.
+		for end, arrived := time.Now().Add(time.Minute), false; !arrived; {
+			wire.send(want)
+			_ = tap.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+			for {
+				n, err := tap.Read(got)
+				if err != nil && (!errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(end)) {
+					t.Fatal(err)
+				}
+				if arrived = err == nil && bytes.Equal(got[:n], want); arrived || err != nil {
+					break
+				}
 			}
 		}
 		if out, err := nettest.Try(s.Host.ns, "ping", "-c1", "-W1", "10.1.0.1"); err == nil {
