@@ -39,7 +39,7 @@ func (g *group) holdable() bool {
 	networks := map[string]bool{}
 	for _, r := range g.runs {
 		for _, typ := range r.seg.types {
-			if _, ok := g.a.cfg.Allocators[typ].(ipam.Holder); !ok || len(r.seg.types) > 1 || networks[r.job.Request.Network] {
+			if g.a.ofIPAM(typ).Hold == nil || len(r.seg.types) > 1 || networks[r.job.Request.Network] {
 				return false
 			}
 			networks[r.job.Request.Network] = true
@@ -172,15 +172,13 @@ func (r *run) choose(ctx context.Context) error {
 	act := &r.rec.Acts[r.seg.acts]
 	q, err := r.ask(r.job.Network.Plugins[act.Plugin])
 	if err == nil {
-		r.hold, err = r.a.cfg.Allocators[r.seg.types[act.Plugin]].(ipam.Holder).Hold(ctx, q)
+		r.hold, err = r.a.ofIPAM(r.seg.types[act.Plugin]).Hold.Hold(ctx, q)
 	}
 	if err != nil {
 		r.rec.Acts = r.rec.Acts[:r.seg.acts]
 		return err
 	}
-	if s, is := r.hold.(ipam.Sharer); is && s.Standby() {
-		r.rec.Standby = true
-	}
+	r.rec.Standby = r.rec.Standby || r.hold.Standby()
 	result := r.hold.Result()
 	act.IPs = result.IPs
 	r.seg.given = map[int]*model.Result{act.Plugin: &result}

@@ -304,9 +304,11 @@ type ordered struct {
 	networks []string
 }
 
+func (o *ordered) Capabilities() ipam.Capabilities { return ipam.Capabilities{Hold: o} }
+
 func (o *ordered) Hold(ctx context.Context, ask ipam.Ask) (ipam.Hold, error) {
 	o.networks = append(o.networks, ask.Network)
-	return o.Allocator.(ipam.Holder).Hold(ctx, ask)
+	return o.Allocator.Capabilities().Hold.Hold(ctx, ask)
 }
 
 // Whatever order a pod names its networks in, their directories are locked in one order: else two pods could wait for each

@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
@@ -32,8 +31,7 @@ func (a *Attacher) late(typ string) bool {
 	if alloc == nil {
 		return true
 	}
-	user, ok := alloc.(ipam.LinkUser)
-	return ok && user.NeedsLink()
+	return alloc.Capabilities().NeedsLink
 }
 
 // link plans the interface of the segment's first plugin without addresses when its IPAM section needs that; false when it

@@ -25,6 +25,7 @@ type wished struct {
 }
 
 func (*wished) Type() string                                              { return "calico-ipam" }
+func (*wished) Capabilities() ipam.Capabilities                           { return ipam.Capabilities{} }
 func (*wished) Keys() []string                                            { return nil }
 func (*wished) Validate(json.RawMessage) error                            { return nil }
 func (*wished) Status(context.Context, ipam.Ask) error                    { return nil }

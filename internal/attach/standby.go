@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
@@ -196,8 +195,8 @@ func (a *Attacher) takeAddresses(ctx context.Context, rec Record) error {
 		if err != nil {
 			return err
 		}
-		mover, ok := a.cfg.Allocators[typ].(ipam.Mover)
-		if !ok {
+		mover := a.ofIPAM(typ).Move
+		if mover == nil {
 			continue
 		}
 		q := ask(rec.Request, conf)

@@ -78,7 +78,7 @@ func (a *Attacher) checkKeeps(r model.Request, conf model.PluginConf) error {
 		return err
 	}
 	why := "it knows nothing of virtual machines"
-	if k, is := a.cfg.Allocators[typ].(ipam.Keeper); is {
+	if k := a.ofIPAM(typ).Keep; k != nil {
 		if why = k.Keeps(ask(r, conf)); why == "" {
 			return nil
 		}
@@ -93,6 +93,14 @@ func (a *Attacher) can(conf model.PluginConf) plugin.Capabilities {
 		return p.Capabilities()
 	}
 	return plugin.Capabilities{}
+}
+
+// ofIPAM is what the allocator of a type can do beside giving; of a foreign one it is nothing.
+func (a *Attacher) ofIPAM(typ string) ipam.Capabilities {
+	if alloc := a.cfg.Allocators[typ]; alloc != nil {
+		return alloc.Capabilities()
+	}
+	return ipam.Capabilities{}
 }
 
 // ipamType is the type of a built-in plugin's IPAM section, empty when it has none.

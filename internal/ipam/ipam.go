@@ -44,9 +44,16 @@ func (a Ask) Key() model.AttachmentKey {
 	return model.AttachmentKey{Network: a.Network, ContainerID: a.ContainerID, IfName: a.IfName}
 }
 
-// LinkUser is what an Allocator says that sends packets through the attachment's interface: it is asked when that exists
-// and is up, and gets the addresses back while it still exists.
-type LinkUser interface{ NeedsLink() bool }
+// Capabilities are what an Allocator can do beside giving and taking back. It names them all in one value: what is not named
+// there is never asked for.
+type Capabilities struct {
+	// NeedsLink: it sends packets through the attachment's interface. It is asked when that exists and is up, and gets the
+	// addresses back while it still exists.
+	NeedsLink bool
+	Hold      Holder
+	Move      Mover
+	Keep      Keeper
+}
 
 // Holder is what an Allocator is that can say what it will give before it gives it, so that the caller writes down one
 // promise instead of two.
@@ -64,11 +71,8 @@ type Hold interface {
 	Keep() error
 	// Drop gives up the choice; after Keep it does nothing.
 	Drop()
-}
-
-// Sharer is what a Hold is that may hold addresses which another attachment of the same machine uses.
-type Sharer interface {
-	// Standby tells whether that is so: nothing may lead to the addresses here before they are taken by a Mover.
+	// Standby tells whether another attachment of the same machine uses the addresses: nothing may lead to them here before they
+	// are taken by a Mover.
 	Standby() bool
 }
 
@@ -103,4 +107,6 @@ type Allocator interface {
 	Status(ctx context.Context, ask Ask) error
 	// GC takes back what belongs to the network and to none of the valid attachments.
 	GC(ctx context.Context, ask Ask, valid []model.AttachmentKey) error
+	// Capabilities is what it can do beside that.
+	Capabilities() Capabilities
 }

@@ -120,8 +120,8 @@ func (h *history) migrate(n *node, r *roamer) string {
 	for _, ip := range held.Result().IPs {
 		same = append(same, ip.Address.Addr())
 	}
-	if !held.(ipam.Sharer).Standby() || !slices.Equal(same, addrs) {
-		h.t.Fatalf("operation %d: the target of %s gets %v (stands by: %t), the source has %v", h.next, r.holder(), same, held.(ipam.Sharer).Standby(), addrs)
+	if !held.Standby() || !slices.Equal(same, addrs) {
+		h.t.Fatalf("operation %d: the target of %s gets %v (stands by: %t), the source has %v", h.next, r.holder(), same, held.Standby(), addrs)
 	}
 	ask := n.machineAsk(r.name, id, calicoConf())
 	ask.Held = same

@@ -44,7 +44,7 @@ func TestMachineOnNetwork(t *testing.T) {
 				}
 				_ = h.Keep()
 				addr := h.Result().IPs[0].Address
-				standby := h.(ipam.Sharer).Standby()
+				standby := h.Standby()
 				if !standby {
 					n.ledger[key(id)], n.confs[key(id)] = []netip.Addr{addr.Addr()}, conf
 				}

@@ -40,7 +40,7 @@ func (n *node) runs(vm, id string, incoming bool, more ...string) string {
 	for _, ip := range h.Result().IPs {
 		words, addrs = append(words, ip.Address.Addr().String()), append(addrs, ip.Address.Addr())
 	}
-	if h.(ipam.Sharer).Standby() {
+	if h.Standby() {
 		return "standby " + strings.Join(words, " ")
 	}
 	n.ledger[key(id)], n.confs[key(id)] = addrs, string(ask.Conf)

@@ -38,8 +38,8 @@ func (*Remote) Type() string { return Type }
 // Keys are the options.
 func (*Remote) Keys() []string { return Keys() }
 
-// NeedsLink tells that messages go through the attachment's interface.
-func (*Remote) NeedsLink() bool { return true }
+// Capabilities tells that messages go through the attachment's interface.
+func (*Remote) Capabilities() ipam.Capabilities { return ipam.Capabilities{NeedsLink: true} }
 
 // Validate refuses a configuration that can never give an address.
 func (*Remote) Validate(conf json.RawMessage) error {

@@ -76,6 +76,9 @@ func (h *hold) Result() model.Result {
 	return model.Result{IPs: slices.Clone(h.ips), Routes: h.routes, DNS: h.dns}
 }
 
+// Standby is never so: its addresses are one node's.
+func (h *hold) Standby() bool { return false }
+
 // Keep writes the files of the addresses and moves the round robin; when one fails, those before it are removed.
 func (h *hold) Keep() error {
 	defer h.Drop()

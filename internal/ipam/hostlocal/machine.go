@@ -27,6 +27,9 @@ func machineOwner(vm model.VMRef, ifName string) string {
 	return owner(machinePrefix+vm.String(), ifName)
 }
 
+// Capabilities says what it can beside giving: choose before it gives, and say why it keeps nothing.
+func (a *Allocator) Capabilities() ipam.Capabilities { return ipam.Capabilities{Hold: a, Keep: a} }
+
 // Keeps says why the addresses of machines do not always stay.
 func (*Allocator) Keeps(ipam.Ask) (why string) {
 	return "its addresses are one node's, and the machine may run on another"

@@ -223,3 +223,6 @@ func parse(field, value string, code model.Code) (model.IP, error) {
 	}
 	return model.IP{Address: p}, nil
 }
+
+// Capabilities are none beside giving what its configuration says.
+func (a *Allocator) Capabilities() ipam.Capabilities { return ipam.Capabilities{} }

@@ -123,8 +123,8 @@ func (*Keeper) Type() string { return dhcp.Type }
 // Keys are the options.
 func (*Keeper) Keys() []string { return dhcp.Keys() }
 
-// NeedsLink tells that messages go through the attachment's interface.
-func (*Keeper) NeedsLink() bool { return true }
+// Capabilities tells that messages go through the attachment's interface.
+func (*Keeper) Capabilities() ipam.Capabilities { return ipam.Capabilities{NeedsLink: true} }
 
 // Validate refuses a configuration that can never give an address.
 func (*Keeper) Validate(conf json.RawMessage) error {
