@@ -160,6 +160,10 @@ func (e *Engine) writeClaim(ctx context.Context, c addressClaim, ips []model.IP)
 	if err != nil {
 		return err
 	}
+	if a, lies := e.lies(c); lies {
+		return model.Faultf(model.CodeTryAgain, "somebody has written it there: delete the claim, and weft makes it anew where it is a machine's",
+			"%s names address %s, which this node has and has not given to it", c.id, a)
+	}
 	next, err := c.object.Edited(func(fields map[string]any) error {
 		status, ok := fields["status"].(map[string]any)
 		if !ok {

@@ -109,3 +109,21 @@ func (e *Engine) requestGrant(ctx context.Context, c addressClaim, a netip.Addr,
 	}
 	return true, nil
 }
+
+// lies finds an address that a claim names, and that this node has for others or for nobody: any agent can write addresses into a claim.
+// This node must not sign such a claim with its name, by which the controller lets other nodes take the claim's addresses from it.
+func (e *Engine) lies(c addressClaim) (netip.Addr, bool) {
+	if !e.cfg.Apart {
+		return netip.Addr{}, false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, a := range addrsOf(c.object) {
+		for _, p := range e.pools {
+			if b := p.blockOf(a); b != nil && b.cidr.Contains(a) && b.stands == owned && !b.away[a] && p.held[a].claim != c.id {
+				return a, true
+			}
+		}
+	}
+	return netip.Addr{}, false
+}
