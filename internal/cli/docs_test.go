@@ -93,9 +93,6 @@ func TestHandedOn(t *testing.T) {
 	has := map[string]bool{}
 	for _, h := range handedOn() {
 		has[h.words] = true
-		if h.program == "weft-plugin" {
-			continue
-		}
 		root := programs(t)[h.program].root(env)
 		words := strings.Fields(h.words)
 		if h.alone {

@@ -62,6 +62,9 @@ func handedOn() []handed {
 	}
 }
 
+// pluginProgram is the plugins without an agent, of which dhcp has a daemon.
+const pluginProgram = "weft-plugin"
+
 // handOn tells which program an invocation is handed to, and with which arguments: what the user wrote, what the user asks help
 // for, or what a shell wants completed.
 func handOn(args []string) (program string, argv []string, ok bool) {
@@ -70,6 +73,9 @@ func handOn(args []string) (program string, argv []string, ok bool) {
 	completed := len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd)
 	if asked || completed {
 		first = 1
+	}
+	if len(args) > 1 && args[0] == "dhcp" && args[1] == "daemon" { // by the name of the plugin; weft itself describes it
+		return pluginProgram, args, true
 	}
 	var to handed
 	var words []string

@@ -50,6 +50,7 @@ func TestProgramBeside(t *testing.T) {
 		{[]string{"lab", "--dir", "x", "up"}, "weft-lab", []string{"weft", "lab", "--dir", "x", "up"}},
 		{[]string{"help", "lab", "up"}, "weft-lab", []string{"weft", "help", "lab", "up"}},
 		{[]string{"__completeNoDesc", "lab", "u"}, "weft-lab", []string{"weft", "__completeNoDesc", "lab", "u"}},
+		{[]string{"dhcp", "daemon", "-pidfile", "x"}, "weft-plugin", []string{"dhcp", "daemon", "-pidfile", "x"}},
 		{[]string{"vm", "phase1", "f"}, "weft-agent", []string{"weft", "vm", "phase1", "f"}},
 		{[]string{"vm", "run", "f"}, "weft-lab", []string{"weft", "vm", "run", "f"}},
 		{[]string{"help", "vm", "here"}, "weft-agent", []string{"weft", "help", "vm", "here"}},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,7 @@ import (
 	conformance "github.com/weft-net/weft/internal/conformance/command"
 	controller "github.com/weft-net/weft/internal/controller/command"
 	lab "github.com/weft-net/weft/internal/lab/command"
+	"github.com/weft-net/weft/internal/standalone"
 )
 
 // program is one of those that weft hands commands to, run in the process of the test.
@@ -51,6 +53,12 @@ func run(t *testing.T, env Env) int {
 		env.Getenv = func(string) string { return "" }
 	}
 	env.Exec = func(path string, argv, _ []string) error {
+		if filepath.Base(path) == pluginProgram {
+			return ui.Exit(standalone.Main(t.Context(), standalone.Env{
+				Argv0: argv[0], Args: argv[1:], Getenv: env.Getenv, Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr, Now: time.Now,
+				Notify: func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) },
+			}))
+		}
 		p, ok := programs(t)[filepath.Base(path)]
 		if !ok {
 			t.Fatalf("%s is executed, with %q", path, argv)

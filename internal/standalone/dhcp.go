@@ -3,37 +3,32 @@
 package standalone
 
 import (
+	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
+
+	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
+	"github.com/weft-net/weft/internal/model"
 )
 
-// daemon is "dhcp daemon", which the reference plugin has in the same program. Here it is weft that keeps leases: a program
-// that starts for each call of each plugin has no room for it. Weft is looked for beside this program, then in PATH.
-func daemon(env Env) int {
-	weft, err := findWeft()
-	if err != nil {
-		fmt.Fprintf(env.Stderr, "weft: dhcp daemon: %v\nhint: it is the program weft that keeps leases: install it beside weft-plugin or into PATH\n", err)
-		return 1
+// daemon is "dhcp daemon", which the reference plugin has in the same program.
+func daemon(ctx context.Context, env Env) int {
+	ctx, stop := env.Notify(ctx)
+	defer stop()
+	err := lease.Command(ctx, env.Args[1:], lease.Outside{Name: "weft dhcp daemon", Getenv: env.Getenv, Stderr: env.Stderr, Now: env.Now, Random: rand.Reader})
+	if err == nil {
+		return 0
 	}
-	if env.Exec == nil {
-		return 1
+	msg, hint := err.Error(), ""
+	var fault *model.Fault
+	if errors.As(err, &fault) && fault.Hint != "" {
+		msg, hint = strings.TrimSuffix(msg, " ("+fault.Hint+")"), "hint: "+fault.Hint+"\n"
 	}
-	argv := append([]string{weft, "dhcp"}, env.Args...)
-	if err := env.Exec(weft, argv, env.Environ); err != nil {
-		fmt.Fprintf(env.Stderr, "weft: %s: %v\n", strings.Join(argv, " "), err)
+	fmt.Fprintf(env.Stderr, "weft: %s\n%s", msg, hint)
+	if errors.Is(err, lease.ErrUsage) {
+		return 2
 	}
 	return 1
-}
-
-func findWeft() (string, error) {
-	if self, err := os.Executable(); err == nil { // where the link points to
-		beside := filepath.Join(filepath.Dir(self), "weft")
-		if st, err := os.Stat(beside); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
-			return beside, nil
-		}
-	}
-	return exec.LookPath("weft")
 }

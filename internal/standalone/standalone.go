@@ -42,8 +42,8 @@ type Env struct {
 	Stderr  io.Writer
 	Now     func() time.Time
 	Version string
-	// Exec replaces the process (execve(2)); nil where that cannot be.
-	Exec func(path string, argv, environ []string) error
+	// Notify ends the context with SIGINT or SIGTERM, for a daemon: a call catches no signal.
+	Notify func(context.Context) (context.Context, context.CancelFunc)
 	// Root is the directory below which the machine's files are, /sys and /etc; "" is "/".
 	Root string
 	// Step is for fault tests; see attach.Config.
@@ -58,7 +58,7 @@ func Main(ctx context.Context, env Env) int {
 		return about(env, types(planners, allocators))
 	}
 	if name == dhcp.Type && len(env.Args) > 0 && env.Args[0] == "daemon" {
-		return daemon(env)
+		return daemon(ctx, env)
 	}
 	if env.Getenv("CNI_COMMAND") == "" {
 		fmt.Fprintf(env.Stderr, "CNI %s plugin of weft %s\nCNI protocol versions supported: %s\n",
