@@ -109,10 +109,14 @@ func apart(names []string, atOnce int) int {
 	return code
 }
 
-// verdictless is the output of a process without its last word, which is said once for all.
+// verdictless is the output of a process without its last word, which is said once for all, and what it covers, which is a part.
 func verdictless(out []byte) []byte {
+	rest := out
+	if at := bytes.LastIndex(rest, []byte("coverage: ")); at >= 0 && (at == 0 || rest[at-1] == '\n') && bytes.IndexByte(rest[at:], '\n') == len(rest)-at-1 {
+		rest = rest[:at]
+	}
 	for _, word := range []string{"PASS\n", "FAIL\n"} {
-		if rest, found := bytes.CutSuffix(out, []byte(word)); found {
+		if rest, found := bytes.CutSuffix(rest, []byte(word)); found {
 			return bytes.TrimSuffix(rest, []byte("\x16"))
 		}
 	}
