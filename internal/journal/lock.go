@@ -10,9 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 
+	"github.com/weft-net/weft/internal/flock"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -34,28 +33,19 @@ func leave(f *os.File, path string) {
 // Container keeps other calls for the container out until release is called.
 func (j *Journal) Container(ctx context.Context, id string) (release func(), err error) {
 	path := j.lockPath(id)
-	for {
-		f, err := j.lock(ctx, path, syscall.LOCK_EX)
-		if err != nil {
-			return nil, err
-		}
-		if current(f, path) {
-			return func() { leave(f, path) }, nil
-		}
-		_ = f.Close()
+	f, err := j.lock(ctx, path, flock.Exclusive)
+	if err != nil {
+		return nil, err
 	}
+	return func() { leave(f, path) }, nil
 }
 
 // TryContainer is Container that does not wait: ok is false while a call for the container is under way.
 func (j *Journal) TryContainer(id string) (release func(), ok bool) { return j.try(j.lockPath(id)) }
 
 func (j *Journal) try(path string) (release func(), ok bool) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := flock.TryOpen(path, flock.Exclusive, 0o600)
 	if err != nil {
-		return nil, false
-	}
-	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil || !current(f, path) {
-		_ = f.Close()
 		return nil, false
 	}
 	return func() { leave(f, path) }, true
@@ -63,12 +53,12 @@ func (j *Journal) try(path string) (release func(), ok bool) {
 
 // Together joins the calls that go side by side: all but those that are Alone.
 func (j *Journal) Together(ctx context.Context) (release func(), err error) {
-	turn, err := j.lock(ctx, filepath.Join(j.locks, turnName), syscall.LOCK_SH)
+	turn, err := j.lock(ctx, filepath.Join(j.locks, turnName), flock.Shared)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = turn.Close() }()
-	f, err := j.lock(ctx, filepath.Join(j.locks, gateName), syscall.LOCK_SH)
+	f, err := j.lock(ctx, filepath.Join(j.locks, gateName), flock.Shared)
 	if err != nil {
 		return nil, err
 	}
@@ -77,11 +67,11 @@ func (j *Journal) Together(ctx context.Context) (release func(), err error) {
 
 // Alone waits until no other call is under way and keeps new ones out, from the moment that it begins to wait.
 func (j *Journal) Alone(ctx context.Context) (release func(), err error) {
-	turn, err := j.lock(ctx, filepath.Join(j.locks, turnName), syscall.LOCK_EX)
+	turn, err := j.lock(ctx, filepath.Join(j.locks, turnName), flock.Exclusive)
 	if err != nil {
 		return nil, err
 	}
-	f, err := j.lock(ctx, filepath.Join(j.locks, gateName), syscall.LOCK_EX)
+	f, err := j.lock(ctx, filepath.Join(j.locks, gateName), flock.Exclusive)
 	if err != nil {
 		_ = turn.Close()
 		return nil, err
@@ -89,36 +79,16 @@ func (j *Journal) Alone(ctx context.Context) (release func(), err error) {
 	return func() { _ = f.Close(); _ = turn.Close() }, nil
 }
 
-// lock waits for a flock. A blocking flock cannot be given up, so it asks again and again.
-func (j *Journal) lock(ctx context.Context, path string, how int) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, unusable(filepath.Dir(j.locks), err)
+// lock waits for a lock.
+func (j *Journal) lock(ctx context.Context, path string, how flock.Mode) (*os.File, error) {
+	f, err := flock.Open(ctx, path, how, 0o600)
+	switch {
+	case err == nil:
+		return f, nil
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return nil, model.Faultf(model.CodeTryAgain, "another call is under way", "%w", err)
 	}
-	const longest = 20 * time.Millisecond
-	for wait := time.Millisecond; ; wait = min(2*wait, longest) {
-		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
-		if err == nil {
-			return f, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			_ = f.Close()
-			return nil, unusable(filepath.Dir(j.locks), err)
-		}
-		select {
-		case <-ctx.Done():
-			_ = f.Close()
-			return nil, model.Faultf(model.CodeTryAgain, "another call is under way", "lock %s: %w", path, ctx.Err())
-		case <-time.After(wait):
-		}
-	}
-}
-
-// current tells whether the locked file is still the one at path: whoever held the lock before removed its file.
-func current(f *os.File, path string) bool {
-	mine, err1 := f.Stat()
-	there, err2 := os.Stat(path)
-	return err1 == nil && err2 == nil && os.SameFile(mine, there)
+	return nil, unusable(filepath.Dir(j.locks), err)
 }
 
 func (j *Journal) lockPath(id string) string {
@@ -132,12 +102,8 @@ func (j *Journal) lockPath(id string) string {
 
 // TryAlone is Alone that does not wait: ok is false while another call is under way.
 func (j *Journal) TryAlone() (release func(), ok bool) {
-	f, err := os.OpenFile(filepath.Join(j.locks, gateName), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := flock.TryOpen(filepath.Join(j.locks, gateName), flock.Exclusive, 0o600)
 	if err != nil {
-		return nil, false
-	}
-	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		_ = f.Close()
 		return nil, false
 	}
 	return func() { _ = f.Close() }, true
