@@ -14,11 +14,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/atomicfile"
+	"github.com/weft-net/weft/internal/flock"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	plan "github.com/weft-net/weft/internal/plan/vm"
@@ -214,39 +212,26 @@ func (w *work) forget() error {
 	return nil
 }
 
-const lockPause = 10 * time.Millisecond
-
 // lock keeps other calls for the machine away. The file goes with the record.
 func (c Config) lock(ctx context.Context, key string) (unlock func(), err error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, model.Faultf(model.CodeIO, "", "records of machines: %w", err)
 	}
 	path := c.stem(key) + ".lock"
-	for {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			return nil, model.Faultf(model.CodeIO, "", "records of machines: %w", err)
-		}
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil && isAt(f, path) {
-			c.tidy(key)
-			return func() {
-				if left, err := filepath.Glob(c.stem(key) + ",*"); err == nil && len(left) == 0 {
-					_ = os.Remove(path)
-				}
-				_ = f.Close()
-			}, nil
+	f, err := flock.Open(ctx, path, flock.Exclusive, 0o600)
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil, model.Faultf(model.CodeTryAgain, "another call for it is under way", "machine %s: %w", key, ctx.Err())
+	}
+	if err != nil {
+		return nil, model.Faultf(model.CodeIO, "", "records of machines: %w", err)
+	}
+	c.tidy(key)
+	return func() {
+		if left, err := filepath.Glob(c.stem(key) + ",*"); err == nil && len(left) == 0 {
+			_ = os.Remove(path)
 		}
 		_ = f.Close()
-		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return nil, fmt.Errorf("lock of machine %s: %w", key, err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, model.Faultf(model.CodeTryAgain, "another call for it is under way", "machine %s: %w", key, ctx.Err())
-		case <-time.After(lockPause):
-		}
-	}
+	}, nil
 }
 
 // tidy takes away what calls for the machine left that were killed while they wrote, and what is of another boot.
@@ -258,14 +243,4 @@ func (c Config) tidy(key string) {
 			_ = os.Remove(path)
 		}
 	}
-}
-
-// isAt tells whether a file is still at its path: who had the lock before may have taken it away.
-func isAt(f *os.File, path string) bool {
-	have, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := os.Stat(path)
-	return err == nil && os.SameFile(have, there)
 }
