@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/atomicfile"
+	"github.com/weft-net/weft/internal/flock"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -52,21 +53,18 @@ func open(ctx context.Context, dir, hint string) (*place, error) {
 
 // acquire waits ten seconds for another run.
 func (p *place) acquire(ctx context.Context) error {
-	for range 200 {
-		err := unix.Flock(int(p.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return model.Faultf(model.CodeIO, "", "lock of directory %s: %w", p.dir, err)
-		}
-		select {
-		case <-ctx.Done():
-			return interrupted(ctx)
-		case <-time.After(50 * time.Millisecond):
-		}
+	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err := flock.Wait(limited, p.lock.Fd(), flock.Exclusive)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return interrupted(ctx)
+	case limited.Err() != nil:
+		return model.Faultf(model.CodeTryAgain, "wait for it", "directory %s: another weft install is at work there", p.dir)
 	}
-	return model.Faultf(model.CodeTryAgain, "wait for it", "directory %s: another weft install is at work there", p.dir)
+	return model.Faultf(model.CodeIO, "", "lock of directory %s: %w", p.dir, err)
 }
 
 // close unlocks the directory; nobody's is no harm.
