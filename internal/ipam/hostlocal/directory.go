@@ -11,10 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/flock"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -49,7 +49,7 @@ func (a *Allocator) open(ctx context.Context, path string, create bool) (*direct
 		}
 		return nil, broken(path, err)
 	}
-	if err := flock(ctx, fd); err != nil {
+	if err := flock.Wait(ctx, uintptr(fd), flock.Exclusive); err != nil {
 		_ = unix.Close(fd)
 		<-turn
 		return nil, model.Faultf(model.CodeTryAgain, "", "host-local: lock of %s: %w", path, err)
@@ -85,24 +85,6 @@ func openLock(path string, create bool) (int, error) {
 		return -1, err
 	}
 	return open(name, flags, 0o750)
-}
-
-// flock takes the lock of other processes. It polls, because a waiting flock cannot be given up.
-func flock(ctx context.Context, fd int) error {
-	const longest = 4 * time.Millisecond
-	pause := 100 * time.Microsecond
-	for {
-		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, longest)
-	}
 }
 
 // close gives the lock back: it goes with its descriptor.

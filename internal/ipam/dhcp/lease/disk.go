@@ -3,6 +3,7 @@
 package lease
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -13,9 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weft-net/weft/internal/atomicfile"
+	"github.com/weft-net/weft/internal/flock"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -23,7 +23,6 @@ const (
 	suffix = ".json"
 	// claimTime is how long a killed keeper's lock is waited for.
 	claimTime = 2 * time.Second
-	claimStep = 20 * time.Millisecond
 )
 
 // claim makes the directory this process's own.
@@ -31,22 +30,17 @@ func claim(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, model.Faultf(model.CodeIO, "choose a directory that can be written", "directory of leases %q: %w", dir, err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, model.Faultf(model.CodeIO, "choose a directory that can be written", "directory of leases %q: %w", dir, err)
+	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
+	defer cancel()
+	f, err := flock.Open(ctx, filepath.Join(dir, "lock"), flock.Exclusive, 0o600)
+	switch {
+	case err == nil:
+		return f, nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, model.Faultf(model.CodeExists, "stop the other one, or choose another directory",
+			"directory of leases %q: another process keeps it: %w", dir, err)
 	}
-	for waited := time.Duration(0); ; waited += claimStep {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return f, nil
-		}
-		if waited >= claimTime || !errors.Is(err, unix.EWOULDBLOCK) {
-			_ = f.Close()
-			return nil, model.Faultf(model.CodeExists, "stop the other one, or choose another directory",
-				"directory of leases %q: another process keeps it: %w", dir, err)
-		}
-		time.Sleep(claimStep)
-	}
+	return nil, model.Faultf(model.CodeIO, "choose a directory that can be written", "directory of leases %q: %w", dir, err)
 }
 
 func (k *Keeper) path(key model.AttachmentKey) string {
