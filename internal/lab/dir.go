@@ -12,8 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/weft-net/weft/internal/flock"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
@@ -116,33 +115,16 @@ func (d Dir) noLab() error {
 
 // lock takes the lock of the state directory, which must exist; another holder is given a moment to end.
 func (d Dir) lock(ctx context.Context) (unlock func(), err error) {
-	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		f, err := os.OpenFile(d.at(lockName), os.O_RDWR|os.O_CREATE, 0o644)
-		if err != nil {
-			return nil, d.unwritable(err)
-		}
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil && d.isLock(f) {
-			return func() { _ = f.Close() }, nil
-		}
-		_ = f.Close()
-		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("state directory %s: lock: %w", d, err)
-		}
-		if time.Now().After(deadline) || ctx.Err() != nil {
-			return nil, model.Faultf(model.CodeTryAgain, "wait for it, or stop it", "another weft command is at work on the lab in %s", d)
-		}
+	limited, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	f, err := flock.Open(limited, d.at(lockName), flock.Exclusive, 0o644)
+	switch {
+	case err == nil:
+		return func() { _ = f.Close() }, nil
+	case limited.Err() != nil && errors.Is(err, limited.Err()):
+		return nil, model.Faultf(model.CodeTryAgain, "wait for it, or stop it", "another weft command is at work on the lab in %s", d)
 	}
-}
-
-// isLock tells whether f is still the lock file: a down that held it has removed it.
-func (d Dir) isLock(f *os.File) bool {
-	mine, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	now, err := os.Stat(d.at(lockName))
-	return err == nil && os.SameFile(mine, now)
+	return nil, d.unwritable(err)
 }
 
 func (d Dir) unwritable(err error) error {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/flock"
 )
 
 func sleep(t *testing.T, env ...string) (*exec.Cmd, ID) {
@@ -81,7 +83,7 @@ func TestLockIsInherited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Lock(path, 20*time.Millisecond); !errors.Is(err, unix.EWOULDBLOCK) {
+	if _, err := Lock(path, 20*time.Millisecond); !errors.Is(err, flock.ErrHeld) {
 		t.Errorf("second lock: %v", err)
 	}
 	cmd := exec.Command("sleep", "100")
