@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,9 +14,9 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/atomicfile"
+	"github.com/weft-net/weft/internal/flock"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
-	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 )
 
@@ -126,12 +125,7 @@ func (s *Store) locked(write func() error) error {
 		return s.refused(err)
 	}
 	defer func() { _ = d.Close() }()
-	for {
-		if err = unix.Flock(int(d.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
+	if err := flock.Wait(context.Background(), d.Fd(), flock.Exclusive); err != nil { // who writes, writes little
 		return s.refused(err)
 	}
 	if err := s.refresh(); err != nil {
