@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/cniserver"
+	"github.com/weft-net/weft/internal/flock"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -52,7 +53,7 @@ func (a *agent) claim() error {
 	}
 	lock, err := cniserver.Lock(filepath.Join(dir, "agent.lock"))
 	switch {
-	case errors.Is(err, cniserver.ErrLocked):
+	case errors.Is(err, flock.ErrHeld):
 		return model.Faultf(model.CodeExists, "stop the other agent or choose another --state-dir",
 			"state directory %q: another agent uses it", dir)
 	case err != nil:

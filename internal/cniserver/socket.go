@@ -3,6 +3,7 @@
 package cniserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/flock"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/wire"
 )
@@ -37,7 +39,7 @@ func listen(path string) (*listener, error) {
 		return nil, model.Faultf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
 	}
 	lock, err := Lock(path + ".lock")
-	if errors.Is(err, ErrLocked) {
+	if errors.Is(err, flock.ErrHeld) {
 		return nil, model.Faultf(model.CodeExists, "stop the other agent or choose another --socket",
 			"socket %s: another agent listens there", path)
 	}
@@ -98,33 +100,18 @@ func (l *listener) close() error {
 	return errors.Join(os.Remove(l.path), os.Remove(wire.PingSocket(l.path)), unix.Close(l.fd), unix.Close(l.ping), l.lock.Close())
 }
 
-// ErrLocked is wrapped by Lock's error when another process holds the lock.
-var ErrLocked = errors.New("locked by another process")
-
 // A killed agent's lock is held until the kernel has let go of all of it, the child that it was just forking included: who
 // is started again at once waits a moment.
-const (
-	lockWait = time.Second
-	lockStep = 20 * time.Millisecond
-)
+const lockWait = time.Second
 
-// Lock opens the file at path and takes its lock, which lasts until the file is closed or the process ends.
+// Lock opens the file at path and takes its lock, which lasts until the file is closed or the process ends. Its error wraps
+// flock.ErrHeld when another process holds the lock.
 func Lock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
+	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
+	defer cancel()
+	f, err := flock.Open(ctx, path, flock.Exclusive, 0o600)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%s: %w", path, flock.ErrHeld)
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	for end := time.Now().Add(lockWait); errors.Is(err, unix.EWOULDBLOCK) && time.Now().Before(end); {
-		time.Sleep(lockStep)
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	}
-	if err != nil {
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = ErrLocked
-		}
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return f, nil
+	return f, err
 }
