@@ -125,7 +125,6 @@ func clockRooms() map[string]string {
 		"internal/probe":              "waits for answers to packets that random numbers tell apart",
 		"internal/store/dir":          "how old a file is by the file system's clock",
 		"internal/vm/guestimage":      "how old a file is by the file system's clock",
-		"internal/sandbox/process":    "waits for a lock with a deadline",
 		"internal/sandbox/container":  "a monitor is a process of its own that writes times into logs",
 		"test":                        "tests only",
 	}

@@ -56,6 +56,25 @@ func checkRename(tree []*source) []breach {
 		})
 }
 
+// flockRooms lock files without internal/flock, each for a reason.
+func flockRooms() map[string]string {
+	return map[string]string{
+		"internal/flock":  "is how files are locked",
+		atomicfile:        "its locks are a part of how temporary files are told apart",
+		"internal/kernel": "drivers import no other room",
+	}
+}
+
+// checkFlock: files are locked by internal/flock alone.
+func checkFlock(tree []*source) []breach {
+	rooms := slices.Collect(maps.Keys(flockRooms()))
+	return calls(tree,
+		func(s *source) bool { return !s.test() && !s.in(rooms...) },
+		func(imported, name string) bool {
+			return (imported == "syscall" || imported == "golang.org/x/sys/unix") && (name == "Flock" || name == "FcntlFlock")
+		})
+}
+
 // durable is a file, or more, of a room: how many calls replace it with that durability.
 type durable map[string]int // "ROOM DURABILITY"
 

@@ -33,6 +33,7 @@ func laws() []law {
 		{"exit", "only main ends the process, so that everything that was begun is undone", checkExit},
 		{"clock", "clock and randomness are handed in: what cannot be repeated cannot be tested", checkClock},
 		{"rename", "whether a file survives a killed process or a power loss is said in one place, and not decided anew by each writer", checkRename},
+		{"flock", "a lock that is waited for without a context hangs its caller, and who removes a lock's file must be noticed: that is written once", checkFlock},
 		{"header", "every file says its licence, every package what it is", checkHeader},
 		{"names", "a drawer for odds and ends is where design goes to die", checkNames},
 	}
