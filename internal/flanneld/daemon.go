@@ -17,6 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/reconcile"
 	"github.com/weft-net/weft/internal/tunnel"
@@ -59,7 +60,7 @@ type daemon struct {
 	// public are the node's addresses for others, where they are other ones. lost holds a token when the interface has lost
 	// an address.
 	public []netip.Addr
-	lost   chan struct{}
+	lost   notify.Chan
 }
 
 // Run is the daemon, until ctx ends.
@@ -67,7 +68,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Check(); err != nil {
 		return err
 	}
-	d := &daemon{cfg: cfg, log: cfg.Log.With("room", "flanneld"), health: newHealth(), lost: make(chan struct{}, 1)}
+	d := &daemon{cfg: cfg, log: cfg.Log.With("room", "flanneld"), health: newHealth(), lost: notify.New()}
 	stop, err := d.health.serve(cfg.HealthzIP, cfg.HealthzPort, d.log)
 	if err != nil {
 		return err

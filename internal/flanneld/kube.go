@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/store/kube"
 )
@@ -30,7 +31,7 @@ type kubernetes struct {
 	begin string // of the annotations' names
 	api   *kube.Store
 	node  string
-	wake  chan struct{}
+	wake  notify.Chan
 
 	mu   sync.Mutex
 	have map[string]string // the node's annotations, under the usual prefix
@@ -39,7 +40,7 @@ type kubernetes struct {
 
 // newKubernetes finds the server and the node's name. It waits for the server where that has to be asked for the name.
 func (d *daemon) newKubernetes(ctx context.Context) (*kubernetes, error) {
-	k := &kubernetes{d: d, wake: make(chan struct{}, 1)}
+	k := &kubernetes{d: d, wake: notify.New()}
 	if err := checkEnv(d.cfg.Getenv); err != nil {
 		return nil, err
 	}
@@ -165,10 +166,7 @@ func (k *kubernetes) publish(p model.Published) {
 func (k *kubernetes) renumbered() { k.api.Reconnect() }
 
 func (k *kubernetes) nudge() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	k.wake.Notify()
 }
 
 // due are the annotations that are not as they should be, under the cluster's prefix.

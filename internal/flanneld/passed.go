@@ -22,10 +22,7 @@ func (d *daemon) passed(s reconcile.Status) {
 		return // there was no plan
 	}
 	if len(s.Topology.Underlay) < len(d.families()) {
-		select {
-		case d.lost <- struct{}{}:
-		default:
-		}
+		d.lost.Notify()
 		return // what was said before stays said
 	}
 	for _, f := range s.Fragments {

@@ -19,6 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/iptables"
 	"github.com/weft-net/weft/internal/kernel/watch"
+	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -29,7 +30,7 @@ const settle, pace = 100 * time.Millisecond, 800 * time.Millisecond
 // rules keeps flannel's rules: in the form that is configured, and nothing of the other form.
 type rules struct {
 	d    *daemon
-	wake chan struct{}
+	wake notify.Chan
 
 	mu      sync.Mutex
 	subnets []netip.Prefix
@@ -37,7 +38,7 @@ type rules struct {
 }
 
 func newRules(d *daemon, subnets []netip.Prefix) *rules {
-	return &rules{d: d, wake: make(chan struct{}, 1), subnets: subnets}
+	return &rules{d: d, wake: notify.New(), subnets: subnets}
 }
 
 // set says what the node's subnets are by now.
@@ -48,10 +49,7 @@ func (r *rules) set(subnets []netip.Prefix) {
 		return
 	}
 	r.subnets = subnets
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.wake.Notify()
 }
 
 // wanted are the rules.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
@@ -18,7 +19,7 @@ type extension struct {
 	r    *Runner
 	end  context.CancelFunc
 	over chan struct{}
-	wake chan struct{}
+	wake notify.Chan
 
 	mu   sync.Mutex
 	want mesh.Tunnel
@@ -34,7 +35,7 @@ type lease struct {
 }
 
 func (r *Runner) startExtension(w mesh.Tunnel) keeper {
-	e := &extension{r: r, want: w, over: make(chan struct{}), wake: make(chan struct{}, 1), done: map[string]lease{}}
+	e := &extension{r: r, want: w, over: make(chan struct{}), wake: notify.New(), done: map[string]lease{}}
 	ctx, end := context.WithCancel(r.ctx)
 	e.end = end
 	r.parts.Go(func() {
@@ -51,10 +52,7 @@ func (e *extension) set(_ context.Context, w mesh.Tunnel, changed bool) error {
 	err := e.err
 	e.mu.Unlock()
 	if changed || err != nil {
-		select {
-		case e.wake <- struct{}{}:
-		default:
-		}
+		e.wake.Notify()
 	}
 	return err
 }
@@ -79,10 +77,7 @@ func (e *extension) work(ctx context.Context) {
 		e.err = err
 		e.mu.Unlock()
 		if ctx.Err() == nil && (err != nil) != failed { // the next pass tells it, or that it is over
-			select {
-			case e.r.changed <- struct{}{}:
-			default:
-			}
+			e.r.changed.Notify()
 		}
 	}
 }

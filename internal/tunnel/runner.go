@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
@@ -43,7 +44,7 @@ type Config struct {
 // Runner keeps tunnels.
 type Runner struct {
 	cfg     Config
-	changed chan struct{}
+	changed notify.Chan
 	ctx     context.Context // of what runs
 	end     context.CancelFunc
 	parts   sync.WaitGroup
@@ -77,7 +78,7 @@ func New(cfg Config) *Runner {
 		cfg.CommandTime = DefaultCommandTime
 	}
 	cfg.Log = cfg.Log.With("room", "tunnel")
-	r := &Runner{cfg: cfg, changed: make(chan struct{}, 1), running: map[string]*running{}}
+	r := &Runner{cfg: cfg, changed: notify.New(), running: map[string]*running{}}
 	r.ctx, r.end = context.WithCancel(context.Background())
 	return r
 }
@@ -173,10 +174,7 @@ func (r *Runner) watch(link string, dead *atomic.Bool, work func() error) {
 			}
 		}
 		dead.Store(true)
-		select {
-		case r.changed <- struct{}{}:
-		default:
-		}
+		r.changed.Notify()
 	})
 }
 
