@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/weft-net/weft/internal/notify"
 )
 
 // Watcher keeps a snapshot of a configuration directory that is up to date.
@@ -23,13 +25,13 @@ type Watcher struct {
 	log  *slog.Logger
 	now  atomic.Pointer[Snapshot]
 	// Changed holds a token when the snapshot has changed since it was last taken.
-	changed chan struct{}
+	changed notify.Chan
 }
 
 // NewWatcher loads the directory once. bins are the directories of the plugins: what appears there can make a bad file
 // good.
 func NewWatcher(ctx context.Context, dir string, bins []string, v Validator, log *slog.Logger) *Watcher {
-	w := &Watcher{dir: dir, bins: bins, v: v, log: log.With("room", "confdir"), changed: make(chan struct{}, 1)}
+	w := &Watcher{dir: dir, bins: bins, v: v, log: log.With("room", "confdir"), changed: notify.New()}
 	w.reload(ctx)
 	return w
 }
@@ -119,10 +121,7 @@ func (w *Watcher) reload(ctx context.Context) {
 		return
 	}
 	w.tell(s)
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
+	w.changed.Notify()
 }
 
 func (w *Watcher) tell(s Snapshot) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-net/weft/internal/confdir"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/sandbox/container"
 	"github.com/weft-net/weft/internal/sandbox/engine"
 	"github.com/weft-net/weft/internal/sandbox/network"
@@ -37,7 +38,7 @@ type Server struct {
 	ctx     context.Context    // of the workers; set by Run
 	running sync.WaitGroup
 	closing bool // the server ends because no pod is left: new ones are refused
-	idle    chan struct{}
+	idle    notify.Chan
 }
 
 // Serve runs the server of a state directory until ctx ends. Pods go on when it ends, however that happens; the next
@@ -94,7 +95,7 @@ func (c Config) absolute() (Config, error) {
 func newServer(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.Log.With("room", "sandbox"), shelf: shelf{filepath.Join(cfg.StateDir, "pods")},
-		workers: map[string]*worker{}, idle: make(chan struct{}, 1),
+		workers: map[string]*worker{}, idle: notify.New(),
 	}
 	s.plumber = network.New(network.Config{BinDirs: cfg.BinDirs, CacheDir: cfg.CacheDir, Stderr: os.Stderr, Step: cfg.Step})
 	s.confs = confdir.NewWatcher(ctx, cfg.ConfDir, cfg.BinDirs, s.plumber.Validator(), cfg.Log)
@@ -235,10 +236,7 @@ func (s *Server) start(d desired) {
 			s.mu.Lock()
 			delete(s.workers, w.uid)
 			s.mu.Unlock()
-			select {
-			case s.idle <- struct{}{}:
-			default:
-			}
+			s.idle.Notify()
 		default:
 		}
 	})

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/weft-net/weft/internal/notify"
 )
 
 // worker brings one pod to what it shall be. It is the only one that touches the pod.
@@ -16,7 +18,7 @@ type worker struct {
 	s    *Server
 	uid  string
 	log  *slog.Logger
-	wake chan struct{}
+	wake notify.Chan
 	done chan struct{} // closed when the pod is gone
 
 	mu     sync.Mutex
@@ -40,7 +42,7 @@ const (
 
 func (s *Server) newWorker(d desired) *worker {
 	w := &worker{
-		s: s, uid: string(d.Pod.UID), want: d, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		s: s, uid: string(d.Pod.UID), want: d, wake: notify.New(), done: make(chan struct{}),
 		log:      s.log.With("pod", d.Pod.Namespace+"/"+d.Pod.Name),
 		restarts: newBackOff(s.cfg.Times),
 	}
@@ -50,10 +52,7 @@ func (s *Server) newWorker(d desired) *worker {
 
 // poke makes the worker look again.
 func (w *worker) poke() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	w.wake.Notify()
 }
 
 // update changes what shall be. A sync that is going on is interrupted when the pod shall end.
