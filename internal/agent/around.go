@@ -16,6 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/facts"
 	"github.com/weft-net/weft/internal/metrics"
+	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
@@ -31,11 +32,11 @@ type around struct {
 	ready   chan struct{}
 	// topology is the mesh that is in force, nil before the first pass; planned holds a token when there is a new one.
 	topology atomic.Pointer[mesh.Topology]
-	planned  chan struct{}
+	planned  notify.Chan
 	// ownNews holds a token when the mesh is to plan with other things of this node's.
-	ownNews chan struct{}
+	ownNews notify.Chan
 	// brought holds a token when a pod may have brought addresses along, or taken them away.
-	brought chan struct{}
+	brought notify.Chan
 	// marked are the pods whose code points the mesh knows, nil before it asked.
 	marked atomic.Pointer[[]attach.Marked]
 	// waiting is since when the node has no prefix, as place found out; warned, that it was said.
@@ -48,8 +49,8 @@ func (a *agent) prepare() error {
 	if err := errors.Join(writableSysctls(), ownProcesses(a.cfg.Install.HostRoot)); err != nil {
 		a.cfg.Log.Warn("container", "err", err)
 	}
-	a.ready, a.planned, a.ownNews = make(chan struct{}), make(chan struct{}, 1), make(chan struct{}, 1)
-	a.brought = make(chan struct{}, 1)
+	a.ready, a.planned, a.ownNews = make(chan struct{}), notify.New(), notify.New()
+	a.brought = notify.New()
 	a.health = newHealth(partCalls)
 	if a.placing() {
 		a.health = newHealth(partCalls, partConf)

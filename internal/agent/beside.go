@@ -11,10 +11,7 @@ import (
 
 // tellMesh has the mesh plan anew with what is this node's own.
 func (a *agent) tellMesh() {
-	select {
-	case a.ownNews <- struct{}{}:
-	default:
-	}
+	a.ownNews.Notify()
 }
 
 // markedPods are the pods whose packets to the outside of the cluster bear a code point.

@@ -23,10 +23,7 @@ const broughtAgain, broughtLongest = time.Second, 30 * time.Second
 
 // bringing has the addresses that pods brought along looked at again.
 func (a *agent) bringing() {
-	select {
-	case a.brought <- struct{}{}:
-	default:
-	}
+	a.brought.Notify()
 }
 
 // tellBrought keeps the part of the node's object that tells the other nodes which addresses its pods have brought along, until

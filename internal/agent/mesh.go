@@ -193,10 +193,7 @@ func (a *agent) passed(s reconcile.Status) {
 	if slices.Contains(t.Bridged, 6) && (before == nil || !slices.Contains(before.Bridged, 6)) {
 		a.tellMesh() // of the routed pods, of which this pass did not know that they matter
 	}
-	select {
-	case a.planned <- struct{}{}:
-	default:
-	}
+	a.planned.Notify()
 	if a.mover != nil {
 		a.mover.Passed()
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -29,14 +30,14 @@ const (
 // by an event.
 type policyTeller struct {
 	a    *agent
-	news chan struct{}
+	news notify.Chan
 
 	mu   sync.Mutex
 	told map[model.PolicyKey]string
 }
 
 func newPolicyTeller(a *agent) *policyTeller {
-	return &policyTeller{a: a, news: make(chan struct{}, 1), told: map[model.PolicyKey]string{}}
+	return &policyTeller{a: a, news: notify.New(), told: map[model.PolicyKey]string{}}
 }
 
 // Faults notes what is to be told.
@@ -45,10 +46,7 @@ func (t *policyTeller) Faults(key model.PolicyKey, faults []string) {
 	t.mu.Lock()
 	t.told[key] = text[:min(len(text), mostFaults)]
 	t.mu.Unlock()
-	select {
-	case t.news <- struct{}{}:
-	default:
-	}
+	t.news.Notify()
 }
 
 // run tells until ctx ends.
