@@ -19,6 +19,8 @@ const (
 	buffer = 16 << 20
 	// datagramSize bounds a part of a dump: the longest rule must fit into one.
 	datagramSize = 64 << 10
+	// datagrams are read at once: a transaction is answered by its generation and an acknowledgement.
+	datagrams = 4
 )
 
 // attempts bounds how often a change is planned anew because somebody else changed the ruleset meanwhile.
@@ -38,7 +40,7 @@ type Conn struct {
 // Dial opens a socket in ns; nil is the process's own namespace.
 func Dial(ns *netns.NS) (*Conn, error) {
 	sock, err := netlink.Open(ns, netlink.Options{
-		Protocol: unix.NETLINK_NETFILTER, Buffer: buffer, Datagrams: 1, Size: datagramSize, ShortAcks: true,
+		Protocol: unix.NETLINK_NETFILTER, Buffer: buffer, Datagrams: datagrams, Size: datagramSize, ShortAcks: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
