@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 )
 
@@ -28,29 +28,28 @@ func (c *Conn) TakeLinks(ctx context.Context, names ...string) error {
 	return c.rtnl.Send(ctx, batch)
 }
 
-// setNames asks for the names of ipsets alone.
-const setNames = 1 << 1
+// The numbers of linux/netfilter/ipset/ip_set.h.
+const (
+	ipsetProtocol                                    = 6
+	ipsetDestroy, ipsetList                          = 3, 7
+	ipsetAttrProtocol, ipsetAttrName, ipsetAttrFlags = 1, 2, 6
+	// ipsetNamesOnly leaves the elements out of a list.
+	ipsetNamesOnly = 1 << 1
+)
 
 // IPSets are the names of the namespace's ipsets that begin with a prefix; a kernel without ipset has none.
 func (c *Conn) IPSets(prefix string) ([]string, error) {
 	var out []string
-	err := c.ns.Do(func() error {
-		r := ipset(nl.IPSET_CMD_LIST, unix.NLM_F_DUMP)
-		r.AddData(&nl.Uint32Attribute{Type: nl.IPSET_ATTR_FLAGS | nl.NLA_F_NET_BYTEORDER, Value: setNames})
-		answers, err := r.Execute(unix.NETLINK_NETFILTER, 0)
+	err := c.ipset(ipsetList, 0, func(s *netlink.Socket, b *netlink.Batch) error {
+		b.BE32(ipsetAttrFlags|unix.NLA_F_NET_BYTEORDER, ipsetNamesOnly)
+		_, err := s.Dump(b, func(a netlink.Answer) {
+			_, body, _ := a.Netfilter()
+			if name := netlink.String(netlink.Find(body, ipsetAttrName)); name != "" && strings.HasPrefix(name, prefix) {
+				out = append(out, name)
+			}
+		})
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) { // no such part of netfilter
 			return nil
-		}
-		for _, b := range answers {
-			attrs, err := nl.ParseRouteAttr(b[min(len(b), nl.SizeofNfgenmsg):])
-			if err != nil {
-				return err
-			}
-			for _, a := range attrs {
-				if name := strings.TrimRight(string(a.Value), "\x00"); a.Attr.Type == nl.IPSET_ATTR_SETNAME && strings.HasPrefix(name, prefix) {
-					out = append(out, name)
-				}
-			}
 		}
 		return err
 	})
@@ -62,21 +61,34 @@ func (c *Conn) IPSets(prefix string) ([]string, error) {
 
 // TakeIPSet takes an ipset away. A missing one is no error.
 func (c *Conn) TakeIPSet(name string) error {
-	err := c.ns.Do(func() error {
-		r := ipset(nl.IPSET_CMD_DESTROY, unix.NLM_F_ACK)
-		r.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
-		_, err := r.Execute(unix.NETLINK_NETFILTER, 0)
+	err := c.ipset(ipsetDestroy, unix.NLM_F_ACK, func(s *netlink.Socket, b *netlink.Batch) error {
+		b.String(ipsetAttrName, name)
+		var errno unix.Errno
+		err := s.Exchange(b, func(a netlink.Answer) bool {
+			errno = a.Errno()
+			return a.Done()
+		})
+		if err == nil && errno != 0 && errno != unix.ENOENT {
+			err = errno
+		}
 		return err
 	})
-	if err != nil && !errors.Is(err, unix.ENOENT) {
+	if err != nil {
 		return fmt.Errorf("ipset %s: %w", name, err)
 	}
 	return nil
 }
 
-func ipset(command, flags int) *nl.NetlinkRequest {
-	r := nl.NewNetlinkRequest(command|unix.NFNL_SUBSYS_IPSET<<8, flags)
-	r.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_INET, Version: nl.NFNETLINK_V0})
-	r.AddData(nl.NewRtAttr(nl.IPSET_ATTR_PROTOCOL, nl.Uint8Attr(nl.IPSET_PROTOCOL)))
-	return r
+// ipset begins a message to the kernel's ipset, on a socket for it alone.
+func (c *Conn) ipset(command, flags uint16, f func(*netlink.Socket, *netlink.Batch) error) error {
+	s, err := netlink.Open(c.ns, netlink.Options{Protocol: unix.NETLINK_NETFILTER, Datagrams: 1, Size: 64 << 10})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	var b netlink.Batch
+	s.Begin(&b)
+	b.Netfilter(command|unix.NFNL_SUBSYS_IPSET<<8, flags, unix.AF_INET, unix.NFNETLINK_V0, 0)
+	b.Uint8(ipsetAttrProtocol, ipsetProtocol)
+	return f(s, &b)
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"strconv"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/kernel/netlink"
@@ -71,6 +70,9 @@ func List(master int) *rtnl.Message {
 	return m
 }
 
+// vethInfoPeer is VETH_INFO_PEER of linux/veth.h.
+const vethInfoPeer = 1
+
 // Create asks for a new link of the given index. A veth's other end is made by the same request: with its name, MAC and
 // MTU, and in the namespace of the descriptor unless that is negative. Both ends have one queue: a second one costs an
 // RCU wait.
@@ -87,7 +89,7 @@ func Create(l state.Link, index, master int, peer *state.Link, peerIndex, peerNS
 			return
 		}
 		m.Nest(unix.IFLA_INFO_DATA, func() {
-			m.Nest(nl.VETH_INFO_PEER, func() {
+			m.Nest(vethInfoPeer, func() {
 				m.Raw(ifinfo(peerIndex, 0, 0))
 				describe(m, *peer)
 				if peerNS >= 0 {
