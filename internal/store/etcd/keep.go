@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 )
 
 // errGone: the lease has ended, or its key is another's.
@@ -75,12 +76,12 @@ type Keeper struct {
 	margin time.Duration
 	// said is what the node is to publish from now on; gone tells that the key has vanished.
 	said chan model.Published
-	gone chan struct{}
+	gone notify.Chan
 }
 
 // Keep makes a keeper, which renews the lease when no more than margin is left of it.
 func (r *Registry) Keep(h Held, margin time.Duration) *Keeper {
-	return &Keeper{r: r, held: h, margin: min(margin, r.cfg.TTL/2), said: make(chan model.Published, 1), gone: make(chan struct{}, 1)}
+	return &Keeper{r: r, held: h, margin: min(margin, r.cfg.TTL/2), said: make(chan model.Published, 1), gone: notify.New()}
 }
 
 // Publish has the node publish something else, as soon as possible.
@@ -94,10 +95,7 @@ func (k *Keeper) Publish(p model.Published) {
 
 // Gone says that somebody has seen that the key is not there any more.
 func (k *Keeper) Gone() {
-	select {
-	case k.gone <- struct{}{}:
-	default:
-	}
+	k.gone.Notify()
 }
 
 // clock tells when a lease is to be renewed. What a lease still lasts is known by two clocks: one stands still while the

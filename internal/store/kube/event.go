@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -62,7 +63,7 @@ type telling struct {
 type postbox struct {
 	s     *Store
 	limit flowcontrol.RateLimiter
-	wake  chan struct{}
+	wake  notify.Chan
 
 	mu    sync.Mutex
 	known map[story]*telling
@@ -74,7 +75,7 @@ type postbox struct {
 
 func newPostbox(s *Store) *postbox {
 	return &postbox{
-		s: s, limit: flowcontrol.NewTokenBucketRateLimiter(eventQPS, eventBurst), wake: make(chan struct{}, 1), known: map[story]*telling{},
+		s: s, limit: flowcontrol.NewTokenBucketRateLimiter(eventQPS, eventBurst), wake: notify.New(), known: map[story]*telling{},
 	}
 }
 
@@ -99,10 +100,7 @@ func (b *postbox) add(st story) {
 		b.queue = b.queue[1:]
 		b.lost++
 	}
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	b.wake.Notify()
 }
 
 // next takes the oldest event out of the queue, as it is now.

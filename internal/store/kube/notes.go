@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 )
 
 // The pause before a write is tried again: from the first to the longest.
@@ -34,14 +35,14 @@ type note struct {
 // beside the snapshot.
 type notes struct {
 	s    *Store
-	wake chan struct{}
+	wake notify.Chan
 
 	mu    sync.Mutex
 	list  []note
 	dirty bool
 }
 
-func newNotes(s *Store) *notes { return &notes{s: s, wake: make(chan struct{}, 1)} }
+func newNotes(s *Store) *notes { return &notes{s: s, wake: notify.New()} }
 
 // add queues annotations behind what the pod is to get already.
 func (n *notes) add(pod model.PodRef, annotations map[string]string) {
@@ -54,10 +55,7 @@ func (n *notes) add(pod model.PodRef, annotations map[string]string) {
 // put queues; the lock is held.
 func (n *notes) put(pod model.PodRef, annotations map[string]string) {
 	n.dirty = true
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
+	n.wake.Notify()
 	for _, have := range n.list {
 		if have.Pod == pod {
 			maps.Copy(have.Annotations, annotations)

@@ -67,10 +67,7 @@ func (s *Store) restore(sh *shelf) {
 
 // unsaved says that the snapshot may be old.
 func (s *Store) unsaved() {
-	select {
-	case s.saving <- struct{}{}:
-	default:
-	}
+	s.saving.Notify()
 }
 
 // save keeps the snapshot until ctx ends, and once more then.

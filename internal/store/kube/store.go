@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/store"
 )
 
@@ -41,7 +42,7 @@ type Store struct {
 	events  *postbox
 	notes   *notes
 	outage  outage
-	saving  chan struct{}     // holds a token while the snapshot may be old
+	saving  notify.Chan       // holds a token while the snapshot may be old
 	shelfs  map[string]*shelf // of facts, by resource
 }
 
@@ -50,7 +51,7 @@ func Open(cfg Config) (*Store, error) {
 	if err := model.CheckName("node", cfg.Node); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, log: cfg.Log.With("room", "kube"), saving: make(chan struct{}, 1), shelfs: map[string]*shelf{}}
+	s := &Store{cfg: cfg, log: cfg.Log.With("room", "kube"), saving: notify.New(), shelfs: map[string]*shelf{}}
 	s.outage.log = s.log
 	s.events, s.notes = newPostbox(s), newNotes(s)
 	var err error
