@@ -36,6 +36,8 @@ type split struct {
 	t    *testing.T
 	log  *lines
 	pods int
+	// last is the engine that was started last.
+	last *blocks.Engine
 }
 
 // lines is a log that is looked into.
@@ -140,6 +142,7 @@ func (s *split) engine(node string) (add func(conf, id string, vm *model.VMRef) 
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.last = e
 	ctx, cancel := context.WithCancel(s.t.Context())
 	done := make(chan struct{})
 	go func() { _ = e.Run(ctx); close(done) }()

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
@@ -200,10 +201,39 @@ func TestGrantOnKubernetes(t *testing.T) {
 	if !strings.HasPrefix(b.Ceded[addr], "n2/") || !strings.Contains(b.Ceded[addr], " for AddressClaim default/") || len(b.Granted) > 0 {
 		t.Errorf("the block after that: %+v", b)
 	}
+	s.migrates(addr, db)
 	for line := range strings.Lines(s.log.String()) {
 		if strings.Contains(line, "forbidden") || strings.Contains(line, "denied request") {
 			t.Error(line)
 		}
+	}
+}
+
+// migrates: a machine that comes to node n3 brings its address along, from a node that lives and has not ceded it.
+func (s *split) migrates(addr netip.Addr, vm *model.VMRef) {
+	s.t.Helper()
+	s.engine("n3")
+	s.launcher("target", "n3", vm.Name)
+	took := func(pod string) error {
+		ask := ipam.Ask{
+			Conf: json.RawMessage(ofCluster), Network: "net", ContainerID: pod, IfName: "eth0", VM: vm, Incoming: true, Held: []netip.Addr{addr},
+			Args: [][2]string{{"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", pod}},
+		}
+		if _, err := s.last.Allocators()[2].Add(s.t.Context(), ask); err != nil { // it stands by
+			return err
+		}
+		return s.last.Allocators()[2].(ipam.Mover).Take(s.t.Context(), ask)
+	}
+	if err := took("web"); err == nil || !strings.Contains(err.Error(), "has not granted it to pod default/web") {
+		s.t.Errorf("by the pod of another machine: %v", err)
+	}
+	var err error
+	s.until("the machine has its address on node n3", func() bool {
+		err = took("target")
+		return err == nil
+	})
+	if b := s.holds(addr); b.Holder(addr) != "n3" || len(b.Granted) > 0 {
+		s.t.Errorf("the block after the migration: %+v", b)
 	}
 }
 
