@@ -34,6 +34,7 @@ import (
 	"github.com/weft-net/weft/internal/ledger"
 	"github.com/weft-net/weft/internal/move"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/policy"
 	"github.com/weft-net/weft/internal/store/dir"
 	"github.com/weft-net/weft/internal/store/etcd"
@@ -66,6 +67,8 @@ type Config struct {
 	Runtime         config.Runtime
 	Install         config.Install
 	Metrics         config.Metrics
+	// Backends are mesh back ends beside weft's own (pkg/backend).
+	Backends []mesh.Backend
 	// File is the configuration file, which is followed for Level's sake; both may be missing.
 	File  string
 	Level *slog.LevelVar
@@ -137,7 +140,7 @@ func (a *agent) build() error {
 	if err = a.openStore(); err != nil {
 		return err
 	}
-	if err = errors.Join(a.checkPools(), a.readNetConf()); err != nil {
+	if err = errors.Join(a.checkBackends(), a.checkPools(), a.readNetConf()); err != nil {
 		return err
 	}
 	if err = errors.Join(a.claim(), a.prepare()); err != nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -143,6 +144,28 @@ func (a *agent) unmesh(ctx context.Context, cfg reconcile.Config) error {
 	}
 }
 
+// checkBackends refuses back ends that could be taken for weft's own or reach nobody, and the name of one that this program
+// does not have.
+func (a *agent) checkBackends() error {
+	const hint = "name it DOMAIN/NAME, as example.org/relay, and give it the function Peer"
+	for _, b := range a.cfg.Backends {
+		if !model.OwnBackend(b.Name) || b.Peer == nil {
+			return model.Faultf(model.CodeInvalidConf, hint, "back end %q cannot be added", b.Name)
+		}
+	}
+	if !model.OwnBackend(a.cfg.Network.Encapsulation) {
+		return nil
+	}
+	cfg := a.meshConfig()
+	own, err := cfg.Find(a.cfg.Network.Encapsulation)
+	if err == nil && own.Check != nil {
+		if err = own.Check(cfg); err != nil {
+			err = fmt.Errorf("back end %q: %w", own.Name, err)
+		}
+	}
+	return err
+}
+
 // meshConfig is what the configuration says of the mesh.
 func (a *agent) meshConfig() mesh.Config {
 	cfg := a.clusterMesh()
@@ -172,6 +195,9 @@ func (a *agent) clusterMesh() mesh.Config {
 			ListenPort: uint16(n.WireguardPort), ListenPortV6: uint16(n.WireguardPortV6), MTU: n.UnderlayMTU, Mode: n.WireguardMode,
 			KeyFile: n.WireguardKeyFile, PSKFile: n.WireguardPSKFile, PersistentKeepaliveInterval: int(time.Duration(n.WireguardKeepalive) / time.Second),
 		},
+	}
+	if len(a.cfg.Backends) > 0 {
+		cfg.Backends = slices.Concat(mesh.Backends(), a.cfg.Backends)
 	}
 	if n.Masquerade {
 		cfg.Masquerade, cfg.Keep, cfg.PortsInOrder = n.ClusterCIDRs, n.NonMasqueradeCIDRs, !n.MasqueradeRandom

@@ -37,7 +37,10 @@ func (p program) root(env ui.Env) *cobra.Command {
 func programs(t *testing.T) map[string]program {
 	t.Helper()
 	return map[string]program{
-		"weft-agent":      {run: agent.Run, new: agent.New},
+		"weft-agent": {
+			run: func(ctx context.Context, name string, env ui.Env) int { return agent.Run(ctx, name, env) },
+			new: func(name string, env ui.Env) *cobra.Command { return agent.New(name, env) },
+		},
 		"weft-bench":      {run: bench.Run, new: bench.New, alone: "bench"},
 		"weft-controller": {run: controller.Run, new: controller.New, alone: "controller"},
 		"weft-lab":        {run: lab.Run, new: lab.New},

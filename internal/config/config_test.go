@@ -150,7 +150,7 @@ func TestBadInput(t *testing.T) {
 		"network: {mode: cluster}":                                        `install.confDir is missing, and network.mode "cluster" writes there (often /etc/cni/net.d)`,
 		"network: {name: a/b}":                                            `network.name "a/b" cannot be used (letters, digits, '_', '.' and '-')`,
 		"network: {interface: eth0/1}":                                    `network.interface "eth0/1" is no name of a link (auto, or the name of one of the node's links)`,
-		"network: {encapsulation: geneve}":                                `network.encapsulation "geneve" is not supported (host-gw, vxlan, udp, ipip or wireguard)`,
+		"network: {encapsulation: geneve}":                                `network.encapsulation "geneve" is not supported (host-gw, vxlan, udp, ipip or wireguard; a back end of your own is named DOMAIN/NAME)`,
 		"network: {encapsulation: ipsec}":                                 `network.encapsulation "ipsec" is not supported (use wireguard)`,
 		"network: {encapsulation: tencent-vpc}":                           `network.encapsulation "tencent-vpc" is not supported (use wireguard)`,
 		"network: {encapsulation: udp, udpPort: 65536}":                   "network.udpPort 65536 is not between 1 and 65535 (flannel's is 8285)",

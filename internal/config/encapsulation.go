@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/weft-net/weft/internal/model"
 )
 
 // encapsulations are the ways of network.encapsulation.
@@ -14,8 +16,8 @@ func encapsulations() []string { return []string{"host-gw", "vxlan", "udp", "ipi
 const mostKeepalive = 65535 * time.Second
 
 func (n Network) checkEncapsulation() error {
-	if !slices.Contains(encapsulations(), n.Encapsulation) {
-		hint := "host-gw, vxlan, udp, ipip or wireguard"
+	if !slices.Contains(encapsulations(), n.Encapsulation) && !model.OwnBackend(n.Encapsulation) {
+		hint := "host-gw, vxlan, udp, ipip or wireguard; a back end of your own is named DOMAIN/NAME"
 		if slices.Contains([]string{"ipsec", "aws-vpc", "gce", "ali-vpc", "tencent-vpc"}, n.Encapsulation) {
 			hint = "use wireguard"
 		}

@@ -24,7 +24,8 @@ type Spec struct {
 	Nodes        int            `json:"nodes"`
 	Wires        int            `json:"wires"`
 	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"` // at most one a family
-	// Encapsulation is the agents' back end: host-gw, which it also is when empty, vxlan, udp, ipip or wireguard.
+	// Encapsulation is the agents' back end: host-gw, which it also is when empty, vxlan, udp, ipip or wireguard, or one of an agent
+	// that somebody has added it to, DOMAIN/NAME.
 	Encapsulation string `json:"encapsulation,omitempty"`
 	// Design is how pods are joined to their node: routed, which it also is when empty, or bridge.
 	Design string `json:"design,omitempty"`
@@ -119,8 +120,8 @@ func (s Spec) check() error {
 	if s.Wires < 1 || s.Wires > MaxWires {
 		return fault("choose 1 to %d", "number of wires %d cannot be", MaxWires, s.Wires)
 	}
-	if !slices.Contains([]string{"", "host-gw", "vxlan", "udp", "ipip", "wireguard"}, s.Encapsulation) {
-		return model.Faultf(model.CodeInvalidConf, "host-gw, vxlan, udp, ipip or wireguard", "encapsulation %q is not known", s.Encapsulation)
+	if !slices.Contains([]string{"", "host-gw", "vxlan", "udp", "ipip", "wireguard"}, s.Encapsulation) && !model.OwnBackend(s.Encapsulation) {
+		return model.Faultf(model.CodeInvalidConf, "host-gw, vxlan, udp, ipip or wireguard; with --agent also DOMAIN/NAME, a back end of your own", "encapsulation %q is not known", s.Encapsulation)
 	}
 	switch {
 	case !slices.Contains([]string{"", "routed", "bridge"}, s.Design):

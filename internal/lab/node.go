@@ -152,6 +152,9 @@ func (u Up) start(ns *netns.NS, node, role string, argv []string, died func(erro
 	cmd := exec.Command(argv[0], argv[1:]...)
 	// The drop-in plugins that the runtime executes (loopback) keep their journal in the lab too.
 	cmd.Dir, cmd.Env = "/", append([]string{markVar + "=" + string(u.Dir), "WEFT_JOURNAL_DIR=" + u.Dir.Node(node, "journal")}, u.Env...)
+	if role == roleAgent {
+		cmd.Env = append(cmd.Env, u.AgentEnv...)
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := ns.Do(cmd.Start); err != nil {

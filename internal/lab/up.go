@@ -26,6 +26,8 @@ type Up struct {
 	// Self is this program, Agent weft-agent, and Env the environment that the processes of the nodes get.
 	Self, Agent string
 	Env         []string
+	// AgentEnv is added to it for the agents: what back ends of one's own are told.
+	AgentEnv []string
 	Say         Progress
 	// NoMachines leaves virtual machines out.
 	NoMachines bool

@@ -18,6 +18,13 @@ func CheckName(field, name string) error {
 	return Faultf(CodeInvalidConf, hint, "%s %q cannot be used", field, name)
 }
 
+// OwnBackend reports whether a name is that of a mesh back end which somebody has added to weft's (pkg/backend): such names are
+// DOMAIN/NAME, as example.org/relay. Whether an agent has it, that agent knows.
+func OwnBackend(name string) bool {
+	domain, own, ok := strings.Cut(name, "/")
+	return ok && CheckName("", domain) == nil && CheckName("", own) == nil
+}
+
 func isLabel(s string) bool {
 	for i := range len(s) {
 		c := s[i]

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/cli/agentconf"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
 // What keeps the agent small, beside agentconf.GCPercent.
@@ -30,7 +31,7 @@ const (
 	podMemory = 3 << 9
 )
 
-func newAgentCmd(env ui.Env) *cobra.Command {
+func newAgentCmd(env ui.Env, further []mesh.Backend) *cobra.Command {
 	c := config.Default()
 	var file string
 	cmd := &cobra.Command{
@@ -52,7 +53,7 @@ stdout when it answers.`,
 			}
 			debug.SetGCPercent(agentconf.GCPercent)
 			sized(c)(0, 0)
-			return runAgent(cmd.Context(), env, c, file)
+			return runAgent(cmd.Context(), env, c, file, further)
 		},
 	}
 	f := cmd.Flags()
@@ -62,7 +63,7 @@ stdout when it answers.`,
 	f.StringVar(&c.StateDir, "state-dir", c.StateDir, "`DIR` of the ledger of attachments")
 	f.StringVar(&c.StoreDir, "store-dir", "", "`DIR` of the cluster's manifests (default: no mesh)")
 	f.StringVar(&c.AddressDir, "address-dir", c.AddressDir, "`DIR` of host-local's addresses where a network names none")
-	f.StringVar(&c.Network.Encapsulation, "encapsulation", c.Network.Encapsulation, "how packets get from node to node: host-gw, vxlan, udp, ipip or wireguard")
+	f.StringVar(&c.Network.Encapsulation, "encapsulation", c.Network.Encapsulation, "how packets get from node to node: host-gw, vxlan, udp, ipip or wireguard, or a back end of your own")
 	f.StringVar((*string)(&c.Network.Addresses), "addresses", "", "what pods are numbered from: podCIDRs or pools")
 	f.StringVar(&c.Network.WireguardKeyFile, "wireguard-key-file", c.Network.WireguardKeyFile, "`FILE` of the node's private key for wireguard, made when it is missing")
 	f.BoolVar(&c.Kubernetes.InCluster, "in-cluster", false, "reach the API server as a pod does")
@@ -85,7 +86,7 @@ func sized(c config.Config) func(nodes, pods int) {
 	}
 }
 
-func runAgent(ctx context.Context, env ui.Env, c config.Config, file string) error {
+func runAgent(ctx context.Context, env ui.Env, c config.Config, file string, further []mesh.Backend) error {
 	level := new(slog.LevelVar)
 	level.Set(c.LogLevel)
 	log := slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
@@ -93,7 +94,7 @@ func runAgent(ctx context.Context, env ui.Env, c config.Config, file string) err
 		Node: c.Node, Socket: c.Socket, StateDir: c.StateDir, StoreDir: c.StoreDir, AddressDir: c.AddressDir,
 		Kubernetes: c.Kubernetes, Etcd: c.Etcd, Network: c.Network, Flannel: c.Flannel, Multus: c.Multus, Policy: c.Policy, VirtualMachines: c.VirtualMachines, Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
 		File: file, Level: level, Log: log, PodUID: env.Getenv("POD_UID"), Getenv: env.Getenv, Version: env.Version,
-		Env: []string{"PATH=" + env.Getenv("PATH")}, Stderr: env.Stderr,
+		Backends: further, Env: []string{"PATH=" + env.Getenv("PATH")}, Stderr: env.Stderr,
 		Now: time.Now, After: time.After, Sized: sized(c), Step: agentStep(env), PluginTime: pluginTime(env),
 		Ready: func() {
 			fmt.Fprintln(env.Stdout, "ready")

@@ -3,9 +3,11 @@
 package command
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
+	"github.com/weft-net/weft/internal/model"
 )
 
 // defaultLabDir is where a lab lives unless --dir says otherwise.
@@ -59,7 +62,7 @@ func childEnv(env ui.Env) []string {
 
 func newLabUpCmd(env ui.Env, f *labFlags) *cobra.Command {
 	var cidrs, bins []string
-	u := lab.Up{Self: env.Self, Agent: filepath.Join(filepath.Dir(env.Self), "weft-agent"), Env: childEnv(env), Say: say(env)}
+	u := lab.Up{Self: env.Self, Env: childEnv(env), Say: say(env)}
 	machines := true
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -82,6 +85,12 @@ func newLabUpCmd(env ui.Env, f *labFlags) *cobra.Command {
 				return ui.UsageError(err)
 			}
 			u.NoMachines = !machines
+			if u.Agent, err = filepath.Abs(cmp.Or(u.Agent, filepath.Join(filepath.Dir(env.Self), "weft-agent"))); err != nil {
+				return err
+			}
+			if _, err := os.Stat(u.Agent); err != nil {
+				return model.Faultf(model.CodeInvalidEnv, "name the program with --agent", "the nodes' agent: %w", err)
+			}
 			u.BinDirs = append([]string{filepath.Join(filepath.Dir(env.Self), "cni")}, bins...)
 			return u.Run(cmd.Context())
 		},
@@ -92,7 +101,9 @@ func newLabUpCmd(env ui.Env, f *labFlags) *cobra.Command {
 	flags.IntVar(&u.Spec.Wires, "wires", 2, "number of wires that every node is on, as eth0, eth1 …")
 	flags.StringSliceVar(&u.From, "from", nil, "directories whose *.yaml manifests (not those of subfolders) make the cluster")
 	flags.StringSliceVar(&cidrs, "cluster-cidr", []string{"10.42.0.0/16", "fd42::/48"}, "prefixes that the pods are numbered from")
-	flags.StringVar(&u.Spec.Encapsulation, "encapsulation", "host-gw", "how packets get from node to node: host-gw, vxlan, udp, ipip or wireguard")
+	flags.StringVar(&u.Spec.Encapsulation, "encapsulation", "host-gw", "how packets get from node to node: host-gw, vxlan, udp, ipip or wireguard, or a back end that --agent has")
+	flags.StringVar(&u.Agent, "agent", "", "`PROGRAM` that the nodes run as their agent: weft-agent with back ends of your own (default: weft-agent beside this program)")
+	flags.StringArrayVar(&u.AgentEnv, "agent-env", nil, "`NAME=VALUE` in the agents' environment, as often as there are such")
 	flags.StringVar(&u.Spec.Design, "design", "routed", "how pods are joined to their node: routed or bridge")
 	flags.StringVar(&u.Spec.Addresses, "addresses", "podCIDRs", "what pods are numbered from: podCIDRs, a prefix a node, or pools, blocks of the cluster's prefixes")
 	flags.BoolVar(&machines, "machines", true, "run the manifests' virtual machines")

@@ -81,8 +81,8 @@ func (c Config) table() []Backend {
 	return Backends()
 }
 
-// backend finds the row of a name; empty is the first.
-func (c Config) backend(name string) (Backend, error) {
+// Find finds the back end of a name in Backends, or among weft's own; empty is the first. The error names those that there are.
+func (c Config) Find(name string) (Backend, error) {
 	table := c.table()
 	if name == "" {
 		return table[0], nil
@@ -111,7 +111,7 @@ func (c Config) of(n model.Node) string {
 // used are the rows of the back ends that a plan for self uses, its own first, the others in the order of the table. A
 // peer's that is not known is left out; that is a problem of this peer alone.
 func (c Config) used(nodes []model.Node, self string, held pools) ([]Backend, error) {
-	own, err := c.backend(c.Backend)
+	own, err := c.Find(c.Backend)
 	if err != nil {
 		return nil, err
 	}

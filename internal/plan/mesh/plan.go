@@ -232,7 +232,7 @@ func (t *Topology) add(p Problem) {
 // peer plans one peer.
 func (p *Planner) peer(t *Topology, n model.Node, unusable map[claim]bool) (Peer, []Problem) {
 	peer := Peer{Name: n.Name, Addrs: addrsOf(n), PodCIDRs: first(n.PodCIDRs), Blocks: cidrs(p.pools.of[n.Name]), Fragment: state.Fragment{Owner: OwnerPeer + n.Name}}
-	b, err := p.cfg.backend(p.cfg.of(n))
+	b, err := p.cfg.Find(p.cfg.of(n))
 	if err != nil {
 		return peer, []Problem{unknown(n, err)}
 	}
