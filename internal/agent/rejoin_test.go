@@ -65,11 +65,12 @@ func TestRejoin(t *testing.T) {
 	if cut, err := phase1.Rejoin(t.Context(), ns, []state.Join{join}); err != nil || len(cut) > 0 {
 		t.Errorf("it was not joined: %v: %v", cut, err)
 	}
-	nettest.Run(t, ns, "tc", "qdisc", "del", "dev", "tap0", "ingress")
 	rec.Stage = attach.Releasing
 	if err := l.Put(rec); err != nil {
 		t.Fatal(err)
 	}
+	look() // whoever looked before the record was changed has ended
+	nettest.Run(t, ns, "tc", "qdisc", "del", "dev", "tap0", "ingress")
 	look()
 	if cut, err := phase1.Rejoin(t.Context(), ns, []state.Join{join}); err != nil || len(cut) != 1 {
 		t.Errorf("what is detached was joined: %v: %v", cut, err)

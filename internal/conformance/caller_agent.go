@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// shimName is the program that hands calls to the agent.
-const shimName = "weft-cni"
+// shimName is the program that hands calls to the agent, agentName the agent. They are beside weft.
+const shimName, agentName = "weft-cni", "weft-agent"
 
 // agentCaller is weft's agent, which executes the plugins of its delegates that it does not have built in. The kit is the
 // runtime that calls it.
@@ -46,7 +46,7 @@ func (b *bench) agentSocket() string { return filepath.Join(b.dir, "agent.sock")
 func startAgent(b *bench) error {
 	const patience, pause = 10 * time.Second, 10 * time.Millisecond
 	var said limited
-	cmd := exec.Command(b.weft, "agent", "--node", "kit", "--socket", b.agentSocket(), "--state-dir", filepath.Join(b.dir, "agent"))
+	cmd := exec.Command(filepath.Join(filepath.Dir(b.weft), agentName), "agent", "--node", "kit", "--socket", b.agentSocket(), "--state-dir", filepath.Join(b.dir, "agent"))
 	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.WaitDelay = &said, &said, "/", lastWords
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -50,8 +50,10 @@ func Enter(cfg Config) (weft string, err error) {
 	}
 	if cfg.Weft != "" {
 		files["weft"] = cfg.Weft
-		if shim := filepath.Join(filepath.Dir(cfg.Weft), shimName); isProgram(shim) {
-			files[shimName] = shim
+		for _, name := range []string{shimName, agentName} {
+			if path := filepath.Join(filepath.Dir(cfg.Weft), name); isProgram(path) {
+				files[name] = path
+			}
 		}
 	}
 	open := map[string]int{} // what stood below /run would be hidden
