@@ -129,7 +129,7 @@ lint: lint-lite $(LINT)/golangci-lint
 	$(LINT)/golangci-lint run ./...
 
 lint-lite:
-	@unformatted=$$(gofmt -l cmd internal test); \
+	@unformatted=$$(gofmt -l api cmd deploy examples internal pkg test); \
 	[ -z "$$unformatted" ] || { echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; }
 	@mkdir -p bin; untidy=$$($(GO) mod tidy -diff 2>bin/tidy.log); code=$$?; \
 	if [ -n "$$untidy" ]; then echo "go.mod or go.sum is not tidy (go mod tidy):"; echo "$$untidy"; exit 1; fi; \

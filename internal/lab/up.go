@@ -28,7 +28,7 @@ type Up struct {
 	Env         []string
 	// AgentEnv is added to it for the agents: what back ends of one's own are told.
 	AgentEnv []string
-	Say         Progress
+	Say      Progress
 	// NoMachines leaves virtual machines out.
 	NoMachines bool
 }
