@@ -45,7 +45,7 @@ func (c *cluster) must(args ...string) string {
 	return out
 }
 
-// swap is PUT of an object as it is, but for the keys of spec that the body has; swapStatus is PUT of its status.
+// swap is PUT of an object as it is, but for the keys of metadata and spec that the body has; swapStatus is PUT of its status.
 const swap, swapStatus = "swap", "swap status"
 
 // swapped is the body of that.
@@ -64,8 +64,10 @@ func (c *cluster) swapped(path, body string) string {
 			(*v)[key] = o
 		}
 	}
-	for key, value := range wants["spec"] {
-		is["spec"][key] = value
+	for _, part := range []string{"metadata", "spec"} {
+		for key, value := range wants[part] {
+			is[part][key] = value
+		}
 	}
 	whole := object{"metadata": is["metadata"], "spec": is["spec"]}
 	if wants["status"] != nil {

@@ -38,7 +38,7 @@ func (c *Controller) grants(ctx context.Context) error {
 		}
 		var old []netip.Addr
 		for a, to := range b.Granted {
-			key := o.Key.Name + " " + a.String() + " " + to
+			key := grantKey(o.Key.Name, a, to)
 			there[key] = true
 			since, seen := c.granted[key]
 			if !seen {
@@ -48,7 +48,14 @@ func (c *Controller) grants(ctx context.Context) error {
 			}
 		}
 		if len(old) > 0 {
-			errs = append(errs, blocks.Ungrant(ctx, c.cfg.Objects, o, b, old))
+			switch err := blocks.Ungrant(ctx, c.cfg.Objects, o, b, old); {
+			case err == nil: // who is granted one of them again has all the time for it
+				for _, a := range old {
+					delete(c.granted, grantKey(o.Key.Name, a, b.Granted[a]))
+				}
+			case !errors.Is(err, store.ErrConflict): // else the next look takes them
+				errs = append(errs, err)
+			}
 		}
 	}
 	maps.DeleteFunc(c.granted, func(key string, _ time.Time) bool { return !there[key] })
@@ -56,4 +63,8 @@ func (c *Controller) grants(ctx context.Context) error {
 	c.granting = len(there) > 0
 	c.mu.Unlock()
 	return errors.Join(errs...)
+}
+
+func grantKey(block string, a netip.Addr, to string) string {
+	return block + " " + a.String() + " " + to
 }

@@ -153,6 +153,22 @@ spec: {pool: pods, cidr: 10.77.0.0/28, node: n1, claim: "1", granted: {10.77.0.5
 	pass(0, 2)
 	pass(grantLasts-time.Second, 2)
 	pass(time.Second, 0)
+	// One that is granted again has all the time again, also when no look has seen the block without it.
+	o, err := w.Get(t.Context(), store.AddressBlocks(), store.AddressBlocks().Key("", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := w.block(t, name)
+	b.Granted = map[netip.Addr]string{netip.MustParseAddr("10.77.0.5"): "n2 for AddressClaim a/b"}
+	next, err := store.AddressBlockObject(o, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.CompareAndSwap(t.Context(), store.AddressBlocks(), o.Version, next); err != nil {
+		t.Fatal(err)
+	}
+	pass(time.Second, 1)
+	pass(grantLasts, 0)
 }
 
 // TestGrantOnKubernetes: with the rights of the manifests a machine that is started again on another node, while the one that has its

@@ -251,5 +251,5 @@ func Ungrant(ctx context.Context, objects store.Objects, o store.Object, b model
 	_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
 		return objects.CompareAndSwap(ctx, store.AddressBlocks(), o.Version, next)
 	})
-	return ignoreConflict(err)
+	return err
 }

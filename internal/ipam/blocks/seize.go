@@ -263,12 +263,12 @@ func (e *Engine) saveUsed(ctx context.Context, c addressClaim) error {
 	if kind != store.AddressClaims() {
 		return nil // there is no word for it
 	}
-	if a, lies := e.lies(c); lies {
-		e.cfg.Log.Warn("claim names an address of this node that was never given to it: it is not said to be used here", "claim", c.id, "address", a.String())
-		return nil
-	}
 	const tries = 4
-	for range tries {
+	for range tries { // each of them looks at what the claim says by now
+		if a, lies := e.lies(c); lies {
+			e.cfg.Log.Warn("claim names an address of this node that was never given to it: it is not said to be used here", "claim", c.id, "address", a.String())
+			return nil
+		}
 		next, err := c.object.Edited(func(fields map[string]any) error {
 			if status, ok := fields["status"].(map[string]any); ok {
 				status["node"] = e.cfg.Node
