@@ -366,3 +366,36 @@ func BenchmarkNetworks(b *testing.B) {
 		})
 	}
 }
+
+// When networks that are done are undone because a later one fails, and that undo fails half way, they are not done any more: nobody
+// repairs what is half gone, and who starts anew undoes the rest.
+func TestAddAllUndoneIsNotDone(t *testing.T) {
+	n := newNode(t)
+	n.foreign("theirs", "net1")
+	id, ns := n.pod()
+	var jobs []attach.Job
+	for i := range 2 {
+		job := n.job(strings.Replace(n.list(`{"type":"theirs"}`), `"name":"net"`, fmt.Sprintf(`"name":"wire%d"`, i), 1), id, ns)
+		job.Request.IfName = fmt.Sprintf("net%d", i)
+		jobs = append(jobs, job)
+	}
+	cfg := n.cfg
+	cfg.Step = func(name string) error {
+		if strings.HasPrefix(name, "before undo") {
+			return errors.New("the undo ends here")
+		}
+		return nil
+	}
+	if _, _, err := attach.New(cfg).AddAll(t.Context(), jobs); err == nil {
+		t.Fatal("the second network has not failed")
+	}
+	list, err := n.ledger.List()
+	if err != nil || len(list) == 0 {
+		t.Fatalf("%d records and %v: the undo was to be broken off", len(list), err)
+	}
+	for _, r := range list {
+		if r.Stage == attach.Done {
+			t.Errorf("%s is %s", r.Key(), r.Stage)
+		}
+	}
+}

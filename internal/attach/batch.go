@@ -55,8 +55,8 @@ func (b *batch) attach(ctx context.Context, i, n int) (failed int, err error) {
 	}
 	// One by one, the one that is wrong shows itself.
 	b.a.cfg.Log.Info("networks are attached one by one", "container", b.jobs[i].Request.ContainerID, "err", err)
-	if err := b.undo(ctx, begun); err != nil {
-		return g.failed(), err
+	if bad := b.undo(ctx, begun); bad != nil {
+		return g.failed(), errors.Join(err, bad)
 	}
 	for k := i; k < i+n; k++ {
 		if failed, err := b.attach(ctx, k, 1); err != nil {
@@ -118,9 +118,25 @@ func (b *batch) keep(g *group) {
 	}
 }
 
-// undo undoes the runs from the given one on, backwards.
+// undo undoes the runs from the given one on, backwards. Those that were done already are pending again before anything of
+// them goes: nobody repairs them meanwhile, and who comes after a kill, or after an undo that failed, goes on with it.
 func (b *batch) undo(ctx context.Context, from int) error {
 	var errs []error
+	var done []Record
+	for _, r := range b.runs[from:] {
+		if r.done {
+			done = append(done, r.rec)
+		}
+	}
+	if len(done) > 0 {
+		err := b.a.step("before pending")
+		if err == nil {
+			err = b.a.put(done...)
+		}
+		if err != nil { // as where a release begins: no reason to keep the addresses and the links
+			b.a.cfg.Log.Warn("records are not marked as pending again", "first", done[0].Key().String(), "err", err)
+		}
+	}
 	for _, r := range slices.Backward(b.runs[from:]) {
 		if r.promised {
 			errs = append(errs, b.a.abandon(ctx, r.rec, b.spaces))

@@ -235,7 +235,7 @@ func (g *group) write(name string, stage Stage) error {
 		return err
 	}
 	for _, r := range g.runs {
-		r.promised = true
+		r.promised, r.done = true, stage == Done
 	}
 	return g.a.step("after " + name)
 }

@@ -24,6 +24,7 @@ type run struct {
 	spaces   kernel.Spaces
 	rec      Record    // pending, also when it was written that it is done
 	promised bool      // the record has been written
+	done     bool      // and says that the attachment is done
 	guarded  *Guarded  // what the guard has been told
 	hold     ipam.Hold // addresses that are chosen and not taken
 	chain    plugin.Chain
