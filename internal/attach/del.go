@@ -24,18 +24,27 @@ func (a *Attacher) DelAll(ctx context.Context, jobs []Job) []error {
 	if len(jobs) == 0 {
 		return errs
 	}
-	release, err := a.locks(jobs[0].Request.Network).Container(ctx, jobs[0].Request.ContainerID)
-	if err != nil {
-		return fill(errs, err)
+	var done map[model.AttachmentKey]bool
+	if len(jobs) > 1 {
+		err := a.inTurn(ctx, jobs[0], func() error { done = a.delTogether(ctx, jobs); return nil })
+		if err != nil {
+			return fill(errs, err)
+		}
 	}
-	defer release()
-	done := a.delTogether(ctx, jobs)
+	// A turn for each: a foreign plugin may take long, and who buries what is gone waits for the turn no longer than a limit.
 	for i, job := range jobs {
 		if !done[job.Request.Key()] {
-			errs[i] = a.del(ctx, job)
+			errs[i] = a.inTurn(ctx, job, func() error { return a.del(ctx, job) })
 		}
 	}
 	return errs
+}
+
+// inTurn does something about a job when it is its container's turn.
+func (a *Attacher) inTurn(ctx context.Context, job Job, do func() error) error {
+	return a.locked(ctx, func(ctx context.Context) (func(), error) {
+		return a.locks(job.Request.Network).Container(ctx, job.Request.ContainerID)
+	}, do)
 }
 
 func fill(errs []error, err error) []error {
@@ -133,7 +142,7 @@ func (a *Attacher) releasable(jobs []Job) []Record {
 	return records
 }
 
-// plainActs tells whether a record's acts are addresses first and then what they were for, which nothing was changed for.
+// plainActs reports whether a record's acts are addresses first and then what they were for, which nothing was changed for.
 func plainActs(rec Record) bool {
 	applied := false
 	for _, act := range rec.Acts {
