@@ -34,7 +34,10 @@ func WriteFrom(path string, fill func(io.Writer) error, mode fs.FileMode, d Dura
 // Create is Write that replaces nothing: it fails with fs.ErrExist where there is a file, or another writer was faster.
 func Create(path string, content []byte, mode fs.FileMode, d Durability) error {
 	return write(path, whole(content), mode, d, func(temp, path string) error {
-		return errors.Join(os.Link(temp, path), os.Remove(temp))
+		if err := os.Link(temp, path); err != nil {
+			return err // the temporary file is removed once, by whoever fails: its name may be another writer's by then
+		}
+		return os.Remove(temp)
 	})
 }
 

@@ -88,10 +88,14 @@ func open(path string, mode fs.FileMode, lock func(fd uintptr) error) (*os.File,
 		if err := lock(f.Fd()); err != nil {
 			return nil, errors.Join(&fs.PathError{Op: "lock", Path: path, Err: err}, f.Close())
 		}
-		if isAt(f, path) {
+		at, err := isAt(f, path)
+		if at {
 			return f, nil
 		}
 		_ = f.Close() // its holder removed it before it released the lock
+		if err != nil {
+			return nil, err
+		}
 	}
 }
 
@@ -105,9 +109,15 @@ func Held(path string) bool {
 	return errors.Is(Try(f.Fd(), Shared), ErrHeld)
 }
 
-// isAt reports whether a file is still the one at path.
-func isAt(f *os.File, path string) bool {
-	mine, err1 := f.Stat()
-	there, err2 := os.Stat(path)
-	return err1 == nil && err2 == nil && os.SameFile(mine, there)
+// isAt reports whether a file is still the one at path. That there is none is no error.
+func isAt(f *os.File, path string) (bool, error) {
+	mine, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	there, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(mine, there), err
 }
