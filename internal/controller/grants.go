@@ -30,11 +30,12 @@ func (c *Controller) grants(ctx context.Context) error {
 	}
 	now := c.cfg.Now()
 	var errs []error
-	there := map[string]bool{}
+	there, unread := map[string]bool{}, false
 	for _, o := range all {
 		b, err := o.AddressBlock()
 		if err != nil {
-			continue // the comparison finds it
+			unread = true // the comparison finds it; what is granted there is looked at when it can be read
+			continue
 		}
 		var old []netip.Addr
 		for a, to := range b.Granted {
@@ -58,9 +59,11 @@ func (c *Controller) grants(ctx context.Context) error {
 			}
 		}
 	}
-	maps.DeleteFunc(c.granted, func(key string, _ time.Time) bool { return !there[key] })
+	if !unread {
+		maps.DeleteFunc(c.granted, func(key string, _ time.Time) bool { return !there[key] })
+	}
 	c.mu.Lock()
-	c.granting = len(there) > 0
+	c.granting = unread || len(there) > 0
 	c.mu.Unlock()
 	return errors.Join(errs...)
 }

@@ -169,6 +169,16 @@ spec: {pool: pods, cidr: 10.77.0.0/28, node: n1, claim: "1", granted: {10.77.0.5
 	}
 	pass(time.Second, 1)
 	pass(grantLasts, 0)
+	pass(time.Second, 0)
+	if c.granting {
+		t.Error("it goes on looking where nothing is granted")
+	}
+	w.write("unread.yaml", `{"apiVersion":"weft.dev/v1alpha1","kind":"AddressBlock","metadata":{"name":"unread"},"spec":{"pool":"pods","cidr":"none"}}`)
+	c = New(Config{Objects: w.Objects, Now: func() time.Time { return w.now }})
+	pass(time.Second, 0)
+	if !c.granting {
+		t.Error("a block that cannot be read is forgotten, and what is granted in it")
+	}
 }
 
 // TestGrantOnKubernetes: with the rights of the manifests a machine that is started again on another node, while the one that has its
