@@ -35,6 +35,9 @@ func TestBackendOfOnesOwn(t *testing.T) {
 	if a := weft(t, up...); a.code != 1 || !strings.Contains(a.stderr, "RELAY_ROUTERS") {
 		t.Errorf("without a router: exit %d\n%s", a.code, a.stderr)
 	}
+	if a := weft(t, append(up, "--agent-env", "RELAY_ROUTERS")...); a.code != 2 || !strings.Contains(a.stderr, `--agent-env "RELAY_ROUTERS" is not NAME=VALUE`) {
+		t.Errorf("a variable without a value: exit %d\n%s", a.code, a.stderr)
+	}
 	must(t, append(up, "--agent-env", "RELAY_ROUTERS=172.18.0.1,fd18::1")...)
 	st := status(t, dir)
 	allReach(t, dir, 5*4*6)

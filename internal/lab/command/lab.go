@@ -84,6 +84,11 @@ func newLabUpCmd(env ui.Env, f *labFlags) *cobra.Command {
 			if _, err := u.Spec.Lay(); err != nil {
 				return ui.UsageError(err)
 			}
+			for _, e := range u.AgentEnv {
+				if name, _, ok := strings.Cut(e, "="); !ok || name == "" {
+					return ui.UsageError(fmt.Errorf("--agent-env %q is not NAME=VALUE", e))
+				}
+			}
 			u.NoMachines = !machines
 			if u.Agent, err = filepath.Abs(cmp.Or(u.Agent, filepath.Join(filepath.Dir(env.Self), "weft-agent"))); err != nil {
 				return err
