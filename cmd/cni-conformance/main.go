@@ -4,11 +4,7 @@
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/conformance/command"
@@ -17,16 +13,4 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	self, err := os.Executable()
-	if err != nil {
-		self = os.Args[0]
-	}
-	code := command.Run(ctx, filepath.Base(os.Args[0]), ui.Env{
-		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Getenv: os.Getenv, Version: version, Self: self,
-	})
-	stop()
-	os.Exit(code)
-}
+func main() { os.Exit(ui.Process(version, command.Run)) }

@@ -6,34 +6,22 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
 	"github.com/weft-net/weft/internal/cli"
+	"github.com/weft-net/weft/internal/cli/ui"
 )
 
 // version is set by the linker.
 var version = "dev"
 
 func main() {
-	self, err := os.Executable()
-	if err != nil {
-		self = os.Args[0]
-	}
-	args := os.Args[1:]
+	env := ui.ProcessEnv(version)
 	if filepath.Base(os.Args[0]) == "flanneld" { // in the place of flannel's program
-		args = append([]string{"flanneld"}, args...)
-	}
-	env := cli.Env{
-		Args: args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Getenv: os.Getenv, Version: version, Self: self, Exec: syscall.Exec,
+		env.Args = append([]string{"flanneld"}, env.Args...)
 	}
 	if code, handed := cli.HandOn(env); handed { // before signals are caught: one that came between would be lost
 		os.Exit(code)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := cli.Run(ctx, env)
-	stop()
-	os.Exit(code)
+	os.Exit(ui.Process(version, func(ctx context.Context, _ string, _ ui.Env) int { return cli.Run(ctx, env) }))
 }

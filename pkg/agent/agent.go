@@ -6,10 +6,6 @@ package agent
 
 import (
 	"context"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 
 	"github.com/weft-net/weft/internal/agent/command"
 	"github.com/weft-net/weft/internal/cli/ui"
@@ -21,18 +17,10 @@ import (
 // what --version says; further are back ends beside weft's own, by whose names network.encapsulation and --encapsulation
 // choose them.
 func Run(version string, further ...backend.Backend) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	self, err := os.Executable()
-	if err != nil {
-		self = os.Args[0]
-	}
-	name, args := filepath.Base(os.Args[0]), os.Args[1:]
-	if name == "flanneld" { // in the place of flannel's program
-		name, args = "weft-agent", append([]string{name}, args...)
-	}
-	return command.Run(ctx, name, ui.Env{
-		Args: args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Getenv: os.Getenv, Version: version, Self: self, Exec: syscall.Exec,
-	}, further...)
+	return ui.Process(version, func(ctx context.Context, name string, env ui.Env) int {
+		if name == "flanneld" { // in the place of flannel's program
+			name, env.Args = "weft-agent", append([]string{name}, env.Args...)
+		}
+		return command.Run(ctx, name, env, further...)
+	})
 }
