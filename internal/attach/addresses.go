@@ -33,7 +33,7 @@ func (g *group) addresses(ctx context.Context) error {
 	return g.each(func(r *run) error { return r.allocateAll(ctx) })
 }
 
-// holdable tells whether the addresses of all runs can be chosen before they are taken. A network that comes twice would
+// holdable reports whether the addresses of all runs can be chosen before they are taken. A network that comes twice would
 // wait for itself, as two IPAM sections of one network would for each other.
 func (g *group) holdable() bool {
 	networks := map[string]bool{}

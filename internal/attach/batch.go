@@ -181,12 +181,12 @@ func (b *batch) parallel(i int) int {
 	return n
 }
 
-// needsOthers tells whether a job is about what another network of the container has made.
+// needsOthers reports whether a job is about what another network of the container has made.
 func needsOthers(job Job) bool {
 	return slices.ContainsFunc(job.Network.Plugins, func(p model.PluginConf) bool { return p.Type == plugin.DirectType })
 }
 
-// plain tells whether a job can be planned beside others: everything is built in and its addresses are known before. apart
+// plain reports whether a job can be planned beside others: everything is built in and its addresses are known before. apart
 // is one that has nothing of the node in common with others: no bridge, no table.
 func (a *Attacher) plain(job Job) (apart, plain bool) {
 	apart = true

@@ -42,10 +42,10 @@ type segment struct {
 	known    state.Answers         // about the kernel
 }
 
-// ended tells whether nothing is left of the list.
+// ended reports whether nothing is left of the list.
 func (r *run) ended() bool { return r.at >= len(r.job.Network.Plugins) }
 
-// foreign tells whether the plugin that comes next is not built in.
+// foreign reports whether the plugin that comes next is not built in.
 func (r *run) foreign() bool { return r.a.cfg.Planners[r.job.Network.Plugins[r.at].Type] == nil }
 
 // open begins the segment of the built-in plugins that come next. They must stop before a foreign plugin, or one whose IPAM

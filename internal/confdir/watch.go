@@ -89,7 +89,7 @@ func (w *Watcher) watchAll(n *fsnotify.Watcher) {
 	}
 }
 
-// concerns tells whether a path lies in one of the directories, or on the way to one.
+// concerns reports whether a path lies in one of the directories, or on the way to one.
 func (w *Watcher) concerns(path string) bool {
 	for _, dir := range append([]string{w.dir}, w.bins...) {
 		if path == dir || filepath.Dir(path) == dir || strings.HasPrefix(dir, path+"/") {

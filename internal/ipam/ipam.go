@@ -71,7 +71,7 @@ type Hold interface {
 	Keep() error
 	// Drop gives up the choice; after Keep it does nothing.
 	Drop()
-	// Standby tells whether another attachment of the same machine uses the addresses: nothing may lead to them here before they
+	// Standby reports whether another attachment of the same machine uses the addresses: nothing may lead to them here before they
 	// are taken by a Mover.
 	Standby() bool
 }

@@ -40,7 +40,7 @@ func MainApart(m *testing.M, atOnce int) int {
 	return apart(names, atOnce)
 }
 
-// divisible tells whether the flags are for any number of processes.
+// divisible reports whether the flags are for any number of processes.
 func divisible() bool {
 	for _, name := range []string{"bench", "fuzz", "list", "cpuprofile", "memprofile", "blockprofile", "mutexprofile", "trace", "gocoverdir"} {
 		if f := flag.Lookup("test." + name); f != nil && f.Value.String() != "" {

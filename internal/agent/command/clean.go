@@ -170,7 +170,7 @@ func (c *cleaning) policies(ctx context.Context, objects store.Objects) error {
 	return nil
 }
 
-// guarded tells whether each pod of this node is one that policies hold for.
+// guarded reports whether each pod of this node is one that policies hold for.
 func (c *cleaning) guarded(ctx context.Context, host *kernel.Conn) error {
 	links, err := net.Interfaces()
 	if err != nil {

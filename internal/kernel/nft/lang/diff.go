@@ -88,7 +88,7 @@ func (d tableDiff) differences() []state.Difference {
 	return out
 }
 
-// inChain tells whether the line is a rule of a chain that want names: no foreign rule belongs there.
+// inChain reports whether the line is a rule of a chain that want names: no foreign rule belongs there.
 func (l fact) inChain(want []fact) bool {
 	chainName, _, isRule := strings.Cut(l.about, " rule ")
 	return isRule && slices.ContainsFunc(want, func(w fact) bool { return w.about == chainName })

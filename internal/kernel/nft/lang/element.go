@@ -29,7 +29,7 @@ type Verdict struct {
 	Chain string
 }
 
-// SameValue tells whether both elements map to the same value.
+// SameValue reports whether both elements map to the same value.
 func (e Element) SameValue(f Element) bool {
 	if statefulText(e.Expr) != statefulText(f.Expr) {
 		return false

@@ -66,7 +66,7 @@ func CompileSet(in state.Set) (Set, error) {
 	return s, nil
 }
 
-// SameHead tells whether two sets differ in nothing but elements.
+// SameHead reports whether two sets differ in nothing but elements.
 func (s Set) SameHead(o Set) bool {
 	return s.Name == o.Name && !s.Opaque && !o.Opaque && s.Interval == o.Interval && s.Learns == o.Learns && s.IsMap == o.IsMap &&
 		s.Verdicts == o.Verdicts && slices.Equal(s.Key, o.Key) && slices.Equal(s.Data, o.Data)

@@ -76,7 +76,7 @@ func (t Type) symbol(name string) (uint32, bool) {
 	return 0, false
 }
 
-// named tells whether b has bits, and all of them have names.
+// named reports whether b has bits, and all of them have names.
 func (t Type) named(b []byte) bool {
 	bits := t.value(b)
 	if bits == 0 {

@@ -49,7 +49,7 @@ func (r Rule) Same(o Rule) bool {
 
 func (c Chain) Base() bool { return c.Hook != "" }
 
-// SameHead tells whether two chains differ in nothing but policy and rules.
+// SameHead reports whether two chains differ in nothing but policy and rules.
 func (c Chain) SameHead(o Chain) bool {
 	return c.Type == o.Type && c.Hook == o.Hook && c.Priority == o.Priority && c.Device == o.Device
 }

@@ -142,7 +142,7 @@ func (t Type) parse(s string) ([]byte, error) {
 	return t.parseNumber(s)
 }
 
-// isLinkName tells whether nft and the kernel both take it for (the beginning of) a link's name.
+// isLinkName reports whether nft and the kernel both take it for (the beginning of) a link's name.
 func isLinkName(s string) bool {
 	return s != "" && len(s) <= 15 && !strings.ContainsFunc(s, func(r rune) bool {
 		return r <= ' ' || r > '~' || strings.ContainsRune(`"/:\`, r)
@@ -216,10 +216,10 @@ func (t Type) format(b []byte) string {
 	return strconv.FormatUint(uint64(n), 10)
 }
 
-// isAddress tells whether ranges of the type are printed as prefixes where they are some.
+// isAddress reports whether ranges of the type are printed as prefixes where they are some.
 func (t Type) isAddress() bool { return t.name == "ipv4_addr" || t.name == "ipv6_addr" }
 
-// isFlags tells whether the type is a set of bits that are listed with commas.
+// isFlags reports whether the type is a set of bits that are listed with commas.
 func (t Type) isFlags() bool {
 	return t.name == "ct_state" || t.name == "ct_status" || t.name == "tcp_flag"
 }
