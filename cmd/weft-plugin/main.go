@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weft-net/weft/internal/standalone"
+	"github.com/weft-net/weft/internal/endpoint/standalone"
 )
 
 // version is set by the linker.

@@ -23,15 +23,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cniserver"
 	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/endpoint/foreign"
+	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/flannel"
-	"github.com/weft-net/weft/internal/foreign"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
 	"github.com/weft-net/weft/internal/kernel"
-	"github.com/weft-net/weft/internal/ledger"
 	"github.com/weft-net/weft/internal/move"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/plan/mesh"

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/facts"
 	"github.com/weft-net/weft/internal/metrics"
 	"github.com/weft-net/weft/internal/notify"

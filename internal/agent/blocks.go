@@ -17,11 +17,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
-	"github.com/weft-net/weft/internal/ledger"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 	"github.com/weft-net/weft/internal/store"

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/store"

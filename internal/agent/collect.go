@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cri"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 )

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/controller"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/inuse"
 )

@@ -5,7 +5,7 @@ package agent
 import (
 	"encoding/json"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"

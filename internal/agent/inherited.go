@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/atomicfile"
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"

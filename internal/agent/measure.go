@@ -7,9 +7,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/ipam/blocks"
-	"github.com/weft-net/weft/internal/ledger"
 	"github.com/weft-net/weft/internal/metrics"
 	"github.com/weft-net/weft/internal/model"
 )

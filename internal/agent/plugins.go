@@ -5,8 +5,8 @@ package agent
 import (
 	"slices"
 
-	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"

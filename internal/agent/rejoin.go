@@ -6,7 +6,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/vm/phase1"
 )

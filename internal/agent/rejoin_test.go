@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-net/weft/internal/attach"
-	"github.com/weft-net/weft/internal/ledger"
+	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"

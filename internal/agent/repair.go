@@ -5,7 +5,7 @@ package agent
 import (
 	"context"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 )
 

@@ -6,8 +6,8 @@ import (
 	"context"
 	"path/filepath"
 
-	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cniserver"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/node"
 	"github.com/weft-net/weft/internal/vm/phase1"

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/guest/serve"
 	"github.com/weft-net/weft/internal/guest/sockets"
-	"github.com/weft-net/weft/internal/ledger"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 )

@@ -20,7 +20,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
-	"github.com/weft-net/weft/internal/ledger"
+	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/wire"

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/cli/ui"
 	conformance "github.com/weft-net/weft/internal/conformance/command"
 	controller "github.com/weft-net/weft/internal/controller/command"
+	"github.com/weft-net/weft/internal/endpoint/standalone"
 	lab "github.com/weft-net/weft/internal/lab/command"
-	"github.com/weft-net/weft/internal/standalone"
 )
 
 // program is one of those that weft hands commands to, run in the process of the test.

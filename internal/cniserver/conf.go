@@ -3,8 +3,8 @@
 package cniserver
 
 import (
-	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
 )

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/multinet"
 )

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"

@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weft-net/weft/internal/attach"
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/multinet"
 )

@@ -116,8 +116,8 @@ func floors(arrows map[string][]string) map[string]int {
 // TestDraw: the drawing of a small house, from its roof to its cellar.
 func TestDraw(t *testing.T) {
 	tree := []*source{
-		parse(t, "internal/attach/a.go", "package attach\nimport (\n\"os\"\n\""+module+"internal/model\"\n\""+module+"internal/kernel/link\"\n)\n"),
-		parse(t, "internal/attach/a_test.go", "package attach\nimport \""+module+"internal/nettest\"\n"),
+		parse(t, "internal/endpoint/attach/a.go", "package attach\nimport (\n\"os\"\n\""+module+"internal/model\"\n\""+module+"internal/kernel/link\"\n)\n"),
+		parse(t, "internal/endpoint/attach/a_test.go", "package attach\nimport \""+module+"internal/nettest\"\n"),
 		parse(t, "internal/kernel/link/a.go", "package link\nimport \""+module+"internal/state\"\n"),
 		parse(t, "internal/model/a.go", "package model\n"),
 		parse(t, "internal/state/a.go", "package state\n"),

@@ -23,20 +23,20 @@ const (
 // renameRooms replace or rename files without internal/atomicfile, each for a reason.
 func renameRooms() map[string]string {
 	return map[string]string{
-		atomicfile:                "is how files are replaced",
-		"internal/shim":           "weft-cni is made of the standard library, shim and wire",
-		"internal/ipam/hostlocal": "its files are the reference plugin's: a file gets its name when it has an owner, and replaces nothing",
-		"internal/journal":        "moves records between its folders",
-		"internal/ledger":         "puts a torn database aside",
-		"internal/cniserver":      "puts an entry of the queue aside that cannot be read",
-		"internal/install":        "gives programs of others another name, and their name back",
-		"internal/sandbox":        "reserves a name by a hard link, which replaces nothing; probes whether a directory can be written",
-		"internal/reconcile":      "probes whether a directory can be written",
-		"internal/cli":            "probes whether a directory can be written",
-		"internal/vm/guestimage":  "renames a directory",
-		"internal/nettest":        "tests only",
-		"internal/apitest":        "tests only",
-		"test":                    "tests only",
+		atomicfile:                  "is how files are replaced",
+		"internal/shim":             "weft-cni is made of the standard library, shim and wire",
+		"internal/ipam/hostlocal":   "its files are the reference plugin's: a file gets its name when it has an owner, and replaces nothing",
+		"internal/endpoint/journal": "moves records between its folders",
+		"internal/endpoint/ledger":  "puts a torn database aside",
+		"internal/cniserver":        "puts an entry of the queue aside that cannot be read",
+		"internal/install":          "gives programs of others another name, and their name back",
+		"internal/sandbox":          "reserves a name by a hard link, which replaces nothing; probes whether a directory can be written",
+		"internal/reconcile":        "probes whether a directory can be written",
+		"internal/cli":              "probes whether a directory can be written",
+		"internal/vm/guestimage":    "renames a directory",
+		"internal/nettest":          "tests only",
+		"internal/apitest":          "tests only",
+		"test":                      "tests only",
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/watch"
 	"github.com/weft-net/weft/internal/netns"

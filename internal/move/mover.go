@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"

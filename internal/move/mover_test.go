@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/watch"
-	"github.com/weft-net/weft/internal/ledger"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 	"github.com/weft-net/weft/internal/store"

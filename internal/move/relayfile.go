@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/atomicfile"
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 )
 
 // An agent that ends while a machine comes, or has just come, leaves its relays in a file for the next one: nodes that do not know of

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel/watch"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"

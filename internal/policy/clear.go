@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/plan/policy"

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 )
 

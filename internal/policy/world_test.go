@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"

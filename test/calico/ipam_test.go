@@ -15,7 +15,7 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
-	"github.com/weft-net/weft/internal/ledger"
+	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/nettest"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-net/weft/internal/ledger"
+	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/nettest"
 )
 

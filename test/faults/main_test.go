@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/endpoint/standalone"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/standalone"
 )
 
 // The test binary plays all the parts: by the name of a link it is a plugin, by a variable it is an agent.

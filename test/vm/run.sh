@@ -27,7 +27,7 @@ UNFIT='
 internal/kernel TestAnyStateToAnyState
 internal/kernel TestReleasedLinksAreGoneSoon
 internal/kernel/nft TestManyAtOnce
-internal/attach TestGCOfMany
+internal/endpoint/attach TestGCOfMany
 '
 
 say() { printf 'test-vm: %s\n' "$*"; }

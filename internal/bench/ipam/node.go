@@ -13,10 +13,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/endpoint/ledger"
 	weftipam "github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
-	"github.com/weft-net/weft/internal/ledger"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/store"
 )

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/multinet"
 	plan "github.com/weft-net/weft/internal/plan/vm"

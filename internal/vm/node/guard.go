@@ -6,7 +6,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 )
 
 // guard has policy know that a guest may have the wire of a pod of which nobody has said so, before it has: no hook of IP in the

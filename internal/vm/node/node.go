@@ -26,7 +26,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-net/weft/internal/attach"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	plan "github.com/weft-net/weft/internal/plan/vm"

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/endpoint/foreign"
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// Check tells whether an attachment is still as its ADD left it. The error lists what differs.
+func (a *Attacher) Check(ctx context.Context, job Job) error {
+	if job.Network.DisableCheck {
+		return nil
+	}
+	if _, err := a.netnsID(job); err != nil {
+		return err
+	}
+	if job.Netns == nil {
+		return model.Faultf(model.CodeInvalidNetns, "", "CNI_NETNS %q is no network namespace", job.Request.Netns)
+	}
+	job, err := a.unfoldKnown(job)
+	if err != nil {
+		return err
+	}
+	if err := a.validate(job); err != nil {
+		return err
+	}
+	release, err := a.locks(job.Request.Network).Container(ctx, job.Request.ContainerID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	spaces, done, err := a.spaces(job.Netns)
+	if err != nil {
+		return err
+	}
+	defer done()
+	rec, found, err := a.cfg.Memory.Get(job.Request.Key())
+	if err != nil {
+		return err
+	}
+	if found && rec.Stage != Done {
+		return model.Faultf(model.CodeDiffers, "DEL it, then ADD it again", "attachment %s is %s", rec.Key(), rec.Stage)
+	}
+	var diff []string
+	prev := job.Prev
+	if found {
+		if prev == nil {
+			prev = rec.Result
+		}
+		diff, err = a.checkRecord(ctx, rec, prev, spaces)
+	} else if diff, err = checkResult(ctx, job, spaces); err == nil {
+		diff, err = a.checkConf(ctx, job, spaces, diff)
+	}
+	if err != nil {
+		return err
+	}
+	if len(diff) > 0 {
+		return model.Faultf(model.CodeDiffers, "DEL the attachment and ADD it again", "network %q, container %s, interface %s: %s",
+			job.Request.Network, job.Request.ContainerID, job.Request.IfName, strings.Join(diff, "; "))
+	}
+	return a.checkPlugins(ctx, job, prev, rec.Standby)
+}
+
+// checkRecord compares the kernel and the caller's result with the record.
+func (a *Attacher) checkRecord(ctx context.Context, rec Record, prev *model.Result, spaces kernel.Spaces) ([]string, error) {
+	want, err := a.expected(ctx, rec, prev, spaces)
+	if err != nil {
+		return nil, err
+	}
+	found, err := spaces.Diff(ctx, a.composed(rec.Key(), want))
+	if err != nil {
+		return nil, err
+	}
+	var diff []string
+	for _, d := range found {
+		diff = append(diff, d.String())
+	}
+	if rec.Result == nil {
+		return diff, nil
+	}
+	for _, ip := range rec.Result.IPs {
+		same := func(o model.IP) bool { return o.Address == ip.Address }
+		if !slices.ContainsFunc(prev.IPs, same) {
+			diff = append(diff, fmt.Sprintf("prevResult: missing ips address %s", ip.Address))
+		}
+	}
+	return diff, nil
+}
+
+// expected is the record's fragment, less what plugins behind the planned ones may have changed: where others follow, the
+// container's links have the MAC that the result says, any MTU, and any settings (tuning is such a plugin), and their
+// routes may be in another table (sbr, vrf). What a plugin says of a link that it does not make is what it is there for,
+// and stays.
+func (a *Attacher) expected(ctx context.Context, rec Record, prev *model.Result, spaces kernel.Spaces) (state.Fragment, error) {
+	f := rec.Fragment()
+	others := a.cfg.Reaper == nil
+	for _, act := range rec.Acts {
+		others = others || act.Kind == ActExec
+	}
+	if made := func(l state.Link) bool { return l.Kind != "" || l.From != nil }; !others || !slices.ContainsFunc(f.Pod.Links, made) {
+		return f, nil
+	}
+	links := slices.Clone(f.Pod.Links)
+	for i := range links {
+		links[i].MTU = 0
+		for _, iface := range prev.Interfaces {
+			if iface.Sandbox == "" || iface.Name != links[i].Name {
+				continue
+			}
+			if mac, err := state.ParseMAC(iface.MAC); err == nil {
+				links[i].MAC = mac
+			}
+		}
+	}
+	f.Pod.Links, f.Pod.Sysctls = links, nil
+	var err error
+	f.Pod.Routes, err = notMoved(ctx, f.Pod.Routes, spaces)
+	return f, err
+}
+
+// notMoved leaves out the routes of the main table that are in another one.
+func notMoved(ctx context.Context, routes []state.Route, spaces kernel.Spaces) ([]state.Route, error) {
+	var queries []state.Query
+	for _, r := range routes {
+		if q := (state.Query{Space: state.Pod, Routes: r.Link}); r.Table == 0 && r.Link != "" && !slices.Contains(queries, q) {
+			queries = append(queries, q)
+		}
+	}
+	answers, err := spaces.Observe(ctx, queries)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(routes), func(r state.Route) bool {
+		const main = 254 // RT_TABLE_MAIN
+		same := func(o state.Route) bool { return o.Dst == r.Dst && o.Gw == r.Gw }
+		elsewhere := func(o state.Route) bool { return same(o) && o.Table != main }
+		there := func(o state.Route) bool { return same(o) && o.Table == main }
+		have := answers[state.Query{Space: state.Pod, Routes: r.Link}].Routes
+		return r.Table == 0 && slices.ContainsFunc(have, elsewhere) && !slices.ContainsFunc(have, there)
+	}), nil
+}
+
+// checkPlugins asks allocators and foreign plugins.
+func (a *Attacher) checkPlugins(ctx context.Context, job Job, prev *model.Result, standby bool) error {
+	for _, conf := range job.Network.Plugins {
+		if a.cfg.Planners[conf.Type] == nil {
+			if err := a.foreignCheck(ctx, job, conf, conf.Type, prev); err != nil {
+				return err
+			}
+			continue
+		}
+		typ, err := a.ipamType(conf)
+		if err != nil {
+			return err
+		}
+		if typ == "" {
+			continue
+		}
+		if alloc := a.cfg.Allocators[typ]; alloc == nil {
+			err = a.foreignCheck(ctx, job, conf, typ, prev)
+		} else if prev != nil {
+			q := ask(job.Request, conf)
+			q.Standby = standby
+			err = alloc.Check(ctx, q, *prev)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Attacher) foreignCheck(ctx context.Context, job Job, conf model.PluginConf, typ string, prev *model.Result) error {
+	if !cni.AtLeast(job.Network.CNIVersion, "0.4.0") {
+		return nil
+	}
+	stdin, err := cni.WithPrev(conf, job.Network.CNIVersion, prev)
+	if err != nil {
+		return err
+	}
+	_, err = a.cfg.Exec.Run(ctx, foreign.Call{Verb: cni.Check, Type: typ, Request: job.Request, Conf: stdin})
+	return err
+}

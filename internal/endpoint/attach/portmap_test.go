@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// ported is a portmap with one port for every address of the node, and one for a single address.
+func ported(port int) string {
+	return fmt.Sprintf(`{"type":"portmap","runtimeConfig":{"portMappings":[{"hostPort":%d,"containerPort":80,"protocol":"tcp"},
+		{"hostPort":%d,"containerPort":53,"protocol":"udp","hostIP":"192.0.2.1"}]}}`, port, port)
+}
+
+// mappedPorts is what of the node's table speaks of a port.
+func mappedPorts(t *testing.T, port int) int {
+	t.Helper()
+	out, _ := nettest.Try(nil, "nft", "list", "table", "inet", "weft_hostports")
+	return strings.Count(out, fmt.Sprintf(" . %d comment", port))
+}
+
+// A list with a portmap is planned and applied in one: the port leads to an interface that was not there when it was
+// planned. The second container that wants the port is refused as a whole; it gets it when the first one has gone.
+func TestPortInAList(t *testing.T) {
+	n := newNode(t)
+	first, ns1 := n.pod()
+	second, ns2 := n.pod()
+	one, two := n.job(n.list(bridge, ported(8080)), first, ns1), n.job(n.list(bridge, ported(8080)), second, ns2)
+	result := n.add(one)
+	if got := mappedPorts(t, 8080); got != 2 {
+		t.Errorf("%d elements for port 8080, want 2", got)
+	}
+	if out := nettest.Run(t, nil, "nft", "list", "set", "inet", "weft_hostports", "hairpin4"); !strings.Contains(out, `"abr0" . `+result.IPs[0].Address.Addr().String()) {
+		t.Errorf("the bridge is not known: %s", out)
+	}
+	_, err := n.Add(t.Context(), two)
+	wantCode(t, "second", err, model.CodeTaken, "hostPort 8080/tcp is taken by attachment net/"+first)
+	if _, found, err := n.cfg.Memory.Get(two.Request.Key()); found || err != nil {
+		t.Errorf("a record of the second is left: %v", err)
+	}
+	one.Prev = &result
+	if err := n.Check(t.Context(), one); err != nil {
+		t.Error(err)
+	}
+	one.Prev = nil
+	if again := n.add(one); diff(result, again) != "" {
+		t.Errorf("the same ADD again: %s", diff(result, again))
+	}
+	if err := n.Del(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	if got := mappedPorts(t, 8080); got != 0 {
+		t.Errorf("%d elements for port 8080 after DEL", got)
+	}
+	n.add(two)
+	if err := n.GC(t.Context(), two, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := mappedPorts(t, 8080); got != 0 {
+		t.Errorf("%d elements for port 8080 after GC", got)
+	}
+	n.clean("GC")
+}
+
+// Killed or failing at any step, nothing of the ports is left.
+func TestPortUndone(t *testing.T) {
+	for _, step := range []string{"after ipam", "before promise plan", "after promise plan", "after apply", "before done"} {
+		t.Run(step, func(t *testing.T) {
+			n := newNode(t)
+			id, ns := n.pod()
+			n.cfg.Step = func(s string) error {
+				if s == step {
+					return errors.New("cut here")
+				}
+				return nil
+			}
+			n.Attacher = attach.New(n.cfg)
+			if _, err := n.Add(t.Context(), n.job(n.list(bridge, ported(8080)), id, ns)); err == nil {
+				t.Fatal("no failure")
+			}
+			if got := mappedPorts(t, 8080); got != 0 {
+				t.Errorf("%d elements are left", got)
+			}
+			n.clean("undo")
+		})
+	}
+}

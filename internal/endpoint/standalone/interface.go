@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package standalone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/endpoint/foreign"
+	"github.com/weft-net/weft/internal/endpoint/journal"
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/plan/plugin"
+)
+
+const (
+	journalDir = "/run/weft/journal"
+	bootFile   = "/proc/sys/kernel/random/boot_id"
+)
+
+// interfacePlugin is a call of a plugin that has a planner.
+type interfacePlugin struct {
+	env        Env
+	typ        string
+	planners   map[string]plugin.Planner
+	allocators map[string]ipam.Allocator
+}
+
+// do runs one call. confErr is what is wrong with its configuration: only DEL can do without one.
+func (p interfacePlugin) do(ctx context.Context, call cni.Call, confErr error) ([]byte, error) {
+	job := attach.Job{Request: call.Request, OwnNetns: call.NetnsOverride}
+	if confErr == nil {
+		job.Network, job.Prev, confErr = cni.ParsePlugin(call.Conf)
+	}
+	if confErr != nil && call.Command != cni.Del {
+		return nil, confErr
+	}
+	if confErr == nil {
+		job.Network.Plugins[0].Type = p.typ // whose name we are called by, as the reference plugins do
+	}
+	ns, err := openNetns(call)
+	if err != nil {
+		return nil, err
+	}
+	if ns != nil {
+		defer func() { _ = ns.Close() }()
+		job.Netns = ns
+	}
+	s, err := p.open()
+	if err != nil {
+		return nil, unready(call, err)
+	}
+	defer s.close()
+	if call.Command == cni.Del {
+		return nil, s.del(ctx, job, confErr)
+	}
+	return s.verb(ctx, call, job)
+}
+
+// service is what a call works with.
+type service struct {
+	*attach.Attacher
+	journal *journal.Journal
+	host    *kernel.Conn
+	log     *slog.Logger
+}
+
+func (p interfacePlugin) open() (*service, error) {
+	dir := p.env.Getenv("WEFT_JOURNAL_DIR")
+	if dir == "" {
+		dir = journalDir
+	}
+	j, err := journal.Open(dir, p.typ)
+	if err != nil {
+		return nil, err
+	}
+	boot, err := os.ReadFile(bootFile)
+	if err != nil {
+		return nil, fmt.Errorf("boot id: %w", err)
+	}
+	host, err := kernel.Dial(nil)
+	if err != nil {
+		return nil, fmt.Errorf("node's namespace: %w", err)
+	}
+	host.Root = p.env.Root
+	s := &service{journal: j, host: host, log: logger(p.env, p.typ)}
+	s.Attacher = attach.New(attach.Config{
+		Memory: j, Locks: j, Host: host, Planners: p.planners, Allocators: p.allocators, Log: s.log, Now: p.env.Now,
+		Exec: &foreign.Runner{Env: p.env.Environ, Stderr: p.env.Stderr},
+		Boot: strings.TrimSpace(string(boot)), Step: p.env.Step,
+	})
+	return s, nil
+}
+
+func (s *service) close() { _ = s.host.Close() }
+
+func (s *service) verb(ctx context.Context, call cni.Call, job attach.Job) ([]byte, error) {
+	switch call.Command {
+	case cni.Add:
+		s.leftovers(ctx, job)
+		result, err := s.Add(ctx, job)
+		if err != nil {
+			return nil, err
+		}
+		return cni.FormatResult(result, call.Request.CNIVersion)
+	case cni.Check:
+		if job.Prev == nil {
+			return nil, model.Faultf(model.CodeInvalidConf, "CHECK needs the result of the ADD", "prevResult is missing")
+		}
+		return nil, s.Check(ctx, job)
+	case cni.Status:
+		return nil, s.Status(ctx, job)
+	case cni.GC:
+		return nil, errors.Join(s.GC(ctx, job, call.Valid), s.journal.SweepLocks())
+	}
+	return nil, model.Faultf(model.CodeInvalidEnv, "", "environment: CNI_COMMAND %q is unknown", call.Command)
+}
+
+// del detaches by the record of the call's network. When there is none the network may have another name since the ADD, or
+// no configuration any more: then it is the record of the container's interface, whatever its network.
+func (s *service) del(ctx context.Context, job attach.Job, confErr error) error {
+	s.leftovers(ctx, job)
+	var errs []error
+	found := false
+	if confErr == nil {
+		var err error
+		if _, found, err = s.journal.Get(job.Request.Key()); err != nil {
+			return err
+		}
+	}
+	if !found {
+		others, err := s.journal.Find(job.Request.ContainerID, job.Request.IfName)
+		errs = append(errs, err)
+		for _, rec := range others {
+			errs = append(errs, s.Del(ctx, attach.Job{Network: rec.Network, Request: rec.Request, Netns: job.Netns, OwnNetns: job.OwnNetns}))
+		}
+		if confErr != nil && len(others) == 0 {
+			return confErr
+		}
+	}
+	if confErr == nil {
+		errs = append(errs, s.Del(ctx, job))
+	}
+	return errors.Join(errs...)
+}
+
+// leftovers undoes what killed calls of this network left for other containers. That is a favour: what goes wrong with it
+// is not this call's fault, and is tried again by the next one.
+func (s *service) leftovers(ctx context.Context, job attach.Job) {
+	records, err := s.journal.Unfinished(job.Request.Network)
+	if err != nil {
+		s.log.Warn("unfinished records", "err", err)
+	}
+	for _, rec := range records {
+		if rec.Request.ContainerID == job.Request.ContainerID {
+			continue
+		}
+		release, ok := s.journal.TryContainer(rec.Request.ContainerID)
+		if !ok {
+			continue // its call is under way
+		}
+		if err := s.Leftover(ctx, rec); err != nil {
+			s.log.Warn("what a killed call left is not undone", "attachment", rec.Key().String(), "err", err)
+		}
+		release()
+	}
+}
+
+// openNetns opens the container's namespace; nil when the verb can do without and it is gone.
+func openNetns(call cni.Call) (*netns.NS, error) {
+	if call.Request.Netns == "" {
+		return nil, nil
+	}
+	ns, err := netns.Open(call.Request.Netns)
+	switch {
+	case err == nil:
+		return ns, nil
+	case call.Command == cni.Del && errors.Is(err, netns.ErrGone):
+		return nil, nil
+	}
+	return nil, model.Faultf(model.CodeInvalidNetns, "is CNI_NETNS the path of a network namespace?", "CNI_NETNS: %w", err)
+}
+
+// unready is STATUS's word for a plugin that could not do an ADD.
+func unready(call cni.Call, err error) error {
+	var f *model.Fault
+	if call.Command == cni.Status && errors.As(err, &f) {
+		return model.Faultf(model.CodeNotAvailable, f.Hint, "%s", f.Msg)
+	}
+	return err
+}
