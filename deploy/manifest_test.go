@@ -14,7 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // TestAddressClaimOfPods: pods that name a claim have its address, one after the other; it is written before the pod has it.

@@ -23,8 +23,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-net/weft/internal/cluster/config"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/cluster/store/etcd"
+	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/cniserver"
-	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/endpoint/foreign"
 	"github.com/weft-net/weft/internal/endpoint/ledger"
@@ -36,9 +39,6 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/policy"
-	"github.com/weft-net/weft/internal/store/dir"
-	"github.com/weft-net/weft/internal/store/etcd"
-	"github.com/weft-net/weft/internal/store/kube"
 	"github.com/weft-net/weft/internal/vm/node"
 )
 

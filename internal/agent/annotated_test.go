@@ -10,9 +10,9 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // put writes an object of the cluster, a pod of the first node.

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/ipam/blocks"
-	"github.com/weft-net/weft/internal/store/kube"
 )
 
 // controllerFirst is when an agent looks for the controller first, controllerEvery how often then.

@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/store/dir"
-	"github.com/weft-net/weft/internal/store/kube"
 )
 
 // TestOldServer: a pod's agent ends with an error that names the version where the API server is too old, though it did not answer at

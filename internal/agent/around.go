@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
+	"github.com/weft-net/weft/internal/cluster/facts"
 	"github.com/weft-net/weft/internal/endpoint/attach"
-	"github.com/weft-net/weft/internal/facts"
 	"github.com/weft-net/weft/internal/metrics"
 	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/plan/mesh"

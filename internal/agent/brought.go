@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/kube"
 )
 
 // broughtAgain is when what could not be written is tried again, from the first time to the longest.

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/weft-net/weft/internal/calico"
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // TestCalicoPoliciesAreNamed: an agent warns of Calico's own policies, which it does not enforce, and notes them for weft doctor.

@@ -5,11 +5,11 @@ package agent
 import (
 	"path/filepath"
 
-	"github.com/weft-net/weft/internal/facts"
+	"github.com/weft-net/weft/internal/cluster/facts"
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/flannel"
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/dir"
-	"github.com/weft-net/weft/internal/store/kube"
 )
 
 // objectStore is where the cluster's objects are.

@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/cni"
-	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/cri"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/endpoint/ledger"

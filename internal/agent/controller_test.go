@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // TestPoolsOfCalico: pods are numbered from a pool of Calico's without anybody writing one of weft's; what is reserved is not given.

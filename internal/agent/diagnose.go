@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/netns"
 )
 

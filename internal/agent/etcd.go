@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/etcd"
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/etcd"
 )
 
 // enlistAgain is when a node that could not be written is tried again.

@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weft-net/weft/internal/facts"
+	"github.com/weft-net/weft/internal/cluster/facts"
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/dir"
 )
 
 // filed is a cluster that stands in files: pods and networks come from this node's picture of it or, when they are

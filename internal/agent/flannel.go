@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-net/weft/internal/atomicfile"
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/install"
 	"github.com/weft-net/weft/internal/model"

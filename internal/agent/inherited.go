@@ -20,11 +20,11 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/atomicfile"
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
-	"github.com/weft-net/weft/internal/store"
 )
 
 const (

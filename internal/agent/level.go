@@ -6,7 +6,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
 )
 
 // levelPeriod is how often the configuration file is read for the log's level. A mounted ConfigMap takes a minute to come

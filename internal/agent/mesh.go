@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-net/weft/internal/atomicfile"
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"

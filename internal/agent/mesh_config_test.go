@@ -5,8 +5,8 @@ package agent
 import (
 	"testing"
 
-	"github.com/weft-net/weft/internal/config"
-	"github.com/weft-net/weft/internal/store/dir"
+	"github.com/weft-net/weft/internal/cluster/config"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 )
 
 // The interface to the other nodes is the one that is named, also where flannel's configuration says the rest.

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/reconcile"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // third is a node whose agent does not know what has changed: it sends to a machine by way of a node.

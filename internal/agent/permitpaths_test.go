@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
 )
 
 // Networks of Kubernetes may name the directory that the node's configuration names; where nothing is permitted, that alone.

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/install"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/wire"

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
-	"github.com/weft-net/weft/internal/store"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // A policy that is not understood says so in its condition, others' conditions stay, and one that never was wrong is left alone.

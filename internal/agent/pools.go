@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/model"
 )

@@ -14,12 +14,12 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/dir"
 )
 
 // pair of nodes that are joined by a wire, with their agents; the cluster stands in files.

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // vtep is the address of a node's VXLAN device.

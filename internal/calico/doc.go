@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // Group is one of the API groups that Calico's objects are found in.

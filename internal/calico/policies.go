@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/cluster/store"
 )
 
 // policyKinds are Calico's own kinds of policies, and what they are made of. Weft does not enforce them.

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-net/weft/internal/calico"
-	"github.com/weft-net/weft/internal/store/dir"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 )
 
 // TestPolicies: people's own policies of Calico's kinds are found in both groups, once each; what Calico itself made is left out.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // How long Calico's blocks are where a pool does not say.

@@ -12,11 +12,11 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/ipam/builtin"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // confText is a network configuration as it stands in a file, or in an object in it.

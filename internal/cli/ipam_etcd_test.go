@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/apitest"
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/etcd"
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/etcd"
 )
 
 // TestIPAMOfEtcd: hosts without Kubernetes have the same verbs; the agent's own configuration says where their pools are.

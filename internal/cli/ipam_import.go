@@ -21,10 +21,10 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/objects"
 	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // importTries is how often an import is planned anew when somebody else changes a pool meanwhile.

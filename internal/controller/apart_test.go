@@ -22,12 +22,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/weft-net/weft/internal/apitest"
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/kube"
 )
 
 // split is a real API server with the rights of the manifests, on which the controller and agents' engines have tokens of their own.

@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // ConditionConsistent says that pools, blocks, nodes and pods agree.

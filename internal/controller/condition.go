@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // finalizer keeps a pool of the cluster's network until no node has a block of it: addresses whose pool is gone would be

@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/dir"
 )
 
 // world is a cluster of manifests.

@@ -9,8 +9,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/blocks"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // grantLasts is for how long a node may use a grant of an address. It asks when it is about to take the address.

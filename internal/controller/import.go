@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // Import is what of another network's addresses is taken over: pods that have them keep them, and stay reachable.

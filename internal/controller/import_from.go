@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/calico"
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // ifName is what Calico and host-local call the interface of a pod's own network.

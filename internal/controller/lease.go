@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/cluster/store"
 )
 
 // The Lease that says who leads.

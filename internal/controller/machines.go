@@ -10,7 +10,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/cluster/store"
 )
 
 // doubted is for how long a virtual machine must have been missing for its addresses to be free: a server that starts does not know

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // Migration is how far the pods of one pool have gone to another.

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/calico"
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // From is the annotation of an AddressPool that is made of another object, and follows it: the other's group and kind.

@@ -9,7 +9,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/cluster/store"
 )
 
 // orphans marks the blocks of nodes that have had no object for long enough, so that others may take them over, and takes the mark

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // busy is a store in which somebody else is faster: before each of the next writes of a pool it does something.

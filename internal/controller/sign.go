@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/cluster/store"
 )
 
 // Sign is a sign of life of whoever leads: another one each time the Lease is renewed. The zero Sign: nobody ever led.

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/calico"
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // scene is what there is of pools.

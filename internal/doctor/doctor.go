@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
 )
 
 // Level says how bad a finding is.

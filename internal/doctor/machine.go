@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/confdir"
-	"github.com/weft-net/weft/internal/config"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 

@@ -6,7 +6,7 @@ import (
 	"context"
 	"os"
 
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
 )
 
 // UsualConfig is where the manifests mount the configuration.

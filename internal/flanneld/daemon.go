@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weft-net/weft/internal/facts"
+	"github.com/weft-net/weft/internal/cluster/facts"
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"

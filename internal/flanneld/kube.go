@@ -14,11 +14,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/kube"
 )
 
 // again is how long a write to the API server waits that has failed.

@@ -6,9 +6,9 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // manager is where subnets come from: Kubernetes or etcd.

@@ -8,10 +8,10 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/weft-net/weft/internal/facts"
+	"github.com/weft-net/weft/internal/cluster/facts"
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // source is a manager's nodes as the mesh is to see them: those that take part, with the families that are on, and the

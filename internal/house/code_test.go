@@ -123,7 +123,7 @@ func clockRooms() map[string]string {
 		"internal/wire":               "deadlines of sockets",
 		"internal/cniserver":          "how long a call took; how old a file is by the file system's clock",
 		"internal/probe":              "waits for answers to packets that random numbers tell apart",
-		"internal/store/dir":          "how old a file is by the file system's clock",
+		"internal/cluster/store/dir":  "how old a file is by the file system's clock",
 		"internal/vm/guestimage":      "how old a file is by the file system's clock",
 		"internal/sandbox/container":  "a monitor is a process of its own that writes times into logs",
 		"test":                        "tests only",

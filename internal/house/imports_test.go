@@ -93,11 +93,11 @@ func checkWords(tree []*source) []breach {
 // checkKubernetes: only store/kube imports client-go, only the rooms at the border import Kubernetes' types.
 func checkKubernetes(tree []*source) []breach {
 	clients := forbid(tree,
-		func(s *source) bool { return !s.in("internal/store/kube") && !s.test() },
+		func(s *source) bool { return !s.in("internal/cluster/store/kube") && !s.test() },
 		func(p string) bool { return below(p, "k8s.io/client-go", "sigs.k8s.io/controller-runtime") })
 	types := forbid(tree,
 		func(s *source) bool {
-			return !s.in("api", "internal/store", "internal/sandbox", "internal/cri", "internal/multinet", "internal/vm") && !s.test()
+			return !s.in("api", "internal/cluster/store", "internal/sandbox", "internal/cri", "internal/multinet", "internal/vm") && !s.test()
 		},
 		func(p string) bool {
 			return below(p, "k8s.io", "kubevirt.io") && !below(p, "k8s.io/client-go")

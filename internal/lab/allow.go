@@ -7,8 +7,8 @@ import (
 	"errors"
 	"maps"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // migrationState is what KubeVirt writes into a machine's status while it migrates: the nodes, the pod that it goes to, and what

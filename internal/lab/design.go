@@ -8,9 +8,9 @@ import (
 	"net/netip"
 	"strconv"
 
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/dir"
 )
 
 // link is the plugin that joins pods to a node, and gives them addresses.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/cluster/store"
 )
 
 // TestKnown: of objects that the lab or its agents act on nobody is told that nothing does.

@@ -10,9 +10,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
-	"github.com/weft-net/weft/internal/store/dir"
 	"github.com/weft-net/weft/internal/vm/gap"
 	"github.com/weft-net/weft/internal/vm/launch"
 	"github.com/weft-net/weft/internal/vm/manifest"

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/reach"
-	"github.com/weft-net/weft/internal/store/dir"
 )
 
 // Reach sends packets between all nodes and pods of the lab. A node is tried at its address on every wire.

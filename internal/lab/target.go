@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox"
-	"github.com/weft-net/weft/internal/store"
 	"github.com/weft-net/weft/internal/vm/launch"
 	"github.com/weft-net/weft/internal/vm/qemu"
 )

@@ -9,7 +9,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/cluster/store"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store/dir"
 )
 
 // What a machine's status says of where it runs, as node n2 reads it that awaits it.

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // noted is a move as the store told of it. It may hold thousands of connections, so it is read once.

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // serve looks after the attachment of a machine that runs here: who awaits it elsewhere gets its connections, and when it has gone

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel/watch"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // await waits on behalf of an attachment that stands by until its machine is here; it ends when that is so, or with ctx.

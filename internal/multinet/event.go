@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // The reasons of events. Those of Multus have its names.

@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // annotationsCap is the capability by which a runtime tells a pod's annotations.

@@ -8,9 +8,9 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // poolsType is the IPAM type that chooses among the cluster's pools.

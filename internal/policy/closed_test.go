@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/policy"
-	"github.com/weft-net/weft/internal/store"
 )
 
 const denyAll = `

@@ -11,12 +11,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/watch"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // Source tells what is there of some kinds, that this was all, and every change.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // configHash is, on the pod that stands for a static one in the API, the uid by which the kubelet knows it.

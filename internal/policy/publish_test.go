@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/cluster/store"
 )
 
 // said are the interfaces that the node has published.

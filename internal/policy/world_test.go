@@ -18,13 +18,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/policy"
-	"github.com/weft-net/weft/internal/store/dir"
 )
 
 func TestMain(m *testing.M) { os.Exit(nettest.MainApart(m, 2)) }

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/plan/mesh"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // hears tells whether a datagram that one pod sends arrives at another one.

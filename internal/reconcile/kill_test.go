@@ -16,7 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-net/weft/internal/facts"
+	"github.com/weft-net/weft/internal/cluster/facts"
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
@@ -24,8 +26,6 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/reconcile"
 	"github.com/weft-net/weft/internal/state"
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/dir"
 )
 
 // cutting is a context that ends when it was asked for the n-th time whether it has: what reads and writes the kernel asks

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/reconcile"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // soon is how long a repair may take here, where others use the machine too; how long it took is in the log.

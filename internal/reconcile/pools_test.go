@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/plan/mesh"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // newPools is a cluster whose pods are numbered from blocks, one of each family a node.

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/plan/mesh"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // TestNATOutgoing: each pool says whether the outside sees its pods' own addresses. Here the outside has no way back to pods,

@@ -20,7 +20,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-net/weft/internal/facts"
+	"github.com/weft-net/weft/internal/cluster/facts"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/watch"
 	"github.com/weft-net/weft/internal/model"

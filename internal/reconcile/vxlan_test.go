@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/plan/mesh"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // tunnels is all that a node has of its VXLAN devices.

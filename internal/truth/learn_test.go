@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy"
 	"github.com/weft-net/weft/internal/plan/policy/naive"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // learn tells a compiler a whole cluster.

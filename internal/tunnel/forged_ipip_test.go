@@ -10,12 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/state"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // TestForgedProtocols: where the mesh has no tunnels at all, a pod's IP packets in IP packets come to no node either: somebody's own

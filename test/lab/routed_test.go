@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/dir"
 )
 
 // cluster is what the lab's store says.

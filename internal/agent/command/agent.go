@@ -15,7 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/agent"
 	"github.com/weft-net/weft/internal/cli/agentconf"
 	"github.com/weft-net/weft/internal/cli/ui"
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 

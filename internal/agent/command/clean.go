@@ -19,6 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/calico"
 	"github.com/weft-net/weft/internal/cli/objects"
 	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/doctor"
 	"github.com/weft-net/weft/internal/endpoint/leftover"
@@ -26,7 +27,6 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/reconcile"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // cleaning says what is to be taken away.

@@ -14,9 +14,9 @@ import (
 	benchipam "github.com/weft-net/weft/internal/bench/ipam"
 	"github.com/weft-net/weft/internal/cli/agentconf"
 	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/kube"
 )
 
 func newBenchIPAMCmd(env ui.Env) *cobra.Command {

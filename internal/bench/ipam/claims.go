@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	weftipam "github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // size is the prefix length of the blocks that agents claim: 64 addresses each.

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/apitest"
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/kube"
 )
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
 )
 
 // GCPercent keeps the programs small that run all the time. A call leaves the agent about 200 KiB of garbage, so that with it

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/apitest"
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/nettest"
 )
 

@@ -10,11 +10,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
+	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/metrics"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store/kube"
 )
 
 // serving is what a controller is run by. Of the configuration it goes by kubernetes, network and metrics.

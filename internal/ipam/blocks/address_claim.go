@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // Two kinds of objects keep addresses over pods: IPAMClaims, for networks that a pod asks for, and AddressClaims, for the

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // answer gives other nodes the addresses that they ask for, or says no; and where the pool is exhausted for somebody, all

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // swap writes a block anew. change gets a new number for a claim.

@@ -15,9 +15,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/store"
 )
 
 func TestMain(m *testing.M) {

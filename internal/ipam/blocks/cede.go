@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // certain gets this node a certain address: by claiming its block, by taking it where its node ceded it, or by asking that

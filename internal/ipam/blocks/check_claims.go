@@ -10,8 +10,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // examineKept looks at what people keep back, and at the addresses that stay with claims.

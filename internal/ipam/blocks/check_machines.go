@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // MachinePromise is what is promised to an interface of a virtual machine.

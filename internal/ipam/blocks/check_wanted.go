@@ -6,7 +6,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/cluster/store"
 )
 
 // unwanted takes a node out of those that found a pool exhausted.

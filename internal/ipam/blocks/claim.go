@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // obtain gives an address that this node has not got yet: it claims a block, takes what others ceded, and at last asks them.

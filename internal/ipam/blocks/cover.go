@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // cover makes sure that the pool has the addresses of a want, where the want may add them. Regions are only ever added, in

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // hurry is how long a block must have been empty when another node needs it: long enough not to take away what a call that

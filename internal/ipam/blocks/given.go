@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 const givenHint = "put the object right, or delete it if whereabouts is not used any more"

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // say tells the other nodes that this one found the pool exhausted, or that this is over.

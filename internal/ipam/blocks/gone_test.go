@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/cluster/store"
 )
 
 // TestBlocksOfAGoneNode: they are taken over when the Node object has been missing for long, and not while it is there,

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // TestClaimThatLies: another node's agent may write addresses of this node into the claim of a machine that runs here. This node does not

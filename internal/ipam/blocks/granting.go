@@ -9,9 +9,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // What the controller goes by before it grants an address is what the asking node's token cannot write: on which node a pod is, which

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // TestHistory: more than 100,000 operations, and never an address twice; in the end every address can be had, and when all pods

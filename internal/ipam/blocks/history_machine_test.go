@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // roamer is a virtual machine in a history: it runs, migrates, is stopped, started elsewhere, deleted and made anew.

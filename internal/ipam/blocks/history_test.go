@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // history is a long life of a small cluster: pods come and go, nodes lose the store, are killed at any step, die and are made

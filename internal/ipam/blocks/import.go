@@ -12,9 +12,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // Import is what of another program's addresses is to be reserved in which pools.

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-net/weft/internal/apitest"
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // whereaboutsLeft are whereabouts' objects and what stands around them, in the form that v0.9.4 writes.

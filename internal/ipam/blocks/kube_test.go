@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/apitest"
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/kube"
 )
 
 // kubernetes is a real API server that knows weft's kinds.

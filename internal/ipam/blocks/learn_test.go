@@ -7,9 +7,9 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // slow is a store whose list of pools is answered late: meanwhile something happens.

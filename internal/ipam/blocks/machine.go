@@ -9,9 +9,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // What is promised to a virtual machine is an AddressClaim that nobody has to write: the first pod that the machine runs in makes

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // TestMachineOnNetwork: on a network that a pod asks for, a machine's address stays with it as in the cluster's, by an IPAMClaim that

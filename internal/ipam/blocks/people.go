@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/cluster/store"
 )
 
 // networkStatus is the annotation that says which addresses a pod has.

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/weft-net/weft/internal/store"
+	"github.com/weft-net/weft/internal/cluster/store"
 )
 
 // Pods are the pods that there are, by what they say of their addresses.

@@ -8,9 +8,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // poolFor is the pool that an address of an attachment is of.

@@ -8,9 +8,9 @@ import (
 	"errors"
 	"net/netip"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // keepBack has nobody here get an address that is about to be this node's, whatever becomes of that, but the claim whose it is.

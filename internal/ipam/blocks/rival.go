@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // The addresses of the cluster's network are one space, and people can make pools overlap at any time: an older one is given a

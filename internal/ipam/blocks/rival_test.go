@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // overlapped is a cluster whose pool "old" is given the region of "young" while that one's addresses are in use.

@@ -8,9 +8,9 @@ import (
 	"errors"
 	"net/netip"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // An address that is promised to a virtual machine goes with the machine, also when the node that had it does not answer, or has it

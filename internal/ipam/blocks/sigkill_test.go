@@ -18,12 +18,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/store/dir"
 )
 
 // killedAt has a process live the life of a node until its step of that number, at which it kills itself: "STEP DIR".

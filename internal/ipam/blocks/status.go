@@ -6,8 +6,8 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // status tells whether each want could be served: from memory, or else by the store.

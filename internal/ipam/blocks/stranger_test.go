@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // told is a log for looking through.

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // sync compares all that is known of a pool's blocks with the store.

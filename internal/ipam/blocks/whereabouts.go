@@ -9,9 +9,9 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
 )
 
 // flatFiles are where whereabouts looks for keys that configurations leave out.

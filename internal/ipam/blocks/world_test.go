@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/store"
-	"github.com/weft-net/weft/internal/store/dir"
 )
 
 var (

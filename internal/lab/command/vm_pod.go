@@ -5,9 +5,9 @@ package command
 import (
 	"context"
 
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox"
-	"github.com/weft-net/weft/internal/store/dir"
 	"github.com/weft-net/weft/internal/vm/launch"
 	"github.com/weft-net/weft/internal/vm/manifest"
 )

@@ -14,10 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy"
-	"github.com/weft-net/weft/internal/store"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

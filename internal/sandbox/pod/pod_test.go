@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox/checkpoint"
-	"github.com/weft-net/weft/internal/store"
 )
 
 const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n"

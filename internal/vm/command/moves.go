@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/ui"
-	"github.com/weft-net/weft/internal/config"
+	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/move"
 )

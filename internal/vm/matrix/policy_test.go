@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/policy"
-	"github.com/weft-net/weft/internal/store/dir"
 )
 
 const guestsPolicy = `

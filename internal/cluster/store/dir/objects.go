@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dir
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weft-net/weft/internal/cluster/store"
+)
+
+// Objects is the directory as a place for objects of any kind.
+func (s *Store) Objects() store.Objects { return places{s} }
+
+// places gives the store's methods their form with a context: files are read and written at once, so it only says
+// whether the caller still wants it.
+type places struct{ s *Store }
+
+func (o places) Get(ctx context.Context, _ store.Kind, key store.Key) (store.Object, error) {
+	if err := ctx.Err(); err != nil {
+		return store.Object{}, fmt.Errorf("%s: %w", key, err)
+	}
+	return o.s.Get(key)
+}
+
+func (o places) List(ctx context.Context, kind store.Kind) ([]store.Object, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", kind.Resource, err)
+	}
+	all, err := o.s.List("")
+	var out []store.Object
+	for _, x := range all {
+		if of(x.Key, kind) {
+			out = append(out, x)
+		}
+	}
+	return out, err
+}
+
+func (o places) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.Event, error) {
+	in, err := o.s.Watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan store.Event)
+	go func() {
+		defer close(out)
+		for e := range in { // ends with ctx
+			if e.Type == store.Added || e.Type == store.Modified || e.Type == store.Deleted {
+				if !anyOf(e.Object.Key, kinds) {
+					continue
+				}
+			}
+			select {
+			case out <- e:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return out, nil
+}
+
+func (o places) Create(ctx context.Context, _ store.Kind, x store.Object) (store.Object, error) {
+	if err := ctx.Err(); err != nil {
+		return x, fmt.Errorf("%s: %w", x.Key, err)
+	}
+	return o.s.Create(x)
+}
+
+func (o places) CompareAndSwap(ctx context.Context, _ store.Kind, version string, next store.Object) (store.Object, error) {
+	if err := ctx.Err(); err != nil {
+		return next, fmt.Errorf("%s: %w", next.Key, err)
+	}
+	return next, o.s.CompareAndSwap(version, next)
+}
+
+func (o places) CompareAndSwapStatus(ctx context.Context, kind store.Kind, version string, next store.Object) (store.Object, error) {
+	return o.CompareAndSwap(ctx, kind, version, next)
+}
+
+func (o places) Delete(ctx context.Context, _ store.Kind, key store.Key, version string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	return o.s.Delete(key, version)
+}
+
+func of(key store.Key, kind store.Kind) bool { return key.Group == kind.Group && key.Kind == kind.Kind }
+
+func anyOf(key store.Key, kinds []store.Kind) bool {
+	for _, kind := range kinds {
+		if of(key, kind) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dir
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/weft-net/weft/internal/atomicfile"
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/flock"
+	"github.com/weft-net/weft/internal/model"
+	"sigs.k8s.io/yaml"
+)
+
+// Create adds an object in a file of its own, "kind-namespace-name.yaml". The error wraps store.ErrExists when the name
+// is taken.
+func (s *Store) Create(o store.Object) (store.Object, error) {
+	o, err := o.Born(time.Now())
+	if err != nil {
+		return o, err
+	}
+	err = s.locked(func() error {
+		if have, ok := s.index[o.Key]; ok {
+			return model.Faultf(model.CodeExists, "update it or choose another name", "%s stands in %s line %d already: %w", o.Key, have.file, have.line, store.ErrExists)
+		}
+		text, err := yaml.JSONToYAML(o.Raw)
+		if err != nil {
+			return fmt.Errorf("%s: %w", o.Key, err)
+		}
+		path := filepath.Join(s.path, fileName(o.Key))
+		if _, err := os.Lstat(path); err == nil {
+			return model.Faultf(model.CodeExists, "move the file away", "%s: cannot be written to %s: %w", o.Key, path, store.ErrExists)
+		}
+		return s.replace(path, text)
+	})
+	return o, err
+}
+
+// CompareAndSwap replaces the object whose version is still the given one by next. The error wraps store.ErrConflict
+// when it was changed meanwhile and store.ErrNotFound when it is gone.
+func (s *Store) CompareAndSwap(version string, next store.Object) error {
+	return s.locked(func() error { return s.put(version, next) })
+}
+
+// Modify edits an object while nobody else writes. An edit that changes nothing writes nothing.
+func (s *Store) Modify(ctx context.Context, key store.Key, edit store.Edit) (store.Object, error) {
+	if err := ctx.Err(); err != nil {
+		return store.Object{}, fmt.Errorf("%s: %w", key, err)
+	}
+	var next store.Object
+	err := s.locked(func() error {
+		have, ok := s.index[key]
+		if !ok {
+			return fmt.Errorf("%s in %s: %w", key, s.path, store.ErrNotFound)
+		}
+		var err error
+		if next, err = have.Edited(edit); err != nil || next.Version == have.Version {
+			return err
+		}
+		return s.put(have.Version, next)
+	})
+	return next, err
+}
+
+// put replaces one object. The caller holds the lock and the index is fresh.
+func (s *Store) put(version string, next store.Object) error {
+	e, err := s.writable(next.Key, version)
+	if err != nil {
+		return err
+	}
+	b, err := os.ReadFile(e.file)
+	if err != nil {
+		return s.refused(err)
+	}
+	if b, err = e.rendered(b, next.Raw); err != nil {
+		return err
+	}
+	return s.replace(e.file, b)
+}
+
+// SetPodStatus writes a pod's status and annotations back.
+func (s *Store) SetPodStatus(ctx context.Context, namespace, name string, status store.PodStatus) error {
+	_, err := s.Modify(ctx, store.PodKey(namespace, name), status.Edit)
+	return err
+}
+
+// Delete takes an object out; with an empty version whatever it is by now. A file that holds nothing else goes with it.
+func (s *Store) Delete(key store.Key, version string) error {
+	return s.locked(func() error {
+		e, err := s.writable(key, version)
+		if err != nil {
+			return err
+		}
+		b, err := os.ReadFile(e.file)
+		if err != nil {
+			return s.refused(err)
+		}
+		if b, err = e.removed(b); err != nil {
+			return err
+		}
+		if b != nil {
+			return s.replace(e.file, b)
+		}
+		if err := os.Remove(e.file); err != nil {
+			return s.refused(err)
+		}
+		return nil
+	})
+}
+
+// locked runs write while no other process writes, on a fresh index.
+func (s *Store) locked(write func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, err := os.Open(s.path)
+	if err != nil {
+		return s.refused(err)
+	}
+	defer func() { _ = d.Close() }()
+	if err := flock.Wait(context.Background(), d.Fd(), flock.Exclusive); err != nil { // who writes, writes little
+		return s.refused(err)
+	}
+	if err := s.refresh(); err != nil {
+		return err
+	}
+	return write()
+}
+
+// writable is the entry of key when its version is right and its file has no fault.
+func (s *Store) writable(key store.Key, version string) (entry, error) {
+	e, ok := s.index[key]
+	if !ok {
+		return e, fmt.Errorf("%s in %s: %w", key, s.path, store.ErrNotFound)
+	}
+	if f := s.files[filepath.Base(e.file)]; f != nil && len(f.problems) > 0 {
+		return e, model.Faultf(model.CodeInvalidConf, "put the file right first", "%s: not written, the file has a fault: %w", key, f.problems[0])
+	}
+	if version != "" && version != e.Version {
+		return e, fmt.Errorf("%s in %s: %w", key, e.file, store.ErrConflict)
+	}
+	return e, nil
+}
+
+// replace puts a complete file in place of the one at path.
+func (s *Store) replace(path string, b []byte) error {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	mode := fs.FileMode(0o644)
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm()
+	}
+	err := atomicfile.Sweep(s.path)
+	if err == nil {
+		err = atomicfile.Write(path, b, mode, atomicfile.CrashSafe)
+	}
+	if err != nil {
+		return s.refused(err)
+	}
+	return nil
+}
+
+func (s *Store) refused(err error) error {
+	return model.Faultf(model.CodeIO, "make the directory writable or choose another", "store directory %q cannot be written: %w", s.path, plain(err))
+}
+
+// rendered is the file with the entry's document replaced.
+func (e entry) rendered(b, raw []byte) ([]byte, error) {
+	if e.span.end > len(b) {
+		return nil, fmt.Errorf("%s in %s: %w", e.Key, e.file, store.ErrConflict)
+	}
+	isJSON := strings.HasSuffix(e.file, ".json")
+	doc := b[e.span.start:e.span.end]
+	if e.item >= 0 {
+		var err error
+		if raw, err = withItem(isJSON, doc, e.item, raw); err != nil {
+			return nil, fmt.Errorf("%s in %s: %w", e.Key, e.file, err)
+		}
+	}
+	var text []byte
+	if isJSON {
+		var out bytes.Buffer
+		if err := json.Indent(&out, raw, "", "  "); err != nil {
+			return nil, fmt.Errorf("%s: %w", e.Key, err)
+		}
+		out.WriteByte('\n')
+		text = out.Bytes()
+	} else {
+		y, err := yaml.JSONToYAML(raw)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", e.Key, err)
+		}
+		text = append(bytes.Clone(doc[:blankLines(doc)]), y...)
+	}
+	return bytes.Join([][]byte{b[:e.span.start], text, b[e.span.end:]}, nil), nil
+}
+
+// withItem is the List of doc with one item replaced, or taken out when raw is nil.
+func withItem(isJSON bool, doc []byte, item int, raw []byte) ([]byte, error) {
+	list, err := toJSON(isJSON, doc)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]json.RawMessage
+	var items []json.RawMessage
+	if err := json.Unmarshal(list, &fields); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(fields["items"], &items); err != nil {
+		return nil, err
+	}
+	if item >= len(items) {
+		return nil, store.ErrConflict
+	}
+	if raw == nil {
+		items = append(items[:item], items[item+1:]...)
+	} else {
+		items[item] = raw
+	}
+	if fields["items"], err = json.Marshal(items); err != nil {
+		return nil, err
+	}
+	return json.Marshal(fields)
+}
+
+// removed is the file without the entry; nil when nothing is left of it.
+func (e entry) removed(b []byte) ([]byte, error) {
+	if e.span.end > len(b) {
+		return nil, fmt.Errorf("%s in %s: %w", e.Key, e.file, store.ErrConflict)
+	}
+	if e.item >= 0 {
+		isJSON := strings.HasSuffix(e.file, ".json")
+		list, err := withItem(isJSON, b[e.span.start:e.span.end], e.item, nil)
+		if err != nil {
+			return nil, fmt.Errorf("%s in %s: %w", e.Key, e.file, err)
+		}
+		return entry{Object: e.Object, file: e.file, span: e.span, item: -1}.rendered(b, list)
+	}
+	rest := append(bytes.Clone(b[:e.span.start]), b[e.span.end:]...)
+	docs, err := split(rest)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range docs {
+		if text := rest[d.start:d.end]; blankLines(text) < len(text) {
+			return rest, nil
+		}
+	}
+	return nil, nil
+}
+
+func fileName(k store.Key) string {
+	parts := []string{strings.ToLower(k.Kind)}
+	if k.Namespace != "" {
+		parts = append(parts, k.Namespace)
+	}
+	return strings.Join(append(parts, k.Name), "-") + ".yaml"
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/weft-net/weft/internal/cluster/store"
+)
+
+func podLine(i, version int) archived {
+	name := fmt.Sprintf("p%d", i)
+	return archived{Name: "a/" + name, Object: fmt.Appendf(nil,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"a","uid":"u%d"},"spec":{"nodeName":"n"}}`, name, version)}
+}
+
+// replayed are the uids of the pods that a new agent is told, by name.
+func replayed(t *testing.T, dir, node string) (map[string]string, bool) {
+	t.Helper()
+	got := map[string]string{}
+	whole, err := newArchive(dir, node, store.Pods()).replay(func(o store.Object) {
+		p, err := o.Pod()
+		if err != nil {
+			t.Error(err)
+		}
+		got[p.Name] = p.UID
+	})
+	if err != nil {
+		t.Log(err)
+	}
+	return got, whole
+}
+
+// What an archive is told it knows after a restart, as it was last, whatever was written anew on the way and wherever the
+// agent was killed; before everything was told once it knows nothing.
+func TestArchive(t *testing.T) {
+	dir := t.TempDir()
+	a := newArchive(dir, "n1", store.Pods())
+	put := func(lines ...archived) {
+		t.Helper()
+		for _, l := range lines {
+			a.add(l)
+		}
+		if err := a.flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, whole := replayed(t, dir, "n1"); whole || len(got) > 0 {
+		t.Errorf("of nothing: %v", got)
+	}
+	put(podLine(1, 1), podLine(2, 1))
+	if got, whole := replayed(t, dir, "n1"); whole || len(got) > 0 {
+		t.Errorf("before everything was told: %v", got)
+	}
+	put(archived{Whole: true})
+	put(podLine(1, 2), archived{Name: "a/p2"}, podLine(3, 1))
+	want := "map[p1:u2 p3:u1]"
+	if got, whole := replayed(t, dir, "n1"); !whole || fmt.Sprint(got) != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+	if got, whole := replayed(t, dir, "n2"); whole || len(got) > 0 {
+		t.Errorf("another node's: %v", got)
+	}
+	// A killed agent leaves half a piece: what stands before it counts.
+	b, err := os.ReadFile(a.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(podLine(4, 1))
+	longer, err := os.ReadFile(a.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := len(b); cut < len(longer); cut++ {
+		if err := os.WriteFile(a.file, longer[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, whole := replayed(t, dir, "n1"); !whole || len(got) < 2 || got["p1"] != "u2" {
+			t.Fatalf("cut at %d of %d: %v", cut, len(longer), got)
+		}
+	}
+	a = newArchive(dir, "n1", store.Pods())
+	if whole, err := a.replay(func(store.Object) {}); !whole || err != nil {
+		t.Fatal(whole, err)
+	}
+	put(podLine(5, 1))
+	if got, _ := replayed(t, dir, "n1"); got["p5"] != "u1" {
+		t.Errorf("what is written behind half a piece is lost: %v", got)
+	}
+	// It does not grow for ever.
+	a = newArchive(dir, "n1", store.Pods())
+	for round := range 200 {
+		for i := range 100 {
+			a.add(podLine(i, round*1000+i*7919))
+		}
+		put(archived{Whole: true})
+	}
+	info, err := os.Stat(a.file)
+	if err != nil || info.Size() > 2*smallArchive {
+		t.Errorf("%v %v", info.Size(), err)
+	}
+	if got, whole := replayed(t, dir, "n1"); !whole || len(got) != 100 || got["p5"] != fmt.Sprint("u", 199_000+5*7919) {
+		t.Errorf("%d %t %v", len(got), whole, got["p5"])
+	}
+}
+
+// Of objects that are large and change all the time the last word is written, once; and what was written in between is not lost when
+// everything is told.
+func TestArchiveLate(t *testing.T) {
+	dir := t.TempDir()
+	a := newArchive(dir, "n1", store.Pods())
+	a.late = map[string]archived{}
+	flush := func() {
+		t.Helper()
+		if err := a.flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.add(podLine(1, 1))
+	a.add(podLine(2, 1))
+	a.add(archived{Whole: true})
+	flush()
+	before, err := os.Stat(a.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		a.add(podLine(1, 2+i))
+	}
+	a.add(podLine(3, 1))
+	a.add(archived{Name: "a/p2"})
+	flush()
+	want := "map[p1:u1001 p3:u1]"
+	if got, whole := replayed(t, dir, "n1"); !whole || fmt.Sprint(got) != want {
+		t.Errorf("%v, %t; want %s", got, whole, want)
+	}
+	if after, err := os.Stat(a.file); err != nil || after.Size() > before.Size()+1000 {
+		t.Errorf("%d bytes, and %d before (%v)", after.Size(), before.Size(), err)
+	}
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"errors"
+	"log/slog"
+	"net/url"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/weft-net/weft/internal/cluster/store"
+)
+
+// outage says once that a kind cannot be followed, and once that it can again.
+type outage struct {
+	log *slog.Logger
+	mu  sync.Mutex
+	bad map[string]string // by resource, the reason that was told
+}
+
+// note takes the outcome of a request. A new reason is told; another port or another timeout in the text is none.
+func (o *outage) note(kind store.Kind, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.bad == nil {
+		o.bad = map[string]string{}
+	}
+	was, had := o.bad[kind.Resource]
+	if err == nil {
+		if had {
+			delete(o.bad, kind.Resource)
+			o.log.Info("followed again", "resource", kind.Resource)
+		}
+		return
+	}
+	why := "network"
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		why = string(status.Status().Reason)
+	}
+	if had && was == why {
+		return
+	}
+	o.bad[kind.Resource] = why
+	var asked *url.Error
+	if errors.As(err, &asked) {
+		err = asked.Err // the address with all parameters is no help
+	}
+	o.log.Warn("cannot be followed; what is known stays in force", "resource", kind.Resource, "err", err)
+}

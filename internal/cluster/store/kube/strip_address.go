@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/weft-net/weft/internal/cluster/store"
+)
+
+// addressFact is what is kept of a pool or a block for the ways to other nodes' pods: not what the engine of addresses
+// writes for its own sake, which changes often, and of which a large pool has a lot.
+type addressFact struct {
+	APIVersion string                     `json:"apiVersion"`
+	Kind       string                     `json:"kind"`
+	Metadata   addressMeta                `json:"metadata"`
+	Spec       map[string]json.RawMessage `json:"spec,omitempty"`
+}
+
+type addressMeta struct {
+	Name              string `json:"name"`
+	CreationTimestamp string `json:"creationTimestamp,omitempty"`
+	DeletionTimestamp string `json:"deletionTimestamp,omitempty"`
+	// Annotations are those that say how old a pool is: the older one of two that overlap gives addresses.
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// ofAddresses tells whether an object of that kind is reduced so.
+func ofAddresses(kind string) bool {
+	return kind == store.AddressPools().Kind || kind == store.AddressBlocks().Kind
+}
+
+func reduceAddress(raw []byte) (store.Object, error) {
+	var f addressFact
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return store.Object{}, fmt.Errorf("%s %s of the API server: %w", f.Kind, f.Metadata.Name, err)
+	}
+	for _, key := range []string{"reserved", "excluded", "asked", "granted", "machine"} {
+		delete(f.Spec, key)
+	}
+	for key := range f.Metadata.Annotations {
+		if key != store.Since {
+			delete(f.Metadata.Annotations, key)
+		}
+	}
+	small, err := json.Marshal(f)
+	if err != nil {
+		return store.Object{}, err
+	}
+	return store.NewObject(small)
+}
