@@ -23,7 +23,7 @@ internal/vm/launch internal/vm/matrix internal/vm/qemu
 
 # Clock-bound packages, each with what it measures.
 serial='
-internal/probe  packets by the second, which come to nothing where others use the processor
+internal/node/probe  packets by the second, which come to nothing where others use the processor
 test/scale      how long an agent takes with many nodes and pods
 '
 

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/graph"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/reconcile"
 	"github.com/weft-net/weft/internal/plan/mesh"
-	"github.com/weft-net/weft/internal/reconcile"
 )
 
 // meshStateDir is where an agent keeps what it must remember until the next boot.

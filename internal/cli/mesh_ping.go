@@ -15,9 +15,9 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/probe"
+	"github.com/weft-net/weft/internal/node/reconcile"
 	"github.com/weft-net/weft/internal/plan/mesh"
-	"github.com/weft-net/weft/internal/probe"
-	"github.com/weft-net/weft/internal/reconcile"
 )
 
 func newMeshPingCmd(env Env) *cobra.Command {

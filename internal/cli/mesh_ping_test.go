@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-net/weft/internal/probe"
-	"github.com/weft-net/weft/internal/reconcile"
+	"github.com/weft-net/weft/internal/node/probe"
+	"github.com/weft-net/weft/internal/node/reconcile"
 )
 
 func TestMeshTargets(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/policy"
 	compiled "github.com/weft-net/weft/internal/plan/policy"
-	"github.com/weft-net/weft/internal/policy"
 )
 
 // policyFlags are those of all verbs about policies.

@@ -12,8 +12,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/policy"
 	compiled "github.com/weft-net/weft/internal/plan/policy"
-	"github.com/weft-net/weft/internal/policy"
 )
 
 func summaryText(out io.Writer, s policy.Summary) {

@@ -10,13 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	agent "github.com/weft-net/weft/internal/agent/command"
 	bench "github.com/weft-net/weft/internal/bench/command"
 	"github.com/weft-net/weft/internal/cli/ui"
 	conformance "github.com/weft-net/weft/internal/conformance/command"
 	controller "github.com/weft-net/weft/internal/controller/command"
 	"github.com/weft-net/weft/internal/endpoint/standalone"
 	lab "github.com/weft-net/weft/internal/lab/command"
+	agent "github.com/weft-net/weft/internal/node/agent/command"
 )
 
 // program is one of those that weft hands commands to, run in the process of the test.

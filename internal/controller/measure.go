@@ -2,7 +2,7 @@
 
 package controller
 
-import "github.com/weft-net/weft/internal/metrics"
+import "github.com/weft-net/weft/internal/node/metrics"
 
 // Measure adds what a controller knows.
 func Measure(m *metrics.Metrics, c *Controller) {

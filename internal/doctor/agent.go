@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/config"
-	"github.com/weft-net/weft/internal/cri"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/reconcile"
+	"github.com/weft-net/weft/internal/node/cri"
+	"github.com/weft-net/weft/internal/node/reconcile"
 	"github.com/weft-net/weft/internal/wire"
 )
 

@@ -17,10 +17,10 @@ import (
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/node/reconcile"
+	"github.com/weft-net/weft/internal/node/tunnel"
 	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/plan/mesh"
-	"github.com/weft-net/weft/internal/reconcile"
-	"github.com/weft-net/weft/internal/tunnel"
 )
 
 // insistFirst and insistLongest are how long something waits that did not succeed.

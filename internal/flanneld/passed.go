@@ -12,8 +12,8 @@ import (
 
 	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/flannel"
+	"github.com/weft-net/weft/internal/node/reconcile"
 	"github.com/weft-net/weft/internal/plan/mesh"
-	"github.com/weft-net/weft/internal/reconcile"
 )
 
 // passed goes on where a pass over the kernel has ended: the other nodes are told, then the CNI plugin and the rules.

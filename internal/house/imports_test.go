@@ -97,7 +97,7 @@ func checkKubernetes(tree []*source) []breach {
 		func(p string) bool { return below(p, "k8s.io/client-go", "sigs.k8s.io/controller-runtime") })
 	types := forbid(tree,
 		func(s *source) bool {
-			return !s.in("api", "internal/cluster/store", "internal/sandbox", "internal/cri", "internal/multinet", "internal/vm") && !s.test()
+			return !s.in("api", "internal/cluster/store", "internal/sandbox", "internal/node/cri", "internal/multinet", "internal/vm") && !s.test()
 		},
 		func(p string) bool {
 			return below(p, "k8s.io", "kubevirt.io") && !below(p, "k8s.io/client-go")

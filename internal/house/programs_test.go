@@ -87,7 +87,7 @@ func TestPrograms(t *testing.T) {
 		{
 			"./cmd/weft", "weft is the operator's command line: it asks the agent and the cluster, and becomes the program beside it for the rest",
 			func(p string) bool {
-				return !below(p, module+"internal/agent", module+"internal/cniserver", module+"internal/endpoint/ledger", module+"internal/flanneld", module+"internal/lab",
+				return !below(p, module+"internal/node/agent", module+"internal/node/cniserver", module+"internal/endpoint/ledger", module+"internal/flanneld", module+"internal/lab",
 					module+"internal/sandbox/engine", module+"internal/bench", module+"internal/conformance", module+"internal/vm/launch", module+"internal/vm/qemu",
 					"kubevirt.io", "libvirt.org", "github.com/google/go-cmp")
 			},
@@ -102,13 +102,13 @@ func TestPrograms(t *testing.T) {
 		},
 		{
 			"./cmd/weft-controller", "weft-controller works on the cluster's objects: it touches no kernel", func(p string) bool {
-				return !below(p, module+"internal/kernel", module+"internal/netns", module+"internal/endpoint/attach", module+"internal/agent", module+"internal/cniserver",
+				return !below(p, module+"internal/kernel", module+"internal/netns", module+"internal/endpoint/attach", module+"internal/node/agent", module+"internal/node/cniserver",
 					"github.com/vishvananda", "github.com/cilium", "kubevirt.io", "libvirt.org", "github.com/google/go-cmp")
 			},
 		},
 		{
 			"./cmd/cni-conformance", "the kit is not judged by what it judges: it knows words and namespaces of weft, and no driver", func(p string) bool {
-				return !below(p, module+"internal/kernel", module+"internal/endpoint/attach", module+"internal/agent", "k8s.io", "sigs.k8s.io", "go.etcd.io", "net/http")
+				return !below(p, module+"internal/kernel", module+"internal/endpoint/attach", module+"internal/node/agent", "k8s.io", "sigs.k8s.io", "go.etcd.io", "net/http")
 			},
 		},
 		{

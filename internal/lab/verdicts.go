@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weft-net/weft/internal/inquiry"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/inquiry"
+	"github.com/weft-net/weft/internal/node/policy"
 	compiled "github.com/weft-net/weft/internal/plan/policy"
-	"github.com/weft-net/weft/internal/policy"
 	"github.com/weft-net/weft/internal/reach"
 )
 

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/weft-net/weft/internal/inquiry"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/inquiry"
 )
 
 // TestUntilKnown: an agent that has just started is asked again until it listens and knows the policies; another error is final.

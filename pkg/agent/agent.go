@@ -7,8 +7,8 @@ package agent
 import (
 	"context"
 
-	"github.com/weft-net/weft/internal/agent/command"
 	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/node/agent/command"
 	"github.com/weft-net/weft/pkg/backend"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/nettest"
-	carrier "github.com/weft-net/weft/internal/tunnel/udp"
+	carrier "github.com/weft-net/weft/internal/node/tunnel/udp"
 )
 
 // disarm switches the guard off: the agents end, their rules go.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/reconcile"
+	"github.com/weft-net/weft/internal/node/tunnel"
 	"github.com/weft-net/weft/internal/plan/mesh"
-	"github.com/weft-net/weft/internal/reconcile"
-	"github.com/weft-net/weft/internal/tunnel"
 )
 
 // nodeOrder is what a node of weft's design is told.

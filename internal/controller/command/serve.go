@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/controller"
-	"github.com/weft-net/weft/internal/metrics"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/metrics"
 )
 
 // serving is what a controller is run by. Of the configuration it goes by kubernetes, network and metrics.

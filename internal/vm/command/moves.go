@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/move"
+	"github.com/weft-net/weft/internal/node/move"
 )
 
 // NewMoves is weft vm moves.

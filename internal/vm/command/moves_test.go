@@ -19,9 +19,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/ui"
-	"github.com/weft-net/weft/internal/inquiry"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/move"
+	"github.com/weft-net/weft/internal/node/inquiry"
+	"github.com/weft-net/weft/internal/node/move"
 )
 
 // movesAgent answers as an agent does that has one machine; it gives the state directory.
@@ -68,7 +68,7 @@ func runMoves(t *testing.T, env ui.Env) int {
 	return ui.Run(t.Context(), cmd, env)
 }
 
-// What people see of the machines that migrate, and what they may say; with a real agent in internal/agent.
+// What people see of the machines that migrate, and what they may say; with a real agent in internal/node/agent.
 func TestVMMoves(t *testing.T) {
 	dir := movesAgent(t)
 	const table = "MACHINE     STATE    ADDRESSES           NETWORK  INTERFACE  CONTAINER\n" +

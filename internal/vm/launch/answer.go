@@ -11,8 +11,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/weft-net/weft/internal/inquiry"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/inquiry"
 )
 
 // socketName is where a machine that runs is asked to change, in its directory.

@@ -19,7 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/policy"
+	"github.com/weft-net/weft/internal/node/policy"
 )
 
 const guestsPolicy = `

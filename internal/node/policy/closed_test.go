@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/node/policy"
+)
+
+const denyAll = `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {namespace: shop, name: none}
+spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
+`
+
+// flood sends datagrams from a namespace to a pod until stop is called, and counts what arrives.
+func flood(t *testing.T, from, to *pod) (arrived func() int, stop func()) {
+	t.Helper()
+	var in *net.UDPConn
+	if err := to.ns.Do(func() (err error) { in, err = net.ListenUDP("udp4", &net.UDPAddr{Port: 4000}); return err }); err != nil {
+		t.Fatal(err)
+	}
+	count := make(chan int, 1)
+	count <- 0
+	go func() {
+		buf := make([]byte, 64)
+		for {
+			if _, err := in.Read(buf); err != nil {
+				return
+			}
+			count <- <-count + 1
+		}
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			var out *net.UDPConn // a new one each time: an established connection is allowed
+			_ = from.ns.Do(func() (err error) {
+				out, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.addr, 4000)))
+				return err
+			})
+			if out != nil {
+				_, _ = out.Write([]byte("x"))
+				_ = out.Close()
+			}
+		}
+	}()
+	return func() int { n := <-count; count <- n; return n }, func() { cancel(); <-done; _ = in.Close() }
+}
+
+// A pod that is selected is never open: not when its agent ends, starts, starts without a store, has a store that has not told
+// everything yet, nor after somebody flushed the rules and they were brought back.
+func TestNeverOpen(t *testing.T) {
+	w := newWorld(t)
+	w.manifest("none", denyAll)
+	w.start()
+	a, b := w.pod("shop/a", "app: a"), w.pod("shop/b", "app: b")
+	arrived, stop := flood(t, a, b)
+	defer stop()
+	for range 3 {
+		w.start() // ends the one before
+		c := w.pod("shop/c"+string(rune('0'+len(w.pods))), "app: c")
+		if reaches(c.ns, b, 80) {
+			t.Error("a new pod is open")
+		}
+	}
+	w.halt()
+	w.start(func(c *policy.Config) { c.Source = silent{} })
+	if err := w.Release(t.Context(), a.Key); err != nil { // while nothing is known
+		t.Error(err)
+	}
+	if n := arrived(); n > 0 {
+		t.Errorf("%d packets arrived", n)
+	}
+	// They would have, had anybody let them.
+	w.start()
+	w.remove("none")
+	w.eventually("packets arrive without the policy", func() bool { return arrived() > 0 })
+}
+
+// silent is a store that tells nothing, and does not say that this was all: an API server that is away.
+type silent struct{}
+
+func (silent) Watch(ctx context.Context, _ ...store.Kind) (<-chan store.Event, error) {
+	c := make(chan store.Event)
+	go func() { <-ctx.Done(); close(c) }()
+	return c, nil
+}
+
+func wantTryAgain(t *testing.T, err error, words string) {
+	t.Helper()
+	var f *model.Fault
+	if !errors.As(err, &f) || f.Code != model.CodeTryAgain || !strings.Contains(err.Error(), words) || f.Hint == "" {
+		t.Errorf("want code 11 with %q, got %v", words, err)
+	}
+}
+
+// An ADD that nobody can judge is refused: policies are not known, or the pod's labels are not.
+func TestUnknown(t *testing.T) {
+	w := newWorld(t)
+	w.manifest("none", denyAll)
+	soon := func(c *policy.Config) {
+		c.After = func(d time.Duration) <-chan time.Time { return time.After(min(d, 200*time.Millisecond)) }
+	}
+	w.start(soon, func(c *policy.Config) { c.Source = silent{} })
+	g := w.guarded("shop/a")
+	wantTryAgain(t, w.Admit(t.Context(), g), "network policies are not known yet")
+	w.start(soon)
+	wantTryAgain(t, w.Admit(t.Context(), g), "pod shop/a is not known yet")
+	w.object("shop/a", "app: a", "n1")
+	if err := w.Admit(t.Context(), g); err != nil {
+		t.Error(err)
+	}
+	other := g
+	other.Pod.UID = "another"
+	wantTryAgain(t, w.Admit(t.Context(), other), "pod shop/a is not known yet")
+	// No policy can be about the pods of this namespace.
+	if err := w.Admit(t.Context(), w.guarded("bank/b")); err != nil {
+		t.Error(err)
+	}
+	// A pod that comes while its ADD waits is waited for.
+	late := w.guarded("shop/late")
+	done := make(chan error, 1)
+	w.start()
+	go func() { done <- w.Admit(t.Context(), late) }()
+	w.object("shop/late", "app: late", "n1")
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// What others do to the table is put right, whatever it is.
+func TestMeddled(t *testing.T) {
+	w := newWorld(t)
+	w.manifest("none", denyAll)
+	w.start()
+	w.pod("shop/a", "app: a")
+	want := ruleset()
+	for _, deed := range []string{
+		"flush ruleset", "delete table inet weft-policy", "flush chain inet weft-policy ingress",
+		"insert rule inet weft-policy ingress accept", `delete element inet weft-policy ingress { "calia" }`,
+	} {
+		nettest.Run(t, nil, "nft", deed)
+		w.eventually("repaired after "+deed, func() bool { return sortedLines(ruleset()) == sortedLines(want) })
+	}
+}
+
+func sortedLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	// What was made anew may stand elsewhere.
+	for i := range lines {
+		for j := i + 1; j < len(lines); j++ {
+			if lines[j] < lines[i] {
+				lines[i], lines[j] = lines[j], lines[i]
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestStoreAway: a store that cannot be read when the agent starts is read later; its policies hold then.
+func TestStoreAway(t *testing.T) {
+	w := newWorld(t)
+	w.manifest("none", denyAll)
+	away := w.dir + ".away"
+	if err := os.Rename(w.dir, away); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	w.eventually("the store is missed", func() bool { return strings.Contains(w.log.String(), "policies cannot be read") })
+	if err := os.Rename(away, w.dir); err != nil {
+		t.Fatal(err)
+	}
+	a, b := w.pod("shop/a", "app: a"), w.pod("bank/b", "app: b")
+	w.serve(a, 80)
+	if reaches(b.ns, a, 80) {
+		t.Error("the policy does not hold")
+	}
+}

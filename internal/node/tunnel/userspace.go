@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnel
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	wgtun "golang.zx2c4.com/wireguard/tun"
+
+	"github.com/weft-net/weft/internal/kernel/wireguard"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/node/tunnel/tun"
+	"github.com/weft-net/weft/internal/plan/mesh"
+)
+
+// userspace is WireGuard in this process, behind a TUN device.
+type userspace struct {
+	want   mesh.Tunnel
+	dev    *device.Device
+	have   wireguard.Config
+	closed atomic.Bool
+	over   chan struct{}
+}
+
+var errDied = errors.New("wireguard ended")
+
+func (r *Runner) startUserspace(w mesh.Tunnel, dead *atomic.Bool) (keeper, error) {
+	u := &userspace{want: w, over: make(chan struct{})}
+	err := r.cfg.NS.Do(func() error {
+		fd, err := tun.Attach(w.Link)
+		if err != nil {
+			return err
+		}
+		t, _, err := wgtun.CreateUnmonitoredTUNFromFD(fd)
+		if err != nil {
+			_ = unix.Close(fd)
+			return err
+		}
+		u.dev = device.NewDevice(ipDevice{t, w.MTU}, &inside{conn.NewDefaultBind(), r.cfg.NS}, logger(r.cfg.Log.With("link", w.Link)))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.watch(w.Link, dead, func() error {
+		defer close(u.over)
+		<-u.dev.Wait()
+		if u.closed.Load() {
+			return nil
+		}
+		return errDied
+	})
+	return u, nil
+}
+
+// set says what changed. Sessions with the other peers go on.
+func (u *userspace) set(_ context.Context, w mesh.Tunnel, changed bool) error {
+	if !changed {
+		return nil
+	}
+	if w.Options[mesh.OptionUserSpace] == "" || w.MTU != u.want.MTU {
+		return errAnew
+	}
+	c, err := wireguardConfig(w)
+	if err != nil {
+		return err
+	}
+	if err := u.dev.IpcSet(words(c, u.have)); err != nil {
+		return fmt.Errorf("configure: %w", err)
+	}
+	if err := u.dev.Up(); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	u.have, u.want = c, w
+	return nil
+}
+
+func (u *userspace) close() {
+	u.closed.Store(true)
+	u.dev.Close()
+	<-u.over
+}
+
+// words are a configuration in WireGuard's own language: what differs from have.
+func words(c, have wireguard.Config) string {
+	var b strings.Builder
+	say := func(key string, value any) { fmt.Fprintf(&b, "%s=%v\n", key, value) }
+	if c.Private != have.Private {
+		say("private_key", hex.EncodeToString(c.Private[:]))
+	}
+	if c.Port != have.Port {
+		say("listen_port", c.Port)
+	}
+	if c.Shared != have.Shared || c.Keepalive != have.Keepalive {
+		have.Peers = append([]wireguard.Peer(nil), have.Peers...)
+		for i := range have.Peers {
+			have.Peers[i].Allowed = nil // all are to be told
+		}
+	}
+	changed, gone := changedPeers(c.Peers, have.Peers)
+	for _, key := range gone {
+		say("public_key", hex.EncodeToString(key[:]))
+		say("remove", true)
+	}
+	for _, p := range changed {
+		say("public_key", hex.EncodeToString(p.Key[:]))
+		say("preshared_key", hex.EncodeToString(c.Shared[:]))
+		say("endpoint", p.Endpoint)
+		say("persistent_keepalive_interval", c.Keepalive)
+		say("replace_allowed_ips", true)
+		for _, a := range p.Allowed {
+			say("allowed_ip", a)
+		}
+	}
+	return b.String()
+}
+
+// ipDevice is a device whose MTU is known: to ask for it one must be in the device's namespace.
+type ipDevice struct {
+	wgtun.Device
+	mtu int
+}
+
+func (d ipDevice) MTU() (int, error) { return d.mtu, nil }
+
+// inside opens its sockets in a namespace.
+type inside struct {
+	conn.Bind
+	ns *netns.NS
+}
+
+func (i *inside) Open(port uint16) (fns []conn.ReceiveFunc, actual uint16, err error) {
+	err = i.ns.Do(func() (err error) {
+		fns, actual, err = i.Bind.Open(port)
+		return err
+	})
+	return fns, actual, err
+}
+
+// logger has WireGuard's errors logged. Its words hold no secrets, and of public keys only the ends.
+func logger(log *slog.Logger) *device.Logger {
+	return &device.Logger{
+		Verbosef: device.DiscardLogf,
+		Errorf:   func(format string, args ...any) { log.Warn("wireguard", "says", fmt.Sprintf(format, args...)) },
+	}
+}
