@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command weft-cni is the CNI plugin that hands its calls to the weft agent. It starts once per call: nothing but the
-// standard library, internal/shim and internal/wire may be imported here.
+// standard library, internal/cni/shim and internal/cni/wire may be imported here.
 package main
 
 import (
 	"os"
 	"time"
 
-	"github.com/weft-net/weft/internal/shim"
+	"github.com/weft-net/weft/internal/cni/shim"
 )
 
 func main() {

@@ -20,7 +20,7 @@
 //
 // Whoever lists a directory in which files are replaced skips these names (IsTemp); a suffix of its own does it as well.
 //
-// The package imports the standard library alone, so that every program can use it. internal/shim does not: weft-cni is made of
+// The package imports the standard library alone, so that every program can use it. internal/cni/shim does not: weft-cni is made of
 // the standard library, shim and wire. internal/ipam/hostlocal does not either: the files in its directory are the reference
 // plugin's, which other plugins read and create, too.
 package atomicfile

@@ -15,8 +15,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // ShimConfig says which programs are compared.

@@ -17,10 +17,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/ipam/builtin"
 	"github.com/weft-net/weft/internal/node/install"
 	"github.com/weft-net/weft/internal/plan/plugin"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 type installFlags struct {

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/config"
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/cri"
 	"github.com/weft-net/weft/internal/node/reconcile"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // answerLimit is how long whoever is asked may take.

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/cluster/config"
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/vm/host"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 const (

@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-net/weft/internal/cluster/config"
-	"github.com/weft-net/weft/internal/wire"
+	"github.com/weft-net/weft/internal/cni/wire"
 )
 
 const own = `{"cniVersion":"1.0.0","name":"weft","plugins":[{"type":"weft-cni","delegates":[{"cniVersion":"1.0.0","name":"weft",` +

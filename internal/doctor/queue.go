@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cni"
-	"github.com/weft-net/weft/internal/wire"
+	"github.com/weft-net/weft/internal/cni/wire"
 )
 
 // mostQueued is how many entries of the queue are named one by one.

@@ -24,7 +24,7 @@ const (
 func renameRooms() map[string]string {
 	return map[string]string{
 		atomicfile:                  "is how files are replaced",
-		"internal/shim":             "weft-cni is made of the standard library, shim and wire",
+		"internal/cni/shim":         "weft-cni is made of the standard library, shim and wire",
 		"internal/ipam/hostlocal":   "its files are the reference plugin's: a file gets its name when it has an owner, and replaces nothing",
 		"internal/endpoint/journal": "moves records between its folders",
 		"internal/endpoint/ledger":  "puts a torn database aside",

@@ -68,7 +68,7 @@ func TestPrograms(t *testing.T) {
 			"./cmd/weft-cni", "weft-cni starts once for each call, in about the time of an empty program: it is made of the standard " +
 				"library (without net/http), shim and wire", func(p string) bool {
 				return isStd(p) && !below(p, "net/http", "html", "text/template") ||
-					below(p, module+"cmd/weft-cni", module+"internal/shim", module+"internal/wire")
+					below(p, module+"cmd/weft-cni", module+"internal/cni/shim", module+"internal/cni/wire")
 			},
 		},
 		{

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // routes says for each network what becomes of its default routes. Where a pod names a gateway, the network that it is on

@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/weft-net/weft/internal/confdir"
+	"github.com/weft-net/weft/internal/cni/confdir"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox/engine"
 	"github.com/weft-net/weft/internal/sandbox/pod"

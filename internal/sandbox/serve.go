@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-net/weft/internal/confdir"
+	"github.com/weft-net/weft/internal/cni/confdir"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/sandbox/container"

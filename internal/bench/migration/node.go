@@ -10,7 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/weft-net/weft/internal/confdir"
+	"github.com/weft-net/weft/internal/cni/confdir"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/sandbox/network"
 	"github.com/weft-net/weft/internal/vm/child"

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/flannel"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // Least sizes of packets that every link must carry: RFC 791 and RFC 8200.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/sandbox/process"
@@ -27,7 +28,6 @@ import (
 	"github.com/weft-net/weft/internal/vm/libvirt"
 	"github.com/weft-net/weft/internal/vm/manifest"
 	"github.com/weft-net/weft/internal/vm/qemu"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // defaultVMDir is where machines that run are remembered.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/config"
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/install"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // placeAgain is when a configuration that could not be put in place is tried again, placePeriod when it is looked at

@@ -6,13 +6,13 @@ import (
 	"slices"
 
 	"github.com/weft-net/weft/internal/cluster/config"
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/static"
 	"github.com/weft-net/weft/internal/plan/plugin"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // planners are the plugins that the agent plans itself. Over another vendor's network Calico's are Calico's: its daemon

@@ -6,12 +6,12 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/node/cniserver"
 	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/node"
 	"github.com/weft-net/weft/internal/vm/phase1"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // virtual makes the part that keeps virtual machines in pods.

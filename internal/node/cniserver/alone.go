@@ -7,12 +7,12 @@ import (
 	"slices"
 
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/plan/plugin"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // parseCall reads a call. One for an IPAM plugin is about a network of its own: that of its name may have another attachment to

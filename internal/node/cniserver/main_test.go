@@ -21,11 +21,11 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 const dialAs = "WEFT_TEST_DIAL"

@@ -9,9 +9,9 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // Verb is something that the agent is asked beyond CNI's verbs (wire.VerbName). The namespace came with the question, nil when

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // TestOtherVerbs: what is asked beyond CNI is done with its words and its namespace; nonsense is refused.

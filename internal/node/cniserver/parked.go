@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // maxParked bounds the connections whose request is not there yet.

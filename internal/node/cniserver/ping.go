@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/wire"
+	"github.com/weft-net/weft/internal/cni/wire"
 )
 
 // pings answers everybody who connects to the ping socket, until the agent stops. While hundreds of calls are under way this

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 const (

@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // enqueue writes an entry as weft-cni does.

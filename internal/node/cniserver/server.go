@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // How many workers there are: so many wait for callers, and so many calls are done at once. Whoever comes later waits in

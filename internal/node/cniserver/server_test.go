@@ -21,11 +21,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 const oneNetwork = `{"cniVersion":"1.0.0","name":"net","type":"weft-cni","delegates":[{"type":"ptp"}]}`

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/flock"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // backlog is how many callers may wait to be accepted; the kernel cuts it at net.core.somaxconn.

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // Attacher does the work.

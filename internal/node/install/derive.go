@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/weft-net/weft/internal/cni"
-	"github.com/weft-net/weft/internal/confdir"
+	"github.com/weft-net/weft/internal/cni/confdir"
 	"github.com/weft-net/weft/internal/model"
 )
 

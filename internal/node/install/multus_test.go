@@ -15,7 +15,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weft-net/weft/internal/confdir"
+	"github.com/weft-net/weft/internal/cni/confdir"
 )
 
 // flannel is the list that flannel's own installation leaves.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-net/weft/internal/confdir"
+	"github.com/weft-net/weft/internal/cni/confdir"
 	"github.com/weft-net/weft/internal/sandbox/checkpoint"
 	"github.com/weft-net/weft/internal/sandbox/container"
 	"github.com/weft-net/weft/internal/sandbox/network"

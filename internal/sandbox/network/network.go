@@ -20,7 +20,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/weft-net/weft/internal/cni"
-	"github.com/weft-net/weft/internal/confdir"
+	"github.com/weft-net/weft/internal/cni/confdir"
 	"github.com/weft-net/weft/internal/model"
 )
 

@@ -18,11 +18,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	plan "github.com/weft-net/weft/internal/plan/vm"
 	"github.com/weft-net/weft/internal/vm/phase1"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // GuestSocket is where weft-guest asks for its wires: an abstract address, which each network namespace has of its own.

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
 	plan "github.com/weft-net/weft/internal/plan/vm"
 	"github.com/weft-net/weft/internal/vm/phase1"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // The verbs of the agent.

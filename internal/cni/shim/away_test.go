@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // absences are the ways in which an agent can be away; each gets a path and makes the socket, or not.

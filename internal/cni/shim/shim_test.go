@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-net/weft/internal/wire"
+	"github.com/weft-net/weft/internal/cni/wire"
 )
 
 // build makes the real program.

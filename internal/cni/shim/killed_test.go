@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/wire"
 )
 
 // keeping are the system calls by which weft-cni asks for the agent and keeps a DEL.

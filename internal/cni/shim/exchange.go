@@ -5,7 +5,7 @@ package shim
 import (
 	"syscall"
 
-	"github.com/weft-net/weft/internal/wire"
+	"github.com/weft-net/weft/internal/cni/wire"
 )
 
 // exchange asks the agent. An error means that there was no answer, whatever the agent did with the request.

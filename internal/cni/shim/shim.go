@@ -5,7 +5,7 @@ package shim
 import (
 	"syscall"
 
-	"github.com/weft-net/weft/internal/wire"
+	"github.com/weft-net/weft/internal/cni/wire"
 )
 
 // Env is the outside world; main hands it in.

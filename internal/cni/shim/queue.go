@@ -5,7 +5,7 @@ package shim
 import (
 	"syscall"
 
-	"github.com/weft-net/weft/internal/wire"
+	"github.com/weft-net/weft/internal/cni/wire"
 )
 
 // keep writes the DEL to the queue: complete and on disk under its name, or not at all. On an error it names the path.
