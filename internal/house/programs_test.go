@@ -87,7 +87,7 @@ func TestPrograms(t *testing.T) {
 		{
 			"./cmd/weft", "weft is the operator's command line: it asks the agent and the cluster, and becomes the program beside it for the rest",
 			func(p string) bool {
-				return !below(p, module+"internal/node/agent", module+"internal/node/cniserver", module+"internal/endpoint/ledger", module+"internal/flanneld", module+"internal/lab",
+				return !below(p, module+"internal/node/agent", module+"internal/node/cniserver", module+"internal/endpoint/ledger", module+"internal/flannel/flanneld", module+"internal/lab",
 					module+"internal/sandbox/engine", module+"internal/bench", module+"internal/conformance", module+"internal/vm/launch", module+"internal/vm/qemu",
 					"kubevirt.io", "libvirt.org", "github.com/google/go-cmp")
 			},

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/ui"
-	"github.com/weft-net/weft/internal/flanneld"
+	"github.com/weft-net/weft/internal/flannel/flanneld"
 )
 
 func newFlanneldCmd(env ui.Env) *cobra.Command {
