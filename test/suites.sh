@@ -17,7 +17,7 @@ module=github.com/weft-net/weft
 whole='
 internal/bench internal/bench/ipam internal/bench/migration internal/bench/path internal/bench/policy internal/bench/vm
 internal/conformance
-internal/truth
+internal/plan/policy/truth
 internal/vm/launch internal/vm/matrix internal/vm/qemu
 '
 

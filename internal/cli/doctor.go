@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/doctor"
 	"github.com/weft-net/weft/internal/cli/ui"
-	"github.com/weft-net/weft/internal/doctor"
 	"github.com/weft-net/weft/internal/model"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/graph"
 	"github.com/weft-net/weft/internal/cli/ui"
-	"github.com/weft-net/weft/internal/graph"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/reconcile"
 	"github.com/weft-net/weft/internal/plan/mesh"

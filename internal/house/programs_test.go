@@ -95,8 +95,8 @@ func TestPrograms(t *testing.T) {
 		{
 			"./cmd/weft-agent", "weft-agent runs with root's rights on each node: who judges whether it may reads no lab, no kubelet, no benchmark, no " +
 				"conformance kit and no library of a hypervisor's", func(p string) bool {
-				return !below(p, module+"internal/lab", module+"internal/sandbox", module+"internal/bench", module+"internal/conformance", module+"internal/reach",
-					module+"internal/graph", module+"internal/vm/launch", module+"internal/vm/qemu", module+"internal/vm/libvirt", "kubevirt.io", "libvirt.org",
+				return !below(p, module+"internal/lab", module+"internal/sandbox", module+"internal/bench", module+"internal/conformance", module+"internal/lab/reach",
+					module+"internal/cli/graph", module+"internal/vm/launch", module+"internal/vm/qemu", module+"internal/vm/libvirt", "kubevirt.io", "libvirt.org",
 					"github.com/google/go-cmp", "k8s.io/api", "testing")
 			},
 		},

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weft-net/weft/internal/graph"
+	"github.com/weft-net/weft/internal/cli/graph"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weft-net/weft/internal/reach"
+	"github.com/weft-net/weft/internal/lab/reach"
 	"github.com/weft-net/weft/internal/vm/launch"
 	"github.com/weft-net/weft/internal/vm/manifest"
 	"github.com/weft-net/weft/internal/vm/qemu"

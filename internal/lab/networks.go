@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-net/weft/internal/lab/reach"
 	"github.com/weft-net/weft/internal/netns"
-	"github.com/weft-net/weft/internal/reach"
 )
 
 // networkStatus is the annotation by which agents say which networks a pod has.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/lab/reach"
 	"github.com/weft-net/weft/internal/netns"
-	"github.com/weft-net/weft/internal/reach"
 )
 
 // Reach sends packets between all nodes and pods of the lab. A node is tried at its address on every wire.

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weft-net/weft/internal/lab/reach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/inquiry"
 	"github.com/weft-net/weft/internal/node/policy"
 	compiled "github.com/weft-net/weft/internal/plan/policy"
-	"github.com/weft-net/weft/internal/reach"
 )
 
 // mostVerdicts is how many connections an agent is asked about at a time.

@@ -18,9 +18,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-net/weft/internal/lab"
+	"github.com/weft-net/weft/internal/lab/reach"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/reach"
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 

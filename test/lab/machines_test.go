@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/lab/reach"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/reach"
 	"github.com/weft-net/weft/internal/vm/launch"
 )
 

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/lab"
+	"github.com/weft-net/weft/internal/lab/reach"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/reach"
 	"github.com/weft-net/weft/internal/sandbox/process"
 	"github.com/weft-net/weft/internal/vm/gap"
 )

@@ -15,10 +15,10 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
+	"github.com/weft-net/weft/internal/lab/reach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/node/reconcile"
-	"github.com/weft-net/weft/internal/reach"
 	"github.com/weft-net/weft/internal/sandbox/container"
 )
 

@@ -16,11 +16,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/calico"
+	"github.com/weft-net/weft/internal/cli/doctor"
 	"github.com/weft-net/weft/internal/cli/objects"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/controller"
-	"github.com/weft-net/weft/internal/doctor"
 	"github.com/weft-net/weft/internal/endpoint/leftover"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
