@@ -122,7 +122,7 @@ func TestDraw(t *testing.T) {
 		parse(t, "internal/model/a.go", "package model\n"),
 		parse(t, "internal/state/a.go", "package state\n"),
 	}
-	const want = "attach      → kernel/link model\nkernel/link → state\nmodel       → ·\nstate       → ·\n"
+	const want = "endpoint/attach → kernel/link model\nkernel/link     → state\nmodel           → ·\nstate           → ·\n"
 	if d := cmp.Diff(want, draw(tree)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
