@@ -19,6 +19,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,10 +35,17 @@ import (
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/node/adopted"
 	"github.com/weft-net/weft/internal/node/cniserver"
+	"github.com/weft-net/weft/internal/node/exclusive"
+	"github.com/weft-net/weft/internal/node/guests"
+	"github.com/weft-net/weft/internal/node/hostenv"
 	"github.com/weft-net/weft/internal/node/move"
 	"github.com/weft-net/weft/internal/node/policy"
+	"github.com/weft-net/weft/internal/node/policystatus"
+	"github.com/weft-net/weft/internal/node/readygate"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/vm/node"
 )
@@ -96,7 +104,7 @@ type Config struct {
 // agent holds the parts.
 type agent struct {
 	cfg      Config
-	claims   claims
+	claims   *exclusive.Claims
 	host     *kernel.Conn
 	ledger   *ledger.Ledger
 	reaper   *kernel.Reaper
@@ -104,22 +112,22 @@ type agent struct {
 	own      []*netns.NS
 	server   *cniserver.Server
 	leases   *lease.Keeper
-	ends     *ends            // nil where pods are not numbered from pools
-	blocks   *blocks.Engine   // nil without a place for the cluster's objects
-	store    objectStore      // nil when there is no mesh
-	dir      *dir.Store       // the store, when it is a directory
-	kube     *kube.Store      // the store, when it is Kubernetes
-	etcd     *etcd.Shelf      // when it is an etcd
-	netConf  flannel.NetConf  // in mode flannel
-	vtepSeed string           // random, for what this node publishes first
-	mover    *move.Mover      // nil where pods are not numbered from pools
-	teller   *policyTeller    // nil without an API server
-	policy   *policy.Enforcer // nil where policies are nobody's business
-	// inherited are nil where pods are not numbered from pools, or policies are nobody's business.
-	inherited *inherited
-	machines  *node.Machines
-	wires     *wires
-	known     sizes
+	ends     *ends                  // nil where pods are not numbered from pools
+	blocks   *blocks.Engine         // nil without a place for the cluster's objects
+	store    objectStore            // nil when there is no mesh
+	dir      *dir.Store             // the store, when it is a directory
+	kube     *kube.Store            // the store, when it is Kubernetes
+	etcd     *etcd.Shelf            // when it is an etcd
+	netConf  flannel.NetConf        // in mode flannel
+	vtepSeed string                 // random, for what this node publishes first
+	mover    *move.Mover            // nil where pods are not numbered from pools
+	faults   *policystatus.Reporter // nil without an API server
+	policy   *policy.Enforcer       // nil where policies are nobody's business
+	// adopted are nil where pods are not numbered from pools, or policies are nobody's business.
+	adopted  *adopted.Endpoints
+	machines *node.Machines
+	guests   *guests.Server
+	known    sizes
 	around
 }
 
@@ -152,11 +160,11 @@ func (a *agent) build() error {
 	if a.ledger, err = ledger.Open(cfg.StateDir); err != nil {
 		return err
 	}
-	boot, err := bootID()
+	boot, err := hostenv.BootID()
 	if err != nil {
 		return err
 	}
-	if a.own, err = ownNamespaces(); err != nil {
+	if a.own, err = hostenv.Namespaces(); err != nil {
 		return err
 	}
 	if a.leases, err = a.keeper(boot); err != nil {
@@ -170,11 +178,14 @@ func (a *agent) build() error {
 	}
 	a.reaper = kernel.NewReaper(a.host, cfg.Log)
 	if a.policy = a.enforcer(); a.policy != nil && a.ends != nil {
-		a.inherited = a.openInherited(boot)
+		a.adopted = adopted.Open(adopted.Config{
+			Node: cfg.Node, StateDir: cfg.StateDir, Boot: boot, Records: a.ledger, Objects: a.objects(), Cluster: a.facts.Cluster,
+			Policy: a.policy, Log: cfg.Log, After: cfg.After,
+		})
 	}
 	a.measurePolicies()
 	a.machines = a.virtual(boot)
-	a.wires = &wires{ledger: a.ledger, log: cfg.Log, after: cfg.After, hold: a.hold}
+	a.guests = guests.New(guests.Config{Records: a.ledger, Hold: a.hold, Log: cfg.Log, After: cfg.After})
 	a.attacher = attach.New(attach.Config{
 		Memory: a.ledger, Host: a.host, Planners: a.planners(), Allocators: a.allocators(), Node: a.ofNode, Gates: a.gates,
 		Exec: &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime}, Reaper: a.reaper,
@@ -212,8 +223,8 @@ func (a *agent) run(ctx context.Context) error {
 		a.cfg.Log.Error("machines of an agent before this one", "err", err)
 	}
 	a.adopt()
-	a.wires.start(behind)
-	defer a.wires.wait()
+	a.guests.Start(behind)
+	defer a.guests.Wait()
 	parts.Go(func() error {
 		defer stop()
 		serving, cancel := context.WithCancel(ctx)
@@ -242,14 +253,48 @@ func (a *agent) run(ctx context.Context) error {
 		parts.Go(func() error { return ended(behind, a.ends.run(behind)) })
 		parts.Go(func() error { return ended(behind, a.makePools(behind)) })
 	}
-	if a.inherited != nil {
-		parts.Go(func() error { return ended(behind, a.inherited.run(behind)) })
+	if a.adopted != nil {
+		parts.Go(func() error { return ended(behind, a.adopted.Run(behind)) })
 	}
 	if a.kube != nil {
 		parts.Go(func() error { return ended(behind, a.kube.Run(behind)) })
 		parts.Go(func() error { return ended(behind, awaitServer(behind, a.kube, a.apart(), a.cfg)) })
 	}
 	return parts.Wait()
+}
+
+// claim makes the state directory and the network namespace this agent's own.
+func (a *agent) claim() (err error) {
+	a.claims, err = exclusive.Claim(a.cfg.StateDir, a.cfg.Log, a.cfg.After)
+	return err
+}
+
+// hold waits for a sandbox's turn.
+func (a *agent) hold(ctx context.Context, container string) (func(), error) {
+	return a.attacher.Hold(ctx, container)
+}
+
+// gates waits for the readiness gates of Calico's plugin.
+func (a *agent) gates(ctx context.Context, urls []string) error {
+	return readygate.Wait(ctx, urls, a.cfg.After)
+}
+
+// called counts a call that is over.
+func (a *agent) called(verb string, err error, took time.Duration) {
+	var f *model.Fault
+	code := uint(0)
+	switch {
+	case errors.As(err, &f):
+		code = uint(f.Code)
+	case err != nil:
+		code = uint(model.CodeInternal)
+	}
+	a.metrics.Call(verb, code, took)
+	a.bringing()
+	a.tellMarked()
+	if t := a.topology.Load(); t != nil && slices.Contains(t.Bridged, 6) && err == nil && (verb == "ADD" || verb == "DEL") {
+		a.tellMesh()
+	}
 }
 
 // drain lets the clean-up behind the last DELs finish; the reaper still runs.
@@ -293,5 +338,5 @@ func (a *agent) close() error {
 	if a.host != nil {
 		errs = append(errs, a.host.Close())
 	}
-	return errors.Join(append(errs, a.claims.close())...)
+	return errors.Join(append(errs, a.claims.Close())...)
 }

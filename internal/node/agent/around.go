@@ -15,7 +15,11 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/cluster/facts"
 	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/node/gc"
+	"github.com/weft-net/weft/internal/node/hostenv"
+	"github.com/weft-net/weft/internal/node/loglevel"
 	"github.com/weft-net/weft/internal/node/metrics"
+	"github.com/weft-net/weft/internal/node/readiness"
 	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
@@ -25,7 +29,7 @@ const partCalls = "agent"
 
 // around is what an agent has beside what it needs to answer calls.
 type around struct {
-	health  *health
+	health  *readiness.Readiness
 	metrics *metrics.Metrics // nil when nobody may ask
 	web     net.Listener
 	facts   *facts.Facts // nil without a store
@@ -46,14 +50,14 @@ type around struct {
 
 // prepare makes what is around the agent, as far as it was asked for.
 func (a *agent) prepare() error {
-	if err := errors.Join(writableSysctls(), ownProcesses(a.cfg.Install.HostRoot)); err != nil {
+	if err := errors.Join(hostenv.WritableSysctls(), hostenv.OwnProcesses(a.cfg.Install.HostRoot)); err != nil {
 		a.cfg.Log.Warn("container", "err", err)
 	}
 	a.ready, a.planned, a.ownNews = make(chan struct{}), notify.New(), notify.New()
 	a.brought = notify.New()
-	a.health = newHealth(partCalls)
+	a.health = readiness.New(partCalls)
 	if a.placing() {
-		a.health = newHealth(partCalls, partConf)
+		a.health = readiness.New(partCalls, partConf)
 	}
 	if a.store != nil {
 		a.facts = facts.New(a.store, a.cfg.Node, a.cfg.Log, a.cfg.After)
@@ -83,7 +87,7 @@ func (a *agent) placing() bool {
 
 // answering is called once calls are answered.
 func (a *agent) answering() {
-	a.health.set(partCalls, nil)
+	a.health.Set(partCalls, nil)
 	close(a.ready)
 	if a.cfg.Ready != nil {
 		a.cfg.Ready()
@@ -96,13 +100,13 @@ func (a *agent) surround(ctx context.Context, parts *errgroup.Group) {
 		parts.Go(func() error { return ended(ctx, a.tell(ctx)) })
 	}
 	if a.cfg.Runtime.Endpoint != "" {
-		parts.Go(func() error { return ended(ctx, a.collect(ctx)) })
+		parts.Go(func() error { return ended(ctx, a.collector().Run(ctx)) })
 	}
 	if a.policy != nil {
 		parts.Go(func() error { return ended(ctx, a.warnUnenforced(ctx)) })
 	}
 	if a.cfg.File != "" && a.cfg.Level != nil {
-		parts.Go(func() error { return ended(ctx, a.followLevel(ctx)) })
+		parts.Go(func() error { return ended(ctx, loglevel.Follow(ctx, a.cfg.File, a.cfg.Level, a.cfg.Log, a.cfg.After)) })
 	}
 	if a.placing() {
 		parts.Go(func() error {
@@ -120,4 +124,12 @@ func (a *agent) surround(ctx context.Context, parts *errgroup.Group) {
 	if a.telling() {
 		parts.Go(func() error { return ended(ctx, a.tellNode(ctx)) })
 	}
+}
+
+// collector makes what deletes attachments whose sandboxes are gone.
+func (a *agent) collector() *gc.Collector {
+	return gc.New(gc.Config{
+		Endpoint: a.cfg.Runtime.Endpoint, Interval: time.Duration(a.cfg.Runtime.GCInterval), PodUID: a.cfg.PodUID, Records: a.ledger,
+		Attachments: a.attacher, Metrics: a.metrics, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+	})
 }

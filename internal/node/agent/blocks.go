@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"net/netip"
 	"os"
@@ -24,6 +22,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/hostenv"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -34,7 +33,7 @@ func (a *agent) engine(boot string, objects store.Objects) (*blocks.Engine, erro
 		return nil, nil
 	}
 	e, err := blocks.Open(blocks.Config{
-		Objects: objects, Node: a.cfg.Node, Machine: machine(a.cfg.Install.HostRoot), Dir: filepath.Join(a.cfg.StateDir, "blocks"), Log: a.cfg.Log,
+		Objects: objects, Node: a.cfg.Node, Machine: hostenv.MachineID(a.cfg.Install.HostRoot), Dir: filepath.Join(a.cfg.StateDir, "blocks"), Log: a.cfg.Log,
 		Now: a.cfg.Now, After: a.cfg.After, Random: rand.Reader, ReadFile: os.ReadFile,
 		Nodes: a.nodes, Labels: a.labels, Flush: a.flush, Unrouted: a.cfg.Network.Addresses != config.AddressesPools,
 		MachinesKnown: a.kube != nil, Apart: a.apart(),
@@ -70,19 +69,6 @@ func restore(e *blocks.Engine, l *ledger.Ledger, boot string) error {
 	}
 	e.Restore(context.Background(), asks)
 	return nil
-}
-
-// machine tells this machine from another one that runs under the same name, over boots; empty where nothing does. What is
-// told to others is not the machine's id itself, which is nobody's business.
-func machine(root string) string {
-	for _, file := range []string{filepath.Join(root, "/etc/machine-id"), "/sys/class/dmi/id/product_uuid"} {
-		b, err := os.ReadFile(file)
-		if id := bytes.TrimSpace(b); err == nil && len(id) >= 32 { // "uninitialized" is shorter
-			sum := sha256.Sum256(append([]byte("weft "), id...))
-			return hex.EncodeToString(sum[:8])
-		}
-	}
-	return ""
 }
 
 // nodes are the nodes that have objects, nil before that is known.

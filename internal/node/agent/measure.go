@@ -51,7 +51,7 @@ func (a *agent) alive() error {
 
 // servesPods says why new pods cannot be served.
 func (a *agent) servesPods() error {
-	return errors.Join(a.health.ready(), a.ledger.Health())
+	return errors.Join(a.health.Err(), a.ledger.Health())
 }
 
 // measureBlocks adds what the block engine has.

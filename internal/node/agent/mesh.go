@@ -21,6 +21,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/masqagent"
 	"github.com/weft-net/weft/internal/node/reconcile"
 	"github.com/weft-net/weft/internal/node/tunnel"
 	"github.com/weft-net/weft/internal/plan/mesh"
@@ -57,7 +58,7 @@ func (a *agent) passes() reconcile.Config {
 	return reconcile.Config{
 		Facts: a.facts, Host: a.host, StatusFile: a.meshStatus(),
 		Mesh: a.meshConfig(), Repaired: a.repaired(), Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
-		Exceptions: a.exceptions(), Passed: a.passed, Quiet: a.quiet(),
+		Exceptions: masqagent.Follow(a.cfg.Network.MasqAgentConfig, a.cfg.Log), Passed: a.passed, Quiet: a.quiet(),
 	}
 }
 

@@ -34,7 +34,7 @@ func (a *agent) relays() []mesh.Relay {
 
 // machineMoved tells of a machine's attachment: the mover, and who speaks to guests.
 func (a *agent) machineMoved(key model.AttachmentKey) {
-	a.wires.changed(key)
+	a.guests.Changed(key)
 	a.bringing()
 	a.tellMarked()
 	if a.mover != nil {

@@ -5,6 +5,7 @@ package agent
 import (
 	"path/filepath"
 
+	"github.com/weft-net/weft/internal/cluster/filecluster"
 	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/node/cniserver"
 	"github.com/weft-net/weft/internal/node/cri/podresources"
@@ -23,7 +24,7 @@ func (a *agent) networks(c *cniserver.Config) {
 		c.Networks.Cluster, c.Reporter, c.Pods = a.kube, a.kube, a.facts
 		c.Networks.PermitPaths = a.permitPaths()
 	case a.dir != nil:
-		cluster := filed{facts: a.facts, store: a.dir, node: a.cfg.Node, now: a.cfg.Now}
+		cluster := filecluster.Cluster{Facts: a.facts, Store: a.dir, Node: a.cfg.Node, Now: a.cfg.Now}
 		c.Networks.Cluster, c.Reporter, c.Pods = cluster, cluster, a.facts
 	}
 	c.Networks.Devices = devices

@@ -96,7 +96,7 @@ func (a *agent) placed(changes []install.Change, err error) {
 			a.cfg.Log.Info("network configuration", "path", c.Path, "action", c.Action, "detail", c.Detail)
 		}
 	}
-	news := a.health.set(partConf, err)
+	news := a.health.Set(partConf, err)
 	switch {
 	case !errors.Is(err, errNoPrefix) && !errors.Is(err, errNoPools):
 		a.waiting = time.Time{}

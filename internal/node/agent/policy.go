@@ -12,6 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel/watch"
 	"github.com/weft-net/weft/internal/node/policy"
+	"github.com/weft-net/weft/internal/node/policystatus"
 )
 
 // enforcer makes what obeys network policies; nil where nobody is to, or nobody knows of any.
@@ -25,8 +26,10 @@ func (a *agent) enforcer() *policy.Enforcer {
 		Sized: func(pods int) { a.resize(func(s *sizes) { s.pods = pods }) },
 	}
 	if a.kube != nil {
-		a.teller = newPolicyTeller(a)
-		cfg.Told = a.teller
+		a.faults = policystatus.New(policystatus.Config{
+			Objects: a.kube.Objects(), Events: a.kube, Rank: a.rank, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+		})
+		cfg.Told = a.faults
 	}
 	if a.cfg.Policy.Log == config.LogDenied {
 		cfg.LogGroup = uint16(a.cfg.Policy.LogGroup)
@@ -53,7 +56,7 @@ func (a *agent) guard() attach.Guard {
 // adopt tells the enforcer of the interfaces that an agent before has attached, or has found.
 func (a *agent) adopt() {
 	if a.policy != nil {
-		a.policy.Adopt(append(a.guarded(), a.inherited.guarded()...)...)
+		a.policy.Adopt(append(a.guarded(), a.adopted.All()...)...)
 	}
 }
 
@@ -85,8 +88,8 @@ func (a *agent) enforce(ctx context.Context) error {
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return a.policy.Run(ctx) })
 	parts.Go(func() error { return a.policy.Serve(ctx, a.policyPath()) })
-	if a.teller != nil {
-		parts.Go(func() error { return a.teller.run(ctx) })
+	if a.faults != nil {
+		parts.Go(func() error { return a.faults.Run(ctx) })
 	}
 	return parts.Wait()
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/leftover"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/node/agent"
+	"github.com/weft-net/weft/internal/node/adopted"
 	"github.com/weft-net/weft/internal/node/reconcile"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
@@ -182,7 +182,7 @@ func (c *cleaning) guarded(ctx context.Context, host *kernel.Conn) error {
 			names = append(names, l.Name)
 		}
 	}
-	inherited, err := agent.Inherited(c.stateDir)
+	inherited, err := adopted.Names(c.stateDir)
 	if err != nil {
 		return err
 	}

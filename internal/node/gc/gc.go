@@ -1,38 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package gc is garbage collection against the container runtime: it deletes attachments whose sandboxes no longer exist, because
+// their DEL never came.
+//
+// The runtime's list of sandboxes is the evidence, and it is distrusted: an attachment is deleted only if it is older than a
+// sandbox that is still being made can be, and if two lists in a row lack its sandbox. An empty list, or one without the agent's
+// own pod, deletes nothing.
+package gc
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
-	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/node/cri"
+	"github.com/weft-net/weft/internal/node/metrics"
 )
 
 // leakAge is how old an attachment must be before it can be a leak. A runtime lists a sandbox only when its network is
 // there, and the kubelet gives one up after four minutes.
 const leakAge = 5 * time.Minute
 
-// errStranger tells of a list that is not about this node's pods.
-var errStranger = errors.New("the agent's own pod is not in the runtime's list")
+// errForeignList tells of a list that is not about this node's pods.
+var errForeignList = errors.New("the agent's own pod is not in the runtime's list")
 
-// collector takes away the attachments whose sandboxes are gone: what a DEL that was never made has left.
-type collector struct {
-	*agent
-	client *cri.Client
+// Records are the attachments that are recorded on this node.
+type Records interface {
+	List() ([]attach.Record, error)
+}
+
+// Attachments can be deleted.
+type Attachments interface {
+	Del(ctx context.Context, job attach.Job) error
+}
+
+// Config is a Collector's.
+type Config struct {
+	// Endpoint is the runtime's CRI socket, or "auto".
+	Endpoint string
+	// Interval is the pause between two comparisons.
+	Interval time.Duration
+	// PodUID is the agent's own pod's, empty when it is none.
+	PodUID      string
+	Records     Records
+	Attachments Attachments
+	Metrics     *metrics.Metrics
+	Log         *slog.Logger
+	Now         func() time.Time
+	After       func(time.Duration) <-chan time.Time
+}
+
+// Collector deletes the attachments whose sandboxes are gone.
+type Collector struct {
+	cfg    Config
+	client *cri.Client // nil before the runtime answered
 	// absent are the containers that the last list did not have. One list alone proves nothing.
 	absent map[string]bool
 }
 
-// collect compares the ledger with the runtime's list of sandboxes now and then, until ctx ends.
-func (a *agent) collect(ctx context.Context) error {
-	c := &collector{agent: a, absent: map[string]bool{}}
+// New returns a Collector.
+func New(cfg Config) *Collector { return &Collector{cfg: cfg, absent: map[string]bool{}} }
+
+// Run compares the records with the runtime's list of sandboxes periodically, until ctx ends.
+func (c *Collector) Run(ctx context.Context) error {
 	defer func() {
 		if c.client != nil {
 			_ = c.client.Close()
@@ -43,36 +78,36 @@ func (a *agent) collect(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.cfg.After(time.Duration(a.cfg.Runtime.GCInterval)):
+		case <-c.cfg.After(c.cfg.Interval):
 		}
 		err := c.pass(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
-			a.metrics.GC("done")
+			c.cfg.Metrics.GC("done")
 			last = ""
 			continue
-		case errors.Is(err, cri.ErrEmpty), errors.Is(err, errStranger):
-			a.metrics.GC("refused")
+		case errors.Is(err, cri.ErrEmpty), errors.Is(err, errForeignList):
+			c.cfg.Metrics.GC("refused")
 		default:
-			a.metrics.GC("failed")
+			c.cfg.Metrics.GC("failed")
 		}
 		if err.Error() != last { // a runtime that stays away is one line
 			last = err.Error()
-			a.cfg.Log.Warn("nothing is collected", "err", err)
+			c.cfg.Log.Warn("nothing is collected", "err", err)
 		}
 	}
 }
 
 // pass is one comparison.
-func (c *collector) pass(ctx context.Context) error {
+func (c *Collector) pass(ctx context.Context) error {
 	live, err := c.sandboxes(ctx)
 	if err != nil {
 		c.absent = map[string]bool{} // what is missing must be missing in two lists, one after the other
 		return err
 	}
-	records, err := c.ledger.List()
+	records, err := c.cfg.Records.List()
 	errs := []error{err}
 	absent := map[string]bool{}
 	for _, rec := range slices.Backward(records) { // the last network of a pod first
@@ -84,7 +119,7 @@ func (c *collector) pass(ctx context.Context) error {
 		if !c.absent[id] {
 			continue
 		}
-		if err := c.take(ctx, rec); err != nil {
+		if err := c.remove(ctx, rec); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -93,9 +128,9 @@ func (c *collector) pass(ctx context.Context) error {
 }
 
 // sandboxes are the ids of all sandboxes, when the list can be trusted.
-func (c *collector) sandboxes(ctx context.Context) (map[string]bool, error) {
+func (c *Collector) sandboxes(ctx context.Context) (map[string]bool, error) {
 	if c.client == nil {
-		endpoint := c.cfg.Runtime.Endpoint
+		endpoint := c.cfg.Endpoint
 		var err error
 		if endpoint == "auto" {
 			if endpoint, err = cri.Find(cri.Endpoints()); err != nil {
@@ -112,7 +147,7 @@ func (c *collector) sandboxes(ctx context.Context) (map[string]bool, error) {
 	}
 	uid := c.cfg.PodUID
 	if uid != "" && !slices.ContainsFunc(list, func(s cri.Sandbox) bool { return s.UID == uid }) {
-		return nil, fmt.Errorf("pod %s: %w", uid, errStranger)
+		return nil, fmt.Errorf("pod %s: %w", uid, errForeignList)
 	}
 	live := map[string]bool{}
 	for _, s := range list {
@@ -121,15 +156,15 @@ func (c *collector) sandboxes(ctx context.Context) (map[string]bool, error) {
 	return live, nil
 }
 
-// ofKubernetes tells whether a runtime attached this for the kubelet. What somebody attached by hand, or another runtime
+// ofKubernetes reports whether a runtime attached this for the kubelet. What somebody attached by hand, or another runtime
 // for itself, is in no list of sandboxes.
 func ofKubernetes(rec attach.Record) bool {
 	id, _ := rec.Request.Arg("K8S_POD_INFRA_CONTAINER_ID")
 	return id == rec.Request.ContainerID
 }
 
-// take does the DEL that nobody did.
-func (c *collector) take(ctx context.Context, rec attach.Record) error {
+// remove does the DEL that never came.
+func (c *Collector) remove(ctx context.Context, rec attach.Record) error {
 	job := attach.Job{Network: rec.Network, Request: rec.Request}
 	if rec.Request.Netns != "" {
 		if ns, err := netns.Open(rec.Request.Netns); err == nil { // there may be something in it to give back
@@ -137,14 +172,14 @@ func (c *collector) take(ctx context.Context, rec attach.Record) error {
 			job.Netns = ns
 		}
 	}
-	if err := c.attacher.Del(ctx, job); err != nil {
+	if err := c.cfg.Attachments.Del(ctx, job); err != nil {
 		return fmt.Errorf("attachment %s has no sandbox and cannot be taken away: %w", rec.Key(), err)
 	}
 	namespace, _ := rec.Request.Arg("K8S_POD_NAMESPACE")
 	name, _ := rec.Request.Arg("K8S_POD_NAME")
 	c.cfg.Log.Warn("leak taken away", "id", rec.Request.ContainerID[:min(len(rec.Request.ContainerID), 12)], "pod", namespace+"/"+name,
 		"network", rec.Request.Network, "ifname", rec.Request.IfName, "addresses", addresses(rec))
-	c.metrics.Leak(rec.Request.Network, 1)
+	c.cfg.Metrics.Leak(rec.Request.Network, 1)
 	return nil
 }
 
@@ -157,22 +192,4 @@ func addresses(rec attach.Record) string {
 		all = append(all, ip.Address.Addr().String())
 	}
 	return fmt.Sprint(all)
-}
-
-// called counts a call that is over.
-func (a *agent) called(verb string, err error, took time.Duration) {
-	var f *model.Fault
-	code := uint(0)
-	switch {
-	case errors.As(err, &f):
-		code = uint(f.Code)
-	case err != nil:
-		code = uint(model.CodeInternal)
-	}
-	a.metrics.Call(verb, code, took)
-	a.bringing()
-	a.tellMarked()
-	if t := a.topology.Load(); t != nil && slices.Contains(t.Bridged, 6) && err == nil && (verb == "ADD" || verb == "DEL") {
-		a.tellMesh()
-	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package guests
 
 import (
 	"context"
@@ -16,29 +16,29 @@ const joinEvery = 10 * time.Second
 
 // rejoin brings back the joins of an attachment that somebody takes away, until the context ends: nothing in the pod or on the node
 // would do that, and a guest that is cut off cannot.
-func (w *wires) rejoin(ctx context.Context, rec attach.Record) {
+func (srv *Server) rejoin(ctx context.Context, rec attach.Record) {
 	said := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.after(joinEvery):
+		case <-srv.cfg.After(joinEvery):
 		}
-		err := w.rejoinOnce(ctx, rec)
+		err := srv.rejoinOnce(ctx, rec)
 		if err != nil && ctx.Err() == nil && err.Error() != said {
 			said = err.Error()
-			w.log.Warn("the guest's wire is not looked at", "attachment", rec.Key().String(), "err", err)
+			srv.cfg.Log.Warn("the guest's wire is not looked at", "attachment", rec.Key().String(), "err", err)
 		}
 	}
 }
 
-func (w *wires) rejoinOnce(ctx context.Context, rec attach.Record) error {
-	release, err := w.hold(ctx, rec.Key().ContainerID)
+func (srv *Server) rejoinOnce(ctx context.Context, rec attach.Record) error {
+	release, err := srv.cfg.Hold(ctx, rec.Key().ContainerID)
 	if err != nil {
 		return err
 	}
 	defer release()
-	now, found, err := w.ledger.Get(rec.Key())
+	now, found, err := srv.cfg.Records.Get(rec.Key())
 	if err != nil || !found || now.Stage != attach.Done || now.Serial != rec.Serial {
 		return err // it goes, or has gone
 	}
@@ -52,12 +52,7 @@ func (w *wires) rejoinOnce(ctx context.Context, rec attach.Record) error {
 	}
 	cut, err := phase1.Rejoin(ctx, ns, now.Joins())
 	if len(cut) > 0 && err == nil {
-		w.log.Warn("a guest was cut off, and is joined to the pod's network again", "attachment", rec.Key().String(), "join", cut[0].Want)
+		srv.cfg.Log.Warn("a guest was cut off, and is joined to the pod's network again", "attachment", rec.Key().String(), "join", cut[0].Want)
 	}
 	return err
-}
-
-// hold waits for a sandbox's turn.
-func (a *agent) hold(ctx context.Context, container string) (func(), error) {
-	return a.attacher.Hold(ctx, container)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package policystatus
 
 import (
 	"strings"
@@ -8,12 +8,10 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/nettest"
 )
 
 // A policy that is not understood says so in its condition, others' conditions stay, and one that never was wrong is left alone.
 func TestPolicyCondition(t *testing.T) {
-	nettest.Whole(t)
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	o, err := store.NewObject([]byte(`{"apiVersion":"policy.networking.k8s.io/v1alpha2","kind":"ClusterNetworkPolicy","metadata":{"name":"p","generation":7},
 		"spec":{},"status":{"conditions":[{"type":"Theirs","status":"True"}]}}`))

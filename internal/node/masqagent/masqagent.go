@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package masqagent follows the configuration file of ip-masq-agent, which lists the destinations that see pods' own addresses.
+package masqagent
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/netip"
 	"os"
 	"time"
@@ -15,29 +17,28 @@ import (
 	"github.com/weft-net/weft/internal/flannel"
 )
 
-// exceptions says where the receiver sees pods' own addresses: what a configuration of ip-masq-agent says now. While it
-// cannot be read, what it said last counts.
-func (a *agent) exceptions() func() ([]netip.Prefix, time.Duration) {
-	path := a.cfg.Network.MasqAgentConfig
+// Follow returns a function that reads the file and returns the destinations that are not masqueraded, and when to read it again.
+// While the file cannot be read, what it said last counts. Without a path it returns nil.
+func Follow(path string, log *slog.Logger) func() ([]netip.Prefix, time.Duration) {
 	if path == "" {
 		return nil
 	}
 	last, _, _ := flannel.ParseMasqAgent(nil)
 	trouble := ""
 	return func() ([]netip.Prefix, time.Duration) {
-		conf, err := a.readMasqAgent(path)
+		conf, err := read(path, log)
 		if err == nil {
 			last, trouble = conf, ""
 		} else if err.Error() != trouble {
 			trouble = err.Error()
-			a.cfg.Log.Warn("network.masqAgentConfig: what it said last counts", "err", err)
+			log.Warn("network.masqAgentConfig: what it said last counts", "err", err)
 		}
 		return last.Except(), last.Resync
 	}
 }
 
-// readMasqAgent reads the file; one that is not there says nothing.
-func (a *agent) readMasqAgent(path string) (flannel.MasqAgent, error) {
+// read reads the file; one that is not there says nothing.
+func read(path string, log *slog.Logger) (flannel.MasqAgent, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		text, err = nil, nil
@@ -56,7 +57,7 @@ func (a *agent) readMasqAgent(path string) (flannel.MasqAgent, error) {
 		return conf, fmt.Errorf("%s: %w", path, err)
 	}
 	for _, d := range doubts {
-		a.cfg.Log.Debug("network.masqAgentConfig", "field", d.Field, "doubt", d.Msg, "hint", d.Hint)
+		log.Debug("network.masqAgentConfig", "field", d.Field, "doubt", d.Msg, "hint", d.Hint)
 	}
 	return conf, nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package gc
 
 import (
 	"context"
@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/endpoint/ledger"
@@ -67,8 +66,15 @@ func (l *listed) serve(t *testing.T) (endpoint string) {
 	return "unix://" + filepath.Join(dir, "s")
 }
 
-// collecting is an agent that has what collecting needs, and the time that it is told.
-func collecting(t *testing.T, endpoint string, now *time.Time) *collector {
+// collecting is a collector over real parts.
+type collecting struct {
+	*Collector
+	attacher *attach.Attacher
+	ledger   *ledger.Ledger
+}
+
+// newCollecting returns a collector of the pod uid-own, whose clock is the test's.
+func newCollecting(t *testing.T, endpoint string, now *time.Time) *collecting {
 	t.Helper()
 	host, err := kernel.Dial(nil)
 	if err != nil {
@@ -81,22 +87,20 @@ func collecting(t *testing.T, endpoint string, now *time.Time) *collector {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	a := &agent{
-		cfg: Config{
-			Log: log, Now: func() time.Time { return *now }, Metrics: config.Metrics{},
-			Runtime: config.Runtime{Endpoint: endpoint},
-		},
-		ledger: l,
-		attacher: attach.New(attach.Config{
-			Memory: l, Host: host, Planners: plugin.Builtin(), Allocators: map[string]ipam.Allocator{"static": static.New()}, Log: log, Boot: "boot", Now: func() time.Time { return *now },
+	a := attach.New(attach.Config{
+		Memory: l, Host: host, Planners: plugin.Builtin(), Allocators: map[string]ipam.Allocator{"static": static.New()}, Log: log, Boot: "boot", Now: func() time.Time { return *now },
+	})
+	return &collecting{
+		Collector: New(Config{
+			Endpoint: endpoint, Records: l, Metrics: metrics.New("test"), Log: log, Now: func() time.Time { return *now }, PodUID: "uid-own",
+			Attachments: a,
 		}),
+		attacher: a, ledger: l,
 	}
-	a.metrics = metrics.New("test")
-	return &collector{agent: a, absent: map[string]bool{}}
 }
 
 // attached makes an attachment, as a runtime does for the kubelet or as somebody does by hand.
-func (c *collector) attached(t *testing.T, id, address string, byKubelet bool) {
+func (c *collecting) attached(t *testing.T, id, address string, byKubelet bool) {
 	t.Helper()
 	n, err := cni.ParseNetwork([]byte(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"ptp",
 		"ipam":{"type":"static","addresses":[{"address":"` + address + `","gateway":"10.9.0.1"}]}}]}`))
@@ -113,7 +117,7 @@ func (c *collector) attached(t *testing.T, id, address string, byKubelet bool) {
 	}
 }
 
-func (c *collector) known(t *testing.T) []string {
+func (c *collecting) known(t *testing.T) []string {
 	t.Helper()
 	records, err := c.ledger.List()
 	if err != nil {
@@ -132,9 +136,8 @@ func TestCollect(t *testing.T) {
 	nettest.Whole(t)
 	list := &listed{ids: []string{"own", "live"}}
 	now := time.Now()
-	c := collecting(t, list.serve(t), &now)
+	c := newCollecting(t, list.serve(t), &now)
 	defer func() { _ = c.client.Close() }()
-	c.cfg.PodUID = "uid-own"
 	c.attached(t, "live", "10.9.0.2/24", true)
 	c.attached(t, "gone", "10.9.0.3/24", true)
 	c.attached(t, "hand", "10.9.0.4/24", false)
@@ -153,7 +156,7 @@ func TestCollect(t *testing.T) {
 		{name: "empty", want: cri.ErrEmpty, left: all},
 		{name: "one list after none", ids: []string{"own", "live"}, left: all},
 		{name: "failed", err: errors.New("busy"), left: all},
-		{name: "another's list", ids: []string{"other"}, want: errStranger, left: all},
+		{name: "another's list", ids: []string{"other"}, want: errForeignList, left: all},
 		{name: "one list", ids: []string{"own", "live"}, left: all},
 		{name: "two lists", ids: []string{"own", "live"}, left: []string{"hand", "live"}},
 		{name: "live once more", ids: []string{"own", "live"}, left: []string{"hand", "live"}},
@@ -168,7 +171,7 @@ func TestCollect(t *testing.T) {
 			t.Fatalf("%s: %s", step.name, diff)
 		}
 	}
-	if text := gathered(t, c.metrics); !strings.Contains(text, `weft_leaks_total{network="pods"} 1`) {
+	if text := gathered(t, c.cfg.Metrics); !strings.Contains(text, `weft_leaks_total{network="pods"} 1`) {
 		t.Error(text)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package guests
 
 import (
 	"context"
@@ -41,15 +41,15 @@ func TestWiresAgain(t *testing.T) {
 	pauses, runs := make(chan time.Duration), make(chan string)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	w := &wires{
-		ledger: l, log: slog.New(slog.NewTextHandler(&log, nil)),
-		after: func(d time.Duration) <-chan time.Time {
+	w := New(Config{
+		Records: l, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		After: func(d time.Duration) <-chan time.Time {
 			fired := make(chan time.Time, 1)
 			fired <- time.Time{}
 			pauses <- d
 			return fired
 		},
-	}
+	})
 	tries := 0
 	w.run = func(ctx context.Context, r attach.Record) error {
 		if r.Request.ContainerID == "gone" {
@@ -75,21 +75,21 @@ func TestWiresAgain(t *testing.T) {
 		}
 	}
 	r := record("c1", 1)
-	w.start(ctx)
+	w.Start(ctx)
 	for range 3 {
 		next("c1 1")
-		if d := <-pauses; d != wireAgain {
+		if d := <-pauses; d != serveAgain {
 			t.Errorf("it is waited for %s", d)
 		}
 	}
 	next("c1 1")
 	record("c1", 2)
-	w.changed(r.Key())
+	w.Changed(r.Key())
 	next("c1 2")
-	w.changed(record("gone", 3).Key())
+	w.Changed(record("gone", 3).Key())
 	next("gone")
 	cancel()
-	w.wait()
+	w.Wait()
 	if n := strings.Count(log.String(), "the wire is mute"); n != 1 {
 		t.Errorf("it is said %d times:\n%s", n, log.String())
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package hostenv
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writableSysctls makes /proc/sys writable in a container that is not privileged: the runtime mounts it read-only, whatever
+// WritableSysctls makes /proc/sys writable in a container that is not privileged: the runtime mounts it read-only, whatever
 // capabilities the container has. Only this process' mounts are changed.
-func writableSysctls() error {
+func WritableSysctls() error {
 	const dir = "/proc/sys"
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil || fs.Flags&unix.ST_RDONLY == 0 {
@@ -23,9 +23,9 @@ func writableSysctls() error {
 	return nil
 }
 
-// ownProcesses makes the processes of this container those that plugins see below the node's root: the node's /proc speaks
+// OwnProcesses makes the processes of this container those that plugins see below the node's root: the node's /proc speaks
 // of the node's processes, and a plugin looks for itself there. Only this container's mounts are changed.
-func ownProcesses(root string) error {
+func OwnProcesses(root string) error {
 	if root == "" {
 		return nil
 	}

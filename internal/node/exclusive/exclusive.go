@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package exclusive claims what only one agent may use: a state directory and a network namespace. Two agents of one namespace
+// would undo each other's rules, routes and links.
+package exclusive
 
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -28,13 +31,17 @@ const (
 	namespaceStep = 20 * time.Millisecond
 )
 
-// claims are what this agent alone may use.
-type claims struct {
+// Claims are what this agent alone may use, until they are closed.
+type Claims struct {
 	stateDir  *os.File
 	namespace *net.UnixListener
 }
 
-func (c *claims) close() error {
+// Close gives them up. The nil Claims has none.
+func (c *Claims) Close() error {
+	if c == nil {
+		return nil
+	}
 	var errs []error
 	if c.namespace != nil {
 		errs = append(errs, c.namespace.Close())
@@ -45,34 +52,36 @@ func (c *claims) close() error {
 	return errors.Join(errs...)
 }
 
-// claim makes the state directory and the network namespace this agent's own.
-func (a *agent) claim() error {
-	dir := a.cfg.StateDir
+// Claim makes a state directory, which it creates if need be, and the process's network namespace this agent's own.
+func Claim(dir string, log *slog.Logger, after func(time.Duration) <-chan time.Time) (*Claims, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return model.Faultf(model.CodeIO, "choose a --state-dir that can be written", "state directory %q: %w", dir, err)
+		return nil, model.Faultf(model.CodeIO, "choose a --state-dir that can be written", "state directory %q: %w", dir, err)
 	}
 	lock, err := cniserver.Lock(filepath.Join(dir, "agent.lock"))
 	switch {
 	case errors.Is(err, flock.ErrHeld):
-		return model.Faultf(model.CodeExists, "stop the other agent or choose another --state-dir",
+		return nil, model.Faultf(model.CodeExists, "stop the other agent or choose another --state-dir",
 			"state directory %q: another agent uses it", dir)
 	case err != nil:
-		return model.Faultf(model.CodeIO, "choose a --state-dir that can be written", "state directory %q: %w", dir, err)
+		return nil, model.Faultf(model.CodeIO, "choose a --state-dir that can be written", "state directory %q: %w", dir, err)
 	}
-	a.claims.stateDir = lock
-	return a.claimNamespace()
+	c := &Claims{stateDir: lock}
+	if err := c.claimNamespace(log, after); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
 }
 
 // claimNamespace takes the lock of the network namespace. A process of an ordinary user that has the name is no agent, and
 // must not keep one from starting.
-func (a *agent) claimNamespace() error {
+func (c *Claims) claimNamespace(log *slog.Logger, after func(time.Duration) <-chan time.Time) error {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: namespaceLock, Net: "unix"})
 	for waited := time.Duration(0); errors.Is(err, syscall.EADDRINUSE) && waited < namespaceWait; waited += namespaceStep {
-		<-a.cfg.After(namespaceStep)
+		<-after(namespaceStep)
 		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: namespaceLock, Net: "unix"})
 	}
 	if err == nil {
-		a.claims.namespace = l
+		c.namespace = l
 		return nil
 	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
@@ -80,7 +89,7 @@ func (a *agent) claimNamespace() error {
 	}
 	holder, err := namespaceHolder()
 	if err == nil && int(holder.Uid) != os.Geteuid() {
-		a.cfg.Log.Warn("network namespace is not locked: a process that is no agent has the name", "socket", namespaceLock,
+		log.Warn("network namespace is not locked: a process that is no agent has the name", "socket", namespaceLock,
 			"uid", holder.Uid, "pid", holder.Pid)
 		return nil
 	}

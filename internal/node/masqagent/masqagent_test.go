@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package masqagent
 
 import (
 	"fmt"
@@ -9,20 +9,16 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/weft-net/weft/internal/nettest"
 )
 
 // The file of ip-masq-agent is followed; one that is broken leaves what it said before.
 func TestMasqAgent(t *testing.T) {
-	nettest.Whole(t)
 	path := filepath.Join(t.TempDir(), "ip-masq-agent")
-	a := &agent{cfg: Config{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}}
-	if a.exceptions() != nil {
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	if Follow("", log) != nil {
 		t.Error("exceptions without a file")
 	}
-	a.cfg.Network.MasqAgentConfig = path
-	ask := a.exceptions()
+	ask := Follow(path, log)
 	for _, step := range []struct {
 		text string
 		want string

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package readygate
 
 import (
 	"errors"
@@ -16,7 +16,6 @@ import (
 
 // A gate is asked until it answers that all is well, and not for ever.
 func TestGates(t *testing.T) {
-	nettest.Whole(t)
 	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
 	asked, shut := 0, false
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -26,32 +25,31 @@ func TestGates(t *testing.T) {
 	}))
 	defer server.Close()
 	at, waited := time.Unix(0, 0), 0
-	a := &agent{cfg: Config{After: func(d time.Duration) <-chan time.Time {
+	after := func(d time.Duration) <-chan time.Time {
 		c := make(chan time.Time, 1)
-		if waited++; d == gateEvery || waited > 9 {
+		if waited++; d == pollPeriod || waited > 9 {
 			c <- at
 		}
 		return c
-	}}}
-	if err := a.gates(t.Context(), []string{server.URL}); err != nil || asked != 3 {
+	}
+	if err := Wait(t.Context(), []string{server.URL}, after); err != nil || asked != 3 {
 		t.Errorf("asked %d times: %v", asked, err)
 	}
 	shut = true
 	limit := make(chan time.Time, 1)
-	a.cfg.After = func(d time.Duration) <-chan time.Time {
-		if d == gateLimit {
+	after = func(d time.Duration) <-chan time.Time {
+		if d == timeout {
 			return limit
 		}
 		limit <- at // it has been asked once
 		return nil
 	}
-	err := a.gates(t.Context(), []string{server.URL})
+	err := Wait(t.Context(), []string{server.URL}, after)
 	wantShut(t, err, server.URL+": not ready within 30s: status 503")
 }
 
 // The limit is that of all gates, also of an answer that does not come.
 func TestGatesHang(t *testing.T) {
-	nettest.Whole(t)
 	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
 	limit := make(chan time.Time, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -59,13 +57,13 @@ func TestGatesHang(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	a := &agent{cfg: Config{After: func(d time.Duration) <-chan time.Time {
-		if d == gateLimit {
+	after := func(d time.Duration) <-chan time.Time {
+		if d == timeout {
 			return limit
 		}
 		return nil
-	}}}
-	err := a.gates(t.Context(), []string{server.URL})
+	}
+	err := Wait(t.Context(), []string{server.URL}, after)
 	wantShut(t, err, server.URL+": not ready within 30s")
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package filecluster is a cluster in a directory of manifests, as resolvers of networks and reporters of pods see one: it reads
+// pods, namespaces and network attachments, and writes annotations and events.
+package filecluster
 
 import (
 	"context"
@@ -19,18 +21,18 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// filed is a cluster that stands in files: pods and networks come from this node's picture of it or, when they are
-// too new, from the files; what became of pods is written into them.
-type filed struct {
-	facts *facts.Facts
-	store *dir.Store
-	node  string
-	now   func() time.Time
+// Cluster reads objects from this node's snapshot or, when they are too new for it, from the files. What became of pods is
+// written into the files.
+type Cluster struct {
+	Facts *facts.Facts
+	Store *dir.Store
+	Node  string
+	Now   func() time.Time
 }
 
 // Pod is the pod as it is known.
-func (f filed) Pod(ctx context.Context, ref model.PodRef) (model.Pod, error) {
-	if c := f.facts.Cluster(); c != nil {
+func (f Cluster) Pod(ctx context.Context, ref model.PodRef) (model.Pod, error) {
+	if c := f.Facts.Cluster(); c != nil {
 		i, ok := slices.BinarySearchFunc(c.Pods, ref, func(p model.Pod, r model.PodRef) int {
 			return strings.Compare(p.Namespace+"\x00"+p.Name, r.Namespace+"\x00"+r.Name)
 		})
@@ -50,8 +52,8 @@ func (f filed) Pod(ctx context.Context, ref model.PodRef) (model.Pod, error) {
 }
 
 // Network is the network of that name.
-func (f filed) Network(ctx context.Context, namespace, name string) (model.NetworkAttachment, error) {
-	if c := f.facts.Cluster(); c != nil {
+func (f Cluster) Network(ctx context.Context, namespace, name string) (model.NetworkAttachment, error) {
+	if c := f.Facts.Cluster(); c != nil {
 		for _, n := range c.Networks {
 			if n.Namespace == namespace && n.Name == name {
 				return n, nil
@@ -66,8 +68,8 @@ func (f filed) Network(ctx context.Context, namespace, name string) (model.Netwo
 }
 
 // Namespace is the namespace of that name.
-func (f filed) Namespace(ctx context.Context, name string) (model.Namespace, error) {
-	if c := f.facts.Cluster(); c != nil {
+func (f Cluster) Namespace(ctx context.Context, name string) (model.Namespace, error) {
+	if c := f.Facts.Cluster(); c != nil {
 		i, ok := slices.BinarySearchFunc(c.Namespaces, name, func(n model.Namespace, name string) int { return strings.Compare(n.Name, name) })
 		if ok {
 			return c.Namespaces[i], nil
@@ -80,16 +82,16 @@ func (f filed) Namespace(ctx context.Context, name string) (model.Namespace, err
 	return o.Namespace()
 }
 
-func (f filed) get(ctx context.Context, key store.Key) (store.Object, error) {
+func (f Cluster) get(ctx context.Context, key store.Key) (store.Object, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Object{}, fmt.Errorf("%s: %w", key, err)
 	}
-	return f.store.Get(key)
+	return f.Store.Get(key)
 }
 
 // Annotate writes a pod's annotations.
-func (f filed) Annotate(ctx context.Context, pod model.PodRef, annotations map[string]string) error {
-	_, err := f.store.Modify(ctx, store.PodKey(pod.Namespace, pod.Name), func(fields map[string]any) error {
+func (f Cluster) Annotate(ctx context.Context, pod model.PodRef, annotations map[string]string) error {
+	_, err := f.Store.Modify(ctx, store.PodKey(pod.Namespace, pod.Name), func(fields map[string]any) error {
 		meta, _ := fields["metadata"].(map[string]any)
 		if uid, _ := meta["uid"].(string); pod.UID != "" && uid != "" && uid != pod.UID {
 			return nil // another pod of that name
@@ -103,15 +105,15 @@ func (f filed) Annotate(ctx context.Context, pod model.PodRef, annotations map[s
 }
 
 // Event writes an event of a pod. What happens again is counted.
-func (f filed) Event(ctx context.Context, pod model.PodRef, e model.Event) error {
+func (f Cluster) Event(ctx context.Context, pod model.PodRef, e model.Event) error {
 	typ := "Normal"
 	if e.Warning {
 		typ = "Warning"
 	}
 	sum := sha256.Sum256([]byte(pod.UID + "\x00" + e.Reason + "\x00" + e.Message))
-	now := f.now().UTC().Format(time.RFC3339)
+	now := f.Now().UTC().Format(time.RFC3339)
 	key := store.Key{Kind: "Event", Namespace: pod.Namespace, Name: pod.Name + "." + hex.EncodeToString(sum[:8])}
-	_, err := f.store.Modify(ctx, key, func(fields map[string]any) error {
+	_, err := f.Store.Modify(ctx, key, func(fields map[string]any) error {
 		n, _ := fields["count"].(json.Number)
 		count, _ := n.Int64()
 		fields["count"], fields["lastTimestamp"] = count+1, now
@@ -124,14 +126,14 @@ func (f filed) Event(ctx context.Context, pod model.PodRef, e model.Event) error
 		"apiVersion": "v1", "kind": "Event", "type": typ, "reason": e.Reason, "message": e.Message, "count": 1,
 		"metadata":       map[string]any{"namespace": key.Namespace, "name": key.Name},
 		"involvedObject": map[string]any{"apiVersion": "v1", "kind": "Pod", "namespace": pod.Namespace, "name": pod.Name, "uid": pod.UID},
-		"source":         map[string]any{"component": "weft", "host": f.node}, "firstTimestamp": now, "lastTimestamp": now,
+		"source":         map[string]any{"component": "weft", "host": f.Node}, "firstTimestamp": now, "lastTimestamp": now,
 	})
 	if err != nil {
 		return fmt.Errorf("event of pod %s: %w", pod, err)
 	}
 	o, err := store.NewObject(raw)
 	if err == nil {
-		_, err = f.store.Create(o)
+		_, err = f.Store.Create(o)
 	}
 	return err
 }

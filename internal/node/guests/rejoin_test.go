@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package guests
 
 import (
 	"context"
@@ -45,12 +45,12 @@ func TestRejoin(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	looks := make(chan time.Time)
-	w := &wires{
-		ledger: l, log: slog.New(slog.NewTextHandler(t.Output(), nil)), after: func(time.Duration) <-chan time.Time { return looks },
-		hold: func(context.Context, string) (func(), error) { return func() {}, nil },
-	}
-	defer func() { cancel(); w.wait() }()
-	w.start(ctx)
+	w := New(Config{
+		Records: l, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), After: func(time.Duration) <-chan time.Time { return looks },
+		Hold: func(context.Context, string) (func(), error) { return func() {}, nil },
+	})
+	defer func() { cancel(); w.Wait() }()
+	w.Start(ctx)
 	look := func() {
 		t.Helper()
 		for range 2 { // the second one begins when the first has ended

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package readygate waits for the readiness gates of Calico's plugin: URLs that must answer before a pod is attached.
+package readygate
 
 import (
 	"context"
@@ -12,18 +13,18 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// How often a gate is asked, how long one answer may take, and how long all of it.
-const gateEvery, gateAnswer, gateLimit = 5 * time.Second, 5 * time.Second, 30 * time.Second
+// How often a gate is polled, how long one answer may take, and how long all of it.
+const pollPeriod, answerTimeout, timeout = 5 * time.Second, 5 * time.Second, 30 * time.Second
 
-// gates waits until each URL has answered that all is well, as Calico's plugin does.
-func (a *agent) gates(ctx context.Context, urls []string) error {
+// Wait waits until each URL has answered with status 200, as Calico's plugin does. After is the clock's.
+func Wait(ctx context.Context, urls []string, after func(time.Duration) <-chan time.Time) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	limit := a.cfg.After(gateLimit)
+	limit := after(timeout)
 	go func() {
 		select {
 		case <-limit:
-			cancel(errGateLimit)
+			cancel(errTimeout)
 		case <-ctx.Done():
 		}
 	}()
@@ -34,7 +35,7 @@ func (a *agent) gates(ctx context.Context, urls []string) error {
 				break
 			}
 			select {
-			case <-a.cfg.After(gateEvery):
+			case <-after(pollPeriod):
 			case <-ctx.Done():
 			}
 			if ctx.Err() != nil {
@@ -45,14 +46,14 @@ func (a *agent) gates(ctx context.Context, urls []string) error {
 	return nil
 }
 
-var errGateLimit = fmt.Errorf("not ready within %s", gateLimit)
+var errTimeout = fmt.Errorf("not ready within %s", timeout)
 
 func shut(url string, err error) error {
 	return model.Faultf(model.CodeTryAgain, "look at what serves it, or leave it out of readiness_gates", "plugin calico: readiness gate %s: %w", url, err)
 }
 
 func passes(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, gateAnswer)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

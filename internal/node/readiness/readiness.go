@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package readiness collects the reasons why a node cannot serve new pods, by the component that found them.
+package readiness
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Readiness is what /readyz reports.
+type Readiness struct {
+	mu      sync.Mutex
+	trouble map[string]string
+}
+
+// New returns the readiness of a node whose components have not reported yet.
+func New(components ...string) *Readiness {
+	h := &Readiness{trouble: map[string]string{}}
+	for _, p := range components {
+		h.trouble[p] = "not yet done"
+	}
+	return h
+}
+
+// Set notes the state of a component; nil is ready. It reports whether the state changed.
+func (h *Readiness) Set(component string, err error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was, bad := h.trouble[component]
+	if err == nil {
+		delete(h.trouble, component)
+		return bad
+	}
+	h.trouble[component] = err.Error()
+	return was != err.Error()
+}
+
+// Err is nil when new pods can be served.
+func (h *Readiness) Err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.trouble) == 0 {
+		return nil
+	}
+	var all []string
+	for _, component := range slices.Sorted(maps.Keys(h.trouble)) {
+		all = append(all, fmt.Sprintf("%s: %s", component, h.trouble[component]))
+	}
+	return errors.New(strings.Join(all, "; "))
+}
