@@ -7,25 +7,44 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Add attaches a container to a network. When it fails, everything that it did is undone.
-func (a *Attacher) Add(ctx context.Context, job Job) (model.Result, error) {
-	results, _, err := a.AddAll(ctx, []Job{job})
-	if err != nil {
-		return model.Result{}, err
-	}
-	return results[0], nil
+// adder attaches containers.
+type adder struct {
+	boot       string
+	agent      bool
+	namespaces *namespaces
+	locks      *lockSet
+	records    *recordStore
+	catalog    *catalog
+	resolver   *resolver
+	delegates  *delegator
+	machines   *machinesIn
+	hook       *policyHook
+	unmanaged  *unmanaged
+	dscp       *dscpMarks
+	undoer     *undoer
+	cooling    *cooling
+	reaper     *kernel.Reaper
+	gates      func(ctx context.Context, urls []string) error // nil: nothing is waited for
+	log        *slog.Logger
+	now        func() time.Time
+	fail       failpoint
+
+	doubted sync.Map // the doubts of plans that were told
 }
 
-// AddAll attaches one container to one or several networks, all or none. Neighbours in the list that are built in and have
+// addAll attaches one container to one or several networks, all or none. Neighbours in the list that are built in and have
 // nothing of the node in common are planned one after the other and applied at once. failed is the job whose error it is.
-func (a *Attacher) AddAll(ctx context.Context, jobs []Job) (results []model.Result, failed int, err error) {
+func (a *adder) addAll(ctx context.Context, jobs []Job) (results []model.Result, failed int, err error) {
 	if len(jobs) == 0 {
 		return nil, 0, nil
 	}
@@ -35,16 +54,16 @@ func (a *Attacher) AddAll(ctx context.Context, jobs []Job) (results []model.Resu
 		return nil, failed, err
 	}
 	for i := range jobs {
-		if err := a.gates(ctx, jobs[i]); err != nil {
+		if err := a.waitGates(ctx, jobs[i]); err != nil {
 			return nil, i, err
 		}
 	}
-	release, err := a.locks(jobs[0].Request.Network).Container(ctx, jobs[0].Request.ContainerID)
+	release, err := a.locks.of(jobs[0].Request.Network).Container(ctx, jobs[0].Request.ContainerID)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer release()
-	spaces, done, err := a.spaces(jobs[0].Netns)
+	spaces, done, err := a.namespaces.open(jobs[0].Netns)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -57,16 +76,16 @@ func (a *Attacher) AddAll(ctx context.Context, jobs []Job) (results []model.Resu
 }
 
 // admit refuses, before anything is touched, what cannot be attached. Of jobs that stand for others it makes those.
-func (a *Attacher) admit(jobs []Job) (id uint64, failed int, err error) {
+func (a *adder) admit(jobs []Job) (id uint64, failed int, err error) {
 	for i, job := range jobs {
 		if job.Netns == nil {
 			return 0, i, model.Faultf(model.CodeInvalidNetns, "", "CNI_NETNS %q is no network namespace", job.Request.Netns)
 		}
-		if id, err = a.netnsID(job); err == nil {
-			jobs[i], err = a.unfold(job)
+		if id, err = a.namespaces.id(job); err == nil {
+			jobs[i], err = a.resolver.resolve(job)
 		}
 		if err == nil {
-			err = a.validate(jobs[i])
+			err = a.catalog.validate(jobs[i])
 		}
 		if err != nil {
 			return 0, i, err
@@ -75,35 +94,35 @@ func (a *Attacher) admit(jobs []Job) (id uint64, failed int, err error) {
 	return id, 0, nil
 }
 
-func (a *Attacher) newRecord(job Job, netnsID uint64) Record {
+func (a *adder) newRecord(job Job, netnsID uint64) Record {
 	network := job.Network
 	network.Raw = nil
 	return Record{
-		Boot: a.cfg.Boot, Stage: Pending, Serial: a.cfg.Now().UnixNano(), NetnsID: netnsID,
+		Boot: a.boot, Stage: Pending, Serial: a.now().UnixNano(), NetnsID: netnsID,
 		Request: job.Request, Network: network,
 	}
 }
 
 // settle deals with an earlier ADD of the same attachment: the same answer again, an error, or its undo. What is to stay of
 // it, because the list has a plugin twice that only tunes, goes before the acts of this one.
-func (a *Attacher) settle(ctx context.Context, job Job, id uint64, spaces kernel.Spaces) (*model.Result, []Act, error) {
-	old, found, err := a.cfg.Memory.Get(job.Request.Key())
+func (a *adder) settle(ctx context.Context, job Job, id uint64, spaces kernel.Spaces) (*model.Result, []Act, error) {
+	old, found, err := a.records.get(job.Request.Key())
 	if err != nil || !found {
 		return nil, nil, err
 	}
-	if old.Stage == Done && old.Boot == a.cfg.Boot && old.NetnsID == id {
+	if old.Stage == Done && old.Boot == a.boot && old.NetnsID == id {
 		fresh, err := a.compare(ctx, old, job, spaces)
 		if fresh != nil || err != nil {
 			return fresh, nil, err
 		}
-		if a.cfg.Reaper == nil && tunes(old) && !sameConf(old.Network, job.Network) {
+		if !a.agent && tunes(old) && !sameConf(old.Network, job.Network) {
 			return nil, old.Acts, nil
 		}
 	}
-	a.cfg.Log.Info("undo what an earlier call left", "attachment", old.Key().String(), "stage", string(old.Stage))
-	was, done := a.recordSpaces(old)
+	a.log.Info("undo what an earlier call left", "attachment", old.Key().String(), "stage", string(old.Stage))
+	was, done := a.namespaces.ofRecord(old)
 	defer done()
-	return nil, nil, a.abandon(ctx, old, was)
+	return nil, nil, a.undoer.abandon(ctx, old, was)
 }
 
 // tunes tells whether all that a record did is to change links and settings of the container that others made.
@@ -116,18 +135,18 @@ func tunes(rec Record) bool {
 }
 
 // compare looks at a finished attachment that is asked for again. No result and no error: nothing is left of it.
-func (a *Attacher) compare(ctx context.Context, old Record, job Job, spaces kernel.Spaces) (*model.Result, error) {
+func (a *adder) compare(ctx context.Context, old Record, job Job, spaces kernel.Spaces) (*model.Result, error) {
 	made, there, err := a.interfaceThere(ctx, old, spaces)
 	switch {
-	case err != nil, made && !there, !made && a.cfg.Reaper == nil:
+	case err != nil, made && !there, !made && !a.agent:
 		return nil, err
-	case a.cfg.Reaper == nil:
+	case !a.agent:
 		return nil, exists(job, "")
 	}
 	if !sameConf(old.Network, job.Network) || !sameRequest(old.Request, job.Request) {
 		return nil, exists(job, " with another configuration")
 	}
-	diff, err := spaces.Diff(ctx, a.composed(old.Key(), old.Fragment()))
+	diff, err := spaces.Diff(ctx, a.machines.compose(old.Key(), old.Fragment()))
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +162,7 @@ func exists(job Job, how string) error {
 }
 
 // interfaceThere tells whether the record made an interface in the container, and whether one of that name exists.
-func (a *Attacher) interfaceThere(ctx context.Context, old Record, spaces kernel.Spaces) (made, there bool, err error) {
+func (a *adder) interfaceThere(ctx context.Context, old Record, spaces kernel.Spaces) (made, there bool, err error) {
 	var queries []state.Query
 	for _, l := range old.Fragment().Pod.Links {
 		if l.Kind != "" || l.From != nil {
@@ -176,4 +195,22 @@ func compact(raw json.RawMessage) []byte {
 		return raw
 	}
 	return b
+}
+
+// waitGates waits for what the plugins of a job wait for.
+func (a *adder) waitGates(ctx context.Context, job Job) error {
+	for _, conf := range job.Network.Plugins {
+		of := a.catalog.can(conf).Gates
+		if of == nil || a.gates == nil {
+			continue
+		}
+		urls, err := of(conf)
+		if err == nil && len(urls) > 0 {
+			err = a.gates(ctx, urls)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -39,7 +39,7 @@ func (g *group) holdable() bool {
 	networks := map[string]bool{}
 	for _, r := range g.runs {
 		for _, typ := range r.seg.types {
-			if g.a.ofIPAM(typ).Hold == nil || len(r.seg.types) > 1 || networks[r.job.Request.Network] {
+			if g.a.catalog.ofIPAM(typ).Hold == nil || len(r.seg.types) > 1 || networks[r.job.Request.Network] {
 				return false
 			}
 			networks[r.job.Request.Network] = true
@@ -78,11 +78,11 @@ func (g *group) take() (func() error, error) {
 	if len(holds) == 0 {
 		return nothing, nil
 	}
-	if g.a.cfg.Reaper == nil { // a thread more would cost a short process more than it saves
+	if !g.a.agent { // a thread more would cost a short process more than it saves
 		if err := keepAll(holds); err != nil {
 			return nothing, err
 		}
-		return nothing, g.a.step("after ipam")
+		return nothing, g.a.fail.at("after ipam")
 	}
 	done := make(chan error, 1)
 	go func() { done <- keepAll(holds) }()
@@ -90,7 +90,7 @@ func (g *group) take() (func() error, error) {
 		if err := <-done; err != nil {
 			return err
 		}
-		return g.a.step("after ipam")
+		return g.a.fail.at("after ipam")
 	}, nil
 }
 
@@ -118,7 +118,7 @@ func (g *group) drop() {
 func (r *run) ipamActs() error {
 	r.seg.acts, r.seg.types = len(r.rec.Acts), map[int]string{}
 	for k := r.seg.from; k < r.seg.to; k++ {
-		typ, err := r.a.ipamType(r.job.Network.Plugins[k])
+		typ, err := r.a.catalog.ipamType(r.job.Network.Plugins[k])
 		if err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ func (r *run) allocateAll(ctx context.Context) error {
 		typ := r.seg.types[k]
 		result, err := r.allocate(ctx, k, typ)
 		if err != nil {
-			if r.a.cfg.Allocators[typ] != nil {
+			if r.a.catalog.allocators[typ] != nil {
 				// It gave nothing, so nothing is to be given back, least of all what an earlier ADD has.
 				r.rec.Acts = r.rec.Acts[:n]
 			} else {
@@ -148,7 +148,7 @@ func (r *run) allocateAll(ctx context.Context) error {
 		}
 		r.rec.Acts[n].IPs = result.IPs
 		r.seg.given[k] = &result
-		if err := r.a.step("after ipam"); err != nil {
+		if err := r.a.fail.at("after ipam"); err != nil {
 			return err
 		}
 	}
@@ -157,14 +157,14 @@ func (r *run) allocateAll(ctx context.Context) error {
 
 func (r *run) allocate(ctx context.Context, k int, typ string) (model.Result, error) {
 	conf := r.job.Network.Plugins[k]
-	if alloc := r.a.cfg.Allocators[typ]; alloc != nil {
+	if alloc := r.a.catalog.allocators[typ]; alloc != nil {
 		q, err := r.ask(conf)
 		if err != nil {
 			return model.Result{}, err
 		}
 		return alloc.Add(ctx, q)
 	}
-	return r.execute(ctx, conf, typ, r.chain.Prev)
+	return r.a.delegates.add(ctx, r.job, conf, typ, r.chain.Prev)
 }
 
 // choose has the addresses of the segment's only IPAM section named and not given yet: they and the plan are one promise then.
@@ -172,7 +172,7 @@ func (r *run) choose(ctx context.Context) error {
 	act := &r.rec.Acts[r.seg.acts]
 	q, err := r.ask(r.job.Network.Plugins[act.Plugin])
 	if err == nil {
-		r.hold, err = r.a.ofIPAM(r.seg.types[act.Plugin]).Hold.Hold(ctx, q)
+		r.hold, err = r.a.catalog.ofIPAM(r.seg.types[act.Plugin]).Hold.Hold(ctx, q)
 	}
 	if err != nil {
 		r.rec.Acts = r.rec.Acts[:r.seg.acts]
@@ -187,7 +187,7 @@ func (r *run) choose(ctx context.Context) error {
 
 // rested waits until no dead link has one of the given addresses any more.
 func (r *run) rested(ctx context.Context) error {
-	if r.a.cfg.Reaper == nil {
+	if !r.a.agent {
 		return nil
 	}
 	var addrs []netip.Addr
@@ -196,8 +196,8 @@ func (r *run) rested(ctx context.Context) error {
 			addrs = append(addrs, ip.Address.Addr())
 		}
 	}
-	if !r.a.mourn.rests(r.job.Request.Network, addrs) {
+	if !r.a.cooling.any(r.job.Request.Network, addrs) {
 		return nil
 	}
-	return r.a.cfg.Reaper.Wait(ctx)
+	return r.a.reaper.Wait(ctx)
 }

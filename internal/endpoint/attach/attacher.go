@@ -5,7 +5,6 @@ package attach
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -75,21 +74,20 @@ type Config struct {
 	Linger time.Duration
 }
 
-// Attacher attaches containers to networks. It is safe for concurrent use.
+// Attacher attaches containers to networks. It is safe for concurrent use. What it does its parts do; each of them says what it needs.
 type Attacher struct {
-	cfg     Config
-	hostID  func() (uint64, error)
-	mourn   mourners
-	brought brought
-	marked  marked
-	known   known
-	index   *objectIndex
-	drifts  drifts
-	queue   *repairQueue
-	// doubted are the doubts of plans that were told.
-	doubted sync.Map
-	// ipamOnly are the locks of jobs that allocate addresses for other vendors' plugins; see locks.
-	ipamOnly Locks
+	locks *lockSet
+
+	unmanaged *unmanaged
+	dscp      *dscpMarks
+	adder     *adder
+	deleter   *deleter
+	queue     *releaseQueue
+	checker   *checker
+	collector *collector
+	recoverer *recoverer
+	repairer  *repairer
+	switcher  *switcher
 }
 
 // New makes an Attacher.
@@ -106,13 +104,157 @@ func New(cfg Config) *Attacher {
 	if cfg.Linger == 0 {
 		cfg.Linger = linger
 	}
-	cfg.Log = cfg.Log.With("room", "attach")
-	a := &Attacher{cfg: cfg, hostID: sync.OnceValues(hostID), index: newObjectIndex(), queue: newRepairQueue(), ipamOnly: newMemoryLocks()}
-	a.mourn.owners = map[string]map[model.AttachmentKey]int64{}
-	a.mourn.resting = map[string]int{}
-	a.mourn.wake = make(chan struct{}, 1)
-	return a
+	log, host, boot, now, agent, fail := cfg.Log.With("room", "attach"), cfg.Host, cfg.Boot, cfg.Now, cfg.Reaper != nil, failpoint(cfg.Step)
+
+	// What all know: what is remembered, who waits for whom, what a configuration means.
+	records := &recordStore{memory: cfg.Memory, fail: fail}
+	locks := &lockSet{main: cfg.Locks, ipamOnly: newMemoryLocks()}
+	owners := &owners{of: map[string]map[model.AttachmentKey]int64{}}
+	cooling := &cooling{of: map[string]int{}}
+	namespaces := &namespaces{host: host, boot: boot, hostID: sync.OnceValues(hostID)}
+	delegates := &delegator{exec: cfg.Exec}
+	catalog := &catalog{planners: cfg.Planners, allocators: cfg.Allocators, delegates: delegates}
+	resolver := &resolver{catalog: catalog, node: cfg.Node, records: records}
+	machines := &machinesIn{known: cfg.Machines, boot: boot, log: log}
+	hook := &policyHook{guard: cfg.Guard, machines: machines, notify: cfg.Moved, fail: fail}
+	unmanaged := &unmanaged{catalog: catalog, records: records, boot: boot, elsewhere: cfg.Elsewhere}
+	dscp := &dscpMarks{catalog: catalog}
+
+	// What is done with an attachment.
+	undoer := &undoer{
+		host: host, boot: boot, locks: locks, records: records, catalog: catalog, delegates: delegates, machines: machines, hook: hook,
+		agent: agent, reaper: cfg.Reaper, log: log, fail: fail,
+	}
+	queue := &releaseQueue{
+		owners: owners, cooling: cooling, locks: locks, records: records, undoer: undoer, reaper: cfg.Reaper, linger: cfg.Linger,
+		now: now, log: log, wake: make(chan struct{}, 1),
+	}
+	repairer := &repairer{
+		host: host, boot: boot, agent: agent, namespaces: namespaces, locks: locks, records: records, machines: machines,
+		repaired: cfg.Repaired, event: cfg.Event, log: log, now: now, fail: fail, index: newObjectIndex(), queue: newRepairQueue(),
+	}
+	records.written = []func(Record){owners.written, repairer.written}
+	records.forgotten = []func(model.AttachmentKey){owners.forgotten, unmanaged.drop, dscp.drop, repairer.forgotten}
+	return &Attacher{
+		locks: locks, unmanaged: unmanaged, dscp: dscp, queue: queue, repairer: repairer,
+		adder: &adder{
+			boot: boot, agent: agent, namespaces: namespaces, locks: locks, records: records, catalog: catalog, resolver: resolver,
+			delegates: delegates, machines: machines, hook: hook, unmanaged: unmanaged, dscp: dscp, undoer: undoer, cooling: cooling,
+			reaper: cfg.Reaper, gates: cfg.Gates, log: log, now: now, fail: fail,
+		},
+		deleter: &deleter{
+			agent: agent, boot: boot, namespaces: namespaces, locks: locks, records: records, catalog: catalog, machines: machines,
+			unmanaged: unmanaged, dscp: dscp, undoer: undoer, cooling: cooling, queue: queue, log: log, fail: fail,
+			deriver: &deriver{
+				host: host, namespaces: namespaces, catalog: catalog, resolver: resolver, delegates: delegates, undoer: undoer, log: log,
+			},
+		},
+		checker: &checker{
+			host: host, boot: boot, agent: agent, namespaces: namespaces, locks: locks, records: records, catalog: catalog,
+			resolver: resolver, delegates: delegates, machines: machines,
+		},
+		collector: &collector{
+			host: host, boot: boot, namespaces: namespaces, locks: locks, records: records, catalog: catalog, resolver: resolver,
+			delegates: delegates, undoer: undoer,
+		},
+		recoverer: &recoverer{
+			boot: boot, namespaces: namespaces, locks: locks, records: records, owners: owners, repairer: repairer,
+			unmanaged: unmanaged, dscp: dscp, undoer: undoer,
+		},
+		switcher: &switcher{host: host, boot: boot, locks: locks, records: records, catalog: catalog, hook: hook, fail: fail},
+	}
 }
+
+// Add attaches a container to a network. When it fails, everything that it did is undone.
+func (a *Attacher) Add(ctx context.Context, job Job) (model.Result, error) {
+	results, _, err := a.AddAll(ctx, []Job{job})
+	if err != nil {
+		return model.Result{}, err
+	}
+	return results[0], nil
+}
+
+// AddAll attaches one container to one or several networks, all or none. Neighbors in the list that are built in and have
+// nothing of the node in common are planned one after the other and applied at once. failed is the job whose error it is.
+func (a *Attacher) AddAll(ctx context.Context, jobs []Job) (results []model.Result, failed int, err error) {
+	return a.adder.addAll(ctx, jobs)
+}
+
+// Del undoes an attachment. It works from the record alone: neither the namespace nor the configuration of the call is
+// needed. Without a record it does what the configuration lets it find. Nothing to undo is no error.
+func (a *Attacher) Del(ctx context.Context, job Job) error { return a.DelAll(ctx, []Job{job})[0] }
+
+// DelAll undoes one or several attachments of one container; the errors are those of the jobs.
+func (a *Attacher) DelAll(ctx context.Context, jobs []Job) []error {
+	return a.deleter.delAll(ctx, jobs)
+}
+
+// Drain waits until nothing is left to look after, without lingering. An agent calls it before it stops.
+func (a *Attacher) Drain(ctx context.Context) error { return a.queue.drain(ctx) }
+
+// Check reports whether an attachment is still as its ADD left it. The error lists what differs.
+func (a *Attacher) Check(ctx context.Context, job Job) error { return a.checker.check(ctx, job) }
+
+// CheckAll checks every finished attachment, as its runtime would, until ctx ends. It changes nothing.
+func (a *Attacher) CheckAll(ctx context.Context) (model.CheckReport, error) {
+	return a.checker.checkAll(ctx)
+}
+
+// Status reports whether an ADD to the network could succeed. It changes nothing.
+func (a *Attacher) Status(ctx context.Context, job Job) error { return a.checker.status(ctx, job) }
+
+// GC undoes every attachment of the network that is not valid, and whatever a killed call left.
+func (a *Attacher) GC(ctx context.Context, job Job, valid []model.AttachmentKey) error {
+	return a.collector.gc(ctx, job, valid)
+}
+
+// Recover brings memory and kernel together when an agent starts, before it takes calls: what was not finished is undone,
+// what an earlier boot left is forgotten and its addresses are free. The reaper must be running.
+func (a *Attacher) Recover(ctx context.Context) (Report, error) { return a.recoverer.run(ctx) }
+
+// Leftover undoes what a killed call left, unless it is finished or gone by now. The caller holds the container's lock.
+func (a *Attacher) Leftover(ctx context.Context, rec Record) error {
+	return a.recoverer.leftover(ctx, rec)
+}
+
+// Reconcile puts back what is taken away of finished attachments, until ctx ends.
+func (a *Attacher) Reconcile(ctx context.Context, c Reconciling) error {
+	return a.repairer.reconcile(ctx, c)
+}
+
+// Repair brings one finished attachment back to what its ADD has left, as far as the policy of repairs says so, and reports
+// whether it differed. An attachment that is not finished, or whose pod has gone, has no other drift than in its rules on the node.
+func (a *Attacher) Repair(ctx context.Context, key model.AttachmentKey) (drifted bool, err error) {
+	return a.repairer.repair(ctx, key, repairWait, wholeAttachment, false)
+}
+
+// RepairRules puts back what others have taken away of the attachments' rules on the node. With slowOnly it looks only at attachments with
+// rules of the iptables programs and of firewalld, which report nothing. A second RepairRules writes nothing.
+func (a *Attacher) RepairRules(ctx context.Context, slowOnly bool) error {
+	return a.repairer.repairAllRules(ctx, slowOnly)
+}
+
+// Activate has a finished attachment that stood by take its addresses over. Of one that has them already all of it is made sure of once
+// more.
+func (a *Attacher) Activate(ctx context.Context, key model.AttachmentKey) error {
+	return a.switcher.activate(ctx, key)
+}
+
+// Retire has a finished attachment stand by: nothing leads to its addresses here any more. Another one has them, or is about to.
+func (a *Attacher) Retire(ctx context.Context, key model.AttachmentKey) error {
+	return a.switcher.retire(ctx, key)
+}
+
+// Hold waits for a container's turn, as ADD and DEL do, on behalf of others.
+func (a *Attacher) Hold(ctx context.Context, container string) (release func(), err error) {
+	return a.locks.main.Container(ctx, container)
+}
+
+// Brought are the addresses that pods have brought along, or that lead to them, of the pods that are attached and do not stand by.
+func (a *Attacher) Brought() ([]Brought, error) { return a.unmanaged.list() }
+
+// Marked are the pods that have asked for a code point, by their links.
+func (a *Attacher) Marked() []Marked { return a.dscp.list() }
 
 // Job is what one call is about.
 type Job struct {
@@ -129,96 +271,8 @@ type Job struct {
 	// Parallel permits AddAll to execute foreign plugins beside those of its neighbours that permit it, too.
 	Parallel bool
 
-	// saves are the delegates to be remembered; see unfold.
+	// saves are the delegates to be remembered; see resolver.
 	saves []save
-}
-
-func (a *Attacher) step(name string) error {
-	if a.cfg.Step == nil {
-		return nil
-	}
-	return a.cfg.Step(name)
-}
-
-func hostID() (uint64, error) {
-	ns, err := netns.Current()
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = ns.Close() }()
-	return ns.ID()
-}
-
-// netnsID names the job's namespace and refuses the node's own.
-func (a *Attacher) netnsID(job Job) (uint64, error) {
-	if job.Netns == nil {
-		return 0, nil
-	}
-	id, err := job.Netns.ID()
-	if err != nil {
-		return 0, err
-	}
-	own, err := a.hostID()
-	if err != nil {
-		return 0, err
-	}
-	if id == own && !job.OwnNetns {
-		return 0, model.Faultf(model.CodeInvalidNetns, "name the container's namespace, or set CNI_NETNS_OVERRIDE=1",
-			"CNI_NETNS %q is the namespace of the node itself", job.Request.Netns)
-	}
-	return id, nil
-}
-
-// spaces opens the container's namespace beside the node's.
-func (a *Attacher) spaces(ns *netns.NS) (kernel.Spaces, func(), error) {
-	s := kernel.Spaces{Host: a.cfg.Host, PodNS: ns}
-	if ns == nil {
-		return s, func() {}, nil
-	}
-	pod, err := kernel.Dial(ns)
-	if err != nil {
-		return s, nil, fmt.Errorf("namespace %s: %w", ns.Path(), err)
-	}
-	s.Pod = pod
-	return s, func() { _ = pod.Close() }, nil
-}
-
-// put writes records and remembers their owners.
-func (a *Attacher) put(records ...Record) error {
-	if err := a.cfg.Memory.Put(records...); err != nil {
-		return err
-	}
-	for _, r := range records {
-		a.mourn.born(r)
-		a.noted(r)
-	}
-	return nil
-}
-
-// noted has the reconciler of attachments watch a finished attachment, and no other.
-func (a *Attacher) noted(r Record) {
-	if a.cfg.Reaper == nil {
-		return
-	}
-	if a.index.note(r, r.Stage == Done && !r.Turning && r.Boot == a.cfg.Boot) {
-		a.queue.rouse()
-	}
-}
-
-// forget removes a record.
-func (a *Attacher) forget(k model.AttachmentKey) error {
-	if err := a.step("before forget"); err != nil {
-		return err
-	}
-	if err := a.cfg.Memory.Delete(k); err != nil {
-		return err
-	}
-	a.mourn.gone(k)
-	a.brought.drop(k)
-	a.marked.drop(k)
-	a.index.drop(k)
-	a.drifts.drop(k)
-	return nil
 }
 
 // patient is ctx for work that must be finished when the caller has given up.

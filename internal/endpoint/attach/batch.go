@@ -15,7 +15,7 @@ import (
 
 // batch is the ADD of one or several networks of one container, under way.
 type batch struct {
-	a       *Attacher
+	a       *adder
 	id      uint64 // of the container's namespace
 	spaces  kernel.Spaces
 	jobs    []Job
@@ -54,7 +54,7 @@ func (b *batch) attach(ctx context.Context, i, n int) (failed int, err error) {
 		return g.failed(), err
 	}
 	// One by one, the one that is wrong shows itself.
-	b.a.cfg.Log.Info("networks are attached one by one", "container", b.jobs[i].Request.ContainerID, "err", err)
+	b.a.log.Info("networks are attached one by one", "container", b.jobs[i].Request.ContainerID, "err", err)
 	if bad := b.undo(ctx, begun); bad != nil {
 		return g.failed(), errors.Join(err, bad)
 	}
@@ -129,17 +129,17 @@ func (b *batch) undo(ctx context.Context, from int) error {
 		}
 	}
 	if len(done) > 0 {
-		err := b.a.step("before pending")
+		err := b.a.fail.at("before pending")
 		if err == nil {
-			err = b.a.put(done...)
+			err = b.a.records.put(done...)
 		}
 		if err != nil { // as where a release begins: no reason to keep the addresses and the links
-			b.a.cfg.Log.Warn("records are not marked as pending again", "first", done[0].Key().String(), "err", err)
+			b.a.log.Warn("records are not marked as pending again", "first", done[0].Key().String(), "err", err)
 		}
 	}
 	for _, r := range slices.Backward(b.runs[from:]) {
 		if r.promised {
-			errs = append(errs, b.a.abandon(ctx, r.rec, b.spaces))
+			errs = append(errs, b.a.undoer.abandon(ctx, r.rec, b.spaces))
 		}
 	}
 	b.runs = b.runs[:from]
@@ -150,7 +150,7 @@ func (b *batch) undo(ctx context.Context, from int) error {
 func (b *batch) together(i int) int {
 	n, own := 0, 0
 	for _, job := range b.jobs[i:] {
-		apart, plain := b.a.plain(job)
+		apart, plain := b.a.catalog.plain(job)
 		if !plain {
 			break
 		}
@@ -173,7 +173,7 @@ func (b *batch) parallel(i int) int {
 		if !job.Parallel {
 			break
 		}
-		if _, plain := b.a.plain(job); plain || needsOthers(job) {
+		if _, plain := b.a.catalog.plain(job); plain || needsOthers(job) {
 			break
 		}
 		n++
@@ -184,30 +184,4 @@ func (b *batch) parallel(i int) int {
 // needsOthers reports whether a job is about what another network of the container has made.
 func needsOthers(job Job) bool {
 	return slices.ContainsFunc(job.Network.Plugins, func(p model.PluginConf) bool { return p.Type == plugin.DirectType })
-}
-
-// plain reports whether a job can be planned beside others: everything is built in and its addresses are known before. apart
-// is one that has nothing of the node in common with others: no bridge, no table.
-func (a *Attacher) plain(job Job) (apart, plain bool) {
-	apart = true
-	if len(job.saves) > 0 {
-		return false, false
-	}
-	for _, conf := range job.Network.Plugins {
-		switch conf.Type {
-		case "macvlan", "ipvlan", "dummy":
-		case "ptp", "bridge", plugin.CalicoType, "portmap", "bandwidth", "firewall", "tuning":
-			apart = false
-		default: // unknown, or one that asks the kernel for what neighbors are about to change
-			return false, false
-		}
-		if a.cfg.Planners[conf.Type] == nil {
-			return false, false
-		}
-		typ, err := a.ipamType(conf)
-		if err != nil || a.late(typ) {
-			return false, false
-		}
-	}
-	return apart, true
 }

@@ -12,50 +12,55 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// brought remembers who has such addresses. Nobody gives them, so nobody else sees to it that no two pods have the same one.
-type brought struct {
+// unmanaged remembers which pods have addresses that no IPAM gave them. Nobody else sees to it that no two pods have the same one.
+type unmanaged struct {
+	catalog   *catalog
+	records   *recordStore
+	boot      string
+	elsewhere func(ctx context.Context, addr netip.Addr, pod model.PodRef) error // nil: there is no other node
+
 	mu sync.Mutex
 	by map[netip.Addr][]Record // nil where nobody brings any
 }
 
 // take notes the addresses of a record.
-func (b *brought) take(rec Record, addrs []netip.Addr) {
+func (u *unmanaged) take(rec Record, addrs []netip.Addr) {
 	if len(addrs) == 0 {
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.by == nil {
-		b.by = map[netip.Addr][]Record{}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.by == nil {
+		u.by = map[netip.Addr][]Record{}
 	}
 	brief := Record{Request: rec.Request, Boot: rec.Boot}
 	for _, a := range addrs {
 		same := func(o Record) bool { return o.Key() == rec.Key() }
-		b.by[a] = append(slices.DeleteFunc(b.by[a], same), brief)
+		u.by[a] = append(slices.DeleteFunc(u.by[a], same), brief)
 	}
 }
 
 // drop forgets an attachment's.
-func (b *brought) drop(k model.AttachmentKey) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for a, recs := range b.by {
+func (u *unmanaged) drop(k model.AttachmentKey) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for a, recs := range u.by {
 		if recs = slices.DeleteFunc(recs, func(o Record) bool { return o.Key() == k }); len(recs) > 0 {
-			b.by[a] = recs
+			u.by[a] = recs
 		} else {
-			delete(b.by, a)
+			delete(u.by, a)
 		}
 	}
-	if len(b.by) == 0 {
-		b.by = nil
+	if len(u.by) == 0 {
+		u.by = nil
 	}
 }
 
 // other is another pod's attachment that brought an address.
-func (b *brought) other(rec Record, a netip.Addr) (Record, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, o := range b.by[a] {
+func (u *unmanaged) other(rec Record, a netip.Addr) (Record, bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, o := range u.by[a] {
 		if !samePod(o, rec) {
 			return o, true
 		}
@@ -63,7 +68,7 @@ func (b *brought) other(rec Record, a netip.Addr) (Record, bool) {
 	return Record{}, false
 }
 
-// samePod tells whether two records are of one pod: of one sandbox, or of one and the next.
+// samePod reports whether two records are of one pod: of one sandbox, or of one and the next.
 func samePod(a, b Record) bool {
 	if a.Request.ContainerID == b.Request.ContainerID {
 		return true
@@ -73,44 +78,44 @@ func samePod(a, b Record) bool {
 	return okX && okY && x.Pod.Namespace == y.Pod.Namespace && x.Pod.Name == y.Pod.Name
 }
 
-// broughtBy are the addresses that the pod of a record brought along.
-func (a *Attacher) broughtBy(rec Record) []netip.Addr {
+// of are the addresses that the pod of a record brought along.
+func (u *unmanaged) of(rec Record) []netip.Addr {
 	var out []netip.Addr
 	for _, conf := range rec.Network.Plugins {
-		if of := a.can(conf).Brought; of != nil {
+		if of := u.catalog.can(conf).Brought; of != nil {
 			out = append(out, of(conf, rec.Request)...)
 		}
 	}
 	return out
 }
 
-// unshared refuses a run with an address that another pod of this node has, where one of both brought it along. It is called when
-// its record is promised and nothing is applied: of two that come at once at least one sees the other.
-func (a *Attacher) unshared(ctx context.Context, r *run) error {
-	own := a.broughtBy(r.rec)
-	a.brought.take(r.rec, own)
-	for _, addr := range slices.Concat(own, addresses(r.rec)) {
-		if o, is := a.brought.other(r.rec, addr); is {
+// check refuses a record with an address that another pod of this node has, where one of both brought it along. It is called when
+// it is promised and nothing is applied: of two that come at once at least one sees the other.
+func (u *unmanaged) check(ctx context.Context, rec Record) error {
+	own := u.of(rec)
+	u.take(rec, own)
+	for _, addr := range slices.Concat(own, addresses(rec)) {
+		if o, is := u.other(rec, addr); is {
 			return takenBy(addr, o)
 		}
 	}
 	if len(own) == 0 {
 		return nil
 	}
-	if err := a.nowhereElse(ctx, r.rec, own); err != nil {
+	if err := u.checkRemote(ctx, rec, own); err != nil {
 		return err
 	}
-	return a.notHere(r.rec, own)
+	return u.checkLocal(rec, own)
 }
 
-// notHere refuses addresses that IPAM gave to another pod of this node.
-func (a *Attacher) notHere(rec Record, addrs []netip.Addr) error {
-	records, err := a.cfg.Memory.List()
+// checkLocal refuses addresses that IPAM gave to another pod of this node.
+func (u *unmanaged) checkLocal(rec Record, addrs []netip.Addr) error {
+	records, err := u.records.list()
 	if err != nil && len(records) == 0 {
 		return err
 	}
 	for _, o := range records {
-		if o.Boot != a.cfg.Boot || o.Stage == Releasing || samePod(o, rec) {
+		if o.Boot != u.boot || o.Stage == Releasing || samePod(o, rec) {
 			continue
 		}
 		for _, addr := range addresses(o) {
@@ -122,14 +127,14 @@ func (a *Attacher) notHere(rec Record, addrs []netip.Addr) error {
 	return nil
 }
 
-// nowhereElse refuses addresses that another node has. Who stands by has those of the pod that it will follow.
-func (a *Attacher) nowhereElse(ctx context.Context, rec Record, addrs []netip.Addr) error {
-	if a.cfg.Elsewhere == nil || rec.Standby {
+// checkRemote refuses addresses that another node has. Who stands by has those of the pod that it will follow.
+func (u *unmanaged) checkRemote(ctx context.Context, rec Record, addrs []netip.Addr) error {
+	if u.elsewhere == nil || rec.Standby {
 		return nil
 	}
 	g, _ := rec.Guarded()
 	for _, addr := range addrs {
-		if err := a.cfg.Elsewhere(ctx, addr, g.Pod); err != nil {
+		if err := u.elsewhere(ctx, addr, g.Pod); err != nil {
 			return err
 		}
 	}
@@ -142,19 +147,19 @@ type Brought struct {
 	Pod  model.PodRef
 }
 
-// Brought are those of the pods that are attached and do not stand by, in order.
-func (a *Attacher) Brought() ([]Brought, error) {
-	a.brought.mu.Lock()
+// list returns those of the pods that are attached and do not stand by, in order.
+func (u *unmanaged) list() ([]Brought, error) {
+	u.mu.Lock()
 	by := map[model.AttachmentKey][]netip.Addr{}
-	for addr, recs := range a.brought.by {
+	for addr, recs := range u.by {
 		for _, rec := range recs {
 			by[rec.Key()] = append(by[rec.Key()], addr)
 		}
 	}
-	a.brought.mu.Unlock()
+	u.mu.Unlock()
 	var out []Brought
 	for k, addrs := range by {
-		rec, found, err := a.cfg.Memory.Get(k)
+		rec, found, err := u.records.get(k)
 		if err != nil {
 			return nil, err
 		}

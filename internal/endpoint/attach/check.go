@@ -8,42 +8,54 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weft-net/weft/internal/cni"
-	"github.com/weft-net/weft/internal/endpoint/foreign"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Check tells whether an attachment is still as its ADD left it. The error lists what differs.
-func (a *Attacher) Check(ctx context.Context, job Job) error {
+// checker answers CHECK and STATUS. It changes nothing.
+type checker struct {
+	host       *kernel.Conn
+	boot       string
+	agent      bool
+	namespaces *namespaces
+	locks      *lockSet
+	records    *recordStore
+	catalog    *catalog
+	resolver   *resolver
+	delegates  *delegator
+	machines   *machinesIn
+}
+
+// check reports whether an attachment is still as its ADD left it. The error lists what differs.
+func (c *checker) check(ctx context.Context, job Job) error {
 	if job.Network.DisableCheck {
 		return nil
 	}
-	if _, err := a.netnsID(job); err != nil {
+	if _, err := c.namespaces.id(job); err != nil {
 		return err
 	}
 	if job.Netns == nil {
 		return model.Faultf(model.CodeInvalidNetns, "", "CNI_NETNS %q is no network namespace", job.Request.Netns)
 	}
-	job, err := a.unfoldKnown(job)
+	job, err := c.resolver.resolveRecorded(job)
 	if err != nil {
 		return err
 	}
-	if err := a.validate(job); err != nil {
+	if err := c.catalog.validate(job); err != nil {
 		return err
 	}
-	release, err := a.locks(job.Request.Network).Container(ctx, job.Request.ContainerID)
+	release, err := c.locks.of(job.Request.Network).Container(ctx, job.Request.ContainerID)
 	if err != nil {
 		return err
 	}
 	defer release()
-	spaces, done, err := a.spaces(job.Netns)
+	spaces, done, err := c.namespaces.open(job.Netns)
 	if err != nil {
 		return err
 	}
 	defer done()
-	rec, found, err := a.cfg.Memory.Get(job.Request.Key())
+	rec, found, err := c.records.get(job.Request.Key())
 	if err != nil {
 		return err
 	}
@@ -56,9 +68,9 @@ func (a *Attacher) Check(ctx context.Context, job Job) error {
 		if prev == nil {
 			prev = rec.Result
 		}
-		diff, err = a.checkRecord(ctx, rec, prev, spaces)
+		diff, err = c.checkRecord(ctx, rec, prev, spaces)
 	} else if diff, err = checkResult(ctx, job, spaces); err == nil {
-		diff, err = a.checkConf(ctx, job, spaces, diff)
+		diff, err = c.checkConf(ctx, job, spaces, diff)
 	}
 	if err != nil {
 		return err
@@ -67,16 +79,16 @@ func (a *Attacher) Check(ctx context.Context, job Job) error {
 		return model.Faultf(model.CodeDiffers, "DEL the attachment and ADD it again", "network %q, container %s, interface %s: %s",
 			job.Request.Network, job.Request.ContainerID, job.Request.IfName, strings.Join(diff, "; "))
 	}
-	return a.checkPlugins(ctx, job, prev, rec.Standby)
+	return c.checkPlugins(ctx, job, prev, rec.Standby)
 }
 
 // checkRecord compares the kernel and the caller's result with the record.
-func (a *Attacher) checkRecord(ctx context.Context, rec Record, prev *model.Result, spaces kernel.Spaces) ([]string, error) {
-	want, err := a.expected(ctx, rec, prev, spaces)
+func (c *checker) checkRecord(ctx context.Context, rec Record, prev *model.Result, spaces kernel.Spaces) ([]string, error) {
+	want, err := expected(ctx, c.agent, rec, prev, spaces)
 	if err != nil {
 		return nil, err
 	}
-	found, err := spaces.Diff(ctx, a.composed(rec.Key(), want))
+	found, err := spaces.Diff(ctx, c.machines.compose(rec.Key(), want))
 	if err != nil {
 		return nil, err
 	}
@@ -100,9 +112,9 @@ func (a *Attacher) checkRecord(ctx context.Context, rec Record, prev *model.Resu
 // container's links have the MAC that the result says, any MTU, and any settings (tuning is such a plugin), and their
 // routes may be in another table (sbr, vrf). What a plugin says of a link that it does not make is what it is there for,
 // and stays.
-func (a *Attacher) expected(ctx context.Context, rec Record, prev *model.Result, spaces kernel.Spaces) (state.Fragment, error) {
+func expected(ctx context.Context, agent bool, rec Record, prev *model.Result, spaces kernel.Spaces) (state.Fragment, error) {
 	f := rec.Fragment()
-	others := a.cfg.Reaper == nil
+	others := !agent
 	for _, act := range rec.Acts {
 		others = others || act.Kind == ActExec
 	}
@@ -150,23 +162,23 @@ func notMoved(ctx context.Context, routes []state.Route, spaces kernel.Spaces) (
 }
 
 // checkPlugins asks allocators and foreign plugins.
-func (a *Attacher) checkPlugins(ctx context.Context, job Job, prev *model.Result, standby bool) error {
+func (c *checker) checkPlugins(ctx context.Context, job Job, prev *model.Result, standby bool) error {
 	for _, conf := range job.Network.Plugins {
-		if a.cfg.Planners[conf.Type] == nil {
-			if err := a.foreignCheck(ctx, job, conf, conf.Type, prev); err != nil {
+		if c.catalog.planners[conf.Type] == nil {
+			if err := c.delegates.check(ctx, job, conf, conf.Type, prev); err != nil {
 				return err
 			}
 			continue
 		}
-		typ, err := a.ipamType(conf)
+		typ, err := c.catalog.ipamType(conf)
 		if err != nil {
 			return err
 		}
 		if typ == "" {
 			continue
 		}
-		if alloc := a.cfg.Allocators[typ]; alloc == nil {
-			err = a.foreignCheck(ctx, job, conf, typ, prev)
+		if alloc := c.catalog.allocators[typ]; alloc == nil {
+			err = c.delegates.check(ctx, job, conf, typ, prev)
 		} else if prev != nil {
 			q := ask(job.Request, conf)
 			q.Standby = standby
@@ -177,16 +189,4 @@ func (a *Attacher) checkPlugins(ctx context.Context, job Job, prev *model.Result
 		}
 	}
 	return nil
-}
-
-func (a *Attacher) foreignCheck(ctx context.Context, job Job, conf model.PluginConf, typ string, prev *model.Result) error {
-	if !cni.AtLeast(job.Network.CNIVersion, "0.4.0") {
-		return nil
-	}
-	stdin, err := cni.WithPrev(conf, job.Network.CNIVersion, prev)
-	if err != nil {
-		return err
-	}
-	_, err = a.cfg.Exec.Run(ctx, foreign.Call{Verb: cni.Check, Type: typ, Request: job.Request, Conf: stdin})
-	return err
 }

@@ -14,16 +14,16 @@ import (
 // checkTime is how long the CHECK of one attachment may take among those of all.
 const checkTime = 5 * time.Second
 
-// CheckAll checks every finished attachment, as its runtime would, until ctx ends. It changes nothing.
-func (a *Attacher) CheckAll(ctx context.Context) (model.CheckReport, error) {
+// checkAll checks every finished attachment, as its runtime would, until ctx ends. It changes nothing.
+func (c *checker) checkAll(ctx context.Context) (model.CheckReport, error) {
 	var report model.CheckReport
-	records, err := a.cfg.Memory.List()
+	records, err := c.records.list()
 	for _, rec := range records {
-		if rec.Stage != Done || rec.Boot != a.cfg.Boot {
+		if rec.Stage != Done || rec.Boot != c.boot {
 			continue
 		}
 		report.Attachments++
-		checked, err := a.checkOne(ctx, rec)
+		checked, err := c.checkOne(ctx, rec)
 		if !checked {
 			report.Unchecked++
 			continue
@@ -41,7 +41,7 @@ func (a *Attacher) CheckAll(ctx context.Context) (model.CheckReport, error) {
 }
 
 // checkOne checks one attachment; checked is false where that was not possible now.
-func (a *Attacher) checkOne(ctx context.Context, rec Record) (checked bool, err error) {
+func (c *checker) checkOne(ctx context.Context, rec Record) (checked bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	ns, err := netns.Open(rec.Request.Netns)
@@ -52,12 +52,12 @@ func (a *Attacher) checkOne(ctx context.Context, rec Record) (checked bool, err 
 	if id, err := ns.ID(); err == nil && id != rec.NetnsID {
 		return true, netns.ErrGone
 	}
-	err = a.Check(ctx, Job{Network: rec.Network, Request: rec.Request, Prev: rec.Result, Netns: ns, OwnNetns: true})
+	err = c.check(ctx, Job{Network: rec.Network, Request: rec.Request, Prev: rec.Result, Netns: ns, OwnNetns: true})
 	if ctx.Err() != nil {
 		return false, nil
 	}
 	if err != nil { // a DEL may have begun meanwhile
-		if now, found, _ := a.cfg.Memory.Get(rec.Key()); !found || now.Stage != Done || now.Serial != rec.Serial {
+		if now, found, _ := c.records.get(rec.Key()); !found || now.Stage != Done || now.Serial != rec.Serial {
 			return false, nil
 		}
 	}

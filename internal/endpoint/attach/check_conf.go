@@ -10,9 +10,9 @@ import (
 )
 
 // checkConf compares the container with what its configuration says, when nothing is recorded, and adds to what differs.
-func (a *Attacher) checkConf(ctx context.Context, job Job, spaces kernel.Spaces, diff []string) ([]string, error) {
+func (c *checker) checkConf(ctx context.Context, job Job, spaces kernel.Spaces, diff []string) ([]string, error) {
 	for _, conf := range job.Network.Plugins {
-		p := a.can(conf).Check
+		p := c.catalog.can(conf).Check
 		if p == nil {
 			continue
 		}

@@ -27,7 +27,7 @@ func (r *run) plan(ctx context.Context) error {
 	for k := r.seg.from; k < r.seg.to; k++ {
 		in := plugin.Input{
 			Conf: r.job.Network.Plugins[k], Request: r.job.Request, IPAM: r.seg.given[k], Chain: r.chain, Answers: answers,
-			MTU: r.a.podMTU(r.job.Network.Plugins[k]),
+			MTU: r.a.resolver.podMTU(r.job.Network.Plugins[k]),
 		}
 		if first != nil && first.plugin == k {
 			in.Late, in.Answers = plugin.LinkMade, first.answers // as it was before the interface existed
@@ -80,7 +80,7 @@ func sum(owner string, parts ...state.Fragment) state.Fragment {
 
 // decide asks one planner; what it must know of the kernel is added to its answers.
 func (r *run) decide(ctx context.Context, in plugin.Input) (plugin.Step, error) {
-	p := r.a.cfg.Planners[in.Conf.Type]
+	p := r.a.catalog.planners[in.Conf.Type]
 	queries, err := p.Observe(in)
 	if err != nil {
 		return plugin.Step{}, err
@@ -91,7 +91,7 @@ func (r *run) decide(ctx context.Context, in plugin.Input) (plugin.Step, error) 
 	step, err := p.Plan(in)
 	for _, d := range step.Doubts {
 		if _, told := r.a.doubted.LoadOrStore(d.Msg, true); !told {
-			r.a.cfg.Log.Warn(d.Msg, "plugin", in.Conf.Type, "field", d.Field, "hint", d.Hint)
+			r.a.log.Warn(d.Msg, "plugin", in.Conf.Type, "field", d.Field, "hint", d.Hint)
 		}
 	}
 	return step, err

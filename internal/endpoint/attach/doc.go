@@ -8,6 +8,24 @@
 //	CHECK plan's fragment against the kernel, IPAM, foreign plugins
 //	GC    undo every attachment of the network that nobody calls valid
 //
+// # Parts
+//
+// Attacher is the front: it has the verbs. Each part names what it needs, and knows nothing of those that are built upon it.
+//
+//	adder      ADD: a batch of runs, in groups; promises, asks for addresses, plans, applies
+//	deleter    DEL by the record; deriver, DEL of what nothing is recorded of
+//	collector  GC
+//	checker    CHECK and STATUS
+//	recoverer  what a killed process left
+//	repairer   finished attachments stay as they were made: index of objects, queue, drift
+//	switcher   which of two attachments of a virtual machine has the addresses
+//	undoer     the acts of a record, backwards: for all that end something
+//	releaseQueue  what a fast DEL leaves: dead links, then shared objects without owners
+//
+// Under them are recordStore (the records, and who goes by them), lockSet, namespaces, catalog (what a configuration says by itself) and
+// resolver (what it says on this node), delegator (foreign plugins), policyHook, machinesIn (virtual machines in containers), unmanaged
+// (addresses that no IPAM gave), dscpMarks, owners and cooling.
+//
 // # Vocabulary
 //
 //   - Record: what is remembered of one attachment, written before each act. Acts are undone in reverse.

@@ -3,7 +3,6 @@
 package attach
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -28,23 +27,24 @@ type save struct {
 	text  string
 }
 
-// folds tells whether a job has a plugin that stands for another one.
-func (a *Attacher) folds(job Job) bool {
-	return slices.ContainsFunc(job.Network.Plugins, a.stands)
+// hasDelegates reports whether a job has a plugin that stands for another one.
+func (r *resolver) hasDelegates(job Job) bool {
+	return slices.ContainsFunc(job.Network.Plugins, r.delegates)
 }
 
-func (a *Attacher) stands(conf model.PluginConf) bool {
-	return conf.Type == plugin.FlannelType && a.cfg.Planners[conf.Type] != nil
+// delegates reports whether a plugin stands for another one.
+func (r *resolver) delegates(conf model.PluginConf) bool {
+	return conf.Type == plugin.FlannelType && r.catalog.planners[conf.Type] != nil
 }
 
-// each gives a job with what replace says for each plugin that stands for another one.
-func (a *Attacher) each(job Job, replace func(job *Job, conf model.PluginConf) (model.PluginConf, error)) (Job, error) {
-	if !a.folds(job) {
+// replace gives a job with what replace says for each plugin that stands for another one.
+func (r *resolver) replace(job Job, replace func(job *Job, conf model.PluginConf) (model.PluginConf, error)) (Job, error) {
+	if !r.hasDelegates(job) {
 		return job, nil
 	}
 	job.Network.Plugins = slices.Clone(job.Network.Plugins)
 	for i, conf := range job.Network.Plugins {
-		if !a.stands(conf) {
+		if !r.delegates(conf) {
 			continue
 		}
 		d, err := replace(&job, conf)
@@ -56,16 +56,16 @@ func (a *Attacher) each(job Job, replace func(job *Job, conf model.PluginConf) (
 	return job, nil
 }
 
-// unfold puts delegates in their places, by what flanneld says now.
-func (a *Attacher) unfold(job Job) (Job, error) {
-	job, err := a.withNode(job)
+// resolve puts delegates in their places, by what flanneld says now.
+func (r *resolver) resolve(job Job) (Job, error) {
+	job, err := r.withNode(job)
 	if err == nil {
-		job, err = a.withPod(job)
+		job, err = r.withPod(job)
 	}
 	if err != nil {
 		return job, err
 	}
-	return a.each(job, func(job *Job, conf model.PluginConf) (model.PluginConf, error) {
+	return r.replace(job, func(job *Job, conf model.PluginConf) (model.PluginConf, error) {
 		d, err := delegate(conf)
 		if err != nil || job.Request.ContainerID == "" {
 			return d, err
@@ -76,12 +76,12 @@ func (a *Attacher) unfold(job Job) (Job, error) {
 	})
 }
 
-// unfoldKnown puts the delegates in their places that the container has, whatever flanneld says by now.
-func (a *Attacher) unfoldKnown(job Job) (Job, error) {
-	if !a.folds(job) && !slices.ContainsFunc(job.Network.Plugins, a.changes) {
+// resolveRecorded puts the delegates in their places that the container has, whatever flanneld says by now.
+func (r *resolver) resolveRecorded(job Job) (Job, error) {
+	if !r.hasDelegates(job) && !slices.ContainsFunc(job.Network.Plugins, r.changes) {
 		return job, nil
 	}
-	rec, found, err := a.cfg.Memory.Get(job.Request.Key())
+	rec, found, err := r.records.get(job.Request.Key())
 	if err != nil {
 		return job, err
 	}
@@ -89,13 +89,13 @@ func (a *Attacher) unfoldKnown(job Job) (Job, error) {
 		job.Network.Plugins = rec.Network.Plugins
 		return job, nil
 	}
-	if job, err = a.withNode(job); err == nil {
-		job, err = a.withPod(job)
+	if job, err = r.withNode(job); err == nil {
+		job, err = r.withPod(job)
 	}
 	if err != nil {
 		return job, err
 	}
-	return a.each(job, func(job *Job, conf model.PluginConf) (model.PluginConf, error) {
+	return r.replace(job, func(job *Job, conf model.PluginConf) (model.PluginConf, error) {
 		d, _, err := saved(conf, job.Request)
 		if err != nil || d.Type != "" {
 			return d, err
@@ -104,10 +104,10 @@ func (a *Attacher) unfoldKnown(job Job) (Job, error) {
 	})
 }
 
-// unfoldAnyhow puts delegates in their places for what can do without the node's subnets.
-func (a *Attacher) unfoldAnyhow(job Job) Job {
-	job = a.withAny(job)
-	unfolded, err := a.each(job, func(_ *Job, conf model.PluginConf) (model.PluginConf, error) {
+// resolveAnyhow puts delegates in their places for what can do without the node's subnets.
+func (r *resolver) resolveAnyhow(job Job) Job {
+	job = r.withAny(job)
+	resolved, err := r.replace(job, func(_ *Job, conf model.PluginConf) (model.PluginConf, error) {
 		if d, err := delegate(conf); err == nil {
 			return d, nil
 		}
@@ -116,7 +116,7 @@ func (a *Attacher) unfoldAnyhow(job Job) Job {
 	if err != nil {
 		return job // its configuration is wrong, and so is whatever would be made of it
 	}
-	return unfolded
+	return resolved
 }
 
 // delegate is the plugin that conf stands for on this node now.
@@ -194,42 +194,11 @@ func (r *run) saveAct() Act {
 	return act
 }
 
-// deriveUnfolded undoes an attachment that nothing is recorded of, by the delegate that the reference plugin wrote down.
-// Where there is none, the one that flanneld's word leads to now may do; without that, or with a configuration that is
-// refused, there is nothing to be found, and what the other plugins of the list made is taken away all the same.
-func (a *Attacher) deriveUnfolded(ctx context.Context, job Job) error {
-	var files []plugin.File
-	job, err := a.each(a.withAny(job), func(job *Job, conf model.PluginConf) (model.PluginConf, error) {
-		d, path, err := saved(conf, job.Request)
-		if path != "" {
-			files = append(files, plugin.File{Path: path})
-			return d, nil
-		}
-		if err == nil {
-			if d, err = delegate(conf); err != nil {
-				d, err = plugin.Flannel{}.Delegate(conf, plugin.FlannelNode{})
-			}
-		}
-		if err != nil {
-			a.cfg.Log.Warn("no delegate to detach", "network", job.Network.Name, "err", err)
-			return conf, nil
-		}
-		return d, nil
-	})
-	if err != nil {
-		return err
-	}
-	if err := a.derive(ctx, job); err != nil {
-		return err
-	}
-	return removeFiles(files)
-}
-
-// gcSaved takes away the delegates that are written down for containers of the network which are not valid.
-func (a *Attacher) gcSaved(job Job, keep map[model.AttachmentKey]bool) error {
+// sweepSaved takes away the delegates that are written down for containers of the network which are not valid.
+func (r *resolver) sweepSaved(job Job, keep map[model.AttachmentKey]bool) error {
 	var errs []error
 	for _, conf := range job.Network.Plugins {
-		if !a.stands(conf) {
+		if !r.delegates(conf) {
 			continue
 		}
 		dir, err := plugin.Flannel{}.DataDir(conf)

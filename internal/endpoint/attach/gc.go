@@ -9,22 +9,34 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weft-net/weft/internal/cni"
-	"github.com/weft-net/weft/internal/endpoint/foreign"
 	"github.com/weft-net/weft/internal/endpoint/leftover"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// GC undoes every attachment of the network that is not valid, and whatever a killed call left: by the records, by what
+// collector undoes what nobody calls valid.
+type collector struct {
+	host       *kernel.Conn
+	boot       string
+	namespaces *namespaces
+	locks      *lockSet
+	records    *recordStore
+	catalog    *catalog
+	resolver   *resolver
+	delegates  *delegator
+	undoer     *undoer
+}
+
+// gc undoes every attachment of the network that is not valid, and whatever a killed call left: by the records, by what
 // allocators hold, by the marks in the kernel, and by asking foreign plugins to do the same. It goes on after an error.
-func (a *Attacher) GC(ctx context.Context, job Job, valid []model.AttachmentKey) error {
+func (c *collector) gc(ctx context.Context, job Job, valid []model.AttachmentKey) error {
 	if job.Network.DisableGC {
 		return nil
 	}
-	release, err := a.locks(job.Network.Name).Alone(ctx)
+	release, err := c.locks.of(job.Network.Name).Alone(ctx)
 	if err != nil {
 		return err
 	}
@@ -37,17 +49,17 @@ func (a *Attacher) GC(ctx context.Context, job Job, valid []model.AttachmentKey)
 		keep[valid[i]] = true
 		marks = append(marks, plugin.Mark(valid[i]))
 	}
-	errs := []error{a.gcRecords(ctx, job.Network.Name, keep), a.gcSaved(job, keep)}
-	job = a.unfoldAnyhow(job)
+	errs := []error{c.gcRecords(ctx, job.Network.Name, keep), c.resolver.sweepSaved(job, keep)}
+	job = c.resolver.resolveAnyhow(job)
 	for _, conf := range job.Network.Plugins {
-		errs = append(errs, a.gcPlugin(ctx, job, conf, valid))
+		errs = append(errs, c.gcPlugin(ctx, job, conf, valid))
 	}
 	network := markPrefix + job.Network.Name + "/"
-	errs = append(errs, a.takeMarked(ctx, true, func(mark string) bool {
+	errs = append(errs, c.undoer.removeMarked(ctx, true, func(mark string) bool {
 		return strings.HasPrefix(mark, network) && !anyMark(mark, marks)
 	}))
-	errs = append(errs, leftover.Take(ctx, a.cfg.Host, a.builtinTypes(job), leftover.Scope{Network: job.Network.Name, Valid: valid}))
-	errs = append(errs, a.gcShared(ctx, job))
+	errs = append(errs, leftover.Take(ctx, c.host, c.catalog.builtinTypes(job), leftover.Scope{Network: job.Network.Name, Valid: valid}))
+	errs = append(errs, c.gcShared(ctx, job))
 	return errors.Join(errs...)
 }
 
@@ -61,19 +73,19 @@ func anyMark(mark string, marks []string) bool {
 }
 
 // gcRecords undoes the recorded attachments. An unfinished one has no call any more that works on it.
-func (a *Attacher) gcRecords(ctx context.Context, network string, keep map[model.AttachmentKey]bool) error {
-	records, err := a.cfg.Memory.List()
+func (c *collector) gcRecords(ctx context.Context, network string, keep map[model.AttachmentKey]bool) error {
+	records, err := c.records.list()
 	errs := []error{err}
 	var undone []Record
 	for _, rec := range records {
-		if rec.Request.Network != network || keep[rec.Key()] && rec.Stage == Done && rec.Boot == a.cfg.Boot {
+		if rec.Request.Network != network || keep[rec.Key()] && rec.Stage == Done && rec.Boot == c.boot {
 			continue
 		}
 		if rec.Stage == Done {
 			rec.Stage = Releasing // its shared objects have one owner less
 		}
-		spaces, done := a.recordSpaces(rec)
-		err := a.undo(ctx, rec, spaces, spaces.Release)
+		spaces, done := c.namespaces.ofRecord(rec)
+		err := c.undoer.undo(ctx, rec, spaces, spaces.Release)
 		done()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("attachment %s: %w", rec.Key(), err))
@@ -82,46 +94,34 @@ func (a *Attacher) gcRecords(ctx context.Context, network string, keep map[model
 		undone = append(undone, rec)
 	}
 	if len(undone) > 0 {
-		_, err := a.bringOut(ctx, undone)
+		_, err := c.undoer.finish(ctx, undone)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
 // gcPlugin hands the list of valid attachments to an allocator or a foreign program.
-func (a *Attacher) gcPlugin(ctx context.Context, job Job, conf model.PluginConf, valid []model.AttachmentKey) error {
-	if a.cfg.Planners[conf.Type] == nil {
-		return a.foreignGC(ctx, job, conf, conf.Type, valid)
+func (c *collector) gcPlugin(ctx context.Context, job Job, conf model.PluginConf, valid []model.AttachmentKey) error {
+	if c.catalog.planners[conf.Type] == nil {
+		return c.delegates.gc(ctx, job, conf, conf.Type, valid)
 	}
-	typ, err := a.ipamType(conf)
+	typ, err := c.catalog.ipamType(conf)
 	if err != nil || typ == "" {
 		return err
 	}
-	if alloc := a.cfg.Allocators[typ]; alloc != nil {
+	if alloc := c.catalog.allocators[typ]; alloc != nil {
 		return alloc.GC(ctx, ipam.Ask{Conf: conf.Raw, Network: job.Network.Name}, valid)
 	}
-	return a.foreignGC(ctx, job, conf, typ, valid)
-}
-
-func (a *Attacher) foreignGC(ctx context.Context, job Job, conf model.PluginConf, typ string, valid []model.AttachmentKey) error {
-	if !cni.AtLeast(job.Network.CNIVersion, "1.1.0") {
-		return nil
-	}
-	stdin, err := cni.WithValid(conf, job.Network.CNIVersion, valid)
-	if err != nil {
-		return err
-	}
-	_, err = a.cfg.Exec.Run(ctx, foreign.Call{Verb: cni.GC, Type: typ, Request: job.Request, Conf: stdin})
-	return err
+	return c.delegates.gc(ctx, job, conf, typ, valid)
 }
 
 // gcShared takes the links that this network's attachments share and that nobody uses any more. A planner asks for those
 // before it plans, so its questions name them.
-func (a *Attacher) gcShared(ctx context.Context, job Job) error {
+func (c *collector) gcShared(ctx context.Context, job Job) error {
 	var f state.Fragment
 	var errs []error
 	for _, conf := range job.Network.Plugins {
-		p := a.cfg.Planners[conf.Type]
+		p := c.catalog.planners[conf.Type]
 		if p == nil {
 			continue
 		}
@@ -139,5 +139,5 @@ func (a *Attacher) gcShared(ctx context.Context, job Job) error {
 		}
 	}
 	f.Host.Tables = plugin.SharedTables()
-	return errors.Join(append(errs, a.removeShared(ctx, f))...)
+	return errors.Join(append(errs, c.undoer.removeShared(ctx, f))...)
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -17,7 +18,7 @@ import (
 // group is runs that go through their lists side by side: one run, or several whose lists are plain, which have one segment
 // each. What one step does for all of them is one write, one transaction, one pass over the kernel.
 type group struct {
-	a      *Attacher
+	a      *adder
 	spaces kernel.Spaces
 	runs   []*run
 	bad    *run // whose error it is; nil: of all, or of nobody
@@ -32,7 +33,7 @@ var errTogether = errors.New("networks of one pod")
 
 // attach does all of an ADD, beside the calls for other containers. What it has promised when it fails, others undo.
 func (g *group) attach(ctx context.Context) error {
-	release, err := g.a.locks(g.runs[0].job.Request.Network).Together(ctx)
+	release, err := g.a.locks.of(g.runs[0].job.Request.Network).Together(ctx)
 	if err != nil {
 		return err
 	}
@@ -49,7 +50,7 @@ func (g *group) attach(ctx context.Context) error {
 	if err := g.each(func(r *run) error { return r.conclude(ctx) }); err != nil {
 		return err
 	}
-	if err := g.a.guard(ctx, g.runs...); err != nil {
+	if err := g.guard(ctx, g.runs...); err != nil {
 		return err
 	}
 	// The runs stay pending: should this fail, their undo is that of an unfinished ADD.
@@ -111,7 +112,7 @@ func (g *group) observe(ctx context.Context) error {
 	var queries []state.Query
 	for _, r := range g.runs {
 		conf := r.job.Network.Plugins[r.seg.from]
-		more, err := g.a.cfg.Planners[conf.Type].Observe(plugin.Input{
+		more, err := g.a.catalog.planners[conf.Type].Observe(plugin.Input{
 			Conf: conf, Request: r.job.Request, Chain: plugin.Chain{Prev: r.chain.Prev}, Answers: state.Answers{},
 		})
 		if err != nil {
@@ -137,10 +138,10 @@ func (g *group) apply(ctx context.Context, name string, runs []*run) error {
 	if err := g.write("promise "+name, Pending); err != nil {
 		return err
 	}
-	if err := g.each(func(r *run) error { return g.a.unshared(ctx, r) }); err != nil {
+	if err := g.each(func(r *run) error { return g.a.unmanaged.check(ctx, r.rec) }); err != nil {
 		return err
 	}
-	if err := g.a.guard(ctx, g.runs...); err != nil {
+	if err := g.guard(ctx, g.runs...); err != nil {
 		return err
 	}
 	all := state.Fragment{Owner: plugin.Owner(runs[0].job.Request.Key())}
@@ -166,16 +167,16 @@ func (g *group) perform(ctx context.Context, f state.Fragment, files []plugin.Fi
 	if keepErr := kept(); keepErr != nil {
 		return keepErr
 	}
-	if errors.Is(err, kernel.ErrFull) && g.a.cfg.Reaper != nil {
+	if errors.Is(err, kernel.ErrFull) && g.a.agent {
 		// The dead keep their place until they are gone.
-		if err = g.a.cfg.Reaper.Wait(ctx); err == nil {
+		if err = g.a.reaper.Wait(ctx); err == nil {
 			err = g.spaces.Apply(ctx, f)
 		}
 	}
 	if err != nil {
 		return applyFault(err, g.runs[0].job.Network.Name, f)
 	}
-	return g.a.step("after apply")
+	return g.a.fail.at("after apply")
 }
 
 // exec executes the foreign plugin of a run at its place in the list. Its answer is a fact for those behind it.
@@ -185,17 +186,17 @@ func (g *group) exec(ctx context.Context, r *run) error {
 	if err := g.write("promise exec", Pending); err != nil {
 		return err
 	}
-	if err := g.a.guard(ctx, r); err != nil {
+	if err := g.guard(ctx, r); err != nil {
 		return err
 	}
 	conf := r.job.Network.Plugins[r.at]
-	result, err := r.execute(ctx, conf, conf.Type, r.chain.Prev)
+	result, err := g.a.delegates.add(ctx, r.job, conf, conf.Type, r.chain.Prev)
 	if err != nil {
 		return err
 	}
 	r.chain.Prev = &result
 	r.at++
-	return g.a.step("after exec")
+	return g.a.fail.at("after exec")
 }
 
 // save writes down the delegates of the runs.
@@ -217,12 +218,12 @@ func (g *group) save() error {
 	if err := writeFiles(files); err != nil {
 		return err
 	}
-	return g.a.step("after save")
+	return g.a.fail.at("after save")
 }
 
 // write writes the records of all runs at once. The name is the step's, for fault tests.
 func (g *group) write(name string, stage Stage) error {
-	if err := g.a.step("before " + name); err != nil {
+	if err := g.a.fail.at("before " + name); err != nil {
 		return err
 	}
 	records := make([]Record, 0, len(g.runs))
@@ -231,21 +232,42 @@ func (g *group) write(name string, stage Stage) error {
 		rec.Stage = stage
 		records = append(records, rec)
 	}
-	if err := g.a.put(records...); err != nil {
+	if err := g.a.records.put(records...); err != nil {
 		return err
 	}
 	for _, r := range g.runs {
 		r.promised, r.done = true, stage == Done
 	}
-	return g.a.step("after " + name)
+	return g.a.fail.at("after " + name)
+}
+
+// guard has policy stand for the interfaces of runs, as far as that is known and news to it.
+func (g *group) guard(ctx context.Context, runs ...*run) error {
+	var news []Guarded
+	for _, r := range runs {
+		is, ok := g.a.hook.of(r.rec)
+		if !ok || r.guarded != nil && r.guarded.Equal(is) {
+			continue
+		}
+		is.Netns = r.job.Netns
+		news = append(news, is)
+		r.guarded = &is
+	}
+	return g.a.hook.admit(ctx, news)
 }
 
 // tell tells everybody that the runs are done.
 func (g *group) tell() {
-	g.a.attached(g.runs...)
+	var admitted []model.AttachmentKey
 	for _, r := range g.runs {
-		g.a.mark(r.rec)
-		g.a.moved(r.rec)
+		if r.guarded != nil && !r.rec.Standby {
+			admitted = append(admitted, r.guarded.Key)
+		}
+	}
+	g.a.hook.attached(admitted)
+	for _, r := range g.runs {
+		g.a.dscp.note(r.rec)
+		g.a.hook.moved(r.rec)
 	}
 }
 

@@ -56,7 +56,7 @@ type Guarded struct {
 	NetnsID uint64
 }
 
-// Equal tells whether both say the same of an interface.
+// Equal reports whether both say the same of an interface.
 func (g Guarded) Equal(o Guarded) bool {
 	return g.Key == o.Key && g.Pod == o.Pod && g.Network == o.Network && g.IfName == o.IfName && g.HostLink == o.HostLink && g.Port == o.Port && g.Machine == o.Machine && g.Router == o.Router && g.Tap == o.Tap && g.Device == o.Device &&
 		slices.Equal(g.Addrs, o.Addrs) && g.NetnsID == o.NetnsID && g.Standby == o.Standby
@@ -138,61 +138,79 @@ func ownAddrs(r model.Result, ifName string) []netip.Addr {
 	return out
 }
 
-// guard has the guard look after the interfaces of the runs, as far as that is known and news to it.
-func (a *Attacher) guard(ctx context.Context, runs ...*run) error {
-	if a.cfg.Guard == nil {
-		return nil
+// policyHook has policy look after interfaces, where there is one, and tells whom attachments of virtual machines concern.
+type policyHook struct {
+	guard    Guard // nil: there is no policy
+	machines *machinesIn
+	notify   func(key model.AttachmentKey) // nil: nobody is told of machines
+	fail     failpoint
+}
+
+// of is the record's interface as policy sees it; false where policy has nothing to do with it.
+func (h *policyHook) of(rec Record) (Guarded, bool) {
+	if h.guard == nil {
+		return Guarded{}, false
 	}
-	var news []Guarded
-	for _, r := range runs {
-		g, ok := r.rec.Guarded()
-		g.Machine = g.Machine || a.hasMachine(g.Key.ContainerID)
-		if !ok || r.guarded != nil && r.guarded.Equal(g) {
-			continue
-		}
-		g.Netns = r.job.Netns
-		news = append(news, g)
-		r.guarded = &g
-	}
+	g, ok := rec.Guarded()
+	g.Machine = g.Machine || h.machines.has(g.Key.ContainerID)
+	return g, ok
+}
+
+// admit returns when what policy says of the interfaces stands.
+func (h *policyHook) admit(ctx context.Context, news []Guarded) error {
 	if len(news) == 0 {
 		return nil
 	}
-	if err := a.step("before guard"); err != nil {
+	if err := h.fail.at("before guard"); err != nil {
 		return err
 	}
-	if err := a.cfg.Guard.Admit(ctx, news...); err != nil {
+	if err := h.guard.Admit(ctx, news...); err != nil {
 		return fmt.Errorf("policy of pod %s: %w", news[0].Pod, err)
 	}
-	return a.step("after guard")
+	return h.fail.at("after guard")
 }
 
-// attached tells the guard that the runs are done.
-func (a *Attacher) attached(runs ...*run) {
-	if a.cfg.Guard == nil {
-		return
+// attached says that the ADDs of interfaces are done that were admitted.
+func (h *policyHook) attached(keys []model.AttachmentKey) {
+	if len(keys) > 0 {
+		h.guard.Attached(keys...)
 	}
-	var keys []model.AttachmentKey
-	for _, r := range runs {
-		if r.guarded != nil && !r.rec.Standby {
-			keys = append(keys, r.guarded.Key)
+}
+
+// turned says that a record has begun or ended to stand by.
+func (h *policyHook) turned(ctx context.Context, rec Record) error {
+	if h.guard != nil {
+		if g, ok := rec.Guarded(); ok {
+			if err := h.guard.Admit(ctx, g); err != nil {
+				return err
+			}
+			if !rec.Standby {
+				h.guard.Attached(rec.Key())
+			}
 		}
 	}
-	if len(keys) > 0 {
-		a.cfg.Guard.Attached(keys...)
-	}
+	h.moved(rec)
+	return nil
 }
 
-// unguard tells the guard that nothing is left of a record's interface.
-func (a *Attacher) unguard(ctx context.Context, rec Record) error {
-	a.moved(rec)
-	if a.cfg.Guard == nil {
+// release tells the guard that nothing is left of a record's interface.
+func (h *policyHook) release(ctx context.Context, rec Record) error {
+	h.moved(rec)
+	if h.guard == nil {
 		return nil
 	}
-	if err := a.step("before unguard"); err != nil {
+	if err := h.fail.at("before unguard"); err != nil {
 		return err
 	}
-	if err := a.cfg.Guard.Release(ctx, rec.Key()); err != nil {
+	if err := h.guard.Release(ctx, rec.Key()); err != nil {
 		return fmt.Errorf("policy of %s: %w", rec.Key(), err)
 	}
-	return a.step("after unguard")
+	return h.fail.at("after unguard")
+}
+
+// moved tells that an attachment of a machine came, went, or changed sides.
+func (h *policyHook) moved(rec Record) {
+	if h.notify != nil && (rec.Standby || rec.Request.VM() != nil || len(rec.Guests())+len(rec.Joins()) > 0) {
+		h.notify(rec.Key())
+	}
 }

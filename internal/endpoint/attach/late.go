@@ -21,31 +21,18 @@ type linked struct {
 	restore  state.Fragment
 }
 
-// late tells whether an IPAM type is asked when the interface exists and is up: an allocator that sends packets, and every
-// foreign one, of which nobody knows what it needs.
-func (a *Attacher) late(typ string) bool {
-	if typ == "" {
-		return false
-	}
-	alloc := a.cfg.Allocators[typ]
-	if alloc == nil {
-		return true
-	}
-	return alloc.Capabilities().NeedsLink
-}
-
 // link plans the interface of the segment's first plugin without addresses when its IPAM section needs that; false when it
 // does not.
 func (r *run) link(ctx context.Context) (bool, error) {
 	conf := r.job.Network.Plugins[r.seg.from]
-	typ, err := r.a.ipamType(conf)
-	if err != nil || !r.a.late(typ) {
+	typ, err := r.a.catalog.ipamType(conf)
+	if err != nil || !r.a.catalog.late(typ) {
 		return false, err
 	}
 	l := &linked{plugin: r.seg.from, answers: state.Answers{}}
 	in := plugin.Input{
 		Conf: conf, Request: r.job.Request, Chain: r.chain, Answers: l.answers, Late: plugin.LinkAlone, IPAM: &model.Result{},
-		MTU: r.a.podMTU(conf),
+		MTU: r.a.resolver.podMTU(conf),
 	}
 	step, err := r.decide(ctx, in)
 	if err != nil {

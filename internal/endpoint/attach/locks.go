@@ -21,13 +21,29 @@ type Locks interface {
 	Alone(ctx context.Context) (release func(), err error)
 }
 
-// locks are those of a network. A plugin that the agent executes for an attachment, whose locks are held meanwhile, may have the
+// lockSet are the locks of networks. A plugin that the agent executes for an attachment, whose locks are held meanwhile, may have the
 // agent allocate its addresses: that is recorded under a network of its own, and has locks of its own.
-func (a *Attacher) locks(network string) Locks {
+type lockSet struct {
+	main     Locks
+	ipamOnly Locks
+}
+
+// of returns the locks of a network.
+func (l *lockSet) of(network string) Locks {
 	if plugin.IsIPAMNetwork(network) {
-		return a.ipamOnly
+		return l.ipamOnly
 	}
-	return a.cfg.Locks
+	return l.main
+}
+
+// locked does f while holding a lock.
+func locked(ctx context.Context, lock func(context.Context) (func(), error), f func() error) error {
+	release, err := lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return f()
 }
 
 // memoryLocks are the locks of one process.

@@ -20,7 +20,7 @@ const macvtap state.Kind = "macvtap"
 func (r *run) look(ctx context.Context) error {
 	pci := deviceOf(r.job.Request)
 	foreign := slices.ContainsFunc(r.rec.Acts, func(a Act) bool { return a.Kind == ActExec })
-	if r.a.cfg.Guard == nil || pci == "" && !foreign {
+	if r.a.hook.guard == nil || pci == "" && !foreign {
 		return nil
 	}
 	own, other := state.Query{Space: state.Pod, Link: r.job.Request.IfName}, state.Query{Space: state.Pod, OtherEnd: r.job.Request.IfName}

@@ -4,6 +4,7 @@ package attach
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
@@ -22,31 +23,33 @@ type Machines interface {
 	Leave(ctx context.Context, key model.AttachmentKey, ns *netns.NS) error
 }
 
-// Hold waits for a container's turn, as ADD and DEL do, on behalf of others.
-func (a *Attacher) Hold(ctx context.Context, container string) (release func(), err error) {
-	return a.cfg.Locks.Container(ctx, container)
+// machinesIn asks about the virtual machines in containers, where somebody knows them.
+type machinesIn struct {
+	known Machines // nil: there are none
+	boot  string
+	log   *slog.Logger
 }
 
-// composed is what there should be about a record's attachment.
-func (a *Attacher) composed(key model.AttachmentKey, f state.Fragment) state.Fragment {
-	if a.cfg.Machines == nil || !a.cfg.Machines.Has(key.ContainerID) {
+// compose is what there should be about a record's attachment.
+func (m *machinesIn) compose(key model.AttachmentKey, f state.Fragment) state.Fragment {
+	if m.known == nil || !m.known.Has(key.ContainerID) {
 		return f
 	}
-	return a.cfg.Machines.Compose(key, f)
+	return m.known.Compose(key, f)
 }
 
-// hasMachine tells whether a machine is in a container.
-func (a *Attacher) hasMachine(container string) bool {
-	return a.cfg.Machines != nil && a.cfg.Machines.Has(container)
+// has reports whether a machine is in a container.
+func (m *machinesIn) has(container string) bool {
+	return m.known != nil && m.known.Has(container)
 }
 
-// machineLeaves takes a machine off an attachment that is about to be undone. What cannot be given back in the container is no
+// leave takes a machine off an attachment that is about to be undone. What cannot be given back in the container is no
 // reason to keep it from ending.
-func (a *Attacher) machineLeaves(ctx context.Context, rec Record, spaces kernel.Spaces) {
-	if !a.hasMachine(rec.Request.ContainerID) || rec.Boot != a.cfg.Boot {
+func (m *machinesIn) leave(ctx context.Context, rec Record, spaces kernel.Spaces) {
+	if !m.has(rec.Request.ContainerID) || rec.Boot != m.boot {
 		return
 	}
-	if err := a.cfg.Machines.Leave(ctx, rec.Key(), spaces.PodNS); err != nil {
-		a.cfg.Log.Warn("machine has not left", "attachment", rec.Key().String(), "err", err)
+	if err := m.known.Leave(ctx, rec.Key(), spaces.PodNS); err != nil {
+		m.log.Warn("machine has not left", "attachment", rec.Key().String(), "err", err)
 	}
 }

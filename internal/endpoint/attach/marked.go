@@ -16,16 +16,18 @@ type Marked struct {
 	DSCP uint8
 }
 
-// marked remembers who has asked.
-type marked struct {
+// dscpMarks remembers which pods have asked for a code point.
+type dscpMarks struct {
+	catalog *catalog
+
 	mu sync.Mutex
 	by map[model.AttachmentKey]Marked // nil where nobody has
 }
 
-// mark notes what the pod of a record asks for, when the record is done.
-func (a *Attacher) mark(rec Record) {
+// note notes what the pod of a record asks for, when the record is done.
+func (m *dscpMarks) note(rec Record) {
 	for _, conf := range rec.Network.Plugins {
-		of := a.can(conf).DSCP
+		of := m.catalog.can(conf).DSCP
 		if of == nil {
 			continue
 		}
@@ -34,29 +36,29 @@ func (a *Attacher) mark(rec Record) {
 		if !asked || link == "" {
 			continue
 		}
-		a.marked.mu.Lock()
-		if a.marked.by == nil {
-			a.marked.by = map[model.AttachmentKey]Marked{}
+		m.mu.Lock()
+		if m.by == nil {
+			m.by = map[model.AttachmentKey]Marked{}
 		}
-		a.marked.by[rec.Key()] = Marked{link, class}
-		a.marked.mu.Unlock()
+		m.by[rec.Key()] = Marked{link, class}
+		m.mu.Unlock()
 	}
 }
 
 // drop forgets an attachment's.
-func (m *marked) drop(k model.AttachmentKey) {
+func (m *dscpMarks) drop(k model.AttachmentKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.by, k)
 }
 
-// Marked are those who have asked, by their links.
-func (a *Attacher) Marked() []Marked {
-	a.marked.mu.Lock()
-	defer a.marked.mu.Unlock()
+// list returns those who have asked, by their links.
+func (m *dscpMarks) list() []Marked {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var out []Marked
-	for _, m := range a.marked.by {
-		out = append(out, m)
+	for _, asked := range m.by {
+		out = append(out, asked)
 	}
 	slices.SortFunc(out, func(a, b Marked) int { return cmp.Or(cmp.Compare(a.Link, b.Link), cmp.Compare(a.DSCP, b.DSCP)) })
 	return out

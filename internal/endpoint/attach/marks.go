@@ -18,10 +18,10 @@ func sameMark(found, want string) bool {
 	return found == want || len(found) >= shortest && strings.HasPrefix(want, found)
 }
 
-// takeMarked removes everything in the node's namespace whose mark is chosen: links, if they are wanted, by their alias,
+// removeMarked removes everything in the node's namespace whose mark is chosen: links, if they are wanted, by their alias,
 // and elements of weft's nft tables, by their comment. Many links are deleted together.
-func (a *Attacher) takeMarked(ctx context.Context, links bool, choose func(mark string) bool) error {
-	have, err := a.cfg.Host.ReadAll(ctx)
+func (u *undoer) removeMarked(ctx context.Context, links bool, choose func(mark string) bool) error {
+	have, err := u.host.ReadAll(ctx)
 	if err != nil {
 		return err
 	}
@@ -49,14 +49,14 @@ func (a *Attacher) takeMarked(ctx context.Context, links bool, choose func(mark 
 		return nil
 	}
 	f.Owner = "marked"
-	spaces := kernel.Spaces{Host: a.cfg.Host}
+	spaces := kernel.Spaces{Host: u.host}
 	if len(f.Host.Links) < 2 {
 		return spaces.Remove(ctx, f)
 	}
 	if err := spaces.Release(ctx, f); err != nil {
 		return err
 	}
-	return a.reap(ctx)
+	return u.reap(ctx)
 }
 
 const markPrefix = "weft:"

@@ -4,238 +4,258 @@ package attach
 
 import (
 	"context"
+	"log/slog"
 	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// mourners look after what a fast DEL leaves: a record until its links are dead, an address until nobody can answer for
-// it, shared objects for a while after their last owner.
-type mourners struct {
+// owners are the recorded attachments of each network, with the serials of their records.
+type owners struct {
 	mu sync.Mutex
-	// owners are the recorded attachments of each network, with the serial of their records.
-	owners map[string]map[model.AttachmentKey]int64
-	// resting counts the dead links that still have an address, by network and address.
-	resting map[string]int
-	dead    []Record // released, their links perhaps not yet gone
-	parked  []parked // the last of their networks, which still hold shared objects
-	busy    bool     // a goroutine works on dead and parked
-	drain   bool     // do not linger
-	wake    chan struct{}
-	idle    []chan struct{}
+	of map[string]map[model.AttachmentKey]int64
 }
 
-type parked struct {
-	rec Record
-	due time.Time
-}
-
-func (m *mourners) born(rec Record) {
+// written notes a record.
+func (o *owners) written(rec Record) {
 	k := rec.Key()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.owners[k.Network] == nil {
-		m.owners[k.Network] = map[model.AttachmentKey]int64{}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.of[k.Network] == nil {
+		o.of[k.Network] = map[model.AttachmentKey]int64{}
 	}
-	m.owners[k.Network][k] = rec.Serial
+	o.of[k.Network][k] = rec.Serial
 }
 
-// still tells whether the record is the one that is remembered, and not one of a later ADD.
-func (m *mourners) still(rec Record) bool {
+// has reports whether the record is the one that is remembered, and not one of a later ADD.
+func (o *owners) has(rec Record) bool {
 	k := rec.Key()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	serial, ok := m.owners[k.Network][k]
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	serial, ok := o.of[k.Network][k]
 	return ok && serial == rec.Serial
 }
 
-func (m *mourners) gone(k model.AttachmentKey) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.owners[k.Network], k)
-	if len(m.owners[k.Network]) == 0 {
-		delete(m.owners, k.Network)
+// forgotten notes that a record is gone.
+func (o *owners) forgotten(k model.AttachmentKey) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.of[k.Network], k)
+	if len(o.of[k.Network]) == 0 {
+		delete(o.of, k.Network)
 	}
 }
 
-// last tells whether a network has no other attachment.
-func (m *mourners) last(k model.AttachmentKey) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, mine := m.owners[k.Network][k]
-	return len(m.owners[k.Network]) == 0 || len(m.owners[k.Network]) == 1 && mine
+// last reports whether a network has no other attachment.
+func (o *owners) last(k model.AttachmentKey) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, mine := o.of[k.Network][k]
+	return len(o.of[k.Network]) == 0 || len(o.of[k.Network]) == 1 && mine
 }
 
-func (m *mourners) rest(network string, addrs []netip.Addr) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// cooling counts the dead links that still have an address, by network and address.
+type cooling struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (c *cooling) begin(network string, addrs []netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, addr := range addrs {
-		m.resting[network+"/"+addr.String()]++
+		c.of[network+"/"+addr.String()]++
 	}
 }
 
-func (m *mourners) rested(network string, addrs []netip.Addr) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (c *cooling) end(network string, addrs []netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, addr := range addrs {
 		k := network + "/" + addr.String()
-		if m.resting[k]--; m.resting[k] <= 0 {
-			delete(m.resting, k)
+		if c.of[k]--; c.of[k] <= 0 {
+			delete(c.of, k)
 		}
 	}
 }
 
-func (m *mourners) rests(network string, addrs []netip.Addr) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// any reports whether a dead link has one of the addresses.
+func (c *cooling) any(network string, addrs []netip.Addr) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, addr := range addrs {
-		if m.resting[network+"/"+addr.String()] > 0 {
+		if c.of[network+"/"+addr.String()] > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// bury leaves a released record to a goroutine that forgets it when its links are dead.
-func (a *Attacher) bury(rec Record) {
-	m := &a.mourn
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.dead = append(m.dead, rec)
-	a.cfg.Reaper.Kick()
-	m.rouse()
-	if !m.busy {
-		m.busy = true
-		go a.mournAll()
+// releaseQueue looks after what a fast DEL leaves: a record until its links are dead, an address until nobody can answer for
+// it, shared objects for a while after their last owner.
+type releaseQueue struct {
+	owners  *owners
+	cooling *cooling
+	locks   *lockSet
+	records *recordStore
+	undoer  *undoer
+	reaper  *kernel.Reaper
+	linger  time.Duration // of shared objects
+	now     func() time.Time
+	log     *slog.Logger
+
+	mu     sync.Mutex
+	dead   []Record    // released, their links perhaps not yet gone
+	idle   []idleOwner // the last of their networks, which still hold shared objects
+	busy   bool        // a goroutine works on dead and idle
+	hurry  bool        // do not linger
+	wake   chan struct{}
+	waiter []chan struct{} // for nothing to be left
+}
+
+// idleOwner is the record of the last attachment of a network, and when what it shared is removed.
+type idleOwner struct {
+	rec Record
+	due time.Time
+}
+
+// enqueue leaves a released record to a goroutine that forgets it when its links are dead.
+func (q *releaseQueue) enqueue(rec Record) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.dead = append(q.dead, rec)
+	q.reaper.Kick()
+	q.rouse()
+	if !q.busy {
+		q.busy = true
+		go q.run()
 	}
 }
 
-func (m *mourners) rouse() {
+func (q *releaseQueue) rouse() {
 	select {
-	case m.wake <- struct{}{}:
+	case q.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Drain waits until nothing is left to look after, without lingering. An agent calls it before it stops.
-func (a *Attacher) Drain(ctx context.Context) error {
-	m := &a.mourn
-	m.mu.Lock()
-	m.drain = true
-	if !m.busy {
-		m.mu.Unlock()
+// drain waits until nothing is left to look after, without lingering.
+func (q *releaseQueue) drain(ctx context.Context) error {
+	q.mu.Lock()
+	q.hurry = true
+	if !q.busy {
+		q.mu.Unlock()
 		return nil
 	}
-	idle := make(chan struct{})
-	m.idle = append(m.idle, idle)
-	m.rouse()
-	m.mu.Unlock()
+	done := make(chan struct{})
+	q.waiter = append(q.waiter, done)
+	q.rouse()
+	q.mu.Unlock()
 	select {
-	case <-idle:
+	case <-done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// mournAll works until nothing is left.
-func (a *Attacher) mournAll() {
-	m := &a.mourn
+// run works until nothing is left.
+func (q *releaseQueue) run() {
 	for {
-		m.mu.Lock()
-		dead := m.dead
-		m.dead = nil
-		if len(dead)+len(m.parked) == 0 {
-			m.busy = false
-			for _, idle := range m.idle {
-				close(idle)
+		q.mu.Lock()
+		dead := q.dead
+		q.dead = nil
+		if len(dead)+len(q.idle) == 0 {
+			q.busy = false
+			for _, done := range q.waiter {
+				close(done)
 			}
-			m.idle = nil
-			m.mu.Unlock()
+			q.waiter = nil
+			q.mu.Unlock()
 			return
 		}
-		m.mu.Unlock()
+		q.mu.Unlock()
 		if len(dead) > 0 {
-			a.burial(dead)
+			q.finish(dead)
 			continue
 		}
-		a.unpark()
+		q.removeIdle()
 	}
 }
 
-// burial waits for the reaper and forgets the records.
-func (a *Attacher) burial(dead []Record) {
+// finish waits for the reaper and forgets the records.
+func (q *releaseQueue) finish(dead []Record) {
 	ctx, cancel := patient(context.Background())
 	defer cancel()
-	if err := a.cfg.Reaper.Wait(ctx); err != nil {
-		a.cfg.Log.Warn("dead links are not gone yet", "err", err)
+	if err := q.reaper.Wait(ctx); err != nil {
+		q.log.Warn("dead links are not gone yet", "err", err)
 	}
 	for _, rec := range dead {
-		a.mourn.rested(rec.Request.Network, addresses(rec))
-		if _, any := a.sharedOf(rec); any && a.mourn.last(rec.Key()) {
-			a.mourn.mu.Lock()
-			a.mourn.parked = append(a.mourn.parked, parked{rec, a.cfg.Now().Add(a.cfg.Linger)})
-			a.mourn.mu.Unlock()
+		q.cooling.end(rec.Request.Network, addresses(rec))
+		if _, any := q.undoer.sharedOf(rec); any && q.owners.last(rec.Key()) {
+			q.mu.Lock()
+			q.idle = append(q.idle, idleOwner{rec, q.now().Add(q.linger)})
+			q.mu.Unlock()
 			continue
 		}
-		if err := a.unlessNew(ctx, rec, func() error { return a.forget(rec.Key()) }); err != nil {
-			a.cfg.Log.Error("released record stays", "attachment", rec.Key().String(), "err", err)
+		if err := q.unlessReplaced(ctx, rec, func() error { return q.records.forget(rec.Key()) }); err != nil {
+			q.log.Error("released record stays", "attachment", rec.Key().String(), "err", err)
 		}
 	}
 }
 
-// unlessNew does something about a released record, unless another ADD has taken its place.
-func (a *Attacher) unlessNew(ctx context.Context, rec Record, f func() error) error {
-	release, err := a.locks(rec.Request.Network).Container(ctx, rec.Request.ContainerID)
+// unlessReplaced does something about a released record, unless another ADD has taken its place.
+func (q *releaseQueue) unlessReplaced(ctx context.Context, rec Record, f func() error) error {
+	release, err := q.locks.of(rec.Request.Network).Container(ctx, rec.Request.ContainerID)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if !a.mourn.still(rec) {
+	if !q.owners.has(rec) {
 		return nil
 	}
 	return f()
 }
 
-// unpark waits for the next parked record, or for news.
-func (a *Attacher) unpark() {
-	m := &a.mourn
-	m.mu.Lock()
-	next, drain := m.parked[0], m.drain
-	m.mu.Unlock()
-	if wait := next.due.Sub(a.cfg.Now()); wait > 0 && !drain {
+// removeIdle waits until the next shared objects are due, or for something to be enqueued, and removes them.
+func (q *releaseQueue) removeIdle() {
+	q.mu.Lock()
+	next, hurry := q.idle[0], q.hurry
+	q.mu.Unlock()
+	if wait := next.due.Sub(q.now()); wait > 0 && !hurry {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		select {
-		case <-m.wake:
+		case <-q.wake:
 			return
 		case <-timer.C:
 		}
 	}
-	m.mu.Lock()
-	m.parked = m.parked[1:]
-	m.mu.Unlock()
+	q.mu.Lock()
+	q.idle = q.idle[1:]
+	q.mu.Unlock()
 	ctx, cancel := patient(context.Background())
 	defer cancel()
-	err := a.unlessNew(ctx, next.rec, func() error {
-		if !a.mourn.last(next.rec.Key()) {
-			return a.forget(next.rec.Key()) // others have come, they look after what they share
+	err := q.unlessReplaced(ctx, next.rec, func() error {
+		if !q.owners.last(next.rec.Key()) {
+			return q.records.forget(next.rec.Key()) // others have come, they look after what they share
 		}
-		return a.locked(ctx, a.cfg.Locks.Alone, func() error {
-			if a.mourn.last(next.rec.Key()) {
-				shared, _ := a.sharedOf(next.rec)
+		return locked(ctx, q.locks.main.Alone, func() error {
+			if q.owners.last(next.rec.Key()) {
+				shared, _ := q.undoer.sharedOf(next.rec)
 				shared.Host.Tables = plugin.SharedTables() // those of its neighbors, too, that went before it
-				if err := a.removeShared(ctx, shared); err != nil {
+				if err := q.undoer.removeShared(ctx, shared); err != nil {
 					return err
 				}
 			}
-			return a.forget(next.rec.Key())
+			return q.records.forget(next.rec.Key())
 		})
 	})
 	if err != nil {
-		a.cfg.Log.Error("shared objects without owner stay", "attachment", next.rec.Key().String(), "err", err)
+		q.log.Error("shared objects without owner stay", "attachment", next.rec.Key().String(), "err", err)
 	}
 }

@@ -45,17 +45,17 @@ type Reconciling struct {
 
 // reconciler keeps attachments as they were made.
 type reconciler struct {
-	*Attacher
+	*repairer
 	Reconciling
 	rules <-chan struct{} // rules on the node were deleted; nil where nothing reports it
 	// When rules, rules that nothing reports, the next attachment of the pass, and new namespaces are looked at.
 	rulesDue, slowDue, passDue, resolveDue time.Time
 }
 
-// Reconcile puts back what is taken away of finished attachments, until ctx ends: all of them at the start, then what the kernel
+// reconcile puts back what is taken away of finished attachments, until ctx ends: all of them at the start, then what the kernel
 // reports, and one after the other what it does not report. Namespaces of pods are watched from the node's, which keeps none alive.
-func (a *Attacher) Reconcile(ctx context.Context, c Reconciling) error {
-	r := &reconciler{Attacher: a, Reconciling: c}
+func (p *repairer) reconcile(ctx context.Context, c Reconciling) error {
+	r := &reconciler{repairer: p, Reconciling: c}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := r.listen(ctx)
 	defer func() {
@@ -64,9 +64,9 @@ func (a *Attacher) Reconcile(ctx context.Context, c Reconciling) error {
 			<-done
 		}
 	}()
-	now := a.cfg.Now()
+	now := p.now()
 	r.rulesDue, r.slowDue, r.passDue, r.resolveDue = now, now.Add(slowRulesPeriod), now.Add(repairPeriod/10), now
-	a.queue.add(now, a.index.all()...)
+	p.queue.add(now, p.index.all()...)
 	for ctx.Err() == nil {
 		if wait := r.step(ctx); wait > 0 && ctx.Err() == nil {
 			r.wait(ctx, wait)
@@ -77,7 +77,7 @@ func (a *Attacher) Reconcile(ctx context.Context, c Reconciling) error {
 
 // listen begins to hear of changes. What cannot be heard of is found by the pass.
 func (r *reconciler) listen(ctx context.Context) (ended []<-chan struct{}) {
-	port, err := r.cfg.Host.LinkPort()
+	port, err := r.host.LinkPort()
 	if err == nil {
 		var done <-chan struct{}
 		if done, err = watch.Changes(ctx, nil, watch.Scope{Port: port}, r.onNode); err == nil {
@@ -85,34 +85,34 @@ func (r *reconciler) listen(ctx context.Context) (ended []<-chan struct{}) {
 		}
 	}
 	if err != nil {
-		r.cfg.Log.Warn("drift on the node is found by the periodic pass only", "err", err)
+		r.log.Warn("drift on the node is found by the periodic pass only", "err", err)
 	}
 	done, err := watch.Changes(ctx, nil, watch.Scope{Others: true}, r.inPod)
 	if err != nil {
-		r.cfg.Log.Warn("drift in pods is found by the periodic pass only", "err", err)
+		r.log.Warn("drift in pods is found by the periodic pass only", "err", err)
 	} else {
 		ended = append(ended, done)
 	}
-	own, err := r.cfg.Host.Port()
+	own, err := r.host.Port()
 	if err == nil {
 		r.rules, err = watch.RulesGone(ctx, nil, own, r.Quiet...)
 	}
 	if err != nil {
-		r.cfg.Log.Warn("deleted rules are found by the periodic pass only", "err", err)
+		r.log.Warn("deleted rules are found by the periodic pass only", "err", err)
 	}
 	return ended
 }
 
 // onNode takes a change in the node's namespace.
-func (r *reconciler) onNode(c watch.Change) { r.queue.add(r.cfg.Now(), r.index.onNode(c)...) }
+func (r *reconciler) onNode(c watch.Change) { r.queue.add(r.now(), r.index.onNode(c)...) }
 
 // inPod takes a change in another namespace.
 func (r *reconciler) inPod(c watch.Change) {
-	now := r.cfg.Now()
+	now := r.now()
 	if c.Kind == watch.Lost && !r.queue.mayLose(now) {
 		return
 	}
-	keys, unknown := r.index.inPod(c, r.hasMachine)
+	keys, unknown := r.index.inPod(c, r.machines.has)
 	r.queue.add(now, keys...)
 	if unknown {
 		r.queue.rouse()
@@ -121,7 +121,7 @@ func (r *reconciler) inPod(c watch.Change) {
 
 // step does one thing that is due, or gives the time until something is.
 func (r *reconciler) step(ctx context.Context) time.Duration {
-	now := r.cfg.Now()
+	now := r.now()
 	r.resolve(ctx, now)
 	if !r.rulesDue.After(now) && !r.rulesDue.IsZero() {
 		r.repairRules(ctx, false)
@@ -154,18 +154,18 @@ func (r *reconciler) step(ctx context.Context) time.Duration {
 // lookAt repairs one attachment and notes when it may be looked at again.
 func (r *reconciler) lookAt(ctx context.Context, key model.AttachmentKey, how extent) {
 	drifted, err := r.repair(ctx, key, repairGlance, how, false)
-	if r.queue.looked(key, drifted, r.index.has(key), err, r.cfg.Now()) && ctx.Err() == nil {
-		r.cfg.Log.Error("attachment cannot be repaired; it is tried again", "attachment", key.String(), "err", err)
+	if r.queue.looked(key, drifted, r.index.has(key), err, r.now()) && ctx.Err() == nil {
+		r.log.Error("attachment cannot be repaired; it is tried again", "attachment", key.String(), "err", err)
 	}
 }
 
 // repairRules looks after the rules of all attachments.
 func (r *reconciler) repairRules(ctx context.Context, slowOnly bool) {
-	err := r.RepairRules(ctx, slowOnly)
+	err := r.repairAllRules(ctx, slowOnly)
 	if err != nil && ctx.Err() == nil {
-		r.cfg.Log.Error("rules of attachments cannot be repaired; it is tried again", "err", err)
+		r.log.Error("rules of attachments cannot be repaired; it is tried again", "err", err)
 	}
-	now := r.cfg.Now()
+	now := r.now()
 	switch {
 	case slowOnly:
 		r.slowDue = now.Add(slowRulesPeriod)
@@ -186,7 +186,7 @@ func (r *reconciler) wait(ctx context.Context, wait time.Duration) {
 			r.rules = nil
 			return
 		}
-		if due := r.cfg.Now().Add(rulesQuiet); r.rulesDue.IsZero() || due.Before(r.rulesDue) {
+		if due := r.now().Add(rulesQuiet); r.rulesDue.IsZero() || due.Before(r.rulesDue) {
 			r.rulesDue = due
 		}
 	case <-r.After(min(wait, math.MaxInt64)):
@@ -218,7 +218,7 @@ func (r *reconciler) resolve(ctx context.Context, now time.Time) {
 			continue // the pod goes
 		}
 		if id, err := ns.ID(); err == nil && id == inode {
-			nsid, assigned, err := r.cfg.Host.NamespaceID(ctx, ns)
+			nsid, assigned, err := r.host.NamespaceID(ctx, ns)
 			if err == nil {
 				ids[inode] = nsid
 			}

@@ -5,6 +5,7 @@ package attach
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -12,6 +13,42 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 )
+
+// repairer keeps finished attachments as their ADDs have left them.
+type repairer struct {
+	host       *kernel.Conn
+	boot       string
+	agent      bool
+	namespaces *namespaces
+	locks      *lockSet
+	records    *recordStore
+	machines   *machinesIn
+	repaired   func(things []string)                 // nil: nobody counts
+	event      func(pod model.PodRef, e model.Event) // nil: nobody reads
+	log        *slog.Logger
+	now        func() time.Time
+	fail       failpoint
+
+	index  *objectIndex
+	queue  *repairQueue
+	drifts drifts
+}
+
+// written has a finished attachment be watched, and no other.
+func (p *repairer) written(r Record) {
+	if !p.agent {
+		return
+	}
+	if p.index.note(r, r.Stage == Done && !r.Turning && r.Boot == p.boot) {
+		p.queue.rouse()
+	}
+}
+
+// forgotten has an attachment be watched no longer.
+func (p *repairer) forgotten(k model.AttachmentKey) {
+	p.index.drop(k)
+	p.drifts.drop(k)
+}
 
 // How long a repair waits for a container that another call is about: first hardly, so that the others are repaired soon, then
 // longer.
@@ -32,20 +69,20 @@ const (
 	nodeRulesOnly
 )
 
-// RepairRules puts back what others have taken away of the attachments' rules on the node: elements and tables of nft, rules
+// repairAllRules puts back what others have taken away of the attachments' rules on the node: elements and tables of nft, rules
 // of the iptables programs, sources in firewalld's zones. With slowOnly it looks only at attachments with rules of the latter two, which
-// report nothing. A second RepairRules writes nothing.
-func (a *Attacher) RepairRules(ctx context.Context, slowOnly bool) error {
-	records, err := a.cfg.Memory.List()
+// report nothing. A second one writes nothing.
+func (p *repairer) repairAllRules(ctx context.Context, slowOnly bool) error {
+	records, err := p.records.list()
 	errs := []error{err}
-	whole := a.wholeChains(ctx, records)
+	whole := p.wholeChains(ctx, records)
 	var busy []model.AttachmentKey
 	for _, r := range records {
 		rules := nodeRules(r)
 		if slowOnly && len(rules.IPTables)+len(rules.Sources) == 0 || r.Stage != Done || rules.Empty() {
 			continue
 		}
-		switch _, err := a.repair(ctx, r.Key(), repairGlance, nodeRulesOnly, whole[r.Key()]); {
+		switch _, err := p.repair(ctx, r.Key(), repairGlance, nodeRulesOnly, whole[r.Key()]); {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded):
@@ -55,21 +92,15 @@ func (a *Attacher) RepairRules(ctx context.Context, slowOnly bool) error {
 		}
 	}
 	for _, key := range busy {
-		_, err := a.repair(ctx, key, repairWait, nodeRulesOnly, false)
+		_, err := p.repair(ctx, key, repairWait, nodeRulesOnly, false)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// Repair brings one finished attachment back to what its ADD has left, as far as the policy of repairs says so, and reports
-// whether it differed. An attachment that is not finished, or whose pod has gone, has no other drift than in its rules on the node.
-func (a *Attacher) Repair(ctx context.Context, key model.AttachmentKey) (drifted bool, err error) {
-	return a.repair(ctx, key, repairWait, wholeAttachment, false)
-}
-
 // wholeChains are the attachments whose rules of iptables are all there. They are looked at in one: each reading is a
 // program to be executed, and every DEL of such an attachment, which deletes rules, calls for a RepairRules.
-func (a *Attacher) wholeChains(ctx context.Context, records []Record) map[model.AttachmentKey]bool {
+func (p *repairer) wholeChains(ctx context.Context, records []Record) map[model.AttachmentKey]bool {
 	var keys []model.AttachmentKey
 	var values [][]state.IPTables
 	for _, r := range records {
@@ -80,7 +111,7 @@ func (a *Attacher) wholeChains(ctx context.Context, records []Record) map[model.
 	if len(keys) == 0 {
 		return nil
 	}
-	whole, err := a.cfg.Host.IPTables().Whole(ctx, values)
+	whole, err := p.host.IPTables().Whole(ctx, values)
 	if err != nil {
 		return nil // the repair of each will say it
 	}
@@ -93,28 +124,28 @@ func (a *Attacher) wholeChains(ctx context.Context, records []Record) map[model.
 
 // repair looks after one attachment. It holds the container's lock: between a look at the record and the kernel no DEL may
 // begin, so that nothing is put back of an attachment that goes.
-func (a *Attacher) repair(ctx context.Context, key model.AttachmentKey, patience time.Duration, how extent, chainsWhole bool) (bool, error) {
+func (p *repairer) repair(ctx context.Context, key model.AttachmentKey, patience time.Duration, how extent, chainsWhole bool) (bool, error) {
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	release, err := a.locks(key.Network).Container(wait, key.ContainerID)
+	release, err := p.locks.of(key.Network).Container(wait, key.ContainerID)
 	if err != nil {
 		return false, err
 	}
 	defer release()
-	leave, err := a.locks(key.Network).Together(wait)
+	leave, err := p.locks.of(key.Network).Together(wait)
 	if err != nil {
 		return false, err
 	}
 	defer leave()
-	rec, found, err := a.cfg.Memory.Get(key)
-	if err != nil || !found || rec.Stage != Done || rec.Turning || rec.Boot != a.cfg.Boot {
+	rec, found, err := p.records.get(key)
+	if err != nil || !found || rec.Stage != Done || rec.Turning || rec.Boot != p.boot {
 		return false, err
 	}
 	if how != nodeRulesOnly {
-		spaces, done := a.recordSpaces(rec)
+		spaces, done := p.namespaces.ofRecord(rec)
 		defer done()
 		if spaces.Pod != nil {
-			return a.repairWhole(ctx, rec, spaces, how)
+			return p.repairWhole(ctx, rec, spaces, how)
 		}
 	}
 	host := nodeRules(rec)
@@ -124,32 +155,32 @@ func (a *Attacher) repair(ctx context.Context, key model.AttachmentKey, patience
 	if host.Empty() {
 		return false, nil
 	}
-	if host.Tables, err = a.stillOwned(ctx, rec, host.Tables); err != nil {
+	if host.Tables, err = p.stillOwned(ctx, rec, host.Tables); err != nil {
 		return false, err
 	}
-	return a.repairSpaces(ctx, rec, state.Fragment{Host: host}, kernel.Spaces{Host: a.cfg.Host})
+	return p.repairSpaces(ctx, rec, state.Fragment{Host: host}, kernel.Spaces{Host: p.host})
 }
 
 // repairWhole looks after everything of an attachment whose pod is there.
-func (a *Attacher) repairWhole(ctx context.Context, rec Record, spaces kernel.Spaces, how extent) (bool, error) {
+func (p *repairer) repairWhole(ctx context.Context, rec Record, spaces kernel.Spaces, how extent) (bool, error) {
 	prev := rec.Result
 	if prev == nil {
 		prev = &model.Result{}
 	}
-	want, err := a.expected(ctx, rec, prev, spaces)
+	want, err := expected(ctx, p.agent, rec, prev, spaces)
 	if err != nil {
 		return false, err
 	}
-	want = a.composed(rec.Key(), want)
+	want = p.machines.compose(rec.Key(), want)
 	want.Host.IPTables, want.Host.Sources = nil, nil
 	if how == withoutRules {
 		want.Host.Tables = nil
 	}
-	return a.repairSpaces(ctx, rec, want, spaces)
+	return p.repairSpaces(ctx, rec, want, spaces)
 }
 
 // repairSpaces compares and puts back.
-func (a *Attacher) repairSpaces(ctx context.Context, rec Record, want state.Fragment, spaces kernel.Spaces) (bool, error) {
+func (p *repairer) repairSpaces(ctx context.Context, rec Record, want state.Fragment, spaces kernel.Spaces) (bool, error) {
 	// A route that the pod has put in the place of one on the same link differs; it is not one that coexists with a missing one.
 	compared := want
 	compared.Pod.Routes = slices.Clone(want.Pod.Routes)
@@ -160,32 +191,32 @@ func (a *Attacher) repairSpaces(ctx context.Context, rec Record, want state.Frag
 	if err != nil {
 		return false, err
 	}
-	now := a.cfg.Now()
+	now := p.now()
 	if spaces.Pod != nil && len(want.Host.Tables) == len(nodeRules(rec).Tables) {
-		a.drifts.settle(rec.Key(), found, now)
+		p.drifts.settle(rec.Key(), found, now)
 	}
 	if len(found) == 0 {
 		return false, nil
 	}
 	r := repairOf(want, found, func(d state.Difference, can bool) decision {
-		return decide(d, can, a.drifts.past(rec.Key(), d), now)
+		return decide(d, can, p.drifts.past(rec.Key(), d), now)
 	})
-	if r.host.Tables, err = a.stillOwned(ctx, rec, r.host.Tables); err != nil {
+	if r.host.Tables, err = p.stillOwned(ctx, rec, r.host.Tables); err != nil {
 		return true, err
 	}
-	if err := a.step("before repair"); err != nil {
+	if err := p.fail.at("before repair"); err != nil {
 		return true, err
 	}
-	between := func() error { return a.step("after repair of node") }
+	between := func() error { return p.fail.at("after repair of node") }
 	if err := r.apply(ctx, spaces, "repair "+rec.Key().String(), between); err != nil {
 		return true, err
 	}
-	return a.reportDrift(rec, r, now), a.step("after repair")
+	return p.reportDrift(rec, r, now), p.fail.at("after repair")
 }
 
 // stillOwned leaves out tables whose elements pass from owner to owner, where the record's link has gone: by now its name may be
 // that of another one's.
-func (a *Attacher) stillOwned(ctx context.Context, rec Record, tables []state.Table) ([]state.Table, error) {
+func (p *repairer) stillOwned(ctx context.Context, rec Record, tables []state.Table) ([]state.Table, error) {
 	passing := func(t state.Table) bool {
 		return slices.ContainsFunc(t.Sets, func(s state.Set) bool { return s.Owned && len(s.Elements) > 0 })
 	}
@@ -201,7 +232,7 @@ func (a *Attacher) stillOwned(ctx context.Context, rec Record, tables []state.Ta
 			wanted[q] = l.Alias
 		}
 	}
-	answers, err := kernel.Spaces{Host: a.cfg.Host}.Observe(ctx, queries)
+	answers, err := kernel.Spaces{Host: p.host}.Observe(ctx, queries)
 	if err != nil {
 		return nil, err
 	}

@@ -11,12 +11,12 @@ import (
 )
 
 // reportDrift remembers, counts and logs what was decided, and reports whether anything was put back.
-func (a *Attacher) reportDrift(rec Record, r repairPlan, now time.Time) (repaired bool) {
+func (p *repairer) reportDrift(rec Record, r repairPlan, now time.Time) (repaired bool) {
 	key, pod := rec.Key(), rec.pod()
 	var things []string
 	for _, d := range r.decided {
-		a.drifts.note(key, d.Difference, d.decision, now)
-		log := a.cfg.Log.With("attachment", key.String(), "pod", pod.String(), "namespace", string(d.Space), "object", d.Want,
+		p.drifts.note(key, d.Difference, d.decision, now)
+		log := p.log.With("attachment", key.String(), "pod", pod.String(), "namespace", string(d.Space), "object", d.Want,
 			"age", now.Sub(rec.Since()).Round(time.Second).String())
 		outcome := "it was put back"
 		if d.repair {
@@ -33,24 +33,24 @@ func (a *Attacher) reportDrift(rec Record, r repairPlan, now time.Time) (repaire
 			log.Warn("attachment differs from its plan; it is left as it is", "have", d.Have)
 		default:
 			log.Warn("drift of an attachment came back within ten minutes; "+outcome, "have", d.Have)
-			a.driftEvent(pod, rec, d.Difference, outcome)
+			p.driftEvent(pod, rec, d.Difference, outcome)
 		}
 	}
-	if len(things) > 0 && a.cfg.Repaired != nil {
-		a.cfg.Repaired(things)
+	if len(things) > 0 && p.repaired != nil {
+		p.repaired(things)
 	}
 	return len(things) > 0
 }
 
-func (a *Attacher) driftEvent(pod model.PodRef, rec Record, d state.Difference, outcome string) {
-	if a.cfg.Event == nil || pod.Name == "" {
+func (p *repairer) driftEvent(pod model.PodRef, rec Record, d state.Difference, outcome string) {
+	if p.event == nil || pod.Name == "" {
 		return
 	}
 	where := "in the pod"
 	if d.Space == state.Host {
 		where = "on the node"
 	}
-	a.cfg.Event(pod, model.Event{Warning: true, Reason: "NetworkDrift", Message: fmt.Sprintf(
+	p.event(pod, model.Event{Warning: true, Reason: "NetworkDrift", Message: fmt.Sprintf(
 		"network %s, interface %s, %s: %s was removed or changed twice within ten minutes; %s", rec.Request.Network, rec.Request.IfName, where, d.Want, outcome)})
 }
 

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weft-net/weft/internal/cni"
-	"github.com/weft-net/weft/internal/endpoint/foreign"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
@@ -18,7 +16,7 @@ import (
 
 // run is the ADD of one network of a batch.
 type run struct {
-	a        *Attacher
+	a        *adder
 	index    int // among the jobs of the batch
 	job      Job
 	spaces   kernel.Spaces
@@ -46,19 +44,19 @@ type segment struct {
 func (r *run) ended() bool { return r.at >= len(r.job.Network.Plugins) }
 
 // foreign reports whether the plugin that comes next is not built in.
-func (r *run) foreign() bool { return r.a.cfg.Planners[r.job.Network.Plugins[r.at].Type] == nil }
+func (r *run) foreign() bool { return r.a.catalog.planners[r.job.Network.Plugins[r.at].Type] == nil }
 
 // open begins the segment of the built-in plugins that come next. They must stop before a foreign plugin, or one whose IPAM
 // needs the interface and is asked between two acts.
 func (r *run) open() error {
 	plugins := r.job.Network.Plugins
 	j := r.at + 1
-	for ; j < len(plugins) && r.a.cfg.Planners[plugins[j].Type] != nil; j++ {
-		typ, err := r.a.ipamType(plugins[j])
+	for ; j < len(plugins) && r.a.catalog.planners[plugins[j].Type] != nil; j++ {
+		typ, err := r.a.catalog.ipamType(plugins[j])
 		if err != nil {
 			return err
 		}
-		if r.a.late(typ) {
+		if r.a.catalog.late(typ) {
 			break
 		}
 	}
@@ -75,23 +73,6 @@ func (r *run) conclude(ctx context.Context) error {
 	}
 	r.rec.Result = r.chain.Prev
 	return r.look(ctx)
-}
-
-// execute has a foreign plugin do its ADD.
-func (r *run) execute(ctx context.Context, conf model.PluginConf, typ string, prev *model.Result) (model.Result, error) {
-	stdin, err := cni.WithPrev(conf, r.job.Network.CNIVersion, prev)
-	if err != nil {
-		return model.Result{}, err
-	}
-	out, err := r.a.cfg.Exec.Run(ctx, foreign.Call{Verb: cni.Add, Type: typ, Request: r.job.Request, Conf: stdin})
-	if err != nil {
-		return model.Result{}, err
-	}
-	result, err := cni.ParseResult(out)
-	if err != nil {
-		return result, fmt.Errorf("plugin %s ADD: %w", typ, err)
-	}
-	return result, nil
 }
 
 // applyFault says what a person can do about an error of applying a network's fragment.

@@ -13,6 +13,17 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
+// switcher has finished attachments take their addresses over, or stand by.
+type switcher struct {
+	host    *kernel.Conn
+	boot    string
+	locks   *lockSet
+	records *recordStore
+	catalog *catalog
+	hook    *policyHook
+	fail    failpoint
+}
+
 // A virtual machine that migrates has two attachments for a while, with the same addresses. One of them stands by: all of it is
 // made, policy stands, but nothing on the node leads to its addresses, nothing from there is let in in their name, and nobody is told
 // of them.
@@ -53,79 +64,79 @@ func split(host state.Space, addrs []netip.Addr) (rest, own state.Space) {
 	return rest, own
 }
 
-// Activate has a finished attachment that stood by take its addresses over: what leads to them is applied in one batch, they are
+// activate has a finished attachment that stood by take its addresses over: what leads to them is applied in one batch, they are
 // taken from where they were, and others are told. Of one that has them already all of it is made sure of once more.
-func (a *Attacher) Activate(ctx context.Context, key model.AttachmentKey) error {
-	return a.turn(ctx, key, "activate", func(rec Record) error {
+func (s *switcher) activate(ctx context.Context, key model.AttachmentKey) error {
+	return s.turn(ctx, key, "activate", func(rec Record) error {
 		ways := rec.ways()
 		if rec.Standby {
 			rec = rec.active()
-			if err := a.put(rec); err != nil {
+			if err := s.records.put(rec); err != nil {
 				return err
 			}
-			if err := a.step("after record active"); err != nil {
+			if err := s.fail.at("after record active"); err != nil {
 				return err
 			}
 		}
-		if err := a.applyWays(ctx, rec, ways); err != nil {
+		if err := s.applyWays(ctx, rec, ways); err != nil {
 			return err
 		}
-		if err := a.takeAddresses(ctx, rec); err != nil {
+		if err := s.takeAddresses(ctx, rec); err != nil {
 			return err
 		}
-		return a.tellTurned(ctx, rec)
+		return s.tellTurned(ctx, rec)
 	})
 }
 
-// Retire has a finished attachment stand by: nothing leads to its addresses here any more. Another one has them, or is about to.
-func (a *Attacher) Retire(ctx context.Context, key model.AttachmentKey) error {
-	return a.turn(ctx, key, "retire", func(rec Record) error {
+// retire has a finished attachment stand by: nothing leads to its addresses here any more. Another one has them, or is about to.
+func (s *switcher) retire(ctx context.Context, key model.AttachmentKey) error {
+	return s.turn(ctx, key, "retire", func(rec Record) error {
 		ways := rec.ways()
 		if !rec.Standby {
 			rec = rec.standing()
-			if err := a.put(rec); err != nil {
+			if err := s.records.put(rec); err != nil {
 				return err
 			}
-			if err := a.step("after record standby"); err != nil {
+			if err := s.fail.at("after record standby"); err != nil {
 				return err
 			}
 		}
 		f := state.Fragment{Owner: plugin.Owner(key), Host: ways}
-		if err := (kernel.Spaces{Host: a.cfg.Host}).Remove(ctx, f); err != nil {
+		if err := (kernel.Spaces{Host: s.host}).Remove(ctx, f); err != nil {
 			return err
 		}
-		return a.tellTurned(ctx, rec)
+		return s.tellTurned(ctx, rec)
 	})
 }
 
 // turn does something with a finished attachment that no other call does anything with meanwhile.
-func (a *Attacher) turn(ctx context.Context, key model.AttachmentKey, name string, do func(Record) error) error {
-	release, err := a.cfg.Locks.Container(ctx, key.ContainerID)
+func (s *switcher) turn(ctx context.Context, key model.AttachmentKey, name string, do func(Record) error) error {
+	release, err := s.locks.main.Container(ctx, key.ContainerID)
 	if err != nil {
 		return err
 	}
 	defer release()
-	leave, err := a.cfg.Locks.Together(ctx)
+	leave, err := s.locks.main.Together(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	rec, found, err := a.cfg.Memory.Get(key)
+	rec, found, err := s.records.get(key)
 	switch {
 	case err != nil:
 		return err
 	case !found:
 		return model.Faultf(model.CodeUnknownContainer, "", "%s: there is no attachment %s", name, key)
-	case rec.Stage != Done || rec.Boot != a.cfg.Boot:
+	case rec.Stage != Done || rec.Boot != s.boot:
 		return model.Faultf(model.CodeTryAgain, "", "%s: attachment %s is %s", name, key, rec.Stage)
 	}
-	if err := a.step("before " + name); err != nil {
+	if err := s.fail.at("before " + name); err != nil {
 		return err
 	}
 	if err := do(rec); err != nil {
 		return err
 	}
-	return a.step("after " + name)
+	return s.fail.at("after " + name)
 }
 
 // ways are what leads to the record's addresses, and what lets in what comes from there, applied or withheld.
@@ -168,7 +179,7 @@ func (r Record) standing() Record {
 }
 
 // applyWays leads to the addresses: all routes, and the neighbours that they need, in one.
-func (a *Attacher) applyWays(ctx context.Context, rec Record, ways state.Space) error {
+func (s *switcher) applyWays(ctx context.Context, rec Record, ways state.Space) error {
 	f := state.Fragment{Owner: plugin.Owner(rec.Key()), Host: ways}
 	for _, n := range rec.Fragment().Host.Neighs {
 		if slices.ContainsFunc(ways.Routes, func(r state.Route) bool { return r.Link == n.Link && r.Dst.Addr() == n.IP }) {
@@ -178,24 +189,24 @@ func (a *Attacher) applyWays(ctx context.Context, rec Record, ways state.Space) 
 	if f.Host.Empty() {
 		return nil
 	}
-	if err := (kernel.Spaces{Host: a.cfg.Host}).Apply(ctx, f); err != nil {
+	if err := (kernel.Spaces{Host: s.host}).Apply(ctx, f); err != nil {
 		return err
 	}
-	return a.step("after ways")
+	return s.fail.at("after ways")
 }
 
 // takeAddresses has the allocators take the record's addresses from where they were.
-func (a *Attacher) takeAddresses(ctx context.Context, rec Record) error {
+func (s *switcher) takeAddresses(ctx context.Context, rec Record) error {
 	for _, act := range rec.Acts {
 		if act.Kind != ActIPAM || act.Plugin >= len(rec.Network.Plugins) {
 			continue
 		}
 		conf := rec.Network.Plugins[act.Plugin]
-		typ, err := a.ipamType(conf)
+		typ, err := s.catalog.ipamType(conf)
 		if err != nil {
 			return err
 		}
-		mover := a.ofIPAM(typ).Move
+		mover := s.catalog.ofIPAM(typ).Move
 		if mover == nil {
 			continue
 		}
@@ -203,41 +214,23 @@ func (a *Attacher) takeAddresses(ctx context.Context, rec Record) error {
 		for _, ip := range act.IPs {
 			q.Held = append(q.Held, ip.Address.Addr())
 		}
-		if q.Wishes, err = a.wishes(rec.Request, conf); err != nil {
+		if q.Wishes, err = s.catalog.wishes(rec.Request, conf); err != nil {
 			return err
 		}
 		if err := mover.Take(ctx, q); err != nil {
 			return err
 		}
 	}
-	return a.step("after take")
+	return s.fail.at("after take")
 }
 
 // tellTurned tells who goes by which attachment has the addresses, when all is done for it.
-func (a *Attacher) tellTurned(ctx context.Context, rec Record) error {
+func (s *switcher) tellTurned(ctx context.Context, rec Record) error {
 	if rec.Turning {
 		rec.Turning = false
-		if err := a.put(rec); err != nil {
+		if err := s.records.put(rec); err != nil {
 			return err
 		}
 	}
-	if a.cfg.Guard != nil {
-		if g, ok := rec.Guarded(); ok {
-			if err := a.cfg.Guard.Admit(ctx, g); err != nil {
-				return err
-			}
-			if !rec.Standby {
-				a.cfg.Guard.Attached(rec.Key())
-			}
-		}
-	}
-	a.moved(rec)
-	return nil
-}
-
-// moved tells that an attachment of a machine came, went, or changed sides.
-func (a *Attacher) moved(rec Record) {
-	if a.cfg.Moved != nil && (rec.Standby || rec.Request.VM() != nil || len(rec.Guests())+len(rec.Joins()) > 0) {
-		a.cfg.Moved(rec.Key())
-	}
+	return s.hook.turned(ctx, rec)
 }

@@ -12,9 +12,18 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
+// catalog is what can be said of a plugin's configuration by itself: which planner and which allocator are for it, whether they find it
+// good, and what they can do beside planning and giving.
+type catalog struct {
+	planners   map[string]plugin.Planner
+	allocators map[string]ipam.Allocator
+	delegates  *delegator // knows which other programs there are
+	known      known
+}
+
 // validate refuses a list that can never be added, before anything is touched: every plugin is asked, and every program
 // that will be executed is there.
-func (a *Attacher) validate(job Job) error {
+func (c *catalog) validate(job Job) error {
 	if len(job.Network.Plugins) == 0 {
 		return model.Faultf(model.CodeInvalidConf, "", "network %q: no plugins", job.Network.Name)
 	}
@@ -22,9 +31,9 @@ func (a *Attacher) validate(job Job) error {
 		return err
 	}
 	for i, conf := range job.Network.Plugins {
-		err := a.validatePlugin(job, conf)
+		err := c.validatePlugin(job, conf)
 		if err == nil {
-			err = a.checkKeeps(job.Request, conf)
+			err = c.checkKeeps(job.Request, conf)
 		}
 		if err != nil {
 			if last := len(job.Network.Plugins) - 1; last == 0 || last == 1 && job.Network.Plugins[last].Type == plugin.DefaultRouteType {
@@ -36,30 +45,30 @@ func (a *Attacher) validate(job Job) error {
 	return nil
 }
 
-func (a *Attacher) validatePlugin(job Job, conf model.PluginConf) error {
-	p := a.cfg.Planners[conf.Type]
+func (c *catalog) validatePlugin(job Job, conf model.PluginConf) error {
+	p := c.planners[conf.Type]
 	if p == nil {
-		_, err := a.cfg.Exec.Find(conf.Type, job.Request.CNIPath)
+		err := c.delegates.find(conf.Type, job.Request.CNIPath)
 		return err
 	}
-	if a.known.get(conf).valid {
+	if c.known.get(conf).valid {
 		return nil
 	}
 	if err := p.Validate(conf); err != nil {
 		return err
 	}
-	typ, err := a.ipamType(conf)
+	typ, err := c.ipamType(conf)
 	if err != nil {
 		return err
 	}
-	if alloc := a.cfg.Allocators[typ]; alloc != nil || typ == "" {
+	if alloc := c.allocators[typ]; alloc != nil || typ == "" {
 		if alloc != nil {
 			err = alloc.Validate(conf.Raw)
 		}
-		a.known.set(conf, func(c *knownConf) { c.valid = err == nil })
+		c.known.set(conf, func(k *knownConf) { k.valid = err == nil })
 		return err
 	}
-	_, err = a.cfg.Exec.Find(typ, job.Request.CNIPath)
+	err = c.delegates.find(typ, job.Request.CNIPath)
 	var f *model.Fault
 	if errors.As(err, &f) {
 		return model.Faultf(f.Code, f.Hint, "ipam.type %s", f.Msg)
@@ -68,17 +77,17 @@ func (a *Attacher) validatePlugin(job Job, conf model.PluginConf) error {
 }
 
 // checkKeeps refuses an IPAM that cannot keep the addresses of a virtual machine, where they have to stay.
-func (a *Attacher) checkKeeps(r model.Request, conf model.PluginConf) error {
+func (c *catalog) checkKeeps(r model.Request, conf model.PluginConf) error {
 	vm := r.VM()
 	if vm == nil || r.Keeps() != model.KeepAlways {
 		return nil
 	}
-	typ, err := a.ipamType(conf)
+	typ, err := c.ipamType(conf)
 	if err != nil || typ == "" {
 		return err
 	}
 	why := "it knows nothing of virtual machines"
-	if k := a.ofIPAM(typ).Keep; k != nil {
+	if k := c.ofIPAM(typ).Keep; k != nil {
 		if why = k.Keeps(ask(r, conf)); why == "" {
 			return nil
 		}
@@ -88,29 +97,29 @@ func (a *Attacher) checkKeeps(r model.Request, conf model.PluginConf) error {
 }
 
 // can is what the planner of a plugin can do beside planning; of a foreign one it is nothing.
-func (a *Attacher) can(conf model.PluginConf) plugin.Capabilities {
-	if p := a.cfg.Planners[conf.Type]; p != nil {
+func (c *catalog) can(conf model.PluginConf) plugin.Capabilities {
+	if p := c.planners[conf.Type]; p != nil {
 		return p.Capabilities()
 	}
 	return plugin.Capabilities{}
 }
 
 // ofIPAM is what the allocator of a type can do beside giving; of a foreign one it is nothing.
-func (a *Attacher) ofIPAM(typ string) ipam.Capabilities {
-	if alloc := a.cfg.Allocators[typ]; alloc != nil {
+func (c *catalog) ofIPAM(typ string) ipam.Capabilities {
+	if alloc := c.allocators[typ]; alloc != nil {
 		return alloc.Capabilities()
 	}
 	return ipam.Capabilities{}
 }
 
 // ipamType is the type of a built-in plugin's IPAM section, empty when it has none.
-func (a *Attacher) ipamType(conf model.PluginConf) (string, error) {
-	p := a.cfg.Planners[conf.Type]
+func (c *catalog) ipamType(conf model.PluginConf) (string, error) {
+	p := c.planners[conf.Type]
 	if p == nil {
 		return "", nil
 	}
-	if c := a.known.get(conf); c.typed {
-		return c.ipam, nil
+	if k := c.known.get(conf); k.typed {
+		return k.ipam, nil
 	}
 	section, err := p.IPAM(conf)
 	if err != nil {
@@ -125,7 +134,7 @@ func (a *Attacher) ipamType(conf model.PluginConf) (string, error) {
 	if err := json.Unmarshal(section, &s); err != nil {
 		return "", model.Faultf(model.CodeDecode, "", "plugin %s: ipam: %w", conf.Type, err)
 	}
-	a.known.set(conf, func(c *knownConf) { c.typed, c.ipam = true, s.Type })
+	c.known.set(conf, func(k *knownConf) { k.typed, k.ipam = true, s.Type })
 	return s.Type, nil
 }
 
@@ -141,9 +150,59 @@ func ask(r model.Request, conf model.PluginConf) ipam.Ask {
 }
 
 // wishes are what the request's pod says of the addresses that a plugin's IPAM gives.
-func (a *Attacher) wishes(r model.Request, conf model.PluginConf) (model.AddressWishes, error) {
-	if of := a.can(conf).Wishes; of != nil {
+func (c *catalog) wishes(r model.Request, conf model.PluginConf) (model.AddressWishes, error) {
+	if of := c.can(conf).Wishes; of != nil {
 		return of(conf, r)
 	}
 	return model.AddressWishes{}, nil
+}
+
+// plain reports whether a job can be planned beside others: everything is built in and its addresses are known before. apart
+// is one that has nothing of the node in common with others: no bridge, no table.
+func (c *catalog) plain(job Job) (apart, plain bool) {
+	apart = true
+	if len(job.saves) > 0 {
+		return false, false
+	}
+	for _, conf := range job.Network.Plugins {
+		switch conf.Type {
+		case "macvlan", "ipvlan", "dummy":
+		case "ptp", "bridge", plugin.CalicoType, "portmap", "bandwidth", "firewall", "tuning":
+			apart = false
+		default: // unknown, or one that asks the kernel for what neighbors are about to change
+			return false, false
+		}
+		if c.planners[conf.Type] == nil {
+			return false, false
+		}
+		typ, err := c.ipamType(conf)
+		if err != nil || c.late(typ) {
+			return false, false
+		}
+	}
+	return apart, true
+}
+
+// builtinTypes are the types of the job's plugins that are built in: what a foreign one left is that one's to take.
+func (c *catalog) builtinTypes(job Job) []string {
+	var types []string
+	for _, conf := range job.Network.Plugins {
+		if c.planners[conf.Type] != nil {
+			types = append(types, conf.Type)
+		}
+	}
+	return types
+}
+
+// late reports whether an IPAM type is asked when the interface exists and is up: an allocator that sends packets, and every
+// foreign one, of which nobody knows what it needs.
+func (c *catalog) late(typ string) bool {
+	if typ == "" {
+		return false
+	}
+	alloc := c.allocators[typ]
+	if alloc == nil {
+		return true
+	}
+	return alloc.Capabilities().NeedsLink
 }
