@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/netip"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/adminapi"
 	"github.com/weft-net/weft/internal/node/policy"
 	compiled "github.com/weft-net/weft/internal/plan/policy"
 )
@@ -44,7 +44,7 @@ func (f *policyFlags) ask(cmd *cobra.Command, env Env, what string, query url.Va
 	if f.output != "text" && f.output != "json" {
 		return ui.UsageError(model.Faultf(model.CodeInvalidConf, "give text or json", "-o %q is no output format", f.output))
 	}
-	if err := policy.Ask(cmd.Context(), filepath.Join(f.stateDir, policy.Socket), what, query, into); err != nil {
+	if err := policy.Ask(cmd.Context(), adminapi.InStateDir(f.stateDir), what, query, into); err != nil {
 		return err
 	}
 	if f.output == "json" {

@@ -61,7 +61,7 @@ func TestPolicyWithoutAgent(t *testing.T) {
 		code int
 		says string
 	}{
-		{"show --state-dir " + dir, 1, "weft: no agent that obeys network policies answers at " + dir + "/policy.sock\nhint: start the agent"},
+		{"show --state-dir " + dir, 1, "weft: no agent that obeys network policies answers at " + dir + "/admin.sock\nhint: start the agent"},
 		{"why a b --state-dir " + dir, 1, "no agent that obeys"},
 		{"why a", 2, "accepts 2 arg(s)"},
 		{"show -o yaml", 2, `-o "yaml" is no output format`},

@@ -10,7 +10,7 @@ import (
 
 	"github.com/weft-net/weft/internal/lab/reach"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/node/inquiry"
+	"github.com/weft-net/weft/internal/node/adminapi"
 	"github.com/weft-net/weft/internal/node/policy"
 	compiled "github.com/weft-net/weft/internal/plan/policy"
 )
@@ -41,7 +41,7 @@ func (st Status) expect(ctx context.Context, flows []reach.Flow) ([]bool, error)
 			}
 			var verdicts []bool
 			err := untilKnown(ctx, func() (err error) {
-				verdicts, err = policy.AskVerdicts(ctx, st.policySocket(node), queries)
+				verdicts, err = policy.AskVerdicts(ctx, st.adminSocket(node), queries)
 				return err
 			})
 			if err != nil {
@@ -62,7 +62,7 @@ func (st Status) noPolicies(ctx context.Context, nodes map[string][]int) (bool, 
 			continue
 		}
 		var s policy.Summary
-		ask := func() error { return policy.Ask(ctx, st.policySocket(node), "summary", nil, &s) }
+		ask := func() error { return policy.Ask(ctx, st.adminSocket(node), "summary", nil, &s) }
 		if err := untilKnown(ctx, ask); err != nil {
 			return false, fmt.Errorf("node %s: %w", node, err)
 		}
@@ -112,8 +112,8 @@ func (st Status) agentOf(endpoint string) string {
 	return other
 }
 
-func (st Status) policySocket(node string) string {
-	return Dir(st.Dir).Node(node, "agent", policy.Socket)
+func (st Status) adminSocket(node string) string {
+	return adminapi.InStateDir(Dir(st.Dir).Node(node, "agent"))
 }
 
 // untilKnown asks an agent that runs until it listens and knows the policies, which it does not at once when it has just started.
@@ -121,7 +121,7 @@ func untilKnown(ctx context.Context, ask func() error) error {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		err := ask()
 		var f *model.Fault
-		again := errors.Is(err, inquiry.ErrNobody) || errors.As(err, &f) && f.Code == model.CodeTryAgain
+		again := errors.Is(err, adminapi.ErrNoServer) || errors.As(err, &f) && f.Code == model.CodeTryAgain
 		if !again || ctx.Err() != nil || time.Now().After(deadline) {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/node/inquiry"
+	"github.com/weft-net/weft/internal/node/adminapi"
 )
 
 // TestUntilKnown: an agent that has just started is asked again until it listens and knows the policies; another error is final.
@@ -20,8 +20,8 @@ func TestUntilKnown(t *testing.T) {
 		want    error
 	}{
 		{"at once", []error{nil}, nil},
-		{"late", []error{fmt.Errorf("n1: %w", inquiry.ErrNobody), model.Faultf(model.CodeTryAgain, "", "not known yet"), nil}, nil},
-		{"final", []error{inquiry.ErrNobody, final, nil}, final},
+		{"late", []error{fmt.Errorf("n1: %w", adminapi.ErrNoServer), model.Faultf(model.CodeTryAgain, "", "not known yet"), nil}, nil},
+		{"final", []error{adminapi.ErrNoServer, final, nil}, final},
 	} {
 		asked := 0
 		err := untilKnown(t.Context(), func() error { asked++; return tt.answers[asked-1] })

@@ -6,16 +6,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
+	"net/http"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weft-net/weft/internal/cluster/config"
-	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/vm/host"
+	"github.com/weft-net/weft/internal/node/adminapi"
 )
 
 const (
@@ -31,7 +28,7 @@ func Ask(ctx context.Context, fallback config.Config, source string) Node {
 	defer cancel()
 	n := Node{Config: fallback, Source: "no agent answers: looked at by " + source}
 	var b json.RawMessage
-	err := host.Question(ctx, fallback.Socket, wire.VerbSettings, &b)
+	err := ask(ctx, fallback.Socket, http.MethodGet, adminapi.RouteSettings, &b)
 	if err == nil {
 		own := fallback
 		if err = json.Unmarshal(b, &own); err == nil {
@@ -55,7 +52,14 @@ func settingsUsed(_ context.Context, n Node) []Finding {
 
 // away reports whether there is no agent at a socket.
 func away(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, adminapi.ErrNoServer) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// ask asks the agent whose socket for CNI calls is given, on its other one.
+func ask(ctx context.Context, socket, method, route string, into any) error {
+	return adminapi.Request{
+		Socket: adminapi.Path(socket), Method: method, Path: route, Timeout: checkLimit, Server: "agent",
+	}.Do(ctx, into)
 }
 
 // attachmentsWhole has the agent check all attachments: nobody else may open its ledger.
@@ -63,7 +67,7 @@ func attachmentsWhole(ctx context.Context, n Node) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	var report model.CheckReport
-	err := host.Question(ctx, n.Config.Socket, wire.VerbCheck, &report)
+	err := ask(ctx, n.Config.Socket, http.MethodPost, adminapi.RouteCheck, &report)
 	switch {
 	case err != nil && away(err):
 		return skip("not checked: no agent answers at %s", n.Config.Socket)

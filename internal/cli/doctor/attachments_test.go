@@ -3,47 +3,46 @@
 package doctor
 
 import (
-	"io"
+	"context"
+	"encoding/json"
+	"log/slog"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-net/weft/internal/cluster/config"
-	"github.com/weft-net/weft/internal/cni/wire"
+	"github.com/weft-net/weft/internal/node/adminapi"
 )
 
-// answers is an agent that answers verbs with texts; what it does not know it refuses.
+// answers is an agent that answers requests with texts; what it does not know it refuses.
 func answers(t *testing.T, socket string, texts map[string]string) {
 	t.Helper()
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
+	routes := adminapi.Routes{}
+	for route, text := range texts {
+		routes[route] = func(*http.Request) (any, error) { return json.RawMessage(text), nil }
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			head := make([]byte, wire.RequestHeader)
-			_, _ = io.ReadFull(conn, head)
-			env := make([]byte, 64)
-			n, _ := conn.Read(env)
-			text, exit := `{"cniVersion":"1.0.0","code":4,"msg":"the agent knows no such verb"}`, 1
-			for verb, says := range texts {
-				if strings.HasPrefix(string(env[:n]), wire.VerbName+"="+verb+"\x00") {
-					text, exit = says, 0
-				}
-			}
-			_, _ = conn.Write(wire.AppendAnswer(nil, exit, []byte(text)))
-			_ = conn.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	path := adminapi.Path(socket)
+	go func() { done <- routes.Serve(ctx, path, slog.New(slog.DiscardHandler)) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
-	}()
-	t.Cleanup(func() { _ = l.Close(); <-done })
+	})
+	for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if c, err := net.Dial("unix", path); err == nil {
+			_ = c.Close()
+			return
+		} else if time.Now().After(until) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestAttachments: what the agent's CHECK of all attachments finds is a finding each, and what it did not look at is said.
@@ -54,20 +53,20 @@ func TestAttachments(t *testing.T) {
 		"differs":   {`{"attachments":2,"problems":[{"attachment":"net/c1/eth0","pod":"default/web","says":"missing route"}]}`, "bad default/web (net/c1/eth0): missing route"},
 		"gone":      {`{"attachments":2,"problems":[{"attachment":"net/c1/eth0","gone":true}]}`, "warn net/c1/eth0: its network namespace has gone"},
 		"unchecked": {`{"attachments":3,"unchecked":1}`, "skip 1 of 3 attachments were not checked: they are being attached or detached, or time was up"},
-		"older":     {"", "warn not checked: the agent knows no such verb"},
+		"older":     {"", "skip not checked: no agent answers at SOCKET"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			texts := map[string]string{}
 			if c.report != "" {
-				texts[wire.VerbCheck] = c.report
+				texts["POST "+adminapi.RouteCheck] = c.report
 			}
 			answers(t, w.node.Config.Socket, texts)
 			var got []string
 			for _, f := range attachmentsWhole(t.Context(), w.node) {
 				got = append(got, string(f.Level)+" "+f.Says)
 			}
-			if diff := cmp.Diff(c.want, strings.Join(got, "\n")); diff != "" {
+			if diff := cmp.Diff(strings.ReplaceAll(c.want, "SOCKET", w.node.Config.Socket), strings.Join(got, "\n")); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -96,7 +95,7 @@ func TestAsk(t *testing.T) {
 	if n := Ask(t.Context(), file, "x.yaml"); n.Config.StateDir != "/file" || n.Source != "no agent answers: looked at by x.yaml" {
 		t.Errorf("%q, %+v", n.Source, n.Config)
 	}
-	answers(t, file.Socket, map[string]string{wire.VerbSettings: `{"stateDir":"/flag","install":{"hostRoot":"/host"}}`})
+	answers(t, file.Socket, map[string]string{"GET " + adminapi.RouteSettings: `{"stateDir":"/flag","install":{"hostRoot":"/host"}}`})
 	if n := Ask(t.Context(), file, "x.yaml"); n.Config.StateDir != "/flag" || n.NodeRoot != "/host" ||
 		n.Source != "as the agent at "+file.Socket+" runs, which was found by x.yaml" {
 		t.Errorf("%q, %+v", n.Source, n.Config)

@@ -13,7 +13,8 @@ const (
 	flagNetns = 1
 )
 
-// VerbName is the variable that names what is asked of the agent beyond CNI's verbs, which have CNI_COMMAND instead. The
+// VerbName is the variable that names what programs of the version before this one ask beyond CNI's verbs, which have
+// CNI_COMMAND instead; today's ask on the agent's other socket (internal/node/adminapi). The
 // configuration is then that verb's own words, and so is what belongs on stdout.
 const VerbName = "WEFT_VERB"
 
@@ -161,11 +162,3 @@ func put32(b []byte, v uint32) {
 func get32(b []byte) uint32 {
 	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 }
-
-// Verbs beyond CNI's that weft doctor asks.
-const (
-	// VerbCheck checks all attachments; the answer is a model.CheckReport.
-	VerbCheck = "attachments-check"
-	// VerbSettings is answered with the agent's configuration, flags included, without what is secret.
-	VerbSettings = "settings"
-)

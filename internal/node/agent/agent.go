@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -232,6 +231,7 @@ func (a *agent) run(ctx context.Context) error {
 		defer context.AfterFunc(behind, cancel)() // another part failed
 		return errors.Join(a.server.Run(serving), a.drain())
 	})
+	parts.Go(func() error { return ended(behind, a.admin(behind)) })
 	parts.Go(func() error { return ended(behind, a.repair(behind)) })
 	parts.Go(func() error { return ended(behind, a.share(behind)) })
 	parts.Go(func() error { return ended(behind, a.keepPools(behind)) })
@@ -239,7 +239,6 @@ func (a *agent) run(ctx context.Context) error {
 	parts.Go(func() error { return ended(behind, a.enforce(behind)) })
 	if a.mover != nil {
 		parts.Go(func() error { return ended(behind, a.mover.Run(behind)) })
-		parts.Go(func() error { return ended(behind, a.mover.Serve(behind, filepath.Join(a.cfg.StateDir, move.Socket))) })
 	}
 	if a.meshes() {
 		parts.Go(func() error { return ended(behind, a.mesh(behind)) })

@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 
@@ -87,15 +86,11 @@ func (a *agent) enforce(ctx context.Context) error {
 	}
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return a.policy.Run(ctx) })
-	parts.Go(func() error { return a.policy.Serve(ctx, a.policyPath()) })
 	if a.faults != nil {
 		parts.Go(func() error { return a.faults.Run(ctx) })
 	}
 	return parts.Wait()
 }
-
-// policyPath is the socket's path.
-func (a *agent) policyPath() string { return filepath.Join(a.cfg.StateDir, policy.Socket) }
 
 // quiet are the tables of nft that change all the time without anybody having lost anything.
 func (a *agent) quiet() []watch.Own {

@@ -6,10 +6,8 @@ import (
 	"context"
 	"path/filepath"
 
-	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/node/cniserver"
-	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/node"
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
@@ -25,7 +23,7 @@ func (a *agent) virtual(boot string) *node.Machines {
 	m := node.New(node.Config{
 		Admit:  admit,
 		Phase1: phase1.Config{Dir: filepath.Join(a.cfg.StateDir, "vm"), Boot: boot, Step: a.cfg.Step},
-		Memory: a.ledger, Log: a.cfg.Log, After: a.cfg.After,
+		Memory: a.ledger, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After, Own: a.own, Called: a.called,
 		Hold: func(ctx context.Context, container string) (func(), error) { return a.attacher.Hold(ctx, container) },
 	})
 	if a.metrics != nil {
@@ -41,10 +39,10 @@ func (a *agent) virtual(boot string) *node.Machines {
 	return m
 }
 
-// verbs are what is asked of the agent beyond CNI.
+// verbs are what programs of the version before this one ask on the socket for CNI calls; those of this one ask on the other
+// (admin), and the next version need not answer here.
 func (a *agent) verbs() map[string]cniserver.Verb {
 	return map[string]cniserver.Verb{
-		host.VerbStart: a.machines.Start, host.VerbStop: a.machines.Stop, host.VerbList: a.machines.List,
-		wire.VerbCheck: a.checkAll, wire.VerbSettings: a.settings,
+		node.VerbStart: a.machines.Start, node.VerbStop: a.machines.Stop, node.VerbList: a.machines.List,
 	}
 }

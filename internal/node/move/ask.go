@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/weft-net/weft/internal/node/inquiry"
+	"github.com/weft-net/weft/internal/node/adminapi"
 )
 
 // AskMachines asks an agent for the attachments of machines on its node.
@@ -24,8 +24,8 @@ func SayHere(ctx context.Context, socket, namespace, name, pod string) error {
 }
 
 func ask(ctx context.Context, socket, method, what string, query url.Values, into any) error {
-	return inquiry.Question{
-		Socket: socket, Method: method, What: what, Query: query,
-		Who: "agent that follows machines", Hint: "start the agent, number pods from pools (network.pools), or give its --state-dir",
-	}.Ask(ctx, into)
+	return adminapi.Request{
+		Socket: socket, Method: method, Path: Prefix + "/" + what, Query: query,
+		Server: "agent that follows machines", Hint: "start the agent, number pods from pools (network.pools), or give its --state-dir",
+	}.Do(ctx, into)
 }

@@ -3,18 +3,17 @@
 package move
 
 import (
-	"context"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/node/inquiry"
+	"github.com/weft-net/weft/internal/node/adminapi"
 )
 
-// Socket is the name of the socket in the agent's state directory.
-const Socket = "move.sock"
+// Prefix is what a Mover's routes are under.
+const Prefix = "/move"
 
 // Attachment is one of a machine on this node, as a Mover tells of it.
 type Attachment struct {
@@ -54,14 +53,14 @@ func (m *Mover) Attachments() []Attachment {
 	return out
 }
 
-// Serve answers on a unix socket, which root alone may open, until ctx ends: GET /machines tells of those on this node, POST
-// /here?namespace=…&name=…&pod=… says that one runs here.
-func (m *Mover) Serve(ctx context.Context, path string) error {
-	return inquiry.Answers{
+// Routes are what root may ask a Mover: GET /machines tells of those on this node, POST /here?namespace=…&name=…&pod=… says
+// that one runs here.
+func (m *Mover) Routes() adminapi.Routes {
+	return adminapi.Routes{
 		"GET /machines": func(*http.Request) (any, error) { return m.Attachments(), nil },
 		"POST /here": func(r *http.Request) (any, error) {
 			vm := model.VMRef{Namespace: r.FormValue("namespace"), Name: r.FormValue("name")}
 			return struct{}{}, m.Switch(vm, r.FormValue("pod"))
 		},
-	}.Serve(ctx, path, m.cfg.Log)
+	}
 }

@@ -4,6 +4,7 @@ package policy_test
 
 import (
 	"context"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -33,10 +34,10 @@ func TestPolicyWithoutNamespace(t *testing.T) {
 func TestSelectsNoPods(t *testing.T) {
 	w := newWorld(t)
 	w.start()
-	socket := filepath.Join(t.TempDir(), policy.Socket)
+	socket := filepath.Join(t.TempDir(), "s")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- w.Serve(ctx, socket) }()
+	go func() { done <- w.Routes().Under(policy.Prefix).Serve(ctx, socket, slog.New(slog.DiscardHandler)) }()
 	defer func() {
 		cancel()
 		if err := <-done; err != nil {

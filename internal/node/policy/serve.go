@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/node/inquiry"
+	"github.com/weft-net/weft/internal/node/adminapi"
 	"github.com/weft-net/weft/internal/plan/policy"
 )
 
@@ -43,9 +43,9 @@ type Denied struct {
 	Bytes   uint64 `json:"bytes"`
 }
 
-// Serve answers on a unix socket, which root alone may open, until ctx ends.
-func (e *Enforcer) Serve(ctx context.Context, path string) error {
-	return inquiry.Answers{
+// Routes are what root may ask an Enforcer.
+func (e *Enforcer) Routes() adminapi.Routes {
+	return adminapi.Routes{
 		"GET /summary": func(r *http.Request) (any, error) { return e.summary(r.Context()) },
 		"GET /show": func(r *http.Request) (any, error) {
 			q := r.URL.Query()
@@ -71,7 +71,7 @@ func (e *Enforcer) Serve(ctx context.Context, path string) error {
 			}
 			return e.Verdicts(queries)
 		},
-	}.Serve(ctx, path, e.log)
+	}
 }
 
 // mostQueries bounds what is read of queries, in bytes.

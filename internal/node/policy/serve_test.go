@@ -5,6 +5,7 @@ package policy_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -19,10 +20,10 @@ import (
 func TestServe(t *testing.T) {
 	w := newWorld(t)
 	w.start()
-	socket := filepath.Join(t.TempDir(), policy.Socket)
+	socket := filepath.Join(t.TempDir(), "s")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- w.Serve(ctx, socket) }()
+	go func() { done <- w.Routes().Under(policy.Prefix).Serve(ctx, socket, slog.New(slog.DiscardHandler)) }()
 	var s policy.Summary
 	w.eventually("the socket answers", func() bool { return policy.Ask(ctx, socket, "summary", nil, &s) == nil && s.Known })
 	if s.Node != "n1" || len(s.Policies) > 0 {

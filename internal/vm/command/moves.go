@@ -5,7 +5,6 @@ package command
 import (
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/adminapi"
 	"github.com/weft-net/weft/internal/node/move"
 )
 
@@ -32,7 +32,7 @@ Keys of -o json: [{machine: {namespace, name}, attachment: {network, containerID
 			if err := ui.TextOrJSON(output); err != nil {
 				return err
 			}
-			all, err := move.AskMachines(cmd.Context(), filepath.Join(stateDir, move.Socket))
+			all, err := move.AskMachines(cmd.Context(), adminapi.InStateDir(stateDir))
 			if err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ Where the machine has several pods on this node, --pod names the one that it run
 			if !ok || namespace == "" || name == "" {
 				return ui.UsageError(model.Faultf(model.CodeInvalidConf, "as default/db", "machine %q is no namespace and name", args[0]))
 			}
-			return move.SayHere(cmd.Context(), filepath.Join(stateDir, move.Socket), namespace, name, pod)
+			return move.SayHere(cmd.Context(), adminapi.InStateDir(stateDir), namespace, name, pod)
 		},
 	}
 	cmd.Flags().StringVar(&stateDir, "state-dir", config.Default().StateDir, "the agent's state directory")

@@ -20,7 +20,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/node/inquiry"
+	"github.com/weft-net/weft/internal/node/adminapi"
 	"github.com/weft-net/weft/internal/node/move"
 )
 
@@ -31,20 +31,20 @@ func movesAgent(t *testing.T) string {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- inquiry.Answers{
-			"GET /machines": func(*http.Request) (any, error) {
+		done <- adminapi.Routes{
+			"GET /move/machines": func(*http.Request) (any, error) {
 				return []move.Attachment{{
 					Machine: model.VMRef{Namespace: "default", Name: "db"}, Key: model.AttachmentKey{Network: "weft", ContainerID: "7c5a", IfName: "eth0"},
 					Addresses: []netip.Addr{netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("fd77::c0")}, State: "awaited",
 				}}, nil
 			},
-			"POST /here": func(r *http.Request) (any, error) {
+			"POST /move/here": func(r *http.Request) (any, error) {
 				if r.FormValue("namespace")+"/"+r.FormValue("name") != "default/db" {
 					return nil, model.Faultf(model.CodeUnknownContainer, "", "machine is not here")
 				}
 				return struct{}{}, nil
 			},
-		}.Serve(ctx, filepath.Join(dir, move.Socket), slog.New(slog.DiscardHandler))
+		}.Serve(ctx, adminapi.InStateDir(dir), slog.New(slog.DiscardHandler))
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -53,7 +53,7 @@ func movesAgent(t *testing.T) string {
 		}
 	})
 	for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if _, err := move.AskMachines(t.Context(), filepath.Join(dir, move.Socket)); err == nil {
+		if _, err := move.AskMachines(t.Context(), adminapi.InStateDir(dir)); err == nil {
 			return dir
 		} else if time.Now().After(until) {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/node/inquiry"
+	"github.com/weft-net/weft/internal/node/adminapi"
 )
 
 // socketName is where a machine that runs is asked to change, in its directory.
@@ -31,7 +31,7 @@ func (l *launch) answer(ctx context.Context) (stop func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a := inquiry.Answers{"POST /change": func(r *http.Request) (any, error) { return l.change(ctx, r) }}
+		a := adminapi.Routes{"POST /change": func(r *http.Request) (any, error) { return l.change(ctx, r) }}
 		if err := a.Serve(ctx, short(dir), l.Log); err != nil {
 			l.Log.Error("nobody can change the machine", "err", err)
 		}
@@ -74,9 +74,9 @@ func Ask(ctx context.Context, st Status, c Change, patience time.Duration) (out 
 		return out, fmt.Errorf("machine %s: %w", st.Key(), err)
 	}
 	defer func() { _ = dir.Close() }()
-	q := inquiry.Question{
-		Socket: short(dir), Method: http.MethodPost, What: "change", Body: c, Patience: patience,
-		Who: "machine " + st.Key() + " that can change", Hint: "it must run",
+	q := adminapi.Request{
+		Socket: short(dir), Method: http.MethodPost, Path: "/change", Body: c, Timeout: patience,
+		Server: "machine " + st.Key() + " that can change", Hint: "it must run",
 	}
-	return out, q.Ask(ctx, &out)
+	return out, q.Do(ctx, &out)
 }

@@ -51,8 +51,13 @@ type Config struct {
 	Hold func(ctx context.Context, container string) (release func(), err error)
 	// Admit, which may be nil, makes what policies say of interfaces stand.
 	Admit func(ctx context.Context, all ...attach.Guarded) error
-	Log   *slog.Logger
-	After func(time.Duration) <-chan time.Time
+	// Own are the namespaces of the node itself, in which no machine is.
+	Own []*netns.NS
+	// Called, which may be nil, hears of each request that was answered.
+	Called func(verb string, err error, took time.Duration)
+	Log    *slog.Logger
+	Now    func() time.Time
+	After  func(time.Duration) <-chan time.Time
 }
 
 // Machines are those of a node.
@@ -93,7 +98,7 @@ func (m *Machines) Start(ctx context.Context, ns *netns.NS, words []byte) ([]byt
 		return nil, err
 	}
 	if ns == nil || ask.Input == nil {
-		return nil, model.Faultf(model.CodeInvalidNetns, "", "%s: no machine, or no namespace of a pod", host.VerbStart)
+		return nil, model.Faultf(model.CodeInvalidNetns, "", "%s: no machine, or no namespace of a pod", VerbStart)
 	}
 	record, err := m.start(ctx, host.Pod{NS: ns, ID: ask.ID, Root: ask.Root}, *ask.Input)
 	if err != nil {

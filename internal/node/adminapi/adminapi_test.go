@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package inquiry
+package adminapi
 
 import (
 	"bytes"
@@ -18,9 +18,9 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestInquiry: what is asked is answered, a refusal has its code and its hint, nobody but the owner may ask, and the socket goes
+// TestRequests: what is asked is answered, a refusal has its code and its hint, nobody but the owner may ask, and the socket goes
 // with who answers.
-func TestInquiry(t *testing.T) {
+func TestRequests(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	if err := os.WriteFile(socket, nil, 0o600); err != nil { // what one before has left
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func TestInquiry(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- Answers{
+		done <- Routes{
 			"GET /twice": func(r *http.Request) (any, error) { return r.FormValue("n") + r.FormValue("n"), nil },
 			"POST /no": func(*http.Request) (any, error) {
 				return nil, model.Faultf(model.CodeTryAgain, "ask again", "not yet")
@@ -36,10 +36,10 @@ func TestInquiry(t *testing.T) {
 			"GET /broken": func(*http.Request) (any, error) { return nil, errors.New("broken") },
 		}.Serve(ctx, socket, slog.New(slog.DiscardHandler))
 	}()
-	q := Question{Socket: socket, Method: http.MethodGet, What: "twice", Query: url.Values{"n": {"x&"}}, Who: "agent", Hint: "start it"}
+	q := Request{Socket: socket, Method: http.MethodGet, Path: "/twice", Query: url.Values{"n": {"x&"}}, Server: "agent", Hint: "start it"}
 	var got string
 	for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		err := q.Ask(t.Context(), &got)
+		err := q.Do(t.Context(), &got)
 		if err == nil {
 			break
 		}
@@ -51,20 +51,20 @@ func TestInquiry(t *testing.T) {
 		t.Errorf("%q, %v, %v", got, info, err)
 	}
 	for _, c := range []struct {
-		method, what string
+		method, path string
 		code         model.Code
 		hint, says   string
 	}{
-		{http.MethodPost, "no", model.CodeTryAgain, "ask again", "not yet"},
-		{http.MethodGet, "broken", model.CodeInternal, "", "broken"},
-		{http.MethodGet, "nothing", 0, "", "404 Not Found"},
-		{http.MethodPost, "twice", 0, "", "405 Method Not Allowed"},
+		{http.MethodPost, "/no", model.CodeTryAgain, "ask again", "not yet"},
+		{http.MethodGet, "/broken", model.CodeInternal, "", "broken"},
+		{http.MethodGet, "/nothing", model.CodeIO, "start it", "no agent answers at"},
+		{http.MethodPost, "/twice", 0, "", "405 Method Not Allowed"},
 	} {
-		q.Method, q.What = c.method, c.what
-		err := q.Ask(t.Context(), &got)
+		q.Method, q.Path = c.method, c.path
+		err := q.Do(t.Context(), &got)
 		var f *model.Fault
 		if is := errors.As(err, &f); err == nil || !strings.Contains(err.Error(), c.says) || is != (c.code != 0) || is && (f.Code != c.code || f.Hint != c.hint) {
-			t.Errorf("%s %s: %v", c.method, c.what, err)
+			t.Errorf("%s %s: %v", c.method, c.path, err)
 		}
 	}
 	stop()
@@ -72,7 +72,7 @@ func TestInquiry(t *testing.T) {
 		t.Error(err)
 	}
 	var f *model.Fault
-	if err := q.Ask(t.Context(), &got); !errors.As(err, &f) || f.Hint != "start it" || !errors.Is(err, ErrNobody) || !strings.Contains(err.Error(), "no agent answers at "+socket) {
+	if err := q.Do(t.Context(), &got); !errors.As(err, &f) || f.Hint != "start it" || !errors.Is(err, ErrNoServer) || !strings.Contains(err.Error(), "no agent answers at "+socket) {
 		t.Errorf("nobody is there: %v", err)
 	}
 }
@@ -81,7 +81,7 @@ func TestInquiry(t *testing.T) {
 func TestNoSocket(t *testing.T) {
 	var log bytes.Buffer
 	long := filepath.Join(t.TempDir(), strings.Repeat("x", 200))
-	if err := (Answers{}).Serve(t.Context(), long, slog.New(slog.NewTextHandler(&log, nil))); err != nil || !strings.Contains(log.String(), "nobody can ask here") {
+	if err := (Routes{}).Serve(t.Context(), long, slog.New(slog.NewTextHandler(&log, nil))); err != nil || !strings.Contains(log.String(), "nobody can ask here") {
 		t.Errorf("%v, %s", err, log.String())
 	}
 }

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+
+	"github.com/weft-net/weft/internal/node/adminapi"
+	"github.com/weft-net/weft/internal/node/move"
+	"github.com/weft-net/weft/internal/node/policy"
+)
+
+// admin answers root on the socket beside the one for CNI calls until ctx ends. It is found by the state directory, too.
+func (a *agent) admin(ctx context.Context) error {
+	routes := adminapi.Routes{
+		"POST " + adminapi.RouteCheck:   func(r *http.Request) (any, error) { return a.checkAll(r.Context()), nil },
+		"GET " + adminapi.RouteSettings: func(*http.Request) (any, error) { return a.settings(), nil },
+	}
+	maps.Copy(routes, a.machines.Routes())
+	if a.policy != nil {
+		maps.Copy(routes, a.policy.Routes().Under(policy.Prefix))
+	}
+	if a.mover != nil {
+		maps.Copy(routes, a.mover.Routes().Under(move.Prefix))
+	}
+	path, link := adminapi.Path(a.cfg.Socket), adminapi.InStateDir(a.cfg.StateDir)
+	err := os.Remove(link)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err == nil {
+		err = os.Symlink(path, link)
+	}
+	if err != nil {
+		return fmt.Errorf("admin socket by the state directory: %w", err)
+	}
+	return routes.Serve(ctx, path, a.cfg.Log)
+}
