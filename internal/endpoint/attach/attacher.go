@@ -4,7 +4,6 @@ package attach
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -14,20 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/plan/plugin"
-)
-
-const (
-	// undoTime is how long the undo of a failed or given up ADD may take, whatever is left of the caller's patience.
-	undoTime = 30 * time.Second
-	// lateUndoTime is that of an ADD whose own time is over: its caller waits but a few seconds more to be told why. What is
-	// not undone then, because a plugin hangs, is undone at the DEL that follows.
-	lateUndoTime = 3 * time.Second
-	// recoverTime is how long the undo of one record may take when an agent starts.
-	recoverTime = 15 * time.Second
-	// linger is how long an agent keeps a bridge or a table without owners, because the next ADD will want it.
-	linger = 500 * time.Millisecond
 )
 
 // Config is what an Attacher is made of.
@@ -139,8 +125,11 @@ func New(cfg Config) *Attacher {
 		locks: locks, unmanaged: unmanaged, dscp: dscp, queue: queue, repairer: repairer,
 		adder: &adder{
 			boot: boot, agent: agent, namespaces: namespaces, locks: locks, records: records, catalog: catalog, resolver: resolver,
-			delegates: delegates, machines: machines, hook: hook, unmanaged: unmanaged, dscp: dscp, undoer: undoer, cooling: cooling,
+			delegates: delegates, hook: hook, unmanaged: unmanaged, dscp: dscp, undoer: undoer, cooling: cooling,
 			reaper: cfg.Reaper, gates: cfg.Gates, log: log, now: now, fail: fail,
+			settler: &settler{
+				boot: boot, agent: agent, namespaces: namespaces, records: records, machines: machines, undoer: undoer, log: log,
+			},
 		},
 		deleter: &deleter{
 			agent: agent, boot: boot, namespaces: namespaces, locks: locks, records: records, catalog: catalog, machines: machines,
@@ -255,31 +244,3 @@ func (a *Attacher) Brought() ([]Brought, error) { return a.unmanaged.list() }
 
 // Marked are the pods that have asked for a code point, by their links.
 func (a *Attacher) Marked() []Marked { return a.dscp.list() }
-
-// Job is what one call is about.
-type Job struct {
-	Network model.Network
-	Request model.Request
-	// Prev is the result that the caller handed in.
-	Prev *model.Result
-	// Netns is the container's namespace, nil when it is gone.
-	Netns *netns.NS
-	// OwnNetns permits that Netns is the node's own (CNI_NETNS_OVERRIDE).
-	OwnNetns bool
-	// NamespaceLabels are those of the pod's namespace, nil where they are not known.
-	NamespaceLabels map[string]string
-	// Parallel permits AddAll to execute foreign plugins beside those of its neighbours that permit it, too.
-	Parallel bool
-
-	// saves are the delegates to be remembered; see resolver.
-	saves []save
-}
-
-// patient is ctx for work that must be finished when the caller has given up.
-func patient(ctx context.Context) (context.Context, context.CancelFunc) {
-	limit := undoTime
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		limit = lateUndoTime
-	}
-	return context.WithTimeout(context.WithoutCancel(ctx), limit)
-}

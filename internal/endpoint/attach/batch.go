@@ -96,7 +96,7 @@ func (b *batch) attachParallel(ctx context.Context, i, n int) (failed int, err e
 // begin begins the runs of the n jobs from i on, but for those that an earlier call has done already.
 func (b *batch) begin(ctx context.Context, i, n int) (failed int, err error) {
 	for k := i; k < i+n; k++ {
-		same, before, err := b.a.settle(ctx, b.jobs[k], b.id, b.spaces)
+		same, before, err := b.a.settler.settle(ctx, b.jobs[k], b.id, b.spaces)
 		if err != nil {
 			return k, err
 		}

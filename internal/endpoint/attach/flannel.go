@@ -21,12 +21,6 @@ import (
 // As the reference plugin does, the delegate is written down under the container's name, so that the DEL of one undoes the
 // ADD of the other.
 
-// save is a delegate to be written down, in the first of the paths that nobody has.
-type save struct {
-	paths []string
-	text  string
-}
-
 // hasDelegates reports whether a job has a plugin that stands for another one.
 func (r *resolver) hasDelegates(job Job) bool {
 	return slices.ContainsFunc(job.Network.Plugins, r.delegates)

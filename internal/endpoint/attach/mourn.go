@@ -14,6 +14,9 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
+// linger is how long an agent keeps a bridge or a table without owners, because the next ADD will want it.
+const linger = 500 * time.Millisecond
+
 // owners are the recorded attachments of each network, with the serials of their records.
 type owners struct {
 	mu sync.Mutex

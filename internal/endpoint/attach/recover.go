@@ -5,7 +5,11 @@ package attach
 import (
 	"context"
 	"fmt"
+	"time"
 )
+
+// recoverTime is how long the undo of one record may take when an agent starts.
+const recoverTime = 15 * time.Second
 
 // recoverer deals with the records that a killed process left.
 type recoverer struct {

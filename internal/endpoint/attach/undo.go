@@ -9,9 +9,18 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/state"
+)
+
+const (
+	// undoTime is how long the undo of a failed or given up ADD may take, whatever is left of the caller's patience.
+	undoTime = 30 * time.Second
+	// lateUndoTime is that of an ADD whose own time is over: its caller waits but a few seconds more to be told why. What is
+	// not undone then, because a plugin hangs, is undone at the DEL that follows.
+	lateUndoTime = 3 * time.Second
 )
 
 // undoer undoes what the acts of a record have done.
@@ -226,4 +235,13 @@ func (u *undoer) reap(ctx context.Context) (err error) {
 		return fmt.Errorf("dead links: %w", err)
 	}
 	return nil
+}
+
+// patient is ctx for work that must be finished when the caller has given up.
+func patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := undoTime
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		limit = lateUndoTime
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weft-net/weft/internal/kernel"
+)
+
+// adder attaches containers: it has what the runs of an ADD need.
+type adder struct {
+	boot       string
+	agent      bool
+	namespaces *namespaces
+	locks      *lockSet
+	records    *recordStore
+	catalog    *catalog
+	resolver   *resolver
+	delegates  *delegator
+	hook       *policyHook
+	unmanaged  *unmanaged
+	dscp       *dscpMarks
+	settler    *settler
+	undoer     *undoer
+	cooling    *cooling
+	reaper     *kernel.Reaper
+	gates      func(ctx context.Context, urls []string) error // nil: nothing is waited for
+	log        *slog.Logger
+	now        func() time.Time
+	fail       failpoint
+
+	doubted sync.Map // the doubts of plans that were told
+}
+
+func (a *adder) newRecord(job Job, netnsID uint64) Record {
+	network := job.Network
+	network.Raw = nil
+	return Record{
+		Boot: a.boot, Stage: Pending, Serial: a.now().UnixNano(), NetnsID: netnsID,
+		Request: job.Request, Network: network,
+	}
+}
+
+// waitGates waits for what the plugins of a job wait for.
+func (a *adder) waitGates(ctx context.Context, job Job) error {
+	for _, conf := range job.Network.Plugins {
+		of := a.catalog.can(conf).Gates
+		if of == nil || a.gates == nil {
+			continue
+		}
+		urls, err := of(conf)
+		if err == nil && len(urls) > 0 {
+			err = a.gates(ctx, urls)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
