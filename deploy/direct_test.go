@@ -31,7 +31,7 @@ func TestDirect(t *testing.T) {
 		t.Errorf("the definition: %v", warnings)
 	}
 	for _, p := range network.Plugins {
-		if err := plugin.Builtin()[p.Type].Validate(p); err != nil {
+		if err := plugin.Validate(plugin.Builtin()[p.Type], p); err != nil {
 			t.Error(err)
 		}
 	}

@@ -114,7 +114,7 @@ func (r *Report) validate(prefix string, n model.Network, planners map[string]pl
 		if !ok {
 			continue
 		}
-		if err := planner.Validate(p); err != nil {
+		if err := plugin.Validate(planner, p); err != nil {
 			r.problem(where, err)
 		}
 		if a := ipams[ipamType(p)]; a != nil {
@@ -135,7 +135,7 @@ func filled(p model.PluginConf) model.PluginConf {
 		netip.PrefixFrom(netip.AddrFrom4([4]byte{10}), 24), netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd}), 64),
 	})
 	if err != nil {
-		return p // Validate says what is wrong with it
+		return p // its planner says what is wrong with it
 	}
 	return example
 }

@@ -107,7 +107,7 @@ func (l *linter) plugin(where string, n model.Network, p model.PluginConf) {
 		if p.Type == plugin.FlannelType {
 			l.delegate(where, p)
 		}
-		if !addresses && hasIPAM(p) && p.Type != plugin.FlannelType && planner.Validate(p) == nil {
+		if !addresses && hasIPAM(p) && p.Type != plugin.FlannelType && plugin.Validate(planner, p) == nil {
 			l.add(where, "ipam.type", `add "type", for example "host-local"`, "ipam has no type: it has no effect")
 		}
 	}
@@ -127,7 +127,7 @@ func (l *linter) delegate(where string, p model.PluginConf) {
 	d, err := plugin.Flannel{}.Delegate(p, plugin.FlannelNode{})
 	planner := l.planners[d.Type]
 	if err != nil || planner == nil || json.Unmarshal(p.Raw, &c) != nil {
-		return // Validate says it, or nobody knows the keys
+		return // its planner says it, or nobody knows the keys
 	}
 	for _, u := range complete(planner.Keys(), nil).unknown(c.Delegate) {
 		hint := ""
@@ -157,7 +157,7 @@ func ipamType(p model.PluginConf) string {
 			Type string `json:"type"`
 		} `json:"ipam"`
 	}
-	_ = json.Unmarshal(p.Raw, &c) // a wrong type is Validate's business
+	_ = json.Unmarshal(p.Raw, &c) // a wrong type is the planner's business
 	return c.IPAM.Type
 }
 

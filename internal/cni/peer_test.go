@@ -124,7 +124,7 @@ func planned(t *testing.T, conf, version string) ([]byte, error) {
 		return FormatResult(r, version)
 	}
 	planner := plugin.Builtin()[p.Type]
-	if err := planner.Validate(p); err != nil {
+	if err := plugin.Validate(planner, p); err != nil {
 		return nil, err
 	}
 	in := plugin.Input{

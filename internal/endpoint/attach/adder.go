@@ -52,7 +52,7 @@ func (a *adder) waitGates(ctx context.Context, job Job) error {
 		if of == nil || a.gates == nil {
 			continue
 		}
-		urls, err := of(conf)
+		urls, err := of(a.catalog.input(conf, job.Request))
 		if err == nil && len(urls) > 0 {
 			err = a.gates(ctx, urls)
 		}

@@ -83,7 +83,7 @@ func (u *unmanaged) of(rec Record) []netip.Addr {
 	var out []netip.Addr
 	for _, conf := range rec.Network.Plugins {
 		if of := u.catalog.can(conf).Brought; of != nil {
-			out = append(out, of(conf, rec.Request)...)
+			out = append(out, of(u.catalog.input(conf, rec.Request))...)
 		}
 	}
 	return out

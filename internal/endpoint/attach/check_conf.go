@@ -6,7 +6,6 @@ import (
 	"context"
 
 	"github.com/weft-net/weft/internal/kernel"
-	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
 // checkConf compares the container with what its configuration says, when nothing is recorded, and adds to what differs.
@@ -16,7 +15,8 @@ func (c *checker) checkConf(ctx context.Context, job Job, spaces kernel.Spaces, 
 		if p == nil {
 			continue
 		}
-		in := plugin.Input{Conf: conf, Request: job.Request, Chain: plugin.Chain{Prev: job.Prev}}
+		in := c.catalog.input(conf, job.Request)
+		in.Chain.Prev = job.Prev
 		var err error
 		if in.Answers, err = spaces.Observe(ctx, p.ExpectQueries(in)); err != nil {
 			return nil, err

@@ -25,10 +25,9 @@ func (r *run) plan(ctx context.Context) error {
 	var files []plugin.File
 	var guests []model.Guest
 	for k := r.seg.from; k < r.seg.to; k++ {
-		in := plugin.Input{
-			Conf: r.job.Network.Plugins[k], Request: r.job.Request, IPAM: r.seg.given[k], Chain: r.chain, Answers: answers,
-			MTU: r.a.resolver.podMTU(r.job.Network.Plugins[k]),
-		}
+		conf := r.job.Network.Plugins[k]
+		in := r.a.catalog.input(conf, r.job.Request)
+		in.IPAM, in.Chain, in.Answers, in.MTU = r.seg.given[k], r.chain, answers, r.a.resolver.podMTU(conf)
 		if first != nil && first.plugin == k {
 			in.Late, in.Answers = plugin.LinkMade, first.answers // as it was before the interface existed
 		}

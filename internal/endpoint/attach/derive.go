@@ -100,7 +100,8 @@ func (v *deriver) traces(ctx context.Context, job Job, conf model.PluginConf) er
 	if t == nil {
 		return nil
 	}
-	in := plugin.Input{Conf: conf, Request: job.Request, Chain: plugin.Chain{Prev: job.Prev}}
+	in := v.catalog.input(conf, job.Request)
+	in.Chain.Prev = job.Prev
 	spaces := kernel.Spaces{Host: v.host}
 	if job.Netns != nil {
 		open, done, err := v.namespaces.open(job.Netns)

@@ -125,7 +125,7 @@ func (c *collector) gcShared(ctx context.Context, job Job) error {
 		if p == nil {
 			continue
 		}
-		queries, err := p.Observe(plugin.Input{Conf: conf, Request: model.Request{Network: job.Network.Name, IfName: "lo"}})
+		queries, err := p.Observe(c.catalog.input(conf, model.Request{Network: job.Network.Name, IfName: "lo"}))
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -112,9 +112,9 @@ func (g *group) observe(ctx context.Context) error {
 	var queries []state.Query
 	for _, r := range g.runs {
 		conf := r.job.Network.Plugins[r.seg.from]
-		more, err := g.a.catalog.planners[conf.Type].Observe(plugin.Input{
-			Conf: conf, Request: r.job.Request, Chain: plugin.Chain{Prev: r.chain.Prev}, Answers: state.Answers{},
-		})
+		in := g.a.catalog.input(conf, r.job.Request)
+		in.Chain.Prev, in.Answers = r.chain.Prev, state.Answers{}
+		more, err := g.a.catalog.planners[conf.Type].Observe(in)
 		if err != nil {
 			return nil // whoever plans says it again, and in which network
 		}

@@ -30,10 +30,8 @@ func (r *run) link(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	l := &linked{plugin: r.seg.from, answers: state.Answers{}}
-	in := plugin.Input{
-		Conf: conf, Request: r.job.Request, Chain: r.chain, Answers: l.answers, Late: plugin.LinkAlone, IPAM: &model.Result{},
-		MTU: r.a.resolver.podMTU(conf),
-	}
+	in := r.a.catalog.input(conf, r.job.Request)
+	in.Chain, in.Answers, in.Late, in.IPAM, in.MTU = r.chain, l.answers, plugin.LinkAlone, &model.Result{}, r.a.resolver.podMTU(conf)
 	step, err := r.decide(ctx, in)
 	if err != nil {
 		return false, err

@@ -31,7 +31,7 @@ func (m *dscpMarks) note(rec Record) {
 		if of == nil {
 			continue
 		}
-		class, asked := of(conf, rec.Request)
+		class, asked := of(m.catalog.input(conf, rec.Request))
 		link := rec.HostLink()
 		if !asked || link == "" {
 			continue

@@ -9,7 +9,6 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
 // status reports whether an ADD to the network could succeed. It changes nothing.
@@ -55,11 +54,12 @@ func (c *checker) ready(ctx context.Context, conf model.PluginConf) error {
 	if p == nil {
 		return nil
 	}
-	answers, err := (kernel.Spaces{Host: c.host}).Observe(ctx, p.ReadyQueries(conf))
-	if err != nil {
+	in := c.catalog.input(conf, model.Request{})
+	var err error
+	if in.Answers, err = (kernel.Spaces{Host: c.host}).Observe(ctx, p.ReadyQueries(in)); err != nil {
 		return err
 	}
-	return p.Ready(plugin.Input{Conf: conf, Answers: answers})
+	return p.Ready(in)
 }
 
 // notAvailable gives an error STATUS's code for "no ADD can succeed".

@@ -54,7 +54,7 @@ func (c *catalog) validatePlugin(job Job, conf model.PluginConf) error {
 	if c.known.get(conf).valid {
 		return nil
 	}
-	if err := p.Validate(conf); err != nil {
+	if _, err := c.decoded(p, conf); err != nil {
 		return err
 	}
 	typ, err := c.ipamType(conf)
@@ -94,6 +94,29 @@ func (c *catalog) checkKeeps(r model.Request, conf model.PluginConf) error {
 	}
 	return model.Faultf(model.CodeInvalidConf, `take them from pools (docs/ipam.md), or leave the annotation weft.dev/keep-vm-address: "true" out`,
 		"ipam.type %q cannot keep the addresses of virtual machine %s: %s", typ, vm, why)
+}
+
+// decoded is a configuration as its planner has read it, once for all calls.
+func (c *catalog) decoded(p plugin.Planner, conf model.PluginConf) (*plugin.Decoded, error) {
+	if k := c.known.get(conf); k.decoded != nil {
+		return k.decoded, nil
+	}
+	d, err := plugin.Decode(p, conf)
+	if err != nil {
+		return nil, err
+	}
+	c.known.set(conf, func(k *knownConf) { k.decoded = d })
+	return d, nil
+}
+
+// input is what a planner is asked about a built-in plugin's configuration. One that cannot be planned is handed over as it stands: the
+// planner says again what is wrong with it, or goes by as much of it as is valid.
+func (c *catalog) input(conf model.PluginConf, r model.Request) plugin.Input {
+	in := plugin.Input{Conf: conf, Request: r}
+	if d, err := c.decoded(c.planners[conf.Type], conf); err == nil {
+		in.Decoded = d
+	}
+	return in
 }
 
 // can is what the planner of a plugin can do beside planning; of a foreign one it is nothing.
@@ -152,7 +175,7 @@ func ask(r model.Request, conf model.PluginConf) ipam.Ask {
 // wishes are what the request's pod says of the addresses that a plugin's IPAM gives.
 func (c *catalog) wishes(r model.Request, conf model.PluginConf) (model.AddressWishes, error) {
 	if of := c.can(conf).Wishes; of != nil {
-		return of(conf, r)
+		return of(c.input(conf, r))
 	}
 	return model.AddressWishes{}, nil
 }

@@ -48,7 +48,7 @@ func (i alone) step(in Input, a addressed, dns model.DNS) (Step, error) {
 		ip.Interface = &zero
 		result.IPs = append(result.IPs, ip)
 	}
-	if err := overrideDNS(in.Conf, &result); err != nil {
+	if err := in.overrideDNS(&result); err != nil {
 		return Step{}, err
 	}
 	return Step{Fragment: f, Result: result}, nil

@@ -55,11 +55,11 @@ func (Tuning) Trace(in Input) []state.Query {
 
 // tracedBackup is the path of the file by the only key that says where it is, whatever the others are.
 func tracedBackup(in Input) string {
-	var c tuning
-	if decode(in.Conf, &c.tuningConf) != nil || !path.IsAbs(c.DataDir) {
+	c, err := decoded(in, decodeTuning)
+	if err != nil || !path.IsAbs(c.DataDir) {
 		c.DataDir = ""
 	}
-	return c.backupPath(in.Request)
+	return tuning{tuningConf: c}.backupPath(in.Request)
 }
 
 // Traces reads what the file says the interface was. One that cannot be read says nothing, as for the reference plugin.

@@ -47,11 +47,8 @@ func (Bandwidth) Keys() []string {
 // IPAM is nothing: it asks for no addresses.
 func (Bandwidth) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Validate refuses limits that cannot be kept.
-func (Bandwidth) Validate(conf model.PluginConf) error {
-	_, err := readBandwidth(conf)
-	return err
-}
+// Decode refuses limits that cannot be kept.
+func (Bandwidth) Decode(conf model.PluginConf) (any, error) { return readBandwidth(conf) }
 
 // limits are the two directions, as the container sees them.
 type limits struct{ ingress, egress limit }
@@ -111,7 +108,7 @@ func readLimit(conf model.PluginConf, at string, rate, burst *uint64) (limit, er
 
 // Observe asks for the interface and its other end, unless they are in the plan of the list.
 func (Bandwidth) Observe(in Input) ([]state.Query, error) {
-	l, err := readBandwidth(in.Conf)
+	l, err := decoded(in, readBandwidth)
 	if err != nil || l == (limits{}) {
 		return nil, err
 	}
@@ -120,7 +117,7 @@ func (Bandwidth) Observe(in Input) ([]state.Query, error) {
 
 // Plan puts a token bucket on each end, or on one end and on an ifb.
 func (Bandwidth) Plan(in Input) (Step, error) {
-	l, err := readBandwidth(in.Conf)
+	l, err := decoded(in, readBandwidth)
 	if err != nil {
 		return Step{}, err
 	}
@@ -182,7 +179,7 @@ func (Bandwidth) Doubts(raw json.RawMessage) []model.Doubt {
 	const packet = 8 * (1500 + 14) // a frame of Ethernet, in bits
 	l, err := readBandwidth(model.PluginConf{Type: "bandwidth", Raw: raw})
 	if err != nil {
-		return nil // Validate says it
+		return nil // Decode says it
 	}
 	var out []model.Doubt
 	for _, o := range []struct {

@@ -10,7 +10,7 @@ func BenchmarkBridge(b *testing.B) {
 	in.Request = request()
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := (Bridge{}).Validate(in.Conf); err != nil {
+		if err := Validate(Bridge{}, in.Conf); err != nil {
 			b.Fatal(err)
 		}
 		if _, err := (Bridge{}).Observe(in); err != nil {

@@ -32,16 +32,13 @@ func (Bridge) Keys() []string {
 // IPAM is the ipam section; a bridge without one only joins the wire.
 func (Bridge) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Validate refuses what contradicts itself.
-func (Bridge) Validate(conf model.PluginConf) error {
-	_, err := readBridge(conf)
-	return err
-}
+// Decode refuses what contradicts itself.
+func (Bridge) Decode(conf model.PluginConf) (any, error) { return readBridge(conf) }
 
 // Observe asks for the bridge with its addresses and whether the interface's name is free. Where no gateway address
 // tells nodes apart, the machine's boot id seeds the bridge's MAC.
 func (Bridge) Observe(in Input) ([]state.Query, error) {
-	c, err := readBridge(in.Conf)
+	c, err := decoded(in, readBridge)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +53,8 @@ func (Bridge) Observe(in Input) ([]state.Query, error) {
 }
 
 // ReadyQueries asks for what masquerading needs.
-func (Bridge) ReadyQueries(conf model.PluginConf) []state.Query {
-	c, err := readBridge(conf)
+func (Bridge) ReadyQueries(in Input) []state.Query {
+	c, err := decoded(in, readBridge)
 	if err != nil {
 		return nil
 	}
@@ -66,7 +63,7 @@ func (Bridge) ReadyQueries(conf model.PluginConf) []state.Query {
 
 // Ready tells whether masquerading could work.
 func (Bridge) Ready(in Input) error {
-	c, err := readBridge(in.Conf)
+	c, err := decoded(in, readBridge)
 	if err != nil {
 		return err
 	}
@@ -79,7 +76,7 @@ func bootID() state.Query {
 
 // Plan makes the bridge where there is none, a port for the container, and the gateway's addresses on the bridge.
 func (b Bridge) Plan(in Input) (Step, error) {
-	c, err := readBridge(in.Conf)
+	c, err := decoded(in, readBridge)
 	if err != nil {
 		return Step{}, err
 	}
@@ -131,7 +128,7 @@ func (b Bridge) Plan(in Input) (Step, error) {
 	result := c.result(in.Request, br, ends, a)
 	result.Interfaces = append(result.Interfaces, c.gatewayInterface(f.Host.Links)...)
 	result.DNS = dns
-	if err := overrideDNS(in.Conf, &result); err != nil {
+	if err := in.overrideDNS(&result); err != nil {
 		return Step{}, err
 	}
 	return Step{Fragment: f, Result: result}, nil

@@ -95,7 +95,7 @@ func bad(t *testing.T, typ, options, want string) {
 	in := Input{Conf: confOf(`{"type":"` + typ + `",` + options + `}`), Request: request(), IPAM: dual()}
 	p := Builtin()[typ]
 	_, planErr := p.Plan(in)
-	for verb, err := range map[string]error{"Validate": p.Validate(in.Conf), "Plan": planErr} {
+	for verb, err := range map[string]error{"Validate": Validate(p, in.Conf), "Plan": planErr} {
 		var f *model.Fault
 		if !errors.As(err, &f) || say(f) != want {
 			t.Errorf("%s of %s:\n%v, want\n%s", verb, options, err, want)

@@ -73,7 +73,7 @@ func readBridge(conf model.PluginConf) (bridgeConf, error) {
 	if _, err := c.mac(conf, model.Request{}); err != nil {
 		return c, err
 	}
-	if _, _, err := readDNS(conf); err != nil {
+	if err := readDNS(conf).err; err != nil {
 		return c, err
 	}
 	return c, c.checkVlans(conf)

@@ -32,15 +32,12 @@ func (Calico) Keys() []string { return interfaceKeys(calicoKeys()...) }
 // IPAM is the ipam section.
 func (Calico) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Validate wants an ipam section.
-func (Calico) Validate(conf model.PluginConf) error {
-	_, err := readCalico(conf)
-	return err
-}
+// Decode wants an ipam section.
+func (Calico) Decode(conf model.PluginConf) (any, error) { return readCalico(conf) }
 
 // Observe asks whether both names are free, and for the MTU where the configuration leaves it open.
 func (Calico) Observe(in Input) ([]state.Query, error) {
-	c, err := readCalico(in.Conf)
+	c, err := decoded(in, readCalico)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +45,7 @@ func (Calico) Observe(in Input) ([]state.Query, error) {
 	if in.further() {
 		queries = append(queries, tablesQuery())
 	}
-	for _, a := range (Calico{}).Brought(in.Conf, in.Request) {
+	for _, a := range (Calico{}).Brought(in) {
 		queries = append(queries, nodesOwn(a))
 	}
 	return append(queries, c.mtuFile()...), checkArgs(in.Request)
@@ -71,7 +68,7 @@ func checkHostEnd(in Input) error {
 
 // Plan makes the pair.
 func (p Calico) Plan(in Input) (Step, error) {
-	c, err := readCalico(in.Conf)
+	c, err := decoded(in, readCalico)
 	if err != nil {
 		return Step{}, err
 	}
@@ -121,7 +118,7 @@ func (p Calico) Plan(in Input) (Step, error) {
 	for _, ip := range a.ips {
 		result.IPs = append(result.IPs, model.IP{Interface: &one, Address: full(ip.Address.Addr())})
 	}
-	if err := overrideDNS(in.Conf, &result); err != nil {
+	if err := in.overrideDNS(&result); err != nil {
 		return Step{}, err
 	}
 	return c.placed(Step{Fragment: f, Result: result}, in, ends, a)

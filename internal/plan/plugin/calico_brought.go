@@ -12,13 +12,14 @@ import (
 
 // Brought are the addresses that the request's pod brings along, past IPAM, and those that are to lead to it. Of words that cannot
 // be read there are none.
-func (Calico) Brought(conf model.PluginConf, r model.Request) []netip.Addr {
+func (Calico) Brought(in Input) []netip.Addr {
+	r := in.Request
 	if r.Origin == nil || !slices.ContainsFunc(r.Origin.Annotations, func(kv [2]string) bool {
 		return kv[0] == calicoCNI+"ipAddrsNoIpam" || kv[0] == calicoCNI+"floatingIPs"
 	}) {
 		return nil
 	}
-	c, err := readCalico(conf)
+	c, err := decoded(in, readCalico)
 	if err != nil {
 		return nil
 	}
@@ -35,7 +36,7 @@ func nodesOwn(a netip.Addr) state.Query { return state.Query{Space: state.Host, 
 // checkNotNodes refuses addresses of the node to pods that bring them along: what is for the node would go to the pod, and the pod
 // would speak as the node, which no policy stops.
 func checkNotNodes(in Input) error {
-	for _, a := range (Calico{}).Brought(in.Conf, in.Request) {
+	for _, a := range (Calico{}).Brought(in) {
 		if have := in.Answers[nodesOwn(a)]; have.Found {
 			return model.Faultf(model.CodeTaken, "choose another address", "annotation %sipAddrsNoIpam or floatingIPs: %s is the node's own, on %s", calicoCNI, a, have.Link.Name)
 		}

@@ -93,15 +93,14 @@ func readCalico(conf model.PluginConf) (calicoConf, error) {
 		return c, err
 	}
 	c.ipam = typed.Type
-	_, _, err = readDNS(conf)
-	return c, err
+	return c, readDNS(conf).err
 }
 
 // Doubts finds what hardly anybody means.
 func (Calico) Doubts(raw json.RawMessage) []model.Doubt {
 	c, err := readCalico(model.PluginConf{Type: CalicoType, Raw: raw})
 	if err != nil {
-		return nil // Validate says it
+		return nil // Decode says it
 	}
 	var out []model.Doubt
 	if c.Policy.Type == "" {
@@ -118,8 +117,8 @@ func (Calico) Doubts(raw json.RawMessage) []model.Doubt {
 }
 
 // Gates are the URLs that must answer before a pod is attached.
-func (Calico) Gates(conf model.PluginConf) ([]string, error) {
-	c, err := readCalico(conf)
+func (Calico) Gates(in Input) ([]string, error) {
+	c, err := decoded(in, readCalico)
 	return c.Gates, err
 }
 

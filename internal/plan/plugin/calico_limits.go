@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -23,11 +22,12 @@ const (
 )
 
 // DSCP is the code point that the request's pod asks for, of what it sends out of the cluster; the mesh knows what that is.
-func (Calico) DSCP(conf model.PluginConf, r model.Request) (uint8, bool) {
+func (Calico) DSCP(in Input) (uint8, bool) {
+	r := in.Request
 	if r.Origin == nil || !slices.ContainsFunc(r.Origin.Annotations, func(kv [2]string) bool { return kv[0] == calicoQoS+"dscp" }) {
 		return 0, false
 	}
-	c, err := readCalico(conf)
+	c, err := decoded(in, readCalico)
 	if err != nil {
 		return 0, false
 	}

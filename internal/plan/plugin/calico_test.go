@@ -69,7 +69,7 @@ func TestCalicoBadInput(t *testing.T) {
 		`{"type":"calico","container_settings":[],"ipam":{"type":"x"}}`:              "plugin calico: container_settings is array, want object",
 		`{"type":"calico","ipam":{"type":"x"},"dns":7}`:                              "plugin calico: dns is number, want object",
 	} {
-		err := Calico{}.Validate(confOf(text))
+		err := Validate(Calico{}, confOf(text))
 		if err == nil || err.Error() != want {
 			t.Errorf("%s:\n%v, want\n%s", text, err, want)
 		}

@@ -237,12 +237,12 @@ func (a *annotated) prefixes(key string) []netip.Prefix {
 }
 
 // Wishes is what the annotations of the request's pod say of the addresses that IPAM is to give.
-func (Calico) Wishes(conf model.PluginConf, r model.Request) (model.AddressWishes, error) {
-	c, err := readCalico(conf)
+func (Calico) Wishes(in Input) (model.AddressWishes, error) {
+	c, err := decoded(in, readCalico)
 	if err != nil {
 		return model.AddressWishes{}, err
 	}
-	w, err := c.words(r)
+	w, err := c.words(in.Request)
 	return w.wishes, err
 }
 

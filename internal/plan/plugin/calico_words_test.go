@@ -78,9 +78,9 @@ func TestCalicoWords(t *testing.T) {
 
 func TestAddressClaimOfAPod(t *testing.T) {
 	read := func(conf string, annotations map[string]string) (model.AddressWishes, error) {
-		return Calico{}.Wishes(confOf(conf), model.Request{Origin: &model.Origin{
+		return Calico{}.Wishes(Input{Conf: confOf(conf), Request: model.Request{Origin: &model.Origin{
 			Pod: model.PodRef{Namespace: "shop", Name: "db-0"}, Annotations: CalicoAnnotations(annotations, map[string]string{addressClaim: "namespaces-have-none"}),
-		}})
+		}}})
 	}
 	if w, err := read(calicoOpen, map[string]string{addressClaim: "db"}); err != nil || w.Claim != "shop/db" {
 		t.Errorf("%+v %v", w, err)

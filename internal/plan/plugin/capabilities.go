@@ -10,7 +10,8 @@ import (
 )
 
 // Capabilities are what a planner can do beside planning. A planner names them all in one value: what is not named there is
-// never asked for. The zero value can nothing more, and needs nothing of the node.
+// never asked for. The zero value can nothing more, and needs nothing of the node. Of an input Gates, Wishes, Brought and DSCP have the
+// configuration and the request.
 type Capabilities struct {
 	// MakesInterface: the plugin makes the container's interface.
 	MakesInterface bool
@@ -18,20 +19,20 @@ type Capabilities struct {
 	Check          Expecter
 	Trace          Tracer
 	// Gates are the URLs of what a container's ADD waits for.
-	Gates func(conf model.PluginConf) ([]string, error)
+	Gates func(in Input) ([]string, error)
 	// Wishes are what a pod says of the addresses that IPAM gives it.
-	Wishes func(conf model.PluginConf, r model.Request) (model.AddressWishes, error)
+	Wishes func(in Input) (model.AddressWishes, error)
 	// Brought are addresses that a pod brings along and no IPAM gave, or that are to lead to it.
-	Brought func(conf model.PluginConf, r model.Request) []netip.Addr
+	Brought func(in Input) []netip.Addr
 	// DSCP is the code point (RFC 2474) that a pod asks for on its packets to the outside of the cluster. The cluster is nothing
 	// that an attachment knows: others set it.
-	DSCP func(conf model.PluginConf, r model.Request) (uint8, bool)
+	DSCP func(in Input) (uint8, bool)
 }
 
 // Readier is a planner that needs something of the node: a link, a program, a service.
 type Readier interface {
-	// ReadyQueries asks what must be known, without a request.
-	ReadyQueries(conf model.PluginConf) []state.Query
+	// ReadyQueries asks what must be known; of the input it has the configuration.
+	ReadyQueries(in Input) []state.Query
 	// Ready says what is missing; of the input it has the configuration and the answers.
 	Ready(in Input) error
 }

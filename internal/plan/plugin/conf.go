@@ -97,32 +97,75 @@ func ipamSection(conf model.PluginConf) ([]byte, error) {
 	return c.IPAM, nil
 }
 
-// overrideDNS replaces what IPAM says about name resolution when the configuration says anything.
-func overrideDNS(conf model.PluginConf, result *model.Result) error {
-	dns, said, err := readDNS(conf)
-	if said {
-		result.DNS = dns
+// Decoded is a configuration that its planner has read and found good. Nobody changes it, so that it serves any number of calls.
+type Decoded struct {
+	own any // the planner's form of it
+	dns dnsSection
+}
+
+// Decode has a planner read a configuration, once for all that it is asked about it.
+func Decode(p Planner, conf model.PluginConf) (*Decoded, error) {
+	own, err := p.Decode(conf)
+	if err != nil {
+		return nil, err
 	}
+	return &Decoded{own: own, dns: readDNS(conf)}, nil
+}
+
+// Validate refuses a configuration that can never be planned.
+func Validate(p Planner, conf model.PluginConf) error {
+	_, err := p.Decode(conf)
 	return err
 }
 
-// readDNS is the configuration's dns, and whether it says anything.
-func readDNS(conf model.PluginConf) (dns model.DNS, said bool, err error) {
+// decoded is the input's configuration as its planner's read makes it.
+func decoded[C any](in Input, read func(model.PluginConf) (C, error)) (C, error) {
+	if in.Decoded != nil {
+		if c, ok := in.Decoded.own.(C); ok {
+			return c, nil
+		}
+	}
+	return read(in.Conf)
+}
+
+// dnsSection is what a configuration says about name resolution.
+type dnsSection struct {
+	dns  model.DNS
+	said bool // whether it says anything
+	err  error
+}
+
+// overrideDNS replaces what IPAM says about name resolution when the configuration says anything.
+func (in Input) overrideDNS(result *model.Result) error {
+	var section dnsSection
+	if in.Decoded != nil {
+		section = in.Decoded.dns
+	} else {
+		section = readDNS(in.Conf)
+	}
+	if section.said {
+		result.DNS = section.dns
+	}
+	return section.err
+}
+
+// readDNS reads the configuration's dns.
+func readDNS(conf model.PluginConf) (s dnsSection) {
 	var c shared
-	if err := decode(conf, &c); err != nil || len(c.DNS) == 0 {
-		return dns, false, err
+	if s.err = decode(conf, &c); s.err != nil || len(c.DNS) == 0 {
+		return s
 	}
 	var fields map[string]json.RawMessage
-	if err := decodeAt(conf, "dns", c.DNS, &fields); err != nil {
-		return dns, false, err
+	if s.err = decodeAt(conf, "dns", c.DNS, &fields); s.err != nil {
+		return s
 	}
-	if err := decodeAt(conf, "dns", c.DNS, &dns); err != nil {
-		return dns, false, err
+	if s.err = decodeAt(conf, "dns", c.DNS, &s.dns); s.err != nil {
+		return s
 	}
 	for _, value := range fields {
-		said = said || string(value) != "null" && string(value) != `""`
+		s.said = s.said || string(value) != "null" && string(value) != `""`
 	}
-	return dns, said, nil
+	return s
 }
 
 // checkMTU refuses what no link can have.

@@ -39,17 +39,19 @@ func (DefaultRoute) Keys() []string { return append(commonKeys(), "drop[]", "yie
 // IPAM is nothing: it asks for no addresses.
 func (DefaultRoute) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Validate reads the configuration.
-func (DefaultRoute) Validate(conf model.PluginConf) error {
-	var c DefaultRouteConf
-	return decode(conf, &c)
+// Decode reads the configuration.
+func (DefaultRoute) Decode(conf model.PluginConf) (any, error) { return readDefaultRoute(conf) }
+
+func readDefaultRoute(conf model.PluginConf) (c DefaultRouteConf, err error) {
+	err = decode(conf, &c)
+	return c, err
 }
 
 // Observe asks for the interface's routes unless the list makes the interface, and for other default routes where the list
 // plans one, or where a plugin that nobody plans for may have made one.
 func (DefaultRoute) Observe(in Input) ([]state.Query, error) {
-	var c DefaultRouteConf
-	if err := decode(in.Conf, &c); err != nil {
+	c, err := decoded(in, readDefaultRoute)
+	if err != nil {
 		return nil, err
 	}
 	var queries []state.Query
@@ -82,8 +84,8 @@ func isDefault(dst netip.Prefix, family string) bool {
 
 // Plan takes default routes out of what is planned and what is there, and adds those that are asked for.
 func (DefaultRoute) Plan(in Input) (Step, error) {
-	var c DefaultRouteConf
-	if err := decode(in.Conf, &c); err != nil {
+	c, err := decoded(in, readDefaultRoute)
+	if err != nil {
 		return Step{}, err
 	}
 	prev, err := in.prev()

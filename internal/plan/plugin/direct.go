@@ -51,11 +51,8 @@ func (Direct) Keys() []string {
 // IPAM is nothing: the addresses are those of the link.
 func (Direct) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Validate refuses what no tap can be.
-func (Direct) Validate(conf model.PluginConf) error {
-	_, err := readDirect(conf)
-	return err
-}
+// Decode refuses what no tap can be.
+func (Direct) Decode(conf model.PluginConf) (any, error) { return readDirect(conf) }
 
 func readDirect(conf model.PluginConf) (directConf, error) {
 	var c directConf
@@ -121,7 +118,7 @@ func hostname(r model.Request) string {
 
 // Observe asks for all that can be meant.
 func (Direct) Observe(in Input) ([]state.Query, error) {
-	c, err := readDirect(in.Conf)
+	c, err := decoded(in, readDirect)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +131,7 @@ func (Direct) Observe(in Input) ([]state.Query, error) {
 
 // Plan makes the tap and joins it.
 func (Direct) Plan(in Input) (Step, error) {
-	c, err := readDirect(in.Conf)
+	c, err := decoded(in, readDirect)
 	if err != nil {
 		return Step{}, err
 	}

@@ -64,7 +64,7 @@ func TestDirectRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := Input{Conf: confOf(c.conf), Request: request(), Answers: c.answers}
-			err := Direct{}.Validate(in.Conf)
+			err := Validate(Direct{}, in.Conf)
 			if err == nil {
 				_, err = Direct{}.Plan(in)
 			}

@@ -19,7 +19,7 @@ func has(conf json.RawMessage, key string) bool {
 func (Bridge) Doubts(conf json.RawMessage) []model.Doubt {
 	c, err := readBridge(model.PluginConf{Type: "bridge", Raw: conf})
 	if err != nil {
-		return nil // Validate says it
+		return nil // Decode says it
 	}
 	var out []model.Doubt
 	doubt := func(on bool, field, hint, msg string) {
@@ -48,8 +48,8 @@ func (Bridge) Doubts(conf json.RawMessage) []model.Doubt {
 }
 
 // Doubts finds settings of a ptp link that have no effect.
-func (p PTP) Doubts(conf json.RawMessage) []model.Doubt {
-	c, err := p.conf(model.PluginConf{Type: "ptp", Raw: conf})
+func (PTP) Doubts(conf json.RawMessage) []model.Doubt {
+	c, err := readPTP(model.PluginConf{Type: "ptp", Raw: conf})
 	if err != nil || c.IPMasqBackend == nil || c.IPMasq {
 		return nil
 	}

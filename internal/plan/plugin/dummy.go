@@ -22,29 +22,34 @@ func (Dummy) Keys() []string { return interfaceKeys() }
 // IPAM is the ipam section.
 func (Dummy) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Validate wants an ipam section.
-func (Dummy) Validate(conf model.PluginConf) error {
-	if err := decode(conf, &struct{}{}); err != nil {
-		return err
+type dummyConf struct{}
+
+// Decode wants an ipam section.
+func (Dummy) Decode(conf model.PluginConf) (any, error) { return readDummy(conf) }
+
+func readDummy(conf model.PluginConf) (dummyConf, error) {
+	var c dummyConf
+	if err := decode(conf, &c); err != nil {
+		return c, err
 	}
 	section, err := ipamSection(conf)
 	if err != nil {
-		return err
+		return c, err
 	}
-	return wantIPAM(conf, section != nil)
+	return c, wantIPAM(conf, section != nil)
 }
 
 // Observe asks whether the interface's name is free.
-func (d Dummy) Observe(in Input) ([]state.Query, error) {
-	if err := d.Validate(in.Conf); err != nil {
+func (Dummy) Observe(in Input) ([]state.Query, error) {
+	if _, err := decoded(in, readDummy); err != nil {
 		return nil, err
 	}
 	return []state.Query{freeName(in.Request)}, checkArgs(in.Request)
 }
 
 // Plan makes the link.
-func (d Dummy) Plan(in Input) (Step, error) {
-	if err := d.Validate(in.Conf); err != nil {
+func (Dummy) Plan(in Input) (Step, error) {
+	if _, err := decoded(in, readDummy); err != nil {
 		return Step{}, err
 	}
 	if err := checkFreeName(in); err != nil {

@@ -28,11 +28,8 @@ func (Firewall) Keys() []string {
 // IPAM is nothing: it asks for no addresses.
 func (Firewall) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Validate refuses words that mean nothing.
-func (Firewall) Validate(conf model.PluginConf) error {
-	_, err := readFirewall(conf)
-	return err
-}
+// Decode refuses words that mean nothing.
+func (Firewall) Decode(conf model.PluginConf) (any, error) { return readFirewall(conf) }
 
 func firewalld() state.Query { return state.Query{Space: state.Host, Firewalld: true} }
 
@@ -40,7 +37,7 @@ func dropped(family string) state.Query { return state.Query{Space: state.Host, 
 
 // Observe asks, where no backend is named, what the node's firewall is; for a policy, what the bridge and the ends are.
 func (Firewall) Observe(in Input) ([]state.Query, error) {
-	c, err := readFirewall(in.Conf)
+	c, err := decoded(in, readFirewall)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +62,7 @@ func (Firewall) Observe(in Input) ([]state.Query, error) {
 // Plan adds elements to weft's own tables, the rules of the reference plugin to iptables, or addresses to a zone of
 // firewalld.
 func (Firewall) Plan(in Input) (Step, error) {
-	c, err := readFirewall(in.Conf)
+	c, err := decoded(in, readFirewall)
 	if err != nil {
 		return Step{}, err
 	}

@@ -133,7 +133,7 @@ func UnreadLegacy(table string) model.Doubt {
 
 // Ready tells whether the backend is there that is asked for.
 func (Firewall) Ready(in Input) error {
-	c, err := readFirewall(in.Conf)
+	c, err := decoded(in, readFirewall)
 	switch {
 	case err != nil:
 		return err
@@ -150,8 +150,8 @@ func (Firewall) Ready(in Input) error {
 func restore() state.Query { return state.Query{Space: state.Host, Program: "iptables-restore"} }
 
 // ReadyQueries asks for the backend that is asked for.
-func (Firewall) ReadyQueries(conf model.PluginConf) []state.Query {
-	c, err := readFirewall(conf)
+func (Firewall) ReadyQueries(in Input) []state.Query {
+	c, err := decoded(in, readFirewall)
 	switch {
 	case err != nil:
 		return nil
@@ -168,7 +168,7 @@ func (Firewall) Doubts(raw json.RawMessage) []model.Doubt {
 	var set firewallConf
 	conf := model.PluginConf{Type: "firewall", Raw: raw}
 	if _, err := readFirewall(conf); err != nil || decode(conf, &set) != nil {
-		return nil // Validate says it
+		return nil // Decode says it
 	}
 	var out []model.Doubt
 	if set.IptablesAdminChainName != "" && set.Backend != "" && set.Backend != backendIPTables {

@@ -32,7 +32,7 @@ func (Firewall) Trace(in Input) []state.Query {
 
 // tracedFirewall is the configuration, and the defaults in the place of one that is refused: both programs use these chains.
 func tracedFirewall(in Input) firewallConf {
-	c, err := readFirewall(in.Conf)
+	c, err := decoded(in, readFirewall)
 	if err != nil {
 		c, _ = readFirewall(model.PluginConf{Type: in.Conf.Type, Raw: []byte("{}")})
 	}
@@ -79,7 +79,7 @@ func (p protection) ofKinds(found state.Answer, v6 bool) []state.IPTables {
 
 // ExpectQueries asks which of its backends the reference plugin has taken.
 func (Firewall) ExpectQueries(in Input) []state.Query {
-	if c, err := readFirewall(in.Conf); err != nil || c.Backend != "" {
+	if c, err := decoded(in, readFirewall); err != nil || c.Backend != "" {
 		return nil
 	}
 	return []state.Query{firewalld()}
@@ -88,7 +88,7 @@ func (Firewall) ExpectQueries(in Input) []state.Query {
 // Expect is what the reference plugin makes: it has no nftables.
 func (Firewall) Expect(in Input) (state.Fragment, error) {
 	f := state.Fragment{Owner: Owner(in.Request.Key())}
-	c, err := readFirewall(in.Conf)
+	c, err := decoded(in, readFirewall)
 	if err != nil || c.Backend == backendNFTables || in.Chain.Prev == nil {
 		return f, err
 	}

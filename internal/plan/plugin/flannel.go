@@ -107,16 +107,17 @@ func (Flannel) Keys() []string {
 // IPAM is nil: it is the delegate that asks.
 func (Flannel) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Validate refuses also what the delegate would, as far as it is built in and that is known without flanneld.
-func (f Flannel) Validate(conf model.PluginConf) error {
+// Decode refuses also what the delegate would, as far as it is built in and that is known without flanneld. It keeps nothing: what is
+// planned is the delegate.
+func (f Flannel) Decode(conf model.PluginConf) (any, error) {
 	d, err := f.Delegate(conf, FlannelNode{})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if p := Builtin()[d.Type]; p != nil {
-		return p.Validate(d)
+		return nil, Validate(p, d)
 	}
-	return nil
+	return nil, nil
 }
 
 // Observe is never asked where the delegate has taken the plugin's place.

@@ -53,7 +53,7 @@ func TestBadFlannelConf(t *testing.T) {
 		`{"runtimeConfig":7}`:               `plugin flannel: runtimeConfig is number, want object`,
 		`{"delegate":{"type":"elsewhere"}}`: "",
 	} {
-		err := Flannel{}.Validate(model.PluginConf{Type: "flannel", Raw: json.RawMessage(conf)})
+		err := Validate(Flannel{}, model.PluginConf{Type: "flannel", Raw: json.RawMessage(conf)})
 		var f *model.Fault
 		if want == "" && err == nil {
 			continue

@@ -27,7 +27,7 @@ func FuzzPlan(f *testing.F) {
 			in.Request.Args = [][2]string{{key, value}}
 			_, observed := p.Observe(in)
 			step, planned := p.Plan(in)
-			for _, err := range []error{p.Validate(in.Conf), observed, planned} {
+			for _, err := range []error{Validate(p, in.Conf), observed, planned} {
 				var fault *model.Fault
 				if err != nil && !errors.As(err, &fault) {
 					t.Fatalf("%s: error without a code: %v", kind, err)

@@ -119,7 +119,7 @@ func TestGolden(t *testing.T) {
 			if p == nil {
 				p = InAgent()[in.Conf.Type]
 			}
-			if err := p.Validate(in.Conf); err != nil {
+			if err := Validate(p, in.Conf); err != nil {
 				t.Fatal(err)
 			}
 			queries, err := p.Observe(in)
@@ -143,6 +143,23 @@ func TestGolden(t *testing.T) {
 			}
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("%s (-want +got), write anew with -update:\n%s", file, diff)
+			}
+			// What was read once is all that is asked by: the text may be gone.
+			once := in
+			if once.Decoded, err = Decode(p, in.Conf); err != nil {
+				t.Fatal(err)
+			}
+			once.Conf.Raw = json.RawMessage("read a second time")
+			asked, err := p.Observe(once)
+			if err != nil {
+				t.Fatal(err)
+			}
+			planned, err := p.Plan(once)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(got, show(t, asked, planned)); diff != "" {
+				t.Errorf("by the decoded configuration (-by its text +got):\n%s", diff)
 			}
 			again, err := p.Plan(in)
 			if err != nil || show(t, queries, again) != got {

@@ -27,15 +27,12 @@ func (HostDevice) Keys() []string { return interfaceKeys("device", "hwaddr", "ke
 // IPAM is the ipam section; without one the device only moves.
 func (HostDevice) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Validate refuses a configuration that names no device, or several.
-func (HostDevice) Validate(conf model.PluginConf) error {
-	_, err := readHostDevice(conf)
-	return err
-}
+// Decode refuses a configuration that names no device, or several.
+func (HostDevice) Decode(conf model.PluginConf) (any, error) { return readHostDevice(conf) }
 
 // Observe asks for the device and whether the interface's name is free.
 func (HostDevice) Observe(in Input) ([]state.Query, error) {
-	c, err := readHostDevice(in.Conf)
+	c, err := decoded(in, readHostDevice)
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +40,8 @@ func (HostDevice) Observe(in Input) ([]state.Query, error) {
 }
 
 // ReadyQueries asks for the device alone. A configuration that names none was refused before.
-func (HostDevice) ReadyQueries(conf model.PluginConf) []state.Query {
-	c, err := readHostDevice(conf)
+func (HostDevice) ReadyQueries(in Input) []state.Query {
+	c, err := decoded(in, readHostDevice)
 	if err != nil {
 		return nil
 	}
@@ -53,7 +50,7 @@ func (HostDevice) ReadyQueries(conf model.PluginConf) []state.Query {
 
 // Ready tells whether the device is on the node and not in a container.
 func (HostDevice) Ready(in Input) error {
-	c, err := readHostDevice(in.Conf)
+	c, err := decoded(in, readHostDevice)
 	if err != nil {
 		return err
 	}
@@ -63,7 +60,7 @@ func (HostDevice) Ready(in Input) error {
 
 // Plan moves the device. One that a program drives by itself has no link, and is only named in the result.
 func (h HostDevice) Plan(in Input) (Step, error) {
-	c, err := readHostDevice(in.Conf)
+	c, err := decoded(in, readHostDevice)
 	if err != nil {
 		return Step{}, err
 	}
@@ -88,7 +85,7 @@ func (h HostDevice) Plan(in Input) (Step, error) {
 		}
 		result.Routes, result.DNS = a.routes, in.IPAM.DNS
 	}
-	if err := overrideDNS(in.Conf, &result); err != nil {
+	if err := in.overrideDNS(&result); err != nil {
 		return Step{}, err
 	}
 	owner := Owner(in.Request.Key())
@@ -160,7 +157,7 @@ func userspace(driver string) bool {
 // Trace asks for the container's link, and for the device, which may have come back by itself.
 func (HostDevice) Trace(in Input) []state.Query {
 	queries := []state.Query{{Space: state.Pod, Link: in.Request.IfName}}
-	if c, err := readHostDevice(in.Conf); err == nil {
+	if c, err := decoded(in, readHostDevice); err == nil {
 		queries = append(queries, c.query())
 	}
 	return queries
@@ -170,7 +167,7 @@ func (HostDevice) Trace(in Input) []state.Query {
 // that is not its own, because the container's namespace died.
 func (HostDevice) Traces(in Input) Step {
 	name, back := "", state.Link{}
-	if c, err := readHostDevice(in.Conf); err == nil {
+	if c, err := decoded(in, readHostDevice); err == nil {
 		name, back = c.Device, in.Answers[c.query()].Link
 	}
 	if back.Alias != "" && back.Alias != back.Name && (back.Name == in.Request.IfName || strings.HasPrefix(back.Name, "dev")) {

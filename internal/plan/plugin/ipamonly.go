@@ -38,13 +38,25 @@ func (IPAMOnly) Keys() []string { return commonKeys() }
 // IPAM is the ipam section as it stands.
 func (IPAMOnly) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Validate refuses a configuration without an ipam section.
-func (IPAMOnly) Validate(conf model.PluginConf) error {
+// ipamOnlyConf is the type of the ipam section.
+type ipamOnlyConf struct{ ipam string }
+
+// Decode refuses a configuration without an ipam section.
+func (IPAMOnly) Decode(conf model.PluginConf) (any, error) { return readIPAMOnly(conf) }
+
+func readIPAMOnly(conf model.PluginConf) (ipamOnlyConf, error) {
 	section, err := ipamSection(conf)
 	if err == nil && section == nil {
-		return model.Faultf(model.CodeInvalidConf, `an IPAM plugin is executed by another one, whose "ipam" names it`, "ipam: missing")
+		err = model.Faultf(model.CodeInvalidConf, `an IPAM plugin is executed by another one, whose "ipam" names it`, "ipam: missing")
 	}
-	return err
+	if err != nil {
+		return ipamOnlyConf{}, err
+	}
+	var typed struct {
+		Type string `json:"type"`
+	}
+	err = decodeAt(conf, "ipam", section, &typed)
+	return ipamOnlyConf{typed.Type}, err
 }
 
 // Observe asks nothing.
@@ -54,17 +66,11 @@ func (IPAMOnly) Observe(Input) ([]state.Query, error) { return nil, nil }
 // routes, and Calico's own returns one to each address.
 func (IPAMOnly) Plan(in Input) (Step, error) {
 	result := *in.IPAM
-	section, err := ipamSection(in.Conf)
+	c, err := decoded(in, readIPAMOnly)
 	if err != nil {
 		return Step{}, err
 	}
-	var ipam struct {
-		Type string `json:"type"`
-	}
-	if err := decodeAt(in.Conf, "ipam", section, &ipam); err != nil {
-		return Step{}, err
-	}
-	if ipam.Type == "calico-ipam" && len(result.Routes) == 0 {
+	if c.ipam == "calico-ipam" && len(result.Routes) == 0 {
 		for _, ip := range result.IPs {
 			result.Routes = append(result.Routes, model.Route{Dst: ip.Address})
 		}

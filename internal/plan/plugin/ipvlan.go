@@ -28,11 +28,8 @@ func (Ipvlan) Keys() []string { return interfaceKeys("master", "mode", "mtu", "l
 // IPAM is the ipam section; without one the addresses are those of the plugins before.
 func (Ipvlan) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Validate refuses what no ipvlan link can be.
-func (Ipvlan) Validate(conf model.PluginConf) error {
-	_, err := readIpvlan(conf)
-	return err
-}
+// Decode refuses what no ipvlan link can be.
+func (Ipvlan) Decode(conf model.PluginConf) (any, error) { return readIpvlan(conf) }
 
 func readIpvlan(conf model.PluginConf) (ipvlanConf, error) {
 	var c ipvlanConf
@@ -64,7 +61,7 @@ func (c *ipvlanConf) behind(in Input) error {
 }
 
 func (c *ipvlanConf) read(in Input) (err error) {
-	if *c, err = readIpvlan(in.Conf); err != nil {
+	if *c, err = decoded(in, readIpvlan); err != nil {
 		return err
 	}
 	if err := c.behind(in); err != nil {
@@ -86,8 +83,8 @@ func (Ipvlan) Observe(in Input) ([]state.Query, error) {
 }
 
 // ReadyQueries asks for the master.
-func (Ipvlan) ReadyQueries(conf model.PluginConf) []state.Query {
-	c, err := readIpvlan(conf)
+func (Ipvlan) ReadyQueries(in Input) []state.Query {
+	c, err := decoded(in, readIpvlan)
 	if err != nil || c.chained() {
 		return nil
 	}
@@ -99,7 +96,7 @@ func (c ipvlanConf) chained() bool { return c.Master == "" && !c.ipam }
 
 // Ready tells whether the master is on the node.
 func (Ipvlan) Ready(in Input) error {
-	c, err := readIpvlan(in.Conf)
+	c, err := decoded(in, readIpvlan)
 	if err != nil || c.chained() {
 		return err
 	}

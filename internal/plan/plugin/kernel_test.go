@@ -79,7 +79,7 @@ func (n *node) add(id string) (pod, error) {
 	if n.agent {
 		planner = plugin.InAgent()[conf.Type]
 	}
-	if err := planner.Validate(conf); err != nil {
+	if err := plugin.Validate(planner, conf); err != nil {
 		return p, err
 	}
 	section, err := planner.IPAM(conf)

@@ -239,7 +239,7 @@ func FuzzKinds(f *testing.F) {
 			p := Builtin()[kind]
 			_, observed := p.Observe(in)
 			step, planned := p.Plan(in)
-			for _, err := range []error{p.Validate(in.Conf), observed, planned} {
+			for _, err := range []error{Validate(p, in.Conf), observed, planned} {
 				var fault *model.Fault
 				if err != nil && !errors.As(err, &fault) {
 					t.Fatalf("%s: error without a code: %v", kind, err)

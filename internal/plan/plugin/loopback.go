@@ -23,8 +23,10 @@ func (Loopback) Capabilities() Capabilities { return Capabilities{} }
 // Keys are the common ones.
 func (Loopback) Keys() []string { return commonKeys() }
 
-// Validate accepts every object.
-func (Loopback) Validate(conf model.PluginConf) error { return decode(conf, &struct{}{}) }
+// Decode accepts every object.
+func (Loopback) Decode(conf model.PluginConf) (any, error) {
+	return nil, decode(conf, &struct{}{})
+}
 
 // IPAM is never asked.
 func (Loopback) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }

@@ -33,11 +33,8 @@ func (Macvlan) Keys() []string {
 // IPAM is the ipam section; without one the container only joins the wire.
 func (Macvlan) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Validate refuses what no macvlan link can be.
-func (Macvlan) Validate(conf model.PluginConf) error {
-	_, err := readMacvlan(conf)
-	return err
-}
+// Decode refuses what no macvlan link can be.
+func (Macvlan) Decode(conf model.PluginConf) (any, error) { return readMacvlan(conf) }
 
 func readMacvlan(conf model.PluginConf) (macvlanConf, error) {
 	var c macvlanConf
@@ -62,7 +59,7 @@ func readMacvlan(conf model.PluginConf) (macvlanConf, error) {
 
 // Observe asks for the master and whether the interface's name is free.
 func (Macvlan) Observe(in Input) ([]state.Query, error) {
-	c, err := readMacvlan(in.Conf)
+	c, err := decoded(in, readMacvlan)
 	if err != nil {
 		return nil, err
 	}
@@ -70,8 +67,8 @@ func (Macvlan) Observe(in Input) ([]state.Query, error) {
 }
 
 // ReadyQueries asks for the master.
-func (Macvlan) ReadyQueries(conf model.PluginConf) []state.Query {
-	c, err := readMacvlan(conf)
+func (Macvlan) ReadyQueries(in Input) []state.Query {
+	c, err := decoded(in, readMacvlan)
 	if err != nil {
 		return nil
 	}
@@ -80,7 +77,7 @@ func (Macvlan) ReadyQueries(conf model.PluginConf) []state.Query {
 
 // Ready tells whether the master is on the node.
 func (Macvlan) Ready(in Input) error {
-	c, err := readMacvlan(in.Conf)
+	c, err := decoded(in, readMacvlan)
 	if err != nil {
 		return err
 	}
@@ -89,7 +86,7 @@ func (Macvlan) Ready(in Input) error {
 
 // Plan makes the link upon its master.
 func (Macvlan) Plan(in Input) (Step, error) {
-	c, err := readMacvlan(in.Conf)
+	c, err := decoded(in, readMacvlan)
 	if err != nil {
 		return Step{}, err
 	}

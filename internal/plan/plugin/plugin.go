@@ -12,7 +12,9 @@ import (
 
 // Input is all that a planner may know.
 type Input struct {
-	Conf    model.PluginConf
+	Conf model.PluginConf
+	// Decoded is Conf as Decode has read it. Nil has each question read Conf again: for who asks one.
+	Decoded *Decoded
 	Request model.Request
 	// IPAM is the answer of the plugin's IPAM section, nil when the section is absent or not yet asked. Addresses are
 	// promised by attach before the plan is made.
@@ -77,7 +79,7 @@ type Step struct {
 //
 // # Order
 //
-// The planners of a list are asked in its order: Validate of all before anything is promised; then for each one its IPAM
+// The planners of a list are asked in its order: Decode of all before anything is promised; then for each one its IPAM
 // section is answered, Observe, its queries are answered, Plan. Chain.Fragment is the sum of the earlier steps' fragments
 // in that order, Chain.Prev the Result of the step before. The first planner of an ADD has an empty Chain, unless the
 // caller handed a prevResult in. Plan is for ADD: an interface that exists is an error there. CHECK, DEL and GC use the
@@ -88,8 +90,9 @@ type Planner interface {
 	// Keys are the configuration keys the plugin knows, dotted for nested objects and with [] for lists
 	// ("ipam", "vlanTrunk[].minID"); what `weft cni validate` compares unknown keys with.
 	Keys() []string
-	// Validate refuses a configuration that can never be planned. It is asked before anything is promised.
-	Validate(conf model.PluginConf) error
+	// Decode reads a configuration, and refuses one that can never be planned. It is asked before anything is promised. What it returns
+	// is the planner's own form of the configuration, which nobody changes: it gets it back with all further questions (see Decoded).
+	Decode(conf model.PluginConf) (any, error)
 	// IPAM is the plugin's ipam section as it stands, nil when it asks for no addresses.
 	IPAM(conf model.PluginConf) ([]byte, error)
 	// Observe says what must be known of the kernel, and refuses a request that can never be planned. It may use Conf,

@@ -59,7 +59,7 @@ func TestRefusals(t *testing.T) {
 func TestOptionsAtTheirDefaultsAreAccepted(t *testing.T) {
 	conf := confOf(`{"type":"bridge","vlan":0,"vlanTrunk":[],"preserveDefaultVlan":false,"macspoofchk":false,"enabledad":false,
 		"disableContainerInterface":false,"portIsolation":false,"ipMasqBackend":"nftables","hairpinMode":false,"promiscMode":false,"mtu":0}`)
-	if err := (Bridge{}).Validate(conf); err != nil {
+	if err := Validate(Bridge{}, conf); err != nil {
 		t.Error(err)
 	}
 }

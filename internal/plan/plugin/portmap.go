@@ -26,16 +26,13 @@ func (Portmap) Keys() []string {
 // IPAM is nothing: it asks for no addresses.
 func (Portmap) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Validate refuses options that contradict each other, and ports that do not exist.
-func (Portmap) Validate(conf model.PluginConf) error {
-	_, err := readPortmap(conf)
-	return err
-}
+// Decode refuses options that contradict each other, and ports that do not exist.
+func (Portmap) Decode(conf model.PluginConf) (any, error) { return readPortmap(conf) }
 
 // Observe asks, unless the list's plan tells, over which link the node reaches the container; and for the programs that
 // the backend needs.
 func (Portmap) Observe(in Input) ([]state.Query, error) {
-	c, err := readPortmap(in.Conf)
+	c, err := decoded(in, readPortmap)
 	if err != nil || len(c.mappings) == 0 {
 		return nil, err
 	}
@@ -58,7 +55,7 @@ func routeTo(a netip.Addr) state.Query { return state.Query{Space: state.Host, R
 
 // Plan adds elements to weft's own table, or the rules of the reference plugin to iptables. The result is the one before.
 func (Portmap) Plan(in Input) (Step, error) {
-	c, err := readPortmap(in.Conf)
+	c, err := decoded(in, readPortmap)
 	if err != nil {
 		return Step{}, err
 	}

@@ -261,8 +261,8 @@ func (c portmapConf) leadTo(a netip.Addr) []hostPort {
 }
 
 // ReadyQueries asks for the programs of iptables, where they are asked for.
-func (Portmap) ReadyQueries(conf model.PluginConf) []state.Query {
-	if c, err := readPortmap(conf); err != nil || c.backend != backendIPTables {
+func (Portmap) ReadyQueries(in Input) []state.Query {
+	if c, err := decoded(in, readPortmap); err != nil || c.backend != backendIPTables {
 		return nil
 	}
 	return []state.Query{program(false), program(true)}
@@ -270,7 +270,7 @@ func (Portmap) ReadyQueries(conf model.PluginConf) []state.Query {
 
 // Ready tells whether ports could be mapped at all.
 func (Portmap) Ready(in Input) error {
-	c, err := readPortmap(in.Conf)
+	c, err := decoded(in, readPortmap)
 	if err != nil || c.backend != backendIPTables || in.Answers[program(false)].Found || in.Answers[program(true)].Found {
 		return err
 	}
@@ -281,7 +281,7 @@ func (Portmap) Ready(in Input) error {
 func (Portmap) Doubts(raw json.RawMessage) []model.Doubt {
 	c, err := readPortmap(model.PluginConf{Type: "portmap", Raw: raw})
 	if err != nil || c.SNAT {
-		return nil // Validate says it
+		return nil // Decode says it
 	}
 	var out []model.Doubt
 	for _, o := range []struct {

@@ -6,7 +6,7 @@ import "github.com/weft-net/weft/internal/state"
 
 // ExpectQueries asks where the container's mappings are: in chains of its own of iptables, or in a table of nft.
 func (Portmap) ExpectQueries(in Input) []state.Query {
-	c, err := readPortmap(in.Conf)
+	c, err := decoded(in, readPortmap)
 	if err != nil || len(c.mappings) == 0 {
 		return nil
 	}
@@ -40,7 +40,7 @@ func ownTable() state.Query {
 // weft's table, wherever the container has any; and where it has none, what its configuration's backend makes.
 func (Portmap) Expect(in Input) (state.Fragment, error) {
 	f := state.Fragment{Owner: Owner(in.Request.Key())}
-	c, err := readPortmap(in.Conf)
+	c, err := decoded(in, readPortmap)
 	if err != nil || len(c.mappings) == 0 || in.Chain.Prev == nil {
 		return f, err
 	}

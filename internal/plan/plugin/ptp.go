@@ -32,13 +32,10 @@ func (PTP) Keys() []string { return interfaceKeys("ipMasq", "ipMasqBackend", "mt
 // IPAM is the ipam section.
 func (PTP) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Validate wants an ipam section.
-func (p PTP) Validate(conf model.PluginConf) error {
-	_, err := p.conf(conf)
-	return err
-}
+// Decode wants an ipam section.
+func (PTP) Decode(conf model.PluginConf) (any, error) { return readPTP(conf) }
 
-func (PTP) conf(conf model.PluginConf) (ptpConf, error) {
+func readPTP(conf model.PluginConf) (ptpConf, error) {
 	var c ptpConf
 	if err := decode(conf, &c); err != nil {
 		return c, err
@@ -56,13 +53,12 @@ func (PTP) conf(conf model.PluginConf) (ptpConf, error) {
 	if section == nil {
 		return c, model.Faultf(model.CodeInvalidConf, `add "ipam": {"type": …}`, "plugin ptp: ipam.type is missing")
 	}
-	_, _, err = readDNS(conf)
-	return c, err
+	return c, readDNS(conf).err
 }
 
 // Observe asks whether the interface's name is free.
-func (p PTP) Observe(in Input) ([]state.Query, error) {
-	c, err := p.conf(in.Conf)
+func (PTP) Observe(in Input) ([]state.Query, error) {
+	c, err := decoded(in, readPTP)
 	if err != nil {
 		return nil, err
 	}
@@ -70,8 +66,8 @@ func (p PTP) Observe(in Input) ([]state.Query, error) {
 }
 
 // ReadyQueries asks for what masquerading needs.
-func (p PTP) ReadyQueries(conf model.PluginConf) []state.Query {
-	c, err := p.conf(conf)
+func (PTP) ReadyQueries(in Input) []state.Query {
+	c, err := decoded(in, readPTP)
 	if err != nil {
 		return nil
 	}
@@ -79,8 +75,8 @@ func (p PTP) ReadyQueries(conf model.PluginConf) []state.Query {
 }
 
 // Ready tells whether masquerading could work.
-func (p PTP) Ready(in Input) error {
-	c, err := p.conf(in.Conf)
+func (PTP) Ready(in Input) error {
+	c, err := decoded(in, readPTP)
 	if err != nil {
 		return err
 	}
@@ -89,8 +85,8 @@ func (p PTP) Ready(in Input) error {
 
 // Plan makes the pair. The node's end has the gateways as single addresses and a route to each of the container's; the
 // container reaches its subnet only through the gateway, so all its traffic passes the node.
-func (p PTP) Plan(in Input) (Step, error) {
-	c, err := p.conf(in.Conf)
+func (PTP) Plan(in Input) (Step, error) {
+	c, err := decoded(in, readPTP)
 	if err != nil {
 		return Step{}, err
 	}
@@ -126,7 +122,7 @@ func (p PTP) Plan(in Input) (Step, error) {
 		ip.Interface = &one
 		result.IPs = append(result.IPs, ip)
 	}
-	if err := overrideDNS(in.Conf, &result); err != nil {
+	if err := in.overrideDNS(&result); err != nil {
 		return Step{}, err
 	}
 	return Step{Fragment: f, Result: result}, nil

@@ -31,11 +31,8 @@ func (SBR) Keys() []string { return append(commonKeys(), "table") }
 // IPAM is nothing: it asks for no addresses.
 func (SBR) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Validate refuses a table that rules cannot lead to.
-func (SBR) Validate(conf model.PluginConf) error {
-	_, err := readSBR(conf)
-	return err
-}
+// Decode refuses a table that rules cannot lead to.
+func (SBR) Decode(conf model.PluginConf) (any, error) { return readSBR(conf) }
 
 func readSBR(conf model.PluginConf) (sbrConf, error) {
 	var c sbrConf
@@ -57,7 +54,7 @@ const (
 
 // Observe asks for the tables and the rules, and for the interface's routes unless the list makes the interface.
 func (SBR) Observe(in Input) ([]state.Query, error) {
-	if _, err := readSBR(in.Conf); err != nil {
+	if _, err := decoded(in, readSBR); err != nil {
 		return nil, err
 	}
 	queries := []state.Query{tablesQuery()}
@@ -82,7 +79,7 @@ func (in Input) opens(name string) bool {
 
 // Plan gives each of the interface's addresses its rule and, where no table is given, its routes.
 func (s SBR) Plan(in Input) (Step, error) {
-	c, err := readSBR(in.Conf)
+	c, err := decoded(in, readSBR)
 	if err != nil {
 		return Step{}, err
 	}
@@ -187,7 +184,7 @@ func (SBR) Trace(in Input) []state.Query {
 
 // Traces are the rules from the interface's addresses, of the table if a valid one is given.
 func (SBR) Traces(in Input) Step {
-	c, err := readSBR(in.Conf)
+	c, err := decoded(in, readSBR)
 	if err != nil {
 		c.Table = nil
 	}

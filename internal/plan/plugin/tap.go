@@ -38,11 +38,8 @@ func (Tap) Keys() []string {
 // IPAM is the ipam section; without one the device has no addresses.
 func (Tap) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Validate refuses what no tap device can be.
-func (Tap) Validate(conf model.PluginConf) error {
-	_, err := readTap(conf)
-	return err
-}
+// Decode refuses what no tap device can be.
+func (Tap) Decode(conf model.PluginConf) (any, error) { return readTap(conf) }
 
 func readTap(conf model.PluginConf) (tapConf, error) {
 	var c tapConf
@@ -84,7 +81,7 @@ func tapReady() state.Query { return state.Query{Space: state.Host, Tap: true} }
 
 // Observe asks whether the interface's name is free, whether tap devices can be made, and for the bridge.
 func (Tap) Observe(in Input) ([]state.Query, error) {
-	c, err := readTap(in.Conf)
+	c, err := decoded(in, readTap)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +93,7 @@ func (Tap) Observe(in Input) ([]state.Query, error) {
 }
 
 // ReadyQueries asks whether tap devices can be made.
-func (Tap) ReadyQueries(model.PluginConf) []state.Query { return []state.Query{tapReady()} }
+func (Tap) ReadyQueries(Input) []state.Query { return []state.Query{tapReady()} }
 
 // Ready tells whether tap devices can be made.
 func (Tap) Ready(in Input) error {
@@ -125,7 +122,7 @@ func (c tapConf) port(in Input) error {
 
 // Plan makes the device.
 func (t Tap) Plan(in Input) (Step, error) {
-	c, err := readTap(in.Conf)
+	c, err := decoded(in, readTap)
 	if err != nil {
 		return Step{}, err
 	}

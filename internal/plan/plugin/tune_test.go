@@ -250,7 +250,7 @@ func FuzzTuning(f *testing.F) {
 	f.Add(`{"net.ipv4.conf.IFNAME.x":"1","a":`, `null`)
 	f.Fuzz(func(t *testing.T, sysctl, args string) {
 		raw := json.RawMessage(`{"type":"tuning","sysctl":` + sysctl + `,"args":{"cni":{"sysctl":` + args + `}}}`)
-		c, err := readTuning(model.PluginConf{Type: "tuning", Raw: raw}, request())
+		c, err := readTuning(Input{Conf: model.PluginConf{Type: "tuning", Raw: raw}, Request: request()})
 		var fault *model.Fault
 		if err != nil && !errors.As(err, &fault) {
 			t.Fatalf("error without a code: %v", err)

@@ -31,15 +31,18 @@ func (Tuning) Keys() []string {
 // IPAM is nothing: it asks for no addresses.
 func (Tuning) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Validate refuses what no interface can be.
-func (Tuning) Validate(conf model.PluginConf) error {
-	_, err := readTuning(conf, model.Request{})
-	return err
+// Decode refuses what no interface can be. What the request says of it besides is settled for each request.
+func (Tuning) Decode(conf model.PluginConf) (any, error) {
+	c, err := decodeTuning(conf)
+	if err == nil {
+		_, err = c.settle(conf, model.Request{})
+	}
+	return c, err
 }
 
 // Observe asks for what will be given back: the interface and the settings, unless the list makes them.
 func (Tuning) Observe(in Input) ([]state.Query, error) {
-	c, err := readTuning(in.Conf, in.Request)
+	c, err := readTuning(in)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +79,7 @@ func (in Input) settles(path string) bool {
 
 // Plan says what is different from what is there, and what was.
 func (t Tuning) Plan(in Input) (Step, error) {
-	c, err := readTuning(in.Conf, in.Request)
+	c, err := readTuning(in)
 	if err != nil {
 		return Step{}, err
 	}
@@ -118,11 +121,11 @@ func (t Tuning) Plan(in Input) (Step, error) {
 }
 
 // ReadyQueries asks for the list of what may be set.
-func (Tuning) ReadyQueries(model.PluginConf) []state.Query { return []state.Query{allowList()} }
+func (Tuning) ReadyQueries(Input) []state.Query { return []state.Query{allowList()} }
 
 // Ready tells of settings that the node does not allow.
 func (Tuning) Ready(in Input) error {
-	c, err := readTuning(in.Conf, in.Request)
+	c, err := readTuning(in)
 	if err != nil {
 		return err
 	}
@@ -135,7 +138,7 @@ func (Tuning) ExpectQueries(Input) []state.Query { return nil }
 // Expect is what CHECK compares when nothing is recorded: all that the configuration says.
 func (Tuning) Expect(in Input) (state.Fragment, error) {
 	f := state.Fragment{Owner: Owner(in.Request.Key())}
-	c, err := readTuning(in.Conf, in.Request)
+	c, err := readTuning(in)
 	if err != nil {
 		return f, err
 	}

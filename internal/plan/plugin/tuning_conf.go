@@ -53,12 +53,23 @@ func (c tuning) changesLink() bool {
 	return !c.mac.IsZero() || c.MTU != 0 || c.Promisc || c.AllMulti != nil || c.TxQLen != nil
 }
 
-// readTuning reads and checks a configuration. args.cni counts before the rest.
-func readTuning(conf model.PluginConf, r model.Request) (tuning, error) {
-	var c tuning
-	if err := decode(conf, &c.tuningConf); err != nil {
-		return c, err
+// readTuning reads and checks a configuration for a request.
+func readTuning(in Input) (tuning, error) {
+	c, err := decoded(in, decodeTuning)
+	if err != nil {
+		return tuning{}, err
 	}
+	return c.settle(in.Conf, in.Request)
+}
+
+func decodeTuning(conf model.PluginConf) (c tuningConf, err error) {
+	err = decode(conf, &c)
+	return c, err
+}
+
+// settle checks a configuration for a request. args.cni counts before the rest.
+func (t tuningConf) settle(conf model.PluginConf, r model.Request) (tuning, error) {
+	c := tuning{tuningConf: t}
 	given := c.Args.CNI
 	if given.MTU != nil {
 		c.MTU = *given.MTU
@@ -225,9 +236,9 @@ func (c tuning) allowed(in Input) error {
 
 // Doubts finds what a configuration hardly means.
 func (Tuning) Doubts(conf json.RawMessage) []model.Doubt {
-	c, err := readTuning(model.PluginConf{Type: "tuning", Raw: conf}, model.Request{})
+	c, err := readTuning(Input{Conf: model.PluginConf{Type: "tuning", Raw: conf}})
 	if err != nil {
-		return nil // Validate says it
+		return nil // Decode says it
 	}
 	const leastIPv6 = 1280 // RFC 8200, 5
 	var out []model.Doubt

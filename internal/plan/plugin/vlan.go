@@ -27,11 +27,8 @@ func (Vlan) Keys() []string { return interfaceKeys("master", "vlanId", "mtu", "l
 // IPAM is the ipam section.
 func (Vlan) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Validate wants a master, a VLAN and an ipam section.
-func (Vlan) Validate(conf model.PluginConf) error {
-	_, err := readVlan(conf)
-	return err
-}
+// Decode wants a master, a VLAN and an ipam section.
+func (Vlan) Decode(conf model.PluginConf) (any, error) { return readVlan(conf) }
 
 func readVlan(conf model.PluginConf) (vlanConf, error) {
 	var c vlanConf
@@ -54,7 +51,7 @@ func readVlan(conf model.PluginConf) (vlanConf, error) {
 
 // Observe asks for the master and whether the interface's name is free.
 func (Vlan) Observe(in Input) ([]state.Query, error) {
-	c, err := readVlan(in.Conf)
+	c, err := decoded(in, readVlan)
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +59,8 @@ func (Vlan) Observe(in Input) ([]state.Query, error) {
 }
 
 // ReadyQueries asks for the master.
-func (Vlan) ReadyQueries(conf model.PluginConf) []state.Query {
-	c, err := readVlan(conf)
+func (Vlan) ReadyQueries(in Input) []state.Query {
+	c, err := decoded(in, readVlan)
 	if err != nil {
 		return nil
 	}
@@ -72,7 +69,7 @@ func (Vlan) ReadyQueries(conf model.PluginConf) []state.Query {
 
 // Ready tells whether the master is on the node and up.
 func (Vlan) Ready(in Input) error {
-	c, err := readVlan(in.Conf)
+	c, err := decoded(in, readVlan)
 	if err != nil || c.LinkInContainer {
 		return err
 	}
@@ -91,7 +88,7 @@ func (c vlanConf) upper(in Input) (state.Link, error) {
 
 // Plan makes the link upon its master, whose MAC it has.
 func (Vlan) Plan(in Input) (Step, error) {
-	c, err := readVlan(in.Conf)
+	c, err := decoded(in, readVlan)
 	if err != nil {
 		return Step{}, err
 	}

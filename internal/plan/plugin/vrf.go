@@ -29,11 +29,8 @@ func (VRF) Keys() []string { return append(commonKeys(), "vrfname", "table") }
 // IPAM is nothing: it asks for no addresses.
 func (VRF) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Validate wants the VRF's name.
-func (VRF) Validate(conf model.PluginConf) error {
-	_, err := readVRF(conf)
-	return err
-}
+// Decode wants the VRF's name.
+func (VRF) Decode(conf model.PluginConf) (any, error) { return readVRF(conf) }
 
 func readVRF(conf model.PluginConf) (vrfConf, error) {
 	var c vrfConf
@@ -56,7 +53,7 @@ func (c vrfConf) query() state.Query { return state.Query{Space: state.Pod, Link
 
 // Observe asks for the VRF, for the tables, and for the interface unless the list makes it.
 func (VRF) Observe(in Input) ([]state.Query, error) {
-	c, err := readVRF(in.Conf)
+	c, err := decoded(in, readVRF)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +69,7 @@ func ownRoutes(link string) state.Query { return state.Query{Space: state.Pod, R
 
 // Plan enslaves the interface. Its routes move to the VRF's table; those to its subnets, the kernel moves.
 func (VRF) Plan(in Input) (Step, error) {
-	c, err := readVRF(in.Conf)
+	c, err := decoded(in, readVRF)
 	if err != nil {
 		return Step{}, err
 	}
@@ -178,7 +175,7 @@ func (VRF) ExpectQueries(Input) []state.Query { return nil }
 // Expect is what CHECK compares when nothing is recorded: the interface's place in the VRF, and the table if one is named.
 func (VRF) Expect(in Input) (state.Fragment, error) {
 	f := state.Fragment{Owner: Owner(in.Request.Key())}
-	c, err := readVRF(in.Conf)
+	c, err := decoded(in, readVRF)
 	if err != nil {
 		return f, err
 	}
@@ -192,7 +189,7 @@ func (VRF) Expect(in Input) (state.Fragment, error) {
 
 // Trace asks for the VRF and the interface.
 func (VRF) Trace(in Input) []state.Query {
-	c, err := readVRF(in.Conf)
+	c, err := decoded(in, readVRF)
 	if err != nil {
 		return nil
 	}
@@ -201,7 +198,7 @@ func (VRF) Trace(in Input) []state.Query {
 
 // Traces are the interface's place in the VRF, and the VRF, which goes with its last interface.
 func (VRF) Traces(in Input) Step {
-	c, err := readVRF(in.Conf)
+	c, err := decoded(in, readVRF)
 	if err != nil {
 		return Step{}
 	}
