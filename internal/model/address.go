@@ -197,3 +197,24 @@ func (b AddressBlock) Holder(a netip.Addr) string {
 	node, _, _ := strings.Cut(with, "/")
 	return node
 }
+
+// PoolFamilies are the families (4, 6) of those pools that are chosen, sorted.
+func PoolFamilies(pools []AddressPool, choose func(AddressPool) bool) []int {
+	var out []int
+	for _, p := range pools {
+		if !choose(p) {
+			continue
+		}
+		for _, r := range p.Regions {
+			family := 4
+			if r.CIDR.Addr().Is6() {
+				family = 6
+			}
+			if !slices.Contains(out, family) {
+				out = append(out, family)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}

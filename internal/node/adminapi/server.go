@@ -35,6 +35,22 @@ func Path(cniSocket string) string { return cniSocket + ".admin" }
 // InStateDir is the path at which an agent's socket is found by its state directory: a symbolic link to it.
 func InStateDir(stateDir string) string { return filepath.Join(stateDir, "admin.sock") }
 
+// Link makes the link in a state directory that leads to a socket.
+func Link(socket, stateDir string) error {
+	link := InStateDir(stateDir)
+	err := os.Remove(link)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err == nil {
+		err = os.Symlink(socket, link)
+	}
+	if err != nil {
+		return fmt.Errorf("admin socket by the state directory: %w", err)
+	}
+	return nil
+}
+
 // The routes that weft doctor asks.
 const (
 	// RouteCheck (POST) checks all attachments; the answer is a model.CheckReport.

@@ -4,12 +4,8 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"maps"
 	"net/http"
-	"os"
 
 	"github.com/weft-net/weft/internal/node/adminapi"
 	"github.com/weft-net/weft/internal/node/move"
@@ -19,8 +15,8 @@ import (
 // admin answers root on the socket beside the one for CNI calls until ctx ends. It is found by the state directory, too.
 func (a *agent) admin(ctx context.Context) error {
 	routes := adminapi.Routes{
-		"POST " + adminapi.RouteCheck:   func(r *http.Request) (any, error) { return a.checkAll(r.Context()), nil },
-		"GET " + adminapi.RouteSettings: func(*http.Request) (any, error) { return a.settings(), nil },
+		"POST " + adminapi.RouteCheck:   func(r *http.Request) (any, error) { return a.inspector.CheckAll(r.Context()), nil },
+		"GET " + adminapi.RouteSettings: func(*http.Request) (any, error) { return settings(a.cfg), nil },
 	}
 	maps.Copy(routes, a.machines.Routes())
 	if a.policy != nil {
@@ -29,16 +25,9 @@ func (a *agent) admin(ctx context.Context) error {
 	if a.mover != nil {
 		maps.Copy(routes, a.mover.Routes().Under(move.Prefix))
 	}
-	path, link := adminapi.Path(a.cfg.Socket), adminapi.InStateDir(a.cfg.StateDir)
-	err := os.Remove(link)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	if err == nil {
-		err = os.Symlink(path, link)
-	}
-	if err != nil {
-		return fmt.Errorf("admin socket by the state directory: %w", err)
+	path := adminapi.Path(a.cfg.Socket)
+	if err := adminapi.Link(path, a.cfg.StateDir); err != nil {
+		return err
 	}
 	return routes.Serve(ctx, path, a.cfg.Log)
 }

@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -16,10 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-net/weft/internal/cluster/config"
-	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/cluster/store/kube"
-	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -54,59 +50,5 @@ func TestOldServer(t *testing.T) {
 	}
 	if err := awaitServer(ctx, k, true, cfg); err == nil || !strings.Contains(err.Error(), `"v1.31.2" (1.31): before 1.32`) || asked.Load() < 2 {
 		t.Errorf("a server of 1.31: %v, asked %d times", err, asked.Load())
-	}
-}
-
-// TestNoController: where nobody holds the Lease, or nobody renews it, the log says so once and weft doctor finds it; not where it is
-// renewed.
-func TestNoController(t *testing.T) {
-	nettest.Whole(t)
-	path, state := t.TempDir(), t.TempDir()
-	lease := func(holder, time string) {
-		text := fmt.Sprintf("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: weft-controller, namespace: kube-system}\nspec: {holderIdentity: %s, renewTime: %q}\n", holder, time)
-		if err := os.WriteFile(filepath.Join(path, "lease.yaml"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s, err := dir.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var log bytes.Buffer
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	looks := 0
-	note := func() string {
-		b, _ := os.ReadFile(filepath.Join(state, blocks.NoControllerFile))
-		return string(b)
-	}
-	var noted []string
-	a := &agent{store: s, dir: s, cfg: Config{
-		StateDir: state, Log: slog.New(slog.NewTextHandler(&log, nil)), Network: config.Network{Addresses: config.AddressesPools},
-		After: func(time.Duration) <-chan time.Time {
-			noted = append(noted, note())
-			switch looks++; looks {
-			case 3:
-				lease("c", "1")
-			case 4:
-				lease("c", "2")
-			case 7:
-				lease("c", "3")
-			case 8:
-				cancel()
-				return nil
-			}
-			return time.After(0)
-		},
-	}}
-	if err := a.watchController(ctx); err != nil {
-		t.Fatal(err)
-	}
-	none, silent := `"there is no controller"`, `"the controller does not run: c is silent"`
-	if got, want := fmt.Sprint(noted), fmt.Sprint([]string{"", none, none, "", "", silent, silent, ""}); got != want {
-		t.Errorf("noted %s, want %s", got, want)
-	}
-	if n := strings.Count(log.String(), "apply the Deployment weft-controller"); n != 2 {
-		t.Errorf("told %d times:\n%s", n, &log)
 	}
 }

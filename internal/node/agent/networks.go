@@ -16,26 +16,26 @@ import (
 func (a *agent) networks(c *cniserver.Config) {
 	root := a.cfg.Install.HostRoot
 	devices := podresources.Kubelet{Socket: filepath.Join(root, podresources.Socket), Checkpoint: filepath.Join(root, podresources.Checkpoint)}
-	c.Fit = a.fit
+	c.Fit = a.pods.Fit
 	c.Networks = &multinet.Resolver{Root: root, Keep: a.cfg.VirtualMachines.Keep()}
 	switch {
-	case a.kube != nil:
-		devices.Devices = a.kube.Devices
-		c.Networks.Cluster, c.Reporter, c.Pods = a.kube, a.kube, a.facts
-		c.Networks.PermitPaths = a.permitPaths()
-	case a.dir != nil:
-		cluster := filecluster.Cluster{Facts: a.facts, Store: a.dir, Node: a.cfg.Node, Now: a.cfg.Now}
-		c.Networks.Cluster, c.Reporter, c.Pods = cluster, cluster, a.facts
+	case a.data.kube != nil:
+		devices.Devices = a.data.kube.Devices
+		c.Networks.Cluster, c.Reporter, c.Pods = a.data.kube, a.data.kube, a.data.facts
+		c.Networks.PermitPaths = permitPaths(a.cfg)
+	case a.data.dir != nil:
+		cluster := filecluster.Cluster{Facts: a.data.facts, Store: a.data.dir, Node: a.cfg.Node, Now: a.cfg.Now}
+		c.Networks.Cluster, c.Reporter, c.Pods = cluster, cluster, a.data.facts
 	}
 	c.Networks.Devices = devices
 }
 
 // permitPaths are the node's files that networks of Kubernetes may name: those that are permitted, and where the node's own
 // configuration has host-local keep addresses anyway.
-func (a *agent) permitPaths() []string {
-	out := append([]string{}, a.cfg.Network.PermitPaths...)
-	if a.cfg.AddressDir != "" {
-		out = append(out, a.cfg.AddressDir)
+func permitPaths(cfg Config) []string {
+	out := append([]string{}, cfg.Network.PermitPaths...)
+	if cfg.AddressDir != "" {
+		out = append(out, cfg.AddressDir)
 	}
 	return out
 }

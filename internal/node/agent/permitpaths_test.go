@@ -19,8 +19,8 @@ func TestPermitPaths(t *testing.T) {
 		{"/data/addresses", []string{}, []string{"/data/addresses"}},
 		{"", nil, []string{}},
 	} {
-		a := &agent{cfg: Config{AddressDir: tc.dir, Network: config.Network{PermitPaths: tc.permitted}}}
-		if got := a.permitPaths(); !slices.Equal(got, tc.want) || got == nil {
+		cfg := Config{AddressDir: tc.dir, Network: config.Network{PermitPaths: tc.permitted}}
+		if got := permitPaths(cfg); !slices.Equal(got, tc.want) || got == nil {
 			t.Errorf("%q, %q: %q, want %q", tc.dir, tc.permitted, got, tc.want)
 		}
 	}

@@ -27,7 +27,7 @@ func (a *agent) planners() map[string]plugin.Planner {
 
 // allocators give addresses; over another vendor's network Calico's are Calico's, too.
 func (a *agent) allocators() map[string]ipam.Allocator {
-	all := []ipam.Allocator{hostlocal.New(hostlocal.Config{DataDir: a.cfg.AddressDir, CallerKnows: true}), static.New(), a.leases}
+	all := []ipam.Allocator{hostlocal.New(hostlocal.Config{DataDir: a.cfg.AddressDir, CallerKnows: true}), static.New(), a.own.leases}
 	if a.blocks != nil {
 		all = append(all, a.blocks.Allocators()...)
 	}
@@ -50,9 +50,5 @@ func (a *agent) alone() []string {
 
 // ofNode is what the cluster, or the configuration, says of this node.
 func (a *agent) ofNode() attach.Node {
-	n := attach.Node{PodCIDRs: a.cfg.Network.PodCIDRs, MTU: a.ownMTU()}
-	if len(n.PodCIDRs) == 0 {
-		n.PodCIDRs = a.podCIDRs()
-	}
-	return n
+	return attach.Node{PodCIDRs: a.pods.PodCIDRs(), MTU: a.overlay.MTU()}
 }

@@ -10,38 +10,40 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel/watch"
+	"github.com/weft-net/weft/internal/node/adopted"
 	"github.com/weft-net/weft/internal/node/policy"
 	"github.com/weft-net/weft/internal/node/policystatus"
 )
 
-// enforcer makes what obeys network policies; nil where nobody is to, or nobody knows of any.
-func (a *agent) enforcer() *policy.Enforcer {
-	if a.store == nil || !a.cfg.Policy.Enforced(a.cfg.Network.Mode) {
-		return nil
+// buildPolicy makes what enforces network policies; nothing where none are to be enforced, or none can be known.
+func (a *agent) buildPolicy() {
+	if a.data.objectStore == nil || !a.cfg.Policy.Enforced(a.cfg.Network.Mode) {
+		return
 	}
 	cfg := policy.Config{
-		Node: a.cfg.Node, Source: a.policySource(), Objects: a.store.Objects(), Host: a.host,
+		Node: a.cfg.Node, Source: a.data.policies(), Objects: a.data.Objects(), Host: a.own.host,
 		Keep: a.cfg.Policy.Established == config.EstablishedKeep, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
-		Sized: func(pods int) { a.resize(func(s *sizes) { s.pods = pods }) },
+		Sized: a.known.setPods,
 	}
-	if a.kube != nil {
+	if a.data.kube != nil {
 		a.faults = policystatus.New(policystatus.Config{
-			Objects: a.kube.Objects(), Events: a.kube, Rank: a.rank, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+			Objects: a.data.Objects(), Events: a.data.kube, Rank: a.member.Rank, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 		})
 		cfg.Told = a.faults
 	}
 	if a.cfg.Policy.Log == config.LogDenied {
 		cfg.LogGroup = uint16(a.cfg.Policy.LogGroup)
 	}
-	return policy.New(cfg)
-}
-
-// policySource is where policies are told of.
-func (a *agent) policySource() policy.Source {
-	if a.kube != nil {
-		return a.kube.Policies()
+	a.policy = policy.New(cfg)
+	if a.metrics != nil {
+		measurePolicies(a.metrics, a.policy)
 	}
-	return a.store.Objects()
+	if a.pooled() {
+		a.adopted = adopted.Open(adopted.Config{
+			Node: a.cfg.Node, StateDir: a.cfg.StateDir, Boot: a.own.boot, Records: a.own.ledger, Objects: a.data.Objects(), Cluster: a.data.cluster,
+			Policy: a.policy, Log: a.cfg.Log, After: a.cfg.After,
+		})
+	}
 }
 
 // guard is the enforcer as attach sees it.
@@ -61,7 +63,7 @@ func (a *agent) adopt() {
 
 // guarded are the interfaces of pods that are attached.
 func (a *agent) guarded() []attach.Guarded {
-	records, err := a.ledger.List()
+	records, err := a.own.ledger.List()
 	if err != nil {
 		a.cfg.Log.Error("recovery", "err", err)
 	}
@@ -79,7 +81,7 @@ func (a *agent) guarded() []attach.Guarded {
 // taken away.
 func (a *agent) enforce(ctx context.Context) error {
 	if a.policy == nil {
-		if err := policy.Clear(ctx, a.host, a.guarded()...); err != nil && ctx.Err() == nil {
+		if err := policy.Clear(ctx, a.own.host, a.guarded()...); err != nil && ctx.Err() == nil {
 			a.cfg.Log.Warn("policies of an agent before are still obeyed", "err", err)
 		}
 		return nil
@@ -103,25 +105,4 @@ func (a *agent) quiet() []watch.Own {
 		return nil
 	}
 	return []watch.Own{own}
-}
-
-// measurePolicies adds what the enforcer counts.
-func (a *agent) measurePolicies() {
-	if a.policy == nil {
-		return
-	}
-	p := a.policy
-	a.metrics.Gauge("weft_policies", "Network policies that this node knows.", func() float64 { return float64(p.Stats().Policies) })
-	a.metrics.Gauge("weft_policies_faulty", "Those of them that are not understood in full.", func() float64 { return float64(p.Stats().Faulty) })
-	a.metrics.Gauge("weft_policy_known", "1 when everything is known that policies go by; 0: the kernel is as it was, and new pods wait.", func() float64 {
-		if p.Known() {
-			return 1
-		}
-		return 0
-	})
-	a.metrics.Gauge("weft_policy_transactions", "Changes of policies that were written into the kernel.", func() float64 { return float64(p.Stats().Transactions) })
-	a.metrics.Gauge("weft_policy_repairs", "How often somebody else had changed the policies' table.", func() float64 { return float64(p.Stats().Meddled) })
-	a.metrics.Gauge("weft_policy_closed_ports", "Ports of bridges, and macvtaps, that are closed because the policies of their guests cannot be written.", func() float64 { return float64(p.Stats().Barred) })
-	a.metrics.Gauge("weft_policy_connections_cut", "Connections that were ended because a changed policy does not allow them.", func() float64 { return float64(p.Stats().Cut) })
-	a.metrics.Gauges("weft_policy_denied_packets", "Packets that were denied on this node, by who denied them.", "by", p.Denied)
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package meshconf
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/weft-net/weft/internal/cluster/config"
-	"github.com/weft-net/weft/internal/cluster/store/dir"
 )
 
 // The interface to the other nodes is the one that is named, also where flannel's configuration says the rest.
@@ -15,8 +15,8 @@ func TestMeshInterface(t *testing.T) {
 		for _, mode := range []config.Mode{config.ModeNone, config.ModeCluster, config.ModeFlannel} {
 			c := config.Default()
 			c.Network.Mode, c.Network.Interface = mode, name
-			a := &agent{cfg: Config{Network: c.Network, Flannel: c.Flannel}}
-			if got := a.meshConfig().Interface; got != want {
+			s := New(Config{Network: c.Network, Flannel: c.Flannel, Random: strings.NewReader("")})
+			if got := s.Mesh().Interface; got != want {
 				t.Errorf("mode %s, interface %s: the mesh is told %q", mode, name, got)
 			}
 		}
@@ -29,9 +29,9 @@ func TestVtepOfEachMode(t *testing.T) {
 		for _, publish := range []bool{true, false} {
 			c := config.Default()
 			c.Network.Mode, c.Network.Encapsulation, c.Flannel.Publish = mode, "vxlan", publish
-			a := &agent{dir: &dir.Store{}, vtepSeed: "seed", cfg: Config{Network: c.Network, Flannel: c.Flannel}}
+			s := New(Config{Network: c.Network, Flannel: c.Flannel, Directory: true, Random: strings.NewReader("0123456789abcdef")})
 			want := publish && mode != config.ModeMultus
-			if got := a.meshConfig(); (got.VtepSeed != "") != want || want && !got.VtepAlone || a.publishingVtep() != want {
+			if got := s.Mesh(); (got.VtepSeed != "") != want || want && !got.VtepAlone || s.PublishesVtep() != want {
 				t.Errorf("mode %s, publish %t: seed %q, alone %t", mode, publish, got.VtepSeed, got.VtepAlone)
 			}
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package nodeipam
 
 import (
 	"encoding/json"
@@ -11,25 +11,25 @@ import (
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 )
 
-// giving is what this node may give and has given: of pools, and of host-local's directories.
-func (a *agent) giving() (any, error) {
-	g := blocks.Giving{Node: a.cfg.Node, Held: []blocks.HeldAddress{}}
-	if a.blocks != nil {
-		g = a.blocks.Giving()
+// Allocations are what this node may give and has given: of pools, and of host-local's directories.
+func (n *Node) Allocations() (any, error) {
+	g := blocks.Giving{Node: n.cfg.Name, Held: []blocks.HeldAddress{}}
+	if n.cfg.Engine != nil {
+		g = n.cfg.Engine.Giving()
 	}
 	var err error
-	g.Filed, err = a.filed()
+	g.Filed, err = n.filed()
 	return g, err
 }
 
 // filed is what host-local's directories of the networks hold that this agent has attached, or whose configuration it has written.
-func (a *agent) filed() ([]blocks.Filed, error) {
-	local := hostlocal.New(hostlocal.Config{DataDir: a.cfg.AddressDir})
+func (n *Node) filed() ([]blocks.Filed, error) {
+	local := hostlocal.New(hostlocal.Config{DataDir: n.cfg.AddressDir})
 	asks := []ipam.Ask{}
-	if a.cfg.Network.Name != "" {
-		asks = append(asks, ipam.Ask{Network: a.cfg.Network.Name})
+	if n.cfg.Network.Name != "" {
+		asks = append(asks, ipam.Ask{Network: n.cfg.Network.Name})
 	}
-	records, err := a.ledger.List()
+	records, err := n.cfg.Records.List()
 	if err != nil {
 		return nil, err
 	}
@@ -75,13 +75,13 @@ func localAsks(rec attach.Record) (asks []ipam.Ask, others int) {
 	return asks, others
 }
 
-// filedIn is the directory of host-local's that all addresses of an attachment are from, empty where there is none.
-func (a *agent) filedIn(rec attach.Record) string {
+// Directory is the directory of host-local's that all addresses of an attachment are from, empty where there is none.
+func (n *Node) Directory(rec attach.Record) string {
 	asks, others := localAsks(rec)
 	if len(asks) != 1 || others > 0 {
 		return ""
 	}
-	dir, err := hostlocal.New(hostlocal.Config{DataDir: a.cfg.AddressDir}).Directory(asks[0])
+	dir, err := hostlocal.New(hostlocal.Config{DataDir: n.cfg.AddressDir}).Directory(asks[0])
 	if err != nil {
 		return ""
 	}

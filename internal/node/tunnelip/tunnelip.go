@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package tunnelip keeps the node's own addresses at the ends of its tunnels where pods are numbered from pools: what the node
+// itself sends to pods has them as its source, so that answers come back the same way. They are allocated as those of pods are.
+package tunnelip
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,50 +18,65 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/atomicfile"
+	"github.com/weft-net/weft/internal/cluster/config"
+	"github.com/weft-net/weft/internal/cluster/facts"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/membership"
 )
 
-// endsAgain is when an address that could not be had is asked for again.
-const endsAgain = 2 * time.Second
+// retryPeriod is when an address that could not be allocated is asked for again.
+const retryPeriod = 2 * time.Second
 
-// ends are the node's own addresses at the ends of its tunnels, where pods are numbered from pools: what the node itself
-// sends to pods comes from there, so that answers come back the same way. They are given as those of pods are.
-type ends struct {
-	agent *agent
-	boot  string
-	file  string
+// Config is that of Addresses.
+type Config struct {
+	StateDir string
+	Boot     string
+	Network  config.Network
+	Engine   *blocks.Engine
+	Facts    *facts.Facts
+	Node     membership.Node
+	// Changed is called when the addresses have changed.
+	Changed func()
+	Log     *slog.Logger
+	After   func(time.Duration) <-chan time.Time
+}
+
+// Addresses are the node's, at most one of each family.
+type Addresses struct {
+	cfg  Config
+	file string
 
 	mu    sync.Mutex
 	addrs map[int]netip.Addr // by family
 }
 
-// endsFile is what is remembered of ends.
-type endsFile struct {
+// saved is what is remembered of them.
+type saved struct {
 	Boot  string             `json:"boot"`
 	Addrs map[int]netip.Addr `json:"addresses"`
 }
 
-// openEnds reads what was remembered in this boot, and has the engine keep it.
-func (a *agent) openEnds(boot string) *ends {
-	e := &ends{agent: a, boot: boot, file: filepath.Join(a.cfg.StateDir, "ends.json"), addrs: map[int]netip.Addr{}}
+// Open reads what was remembered in this boot, and has the engine keep it.
+func Open(cfg Config) *Addresses {
+	e := &Addresses{cfg: cfg, file: filepath.Join(cfg.StateDir, "ends.json"), addrs: map[int]netip.Addr{}}
 	b, err := os.ReadFile(e.file)
-	var f endsFile
-	if err != nil || json.Unmarshal(b, &f) != nil || f.Boot != boot {
+	var f saved
+	if err != nil || json.Unmarshal(b, &f) != nil || f.Boot != cfg.Boot {
 		return e
 	}
 	for family, addr := range f.Addrs {
 		if addr.Is4() && family == 4 || addr.Is6() && family == 6 {
 			e.addrs[family] = addr
-			a.blocks.Restore(context.Background(), []ipam.Ask{e.ask(family, nil, addr)})
+			cfg.Engine.Restore(context.Background(), []ipam.Ask{e.ask(family, nil, addr)})
 		}
 	}
 	return e
 }
 
 // ask is how the engine is asked for the address of a family, from some pools alone where these are named.
-func (e *ends) ask(family int, pools []string, held ...netip.Addr) ipam.Ask {
+func (e *Addresses) ask(family int, pools []string, held ...netip.Addr) ipam.Ask {
 	section := map[string]any{"type": blocks.TypeCalico, "assign_ipv4": strconv.FormatBool(family == 4), "assign_ipv6": strconv.FormatBool(family == 6)}
 	if len(pools) > 0 {
 		section[fmt.Sprintf("ipv%d_pools", family)] = pools
@@ -68,13 +86,13 @@ func (e *ends) ask(family int, pools []string, held ...netip.Addr) ipam.Ask {
 		conf = nil // texts alone: it cannot be; the engine would refuse it
 	}
 	return ipam.Ask{
-		Conf: conf, Network: e.agent.cfg.Network.Name, ContainerID: blocks.OwnContainer, IfName: "tunnel" + strconv.Itoa(family),
+		Conf: conf, Network: e.cfg.Network.Name, ContainerID: blocks.OwnContainer, IfName: "tunnel" + strconv.Itoa(family),
 		Held: held, Wishes: model.AddressWishes{Use: model.UseTunnel},
 	}
 }
 
-// all are the addresses.
-func (e *ends) all() []netip.Addr {
+// All are the addresses; the nil Addresses has none.
+func (e *Addresses) All() []netip.Addr {
 	if e == nil {
 		return nil
 	}
@@ -89,9 +107,9 @@ func (e *ends) all() []netip.Addr {
 	return out
 }
 
-// run gets the addresses that are needed and gives back those that are not, until ctx ends.
-func (e *ends) run(ctx context.Context) error {
-	changed, cancel := e.agent.facts.Subscribe()
+// Run allocates the addresses that are needed and releases those that are not, until ctx ends.
+func (e *Addresses) Run(ctx context.Context) error {
+	changed, cancel := e.cfg.Facts.Subscribe()
 	defer cancel()
 	trouble := ""
 	var again <-chan time.Time
@@ -103,29 +121,29 @@ func (e *ends) run(ctx context.Context) error {
 		case <-again:
 		}
 		again = nil
-		err := e.follow(ctx, e.agent.facts.Cluster())
+		err := e.follow(ctx, e.cfg.Facts.Cluster())
 		if err == nil {
 			trouble = ""
 			continue
 		}
 		if words := err.Error(); words != trouble && ctx.Err() == nil {
 			trouble = words
-			e.agent.cfg.Log.Warn("tunnels have no address of this node's yet", "err", err)
+			e.cfg.Log.Warn("tunnels have no address of this node's yet", "err", err)
 		}
-		again = e.agent.cfg.After(endsAgain)
+		again = e.cfg.After(retryPeriod)
 	}
 }
 
 // follow compares what there is with what is needed.
-func (e *ends) follow(ctx context.Context, c *model.Cluster) error {
-	need := familiesOf(c.Pools, e.agent.tunneled)
+func (e *Addresses) follow(ctx context.Context, c *model.Cluster) error {
+	need := model.PoolFamilies(c.Pools, e.tunneled)
 	for _, family := range []int{4, 6} {
 		e.mu.Lock()
 		have, ok := e.addrs[family]
 		e.mu.Unlock()
-		lost := ok && elsewhere(c, have)
+		lost := ok && onOtherNode(c, have)
 		if ok && (lost || !slices.Contains(need, family)) {
-			if err := e.drop(ctx, family, have); err != nil {
+			if err := e.release(ctx, family, have); err != nil {
 				return err
 			}
 			ok = false
@@ -133,44 +151,44 @@ func (e *ends) follow(ctx context.Context, c *model.Cluster) error {
 		if ok || !slices.Contains(need, family) {
 			continue
 		}
-		if err := e.get(ctx, family, e.agent.tunnelPools(c, family)); err != nil {
+		if err := e.allocate(ctx, family, e.pools(c, family)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// tunneled tells whether packets to a pool's pods may travel in a tunnel whose ends have addresses of pods.
-func (a *agent) tunneled(p model.AddressPool) bool {
+// tunneled reports whether packets to a pool's pods may travel in a tunnel whose ends have addresses of pods.
+func (e *Addresses) tunneled(p model.AddressPool) bool {
 	if !p.OfCluster() {
 		return false
 	}
 	kind := string(p.Encapsulation.Kind)
 	if kind == "" {
-		kind = a.cfg.Network.Encapsulation
+		kind = e.cfg.Network.Encapsulation
 	}
 	return kind != "" && kind != "none" && kind != "host-gw"
 }
 
-// tunnelPools are the pools that an end's address had best be of: those of the tunnel itself. So what comes back to it comes
+// pools are the pools that an end's address had best be of: those of the tunnel itself. So what comes back to it comes
 // through the tunnel, too.
-func (a *agent) tunnelPools(c *model.Cluster, family int) []string {
-	labels, _ := a.labels()
+func (e *Addresses) pools(c *model.Cluster, family int) []string {
+	labels, _ := e.cfg.Node.Labels()
 	var out []string
 	for _, p := range model.Allocatable(c.Pools) {
 		selector, err := model.ParseExpression(p.NodeSelector)
-		if err != nil || !selector.Matches(labels) || !a.tunneled(p) || !p.Allows(model.UseTunnel) || p.AssignmentMode != model.AssignAutomatic {
+		if err != nil || !selector.Matches(labels) || !e.tunneled(p) || !p.Allows(model.UseTunnel) || p.AssignmentMode != model.AssignAutomatic {
 			continue
 		}
-		if slices.Contains(familiesOf([]model.AddressPool{p}, func(model.AddressPool) bool { return true }), family) {
+		if slices.Contains(model.PoolFamilies([]model.AddressPool{p}, func(model.AddressPool) bool { return true }), family) {
 			out = append(out, p.Name)
 		}
 	}
 	return out
 }
 
-// elsewhere tells whether an address is known to be another node's: its block is, or it was given away to that one.
-func elsewhere(c *model.Cluster, a netip.Addr) bool {
+// onOtherNode reports whether an address is known to be another node's: its block is, or it was given away to that one.
+func onOtherNode(c *model.Cluster, a netip.Addr) bool {
 	for _, b := range c.Blocks {
 		if b.CIDR.Contains(a) {
 			return b.Holder(a) != c.Self
@@ -179,7 +197,7 @@ func elsewhere(c *model.Cluster, a netip.Addr) bool {
 	return false
 }
 
-func (e *ends) get(ctx context.Context, family int, pools []string) error {
+func (e *Addresses) allocate(ctx context.Context, family int, pools []string) error {
 	allocator, err := e.allocator()
 	if err != nil {
 		return err
@@ -194,7 +212,7 @@ func (e *ends) get(ctx context.Context, family int, pools []string) error {
 	return e.set(family, got.IPs[0].Address.Addr())
 }
 
-func (e *ends) drop(ctx context.Context, family int, addr netip.Addr) error {
+func (e *Addresses) release(ctx context.Context, family int, addr netip.Addr) error {
 	allocator, err := e.allocator()
 	if err == nil {
 		err = e.set(family, netip.Addr{})
@@ -206,10 +224,10 @@ func (e *ends) drop(ctx context.Context, family int, addr netip.Addr) error {
 }
 
 // set remembers an address, or that there is none, before it is used.
-func (e *ends) set(family int, addr netip.Addr) error {
+func (e *Addresses) set(family int, addr netip.Addr) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	next := endsFile{Boot: e.boot, Addrs: map[int]netip.Addr{}}
+	next := saved{Boot: e.cfg.Boot, Addrs: map[int]netip.Addr{}}
 	for f, a := range e.addrs {
 		next.Addrs[f] = a
 	}
@@ -225,12 +243,12 @@ func (e *ends) set(family int, addr netip.Addr) error {
 		return fmt.Errorf("tunnel addresses: %w", err)
 	}
 	e.addrs = next.Addrs
-	e.agent.tellMesh()
+	e.cfg.Changed()
 	return nil
 }
 
-func (e *ends) allocator() (ipam.Allocator, error) {
-	for _, a := range e.agent.blocks.Allocators() {
+func (e *Addresses) allocator() (ipam.Allocator, error) {
+	for _, a := range e.cfg.Engine.Allocators() {
 		if a.Type() == blocks.TypeCalico {
 			return a, nil
 		}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/weft-net/weft/internal/cluster/config"
+	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/endpoint/foreign"
+	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/node/advertise"
+	"github.com/weft-net/weft/internal/node/cniconf"
+	"github.com/weft-net/weft/internal/node/cniserver"
+	"github.com/weft-net/weft/internal/node/guests"
+	"github.com/weft-net/weft/internal/node/hostenv"
+	"github.com/weft-net/weft/internal/node/inspect"
+	"github.com/weft-net/weft/internal/node/membership"
+	"github.com/weft-net/weft/internal/node/meshconf"
+	"github.com/weft-net/weft/internal/node/metrics"
+	"github.com/weft-net/weft/internal/node/move"
+	"github.com/weft-net/weft/internal/node/nodeipam"
+	"github.com/weft-net/weft/internal/node/overlay"
+	"github.com/weft-net/weft/internal/node/podnet"
+	"github.com/weft-net/weft/internal/node/readiness"
+	"github.com/weft-net/weft/internal/node/readygate"
+	"github.com/weft-net/weft/internal/node/tunnelip"
+	"github.com/weft-net/weft/internal/plan/mesh"
+	"github.com/weft-net/weft/internal/vm/node"
+	"github.com/weft-net/weft/internal/vm/phase1"
+)
+
+// partCalls is the answering of calls in the node's readiness.
+const partCalls = "agent"
+
+// build makes the parts; what was made is closed by close, also after an error.
+func (a *agent) build() (err error) {
+	if a.data, err = openDatastore(a.cfg); err != nil {
+		return err
+	}
+	a.describe()
+	if err = errors.Join(a.settings.Check(), a.pods.Check(), a.settings.ReadNetConf()); err != nil {
+		return err
+	}
+	if err = a.own.open(a.cfg); err != nil {
+		return err
+	}
+	if err = a.measure(); err != nil {
+		return err
+	}
+	if err = a.buildAddresses(); err != nil {
+		return err
+	}
+	a.buildPolicy()
+	a.buildAttachments()
+	a.inspector = &inspect.Inspector{Records: a.own.ledger, Attachments: a.attacher, Directory: a.addresses.Directory, Log: a.cfg.Log}
+	return a.serve()
+}
+
+// describe makes what says how the node's networks are to be.
+func (a *agent) describe() {
+	cfg, d := a.cfg, &a.data
+	if d.facts != nil {
+		d.facts.Sized = a.known.setNodes
+	}
+	a.readiness = readiness.New(partCalls)
+	if a.placing() {
+		a.readiness = readiness.New(partCalls, cniconf.Component)
+	}
+	a.member = membership.Node{Name: cfg.Node, Cluster: d.cluster}
+	a.pods = podnet.New(podnet.Config{Network: cfg.Network, Node: a.member, Cluster: d.snapshots(), Apart: d.apart()})
+	a.settings = meshconf.New(meshconf.Config{
+		Node: cfg.Node, StateDir: cfg.StateDir, Network: cfg.Network, Flannel: cfg.Flannel, Backends: cfg.Backends,
+		Kubernetes: d.kube != nil, Directory: d.dir != nil, Etcd: d.etcd != nil, Random: rand.Reader, Log: cfg.Log,
+	})
+}
+
+// measure makes the metrics, where somebody may ask for them, and takes the address.
+func (a *agent) measure() (err error) {
+	if a.cfg.Metrics.Address == "" {
+		return nil
+	}
+	if a.web, err = metrics.Listen(a.cfg.Metrics.Address); err != nil {
+		return err
+	}
+	a.metrics = metrics.New(a.cfg.Version)
+	measureAgent(a.metrics, a.own.ledger, a.servesPods, a.cfg.Log)
+	return nil
+}
+
+// servesPods says why new pods cannot be served.
+func (a *agent) servesPods() error {
+	return errors.Join(a.readiness.Err(), a.own.ledger.Health())
+}
+
+// buildAddresses makes what allocates addresses, and the mesh between them. Without a place for the cluster's objects there is no
+// block engine, and `type: whereabouts` is a program that is executed.
+func (a *agent) buildAddresses() (err error) {
+	cfg, d := a.cfg, &a.data
+	if d.objectStore != nil {
+		a.blocks, err = blocks.Open(blocks.Config{
+			Objects: d.Objects(), Node: cfg.Node, Machine: hostenv.MachineID(cfg.Install.HostRoot), Dir: filepath.Join(cfg.StateDir, "blocks"), Log: cfg.Log,
+			Now: cfg.Now, After: cfg.After, Random: rand.Reader, ReadFile: os.ReadFile,
+			Nodes: a.member.All, Labels: a.member.Labels, Unrouted: cfg.Network.Addresses != config.AddressesPools,
+			Flush:         func(_ context.Context, addrs []netip.Addr) error { return nodeipam.Flush(a.own.host, addrs) },
+			MachinesKnown: d.kube != nil, Apart: d.apart(),
+		})
+		if err != nil {
+			return err
+		}
+		measureBlocks(a.metrics, a.blocks)
+		if err := nodeipam.Restore(a.blocks, a.own.ledger, a.own.boot); err != nil {
+			return err
+		}
+	}
+	a.addresses = nodeipam.New(nodeipam.Config{
+		Name: cfg.Node, Network: cfg.Network, AddressDir: cfg.AddressDir, Engine: a.blocks, Records: a.own.ledger, Facts: d.facts,
+		Plugins: a.pods.Plugins, Metrics: a.metrics, Log: cfg.Log, After: cfg.After,
+	})
+	a.overlay = overlay.New(a.overlayConfig())
+	if a.pooled() {
+		a.tunnels = tunnelip.Open(tunnelip.Config{
+			StateDir: cfg.StateDir, Boot: a.own.boot, Network: cfg.Network, Engine: a.blocks, Facts: d.facts, Node: a.member,
+			Changed: a.overlay.Changed, Log: cfg.Log, After: cfg.After,
+		})
+	}
+	return nil
+}
+
+// pooled reports whether weft's own pods are numbered from pools, in a cluster that has them.
+func (a *agent) pooled() bool { return a.blocks != nil && a.pods.FromPools() }
+
+// overlayConfig is what the mesh gets of the other parts, which need not be there yet.
+func (a *agent) overlayConfig() overlay.Config {
+	cfg := overlay.Config{
+		Facts: a.data.facts, Host: a.own.host, StateDir: a.cfg.StateDir, Network: a.cfg.Network, Settings: a.settings, Records: a.own.ledger,
+		Marked: func() []attach.Marked { return a.attacher.Marked() }, Own: func() []netip.Addr { return a.tunnels.All() },
+		Repaired: a.repaired(), Quiet: a.quiet, Env: a.cfg.Env, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+	}
+	if a.pooled() {
+		cfg.Relays, cfg.Passed = func() []mesh.Relay { return relays(a.mover) }, func() { a.mover.Passed() }
+	}
+	return cfg
+}
+
+// buildAttachments makes what attaches pods and machines, and what follows their attachments.
+func (a *agent) buildAttachments() {
+	cfg, d := a.cfg, &a.data
+	a.machines = node.New(node.Config{
+		Admit:  a.admit,
+		Phase1: phase1.Config{Dir: filepath.Join(cfg.StateDir, "vm"), Boot: a.own.boot, Step: cfg.Step},
+		Memory: a.own.ledger, Hold: a.hold, Own: a.own.namespaces, Called: a.called, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
+	})
+	if a.metrics != nil {
+		measureMachines(a.metrics, a.machines)
+	}
+	a.guests = guests.New(guests.Config{Records: a.own.ledger, Hold: a.hold, Log: cfg.Log, After: cfg.After})
+	conflicts := advertise.Conflicts{Cluster: d.cluster, FromPools: a.pods.FromPools(), Kubernetes: d.kube}
+	a.attacher = attach.New(attach.Config{
+		Memory: a.own.ledger, Host: a.own.host, Planners: a.planners(), Allocators: a.allocators(), Node: a.ofNode,
+		Gates:  func(ctx context.Context, urls []string) error { return readygate.Wait(ctx, urls, cfg.After) },
+		Exec:   &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime},
+		Reaper: a.own.reaper, Log: cfg.Log, Now: cfg.Now, Boot: a.own.boot, Step: cfg.Step, Repaired: a.repaired(), Event: a.driftEvent(),
+		Guard: a.guard(), Machines: a.machines, Moved: a.machineMoved, Elsewhere: conflicts.Check,
+	})
+	a.advertised = advertise.NewPodIPs(advertise.PodIPsConfig{
+		Permitted: cfg.Network.PodAddresses, Node: a.member, Facts: d.facts, Attachments: a.attacher, Kubernetes: d.kube, Directory: d.dir,
+		Log: cfg.Log, After: cfg.After,
+	})
+	if a.pooled() {
+		a.mover = move.New(move.Config{
+			Node: cfg.Node, Attachments: a.attacher, Records: a.own.ledger, Objects: d.Objects(), Cluster: d.facts.Cluster,
+			Holds: a.blocks.Holds, Host: a.own.host, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
+			RelaysChanged: a.overlay.Changed, RelayFile: filepath.Join(cfg.StateDir, "relays.json"),
+		})
+	}
+}
+
+// serve makes what answers calls; from then on callers wait.
+func (a *agent) serve() (err error) {
+	server := cniserver.Config{
+		Socket: a.cfg.Socket, Attacher: a.attacher, Memory: a.own.ledger, Log: a.cfg.Log, Now: a.cfg.Now, Own: a.own.namespaces,
+		Ready: a.answering, Called: a.called, Alone: a.alone(),
+		Verbs: map[string]cniserver.Verb{
+			// Programs of the version before this one ask on the socket for CNI calls; the next version need not answer here.
+			node.VerbStart: a.machines.Start, node.VerbStop: a.machines.Stop, node.VerbList: a.machines.List,
+		},
+	}
+	a.networks(&server)
+	a.server, err = cniserver.New(server)
+	return err
+}
+
+// settings is how the agent runs, with its flags. Passwords and keys are in none of these parts.
+func settings(c Config) config.Config {
+	return config.Config{
+		Node: c.Node, Socket: c.Socket, StateDir: c.StateDir, StoreDir: c.StoreDir, AddressDir: c.AddressDir,
+		Kubernetes: c.Kubernetes, Network: c.Network, Flannel: c.Flannel, Runtime: c.Runtime, Install: c.Install,
+		Metrics: c.Metrics,
+	}
+}
+
+// relays are the machines that come from other nodes, for the mesh.
+func relays(m *move.Mover) []mesh.Relay {
+	var out []mesh.Relay
+	for _, r := range m.Relays() {
+		out = append(out, mesh.Relay(r))
+	}
+	return out
+}
