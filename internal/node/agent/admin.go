@@ -15,15 +15,15 @@ import (
 // admin answers root on the socket beside the one for CNI calls until ctx ends. It is found by the state directory, too.
 func (a *agent) admin(ctx context.Context) error {
 	routes := adminapi.Routes{
-		"POST " + adminapi.RouteCheck:   func(r *http.Request) (any, error) { return a.inspector.CheckAll(r.Context()), nil },
+		"POST " + adminapi.RouteCheck:   func(r *http.Request) (any, error) { return a.attachments.inspector.CheckAll(r.Context()), nil },
 		"GET " + adminapi.RouteSettings: func(*http.Request) (any, error) { return settings(a.cfg), nil },
 	}
-	maps.Copy(routes, a.machines.Routes())
-	if a.policy != nil {
-		maps.Copy(routes, a.policy.Routes().Under(policy.Prefix))
+	maps.Copy(routes, a.attachments.machines.Routes())
+	if a.enforcement.policy != nil {
+		maps.Copy(routes, a.enforcement.policy.Routes().Under(policy.Prefix))
 	}
-	if a.mover != nil {
-		maps.Copy(routes, a.mover.Routes().Under(move.Prefix))
+	if a.attachments.mover != nil {
+		maps.Copy(routes, a.attachments.mover.Routes().Under(move.Prefix))
 	}
 	path := adminapi.Path(a.cfg.Socket)
 	if err := adminapi.Link(path, a.cfg.StateDir); err != nil {

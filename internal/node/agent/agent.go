@@ -17,27 +17,21 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/ipam/blocks"
-	"github.com/weft-net/weft/internal/node/adopted"
 	"github.com/weft-net/weft/internal/node/advertise"
 	"github.com/weft-net/weft/internal/node/cniserver"
 	"github.com/weft-net/weft/internal/node/guests"
 	"github.com/weft-net/weft/internal/node/inspect"
 	"github.com/weft-net/weft/internal/node/membership"
 	"github.com/weft-net/weft/internal/node/meshconf"
-	"github.com/weft-net/weft/internal/node/metrics"
 	"github.com/weft-net/weft/internal/node/move"
 	"github.com/weft-net/weft/internal/node/nodeipam"
 	"github.com/weft-net/weft/internal/node/overlay"
 	"github.com/weft-net/weft/internal/node/podnet"
-	"github.com/weft-net/weft/internal/node/policy"
-	"github.com/weft-net/weft/internal/node/policystatus"
-	"github.com/weft-net/weft/internal/node/readiness"
 	"github.com/weft-net/weft/internal/node/tunnelip"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/vm/node"
@@ -96,36 +90,39 @@ type agent struct {
 	cfg  Config
 	data datastore
 	own  base
-	// member is this node among the others, pods weft's own pod network on it, settings the mesh's.
-	member   membership.Node
-	pods     *podnet.Network
-	settings *meshconf.Settings
+	self description
+	told telemetry
 
-	readiness *readiness.Readiness
-	ready     chan struct{} // closed once callers are answered
-	known     sizes
-	metrics   *metrics.Metrics // nil when nobody may ask
-	web       net.Listener     // as metrics
+	blocks      *blocks.Engine // nil without a place for the cluster's objects
+	addresses   *nodeipam.Node
+	tunnels     *tunnelip.Addresses // nil where pods are not numbered from pools
+	overlay     *overlay.Overlay
+	enforcement enforcement
+	attachments attachments
+	server      *cniserver.Server
+	ready       chan struct{} // closed once callers are answered
+}
 
-	blocks     *blocks.Engine // nil without a place for the cluster's objects
-	addresses  *nodeipam.Node
-	tunnels    *tunnelip.Addresses // nil where pods are not numbered from pools
-	overlay    *overlay.Overlay
-	policy     *policy.Enforcer       // nil where policies are not enforced
-	faults     *policystatus.Reporter // nil without an API server
-	adopted    *adopted.Endpoints     // nil where pods are not numbered from pools, or policies are not enforced
-	machines   *node.Machines
+// description is how the node's networks are to be.
+type description struct {
+	member   membership.Node    // this node among the others
+	pods     *podnet.Network    // weft's own pod network on it
+	settings *meshconf.Settings // the mesh's
+}
+
+// attachments are what attaches pods and machines, and what follows their attachments.
+type attachments struct {
 	attacher   *attach.Attacher
+	machines   *node.Machines
 	guests     *guests.Server
 	mover      *move.Mover // nil where pods are not numbered from pools: there other nodes could not find them
 	advertised *advertise.PodIPs
 	inspector  *inspect.Inspector
-	server     *cniserver.Server
 }
 
 // Run runs the agent of the network namespace that the process is in, until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
-	a := &agent{cfg: cfg, known: sizes{report: cfg.Sized}, ready: make(chan struct{})}
+	a := &agent{cfg: cfg, told: telemetry{known: sizes{report: cfg.Sized}}, ready: make(chan struct{})}
 	err := a.build()
 	if err == nil {
 		err = a.run(ctx)
@@ -134,18 +131,16 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 // placing reports whether the agent keeps the runtime's configuration.
-func (a *agent) placing() bool {
-	return a.cfg.Network.Mode != "" && a.cfg.Network.Mode != config.ModeNone
+func placing(c Config) bool {
+	return c.Network.Mode != "" && c.Network.Mode != config.ModeNone
 }
 
 // close closes the parts, as far as they were made.
 func (a *agent) close() error {
-	var errs []error
-	if a.web != nil {
-		_ = a.web.Close() // most often it is closed
+	a.told.close()
+	var err error
+	if m := a.attachments.machines; m != nil {
+		err = m.Close()
 	}
-	if a.machines != nil {
-		errs = append(errs, a.machines.Close())
-	}
-	return errors.Join(append(errs, a.data.close(), a.own.close())...)
+	return errors.Join(err, a.data.close(), a.own.close())
 }

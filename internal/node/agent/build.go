@@ -14,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/endpoint/foreign"
 	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/kernel/watch"
 	"github.com/weft-net/weft/internal/node/advertise"
 	"github.com/weft-net/weft/internal/node/cniconf"
 	"github.com/weft-net/weft/internal/node/cniserver"
@@ -22,7 +23,6 @@ import (
 	"github.com/weft-net/weft/internal/node/inspect"
 	"github.com/weft-net/weft/internal/node/membership"
 	"github.com/weft-net/weft/internal/node/meshconf"
-	"github.com/weft-net/weft/internal/node/metrics"
 	"github.com/weft-net/weft/internal/node/move"
 	"github.com/weft-net/weft/internal/node/nodeipam"
 	"github.com/weft-net/weft/internal/node/overlay"
@@ -43,59 +43,41 @@ func (a *agent) build() (err error) {
 	if a.data, err = openDatastore(a.cfg); err != nil {
 		return err
 	}
-	a.describe()
-	if err = errors.Join(a.settings.Check(), a.pods.Check(), a.settings.ReadNetConf()); err != nil {
+	if a.data.facts != nil {
+		a.data.facts.Sized = a.told.known.setNodes
+	}
+	a.told.readiness = readiness.New(partCalls)
+	if placing(a.cfg) {
+		a.told.readiness = readiness.New(partCalls, cniconf.Component)
+	}
+	a.self = describe(a.cfg, &a.data)
+	if err = errors.Join(a.self.settings.Check(), a.self.pods.Check(), a.self.settings.ReadNetConf()); err != nil {
 		return err
 	}
 	if err = a.own.open(a.cfg); err != nil {
 		return err
 	}
-	if err = a.measure(); err != nil {
+	if err = a.told.listen(a.cfg, a.own.ledger); err != nil {
 		return err
 	}
 	if err = a.buildAddresses(); err != nil {
 		return err
 	}
-	a.buildPolicy()
-	a.buildAttachments()
-	a.inspector = &inspect.Inspector{Records: a.own.ledger, Attachments: a.attacher, Directory: a.addresses.Directory, Log: a.cfg.Log}
+	a.enforcement = a.buildPolicy()
+	a.attachments = a.buildAttachments()
 	return a.serve()
 }
 
-// describe makes what says how the node's networks are to be.
-func (a *agent) describe() {
-	cfg, d := a.cfg, &a.data
-	if d.facts != nil {
-		d.facts.Sized = a.known.setNodes
-	}
-	a.readiness = readiness.New(partCalls)
-	if a.placing() {
-		a.readiness = readiness.New(partCalls, cniconf.Component)
-	}
-	a.member = membership.Node{Name: cfg.Node, Cluster: d.cluster}
-	a.pods = podnet.New(podnet.Config{Network: cfg.Network, Node: a.member, Cluster: d.snapshots(), Apart: d.apart()})
-	a.settings = meshconf.New(meshconf.Config{
+// describe says how the node's networks are to be.
+func describe(cfg Config, d *datastore) description {
+	var out description
+	out.member = membership.Node{Name: cfg.Node, Cluster: d.cluster}
+	out.pods = podnet.New(podnet.Config{Network: cfg.Network, Node: out.member, Cluster: d.snapshots(), Apart: d.apart()})
+	out.settings = meshconf.New(meshconf.Config{
 		Node: cfg.Node, StateDir: cfg.StateDir, Network: cfg.Network, Flannel: cfg.Flannel, Backends: cfg.Backends,
 		Kubernetes: d.kube != nil, Directory: d.dir != nil, Etcd: d.etcd != nil, Random: rand.Reader, Log: cfg.Log,
 	})
-}
-
-// measure makes the metrics, where somebody may ask for them, and takes the address.
-func (a *agent) measure() (err error) {
-	if a.cfg.Metrics.Address == "" {
-		return nil
-	}
-	if a.web, err = metrics.Listen(a.cfg.Metrics.Address); err != nil {
-		return err
-	}
-	a.metrics = metrics.New(a.cfg.Version)
-	measureAgent(a.metrics, a.own.ledger, a.servesPods, a.cfg.Log)
-	return nil
-}
-
-// servesPods says why new pods cannot be served.
-func (a *agent) servesPods() error {
-	return errors.Join(a.readiness.Err(), a.own.ledger.Health())
+	return out
 }
 
 // buildAddresses makes what allocates addresses, and the mesh between them. Without a place for the cluster's objects there is no
@@ -106,26 +88,26 @@ func (a *agent) buildAddresses() (err error) {
 		a.blocks, err = blocks.Open(blocks.Config{
 			Objects: d.Objects(), Node: cfg.Node, Machine: hostenv.MachineID(cfg.Install.HostRoot), Dir: filepath.Join(cfg.StateDir, "blocks"), Log: cfg.Log,
 			Now: cfg.Now, After: cfg.After, Random: rand.Reader, ReadFile: os.ReadFile,
-			Nodes: a.member.All, Labels: a.member.Labels, Unrouted: cfg.Network.Addresses != config.AddressesPools,
+			Nodes: a.self.member.All, Labels: a.self.member.Labels, Unrouted: cfg.Network.Addresses != config.AddressesPools,
 			Flush:         func(_ context.Context, addrs []netip.Addr) error { return nodeipam.Flush(a.own.host, addrs) },
 			MachinesKnown: d.kube != nil, Apart: d.apart(),
 		})
 		if err != nil {
 			return err
 		}
-		measureBlocks(a.metrics, a.blocks)
+		measureBlocks(a.told.metrics, a.blocks)
 		if err := nodeipam.Restore(a.blocks, a.own.ledger, a.own.boot); err != nil {
 			return err
 		}
 	}
 	a.addresses = nodeipam.New(nodeipam.Config{
 		Name: cfg.Node, Network: cfg.Network, AddressDir: cfg.AddressDir, Engine: a.blocks, Records: a.own.ledger, Facts: d.facts,
-		Plugins: a.pods.Plugins, Metrics: a.metrics, Log: cfg.Log, After: cfg.After,
+		Plugins: a.self.pods.Plugins, Metrics: a.told.metrics, Log: cfg.Log, After: cfg.After,
 	})
 	a.overlay = overlay.New(a.overlayConfig())
 	if a.pooled() {
 		a.tunnels = tunnelip.Open(tunnelip.Config{
-			StateDir: cfg.StateDir, Boot: a.own.boot, Network: cfg.Network, Engine: a.blocks, Facts: d.facts, Node: a.member,
+			StateDir: cfg.StateDir, Boot: a.own.boot, Network: cfg.Network, Engine: a.blocks, Facts: d.facts, Node: a.self.member,
 			Changed: a.overlay.Changed, Log: cfg.Log, After: cfg.After,
 		})
 	}
@@ -133,65 +115,70 @@ func (a *agent) buildAddresses() (err error) {
 }
 
 // pooled reports whether weft's own pods are numbered from pools, in a cluster that has them.
-func (a *agent) pooled() bool { return a.blocks != nil && a.pods.FromPools() }
+func (a *agent) pooled() bool { return a.blocks != nil && a.self.pods.FromPools() }
 
 // overlayConfig is what the mesh gets of the other parts, which need not be there yet.
 func (a *agent) overlayConfig() overlay.Config {
 	cfg := overlay.Config{
-		Facts: a.data.facts, Host: a.own.host, StateDir: a.cfg.StateDir, Network: a.cfg.Network, Settings: a.settings, Records: a.own.ledger,
-		Marked: func() []attach.Marked { return a.attacher.Marked() }, Own: func() []netip.Addr { return a.tunnels.All() },
-		Repaired: a.repaired(), Quiet: a.quiet, Env: a.cfg.Env, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+		Facts: a.data.facts, Host: a.own.host, StateDir: a.cfg.StateDir, Network: a.cfg.Network, Settings: a.self.settings, Records: a.own.ledger,
+		Marked: func() []attach.Marked { return a.attachments.attacher.Marked() }, Own: func() []netip.Addr { return a.tunnels.All() },
+		Repaired: a.told.repaired(), Quiet: func() []watch.Own { return a.enforcement.quiet() }, Env: a.cfg.Env, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 	}
 	if a.pooled() {
-		cfg.Relays, cfg.Passed = func() []mesh.Relay { return relays(a.mover) }, func() { a.mover.Passed() }
+		cfg.Relays, cfg.Passed = func() []mesh.Relay { return relays(a.attachments.mover) }, func() { a.attachments.mover.Passed() }
 	}
 	return cfg
 }
 
 // buildAttachments makes what attaches pods and machines, and what follows their attachments.
-func (a *agent) buildAttachments() {
+func (a *agent) buildAttachments() attachments {
+	var out attachments
 	cfg, d := a.cfg, &a.data
-	a.machines = node.New(node.Config{
-		Admit:  a.admit,
+	out.machines = node.New(node.Config{
+		Admit:  a.enforcement.admit,
 		Phase1: phase1.Config{Dir: filepath.Join(cfg.StateDir, "vm"), Boot: a.own.boot, Step: cfg.Step},
 		Memory: a.own.ledger, Hold: a.hold, Own: a.own.namespaces, Called: a.called, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
 	})
-	if a.metrics != nil {
-		measureMachines(a.metrics, a.machines)
+	if a.told.metrics != nil {
+		measureMachines(a.told.metrics, out.machines)
 	}
-	a.guests = guests.New(guests.Config{Records: a.own.ledger, Hold: a.hold, Log: cfg.Log, After: cfg.After})
-	conflicts := advertise.Conflicts{Cluster: d.cluster, FromPools: a.pods.FromPools(), Kubernetes: d.kube}
-	a.attacher = attach.New(attach.Config{
-		Memory: a.own.ledger, Host: a.own.host, Planners: a.planners(), Allocators: a.allocators(), Node: a.ofNode,
+	out.guests = guests.New(guests.Config{Records: a.own.ledger, Hold: a.hold, Log: cfg.Log, After: cfg.After})
+	conflicts := advertise.Conflicts{Cluster: d.cluster, FromPools: a.self.pods.FromPools(), Kubernetes: d.kube}
+	out.attacher = attach.New(attach.Config{
+		Memory: a.own.ledger, Host: a.own.host, Planners: planners(cfg), Allocators: allocators(cfg, a.own.leases, a.blocks), Node: a.ofNode,
 		Gates:  func(ctx context.Context, urls []string) error { return readygate.Wait(ctx, urls, cfg.After) },
 		Exec:   &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime},
-		Reaper: a.own.reaper, Log: cfg.Log, Now: cfg.Now, Boot: a.own.boot, Step: cfg.Step, Repaired: a.repaired(), Event: a.driftEvent(),
-		Guard: a.guard(), Machines: a.machines, Moved: a.machineMoved, Elsewhere: conflicts.Check,
+		Reaper: a.own.reaper, Log: cfg.Log, Now: cfg.Now, Boot: a.own.boot, Step: cfg.Step, Repaired: a.told.repaired(), Event: driftEvent(d.kube, cfg.Log),
+		Guard: a.enforcement.guard(), Machines: out.machines, Moved: a.machineMoved, Elsewhere: conflicts.Check,
 	})
-	a.advertised = advertise.NewPodIPs(advertise.PodIPsConfig{
-		Permitted: cfg.Network.PodAddresses, Node: a.member, Facts: d.facts, Attachments: a.attacher, Kubernetes: d.kube, Directory: d.dir,
+	out.advertised = advertise.NewPodIPs(advertise.PodIPsConfig{
+		Permitted: cfg.Network.PodAddresses, Node: a.self.member, Facts: d.facts, Attachments: out.attacher, Kubernetes: d.kube, Directory: d.dir,
 		Log: cfg.Log, After: cfg.After,
 	})
 	if a.pooled() {
-		a.mover = move.New(move.Config{
-			Node: cfg.Node, Attachments: a.attacher, Records: a.own.ledger, Objects: d.Objects(), Cluster: d.facts.Cluster,
+		out.mover = move.New(move.Config{
+			Node: cfg.Node, Attachments: out.attacher, Records: a.own.ledger, Objects: d.Objects(), Cluster: d.facts.Cluster,
 			Holds: a.blocks.Holds, Host: a.own.host, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
 			RelaysChanged: a.overlay.Changed, RelayFile: filepath.Join(cfg.StateDir, "relays.json"),
 		})
 	}
+	out.inspector = &inspect.Inspector{Records: a.own.ledger, Attachments: out.attacher, Directory: a.addresses.Directory, Log: cfg.Log}
+	return out
 }
 
 // serve makes what answers calls; from then on callers wait.
 func (a *agent) serve() (err error) {
+	machines := a.attachments.machines
 	server := cniserver.Config{
-		Socket: a.cfg.Socket, Attacher: a.attacher, Memory: a.own.ledger, Log: a.cfg.Log, Now: a.cfg.Now, Own: a.own.namespaces,
-		Ready: a.answering, Called: a.called, Alone: a.alone(),
+		Socket: a.cfg.Socket, Attacher: a.attachments.attacher, Memory: a.own.ledger, Log: a.cfg.Log, Now: a.cfg.Now, Own: a.own.namespaces,
+		Ready: a.answering, Called: a.called, Fit: a.self.pods.Fit,
+		Alone: alone(planners(a.cfg), allocators(a.cfg, a.own.leases, a.blocks)),
 		Verbs: map[string]cniserver.Verb{
 			// Programs of the version before this one ask on the socket for CNI calls; the next version need not answer here.
-			node.VerbStart: a.machines.Start, node.VerbStop: a.machines.Stop, node.VerbList: a.machines.List,
+			node.VerbStart: machines.Start, node.VerbStop: machines.Stop, node.VerbList: machines.List,
 		},
 	}
-	a.networks(&server)
+	networks(a.cfg, &a.data, &server)
 	a.server, err = cniserver.New(server)
 	return err
 }

@@ -13,19 +13,18 @@ import (
 
 // networks lets the server find the networks that pods ask for, and tell what became of them, where there is a cluster
 // that knows of pods.
-func (a *agent) networks(c *cniserver.Config) {
-	root := a.cfg.Install.HostRoot
+func networks(cfg Config, d *datastore, c *cniserver.Config) {
+	root := cfg.Install.HostRoot
 	devices := podresources.Kubelet{Socket: filepath.Join(root, podresources.Socket), Checkpoint: filepath.Join(root, podresources.Checkpoint)}
-	c.Fit = a.pods.Fit
-	c.Networks = &multinet.Resolver{Root: root, Keep: a.cfg.VirtualMachines.Keep()}
+	c.Networks = &multinet.Resolver{Root: root, Keep: cfg.VirtualMachines.Keep()}
 	switch {
-	case a.data.kube != nil:
-		devices.Devices = a.data.kube.Devices
-		c.Networks.Cluster, c.Reporter, c.Pods = a.data.kube, a.data.kube, a.data.facts
-		c.Networks.PermitPaths = permitPaths(a.cfg)
-	case a.data.dir != nil:
-		cluster := filecluster.Cluster{Facts: a.data.facts, Store: a.data.dir, Node: a.cfg.Node, Now: a.cfg.Now}
-		c.Networks.Cluster, c.Reporter, c.Pods = cluster, cluster, a.data.facts
+	case d.kube != nil:
+		devices.Devices = d.kube.Devices
+		c.Networks.Cluster, c.Reporter, c.Pods = d.kube, d.kube, d.facts
+		c.Networks.PermitPaths = permitPaths(cfg)
+	case d.dir != nil:
+		cluster := filecluster.Cluster{Facts: d.facts, Store: d.dir, Node: cfg.Node, Now: cfg.Now}
+		c.Networks.Cluster, c.Reporter, c.Pods = cluster, cluster, d.facts
 	}
 	c.Networks.Devices = devices
 }

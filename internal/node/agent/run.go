@@ -43,9 +43,9 @@ func (a *agent) run(ctx context.Context) error {
 	g := group{parts, behind}
 	g.add(a.own.reaper.Run)
 	a.recover(ctx)
-	a.adopt()
-	a.guests.Start(behind)
-	defer a.guests.Wait()
+	a.enforcement.adopt(a.attachments.machines.Has)
+	a.attachments.guests.Start(behind)
+	defer a.attachments.guests.Wait()
 	parts.Go(func() error {
 		defer stop()
 		serving, cancel := context.WithCancel(ctx)
@@ -55,13 +55,13 @@ func (a *agent) run(ctx context.Context) error {
 	})
 	g.add(a.admin)
 	g.add(func(ctx context.Context) error {
-		return a.attacher.Reconcile(ctx, attach.Reconciling{After: a.cfg.After, Quiet: a.quiet()})
+		return a.attachments.attacher.Reconcile(ctx, attach.Reconciling{After: a.cfg.After, Quiet: a.enforcement.quiet()})
 	})
 	a.runAddresses(g)
 	a.runAround(g)
-	g.add(a.enforce)
-	if a.mover != nil {
-		g.add(a.mover.Run)
+	g.add(func(ctx context.Context) error { return a.enforcement.run(ctx, a.attachments.machines.Has) })
+	if a.attachments.mover != nil {
+		g.add(a.attachments.mover.Run)
 	}
 	a.runMesh(g)
 	if a.data.kube != nil {
@@ -73,10 +73,10 @@ func (a *agent) run(ctx context.Context) error {
 
 // recover undoes what a killed agent left.
 func (a *agent) recover(ctx context.Context) {
-	if err := a.machines.Load(ctx); err != nil {
+	if err := a.attachments.machines.Load(ctx); err != nil {
 		a.cfg.Log.Error("machines of an agent before this one", "err", err)
 	}
-	report, err := a.attacher.Recover(ctx)
+	report, err := a.attachments.attacher.Recover(ctx)
 	if err != nil {
 		a.cfg.Log.Error("recovery is incomplete", "err", err)
 	}
@@ -84,7 +84,7 @@ func (a *agent) recover(ctx context.Context) {
 	for _, problem := range report.Problems {
 		a.cfg.Log.Error("recovery", "err", problem)
 	}
-	if err := a.machines.Recover(ctx); err != nil {
+	if err := a.attachments.machines.Recover(ctx); err != nil {
 		a.cfg.Log.Error("machines of an agent before this one", "err", err)
 	}
 }
@@ -96,8 +96,8 @@ func (a *agent) runAddresses(g group) {
 	}
 	cfg, d := a.cfg, &a.data
 	pools := clusterpools.New(clusterpools.Config{
-		Node: a.member, StateDir: cfg.StateDir, Network: cfg.Network, Objects: d.Objects(), Facts: d.facts, Apart: d.apart(),
-		Needed: a.addresses.Pooled, FollowCalico: a.addresses.ServesCluster, Metrics: a.metrics, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
+		Node: a.self.member, StateDir: cfg.StateDir, Network: cfg.Network, Objects: d.Objects(), Facts: d.facts, Apart: d.apart(),
+		Needed: a.addresses.Pooled, FollowCalico: a.addresses.ServesCluster, Metrics: a.told.metrics, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
 	})
 	g.add(a.addresses.Run)
 	g.add(a.addresses.Audit)
@@ -106,8 +106,8 @@ func (a *agent) runAddresses(g group) {
 		g.add(a.tunnels.Run)
 		g.add(pools.MakePools)
 	}
-	if a.adopted != nil {
-		g.add(a.adopted.Run)
+	if a.enforcement.adopted != nil {
+		g.add(a.enforcement.adopted.Run)
 	}
 }
 
@@ -116,7 +116,7 @@ func (a *agent) runAddresses(g group) {
 func (a *agent) runMesh(g group) {
 	cfg, d := a.cfg, &a.data
 	switch {
-	case d.objectStore != nil && (d.etcd == nil || a.placing()):
+	case d.objectStore != nil && (d.etcd == nil || placing(a.cfg)):
 		g.add(d.facts.Run)
 		g.add(a.overlay.Run)
 	case a.overlay.Left():
@@ -131,11 +131,11 @@ func (a *agent) runMesh(g group) {
 		return
 	}
 	if len(cfg.Network.PodAddresses) > 0 {
-		g.add(a.advertised.Run)
+		g.add(a.attachments.advertised.Run)
 	}
-	if cfg.Network.Mode == config.ModeFlannel || a.settings.Publishes() || a.settings.PublishesVtep() {
+	if cfg.Network.Mode == config.ModeFlannel || a.self.settings.Publishes() || a.self.settings.PublishesVtep() {
 		g.add(advertise.NewNode(advertise.NodeConfig{
-			Node: a.member, Mode: cfg.Network.Mode, Flannel: cfg.Flannel, Settings: a.settings, Mesh: a.overlay, Kubernetes: d.kube, Directory: d.dir,
+			Node: a.self.member, Mode: cfg.Network.Mode, Flannel: cfg.Flannel, Settings: a.self.settings, Mesh: a.overlay, Kubernetes: d.kube, Directory: d.dir,
 			Log: cfg.Log, After: cfg.After,
 		}).Run)
 	}
@@ -144,20 +144,20 @@ func (a *agent) runMesh(g group) {
 // runAround starts what is not needed to answer calls.
 func (a *agent) runAround(g group) {
 	cfg, d := a.cfg, &a.data
-	if a.web != nil {
+	if a.told.web != nil {
 		server := &metrics.Server{
-			Metrics: a.metrics, Ready: a.servesPods, Alive: a.own.alive, Level: cfg.Level, Attachments: a.inspector.List, Addresses: a.addresses.Allocations,
+			Metrics: a.told.metrics, Ready: func() error { return a.told.servesPods(a.own.ledger) }, Alive: a.own.alive, Level: cfg.Level, Attachments: a.attachments.inspector.List, Addresses: a.addresses.Allocations,
 			Log: cfg.Log.With("room", "metrics"),
 		}
-		g.add(func(ctx context.Context) error { return server.Run(ctx, a.web) })
+		g.add(func(ctx context.Context) error { return server.Run(ctx, a.told.web) })
 	}
 	if cfg.Runtime.Endpoint != "" {
 		g.add(gc.New(gc.Config{
 			Endpoint: cfg.Runtime.Endpoint, Interval: time.Duration(cfg.Runtime.GCInterval), PodUID: cfg.PodUID, Records: a.own.ledger,
-			Attachments: a.attacher, Metrics: a.metrics, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
+			Attachments: a.attachments.attacher, Metrics: a.told.metrics, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
 		}).Run)
 	}
-	if a.policy != nil {
+	if a.enforcement.policy != nil {
 		g.add(func(ctx context.Context) error {
 			return unenforced.Watch(ctx, d.Objects(), cfg.StateDir, cfg.Log, cfg.After)
 		})
@@ -165,7 +165,7 @@ func (a *agent) runAround(g group) {
 	if cfg.File != "" && cfg.Level != nil {
 		g.add(func(ctx context.Context) error { return loglevel.Follow(ctx, cfg.File, cfg.Level, cfg.Log, cfg.After) })
 	}
-	if a.placing() {
+	if placing(a.cfg) {
 		g.add(a.place)
 	}
 }
@@ -180,7 +180,7 @@ func (a *agent) place(ctx context.Context) error {
 	cfg := a.cfg
 	return cniconf.New(cniconf.Config{
 		Socket: cfg.Socket, Network: cfg.Network, Install: cfg.Install, Multus: cfg.Multus, Flannel: cfg.Flannel, Facts: a.data.facts,
-		Own: a.pods, PodMTU: a.overlay.PodMTU, Readiness: a.readiness, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
+		Own: a.self.pods, PodMTU: a.overlay.PodMTU, Readiness: a.told.readiness, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
 	}).Run(ctx)
 }
 
@@ -196,7 +196,7 @@ func awaitServer(ctx context.Context, s *kube.Store, inCluster bool, cfg Config)
 func (a *agent) drain() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainLimit)
 	defer cancel()
-	if err := a.attacher.Drain(ctx); err != nil {
+	if err := a.attachments.attacher.Drain(ctx); err != nil {
 		a.cfg.Log.Warn("clean-up is left to the next start", "err", err)
 	}
 	return nil

@@ -3,15 +3,58 @@
 package agent
 
 import (
+	"errors"
 	"log/slog"
+	"net"
 	"sync"
 
 	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/node/metrics"
 	"github.com/weft-net/weft/internal/node/policy"
+	"github.com/weft-net/weft/internal/node/readiness"
 	"github.com/weft-net/weft/internal/vm/node"
 )
+
+// telemetry is what the agent says of itself to those who watch it.
+type telemetry struct {
+	readiness *readiness.Readiness
+	metrics   *metrics.Metrics // nil when nobody may ask
+	web       net.Listener     // as metrics
+	known     sizes
+}
+
+// listen makes the metrics, where somebody may ask for them, and takes the address.
+func (t *telemetry) listen(cfg Config, l *ledger.Ledger) (err error) {
+	if cfg.Metrics.Address == "" {
+		return nil
+	}
+	if t.web, err = metrics.Listen(cfg.Metrics.Address); err != nil {
+		return err
+	}
+	t.metrics = metrics.New(cfg.Version)
+	measureAgent(t.metrics, l, func() error { return t.servesPods(l) }, cfg.Log)
+	return nil
+}
+
+// servesPods is an error when new pods cannot be served.
+func (t *telemetry) servesPods(l *ledger.Ledger) error {
+	return errors.Join(t.readiness.Err(), l.Health())
+}
+
+// repaired counts repairs, where metrics are served.
+func (t *telemetry) repaired() func([]string) {
+	if t.metrics == nil {
+		return nil
+	}
+	return t.metrics.Repaired
+}
+
+func (t *telemetry) close() {
+	if t.web != nil {
+		_ = t.web.Close() // most often it is closed
+	}
+}
 
 // sizes are how much is known of the cluster.
 type sizes struct {
