@@ -91,19 +91,36 @@ func refusal(err error) Refusal {
 	return r
 }
 
-// Serve answers on a socket until ctx ends. A socket that cannot be is told to the log and is no error: its path may be too long,
-// and the agent does its work without questions.
+// Serve answers on a socket until ctx ends.
 func (r Routes) Serve(ctx context.Context, path string, log *slog.Logger) error {
+	l, err := Listen(path, log)
+	if err != nil {
+		return err
+	}
+	return r.ServeOn(ctx, l, log)
+}
+
+// Listen takes the socket over: from then on who asks waits for ServeOn. A socket that cannot be is told to the log and is no
+// error, and the listener is nil: its path may be too long, and the agent does its work without questions.
+func Listen(path string, log *slog.Logger) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("socket %s: %w", path, err)
+		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		log.Warn("nobody can ask here", "socket", path, "err", err)
-		return nil
+		return nil, nil
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
-		return errors.Join(fmt.Errorf("socket %s: %w", path, err), l.Close())
+		return nil, errors.Join(fmt.Errorf("socket %s: %w", path, err), l.Close())
+	}
+	return l, nil
+}
+
+// ServeOn answers on a listener, which it closes, until ctx ends; on none it does nothing.
+func (r Routes) ServeOn(ctx context.Context, l net.Listener, log *slog.Logger) error {
+	if l == nil {
+		return nil
 	}
 	web := &http.Server{
 		Handler: r.handler(log), ReadTimeout: defaultTimeout, WriteTimeout: defaultTimeout, MaxHeaderBytes: maxHeader,
@@ -112,7 +129,7 @@ func (r Routes) Serve(ctx context.Context, path string, log *slog.Logger) error 
 	}
 	defer context.AfterFunc(ctx, func() { _ = web.Close() })()
 	if err := web.Serve(listener{l}); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("socket %s: %w", path, err)
+		return fmt.Errorf("socket %s: %w", l.Addr(), err)
 	}
 	return nil
 }

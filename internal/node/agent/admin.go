@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/node/policy"
 )
 
-// admin answers root on the socket beside the one for CNI calls until ctx ends. It is found by the state directory, too.
+// admin answers root until ctx ends.
 func (a *agent) admin(ctx context.Context) error {
 	routes := adminapi.Routes{
 		"POST " + adminapi.RouteCheck:   func(r *http.Request) (any, error) { return a.attachments.inspector.CheckAll(r.Context()), nil },
@@ -25,9 +25,16 @@ func (a *agent) admin(ctx context.Context) error {
 	if a.attachments.mover != nil {
 		maps.Copy(routes, a.attachments.mover.Routes().Under(move.Prefix))
 	}
+	return routes.ServeOn(ctx, a.admins, a.cfg.Log)
+}
+
+// listenAdmin takes over the socket beside the one for CNI calls, which is found by the state directory, too. From then on who asks
+// waits for admin.
+func (a *agent) listenAdmin() (err error) {
 	path := adminapi.Path(a.cfg.Socket)
 	if err := adminapi.Link(path, a.cfg.StateDir); err != nil {
 		return err
 	}
-	return routes.Serve(ctx, path, a.cfg.Log)
+	a.admins, err = adminapi.Listen(path, a.cfg.Log)
+	return err
 }

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/config"
@@ -100,6 +101,7 @@ type agent struct {
 	enforcement enforcement
 	attachments attachments
 	server      *cniserver.Server
+	admins      net.Listener  // nil where no socket can be
 	ready       chan struct{} // closed once callers are answered
 }
 
@@ -138,6 +140,9 @@ func placing(c Config) bool {
 // close closes the parts, as far as they were made.
 func (a *agent) close() error {
 	a.told.close()
+	if a.admins != nil {
+		_ = a.admins.Close() // most often it is closed
+	}
 	var err error
 	if m := a.attachments.machines; m != nil {
 		err = m.Close()

@@ -179,6 +179,9 @@ func (a *agent) serve() (err error) {
 		},
 	}
 	networks(a.cfg, &a.data, &server)
+	if err = a.listenAdmin(); err != nil {
+		return err
+	}
 	a.server, err = cniserver.New(server)
 	return err
 }
