@@ -43,10 +43,10 @@ func hooks(p Place) []hook {
 }
 
 // baseChains are the base chains that the table needs: none of a direction in which nobody is selected.
-func (x *Index) baseChains(t *table) []state.Chain {
+func (t *table) baseChains(self []netip.Addr) []state.Chain {
 	switch {
 	case t.place.Tap != "":
-		return x.tapChains(t)
+		return t.tapChains(self)
 	case t.place.Device != "" && len(t.maps[ingress])+len(t.maps[egress]) > 0:
 		return []state.Chain{{Name: "closed", Hook: "ingress", Device: t.place.Device}} // nobody writes it
 	case t.place.Device != "":
@@ -65,7 +65,7 @@ func (x *Index) baseChains(t *table) []state.Chain {
 			prio = portPriority
 		}
 		c := state.Chain{Name: h.name, Type: "filter", Hook: h.hook, Priority: prio, Policy: "accept"}
-		for _, text := range x.preamble(t, h) {
+		for _, text := range t.preamble(h, self) {
 			c.Rules = append(c.Rules, state.NftRule{Text: text})
 		}
 		c.Rules = append(c.Rules, state.NftRule{Text: h.link + " vmap @" + h.dir.String()})
@@ -75,7 +75,7 @@ func (x *Index) baseChains(t *table) []state.Chain {
 }
 
 // preamble is what is decided before any policy is asked.
-func (x *Index) preamble(t *table, h hook) []string {
+func (t *table) preamble(h hook, self []netip.Addr) []string {
 	out := []string{"ct state established,related accept"}
 	switch {
 	case t.place.Ports:
@@ -107,21 +107,21 @@ func (x *Index) preamble(t *table, h hook) []string {
 		return append(out, "ip6 saddr fe80::/10 ip6 daddr ff02::1:2 udp sport 546 udp dport 547 accept")
 	}
 	out = append(out, "ip6 daddr fe80::/10 udp sport 547 udp dport 546 accept")
-	for _, s := range x.selfSets(t) { // a node reaches its own pods
+	for _, s := range t.selfSets(self) { // a node reaches its own pods
 		out = append(out, ip(s.Key == "ipv6_addr")+" saddr @"+s.Name+" accept")
 	}
 	return out
 }
 
 // selfSets are the node's own addresses as sets of a pod's table that asks for them.
-func (x *Index) selfSets(t *table) []state.Set {
+func (t *table) selfSets(self []netip.Addr) []state.Set {
 	if t.place.OnNode() || t.place.Device != "" || len(t.maps[ingress]) == 0 {
 		return nil
 	}
 	var out []state.Set
 	for _, six := range []bool{false, true} {
 		s := state.Set{Name: "self" + family(six), Key: "ipv" + family(six) + "_addr"}
-		for _, a := range x.self {
+		for _, a := range self {
 			if a.Is6() == six {
 				s.Elements = append(s.Elements, state.Element{Key: []string{a.String()}})
 			}
@@ -132,6 +132,3 @@ func (x *Index) selfSets(t *table) []state.Set {
 	}
 	return out
 }
-
-// SetSelf says which addresses the node has, those of bridges included.
-func (x *Index) SetSelf(addrs []netip.Addr) { x.self = sortedAddrs(addrs) }

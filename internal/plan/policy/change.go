@@ -4,6 +4,7 @@ package policy
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -18,46 +19,22 @@ type Change struct {
 	state.TableChange
 }
 
-// Changes are what separates the tables now from the tables when it was asked last, or from nothing.
-func (x *Index) Changes() []Change {
-	x.settle()
-	var out []Change
-	for _, p := range x.places() {
-		t := x.tables[p]
-		if c, any := x.change(t); any {
-			out = append(out, c)
-		}
-		t.forget()
-		if len(t.links) == 0 && len(t.cuts) == 0 {
-			delete(x.tables, p)
-		}
-	}
-	x.sweep()
-	return out
-}
-
-// forget has what is now be what the next change is measured from.
-func (t *table) forget() {
-	t.wasChains, t.wasSets = map[string]*[]state.NftRule{}, map[string]*[]state.Element{}
-	t.wasMaps = [2]map[string]string{{}, {}}
-	t.wasCuts = map[Flow]bool{}
-}
-
-func (x *Index) change(t *table) (Change, bool) {
+// change is what separates the table from what the last Changes told of it; false: nothing.
+func (t *table) change(self []netip.Addr) (Change, bool) {
 	c := Change{Place: t.place, TableChange: state.TableChange{Family: t.place.Family(), Name: t.place.Table()}}
-	base := x.baseChains(t)
+	base := t.baseChains(self)
 	was, wasSelf := t.base, t.self
-	t.base, t.self = base, x.selfSets(t)
+	t.base, t.self = base, t.selfSets(self)
 	if len(base) == 0 {
 		c.Gone = len(was) > 0
 		return c, c.Gone
 	}
 	if len(was) == 0 { // there was no table
-		whole, _ := x.whole(t)
+		whole, _ := t.whole(self)
 		c.Made, c.MakeSets, c.MakeChains = true, whole.Sets, whole.Chains
 		return c, true
 	}
-	x.changeSets(t, &c.TableChange)
+	t.changeSets(&c.TableChange)
 	t.changeMaps(&c.TableChange)
 	t.changeCuts(&c.TableChange)
 	changeSelf(&c.TableChange, wasSelf, t.self)
@@ -65,13 +42,13 @@ func (x *Index) change(t *table) (Change, bool) {
 	return c, !c.Empty()
 }
 
-func (x *Index) changeSets(t *table, c *state.TableChange) {
-	for _, name := range slices.Sorted(maps.Keys(t.wasSets)) {
-		was, s := t.wasSets[name], t.sets[name]
+func (t *table) changeSets(c *state.TableChange) {
+	for _, name := range slices.Sorted(maps.Keys(t.was.sets)) {
+		was, s := t.was.sets[name], t.sets[name]
 		switch {
 		case was == nil && s == nil:
 		case was == nil:
-			c.MakeSets = append(c.MakeSets, x.fullSet(s))
+			c.MakeSets = append(c.MakeSets, t.fullSet(s))
 		case s == nil:
 			c.DropSets = append(c.DropSets, name)
 		case s.live == nil:
@@ -80,7 +57,7 @@ func (x *Index) changeSets(t *table, c *state.TableChange) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.sets)) {
 		s := t.sets[name]
-		if was, touched := t.wasSets[name]; s.live == nil || len(s.live.pending) == 0 || touched && was == nil {
+		if was, touched := t.was.sets[name]; s.live == nil || len(s.live.pending) == 0 || touched && was == nil {
 			continue
 		}
 		var gone, came []state.Element
@@ -155,8 +132,8 @@ func (t *table) changeMaps(c *state.TableChange) {
 		head, is := mapHead(dir), t.maps[dir]
 		before := len(is) // how many there were
 		var gone, came []state.Element
-		for _, link := range slices.Sorted(maps.Keys(t.wasMaps[dir])) {
-			was, now := t.wasMaps[dir][link], is[link]
+		for _, link := range slices.Sorted(maps.Keys(t.was.maps[dir])) {
+			was, now := t.was.maps[dir][link], is[link]
 			if was == now {
 				continue
 			}
@@ -192,8 +169,8 @@ func (t *table) changeChains(c *state.TableChange, was, base []state.Chain) {
 			c.DropChains = append(c.DropChains, b.Name)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.wasChains)) {
-		old, now := t.wasChains[name], t.chains[name]
+	for _, name := range slices.Sorted(maps.Keys(t.was.chains)) {
+		old, now := t.was.chains[name], t.chains[name]
 		switch {
 		case now == nil && old != nil:
 			c.DropChains = append(c.DropChains, name)

@@ -14,6 +14,20 @@
 //   - Combination: the policies that select an endpoint in one direction. All endpoints with the same one share a chain, which
 //     asks these policies: each in a chain of its own, or, where they are many, all of them together (a union).
 //
+// # The parts
+//
+// Each knows those above it, and none below.
+//
+//	cluster    what was told: namespaces with their pods by identity, nodes, policies, who holds an address
+//	groups     who is selected: members of the groups in use, which of their elements came and went
+//	compiler   which policies are asked about a subject, and what chains and rules they are
+//	tables     what the tables of all places hold, and what of it changed; they use groups
+//	endpoints  this node's: which chains of which table each goes by; which are to be looked at again
+//	explainer  why: walks the chains of tables as the kernel does
+//
+// An Index is the front of them: it says to each what a fact changes for it. Only one thing is said upwards: the cluster has one
+// follower, the groups, since what a pod brings must be counted while it changes.
+//
 // # The picture
 //
 //	forward ── egress ── iifname vmap @egress ─► pods/HASH/out ─► admin/… np/… np/… deny/…

@@ -102,8 +102,11 @@ func (f *facts) end(t *rapid.T, x *Index, m mirror) {
 		x.Uncut(Place{}, c)
 	}
 	m.apply(t, x.Changes())
-	if left := len(m) + len(x.tables) + len(x.groups) + len(x.spaces) + len(x.endpoints) + len(x.byAddr) + len(x.holders.usual) + len(x.holders.six) + len(x.holders.other) + len(x.holders.more); left != 0 {
-		t.Fatalf("left: %v, tables %v, groups %v, spaces %v, holders %v", m, x.tables, x.groups, x.spaces, x.holders)
+	c, gs, es := x.cluster, x.groups, x.endpoints
+	left := len(m) + len(x.tables.all) + len(gs.all) + len(gs.of) + len(c.spaces) + len(c.policies) + len(es.all) + len(es.byAddr) + len(es.byLink) +
+		len(x.compiler.rules) + len(c.holders.usual) + len(c.holders.six) + len(c.holders.other) + len(c.holders.more)
+	if left != 0 {
+		t.Fatalf("left: %v, tables %v, groups %v, spaces %v, holders %v, rules %v", m, x.tables.all, gs.all, c.spaces, c.holders, x.compiler.rules)
 	}
 }
 

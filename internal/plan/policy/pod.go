@@ -48,24 +48,24 @@ type homed struct {
 	addr    netip.Addr
 }
 
-// SetPod says what a pod is.
-func (x *Index) SetPod(in model.Pod) {
-	s := x.space(in.Namespace)
+// setPod reports whether anything is new.
+func (c *cluster) setPod(in model.Pod) bool {
+	s := c.space(in.Namespace)
 	p := s.pods[in.Name]
 	if p == nil {
-		p = x.newPod(s, in.Name)
+		p = c.newPod(s, in.Name)
 	}
-	id := x.identity(s, in.Labels)
+	id := c.identity(s, in.Labels)
 	silent := in.HostNetwork || in.Phase == "Succeeded" || in.Phase == "Failed"
 	uid, node := hashUID(in.UID), nodeName(in.Node)
 	if p.identity == id && p.silent == silent && p.uid == uid && p.node == node && slices.Equal(p.ports(), in.Ports) && p.statusIs(in.IPs) {
-		return
+		return false
 	}
-	x.withdraw(p)
+	c.withdraw(p)
 	pubs := p.publications()
 	if p.identity != id {
 		if p.identity != nil {
-			x.leave(p)
+			c.leave(p)
 		}
 		id.join(p)
 	}
@@ -75,27 +75,27 @@ func (x *Index) SetPod(in model.Pod) {
 		p.named = &ports
 	}
 	p.pack(in.IPs, pubs)
-	x.announce(p)
-	x.doubtPod(in.Namespace, in.Name)
+	c.announce(p)
+	return true
 }
 
-// DelPod says that there is no such pod.
-func (x *Index) DelPod(namespace, name string) {
-	s := x.spaces[namespace]
+// delPod reports whether there was such a pod.
+func (c *cluster) delPod(namespace, name string) bool {
+	s := c.spaces[namespace]
 	if s == nil || s.pods[name] == nil || s.pods[name].identity == nil {
-		return
+		return false
 	}
 	p := s.pods[name]
-	x.withdraw(p)
+	c.withdraw(p)
 	pubs := p.publications()
-	x.leave(p)
+	c.leave(p)
 	p.silent, p.uid, p.node, p.named = false, 0, text{}, nil
 	p.pack(nil, pubs)
-	x.doubtPod(namespace, name)
-	x.dropPod(s, name)
+	c.dropPod(s, name)
+	return true
 }
 
-func (x *Index) newPod(s *space, name string) *pod {
+func (c *cluster) newPod(s *space, name string) *pod {
 	p := &pod{}
 	if s.pods == nil {
 		s.pods = map[string]*pod{}
@@ -105,15 +105,15 @@ func (x *Index) newPod(s *space, name string) *pod {
 }
 
 // dropPod forgets a pod that nothing is known of.
-func (x *Index) dropPod(s *space, name string) {
+func (c *cluster) dropPod(s *space, name string) {
 	if p := s.pods[name]; p != nil && p.identity == nil && p.more == nil && !p.published && p.locals == 0 {
 		delete(s.pods, name)
-		x.dropSpace(s)
+		c.dropSpace(s)
 	}
 }
 
-func (x *Index) pod(namespace, name string) *pod {
-	if s := x.spaces[namespace]; s != nil {
+func (c *cluster) pod(namespace, name string) *pod {
+	if s := c.spaces[namespace]; s != nil {
 		return s.pods[name]
 	}
 	return nil
@@ -220,11 +220,11 @@ func hashUID(uid string) uint64 {
 }
 
 // publish notes what a node has published, or, without addresses, that it has taken that back.
-func (x *Index) publish(key model.EndpointKey, network string, addrs []netip.Addr) {
-	s := x.space(key.Namespace)
+func (c *cluster) publish(key model.EndpointKey, network string, addrs []netip.Addr) {
+	s := c.space(key.Namespace)
 	p := s.pods[key.Pod]
 	if p == nil {
-		p = x.newPod(s, key.Pod)
+		p = c.newPod(s, key.Pod)
 	}
 	one := published{uid: hashUID(key.UID), node: nodeName(key.Node), ifName: key.IfName, network: network, addrs: addrs}
 	status, pubs := p.status(), slices.Clone(p.publications())
@@ -239,8 +239,37 @@ func (x *Index) publish(key model.EndpointKey, network string, addrs []netip.Add
 	case len(addrs) > 0:
 		pubs = append(pubs, one)
 	}
-	x.withdraw(p)
+	c.withdraw(p)
 	p.pack(status, pubs)
-	x.announce(p)
-	x.dropPod(s, key.Pod)
+	c.announce(p)
+	c.dropPod(s, key.Pod)
+}
+
+// withdraw takes what a pod brings out of all groups, before the pod changes.
+func (c *cluster) withdraw(p *pod) {
+	for h := range p.homes {
+		c.holders.remove(h, p)
+	}
+	c.follower.brings(p, false)
+}
+
+// announce brings it back.
+func (c *cluster) announce(p *pod) {
+	c.follower.brings(p, true)
+	for h := range p.homes {
+		c.holders.add(h, p)
+	}
+}
+
+// localPod counts the endpoints that this node has of a pod.
+func (c *cluster) localPod(key model.EndpointKey, n int) {
+	s := c.space(key.Namespace)
+	p := s.pods[key.Pod]
+	if p == nil {
+		p = c.newPod(s, key.Pod)
+	}
+	c.withdraw(p)
+	p.locals = uint8(int(p.locals) + n)
+	c.announce(p)
+	c.dropPod(s, key.Pod)
 }

@@ -45,6 +45,16 @@ type rule struct {
 	comment  string
 }
 
+// chainSpec says what is in a chain.
+type chainSpec struct {
+	name string
+	// policies are those that the chain is about. When one of them changes, the chain is made again.
+	policies []model.PolicyKey
+	make     func() []rule
+	// denies is set for a chain that ends what the policies deny.
+	denies *Denial
+}
+
 // addrMatch is a question about the peer's address; the zero value is true of all.
 type addrMatch struct {
 	dir    direction

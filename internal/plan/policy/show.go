@@ -47,20 +47,15 @@ type Ruling struct {
 	Sets map[string]int `json:"sets,omitempty"`
 }
 
-// Show says what policies say of a pod and of all its interfaces. Of a pod of another node it is what that node does if it
-// knows the same.
-func (x *Index) Show(ref model.PodRef) (View, error) {
-	x.settle()
-	p := x.pod(ref.Namespace, ref.Name)
+func (x *explainer) show(ref model.PodRef) (View, error) {
+	p := x.cluster.pod(ref.Namespace, ref.Name)
 	if p == nil || p.identity == nil && p.locals == 0 {
 		return View{}, model.Faultf(model.CodeInvalidConf, "look for it with kubectl get pods -A", "pod %s is not known", ref)
 	}
 	v := View{Pod: ref}
-	for _, e := range x.endpoints {
-		if e.Pod.Namespace == ref.Namespace && e.Pod.Name == ref.Name {
-			v.Here = true
-			v.Interfaces = append(v.Interfaces, x.interfaceView(e, e.table))
-		}
+	for e := range x.endpoints.of(ref.Namespace, ref.Name) {
+		v.Here = true
+		v.Interfaces = append(v.Interfaces, x.interfaceView(e, e.table))
 	}
 	if !v.Here {
 		e := &endpoint{Endpoint: model.Endpoint{Pod: ref, Addrs: p.status()}, pod: p}
@@ -74,33 +69,11 @@ func (x *Index) Show(ref model.PodRef) (View, error) {
 	return v, nil
 }
 
-// SelectedPods is how many pods of the cluster a policy selects, those of other nodes and of the host's network among them. Of a
-// policy that the index does not have it is false.
-func (x *Index) SelectedPods(key model.PolicyKey) (pods int, known bool) {
-	p := x.policies[key]
-	if p == nil {
-		return 0, false
-	}
-	for _, s := range x.spaces {
-		if !p.subject.inSpace(s) {
-			continue
-		}
-		for _, id := range s.identities {
-			for ; id != nil; id = id.next {
-				if p.subject.matches(id) {
-					pods += len(id.pods)
-				}
-			}
-		}
-	}
-	return pods, true
-}
-
-func (x *Index) interfaceView(e *endpoint, t *table) Interface {
+func (x *explainer) interfaceView(e *endpoint, t *table) Interface {
 	return Interface{Endpoint: e.Endpoint, Ingress: x.judged(e, t, ingress), Egress: x.judged(e, t, egress)}
 }
 
-func (x *Index) judged(e *endpoint, t *table, dir direction) Judged {
+func (x *explainer) judged(e *endpoint, t *table, dir direction) Judged {
 	if e.chains[dir] == nil {
 		return Judged{}
 	}
@@ -108,15 +81,15 @@ func (x *Index) judged(e *endpoint, t *table, dir direction) Judged {
 	if e.pod == nil {
 		j.Isolated = true
 	} else {
-		c := x.combination(e, dir)
-		j.Isolated, j.Selected = len(c.plain) > 0, slices.Concat(c.admin, c.plain, c.baseline)
+		c := x.cluster.combination(e.subject(), dir)
+		j.Isolated, j.Selected = len(c.plain) > 0, c.selected()
 	}
 	j.Rules = x.rulings(t, j.Chain)
 	return j
 }
 
 // rulings are the rules of policies in a chain and in those that it leads to.
-func (x *Index) rulings(t *table, name string) []Ruling {
+func (x *explainer) rulings(t *table, name string) []Ruling {
 	var out []Ruling
 	for _, r := range t.chains[name].rules {
 		if r.from != (model.PolicyKey{}) || r.together != nil {
@@ -125,7 +98,7 @@ func (x *Index) rulings(t *table, name string) []Ruling {
 				if one.Sets == nil {
 					one.Sets = map[string]int{}
 				}
-				one.Sets[s.name] = len(x.fullSet(t.sets[s.name]).Elements)
+				one.Sets[s.name] = len(t.fullSet(t.sets[s.name]).Elements)
 			}
 			out = append(out, one)
 			continue

@@ -25,71 +25,52 @@ type identity struct {
 	space  *space
 	labels labels
 	pods   []*pod
-	groups []*group
 	next   *identity // another one with the same hash
 }
 
-// SetNamespace says what a namespace is.
-func (x *Index) SetNamespace(n model.Namespace) {
-	s := x.space(n.Name)
+// setNamespace gives the namespace whose labels are others now; nil: they are the same.
+func (c *cluster) setNamespace(n model.Namespace) *space {
+	s := c.space(n.Name)
 	in := map[string]string{nameLabel: n.Name} // the API server sets it; other stores need not
 	maps.Copy(in, n.Labels)
 	ls := intern(in)
 	if s.known && slices.Equal(s.labels, ls) {
-		return
+		return nil
 	}
 	s.known, s.labels = true, ls
-	x.regroup(s)
+	return s
 }
 
-// DelNamespace says that there is no such namespace.
-func (x *Index) DelNamespace(name string) {
-	s := x.spaces[name]
+// delNamespace gives the namespace of which nothing is known but the name now; nil: that is how it was.
+func (c *cluster) delNamespace(name string) *space {
+	s := c.spaces[name]
 	if s == nil || !s.known {
-		return
+		return nil
 	}
 	s.known, s.labels = false, intern(map[string]string{nameLabel: name})
-	x.regroup(s)
-	x.dropSpace(s)
+	c.dropSpace(s)
+	return s
 }
 
 // space is the namespace of the name, made when it is new.
-func (x *Index) space(name string) *space {
-	s := x.spaces[name]
+func (c *cluster) space(name string) *space {
+	s := c.spaces[name]
 	if s == nil {
 		s = &space{name: name, labels: intern(map[string]string{nameLabel: name})}
-		x.spaces[name] = s
+		c.spaces[name] = s
 	}
 	return s
 }
 
 // dropSpace forgets a namespace that nothing is known of.
-func (x *Index) dropSpace(s *space) {
+func (c *cluster) dropSpace(s *space) {
 	if !s.known && len(s.pods)+len(s.policies)+len(s.multis)+len(s.identities) == 0 {
-		delete(x.spaces, s.name)
-	}
-}
-
-// regroup asks all groups again about the namespace, and has its endpoints looked at.
-func (x *Index) regroup(s *space) {
-	for _, first := range s.identities {
-		for id := first; id != nil; id = id.next {
-			for _, g := range x.groups {
-				if was, is := g.members[id], g.selects(id); was != is {
-					x.setMember(g, id, is)
-				}
-			}
-		}
-	}
-	for _, e := range x.endpoints {
-		if e.Pod.Namespace == s.name {
-			x.doubt(e)
-		}
+		delete(c.spaces, s.name)
 	}
 }
 
 // identity is that of the labels, made when it is new.
-func (x *Index) identity(s *space, in map[string]string) *identity {
+func (c *cluster) identity(s *space, in map[string]string) *identity {
 	ls := intern(in)
 	h := ls.hash()
 	for id := s.identities[h]; id != nil; id = id.next {
@@ -102,11 +83,7 @@ func (x *Index) identity(s *space, in map[string]string) *identity {
 		s.identities = map[uint64]*identity{}
 	}
 	s.identities[h] = id
-	for _, g := range x.groups {
-		if g.selects(id) {
-			x.setMember(g, id, true)
-		}
-	}
+	c.follower.appeared(id)
 	return id
 }
 
@@ -117,7 +94,7 @@ func (id *identity) join(p *pod) {
 }
 
 // leave takes the pod out of its identity, which goes with its last one.
-func (x *Index) leave(p *pod) {
+func (c *cluster) leave(p *pod) {
 	id := p.identity
 	last := len(id.pods) - 1
 	id.pods[p.slot] = id.pods[last]
@@ -128,10 +105,7 @@ func (x *Index) leave(p *pod) {
 	if last > 0 {
 		return
 	}
-	for _, g := range id.groups {
-		delete(g.members, id)
-	}
-	id.groups = nil
+	c.follower.vanished(id)
 	h := id.labels.hash()
 	if s := id.space; s.identities[h] == id {
 		if s.identities[h] = id.next; id.next == nil {
@@ -142,6 +116,21 @@ func (x *Index) leave(p *pod) {
 			if o.next == id {
 				o.next = id.next
 				break
+			}
+		}
+	}
+}
+
+// identities yields those of all namespaces.
+func (c *cluster) identities() func(yield func(*identity) bool) {
+	return func(yield func(*identity) bool) {
+		for _, s := range c.spaces {
+			for _, first := range s.identities {
+				for id := first; id != nil; id = id.next {
+					if !yield(id) {
+						return
+					}
+				}
 			}
 		}
 	}

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"net/netip"
 	"strings"
 
 	"github.com/weft-net/weft/internal/state"
@@ -38,25 +39,15 @@ func tapHooks() []hook {
 	return []hook{{name: "egress", hook: "egress", dir: egress}, {name: "ingress", hook: "ingress", dir: ingress}}
 }
 
-// tapName is the name of the table of a tap: the kernel takes letters and digits.
-func tapName(link string) string {
-	if strings.ContainsFunc(link, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
-	}) {
-		link = short(link)
-	}
-	return TableName + "-" + link
-}
-
 // tapChains are the base chains of a tap's table, and those that remember. Both directions have them as soon as one is judged: replies
 // come by the other one.
-func (x *Index) tapChains(t *table) []state.Chain {
+func (t *table) tapChains(self []netip.Addr) []state.Chain {
 	if len(t.maps[ingress])+len(t.maps[egress]) == 0 {
 		return nil
 	}
 	var out []state.Chain
 	for _, h := range tapHooks() {
-		c := state.Chain{Name: h.name, Type: "filter", Hook: h.hook, Device: t.place.Tap, Policy: "accept", Rules: rulesOf(x.preamble(t, h)...)}
+		c := state.Chain{Name: h.name, Type: "filter", Hook: h.hook, Device: t.place.Tap, Policy: "accept", Rules: rulesOf(t.preamble(h, self)...)}
 		if verdict := t.maps[h.dir][t.place.Tap]; verdict != "" {
 			c.Rules = append(c.Rules, rulesOf("jump "+strings.TrimPrefix(verdict, "goto "))...)
 		}

@@ -17,7 +17,7 @@ const usuallyApart = 8
 // unionChain holds the exceptions of many policies together: the rules of one list of ports are one rule, whose peers are those
 // of all of them. What NetworkPolicies accept adds up, so that it does not matter whose rule it was, and a connection costs
 // as much under a thousand policies as under one. The price: a change of one policy writes the sets of its ports anew.
-func (x *Index) unionChain(keys []model.PolicyKey, dir direction) *chainSpec {
+func (m *compiler) unionChain(keys []model.PolicyKey, dir direction) *chainSpec {
 	var parts []string
 	for _, k := range keys {
 		parts = append(parts, k.String())
@@ -30,7 +30,7 @@ func (x *Index) unionChain(keys []model.PolicyKey, dir direction) *chainSpec {
 		}
 		bundles := map[string]*bundle{}
 		for _, k := range keys {
-			p := x.policies[k]
+			p := m.cluster.policies[k]
 			for _, r := range direct(&p.Policy, dir).Rules {
 				id := fmt.Sprint(networksOf(&p.Policy)) + " " + portsID(r)
 				b := bundles[id]
@@ -67,20 +67,4 @@ func portsID(r model.PolicyRule) string {
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, ",")
-}
-
-// whose finds which rule of policies that were written together a connection is owed to.
-func (x *Index) whose(keys []model.PolicyKey, f Flow, dir direction) (rule, bool) {
-	for _, k := range keys {
-		p := x.policies[k]
-		if p == nil {
-			continue
-		}
-		for _, r := range x.compiled(p, dir) {
-			if _, _, ok := x.matches(r, f, dir); ok {
-				return r, true
-			}
-		}
-	}
-	return rule{}, false
 }

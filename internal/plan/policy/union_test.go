@@ -124,12 +124,10 @@ func TestNothingForOthers(t *testing.T) {
 			Ingress: model.PolicyDirection{On: true, Rules: []model.PolicyRule{{Action: model.PolicyAccept, AnyPort: true, Peers: []model.PolicyPeer{{Pods: &model.PodPeer{}}}}}},
 		})
 	}
-	if changes := x.Changes(); len(changes)+len(x.Tables())+len(x.groups) != 0 {
-		t.Errorf("changes %v, groups %v", changes, x.groups)
+	if changes := x.Changes(); len(changes)+len(x.Tables())+len(x.groups.all) != 0 {
+		t.Errorf("changes %v, groups %v", changes, x.groups.all)
 	}
-	for k, p := range x.policies {
-		if p.rules[ingress] != nil {
-			t.Errorf("%s is compiled", k)
-		}
+	for p := range x.compiler.rules {
+		t.Errorf("%s is compiled", p.PolicyKey)
 	}
 }

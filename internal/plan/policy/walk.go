@@ -3,7 +3,9 @@
 package policy
 
 import (
+	"github.com/weft-net/weft/internal/state"
 	"slices"
+	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -23,14 +25,20 @@ type decision struct {
 	element string
 }
 
+// walker follows packets through what the kernel should hold.
+type walker struct {
+	groups   *groups
+	compiler *compiler
+}
+
 // walk follows a packet through the chains as the kernel does.
-func (x *Index) walk(t *table, name string, f Flow, dir direction) decision {
+func (k *walker) walk(t *table, name string, f Flow, dir direction) decision {
 	c := t.chains[name]
 	for _, r := range c.rules {
 		if r.plain != "" {
 			continue
 		}
-		set, found, ok := x.matches(r, f, dir)
+		set, found, ok := k.matches(r, f, dir)
 		if !ok {
 			continue
 		}
@@ -38,7 +46,7 @@ func (x *Index) walk(t *table, name string, f Flow, dir direction) decision {
 		case "return":
 			return decision{}
 		case "jump", "goto":
-			d := x.walk(t, r.to.name, f, dir)
+			d := k.walk(t, r.to.name, f, dir)
 			if d.verdict == verdictDrop && r.from != (model.PolicyKey{}) {
 				d.rule, d.chain, d.set, d.element = r, c, set, found // the rule that denies says more than the chain that counts
 			}
@@ -55,7 +63,7 @@ func (x *Index) walk(t *table, name string, f Flow, dir direction) decision {
 }
 
 // matches tells whether the rule is true of the packet, and which element of which set made it so.
-func (x *Index) matches(r rule, f Flow, dir direction) (set, found string, ok bool) {
+func (k *walker) matches(r rule, f Flow, dir direction) (set, found string, ok bool) {
 	peer := f.Src
 	if dir == egress {
 		peer = f.Dst
@@ -70,7 +78,7 @@ func (x *Index) matches(r rule, f Flow, dir direction) (set, found string, ok bo
 			}
 			found = m.prefix.String()
 		default:
-			if found, ok = x.lookup(m.set, element{addr: peer}); !ok {
+			if found, ok = k.lookup(m.set, element{addr: peer}); !ok {
 				return "", "", false
 			}
 			set = m.set.name
@@ -83,7 +91,7 @@ func (x *Index) matches(r rule, f Flow, dir direction) (set, found string, ok bo
 			return "", "", false
 		}
 	default:
-		port, is := x.lookup(m.set, element{f.Dst, f.Protocol, f.DstPort})
+		port, is := k.lookup(m.set, element{f.Dst, f.Protocol, f.DstPort})
 		if !is {
 			return "", "", false
 		}
@@ -95,16 +103,13 @@ func (x *Index) matches(r rule, f Flow, dir direction) (set, found string, ok bo
 }
 
 // lookup asks a set for an element and says which one it has.
-func (x *Index) lookup(spec *setSpec, e element) (string, bool) {
+func (k *walker) lookup(spec *setSpec, e element) (string, bool) {
 	switch {
 	case spec.group != nil:
 		if e.addr.Is6() != spec.six {
 			return "", false
 		}
-		if g := x.groups[spec.group.id]; g != nil {
-			return elementWords(spec.words(e)), x.has(g, e)
-		}
-		return elementWords(spec.words(e)), x.holds(spec.group, e, spec.group.selects)
+		return elementWords(spec.words(e)), k.groups.asks(spec.group, e)
 	case spec.ports != nil:
 		i := slices.IndexFunc(spec.ports, func(p portRange) bool { return p.contains(e.protocol, e.port) })
 		if i < 0 {
@@ -119,41 +124,20 @@ func (x *Index) lookup(spec *setSpec, e element) (string, bool) {
 	return spec.ranges[i].String(), true
 }
 
-// Barred tells whether policy is against what has begun at a tap: out of the guest, or to it. Whose the addresses are does not matter.
-func (x *Index) Barred(p Place, f Flow, out bool) bool {
-	x.settle()
-	t := x.tables[p]
-	dir := ingress
-	if out {
-		dir = egress
-	}
-	if t == nil || p.Tap == "" || dir == ingress && slices.Contains(x.self, f.Src) {
-		return false
-	}
-	e := chosen(t.links[p.Tap])
-	return e != nil && e.chains[dir] != nil && x.walk(t, e.chains[dir].name, f, dir).verdict == verdictDrop
-}
-
-// Allowed tells whether policy lets a connection be, as far as this node judges it in a place. Dst is where it led after the
-// translation of addresses, Src whence it came before. What the node itself began is always allowed.
-func (x *Index) Allowed(p Place, f Flow) bool {
-	x.settle()
-	t := x.tables[p]
-	if t == nil || slices.Contains(x.self, f.Src) && p.node() {
-		return true
-	}
-	for _, dir := range directions() {
-		own := f.Dst
-		if dir == egress {
-			own = f.Src
-		} else if slices.Contains(x.self, f.Src) {
+// whose finds which rule of policies that were written together a connection is owed to.
+func (k *walker) whose(keys []model.PolicyKey, f Flow, dir direction) (rule, bool) {
+	for _, key := range keys {
+		p := k.compiler.cluster.policies[key]
+		if p == nil {
 			continue
 		}
-		for _, e := range x.byAddr[own] {
-			if e.table == t && e.chains[dir] != nil && x.walk(t, e.chains[dir].name, f, dir).verdict == verdictDrop {
-				return false
+		for _, r := range k.compiler.compiled(p, dir) {
+			if _, _, ok := k.matches(r, f, dir); ok {
+				return r, true
 			}
 		}
 	}
-	return true
+	return rule{}, false
 }
+
+func elementWords(e state.Element) string { return strings.Join(e.Key, " . ") }

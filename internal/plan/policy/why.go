@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/state"
 )
 
 // Party is an end of a connection: a pod, or an address.
@@ -60,9 +59,8 @@ type Side struct {
 	Element string `json:"element,omitempty"`
 }
 
-// Why says for each family that both ends have what becomes of a connection, and which policies, rules and elements decide it.
-func (x *Index) Why(q Query) ([]Answer, error) {
-	x.settle()
+// why says for each family that both ends have what becomes of a connection, and which policies, rules and elements decide it.
+func (x *explainer) why(q Query) ([]Answer, error) {
 	from, err := x.addrsOf(q.From, q.Network)
 	if err != nil {
 		return nil, err
@@ -100,12 +98,12 @@ func (x *Index) Why(q Query) ([]Answer, error) {
 }
 
 // portOf is a port that a pod's containers name. Without a protocol it is the first one of that name.
-func (x *Index) portOf(to Party, name string, protocol model.Protocol) (model.Protocol, uint16, error) {
+func (x *explainer) portOf(to Party, name string, protocol model.Protocol) (model.Protocol, uint16, error) {
 	if to.Pod.Name == "" {
 		return "", 0, model.Faultf(model.CodeInvalidConf, "give its number, or name the pod", "port %q: only pods have named ports, and %s is an address", name, to.Addr)
 	}
 	var known []string
-	for _, p := range x.pod(to.Pod.Namespace, to.Pod.Name).ports() { // it is known: it has addresses
+	for _, p := range x.cluster.pod(to.Pod.Namespace, to.Pod.Name).ports() { // it is known: it has addresses
 		if p.Name == name && (protocol == "" || p.Protocol == protocol) {
 			return p.Protocol, p.Number, nil
 		}
@@ -127,11 +125,11 @@ func (p Party) String() string {
 }
 
 // addrsOf are the addresses of a party, one of a family.
-func (x *Index) addrsOf(p Party, network string) ([]netip.Addr, error) {
+func (x *explainer) addrsOf(p Party, network string) ([]netip.Addr, error) {
 	if p.Pod.Name == "" {
 		return []netip.Addr{p.Addr.Unmap()}, nil
 	}
-	pod := x.pod(p.Pod.Namespace, p.Pod.Name)
+	pod := x.cluster.pod(p.Pod.Namespace, p.Pod.Name)
 	if pod == nil || pod.identity == nil {
 		return nil, model.Faultf(model.CodeInvalidConf, "look for it with kubectl get pods -A", "%s is not known", p)
 	}
@@ -148,14 +146,14 @@ func (x *Index) addrsOf(p Party, network string) ([]netip.Addr, error) {
 }
 
 // side is what is said of the connection on one side; false when no pod is there.
-func (x *Index) side(q Query, f Flow, dir direction) (Side, bool) {
+func (x *explainer) side(q Query, f Flow, dir direction) (Side, bool) {
 	party, own := q.From, f.Src
 	if dir == ingress {
 		party, own = q.To, f.Dst
 	}
 	if party.Pod.Name == "" {
 		var ok bool
-		if party.Pod, ok = x.podAt(homed{q.Network, own}); !ok {
+		if party.Pod, ok = x.cluster.podAt(homed{q.Network, own}); !ok {
 			return Side{}, false
 		}
 	}
@@ -171,14 +169,14 @@ func (x *Index) side(q Query, f Flow, dir direction) (Side, bool) {
 	}
 	defer done()
 	if c := e.chains[dir]; c != nil {
-		comb := x.combination(e, dir)
-		s.Selected = slices.Concat(comb.admin, comb.plain, comb.baseline)
-		if dir == ingress && here && slices.Contains(x.self, f.Src) {
+		comb := x.cluster.combination(e.subject(), dir)
+		s.Selected = comb.selected()
+		if dir == ingress && here && slices.Contains(x.tables.self, f.Src) {
 			return s, true // a node reaches its own pods
 		}
-		d := x.walk(t, c.name, f, dir)
+		d := x.walker().walk(t, c.name, f, dir)
 		s.decide(d)
-		if own, ok := x.whose(d.rule.together, f, dir); ok {
+		if own, ok := x.walker().whose(d.rule.together, f, dir); ok {
 			s.Decided, s.Rule = []model.PolicyKey{own.from}, own.number
 		}
 	}
@@ -199,57 +197,3 @@ func (s *Side) decide(d decision) {
 		s.Decided = d.chain.denies.Policies
 	}
 }
-
-// standIn is the pod's endpoint here, or what would be one.
-func (x *Index) standIn(pod model.PodRef, network string, own netip.Addr) (*endpoint, bool) {
-	for _, e := range x.byAddr[own] {
-		if e.Pod.Namespace == pod.Namespace && e.Pod.Name == pod.Name && e.Network == network {
-			return e, true
-		}
-	}
-	e := &endpoint{Endpoint: model.Endpoint{Pod: pod, Network: network}}
-	if p := x.pod(pod.Namespace, pod.Name); p != nil && p.identity != nil {
-		e.pod = p
-	}
-	return e, false
-}
-
-// trial makes the chains of an endpoint of another node in a table that nobody sees.
-func (x *Index) trial(e *endpoint) (*table, func()) {
-	t := newTable(Place{})
-	e.pod.locals++ // ports by name are resolved on the pod's own node
-	for _, dir := range directions() {
-		if e.chains[dir] = x.chainOf(e, dir); e.chains[dir] != nil {
-			x.useChain(t, e.chains[dir])
-		}
-	}
-	return t, func() {
-		e.pod.locals--
-		for _, c := range e.chains {
-			if c != nil {
-				x.dropChain(t, c.name)
-			}
-		}
-	}
-}
-
-// podAt is the pod that has an address.
-func (x *Index) podAt(h homed) (model.PodRef, bool) {
-	for p := range x.holders.of(h) {
-		s := p.identity.space
-		for name, o := range s.pods {
-			if o == p {
-				return model.PodRef{Namespace: s.name, Name: name}, true
-			}
-		}
-	}
-	return model.PodRef{}, false
-}
-
-// Holder is the pod that has an address of a network, that of the cluster where it is "": zero where none is known.
-func (x *Index) Holder(network string, a netip.Addr) model.PodRef {
-	ref, _ := x.podAt(homed{network, a.Unmap()})
-	return ref
-}
-
-func elementWords(e state.Element) string { return strings.Join(e.Key, " . ") }

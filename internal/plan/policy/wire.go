@@ -24,17 +24,6 @@ const (
 	lastPriority = 300
 )
 
-// Family is that of the tables of the place.
-func (p Place) Family() string {
-	switch {
-	case p.Ports:
-		return portFamily
-	case p.Tap != "":
-		return tapFamily
-	}
-	return TableFamily
-}
-
 func portHooks() []hook {
 	return []hook{{"egress", "prerouting", egress, "iifname"}, {"ingress", "postrouting", ingress, "oifname"}}
 }

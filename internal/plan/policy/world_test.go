@@ -133,7 +133,7 @@ func tablesOf(x *Index) map[Place]state.Table {
 func sound(t fataler, x *Index, place Place, table state.Table) {
 	t.Helper()
 	used := map[string]bool{}
-	for _, e := range x.endpoints {
+	for _, e := range x.endpoints.all {
 		for _, c := range e.chains {
 			if c != nil && e.table.place == place {
 				used[c.name] = true
