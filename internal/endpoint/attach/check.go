@@ -10,7 +10,6 @@ import (
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/state"
 )
 
 // checker answers CHECK and STATUS. It changes nothing.
@@ -108,59 +107,6 @@ func (c *checker) checkRecord(ctx context.Context, rec Record, prev *model.Resul
 	return diff, nil
 }
 
-// expected is the record's fragment, less what plugins behind the planned ones may have changed: where others follow, the
-// container's links have the MAC that the result says, any MTU, and any settings (tuning is such a plugin), and their
-// routes may be in another table (sbr, vrf). What a plugin says of a link that it does not make is what it is there for,
-// and stays.
-func expected(ctx context.Context, agent bool, rec Record, prev *model.Result, spaces kernel.Spaces) (state.Fragment, error) {
-	f := rec.Fragment()
-	others := !agent
-	for _, act := range rec.Acts {
-		others = others || act.Kind == ActExec
-	}
-	if made := func(l state.Link) bool { return l.Kind != "" || l.From != nil }; !others || !slices.ContainsFunc(f.Pod.Links, made) {
-		return f, nil
-	}
-	links := slices.Clone(f.Pod.Links)
-	for i := range links {
-		links[i].MTU = 0
-		for _, iface := range prev.Interfaces {
-			if iface.Sandbox == "" || iface.Name != links[i].Name {
-				continue
-			}
-			if mac, err := state.ParseMAC(iface.MAC); err == nil {
-				links[i].MAC = mac
-			}
-		}
-	}
-	f.Pod.Links, f.Pod.Sysctls = links, nil
-	var err error
-	f.Pod.Routes, err = notMoved(ctx, f.Pod.Routes, spaces)
-	return f, err
-}
-
-// notMoved leaves out the routes of the main table that are in another one.
-func notMoved(ctx context.Context, routes []state.Route, spaces kernel.Spaces) ([]state.Route, error) {
-	var queries []state.Query
-	for _, r := range routes {
-		if q := (state.Query{Space: state.Pod, Routes: r.Link}); r.Table == 0 && r.Link != "" && !slices.Contains(queries, q) {
-			queries = append(queries, q)
-		}
-	}
-	answers, err := spaces.Observe(ctx, queries)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(slices.Clone(routes), func(r state.Route) bool {
-		const main = 254 // RT_TABLE_MAIN
-		same := func(o state.Route) bool { return o.Dst == r.Dst && o.Gw == r.Gw }
-		elsewhere := func(o state.Route) bool { return same(o) && o.Table != main }
-		there := func(o state.Route) bool { return same(o) && o.Table == main }
-		have := answers[state.Query{Space: state.Pod, Routes: r.Link}].Routes
-		return r.Table == 0 && slices.ContainsFunc(have, elsewhere) && !slices.ContainsFunc(have, there)
-	}), nil
-}
-
 // checkPlugins asks allocators and foreign plugins.
 func (c *checker) checkPlugins(ctx context.Context, job Job, prev *model.Result, standby bool) error {
 	for _, conf := range job.Network.Plugins {
@@ -189,4 +135,32 @@ func (c *checker) checkPlugins(ctx context.Context, job Job, prev *model.Result,
 		}
 	}
 	return nil
+}
+
+// checkConf compares the container with what its configuration says, when nothing is recorded, and adds to what differs.
+func (c *checker) checkConf(ctx context.Context, job Job, spaces kernel.Spaces, diff []string) ([]string, error) {
+	for _, conf := range job.Network.Plugins {
+		p := c.catalog.can(conf).Check
+		if p == nil {
+			continue
+		}
+		in := c.catalog.input(conf, job.Request)
+		in.Chain.Prev = job.Prev
+		var err error
+		if in.Answers, err = spaces.Observe(ctx, p.ExpectQueries(in)); err != nil {
+			return nil, err
+		}
+		want, err := p.Expect(in)
+		if err != nil {
+			return nil, err
+		}
+		found, err := spaces.Diff(ctx, want)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range found {
+			diff = append(diff, d.String())
+		}
+	}
+	return diff, nil
 }

@@ -68,15 +68,6 @@ func (act *Act) keep(restore state.Fragment) {
 	}
 }
 
-// sum is fragments in one, which shares nothing with them.
-func sum(owner string, parts ...state.Fragment) state.Fragment {
-	f := state.Fragment{Owner: owner}
-	for _, part := range parts {
-		f.Merge(part)
-	}
-	return f
-}
-
 // decide asks one planner; what it must know of the kernel is added to its answers.
 func (r *run) decide(ctx context.Context, in plugin.Input) (plugin.Step, error) {
 	p := r.a.catalog.planners[in.Conf.Type]

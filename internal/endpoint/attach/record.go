@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -185,4 +186,46 @@ func Decode(where string, b []byte) (Record, error) {
 		err = errors.New("no version")
 	}
 	return Record{}, model.Faultf(model.CodeIO, "", "%s: unreadable record: %w", where, err)
+}
+
+// addresses are what a record's acts were given.
+func addresses(rec Record) []netip.Addr {
+	var out []netip.Addr
+	for _, act := range rec.Acts {
+		for _, ip := range act.IPs {
+			out = append(out, ip.Address.Addr())
+		}
+	}
+	return out
+}
+
+func sharedTables(f state.Fragment) []state.Table {
+	var out []state.Table
+	for _, t := range f.Host.Tables {
+		if t.Shared {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// sum is fragments in one, which shares nothing with them.
+func sum(owner string, parts ...state.Fragment) state.Fragment {
+	f := state.Fragment{Owner: owner}
+	for _, part := range parts {
+		f.Merge(part)
+	}
+	return f
+}
+
+// pod is the record's pod, the zero value where it is none's.
+func (r Record) pod() model.PodRef {
+	if o := r.Request.Origin; o != nil {
+		return o.Pod
+	}
+	var pod model.PodRef
+	pod.Namespace, _ = r.Request.Arg("K8S_POD_NAMESPACE")
+	pod.Name, _ = r.Request.Arg("K8S_POD_NAME")
+	pod.UID, _ = r.Request.Arg("K8S_POD_UID")
+	return pod
 }

@@ -5,6 +5,7 @@ package attach
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -248,4 +249,48 @@ func (p *repairer) stillOwned(ctx context.Context, rec Record, tables []state.Ta
 func nodeRules(rec Record) state.Space {
 	host := rec.Fragment().Host
 	return state.Space{Tables: host.Tables, Sources: host.Sources, IPTables: host.IPTables}
+}
+
+// reportDrift remembers, counts and logs what was decided, and reports whether anything was put back.
+func (p *repairer) reportDrift(rec Record, r repairPlan, now time.Time) (repaired bool) {
+	key, pod := rec.Key(), rec.pod()
+	var things []string
+	for _, d := range r.decided {
+		p.drifts.note(key, d.Difference, d.decision, now)
+		log := p.log.With("attachment", key.String(), "pod", pod.String(), "namespace", string(d.Space), "object", d.Want,
+			"age", now.Sub(rec.Since()).Round(time.Second).String())
+		outcome := "it was put back"
+		if d.repair {
+			things = append(things, d.Want)
+		} else {
+			outcome = "it is left as it is"
+		}
+		switch {
+		case !d.report:
+			continue
+		case d.repair && !d.recurs:
+			log.Info("repaired drift of an attachment", "have", d.Have)
+		case !d.repair && !d.recurs:
+			log.Warn("attachment differs from its plan; it is left as it is", "have", d.Have)
+		default:
+			log.Warn("drift of an attachment came back within ten minutes; "+outcome, "have", d.Have)
+			p.driftEvent(pod, rec, d.Difference, outcome)
+		}
+	}
+	if len(things) > 0 && p.repaired != nil {
+		p.repaired(things)
+	}
+	return len(things) > 0
+}
+
+func (p *repairer) driftEvent(pod model.PodRef, rec Record, d state.Difference, outcome string) {
+	if p.event == nil || pod.Name == "" {
+		return
+	}
+	where := "in the pod"
+	if d.Space == state.Host {
+		where = "on the node"
+	}
+	p.event(pod, model.Event{Warning: true, Reason: "NetworkDrift", Message: fmt.Sprintf(
+		"network %s, interface %s, %s: %s was removed or changed twice within ten minutes; %s", rec.Request.Network, rec.Request.IfName, where, d.Want, outcome)})
 }

@@ -7,11 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -168,27 +169,6 @@ func (u *undoer) sharedOf(rec Record) (state.Fragment, bool) {
 	return out, len(out.Host.Links)+len(out.Host.Tables) > 0
 }
 
-func sharedTables(f state.Fragment) []state.Table {
-	var out []state.Table
-	for _, t := range f.Host.Tables {
-		if t.Shared {
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
-// addresses are what a record's acts were given.
-func addresses(rec Record) []netip.Addr {
-	var out []netip.Addr
-	for _, act := range rec.Acts {
-		for _, ip := range act.IPs {
-			out = append(out, ip.Address.Addr())
-		}
-	}
-	return out
-}
-
 // finish waits until the links of released records are dead, takes shared objects and forgets the records; those that
 // it cannot bring to an end stay. The caller is alone.
 func (u *undoer) finish(ctx context.Context, undone []Record) (forgotten []Record, err error) {
@@ -244,4 +224,45 @@ func patient(ctx context.Context) (context.Context, context.CancelFunc) {
 		limit = lateUndoTime
 	}
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
+}
+
+// removeMarked removes everything in the node's namespace whose mark is chosen: links, if they are wanted, by their alias,
+// and elements of weft's nft tables, by their comment. Many links are deleted together.
+func (u *undoer) removeMarked(ctx context.Context, links bool, choose func(mark string) bool) error {
+	have, err := u.host.ReadAll(ctx)
+	if err != nil {
+		return err
+	}
+	marked := func(mark string) bool {
+		return strings.HasPrefix(mark, markPrefix) && mark != plugin.SharedMark && choose(mark)
+	}
+	var f state.Fragment
+	for _, l := range have.Links {
+		if links && marked(l.Alias) && l.Kind != "" {
+			f.Host.Links = append(f.Host.Links, state.Link{Name: l.Name, Kind: l.Kind})
+		}
+	}
+	for _, t := range have.Tables {
+		part := state.Table{Family: t.Family, Name: t.Name, Shared: true}
+		for _, s := range t.Sets {
+			if chosen := chosenElements(s, marked); len(chosen.Elements) > 0 {
+				part.Sets = append(part.Sets, chosen)
+			}
+		}
+		if len(part.Sets) > 0 {
+			f.Host.Tables = append(f.Host.Tables, part)
+		}
+	}
+	if f.Host.Empty() {
+		return nil
+	}
+	f.Owner = "marked"
+	spaces := kernel.Spaces{Host: u.host}
+	if len(f.Host.Links) < 2 {
+		return spaces.Remove(ctx, f)
+	}
+	if err := spaces.Release(ctx, f); err != nil {
+		return err
+	}
+	return u.reap(ctx)
 }

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// failing is a memory that fails when it is told to.
+type failing struct {
+	Memory
+	err error
+}
+
+func (f *failing) Put(...Record) error              { return f.err }
+func (f *failing) Delete(model.AttachmentKey) error { return f.err }
+
+// What could not be written or removed nobody hears of: who goes by the records would go by others than those that stand.
+func TestRecordStoreTellsOfWhatStands(t *testing.T) {
+	var heard []string
+	memory := &failing{}
+	failed := errors.New("no space")
+	store := &recordStore{
+		memory:    memory,
+		written:   []func(Record){func(r Record) { heard = append(heard, "written "+r.Request.ContainerID) }},
+		forgotten: []func(model.AttachmentKey){func(k model.AttachmentKey) { heard = append(heard, "forgotten "+k.ContainerID) }},
+	}
+	one, two := recordOf("net", "one", 1), recordOf("net", "two", 1)
+	if err := store.put(one, two); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.forget(one.Key()); err != nil {
+		t.Fatal(err)
+	}
+	memory.err = failed
+	if err := store.put(one); !errors.Is(err, failed) {
+		t.Errorf("put: %v", err)
+	}
+	if err := store.forget(two.Key()); !errors.Is(err, failed) {
+		t.Errorf("forget: %v", err)
+	}
+	memory.err, store.fail = nil, func(string) error { return failed }
+	if err := store.forget(two.Key()); !errors.Is(err, failed) {
+		t.Errorf("forget at a failpoint: %v", err)
+	}
+	if want := []string{"written one", "written two", "forgotten one"}; !slices.Equal(heard, want) {
+		t.Errorf("heard %q, want %q", heard, want)
+	}
+}
+
+// The shared objects of a network go with its last attachment, and a record that a later ADD has replaced is not the one that goes.
+func TestOwners(t *testing.T) {
+	o := &owners{of: map[string]map[model.AttachmentKey]int64{}}
+	first, second, other := recordOf("net", "first", 1), recordOf("net", "second", 2), recordOf("other", "first", 3)
+	for _, r := range []Record{first, second, other} {
+		o.written(r)
+	}
+	if o.last(first.Key()) || !o.last(other.Key()) {
+		t.Errorf("last of net: %t, last of other: %t", o.last(first.Key()), o.last(other.Key()))
+	}
+	o.forgotten(second.Key())
+	if !o.last(first.Key()) || o.last(second.Key()) {
+		t.Errorf("with one left: the one is last: %t, the one that went: %t", o.last(first.Key()), o.last(second.Key()))
+	}
+	again := recordOf("net", "first", 9)
+	o.written(again)
+	if o.has(first) || !o.has(again) {
+		t.Errorf("after another ADD: the old record: %t, the new one: %t", o.has(first), o.has(again))
+	}
+}
+
+// An address of two dead links cools until both are gone.
+func TestCoolingCounts(t *testing.T) {
+	c := &cooling{of: map[string]int{}}
+	addrs := []netip.Addr{netip.MustParseAddr("10.0.0.1")}
+	c.begin("net", addrs)
+	c.begin("net", addrs)
+	c.end("net", addrs)
+	if !c.any("net", addrs) || c.any("other", addrs) {
+		t.Errorf("after one of two: %t, in another network: %t", c.any("net", addrs), c.any("other", addrs))
+	}
+	c.end("net", addrs)
+	c.end("net", addrs) // of a release that failed
+	c.begin("net", addrs)
+	if !c.any("net", addrs) {
+		t.Error("a count below nothing hides the next dead link")
+	}
+}
+
+func recordOf(network, container string, serial int64) Record {
+	return Record{Serial: serial, Request: model.Request{Network: network, ContainerID: container, IfName: "eth0"}}
+}
