@@ -179,11 +179,10 @@ func (a *agent) serve() (err error) {
 		},
 	}
 	networks(a.cfg, &a.data, &server)
-	if err = a.listenAdmin(); err != nil {
+	if a.server, err = cniserver.New(server); err != nil { // makes the sockets' directory, too
 		return err
 	}
-	a.server, err = cniserver.New(server)
-	return err
+	return a.listenAdmin()
 }
 
 // settings is how the agent runs, with its flags. Passwords and keys are in none of these parts.
