@@ -13,6 +13,7 @@
 # make demo    a cluster of pods on this machine, in a minute (root)
 # make lint    what the linter knows; the laws are tests (internal/house), and lint-lite needs nothing but Go
 # make outliers   the types, packages and functions that are far bigger than the others, for a reader to judge
+# make generate   what is made from the types of api/v1alpha1: deep copies, the kinds' definitions (deploy/crds, deploy/crds.yaml)
 # make image   weft's container image, bin/weft-image.tar, without Docker and the same bytes every time
 # make release   what a release consists of, in bin/release: static programs and image archives for amd64 and arm64, checksums, a bill of materials
 # make e2e     weft in a real Kubernetes of two nodes, which is built once, 10 to 20 minutes (root)
@@ -43,7 +44,7 @@ IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
 IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE_DIR   ?= bin
 
-.PHONY: all help build links image release test test-e2e test-load cover test-race test-vm test-hostile truth-kubevirt lint lint-lite outliers demo e2e e2e-upstream takeover bench clean deps peers
+.PHONY: all help build links image release test test-e2e test-load cover test-race test-vm test-hostile truth-kubevirt lint lint-lite outliers generate demo e2e e2e-upstream takeover bench clean deps peers
 
 all: build
 
@@ -139,6 +140,10 @@ lint-lite:
 
 outliers:
 	@$(GO) test -count=1 -v -run 'TestOutliers$$' ./internal/house | sed -n 's/^ *outliers_test.go:[0-9]*: //p'
+
+generate:
+	GO=$(GO) tools/generate.sh .
+	$(GO) test -count=1 -run 'TestRendered' ./deploy -update
 
 $(LINT)/golangci-lint:
 	@echo "make: building golangci-lint v2.15.0 into $(LINT) (once)"

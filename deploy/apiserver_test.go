@@ -169,8 +169,11 @@ func (c *cluster) deleted() {
 	c.Do(http.MethodPost, "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions",
 		`{"apiVersion":"k8s.cni.cncf.io/v1","kind":"NetworkAttachmentDefinition","metadata":{"name":"theirs"},"spec":{}}`)
 	c.must("delete", "-f", "weft.yaml")
-	for _, object := range []string{"network-attachment-definition/theirs", "addresspool/p", "addressblock/b2"} {
+	for _, object := range []string{"network-attachment-definition/theirs", "addresspool/p", "wpool/p", "addressblock/b2", "wblock/b2"} {
 		c.must("get", object)
+	}
+	if out := c.must("get", "weft", "-o", "name"); !strings.Contains(out, "addresspool.weft.dev/p") || !strings.Contains(out, "addressblock.weft.dev/b2") {
+		c.t.Errorf("all of weft's objects: %s", out)
 	}
 	if out := c.must("get", "crd", "-l", "brought-by=somebody", "-o", "name"); !strings.Contains(out, "network-attachment-definitions") {
 		c.t.Errorf("the CRD that was there: %q", out)

@@ -18,7 +18,7 @@ func TestDeepCopiesShareNothing(t *testing.T) {
 	for _, o := range []runtime.Object{
 		&AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{},
 		&AddressReservation{}, &AddressReservationList{}, &AddressClaim{}, &AddressClaimList{},
-		&NodeEndpoints{}, &NodeEndpointsList{},
+		&NodeEndpoints{}, &NodeEndpointsList{}, &AddressMove{}, &AddressMoveList{}, &AddressPoolRequest{}, &AddressPoolRequestList{},
 	} {
 		for _, field := range []string{"Spec", "Status", "Items"} {
 			f := reflect.ValueOf(o).Elem().FieldByName(field)

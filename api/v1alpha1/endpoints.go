@@ -6,36 +6,52 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // NodeEndpoints is which interfaces a node's pods have, and with which addresses. The node's agent writes it right after each
 // ADD, so that others' network policies know a pod before the kubelet tells of it. The object has the node's name.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=nodeendpoints,scope=Cluster,shortName=wendpoints,categories=weft
+// +kubebuilder:printcolumn:name=Pods,type=string,JSONPath=`.spec.endpoints[*].pod`
 type NodeEndpoints struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// +required
 	Spec NodeEndpointsSpec `json:"spec,omitempty"`
 }
 
 // NodeEndpointsSpec is the interfaces of a node's pods.
 type NodeEndpointsSpec struct {
 	// Endpoints are the interfaces.
+	// +kubebuilder:validation:MaxItems=4096
 	Endpoints []Endpoint `json:"endpoints,omitempty"`
 }
 
 // Endpoint is an interface of a pod.
 type Endpoint struct {
 	// Namespace is the pod's.
+	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
 	// Pod is the pod's name.
+	// +kubebuilder:validation:MaxLength=253
 	Pod string `json:"pod"`
 	// UID is the pod's.
+	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid,omitempty"`
 	// Network is the NetworkAttachmentDefinition, as namespace/name; empty is the cluster's network.
+	// +kubebuilder:validation:MaxLength=317
 	Network string `json:"network,omitempty"`
 	// Interface is the interface's name in the pod.
+	// +kubebuilder:validation:MaxLength=15
 	Interface string `json:"interface"`
 	// Addresses are those of the interface.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:Pattern=`^[0-9a-fA-F:.]+$`
+	// +kubebuilder:validation:items:MaxLength=39
 	Addresses []string `json:"addresses,omitempty"`
 }
 
 // NodeEndpointsList is a list of nodes' endpoints.
+//
+// +kubebuilder:object:root=true
 type NodeEndpointsList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
