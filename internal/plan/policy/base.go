@@ -4,6 +4,7 @@ package policy
 
 import (
 	"net/netip"
+	"strings"
 
 	"github.com/weft-net/weft/internal/state"
 )
@@ -42,30 +43,38 @@ func hooks(p Place) []hook {
 	}
 }
 
-// baseChains are the base chains that the table needs: none of a direction in which nobody is selected.
-func (t *table) baseChains(self []netip.Addr) []state.Chain {
+// entry is what packets meet first in a table: what its base chains and the node's addresses are made of.
+type entry struct {
+	place Place
+	maps  [2]map[string]string
+	cuts  *cuts
+	self  []netip.Addr
+}
+
+// chains are the base chains that the table needs: none of a direction in which nobody is selected.
+func (in entry) chains() []state.Chain {
 	switch {
-	case t.place.Tap != "":
-		return t.tapChains(self)
-	case t.place.Device != "" && len(t.maps[ingress])+len(t.maps[egress]) > 0:
-		return []state.Chain{{Name: "closed", Hook: "ingress", Device: t.place.Device}} // nobody writes it
-	case t.place.Device != "":
+	case in.place.Tap != "":
+		return in.tapChains()
+	case in.place.Device != "" && len(in.maps[ingress])+len(in.maps[egress]) > 0:
+		return []state.Chain{{Name: "closed", Hook: "ingress", Device: in.place.Device}} // nobody writes it
+	case in.place.Device != "":
 		return nil
 	}
 	var out []state.Chain
-	for _, h := range hooks(t.place) {
-		if len(t.maps[h.dir]) == 0 {
+	for _, h := range hooks(in.place) {
+		if len(in.maps[h.dir]) == 0 {
 			continue
 		}
 		prio := egressPriority
 		if h.dir == ingress {
 			prio = ingressPriority
 		}
-		if t.place.Ports {
+		if in.place.Ports {
 			prio = portPriority
 		}
 		c := state.Chain{Name: h.name, Type: "filter", Hook: h.hook, Priority: prio, Policy: "accept"}
-		for _, text := range t.preamble(h, self) {
+		for _, text := range in.preamble(h) {
 			c.Rules = append(c.Rules, state.NftRule{Text: text})
 		}
 		c.Rules = append(c.Rules, state.NftRule{Text: h.link + " vmap @" + h.dir.String()})
@@ -75,26 +84,26 @@ func (t *table) baseChains(self []netip.Addr) []state.Chain {
 }
 
 // preamble is what is decided before any policy is asked.
-func (t *table) preamble(h hook, self []netip.Addr) []string {
+func (in entry) preamble(h hook) []string {
 	out := []string{"ct state established,related accept"}
 	switch {
-	case t.place.Ports:
+	case in.place.Ports:
 		out = portPreamble(h.dir)
-	case t.place.Tap != "":
+	case in.place.Tap != "":
 		out = tapPreamble(h.dir)
 	}
 	for _, six := range []bool{false, true} {
-		if t.hasCuts(six) {
+		if in.cuts.has(six) {
 			out = append(out, ip(six)+" saddr . "+ip(six)+" daddr . meta l4proto . th sport . th dport @cut"+family(six)+" drop")
 		}
 	}
-	if t.place.node() && h.hook == "forward" {
+	if in.place.node() && h.hook == "forward" {
 		return out // neighbor discovery is never routed
 	}
 	// Without neighbor discovery there is no IPv6, policy or not. A hop limit of 255 says that no router has forwarded the
 	// packet (RFC 4861): in a forward chain only a bridge's own packets still have it.
 	out = append(out, "icmpv6 type 133-137 ip6 hoplimit 255 accept")
-	if t.place.node() {
+	if in.place.node() {
 		return out
 	}
 	// A switch delivers multicast, neighbor solicitations included, only to ports that reported their groups (RFC 4541). Reports
@@ -107,21 +116,21 @@ func (t *table) preamble(h hook, self []netip.Addr) []string {
 		return append(out, "ip6 saddr fe80::/10 ip6 daddr ff02::1:2 udp sport 546 udp dport 547 accept")
 	}
 	out = append(out, "ip6 daddr fe80::/10 udp sport 547 udp dport 546 accept")
-	for _, s := range t.selfSets(self) { // a node reaches its own pods
+	for _, s := range in.selfSets() { // a node reaches its own pods
 		out = append(out, ip(s.Key == "ipv6_addr")+" saddr @"+s.Name+" accept")
 	}
 	return out
 }
 
 // selfSets are the node's own addresses as sets of a pod's table that asks for them.
-func (t *table) selfSets(self []netip.Addr) []state.Set {
-	if t.place.OnNode() || t.place.Device != "" || len(t.maps[ingress]) == 0 {
+func (in entry) selfSets() []state.Set {
+	if in.place.OnNode() || in.place.Device != "" || len(in.maps[ingress]) == 0 {
 		return nil
 	}
 	var out []state.Set
 	for _, six := range []bool{false, true} {
 		s := state.Set{Name: "self" + family(six), Key: "ipv" + family(six) + "_addr"}
-		for _, a := range self {
+		for _, a := range in.self {
 			if a.Is6() == six {
 				s.Elements = append(s.Elements, state.Element{Key: []string{a.String()}})
 			}
@@ -131,4 +140,31 @@ func (t *table) selfSets(self []netip.Addr) []state.Set {
 		}
 	}
 	return out
+}
+
+func portHooks() []hook {
+	return []hook{{"egress", "prerouting", egress, "iifname"}, {"ingress", "postrouting", ingress, "oifname"}}
+}
+
+// tapHooks are those of a tap.
+func tapHooks() []hook {
+	return []hook{{name: "egress", hook: "egress", dir: egress}, {name: "ingress", hook: "ingress", dir: ingress}}
+}
+
+// tapChains are the base chains of a tap's table, and those that remember. Both directions have them as soon as one is judged: replies
+// come by the other one.
+func (in entry) tapChains() []state.Chain {
+	if len(in.maps[ingress])+len(in.maps[egress]) == 0 {
+		return nil
+	}
+	var out []state.Chain
+	for _, h := range tapHooks() {
+		c := state.Chain{Name: h.name, Type: "filter", Hook: h.hook, Device: in.place.Tap, Policy: "accept", Rules: rulesOf(in.preamble(h)...)}
+		if verdict := in.maps[h.dir][in.place.Tap]; verdict != "" {
+			c.Rules = append(c.Rules, rulesOf("jump "+strings.TrimPrefix(verdict, "goto "))...)
+		}
+		c.Rules = append(c.Rules, rulesOf("goto begin"+h.dir.suffix())...)
+		out = append(out, c)
+	}
+	return append(out, tapMemory()...)
 }

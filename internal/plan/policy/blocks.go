@@ -67,3 +67,31 @@ func lastOf(p netip.Prefix) netip.Addr {
 	a, _ := netip.AddrFromSlice(b)
 	return a
 }
+
+// addrRange is a range of addresses of one family; both ends are inside.
+type addrRange struct{ first, last netip.Addr }
+
+func (r addrRange) contains(a netip.Addr) bool {
+	return a.BitLen() == r.first.BitLen() && r.first.Compare(a) <= 0 && a.Compare(r.last) <= 0
+}
+
+// prefix is the range as a prefix, if it is one.
+func (r addrRange) prefix() (netip.Prefix, bool) {
+	for bits := range r.first.BitLen() + 1 {
+		if p := netip.PrefixFrom(r.first, bits); p.Masked().Addr() == r.first && lastOf(p) == r.last {
+			return p, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// String is the range as nft writes it.
+func (r addrRange) String() string {
+	switch p, ok := r.prefix(); {
+	case r.first == r.last:
+		return r.first.String()
+	case ok:
+		return p.String()
+	}
+	return r.first.String() + "-" + r.last.String()
+}

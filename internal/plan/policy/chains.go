@@ -5,8 +5,6 @@ package policy
 import (
 	"cmp"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -20,8 +18,8 @@ type compiler struct {
 	rules    map[*policy]*[2][]rule
 }
 
-func newCompiler(c *cluster, cfg Config) *compiler {
-	return &compiler{cluster: c, logGroup: cfg.LogGroup, apart: cmp.Or(cfg.Apart, usuallyApart), rules: map[*policy]*[2][]rule{}}
+func newCompiler(c *cluster, logGroup, apart int) *compiler {
+	return &compiler{cluster: c, logGroup: logGroup, apart: cmp.Or(apart, usuallyApart), rules: map[*policy]*[2][]rule{}}
 }
 
 // compiled are the rules of a policy in a direction.
@@ -69,7 +67,7 @@ func (m *compiler) podsChain(c combination, dir direction) *chainSpec {
 			out = append(out, rule{verdict: "jump", to: m.tierChain("admin", c.admin, dir)})
 		}
 		if len(c.plain) > m.apart {
-			out = append(out, rule{verdict: "jump", to: m.unionChain(c.plain, dir)})
+			out = append(out, rule{verdict: "jump", to: unionChain(m.cluster.policies, c.plain, dir)})
 		} else {
 			for _, k := range c.plain {
 				out = append(out, rule{verdict: "jump", to: m.plainChain(k, dir)})
@@ -131,17 +129,4 @@ func (m *compiler) denyChain(keys []model.PolicyKey, dir direction) *chainSpec {
 		return append(out, rule{verdict: "counter drop", comment: cut("deny "+d.String(), mostComment)})
 	}
 	return c
-}
-
-// nameOf is how chains and sets call a policy: readable where it is short enough for the kernel.
-func nameOf(k model.PolicyKey) string {
-	kind := map[model.PolicyKind]string{
-		model.KindNetworkPolicy: "np", model.KindClusterNetworkPolicy: "cnp", model.KindMultiNetworkPolicy: "mnp",
-	}[k.Kind]
-	const most = 180
-	parts := slices.DeleteFunc([]string{kind, k.Namespace, k.Name}, func(s string) bool { return s == "" })
-	if name := strings.Join(parts, "/"); len(name) <= most {
-		return name
-	}
-	return kind + "/" + short(k.String())
 }

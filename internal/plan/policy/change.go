@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/weft-net/weft/internal/state"
 )
@@ -22,9 +21,10 @@ type Change struct {
 // change is what separates the table from what the last Changes told of it; false: nothing.
 func (t *table) change(self []netip.Addr) (Change, bool) {
 	c := Change{Place: t.place, TableChange: state.TableChange{Family: t.place.Family(), Name: t.place.Table()}}
-	base := t.baseChains(self)
+	in := t.entry(self)
+	base := in.chains()
 	was, wasSelf := t.base, t.self
-	t.base, t.self = base, t.selfSets(self)
+	t.base, t.self = base, in.selfSets()
 	if len(base) == 0 {
 		c.Gone = len(was) > 0
 		return c, c.Gone
@@ -36,7 +36,7 @@ func (t *table) change(self []netip.Addr) (Change, bool) {
 	}
 	t.changeSets(&c.TableChange)
 	t.changeMaps(&c.TableChange)
-	t.changeCuts(&c.TableChange)
+	t.cuts.change(&c.TableChange)
 	changeSelf(&c.TableChange, wasSelf, t.self)
 	t.changeChains(&c.TableChange, was, base)
 	return c, !c.Empty()
@@ -72,33 +72,6 @@ func (t *table) changeSets(c *state.TableChange) {
 		}
 		elements(c, s.head(), gone, came)
 	}
-}
-
-// elements notes elements of a set that go and come.
-func elements(c *state.TableChange, head state.Set, gone, came []state.Element) {
-	if len(gone) > 0 {
-		head.Elements = gone
-		c.DropElements = append(c.DropElements, head)
-	}
-	if len(came) > 0 {
-		head.Elements = came
-		c.AddElements = append(c.AddElements, head)
-	}
-}
-
-// lacking are the elements of a that are not in b.
-func lacking(a, b []state.Element) []state.Element {
-	in := map[string]bool{}
-	for _, e := range b {
-		in[strings.Join(e.Key, " . ")] = true
-	}
-	var out []state.Element
-	for _, e := range a {
-		if !in[strings.Join(e.Key, " . ")] {
-			out = append(out, e)
-		}
-	}
-	return out
 }
 
 func changeSelf(c *state.TableChange, was, is []state.Set) {

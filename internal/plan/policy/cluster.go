@@ -3,7 +3,7 @@
 package policy
 
 import (
-	"slices"
+	"net/netip"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -23,7 +23,7 @@ type follower interface {
 	// appeared says that there is a new identity, which has no pods yet; vanished, that its last one has gone.
 	appeared(*identity)
 	vanished(*identity)
-	// brings says of a pod that no address is held by it: it is about to be, or has just ceased to be.
+	// brings says that what a pod brings to its groups is about to come, or has just gone: it holds none of its addresses then.
 	brings(p *pod, came bool)
 	// renode makes a change of the nodes.
 	renode(change func())
@@ -33,57 +33,8 @@ func newCluster() *cluster {
 	return &cluster{spaces: map[string]*space{}, nodes: map[string]*node{}, policies: map[model.PolicyKey]*policy{}, holders: newHolders()}
 }
 
-// podAt is the pod that has an address.
-func (c *cluster) podAt(h homed) (model.PodRef, bool) {
-	for p := range c.holders.of(h) {
-		s := p.identity.space
-		for name, o := range s.pods {
-			if o == p {
-				return model.PodRef{Namespace: s.name, Name: name}, true
-			}
-		}
-	}
-	return model.PodRef{}, false
-}
-
-// setPolicy has p, which may be nil, be the policy of the name, and gives what was it before.
-func (c *cluster) setPolicy(key model.PolicyKey, p *policy) *policy {
-	was := c.policies[key]
-	delete(c.policies, key)
-	if p != nil {
-		c.policies[key] = p
-	}
-	list := &c.wide
-	s := c.space(key.Namespace)
-	switch key.Kind {
-	case model.KindNetworkPolicy:
-		list = &s.policies
-	case model.KindMultiNetworkPolicy:
-		list = &s.multis
-	}
-	*list = slices.DeleteFunc(*list, func(o *policy) bool { return o == was })
-	if p != nil {
-		i, _ := slices.BinarySearchFunc(*list, p, (*policy).order)
-		*list = slices.Insert(*list, i, p)
-	}
-	c.dropSpace(s)
-	return was
-}
-
-// selectedPods is how many pods of the cluster a policy selects.
-func (c *cluster) selectedPods(p *policy) int {
-	pods := 0
-	for _, s := range c.spaces {
-		if !p.subject.inSpace(s) {
-			continue
-		}
-		for _, id := range s.identities {
-			for ; id != nil; id = id.next {
-				if p.subject.matches(id) {
-					pods += len(id.pods)
-				}
-			}
-		}
-	}
-	return pods
+// node is what policy needs of a node.
+type node struct {
+	labels labels
+	addrs  []netip.Addr
 }

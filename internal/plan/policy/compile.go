@@ -35,13 +35,6 @@ func compileRules(p *model.Policy, dir direction, deny *chainSpec) []rule {
 	return w.out
 }
 
-func direct(p *model.Policy, dir direction) model.PolicyDirection {
-	if dir == ingress {
-		return p.Ingress
-	}
-	return p.Egress
-}
-
 // networksOf are those whose addresses the policy's peers are meant by.
 func networksOf(p *model.Policy) []string {
 	if p.Kind != model.KindMultiNetworkPolicy {
@@ -210,4 +203,13 @@ func blocksOf(in model.PolicyRule) []model.IPBlock {
 		}
 	}
 	return out
+}
+
+// portsSet is the set of several ranges.
+func portsSet(ports []portRange) *setSpec {
+	parts := make([]string, 0, len(ports))
+	for _, p := range ports {
+		parts = append(parts, string(p.protocol)+":"+p.String())
+	}
+	return &setSpec{name: "ports/" + short(parts...), ports: ports}
 }

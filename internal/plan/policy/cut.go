@@ -9,20 +9,29 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-func (t *table) cutting(r Flow, is bool) {
-	if t.cuts[r] == is {
+// cuts are the flows of a table that are dropped, as their replies are written.
+type cuts struct {
+	now map[Flow]bool
+	was map[Flow]bool // of those that were touched since the last forget
+}
+
+func (c *cuts) forget() { c.was = map[Flow]bool{} }
+
+// set notes whether a flow is cut.
+func (c *cuts) set(r Flow, is bool) {
+	if c.now[r] == is {
 		return
 	}
-	if _, done := t.was.cuts[r]; !done {
-		t.was.cuts[r] = !is
+	if _, done := c.was[r]; !done {
+		c.was[r] = !is
 	}
-	if delete(t.cuts, r); is {
-		t.cuts[r] = true
+	if delete(c.now, r); is {
+		c.now[r] = true
 	}
 }
 
-func (t *table) hasCuts(six bool) bool {
-	for f := range t.cuts {
+func (c *cuts) has(six bool) bool {
+	for f := range c.now {
 		if f.Src.Is6() == six {
 			return true
 		}
@@ -35,12 +44,12 @@ func cutHead(six bool) state.Set {
 	return state.Set{Name: "cut" + family(six), Key: addr + " . " + addr + " . inet_proto . inet_service . inet_service"}
 }
 
-// cutSets are the sets of what is cut, none of a family in which nothing is.
-func (t *table) cutSets() []state.Set {
+// sets are the sets of what is cut, none of a family in which nothing is.
+func (c *cuts) sets() []state.Set {
 	var out []state.Set
 	for _, six := range []bool{false, true} {
 		s := cutHead(six)
-		for _, f := range slices.SortedFunc(maps.Keys(t.cuts), Flow.compare) {
+		for _, f := range slices.SortedFunc(maps.Keys(c.now), Flow.compare) {
 			if f.Src.Is6() == six {
 				s.Elements = append(s.Elements, f.words())
 			}
@@ -52,18 +61,19 @@ func (t *table) cutSets() []state.Set {
 	return out
 }
 
-func (t *table) changeCuts(c *state.TableChange) {
+// change notes what has changed since the last forget.
+func (c *cuts) change(to *state.TableChange) {
 	for _, six := range []bool{false, true} {
 		count := 0
-		for f := range t.cuts {
+		for f := range c.now {
 			if f.Src.Is6() == six {
 				count++
 			}
 		}
 		before := count
 		var gone, came []state.Element
-		for _, f := range slices.SortedFunc(maps.Keys(t.was.cuts), Flow.compare) {
-			switch was, is := t.was.cuts[f], t.cuts[f]; {
+		for _, f := range slices.SortedFunc(maps.Keys(c.was), Flow.compare) {
+			switch was, is := c.was[f], c.now[f]; {
 			case f.Src.Is6() != six || was == is:
 			case was:
 				gone = append(gone, f.words())
@@ -77,11 +87,11 @@ func (t *table) changeCuts(c *state.TableChange) {
 		switch {
 		case before == 0 && count > 0:
 			head.Elements = came
-			c.MakeSets = append(c.MakeSets, head)
+			to.MakeSets = append(to.MakeSets, head)
 		case before > 0 && count == 0:
-			c.DropSets = append(c.DropSets, head.Name)
+			to.DropSets = append(to.DropSets, head.Name)
 		default:
-			elements(c, head, gone, came)
+			elements(to, head, gone, came)
 		}
 	}
 }

@@ -8,9 +8,6 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// mostComment is how long nft's comments and log prefixes may be.
-const mostComment = 120
-
 // Denial says whose denied packets a chain counts.
 type Denial struct {
 	Direction string
@@ -48,11 +45,4 @@ func (d Denial) prefix() string {
 		names = append(names, strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"))
 	}
 	return cut(dir+":"+string(d.Policies[0].Kind)+":"+strings.Join(names, "+"), mostComment)
-}
-
-func cut(s string, most int) string {
-	if len(s) > most {
-		return s[:most]
-	}
-	return s
 }

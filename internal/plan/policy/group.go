@@ -27,12 +27,6 @@ type groupSpec struct {
 	nodes []selector
 }
 
-// portName is a port as policies name it; an empty protocol is any.
-type portName struct {
-	name     string
-	protocol model.Protocol
-}
-
 // element is an address of a group, with the named port where it is about ports.
 type element struct {
 	addr     netip.Addr

@@ -38,7 +38,7 @@ func New(cfg Config) *Index {
 	c := newCluster()
 	gs := newGroups(c)
 	c.follower = gs
-	m := newCompiler(c, cfg)
+	m := newCompiler(c, cfg.LogGroup, cfg.Apart)
 	ts := newTables(gs)
 	es := newEndpoints(c, m, ts)
 	return &Index{node: cfg.Node, cluster: c, groups: gs, compiler: m, tables: ts, endpoints: es, explainer: &explainer{c, gs, m, ts, es}}

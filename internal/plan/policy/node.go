@@ -3,17 +3,10 @@
 package policy
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/weft-net/weft/internal/model"
 )
-
-// node is what policy needs of a node.
-type node struct {
-	labels labels
-	addrs  []netip.Addr
-}
 
 // setNode notes what a node is.
 func (c *cluster) setNode(in model.Node) {

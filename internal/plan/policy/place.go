@@ -15,6 +15,12 @@ const (
 	TableName   = "weft-policy"
 )
 
+// The families of tables that are elsewhere than at the hooks of IP.
+const (
+	portFamily = "bridge"
+	tapFamily  = "netdev"
+)
+
 // Place is where a table is: in the namespace of the pod, or of the node where there is none.
 type Place struct {
 	Pod model.PodRef

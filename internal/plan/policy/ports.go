@@ -72,13 +72,8 @@ func names(in []model.PolicyPort) []portName {
 	return out
 }
 
-// portsSet is the set of several ranges.
-func portsSet(ports []portRange) *setSpec {
-	parts := make([]string, 0, len(ports))
-	for _, p := range ports {
-		parts = append(parts, string(p.protocol)+":"+p.String())
-	}
-	return &setSpec{name: "ports/" + short(parts...), ports: ports}
+// portName is a port as policies name it; an empty protocol is any.
+type portName struct {
+	name     string
+	protocol model.Protocol
 }
-
-func nftProto(p model.Protocol) string { return strings.ToLower(string(p)) }

@@ -10,25 +10,6 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// direction is that of a packet as its endpoint sees it; it is an index, too.
-type direction int
-
-const (
-	ingress direction = iota
-	egress
-)
-
-func directions() [2]direction { return [2]direction{ingress, egress} }
-
-// String is Kubernetes' word.
-func (d direction) String() string { return [...]string{"ingress", "egress"}[d] }
-
-// suffix ends the names of chains.
-func (d direction) suffix() string { return [...]string{"/in", "/out"}[d] }
-
-// peer is where nft finds the other end's address.
-func (d direction) peer() string { return [...]string{"saddr", "daddr"}[d] }
-
 // rule is one rule of a chain: what it is true of, and what is done then. The text for the kernel and the answer to "why" are
 // both made of it.
 type rule struct {
@@ -132,3 +113,9 @@ func (r rule) sets() []*setSpec {
 	}
 	return out
 }
+
+// Verdicts on one side of a connection.
+const (
+	verdictAccept = "accept"
+	verdictDrop   = "drop"
+)

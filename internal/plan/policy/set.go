@@ -3,9 +3,6 @@
 package policy
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"net/netip"
 	"strconv"
 	"strings"
 
@@ -62,52 +59,29 @@ func (s *setSpec) words(e element) state.Element {
 // takes tells whether an element of the group belongs to this set rather than to the one of the other family.
 func (s *setSpec) takes(e element) bool { return e.addr.Is6() == s.six }
 
-// short is a name for something that has a long one.
-func short(parts ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	return hex.EncodeToString(sum[:8])
-}
-
-// family is "4" or "6".
-func family(six bool) string {
-	if six {
-		return "6"
+// elements notes elements of a set that go and come.
+func elements(c *state.TableChange, head state.Set, gone, came []state.Element) {
+	if len(gone) > 0 {
+		head.Elements = gone
+		c.DropElements = append(c.DropElements, head)
 	}
-	return "4"
-}
-
-// ip is how nft calls the family.
-func ip(six bool) string {
-	if six {
-		return "ip6"
+	if len(came) > 0 {
+		head.Elements = came
+		c.AddElements = append(c.AddElements, head)
 	}
-	return "ip"
 }
 
-// addrRange is a range of addresses of one family; both ends are inside.
-type addrRange struct{ first, last netip.Addr }
-
-func (r addrRange) contains(a netip.Addr) bool {
-	return a.BitLen() == r.first.BitLen() && r.first.Compare(a) <= 0 && a.Compare(r.last) <= 0
-}
-
-// prefix is the range as a prefix, if it is one.
-func (r addrRange) prefix() (netip.Prefix, bool) {
-	for bits := range r.first.BitLen() + 1 {
-		if p := netip.PrefixFrom(r.first, bits); p.Masked().Addr() == r.first && lastOf(p) == r.last {
-			return p, true
+// lacking are the elements of a that are not in b.
+func lacking(a, b []state.Element) []state.Element {
+	in := map[string]bool{}
+	for _, e := range b {
+		in[strings.Join(e.Key, " . ")] = true
+	}
+	var out []state.Element
+	for _, e := range a {
+		if !in[strings.Join(e.Key, " . ")] {
+			out = append(out, e)
 		}
 	}
-	return netip.Prefix{}, false
-}
-
-// String is the range as nft writes it.
-func (r addrRange) String() string {
-	switch p, ok := r.prefix(); {
-	case r.first == r.last:
-		return r.first.String()
-	case ok:
-		return p.String()
-	}
-	return r.first.String() + "-" + r.last.String()
+	return out
 }

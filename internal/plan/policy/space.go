@@ -9,25 +9,6 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// space is a namespace, with what is in it.
-type space struct {
-	name       string
-	known      bool // its object was seen; otherwise it only has pods
-	labels     labels
-	pods       map[string]*pod
-	identities map[uint64]*identity
-	policies   []*policy // NetworkPolicies, sorted by name
-	multis     []*policy // MultiNetworkPolicies
-}
-
-// identity is what selectors see of a pod.
-type identity struct {
-	space  *space
-	labels labels
-	pods   []*pod
-	next   *identity // another one with the same hash
-}
-
 // setNamespace gives the namespace whose labels are others now; nil: they are the same.
 func (c *cluster) setNamespace(n model.Namespace) *space {
 	s := c.space(n.Name)
@@ -85,12 +66,6 @@ func (c *cluster) identity(s *space, in map[string]string) *identity {
 	s.identities[h] = id
 	c.follower.appeared(id)
 	return id
-}
-
-// join makes the pod one of the identity's.
-func (id *identity) join(p *pod) {
-	p.identity, p.slot = id, int32(len(id.pods))
-	id.pods = append(id.pods, p)
 }
 
 // leave takes the pod out of its identity, which goes with its last one.

@@ -21,7 +21,7 @@ type table struct {
 	chains map[string]*chain
 	sets   map[string]*set
 	maps   [2]map[string]string // by direction: interface to verdict
-	cuts   map[Flow]bool        // see Index.Cut
+	cuts   cuts                 // see Index.Cut
 	was    past
 	// base are the base chains, self the sets of the node's addresses, that the last Changes told.
 	base []state.Chain
@@ -33,12 +33,11 @@ type past struct {
 	chains map[string]*[]state.NftRule
 	sets   map[string]*[]state.Element
 	maps   [2]map[string]string
-	cuts   map[Flow]bool
 }
 
 func newTable(p Place, gs *groups) *table {
 	t := &table{
-		place: p, groups: gs, chains: map[string]*chain{}, sets: map[string]*set{}, cuts: map[Flow]bool{}, maps: [2]map[string]string{{}, {}},
+		place: p, groups: gs, chains: map[string]*chain{}, sets: map[string]*set{}, cuts: cuts{now: map[Flow]bool{}}, maps: [2]map[string]string{{}, {}},
 	}
 	t.forget()
 	return t
@@ -46,7 +45,8 @@ func newTable(p Place, gs *groups) *table {
 
 // forget has what is now be what the next change is measured from.
 func (t *table) forget() {
-	t.was = past{chains: map[string]*[]state.NftRule{}, sets: map[string]*[]state.Element{}, maps: [2]map[string]string{{}, {}}, cuts: map[Flow]bool{}}
+	t.was = past{chains: map[string]*[]state.NftRule{}, sets: map[string]*[]state.Element{}, maps: [2]map[string]string{{}, {}}}
+	t.cuts.forget()
 }
 
 type chain struct {
@@ -189,9 +189,12 @@ func (t *table) setLink(link string, dir direction, is string) {
 	}
 }
 
+func (t *table) entry(self []netip.Addr) entry { return entry{t.place, t.maps, &t.cuts, self} }
+
 // whole is the table as a value; false when there is nothing in it.
 func (t *table) whole(self []netip.Addr) (state.Table, bool) {
-	out := state.Table{Family: t.place.Family(), Name: t.place.Table(), Chains: t.baseChains(self)}
+	in := t.entry(self)
+	out := state.Table{Family: t.place.Family(), Name: t.place.Table(), Chains: in.chains()}
 	if len(out.Chains) == 0 {
 		return out, false
 	}
@@ -203,7 +206,7 @@ func (t *table) whole(self []netip.Addr) (state.Table, bool) {
 			out.Sets = append(out.Sets, mapSet(dir, all))
 		}
 	}
-	out.Sets = slices.Concat(out.Sets, t.cutSets(), t.selfSets(self))
+	out.Sets = slices.Concat(out.Sets, t.cuts.sets(), in.selfSets())
 	for _, name := range slices.Sorted(maps.Keys(t.sets)) {
 		out.Sets = append(out.Sets, t.fullSet(t.sets[name]))
 	}

@@ -89,7 +89,7 @@ func (ts *tables) changes() []Change {
 			out = append(out, c)
 		}
 		t.forget()
-		if t.users == 0 && len(t.cuts) == 0 {
+		if t.users == 0 && len(t.cuts.now) == 0 {
 			delete(ts.all, p)
 		}
 	}
@@ -116,7 +116,7 @@ func (ts *tables) cutting(p Place, f Flow, is bool) {
 	}
 	for _, p := range all {
 		if is || ts.all[p] != nil {
-			ts.at(p).cutting(f.reply(), is)
+			ts.at(p).cuts.set(f.reply(), is)
 		}
 	}
 }

@@ -2,12 +2,7 @@
 
 package policy
 
-import (
-	"net/netip"
-	"strings"
-
-	"github.com/weft-net/weft/internal/state"
-)
+import "github.com/weft-net/weft/internal/state"
 
 // A guest on a macvtap has a wire that no hook of IP sees, in no namespace: its frames are judged where they leave the macvtap and where
 // they come to it, in a table of the family netdev in the pod's namespace, whose chains and sets of policies are those of any other place. The family
@@ -21,8 +16,6 @@ import (
 //
 // A flow is written as its first packet was. Sets with 6 are IPv6's.
 
-const tapFamily = "netdev"
-
 // How long flows are remembered: unanswered, answered and living, ended. They are the kernel's usual times, but for a day rather than five.
 const (
 	askedTCP, livingTCP, endedTCP = "2m", "1d", "2m"
@@ -34,26 +27,9 @@ const (
 // How much a tap's sets hold: more is not remembered, and so not answered.
 const mostFlows, mostParts, mostRest = 65536, 4096, 1024
 
-// tapHooks are those of a tap.
-func tapHooks() []hook {
-	return []hook{{name: "egress", hook: "egress", dir: egress}, {name: "ingress", hook: "ingress", dir: ingress}}
-}
-
-// tapChains are the base chains of a tap's table, and those that remember. Both directions have them as soon as one is judged: replies
-// come by the other one.
-func (t *table) tapChains(self []netip.Addr) []state.Chain {
-	if len(t.maps[ingress])+len(t.maps[egress]) == 0 {
-		return nil
-	}
+// tapMemory are the chains of a tap's table that remember.
+func tapMemory() []state.Chain {
 	var out []state.Chain
-	for _, h := range tapHooks() {
-		c := state.Chain{Name: h.name, Type: "filter", Hook: h.hook, Device: t.place.Tap, Policy: "accept", Rules: rulesOf(t.preamble(h, self)...)}
-		if verdict := t.maps[h.dir][t.place.Tap]; verdict != "" {
-			c.Rules = append(c.Rules, rulesOf("jump "+strings.TrimPrefix(verdict, "goto "))...)
-		}
-		c.Rules = append(c.Rules, rulesOf("goto begin"+h.dir.suffix())...)
-		out = append(out, c)
-	}
 	for _, dir := range directions() {
 		out = append(out, state.Chain{Name: "begin" + dir.suffix(), Rules: rulesOf(
 			"meta protocol ip goto begin4"+dir.suffix(), "meta protocol ip6 goto begin6"+dir.suffix(), "accept")})

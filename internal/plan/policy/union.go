@@ -17,7 +17,7 @@ const usuallyApart = 8
 // unionChain holds the exceptions of many policies together: the rules of one list of ports are one rule, whose peers are those
 // of all of them. What NetworkPolicies accept adds up, so that it does not matter whose rule it was, and a connection costs
 // as much under a thousand policies as under one. The price: a change of one policy writes the sets of its ports anew.
-func (m *compiler) unionChain(keys []model.PolicyKey, dir direction) *chainSpec {
+func unionChain(all map[model.PolicyKey]*policy, keys []model.PolicyKey, dir direction) *chainSpec {
 	var parts []string
 	for _, k := range keys {
 		parts = append(parts, k.String())
@@ -30,7 +30,7 @@ func (m *compiler) unionChain(keys []model.PolicyKey, dir direction) *chainSpec 
 		}
 		bundles := map[string]*bundle{}
 		for _, k := range keys {
-			p := m.cluster.policies[k]
+			p := all[k]
 			for _, r := range direct(&p.Policy, dir).Rules {
 				id := fmt.Sprint(networksOf(&p.Policy)) + " " + portsID(r)
 				b := bundles[id]

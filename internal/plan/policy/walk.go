@@ -3,17 +3,11 @@
 package policy
 
 import (
-	"github.com/weft-net/weft/internal/state"
 	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
-)
-
-// Verdicts on one side of a connection.
-const (
-	verdictAccept = "accept"
-	verdictDrop   = "drop"
+	"github.com/weft-net/weft/internal/state"
 )
 
 // decision is the rule that ended a walk; without a verdict it is the end of the chains, where everything passes.

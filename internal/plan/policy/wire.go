@@ -13,7 +13,6 @@ import (
 // bridge, whose chains and sets are those of any other place. The family tracks no connections: the bridge shows its packets to the
 // hooks of IP (br_netfilter), which do, and a mark carries what is known there of a connection.
 const (
-	portFamily = "bridge"
 	// portPriority is behind the hooks of IP when a packet comes.
 	portPriority = 1
 	// established is the mark's bit of packets of connections that were allowed.
@@ -23,10 +22,6 @@ const (
 	// lastPriority is behind all that translates addresses and sets marks where the node sends.
 	lastPriority = 300
 )
-
-func portHooks() []hook {
-	return []hook{{"egress", "prerouting", egress, "iifname"}, {"ingress", "postrouting", ingress, "oifname"}}
-}
 
 // portPreamble accepts what of a wire is not IP's, and the lease of an address beside what is established; and what the node sends to
 // its own pods. A client of DHCP asks all: what it would ask one server could be anything for anybody.

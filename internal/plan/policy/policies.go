@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// setPolicy has p, which may be nil, be the policy of the name, and gives what was it before.
+func (c *cluster) setPolicy(key model.PolicyKey, p *policy) *policy {
+	was := c.policies[key]
+	delete(c.policies, key)
+	if p != nil {
+		c.policies[key] = p
+	}
+	list := &c.wide
+	s := c.space(key.Namespace)
+	switch key.Kind {
+	case model.KindNetworkPolicy:
+		list = &s.policies
+	case model.KindMultiNetworkPolicy:
+		list = &s.multis
+	}
+	*list = slices.DeleteFunc(*list, func(o *policy) bool { return o == was })
+	if p != nil {
+		i, _ := slices.BinarySearchFunc(*list, p, (*policy).order)
+		*list = slices.Insert(*list, i, p)
+	}
+	c.dropSpace(s)
+	return was
+}
+
+// selectedPods is how many pods of the cluster a policy selects.
+func (c *cluster) selectedPods(p *policy) int {
+	pods := 0
+	for _, s := range c.spaces {
+		if !p.subject.inSpace(s) {
+			continue
+		}
+		for _, id := range s.identities {
+			for ; id != nil; id = id.next {
+				if p.subject.matches(id) {
+					pods += len(id.pods)
+				}
+			}
+		}
+	}
+	return pods
+}
