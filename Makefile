@@ -13,7 +13,7 @@
 # make demo    a cluster of pods on this machine, in a minute (root)
 # make lint    what the linter knows; the laws are tests (internal/house), and lint-lite needs nothing but Go
 # make outliers   the types, packages and functions that are far bigger than the others, for a reader to judge
-# make generate   what is made from the types of api/v1alpha1: deep copies, the kinds' definitions (deploy/crds, deploy/crds.yaml)
+# make generate   what is made from the types of api/v1alpha1: deep copies, the kinds' definitions (deploy/crds, deploy/crds.yaml), pkg/client
 # make image   weft's container image, bin/weft-image.tar, without Docker and the same bytes every time
 # make release   what a release consists of, in bin/release: static programs and image archives for amd64 and arm64, checksums, a bill of materials
 # make e2e     weft in a real Kubernetes of two nodes, which is built once, 10 to 20 minutes (root)

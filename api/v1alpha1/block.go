@@ -7,6 +7,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // AddressBlock is the claim of a node on a part of a pool: that the object exists is the claim. Agents make, change and delete
 // these objects; people only read them.
 //
+// +genclient
+// +genclient:nonNamespaced
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=addressblocks,scope=Cluster,shortName=wblock,categories=weft
 // +kubebuilder:printcolumn:name=Pool,type=string,JSONPath=`.spec.pool`

@@ -7,6 +7,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // AddressReservation keeps addresses of pools from being given to pods, in whichever pools they are. What pods have already
 // they keep.
 //
+// +genclient
+// +genclient:nonNamespaced
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=addressreservations,scope=Cluster,shortName=wreservation,categories=weft
 // +kubebuilder:printcolumn:name=Addresses,type=string,JSONPath=`.spec.addresses`
@@ -44,6 +46,7 @@ type AddressReservationList struct {
 // weft.dev/address-claim has them, one at a time. Those of virtual machines are made by agents: the pods that a machine runs in have
 // them, and a second one stands by while the machine migrates.
 //
+// +genclient
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=addressclaims,scope=Namespaced,shortName=wclaim,categories=weft
 // +kubebuilder:subresource:status

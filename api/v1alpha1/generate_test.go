@@ -18,13 +18,16 @@ import (
 
 // generated are the files that tools/generate.sh writes, from the repository's root.
 func generated() []string {
-	return []string{"api/v1alpha1/zz_generated.*.go", "deploy/crds/weft.dev_*.yaml"}
+	return []string{
+		"api/v1alpha1/zz_generated.*.go", "deploy/crds/weft.dev_*.yaml",
+		"pkg/client/clientset.go", "pkg/client/scheme/*.go", "pkg/client/typed/api/v1alpha1/*.go",
+	}
 }
 
 // away is what Go says when a module is not in the cache and cannot be had.
 var away = regexp.MustCompile(`dial tcp|no such host|i/o timeout|connection refused|module lookup disabled|Client\.Timeout exceeded`)
 
-// TestGenerated: the deep copies and deploy/crds are what the generators make of the types.
+// TestGenerated: the deep copies, deploy/crds and pkg/client are what the generators make of the types.
 func TestGenerated(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {

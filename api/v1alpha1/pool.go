@@ -6,6 +6,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // AddressPool is a set of addresses from which nodes claim blocks.
 //
+// +genclient
+// +genclient:nonNamespaced
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=addresspools,scope=Cluster,shortName=wpool,categories=weft
 // +kubebuilder:subresource:status

@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is the API's name as Kubernetes writes it.
-func GroupVersion() schema.GroupVersion { return schema.GroupVersion{Group: Group, Version: Version} }
+// SchemeGroupVersion is the API's name as Kubernetes writes it. Generated clients look for it under this name.
+var SchemeGroupVersion = schema.GroupVersion{Group: Group, Version: Version}
 
 // AddToScheme makes the kinds known to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion(), &AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{}, &AddressPoolRequest{}, &AddressPoolRequestList{},
+	s.AddKnownTypes(SchemeGroupVersion, &AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{}, &AddressPoolRequest{}, &AddressPoolRequestList{},
 		&AddressReservation{}, &AddressReservationList{}, &AddressClaim{}, &AddressClaimList{},
 		&NodeEndpoints{}, &NodeEndpointsList{}, &AddressMove{}, &AddressMoveList{})
-	metav1.AddToGroupVersion(s, GroupVersion())
+	metav1.AddToGroupVersion(s, SchemeGroupVersion)
 	return nil
 }

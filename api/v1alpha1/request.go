@@ -7,6 +7,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // AddressPoolRequest is what a node's agent asks the controller for: agents do not write pools. The controller does it, and deletes
 // the request.
 //
+// +genclient
+// +genclient:nonNamespaced
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=addresspoolrequests,scope=Cluster,shortName=wrequest,categories=weft
 // +kubebuilder:printcolumn:name=Node,type=string,JSONPath=`.spec.node`

@@ -68,6 +68,9 @@ func checkSetns(tree []*source) []breach {
 func checkInit(tree []*source) []breach {
 	var out []breach
 	for _, s := range tree {
+		if s.client() {
+			continue
+		}
 		for _, d := range s.tree.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
 				out = append(out, s.breach(f.Pos(), "func init"))

@@ -51,7 +51,7 @@ func TestDrawing(t *testing.T) {
 func draw(tree []*source) string {
 	arrows := map[string][]string{}
 	for _, s := range tree {
-		if s.test() || !s.in("internal", "cmd", "pkg") {
+		if s.test() || s.client() || !s.in("internal", "cmd", "pkg") {
 			continue
 		}
 		from := strings.TrimPrefix(s.room, "internal/")

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// checkGlobal: package-level variables are sentinel errors, compiled patterns, embedded files, addresses, assertions, or
-// main.version.
+// checkGlobal: package-level variables are sentinel errors, compiled patterns, embedded files, addresses, assertions, the name of
+// an API group, or main.version.
 func checkGlobal(tree []*source) []breach {
 	var out []breach
 	for _, s := range tree {
-		if s.test() {
+		if s.test() || s.client() {
 			continue
 		}
 		for _, d := range s.tree.Decls {
@@ -56,6 +56,10 @@ func (s *source) constantLike(g *ast.GenDecl, v *ast.ValueSpec) bool {
 }
 
 func constantCall(name string, value ast.Expr) bool {
+	if l, ok := value.(*ast.CompositeLit); ok {
+		sel, ok := l.Type.(*ast.SelectorExpr)
+		return ok && sel.Sel.Name == "GroupVersion" && name == "SchemeGroupVersion"
+	}
 	c, ok := value.(*ast.CallExpr)
 	if !ok {
 		return false

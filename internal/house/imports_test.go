@@ -90,14 +90,18 @@ func checkWords(tree []*source) []breach {
 		func(p string) bool { return !isStd(p) || below(p, "os", "time", "context", "log", "net/http") })
 }
 
-// checkKubernetes: only store/kube imports client-go, only the rooms at the border import Kubernetes' types.
+// checkKubernetes: only store/kube and the generated client import client-go, only the rooms at the border import Kubernetes'
+// types, and of weft's own rooms only store/kube may use the client.
 func checkKubernetes(tree []*source) []breach {
 	clients := forbid(tree,
-		func(s *source) bool { return !s.in("internal/cluster/store/kube") && !s.test() },
-		func(p string) bool { return below(p, "k8s.io/client-go", "sigs.k8s.io/controller-runtime") })
+		func(s *source) bool { return !s.in("internal/cluster/store/kube", "pkg/client") && !s.test() },
+		func(p string) bool {
+			room, ok := ours(p)
+			return below(p, "k8s.io/client-go", "sigs.k8s.io/controller-runtime") || ok && below(room, "pkg/client")
+		})
 	types := forbid(tree,
 		func(s *source) bool {
-			return !s.in("api", "internal/cluster/store", "internal/sandbox", "internal/node/cri", "internal/multinet", "internal/vm") && !s.test()
+			return !s.in("api", "pkg/client", "internal/cluster/store", "internal/sandbox", "internal/node/cri", "internal/multinet", "internal/vm") && !s.test()
 		},
 		func(p string) bool {
 			return below(p, "k8s.io", "kubevirt.io") && !below(p, "k8s.io/client-go")
