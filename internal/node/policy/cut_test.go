@@ -3,9 +3,11 @@
 package policy_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -64,4 +66,69 @@ func established(t *testing.T, keep bool) {
 	}
 	w.object("shop/friend", `friend: "no"`, "n1")
 	w.eventually("the friend's connection is cut", func() bool { return !echoes(good) })
+}
+
+// The other side of a connection that was cut cannot open it anew by going on to send: that would look like the beginning of one
+// the other way, which policies allow.
+func TestCutStaysCut(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	web, other := w.pod("shop/web", "app: web"), w.pod("shop/other", "app: other")
+	w.stream(web, 80)
+	w.manifest("tracked", strings.Replace(denyAll, "podSelector: {}", "podSelector: {matchLabels: {app: tracked}}", 1))
+	w.pod("shop/tracked", "app: tracked")
+	c, err := dial(other.ns, netip.AddrPortFrom(web.addr, 80), 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	got := func(limit time.Duration) bool {
+		_ = c.SetReadDeadline(time.Now().Add(limit))
+		n, _ := c.Read(make([]byte, 1<<16))
+		return n > 0
+	}
+	if !got(time.Minute) {
+		t.Fatal("nothing is sent")
+	}
+	w.manifest("friends", onlyFriends)
+	w.eventually("the connection is cut", func() bool { return w.Stats().Cut > 0 })
+	w.eventually("what had arrived is read", func() bool { return !got(300 * time.Millisecond) })
+	if got(2 * time.Second) { // it is sent again after 200 ms, 400 ms ...
+		t.Errorf("the other side has opened the connection anew:\n%s", ruleset())
+	}
+}
+
+// stream sends to who connects to a TCP port of the pod, without being asked, until he cannot be reached.
+func (w *world) stream(p *pod, port int) {
+	w.t.Helper()
+	var l net.Listener
+	err := p.ns.Do(func() (err error) {
+		l, err = net.ListenTCP("tcp4", &net.TCPAddr{Port: port})
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	w.t.Cleanup(func() { close(ended); _ = l.Close() })
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = c.Close() }()
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+			}
+			_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+			if _, err := c.Write([]byte("more")); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				return
+			}
+		}
+	}()
 }

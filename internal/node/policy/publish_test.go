@@ -3,11 +3,15 @@
 package policy_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/node/policy"
 )
 
 // said are the interfaces that the node has published.
@@ -49,6 +53,52 @@ func TestPublish(t *testing.T) {
 	})
 	// Somebody else writes the object: the next change puts it right.
 	w.manifest("nodeendpoints-n1", "apiVersion: weft.dev/v1alpha1\nkind: NodeEndpoints\nmetadata: {name: n1}\nspec: {}\n")
+	if err := w.Release(t.Context(), web.Key); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("a pod that is gone is not published", func() bool { return w.said() == "shop/other uid-other eth0 [10.9.0.3]" })
+}
+
+// refusing is a store of objects that refuses the first writes.
+type refusing struct {
+	store.Objects
+	left atomic.Int32
+}
+
+func (r *refusing) Create(ctx context.Context, kind store.Kind, o store.Object) (store.Object, error) {
+	if r.left.Add(-1) >= 0 {
+		return store.Object{}, errors.New("not now")
+	}
+	return r.Objects.Create(ctx, kind, o)
+}
+
+func (r *refusing) CompareAndSwap(ctx context.Context, kind store.Kind, version string, next store.Object) (store.Object, error) {
+	if r.left.Add(-1) >= 0 {
+		return store.Object{}, errors.New("not now")
+	}
+	return r.Objects.CompareAndSwap(ctx, kind, version, next)
+}
+
+// What could not be published is published later, although nothing changes any more.
+func TestPublishAgain(t *testing.T) {
+	w := newWorld(t)
+	w.manifest("friends", onlyFriends)
+	objects := &refusing{Objects: w.store.Objects()}
+	objects.left.Store(2)
+	w.start(func(c *policy.Config) { c.Objects = objects })
+	web := w.pod("shop/web", "app: web")
+	w.eventually("it is published at last", func() bool { return w.said() == "shop/web uid-web eth0 [10.9.0.2]" })
+	if left := objects.left.Load(); left >= 0 {
+		t.Errorf("it was published before the store took it: %d writes are to be refused yet", left)
+	}
+	objects.left.Store(2)
+	w.pod("shop/other", "app: other")
+	w.eventually("what changed is published, too", func() bool {
+		return w.said() == "shop/other uid-other eth0 [10.9.0.3]; shop/web uid-web eth0 [10.9.0.2]"
+	})
+	if !w.logged("addresses of pods are not published yet", "not now") {
+		t.Error("nobody was told that addresses were not published")
+	}
 	if err := w.Release(t.Context(), web.Key); err != nil {
 		t.Fatal(err)
 	}
