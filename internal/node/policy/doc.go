@@ -24,4 +24,14 @@
 // ADD waits until policies are known, and the pod, if a policy could be about it; it fails with "try again" otherwise, and is
 // never let through. What is written into the kernel is written before Admit returns, and before anything of the interface
 // exists.
+//
+// # One lock
+//
+// Everything that an Enforcer knows is under one lock, and rules are written with it held: no two writes meet, and what stands when
+// Admit returns is what it asked for. The price: whoever asks anything waits for the write that is under way, be it another ADD of
+// a pod that is judged in its own namespace, or Stats, Known, Show and Why. A look at everything takes writeTime at most. Denied
+// waits, too: counters are read without the lock, but by the connection that writes, which does one thing at a time.
+//
+// What connections' sockets lock of their own is taken after this lock. While conntrack tells a function what is tracked, its socket
+// is held: such a function must not ask for this lock.
 package policy
