@@ -42,7 +42,7 @@ host holds routes [{dst, gw, link, metric}], neighs [{link, ip, mac}], fdbs [{li
 			if err != nil {
 				return err
 			}
-			status, err := reconcile.ReadStatus(stateDir)
+			status, err := reconcile.AskStatus(cmd.Context(), stateDir)
 			if err != nil {
 				return err
 			}

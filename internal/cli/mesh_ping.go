@@ -38,7 +38,7 @@ passes, fault, message, hint}], unplanned [{peer, message}].`,
 			if err := ui.TextOrJSON(output); err != nil {
 				return err
 			}
-			status, err := reconcile.ReadStatus(stateDir)
+			status, err := reconcile.AskStatus(cmd.Context(), stateDir)
 			if err != nil {
 				return err
 			}

@@ -8,14 +8,18 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"log/slog"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/adminapi"
 	"github.com/weft-net/weft/internal/node/reconcile"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/state"
@@ -51,6 +55,40 @@ func runMesh(args ...string) (code int, stdout, stderr string) {
 	var out, errs strings.Builder
 	code = Run(context.Background(), Env{Args: append([]string{"mesh"}, args...), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }})
 	return code, out.String(), errs.String()
+}
+
+// TestMeshAsks: an agent that is there is asked; while it has nothing to say, and when it is gone, what it wrote counts.
+func TestMeshAsks(t *testing.T) {
+	dir := meshState(t)
+	var known atomic.Bool
+	ctx, stop := context.WithCancel(t.Context())
+	l, err := adminapi.Listen(adminapi.InStateDir(dir), slog.New(slog.DiscardHandler))
+	if err != nil || l == nil {
+		t.Fatal(l, err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- adminapi.Routes{"GET " + adminapi.RouteMesh: func(*http.Request) (any, error) {
+			if !known.Load() {
+				return nil, model.Faultf(model.CodeNotAvailable, "", "not yet")
+			}
+			return reconcile.Status{Self: "asked", Topology: mesh.Topology{Self: "asked"}}, nil
+		}}.ServeOn(ctx, l, slog.New(slog.DiscardHandler))
+	}()
+	shows := func(when, want string) {
+		t.Helper()
+		if code, out, errs := runMesh("--state-dir", dir); code != 0 || !strings.HasPrefix(out, "node "+want) {
+			t.Errorf("%s: exit %d, %s%s", when, code, out, errs)
+		}
+	}
+	shows("before the first pass", "a,")
+	known.Store(true)
+	shows("with an agent", "asked,")
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	shows("without an agent", "a,")
 }
 
 func TestMeshOutputs(t *testing.T) {

@@ -114,15 +114,15 @@ func runtimeReady(ctx context.Context, n Node) []Finding {
 	return nil
 }
 
-// meshInForce reads what the agent has written down about the other nodes.
-func meshInForce(_ context.Context, n Node) []Finding {
+// meshInForce asks the agent about the other nodes.
+func meshInForce(ctx context.Context, n Node) []Finding {
 	if n.Config.StoreDir == "" && !n.Config.Kubernetes.InCluster && n.Config.Kubernetes.Kubeconfig == "" {
 		return skip("there is none: the agent knows no cluster")
 	}
 	if n.Config.Network.Mode == config.ModeMultus {
 		return skip("there is none: the routes to other nodes are another vendor's")
 	}
-	status, err := reconcile.ReadStatus(n.Config.StateDir)
+	status, err := reconcile.AskStatus(ctx, n.Config.StateDir)
 	if err != nil {
 		return warn(hintOf(err), "%s", bare(err))
 	}

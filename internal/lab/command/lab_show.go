@@ -133,11 +133,11 @@ func newLabGraphCmd(env ui.Env, f *labFlags) *cobra.Command {
 	return cmd
 }
 
-// labMeshes asks each node's agent, by its status file, and each node's kernel. A node that has no mesh is left out.
+// labMeshes asks each node's agent, and each node's kernel. A node that has no mesh is left out.
 func labMeshes(ctx context.Context, d lab.Dir, st lab.Status) map[string]lab.Seen {
 	out := map[string]lab.Seen{}
 	for _, n := range st.Nodes {
-		status, err := reconcile.ReadStatus(d.Node(n.Name, "agent"))
+		status, err := reconcile.AskStatus(ctx, d.Node(n.Name, "agent"))
 		if err != nil {
 			continue
 		}

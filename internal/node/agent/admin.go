@@ -16,6 +16,7 @@ import (
 func (a *agent) admin(ctx context.Context) error {
 	routes := adminapi.Routes{
 		"POST " + adminapi.RouteCheck:   func(r *http.Request) (any, error) { return a.attachments.inspector.CheckAll(r.Context()), nil },
+		"GET " + adminapi.RouteMesh:     func(*http.Request) (any, error) { return a.overlay.Status() },
 		"GET " + adminapi.RouteSettings: func(*http.Request) (any, error) { return settings(a.cfg), nil },
 	}
 	maps.Copy(routes, a.attachments.machines.Routes())

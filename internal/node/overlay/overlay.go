@@ -21,6 +21,7 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/watch"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/masqagent"
 	"github.com/weft-net/weft/internal/node/meshconf"
 	"github.com/weft-net/weft/internal/node/netfiles"
@@ -74,6 +75,8 @@ type Overlay struct {
 	changed notify.Chan
 	// marked are the pods whose code points the mesh knows, nil before it asked.
 	marked atomic.Pointer[[]attach.Marked]
+	// reconciler is nil before Run, and where there is no mesh of weft's.
+	reconciler atomic.Pointer[reconcile.Reconciler]
 }
 
 // New returns an Overlay.
@@ -83,6 +86,18 @@ func New(cfg Config) *Overlay {
 
 // Topology is the mesh that is in force, nil before the first pass.
 func (o *Overlay) Topology() *mesh.Topology { return o.topology.Load() }
+
+// Status is what is in force, and whether the kernel agrees; an error before the first pass.
+func (o *Overlay) Status() (reconcile.Status, error) {
+	var s reconcile.Status
+	if r := o.reconciler.Load(); r != nil {
+		s = r.Status()
+	}
+	if s.Self == "" {
+		return s, model.Faultf(model.CodeNotAvailable, "try again in a moment", "the mesh has not been compared with the kernel yet")
+	}
+	return s, nil
+}
 
 // Planned holds a token when there is a new topology.
 func (o *Overlay) Planned() <-chan struct{} { return o.planned }
@@ -98,7 +113,9 @@ func (o *Overlay) Run(ctx context.Context) error {
 	if o.cfg.Network.Mode == config.ModeMultus {
 		return o.clear(ctx, cfg)
 	}
-	return reconcile.New(cfg).Run(ctx)
+	r := reconcile.New(cfg)
+	o.reconciler.Store(r)
+	return r.Run(ctx)
 }
 
 // Clear removes what an earlier agent left that kept the mesh itself: its routes would compete with the other vendor's.

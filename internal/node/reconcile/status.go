@@ -3,17 +3,20 @@
 package reconcile
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/adminapi"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
@@ -132,6 +135,22 @@ func ReadStatus(stateDir string) (Status, error) {
 	var s Status
 	if err := json.Unmarshal(b, &s); err != nil {
 		return s, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// askTime is how long an agent may take to answer before its file counts.
+const askTime = 5 * time.Second
+
+// AskStatus asks the agent of a state directory. Where none answers, or it has made no pass yet, what was written there counts: the
+// routes of an agent that is away are still in force.
+func AskStatus(ctx context.Context, stateDir string) (Status, error) {
+	var s Status
+	q := adminapi.Request{
+		Socket: adminapi.InStateDir(stateDir), Method: http.MethodGet, Path: adminapi.RouteMesh, Timeout: askTime, Server: "agent",
+	}
+	if err := q.Do(ctx, &s); err != nil {
+		return ReadStatus(stateDir)
 	}
 	return s, nil
 }
