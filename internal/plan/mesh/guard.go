@@ -27,40 +27,6 @@ const guardPriority = -10
 // IP protocols of packets in packets.
 const protoIPIP, protoSixInFour = "4", "41"
 
-// encapsulation is how a back end's packets look on the wire.
-type encapsulation struct {
-	name string // of its chain
-	// port is the UDP port; 0 is IP in IP.
-	port uint16
-	// foreign are rules that accept what is not of the mesh.
-	foreign []string
-	inner   [2]inner // IPv4 in IPv4, IPv6 in IPv6; no back end mixes them
-}
-
-// inner is where a packet's addresses are found in a tunnel's packet, and how its family is known.
-type inner struct{ is, source, destination string }
-
-// encapsulation is that of VXLAN: other networks may share the port.
-func (v Vxlan) encapsulation() encapsulation {
-	vni := v.vni()
-	return encapsulation{
-		name: "vxlan", port: v.port(),
-		foreign: []string{fmt.Sprintf("@th,96,8 != %d accept", vni>>16), fmt.Sprintf("@th,104,16 != %d accept", vni&0xffff)},
-		inner:   [2]inner{{"@th,224,16 2048", "@th,336,32", "@th,368,32"}, {"@th,224,16 34525", "@th,304,128", "@th,432,128"}},
-	}
-}
-
-func (u UDP) encapsulation() encapsulation {
-	return encapsulation{
-		name: "udp", port: u.port(),
-		inner: [2]inner{{"@th,64,8 & 240 == 64", "@th,160,32", "@th,192,32"}, {"@th,64,8 & 240 == 96", "@th,128,128", "@th,256,128"}},
-	}
-}
-
-func (IPIP) encapsulation() encapsulation {
-	return encapsulation{name: "ipip", inner: [2]inner{{"", "@th,96,32", "@th,128,32"}}}
-}
-
 // guard is the table: sets of addresses, so that a packet costs the same with one peer and with thousands.
 func (p *Planner) guard(nodes []model.Node, unusable map[claim]bool, used []encapsulation) state.Table {
 	peers, sources := p.senders(nodes, unusable)

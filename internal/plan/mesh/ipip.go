@@ -65,3 +65,7 @@ func ipipPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
 	r.Gw, r.Link, r.OnLink = far, ipipLink, true
 	return Part{Host: state.Space{Routes: []state.Route{r}}}, nil
 }
+
+func (IPIP) encapsulation() encapsulation {
+	return encapsulation{name: "ipip", inner: [2]inner{{"", "@th,96,32", "@th,128,32"}}}
+}

@@ -182,3 +182,17 @@ func Lines(s state.Space) []string {
 	}
 	return out
 }
+
+// add adds a problem; one that was told of another peer in the same words is told once, of both.
+func (t *Topology) add(p Problem) {
+	i := slices.IndexFunc(t.Problems, func(o Problem) bool { return o.Message == p.Message })
+	if i < 0 {
+		t.Problems = append(t.Problems, p)
+		return
+	}
+	for _, n := range p.Nodes {
+		if !slices.Contains(t.Problems[i].Nodes, n) {
+			t.Problems[i].Nodes = append(t.Problems[i].Nodes, n)
+		}
+	}
+}

@@ -112,3 +112,10 @@ func udpPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
 		}}}},
 	}, nil
 }
+
+func (u UDP) encapsulation() encapsulation {
+	return encapsulation{
+		name: "udp", port: u.port(),
+		inner: [2]inner{{"@th,64,8 & 240 == 64", "@th,160,32", "@th,192,32"}, {"@th,64,8 & 240 == 96", "@th,128,128", "@th,256,128"}},
+	}
+}

@@ -247,3 +247,13 @@ func (p *Planner) vtepTo(peer model.Node, family int) (state.MAC, *Problem) {
 	}
 	return mac, nil
 }
+
+// encapsulation is that of VXLAN: other networks may share the port.
+func (v Vxlan) encapsulation() encapsulation {
+	vni := v.vni()
+	return encapsulation{
+		name: "vxlan", port: v.port(),
+		foreign: []string{fmt.Sprintf("@th,96,8 != %d accept", vni>>16), fmt.Sprintf("@th,104,16 != %d accept", vni&0xffff)},
+		inner:   [2]inner{{"@th,224,16 2048", "@th,336,32", "@th,368,32"}, {"@th,224,16 34525", "@th,304,128", "@th,432,128"}},
+	}
+}
