@@ -16,7 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/cli/objects"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -53,8 +53,8 @@ func newIPAMShowCmd(env Env) *cobra.Command {
 			}
 			if output == "json" {
 				return ui.PrintJSON(env.Stdout, struct {
-					blocks.Picture
-					Usage blocks.Usages `json:"usage"`
+					audit.Report
+					Usage audit.Usages `json:"usage"`
 				}{picture, usage})
 			}
 			return printPools(env.Stdout, picture, usage)
@@ -121,8 +121,8 @@ func ipamAgentFlag(cmd *cobra.Command, into *string, what string) {
 // ipamSource is where the cluster's objects are.
 type ipamSource struct{ objects.Source }
 
-func (f *ipamSource) look(cmd *cobra.Command, output string) (blocks.Picture, store.Objects, error) {
-	var none blocks.Picture
+func (f *ipamSource) look(cmd *cobra.Command, output string) (audit.Report, store.Objects, error) {
+	var none audit.Report
 	if output != "text" && output != "json" {
 		return none, nil, ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
 	}
@@ -130,11 +130,11 @@ func (f *ipamSource) look(cmd *cobra.Command, output string) (blocks.Picture, st
 	if err != nil {
 		return none, nil, err
 	}
-	picture, err := blocks.Look(cmd.Context(), objects)
+	picture, err := audit.Inspect(cmd.Context(), objects)
 	return picture, objects, err
 }
 
-func printPools(w io.Writer, p blocks.Picture, u blocks.Usages) error {
+func printPools(w io.Writer, p audit.Report, u audit.Usages) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	if len(p.Pools) > 0 || len(u.Ranges) == 0 {
 		fmt.Fprintln(table, "POOL\tREGIONS\tMODE\tENCAPSULATION\tBLOCKS\tRESERVED\tTOTAL\tUSED\tFREE\tGIVES\tWANTED BY")
@@ -191,7 +191,7 @@ func printPools(w io.Writer, p blocks.Picture, u blocks.Usages) error {
 }
 
 // counts are the columns of what can be given, is in use, and is free.
-func counts(u blocks.Usage, known bool) string {
+func counts(u audit.Usage, known bool) string {
 	if !known {
 		return number(u.Total) + "\t-\t-"
 	}
@@ -240,7 +240,7 @@ func dash(s string) string {
 	return s
 }
 
-func printLeftovers(w io.Writer, p blocks.Picture, fixed bool) error {
+func printLeftovers(w io.Writer, p audit.Report, fixed bool) error {
 	for _, f := range p.Findings {
 		what := ""
 		switch {

@@ -23,7 +23,7 @@ import (
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/controller"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -126,7 +126,7 @@ func (s *importSource) plan(ctx context.Context, objects store.Objects) (planned
 		}
 		return controller.PlanHostLocal(ctx, objects, rand.Reader, s.node, seats)
 	}
-	return blocks.PlanImport(ctx, objects, os.ReadFile)
+	return audit.PlanImport(ctx, objects, os.ReadFile)
 }
 
 // hostLocalSeats reads host-local's files: each is named by an address, and has the container and the interface that it is for.
@@ -175,7 +175,7 @@ func printImport(w io.Writer, plan planned, dry bool) error {
 		added, had = added+len(reserved), had+were
 	}
 	switch plan := plan.(type) {
-	case blocks.Import:
+	case audit.Import:
 		for _, p := range plan.Pools {
 			pool(p.Pool, p.Regions, p.Reserved, p.Had)
 		}

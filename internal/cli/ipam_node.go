@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/inuse"
 	"github.com/weft-net/weft/internal/model"
@@ -26,9 +27,9 @@ const (
 )
 
 // here gathers what this node knows: the agent's memory and ledger, and the addresses in the kernel.
-func here(ctx context.Context, url string) (blocks.Local, error) {
-	var l blocks.Local
-	var before, after blocks.Giving
+func here(ctx context.Context, url string) (audit.Local, error) {
+	var l audit.Local
+	var before, after audit.Allocations
 	if err := askAgent(ctx, url+"/addresses", &before); err != nil {
 		return l, err
 	}
@@ -46,7 +47,7 @@ func here(ctx context.Context, url string) (blocks.Local, error) {
 	}
 	paths := map[string]bool{}
 	for _, r := range records {
-		one := blocks.Recorded{AttachmentKey: r.AttachmentKey, Done: r.Stage == "done", Old: time.Since(r.Since) > oldEnough, Pod: r.Pod, Netns: r.Netns, Filed: r.Filed}
+		one := audit.Recorded{AttachmentKey: r.AttachmentKey, Done: r.Stage == "done", Old: time.Since(r.Since) > oldEnough, Pod: r.Pod, Netns: r.Netns, Filed: r.Filed}
 		if r.Result != nil {
 			for _, ip := range r.Result.IPs {
 				one.Addrs = append(one.Addrs, ip.Address.Addr())
@@ -63,8 +64,8 @@ func here(ctx context.Context, url string) (blocks.Local, error) {
 	if err := askAgent(ctx, url+"/addresses", &after); err != nil {
 		return l, err
 	}
-	l.Giving = before
-	l.Filed = blocks.Both(before.Filed, after.Filed)
+	l.Allocations = before
+	l.Filed = audit.Both(before.Filed, after.Filed)
 	l.Held = slices.DeleteFunc(before.Held, func(h blocks.HeldAddress) bool { return !slices.Contains(after.Held, h) })
 	return l, nil
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/controller"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -99,7 +99,7 @@ func (f *ipamSource) releaseMachine(cmd *cobra.Command, output, machine string) 
 	if err != nil {
 		return err
 	}
-	done, err := blocks.ReleaseMachine(cmd.Context(), objects, machine)
+	done, err := audit.ReleaseMachine(cmd.Context(), objects, machine)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -25,7 +25,7 @@ const grace = 15 * time.Minute
 // for pods of another network that are gone.
 func (c *Controller) check(ctx context.Context) error {
 	now := c.cfg.Now()
-	picture, err := blocks.Look(ctx, c.cfg.Objects)
+	picture, err := audit.Inspect(ctx, c.cfg.Objects)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (c *Controller) check(ctx context.Context) error {
 }
 
 // consistent is the condition of a pool by what was found of it.
-func consistent(pool string, findings []blocks.Finding) model.Condition {
+func consistent(pool string, findings []audit.Finding) model.Condition {
 	n, says := 0, ""
 	for _, f := range findings {
 		if f.Pool == pool {

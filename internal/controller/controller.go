@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -77,7 +77,7 @@ type Report struct {
 	// Pools are the pools with what is in them.
 	Pools []PoolReport
 	// Findings are what the last comparison found; Checked is when, zero when there was none.
-	Findings []blocks.Finding
+	Findings []audit.Finding
 	Checked  time.Time
 }
 

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -47,7 +47,7 @@ type PoolImport struct {
 // importer gathers what an import depends on.
 type importer struct {
 	scene  *scene
-	pods   blocks.Pods
+	pods   audit.Pods
 	nodes  map[string]bool
 	random io.Reader
 	pools  map[string]*PoolImport
@@ -85,7 +85,7 @@ func newImporter(ctx context.Context, objects store.Objects, random io.Reader) (
 	for _, o := range nodes {
 		im.nodes[o.Key.Name] = true
 	}
-	im.pods, err = blocks.LookAtPods(ctx, objects)
+	im.pods, err = audit.ReadPods(ctx, objects)
 	return im, err
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/weft-net/weft/internal/calico"
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -97,7 +96,7 @@ func (s *scene) create(ctx context.Context, c calicos) {
 
 // given takes an address over that a block of Calico's says is given.
 func (im *importer) given(from string, b calico.Block, g calico.Given) error {
-	r := model.ReservedAddress{Addr: g.Addr, For: g.String(), By: blocks.ByCalico}
+	r := model.ReservedAddress{Addr: g.Addr, For: g.String(), By: model.ByCalico}
 	node := g.Node
 	if node == "" {
 		node = b.Node
@@ -157,7 +156,7 @@ func PlanHostLocal(ctx context.Context, objects store.Objects, random io.Reader,
 		default:
 			im.doubt("%s: address %s: pods %s say that they have it: delete all but one", from, s.Addr, strings.Join(pods, ", "))
 		}
-		r := model.ReservedAddress{Addr: s.Addr, For: pods[0], ContainerID: s.ContainerID, IfName: s.IfName, By: blocks.ByHostLocal}
+		r := model.ReservedAddress{Addr: s.Addr, For: pods[0], ContainerID: s.ContainerID, IfName: s.IfName, By: model.ByHostLocal}
 		if err := im.take(from, node, r); err != nil {
 			return Import{}, err
 		}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -52,7 +52,7 @@ func Migrate(ctx context.Context, objects store.Objects, from, to string, dry, r
 	if err := s.migratable(from, to); err != nil {
 		return m, err
 	}
-	pods, err := blocks.LookAtPods(ctx, objects)
+	pods, err := audit.ReadPods(ctx, objects)
 	if err != nil {
 		return m, err
 	}
@@ -161,7 +161,7 @@ func Find(ctx context.Context, objects store.Objects, a netip.Addr) (Whereabouts
 	if err != nil {
 		return w, err
 	}
-	pods, err := blocks.LookAtPods(ctx, objects)
+	pods, err := audit.ReadPods(ctx, objects)
 	if err != nil {
 		return w, err
 	}

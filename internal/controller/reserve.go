@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -34,7 +34,7 @@ func Reserve(ctx context.Context, objects store.Objects, name, what string, rang
 	if err != nil {
 		return c, err
 	}
-	pods, err := blocks.LookAtPods(ctx, objects)
+	pods, err := audit.ReadPods(ctx, objects)
 	if err != nil {
 		return c, err
 	}
@@ -116,7 +116,7 @@ func (s *scene) having(p netip.Prefix) []string {
 }
 
 // holders are the addresses of a prefix that pods have, in words.
-func holders(pods blocks.Pods, p netip.Prefix) []string {
+func holders(pods audit.Pods, p netip.Prefix) []string {
 	var out []string
 	in := pods.In(p)
 	for _, a := range sortedAddrs(in) {
@@ -141,7 +141,7 @@ func Release(ctx context.Context, objects store.Objects, ranges []netip.Prefix, 
 	if err != nil {
 		return c, err
 	}
-	pods, err := blocks.LookAtPods(ctx, objects)
+	pods, err := audit.ReadPods(ctx, objects)
 	if err != nil {
 		return c, err
 	}
@@ -160,7 +160,7 @@ func Release(ctx context.Context, objects store.Objects, ranges []netip.Prefix, 
 }
 
 // releasable tells what stands against a release.
-func (s *scene) releasable(pods blocks.Pods, r netip.Prefix) error {
+func (s *scene) releasable(pods audit.Pods, r netip.Prefix) error {
 	for _, p := range s.sorted() {
 		for _, have := range p.Reserved {
 			if have.Addr != r.Addr() || !r.IsSingleIP() {
@@ -189,7 +189,7 @@ func (s *scene) releasable(pods blocks.Pods, r netip.Prefix) error {
 }
 
 // release takes a range out of the reservations, or an address out of the pools.
-func (s *scene) release(ctx context.Context, pods blocks.Pods, r netip.Prefix) ([]string, error) {
+func (s *scene) release(ctx context.Context, pods audit.Pods, r netip.Prefix) ([]string, error) {
 	var done []string
 	for _, p := range s.sorted() {
 		left := slices.DeleteFunc(slices.Clone(p.Reserved), func(have model.ReservedAddress) bool {
@@ -263,7 +263,7 @@ func ReservedBy(ctx context.Context, objects store.Objects, by string) ([]netip.
 	if err != nil {
 		return nil, err
 	}
-	pods, err := blocks.LookAtPods(ctx, objects)
+	pods, err := audit.ReadPods(ctx, objects)
 	if err != nil {
 		return nil, err
 	}

@@ -125,6 +125,12 @@ type ReservedAddress struct {
 	By string `json:"by,omitempty"`
 }
 
+// Who reserved addresses that an import took over from another network.
+const (
+	ByCalico    = "calico"
+	ByHostLocal = "host-local"
+)
+
 // ExcludedRange is a part of a pool that is not given to pods.
 type ExcludedRange struct {
 	CIDR netip.Prefix `json:"cidr"`

@@ -70,7 +70,7 @@ func (e *Engine) lookClaim(ctx context.Context, name string) (addressClaim, erro
 		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster", "%s: this agent has no store", c.id)
 	}
 	kind, key := claimPlace(c.id)
-	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) { return e.cfg.Objects.Get(ctx, kind, key) })
+	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) { return e.cfg.Objects.Get(ctx, kind, key) })
 	if errors.Is(err, store.ErrNotFound) {
 		return c, err
 	}
@@ -81,7 +81,7 @@ func (e *Engine) lookClaim(ctx context.Context, name string) (addressClaim, erro
 		if c.silent = len(c.addrs) > 0; c.silent {
 			return c, nil // it was here last, and nobody else gives these
 		}
-		return c, unreachable(c.id, err)
+		return c, Unreachable(c.id, err)
 	}
 	var in struct {
 		Spec struct {
@@ -176,14 +176,14 @@ func (e *Engine) writeClaim(ctx context.Context, c addressClaim, ips []model.IP)
 	if err != nil || sameJSON(next.Raw, c.object.Raw) {
 		return err
 	}
-	_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+	_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return e.cfg.Objects.CompareAndSwapStatus(ctx, store.AddressClaims(), c.object.Version, next)
 	})
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
 		return model.Faultf(model.CodeTryAgain, "", "%s was changed meanwhile: %w", c.id, err)
 	}
 	if err != nil {
-		return unreachable(c.id, err)
+		return Unreachable(c.id, err)
 	}
 	return nil
 }

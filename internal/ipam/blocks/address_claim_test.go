@@ -123,7 +123,7 @@ func TestAddressClaim(t *testing.T) {
 		now = now.Add(claimLook)
 		tendAll(t, b)
 	}
-	for _, h := range b.engine.Giving().Held {
+	for _, h := range b.engine.Allocations().Held {
 		if h.Claim != "" {
 			t.Errorf("held for a claim that is gone: %+v", h)
 		}

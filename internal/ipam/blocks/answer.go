@@ -94,7 +94,7 @@ func (e *Engine) toCede(p *pool, b *block) (give map[netip.Addr]string, refuse [
 	give = map[netip.Addr]string{}
 	now := e.now()
 	for a, asks := range b.spec.Asked {
-		node, claim, _ := strings.Cut(asks, forClaim)
+		node, claim, _ := strings.Cut(asks, ForClaim)
 		h, held := p.held[a]
 		switch {
 		case b.away[a] && b.spec.Ceded[a] != "":
@@ -124,25 +124,25 @@ func (e *Engine) asks(w want) string {
 	if w.claim == "" {
 		return e.cfg.Node
 	}
-	return e.cfg.Node + forClaim + w.claim
+	return e.cfg.Node + ForClaim + w.claim
 }
 
 // hungry tells whether this node is one of those that found the pool exhausted.
 func (e *Engine) hungry(p *pool) bool { return slices.Contains(p.spec.Wanted, e.cfg.Node) }
 
-// forClaim stands between the node that asks, or has, and the claim that it is for.
-const forClaim = " for "
+// ForClaim stands between the node that asks, or has, and the claim that it is for.
+const ForClaim = " for "
 
 // forWhom is what is added for a claim, if there is one.
 func forWhom(claim string) string {
 	if claim == "" {
 		return ""
 	}
-	return forClaim + claim
+	return ForClaim + claim
 }
 
 // claimIn is the claim for which something was written, if any.
 func claimIn(text string) string {
-	_, claim, _ := strings.Cut(text, forClaim)
+	_, claim, _ := strings.Cut(text, ForClaim)
 	return claim
 }

@@ -29,14 +29,14 @@ func (e *Engine) swap(ctx context.Context, o store.Object, spec model.AddressBlo
 	if err := e.step("before swap"); err != nil {
 		return o, spec, err
 	}
-	got, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+	got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return e.cfg.Objects.CompareAndSwap(ctx, store.AddressBlocks(), o.Version, next)
 	})
 	if err == nil {
 		err = e.step("after swap")
 	}
 	if err != nil {
-		return o, spec, unreachable("block "+spec.CIDR.String(), err)
+		return o, spec, Unreachable("block "+spec.CIDR.String(), err)
 	}
 	return got, spec, nil
 }
@@ -44,11 +44,11 @@ func (e *Engine) swap(ctx context.Context, o store.Object, spec model.AddressBlo
 // read is a block as the store has it.
 func (e *Engine) read(ctx context.Context, poolName string, cidr netip.Prefix) (store.Object, model.AddressBlock, error) {
 	kind := store.AddressBlocks()
-	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return e.cfg.Objects.Get(ctx, kind, kind.Key("", store.BlockName(poolName, cidr)))
 	})
 	if err != nil {
-		return o, model.AddressBlock{}, unreachable("block "+cidr.String(), err)
+		return o, model.AddressBlock{}, Unreachable("block "+cidr.String(), err)
 	}
 	spec, err := o.AddressBlock()
 	return o, spec, err
@@ -56,11 +56,11 @@ func (e *Engine) read(ctx context.Context, poolName string, cidr netip.Prefix) (
 
 // look learns of all blocks of a pool.
 func (e *Engine) look(ctx context.Context, p *pool) error {
-	all, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) {
+	all, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
 		return e.cfg.Objects.List(ctx, store.AddressBlocks())
 	})
 	if err != nil {
-		return unreachable("list of blocks", err)
+		return Unreachable("list of blocks", err)
 	}
 	others := map[netip.Prefix]model.AddressBlock{}
 	for _, o := range all {
@@ -97,8 +97,8 @@ func (e *Engine) lookUnlessLive(ctx context.Context, p *pool) error {
 	return e.look(ctx, p)
 }
 
-// asking bounds one request.
-func asking[T any](ctx context.Context, do func(context.Context) (T, error)) (T, error) {
+// Bounded bounds one request.
+func Bounded[T any](ctx context.Context, do func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, request)
 	defer cancel()
 	return do(ctx)
@@ -107,8 +107,8 @@ func asking[T any](ctx context.Context, do func(context.Context) (T, error)) (T,
 // errSilent is in every error of a request that was not answered.
 var errSilent = errors.New("the cluster's store does not answer")
 
-// unreachable is the fault of a request that failed without an answer; answers stay as they are.
-func unreachable(what string, err error) error {
+// Unreachable is the fault of a request that failed without an answer; answers stay as they are.
+func Unreachable(what string, err error) error {
 	for _, answer := range []error{store.ErrNotFound, store.ErrExists, store.ErrConflict, errSilent} {
 		if errors.Is(err, answer) {
 			return err

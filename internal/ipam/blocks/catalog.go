@@ -159,11 +159,11 @@ func (e *Engine) learn(ctx context.Context) error {
 		return model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
 			"addresses of a pool need the cluster's store, and this agent has none")
 	}
-	all, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) {
+	all, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
 		return e.cfg.Objects.List(ctx, store.AddressPools())
 	})
 	if err != nil {
-		return unreachable("list of pools", err)
+		return Unreachable("list of pools", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -168,7 +168,7 @@ func (e *Engine) create(ctx context.Context, p *pool, cidr netip.Prefix) (bool, 
 	if err := e.step("before create"); err != nil {
 		return false, err
 	}
-	got, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+	got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return e.cfg.Objects.Create(ctx, store.AddressBlocks(), o)
 	})
 	switch {
@@ -178,7 +178,7 @@ func (e *Engine) create(ctx context.Context, p *pool, cidr netip.Prefix) (bool, 
 		return false, model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed?", "block %s cannot be claimed: %w", cidr, err)
 	case err != nil:
 		// It may be there or come yet. Then Run finds it, and it is taken into use with a new claim.
-		return false, unreachable("claim of block "+cidr.String(), err)
+		return false, Unreachable("claim of block "+cidr.String(), err)
 	}
 	if err := e.step("after create"); err != nil {
 		return false, err

@@ -270,7 +270,7 @@ func TestClusterSpare(t *testing.T) {
 	a.engine.Expect([]json.RawMessage{json.RawMessage(calicoConf())}, 3)
 	a.run()
 	// The node owns it when it has read the store's answer: in the store it is before that.
-	eventually(t, "a block of pool b", func() bool { return count("b") == 1 && len(a.engine.Giving().Blocks) == 1 })
+	eventually(t, "a block of pool b", func() bool { return count("b") == 1 && len(a.engine.Allocations().Blocks) == 1 })
 	before := a.line.count()
 	a.line.set(true, false)
 	for i := range 16 {
@@ -280,7 +280,7 @@ func TestClusterSpare(t *testing.T) {
 	}
 	_ = before
 	a.line.set(false, false)
-	eventually(t, "a spare block", func() bool { return count("b") == 2 && len(a.engine.Giving().Blocks) == 2 })
+	eventually(t, "a spare block", func() bool { return count("b") == 2 && len(a.engine.Allocations().Blocks) == 2 })
 	for i := range 16 {
 		if _, err := a.addCluster(calicoConf(), fmt.Sprint("d", i), model.AddressWishes{}); err != nil {
 			t.Fatal(err)

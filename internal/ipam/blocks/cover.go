@@ -39,12 +39,12 @@ func (p *pool) lacks(w want) []netip.Prefix {
 	if !w.network.IsValid() {
 		return nil // whatever the pool has will do
 	}
-	return missing(p.spec, w.network)
+	return Missing(p.spec, w.network)
 }
 
 func (e *Engine) coverOnce(ctx context.Context, p *pool, w want) (bool, error) {
 	kind := store.AddressPools()
-	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return e.cfg.Objects.Get(ctx, kind, kind.Key("", p.name))
 	})
 	missing := errors.Is(err, store.ErrNotFound)
@@ -54,7 +54,7 @@ func (e *Engine) coverOnce(ctx context.Context, p *pool, w want) (bool, error) {
 	case missing:
 		o = store.Object{}
 	case err != nil:
-		return false, unreachable("pool "+p.name, err)
+		return false, Unreachable("pool "+p.name, err)
 	}
 	spec := model.AddressPool{Name: p.name}
 	if !missing {
@@ -88,7 +88,7 @@ func (e *Engine) enlarge(ctx context.Context, p *pool, w want, o store.Object, s
 	if err := e.step("before pool"); err != nil {
 		return false, err
 	}
-	got, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+	got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		if o.Version == "" {
 			return e.cfg.Objects.Create(ctx, store.AddressPools(), next)
 		}
@@ -98,7 +98,7 @@ func (e *Engine) enlarge(ctx context.Context, p *pool, w want, o store.Object, s
 		return false, nil // somebody was faster: look again
 	}
 	if err != nil {
-		return false, unreachable("pool "+p.name, err)
+		return false, Unreachable("pool "+p.name, err)
 	}
 	e.mu.Lock()
 	e.see(p, got, spec)

@@ -3,6 +3,9 @@
 // Package blocks gives addresses that are unique in the whole cluster. A node claims blocks of a pool in the cluster's
 // store and gives addresses from them out of its memory: an ADD asks nobody.
 //
+// What it knows of the plugin whereabouts, whose configurations it takes, is in package whereabouts below it. Whether what the
+// store says of addresses is true is looked at by package audit, which reads objects and no engine.
+//
 // # Vocabulary
 //
 //   - Pool: regions of addresses, each cut into blocks of one size. What is cut stays cut: two nodes can never see

@@ -8,31 +8,9 @@ import (
 	"slices"
 
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/whereabouts"
 	"github.com/weft-net/weft/internal/model"
 )
-
-// idleKeys are whereabouts' keys that have no meaning here, each with what stands in its place.
-func idleKeys() [][2]string {
-	const lease, store = "blocks are claimed with compare-and-swap, no leader is elected", "the agent knows where the cluster's objects are"
-	return [][2]string{
-		{"leader_lease_duration", lease},
-		{"leader_renew_deadline", lease},
-		{"leader_retry_period", lease},
-		{"sleep_for_race", lease},
-		{"reconciler_cron_expression", "nothing is left behind that would have to be collected"},
-		{"node_slice_size", "each node has blocks of its own anyway"},
-		{"log_file", "the agent has one log"},
-		{"log_level", "the agent has one log"},
-		{"datastore", store},
-		{"etcd_host", store},
-		{"etcd_username", store},
-		{"etcd_password", store},
-		{"etcd_key_file", store},
-		{"etcd_cert_file", store},
-		{"etcd_ca_cert_file", store},
-		{"kubernetes", store},
-	}
-}
 
 // Doubts finds settings that have no effect or surprise.
 func (a *Allocator) Doubts(conf json.RawMessage) []model.Doubt {
@@ -46,7 +24,7 @@ func (a *Allocator) Doubts(conf json.RawMessage) []model.Doubt {
 		return nil
 	}
 	out := s.routes.Doubts()
-	for _, k := range idleKeys() {
+	for _, k := range whereabouts.IdleKeys() {
 		if _, has := fields[k[0]]; has {
 			out = append(out, model.Doubt{Field: "ipam." + k[0], Hint: "leave it out", Msg: fmt.Sprintf("ipam.%s has no effect: %s", k[0], k[1])})
 		}

@@ -64,7 +64,7 @@ func (e *Engine) surplus(p *pool) []*block {
 
 // yields tells whether a ceded address is asked for by the claim whose it is, and not in use here; the caller holds the lock.
 func (p *pool) yields(b *block) bool {
-	_, claim, _ := strings.Cut(b.spec.Asked[b.cidr.Addr()], forClaim)
+	_, claim, _ := strings.Cut(b.spec.Asked[b.cidr.Addr()], ForClaim)
 	return b.single() && claim != "" && p.held[b.cidr.Addr()] == holder{claim: claim}
 }
 
@@ -123,7 +123,7 @@ func (e *Engine) release(ctx context.Context, p *pool, b *block) error {
 	if b.single() {
 		_, _, err := e.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
 			a, to := b.cidr.Addr(), ""
-			if node, _, _ := strings.Cut(s.Asked[a], forClaim); node != "" {
+			if node, _, _ := strings.Cut(s.Asked[a], ForClaim); node != "" {
 				to = node + "/"
 			}
 			s.Ceded, s.Asked = having(s.Ceded, a, to), lacking(s.Asked, a)
@@ -141,11 +141,11 @@ func (e *Engine) release(ctx context.Context, p *pool, b *block) error {
 	if err := e.step("before delete"); err != nil {
 		return err
 	}
-	_, err = asking(ctx, func(ctx context.Context) (struct{}, error) {
+	_, err = Bounded(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, e.cfg.Objects.Delete(ctx, store.AddressBlocks(), b.object.Key, b.object.Version)
 	})
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return ignoreConflict(unreachable("return of block "+b.cidr.String(), err))
+		return ignoreConflict(Unreachable("return of block "+b.cidr.String(), err))
 	}
 	if err := e.step("after delete"); err != nil {
 		return err

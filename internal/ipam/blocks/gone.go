@@ -31,7 +31,7 @@ func (e *Engine) say(ctx context.Context, p *pool, hungry bool) error {
 		if err != nil {
 			return err
 		}
-		got, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+		got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 			return e.cfg.Objects.CompareAndSwapStatus(ctx, store.AddressPools(), o.Version, next)
 		})
 		if err == nil {
@@ -41,7 +41,7 @@ func (e *Engine) say(ctx context.Context, p *pool, hungry bool) error {
 			return nil
 		}
 		if !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound) {
-			return unreachable("pool "+p.name, err)
+			return Unreachable("pool "+p.name, err)
 		}
 	}
 	return nil // others are as hungry: the pool says so already
@@ -144,14 +144,14 @@ func (e *Engine) isGone(ctx context.Context, spec model.AddressBlock) (bool, err
 
 func (e *Engine) hasObject(ctx context.Context, node string) (bool, error) {
 	kind := store.Nodes()
-	_, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+	_, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return e.cfg.Objects.Get(ctx, kind, kind.Key("", node))
 	})
 	if errors.Is(err, store.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {
-		return false, unreachable("node "+node, err)
+		return false, Unreachable("node "+node, err)
 	}
 	return true, nil
 }

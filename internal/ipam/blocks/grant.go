@@ -42,7 +42,7 @@ func (e *Engine) mayTake(spec model.AddressBlock, a netip.Addr, claim string) bo
 
 // ungrant is what is granted of a block without what this node was granted of an address: it has it.
 func (e *Engine) ungrant(granted map[netip.Addr]string, a netip.Addr) map[netip.Addr]string {
-	if node, _, _ := strings.Cut(granted[a], forClaim); node != e.cfg.Node {
+	if node, _, _ := strings.Cut(granted[a], ForClaim); node != e.cfg.Node {
 		return granted
 	}
 	return lacking(granted, a)
@@ -96,7 +96,7 @@ func (e *Engine) requestGrant(ctx context.Context, c addressClaim, a netip.Addr,
 	if err != nil {
 		return false, err
 	}
-	_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+	_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return e.cfg.Objects.Create(ctx, store.AddressPoolRequests(), o)
 	})
 	switch {
@@ -105,7 +105,7 @@ func (e *Engine) requestGrant(ctx context.Context, c addressClaim, a netip.Addr,
 	case errors.Is(err, store.ErrNotFound):
 		return false, model.Faultf(model.CodeTryAgain, "install the definitions of deploy/crds.yaml of this version", "the controller cannot be asked for address %s: %w", a, err)
 	case err != nil:
-		return false, unreachable("request for address "+a.String(), err)
+		return false, Unreachable("request for address "+a.String(), err)
 	}
 	return true, nil
 }
@@ -118,7 +118,7 @@ func (e *Engine) lies(c addressClaim) (netip.Addr, bool) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, a := range addrsOf(c.object) {
+	for _, a := range AddressesOf(c.object) {
 		for _, p := range e.pools {
 			if b := p.blockOf(a); b != nil && b.cidr.Contains(a) && b.stands == owned && !b.away[a] && p.held[a].claim != c.id {
 				return a, true

@@ -42,7 +42,7 @@ func GrantAddress(ctx context.Context, objects store.Objects, r model.PoolReques
 	if err != nil {
 		return err
 	}
-	if claim.Version == "" || dying(claim) || !slices.Contains(addrsOf(claim), r.Addr) {
+	if claim.Version == "" || dying(claim) || !slices.Contains(AddressesOf(claim), r.Addr) {
 		return refuse("there is no such claim, or it does not have the address")
 	}
 	if err := carried(ctx, objects, r, claim, refuse); err != nil {
@@ -60,7 +60,7 @@ func GrantAddress(ctx context.Context, objects store.Objects, r model.PoolReques
 			return err
 		}
 		with, ceded := b.Ceded[r.Addr]
-		holder, entry := b.Holder(r.Addr), r.Node+forClaim+id
+		holder, entry := b.Holder(r.Addr), r.Node+ForClaim+id
 		switch {
 		case holder == r.Node || ceded && with == "" || b.Granted[r.Addr] == entry:
 			return nil
@@ -79,7 +79,7 @@ func GrantAddress(ctx context.Context, objects store.Objects, r model.PoolReques
 		if err != nil {
 			return err
 		}
-		_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+		_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 			return objects.CompareAndSwap(ctx, blockKind, o.Version, next)
 		})
 		if err == nil || ignoreConflict(err) != nil {
@@ -91,12 +91,12 @@ func GrantAddress(ctx context.Context, objects store.Objects, r model.PoolReques
 
 // found is an object, without a version where there is none.
 func found(ctx context.Context, objects store.Objects, kind store.Kind, key store.Key) (store.Object, error) {
-	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, key) })
+	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, key) })
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return store.Object{}, nil
 	case err != nil:
-		return store.Object{}, unreachable(key.String(), err)
+		return store.Object{}, Unreachable(key.String(), err)
 	}
 	return o, nil
 }
@@ -179,11 +179,14 @@ func (i machineInstance) runsIn(pod model.Pod) bool {
 	return i.Status.NodeName == pod.Node
 }
 
+// NetworkStatus is the annotation that says which addresses a pod has.
+const NetworkStatus = "k8s.v1.cni.cncf.io/network-status"
+
 // carries are the networks of a pod that a claim is for, "*" where it names none; empty: the pod does not carry it. A promise to a machine
 // counts by its name, which only that machine's can have: agents write the rest.
 func carries(pod model.Pod, claim store.Object) []string {
 	if claim.Key.Of(store.AddressClaims()) {
-		m, is := promiseOf(claim)
+		m, is := PromiseOf(claim)
 		vm := model.VMRef{Namespace: pod.Namespace, Name: pod.Annotations[machineAnnotation]}
 		if pod.Annotations[claimAnnotation] == claim.Key.Name || is && vm.Name != "" && claim.Key.Name == vm.Promise(m.Network, m.Interface) {
 			return []string{"*"}
@@ -225,7 +228,7 @@ func toldBy(ctx context.Context, objects store.Objects, holder string, claim sto
 			Name string
 			IPs  []string
 		}
-		if json.Unmarshal([]byte(pod.Annotations[networkStatus]), &has) != nil {
+		if json.Unmarshal([]byte(pod.Annotations[NetworkStatus]), &has) != nil {
 			return
 		}
 		networks := carries(pod, claim)
@@ -234,7 +237,7 @@ func toldBy(ctx context.Context, objects store.Objects, holder string, claim sto
 		}
 	})
 	if err != nil {
-		return false, unreachable("list of pods", err)
+		return false, Unreachable("list of pods", err)
 	}
 	return told, nil
 }
@@ -248,7 +251,7 @@ func Ungrant(ctx context.Context, objects store.Objects, o store.Object, b model
 	if err != nil {
 		return err
 	}
-	_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+	_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return objects.CompareAndSwap(ctx, store.AddressBlocks(), o.Version, next)
 	})
 	return err

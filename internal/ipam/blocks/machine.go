@@ -58,14 +58,14 @@ func (e *Engine) machineClaim(ctx context.Context, ask ipam.Ask) (addressClaim, 
 // is no object.
 func (e *Engine) machineObject(ctx context.Context, vm model.VMRef) (store.Object, error) {
 	for _, kind := range []store.Kind{store.VirtualMachines(), store.VirtualMachineInstances()} {
-		o, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+		o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 			return e.cfg.Objects.Get(ctx, kind, kind.Key(vm.Namespace, vm.Name))
 		})
 		if errors.Is(err, store.ErrNotFound) {
 			continue
 		}
 		if err != nil {
-			return store.Object{}, unreachable("virtual machine "+vm.String(), err)
+			return store.Object{}, Unreachable("virtual machine "+vm.String(), err)
 		}
 		return o, nil
 	}
@@ -107,7 +107,7 @@ func (e *Engine) dropClaim(ctx context.Context, c addressClaim) error {
 		return model.Faultf(model.CodeTryAgain, "the controller takes it away, and then it is tried again; does the Deployment weft-controller run?",
 			"%s is a promise to an earlier virtual machine of that name", c.id)
 	}
-	_, err := asking(ctx, func(ctx context.Context) (struct{}, error) {
+	_, err := Bounded(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, e.cfg.Objects.Delete(ctx, store.AddressClaims(), c.object.Key, c.object.Version)
 	})
 	if err == nil || errors.Is(err, store.ErrNotFound) {
@@ -117,7 +117,7 @@ func (e *Engine) dropClaim(ctx context.Context, c addressClaim) error {
 	if errors.Is(err, store.ErrConflict) {
 		return model.Faultf(model.CodeTryAgain, "", "%s was changed meanwhile: %w", c.id, err)
 	}
-	return unreachable(c.id, err)
+	return Unreachable(c.id, err)
 }
 
 // makeClaim makes a promise, without addresses yet.
@@ -148,14 +148,14 @@ func (e *Engine) makeClaim(ctx context.Context, id string, ask ipam.Ask, owner s
 	if err != nil {
 		return c, err
 	}
-	got, err := asking(ctx, func(ctx context.Context) (store.Object, error) { return e.cfg.Objects.Create(ctx, kind, o) })
+	got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) { return e.cfg.Objects.Create(ctx, kind, o) })
 	switch {
 	case errors.Is(err, store.ErrExists):
 		return c, model.Faultf(model.CodeTryAgain, "", "%s was made meanwhile: %w", c.id, err)
 	case errors.Is(err, store.ErrNotFound):
 		return c, model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed, and is there a namespace "+key.Namespace+"?", "%s cannot be made: %w", c.id, err)
 	case err != nil:
-		return c, unreachable(c.id, err)
+		return c, Unreachable(c.id, err)
 	}
 	c.object = got
 	return c, nil

@@ -140,7 +140,7 @@ func TestMachineKeepsItsAddresses(t *testing.T) {
 	b.del("five")
 	is(t, "back, with both families", a.runs("db", "six", false, `"assign_ipv6":"true"`), first+" "+six(a.promise("db")))
 	b.engine.freshenAll(t)
-	for _, h := range b.engine.Giving().Blocks {
+	for _, h := range b.engine.Allocations().Blocks {
 		if h.IsSingleIP() {
 			t.Errorf("node b still has %s", h)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/whereabouts"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -60,7 +61,7 @@ func (e *Engine) requestPool(ctx context.Context, r model.PoolRequest) error {
 	if err != nil {
 		return err
 	}
-	_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+	_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return e.cfg.Objects.Create(ctx, store.AddressPoolRequests(), o)
 	})
 	switch {
@@ -69,7 +70,7 @@ func (e *Engine) requestPool(ctx context.Context, r model.PoolRequest) error {
 	case errors.Is(err, store.ErrExists):
 		return nil
 	case err != nil:
-		return unreachable("request for a pool", err)
+		return Unreachable("request for a pool", err)
 	}
 	return nil
 }
@@ -97,13 +98,13 @@ func Grant(ctx context.Context, objects store.Objects, r model.PoolRequest) erro
 	kind := store.AddressPools()
 	const tries = 10
 	for range tries {
-		o, err := asking(ctx, func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, kind.Key("", r.Pool)) })
+		o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, kind.Key("", r.Pool)) })
 		spec := model.AddressPool{Name: r.Pool}
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 			o = store.Object{}
 		case err != nil:
-			return unreachable("pool "+r.Pool, err)
+			return Unreachable("pool "+r.Pool, err)
 		default:
 			if spec, err = o.AddressPool(); err != nil {
 				return err
@@ -112,7 +113,7 @@ func Grant(ctx context.Context, objects store.Objects, r model.PoolRequest) erro
 		if spec.OfCluster() {
 			return ipam.Invalid("choose another network_name, or give the pool another name", "pool %q is one of the cluster's network: nothing is added for node %s", r.Pool, r.Node)
 		}
-		lacks := missing(spec, r.CIDR)
+		lacks := Missing(spec, r.CIDR)
 		if len(lacks) == 0 {
 			return nil
 		}
@@ -120,7 +121,7 @@ func Grant(ctx context.Context, objects store.Objects, r model.PoolRequest) erro
 		if err != nil {
 			return err
 		}
-		_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+		_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 			if o.Version == "" {
 				return objects.Create(ctx, kind, next)
 			}
@@ -133,8 +134,8 @@ func Grant(ctx context.Context, objects store.Objects, r model.PoolRequest) erro
 	return model.Faultf(model.CodeTryAgain, "", "pool %q changes all the time", r.Pool)
 }
 
-// missing are the parts of a range that a pool does not have.
-func missing(p model.AddressPool, network netip.Prefix) []netip.Prefix {
+// Missing are the parts of a range that a pool does not have.
+func Missing(p model.AddressPool, network netip.Prefix) []netip.Prefix {
 	var have []netip.Prefix
 	for _, r := range p.Regions {
 		have = append(have, r.CIDR)
@@ -147,11 +148,11 @@ func extended(ctx context.Context, objects store.Objects, o store.Object, spec m
 	for _, cidr := range lacks {
 		spec.Regions = append(spec.Regions, model.AddressRegion{CIDR: cidr, BlockSize: model.BlockSize(cidr, r.Addresses)})
 	}
-	given, err := foreign(ctx, objects, r.Network, lacks)
+	foreign, err := whereabouts.Read(ctx, ForeignLister(objects))
 	if err != nil {
 		return o, spec, fmt.Errorf("import: %w", err)
 	}
-	spec.Reserved = append(spec.Reserved, given...)
+	spec.Reserved = append(spec.Reserved, foreign.Reserved(r.Network, lacks)...)
 	next, err := store.AddressPoolObject(o, spec)
 	return next, spec, err
 }
@@ -159,16 +160,16 @@ func extended(ctx context.Context, objects store.Objects, o store.Object, spec m
 // FreeClaim takes addresses out of the claim of a virtual machine that no pool gives any more: the next pod of the machine gets others.
 func FreeClaim(ctx context.Context, objects store.Objects, claim string) error {
 	kind, key := claimPlace(ofAddressClaim + claim)
-	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, key) })
+	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, key) })
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
-		return unreachable(claim, err)
+		return Unreachable(claim, err)
 	}
-	all, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) { return objects.List(ctx, store.AddressPools()) })
+	all, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) { return objects.List(ctx, store.AddressPools()) })
 	if err != nil {
-		return unreachable("list of pools", err)
+		return Unreachable("list of pools", err)
 	}
 	var pools []model.AddressPool
 	for _, o := range all {
@@ -197,7 +198,7 @@ func FreeClaim(ctx context.Context, objects store.Objects, claim string) error {
 	if err != nil || sameJSON(next.Raw, o.Raw) {
 		return err
 	}
-	_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+	_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return objects.CompareAndSwapStatus(ctx, kind, o.Version, next)
 	})
 	if errors.Is(err, store.ErrConflict) {

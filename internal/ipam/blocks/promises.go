@@ -49,19 +49,19 @@ func (e *Engine) mark(p *pool, a netip.Addr, claim string) {
 // knew it may be gone for good.
 func (e *Engine) promises(ctx context.Context, p *pool, cidr netip.Prefix) error {
 	for _, kind := range []store.Kind{store.AddressClaims(), store.IPAMClaims()} {
-		all, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) { return e.cfg.Objects.List(ctx, kind) })
+		all, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) { return e.cfg.Objects.List(ctx, kind) })
 		if errors.Is(err, store.ErrNotFound) {
 			continue
 		}
 		if err != nil {
-			return unreachable("list of "+kind.Resource, err)
+			return Unreachable("list of "+kind.Resource, err)
 		}
 		for _, o := range all {
 			id := o.Key.Namespace + "/" + o.Key.Name
 			if kind == store.AddressClaims() {
 				id = ofAddressClaim + id
 			}
-			for _, a := range addrsOf(o) {
+			for _, a := range AddressesOf(o) {
 				if cidr.Contains(a) {
 					e.mark(p, a, id)
 				}
@@ -71,8 +71,8 @@ func (e *Engine) promises(ctx context.Context, p *pool, cidr netip.Prefix) error
 	return e.saveMarks()
 }
 
-// addrsOf are the addresses that a claim has.
-func addrsOf(o store.Object) (out []netip.Addr) {
+// AddressesOf are the addresses that a claim has.
+func AddressesOf(o store.Object) (out []netip.Addr) {
 	var c struct {
 		Status struct {
 			IPs       []string `json:"ips"`

@@ -81,11 +81,11 @@ func (e *Engine) readIPAMClaim(ctx context.Context, claim string) (addressClaim,
 	if e.cfg.Objects == nil {
 		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster", "%s: this agent has no store", claimWords(claim))
 	}
-	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return e.cfg.Objects.Get(ctx, store.IPAMClaims(), claimKey(claim))
 	})
 	if err != nil {
-		return c, unreachable(claimWords(claim), err)
+		return c, Unreachable(claimWords(claim), err)
 	}
 	c.object = o
 	return c, nil
@@ -188,13 +188,13 @@ func (e *Engine) atLast(ctx context.Context, p *pool, w want, h holder) (netip.A
 
 // stillPromised makes sure that the claim is there and names the address.
 func (e *Engine) stillPromised(ctx context.Context, c addressClaim, a netip.Addr) error {
-	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		kind, key := claimPlace(c.id)
 		return e.cfg.Objects.Get(ctx, kind, key)
 	})
 	switch {
 	case err != nil && !errors.Is(err, store.ErrNotFound):
-		return unreachable(claimWords(c.id), err)
+		return Unreachable(claimWords(c.id), err)
 	case err != nil || !says(o, a):
 		return model.Faultf(model.CodeTryAgain, "", "%s does not name address %s any more", claimWords(c.id), a)
 	}
@@ -278,7 +278,7 @@ func (e *Engine) saveUsed(ctx context.Context, c addressClaim) error {
 		if err != nil || sameJSON(next.Raw, c.object.Raw) {
 			return err
 		}
-		_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+		_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 			return e.cfg.Objects.CompareAndSwapStatus(ctx, kind, c.object.Version, next)
 		})
 		if !errors.Is(err, store.ErrConflict) {

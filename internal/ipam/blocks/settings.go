@@ -9,13 +9,14 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/whereabouts"
 	"github.com/weft-net/weft/internal/model"
 )
 
 // The names in "ipam": {"type": …}.
 const (
 	TypeWeft        = "weft"
-	TypeWhereabouts = "whereabouts"
+	TypeWhereabouts = whereabouts.Type
 )
 
 // settings are a configuration, read and checked.
@@ -87,7 +88,7 @@ func (e *Engine) settings(ask ipam.Ask) (settings, error) {
 	if len(o.IPAM) == 0 {
 		return s, ipam.Invalid(`add "ipam": {"type": "whereabouts", "range": "10.1.0.0/16"}`, "configuration: ipam is missing")
 	}
-	section, err := e.merged(o.IPAM)
+	section, err := whereabouts.Complete(o.IPAM, e.cfg.ReadFile)
 	if err != nil {
 		return s, err
 	}

@@ -123,14 +123,14 @@ func (e *Engine) keepClaim(ctx context.Context, c addressClaim, ips []model.IP) 
 	if err != nil || next.Version == o.Version || sameJSON(next.Raw, o.Raw) {
 		return err
 	}
-	_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+	_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return e.cfg.Objects.CompareAndSwapStatus(ctx, store.IPAMClaims(), o.Version, next)
 	})
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
 		return model.Faultf(model.CodeTryAgain, "", "IPAMClaim %s was changed meanwhile: %w", c.id, err)
 	}
 	if err != nil {
-		return unreachable("IPAMClaim "+c.id, err)
+		return Unreachable("IPAMClaim "+c.id, err)
 	}
 	return nil
 }
@@ -170,12 +170,12 @@ func (e *Engine) claims(ctx context.Context, p *pool) error {
 	e.mu.Unlock()
 	freed := false
 	for a, claim := range unused {
-		o, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+		o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 			kind, key := claimPlace(claim)
 			return e.cfg.Objects.Get(ctx, kind, key)
 		})
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return unreachable(claimWords(claim), err)
+			return Unreachable(claimWords(claim), err)
 		}
 		if err == nil && says(o, a) {
 			delete(p.missed, a)

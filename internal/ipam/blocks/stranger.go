@@ -42,7 +42,7 @@ type stranger struct {
 
 // machineOf is the machine in the holder of a ceded address: the part of the claim behind the point.
 func machineOf(claim string) string {
-	claim, _, _ = strings.Cut(claim, forClaim)
+	claim, _, _ = strings.Cut(claim, ForClaim)
 	_, machine, _ := strings.Cut(claim, ".")
 	return machine
 }
@@ -124,7 +124,7 @@ func (e *Engine) claimedHere(what, with string) bool {
 	if !named || claim == "" {
 		return false
 	}
-	claim, _, _ = strings.Cut(claim, forClaim)
+	claim, _, _ = strings.Cut(claim, ForClaim)
 	claim, machine, _ := strings.Cut(claim, ".")
 	e.mu.Lock()
 	defer e.mu.Unlock()

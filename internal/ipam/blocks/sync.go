@@ -15,11 +15,11 @@ import (
 
 // sync compares all that is known of a pool's blocks with the store.
 func (e *Engine) sync(ctx context.Context, p *pool) error {
-	all, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) {
+	all, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
 		return e.cfg.Objects.List(ctx, store.AddressBlocks())
 	})
 	if err != nil {
-		return unreachable("list of blocks", err)
+		return Unreachable("list of blocks", err)
 	}
 	e.mu.Lock()
 	clear(p.others)
@@ -145,7 +145,7 @@ func (e *Engine) freshen(ctx context.Context, p *pool) error {
 
 func (e *Engine) readPool(ctx context.Context, p *pool) error {
 	kind := store.AddressPools()
-	o, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return e.cfg.Objects.Get(ctx, kind, kind.Key("", p.name))
 	})
 	if errors.Is(err, store.ErrNotFound) {
@@ -155,7 +155,7 @@ func (e *Engine) readPool(ctx context.Context, p *pool) error {
 		return nil
 	}
 	if err != nil {
-		return unreachable("pool "+p.name, err)
+		return Unreachable("pool "+p.name, err)
 	}
 	spec, err := o.AddressPool()
 	if err != nil {

@@ -5,63 +5,14 @@ package blocks
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"io/fs"
+	"net/netip"
 	"slices"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/whereabouts"
 	"github.com/weft-net/weft/internal/model"
 )
-
-// flatFiles are where whereabouts looks for keys that configurations leave out.
-func flatFiles(first string) []string {
-	out := []string{
-		"/etc/kubernetes/cni/net.d/whereabouts.d/whereabouts.conf", "/etc/cni/net.d/whereabouts.d/whereabouts.conf",
-		"/host/etc/kubernetes/cni/net.d/whereabouts.d/whereabouts.conf", "/host/etc/cni/net.d/whereabouts.d/whereabouts.conf",
-	}
-	if first != "" {
-		return append([]string{first}, out...)
-	}
-	return out
-}
-
-// merged is the ipam section with what the flat file adds to it. Of the file, keys count that the section does not have.
-func (e *Engine) merged(section json.RawMessage) (json.RawMessage, error) {
-	var head struct {
-		Type string `json:"type"`
-		Path string `json:"configuration_path"`
-	}
-	if err := ipam.Decode("ipam", section, &head); err != nil {
-		return nil, err
-	}
-	if head.Type != TypeWhereabouts || e.cfg.ReadFile == nil {
-		return section, nil
-	}
-	for _, path := range flatFiles(head.Path) {
-		b, err := e.cfg.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, model.Faultf(model.CodeIO, "make it readable, or take it away", "whereabouts' configuration file: %w", err)
-		}
-		flat, fields := map[string]json.RawMessage{}, map[string]json.RawMessage{}
-		if err := json.Unmarshal(b, &flat); err != nil {
-			return nil, model.Faultf(model.CodeDecode, "put the file right", "whereabouts' configuration file %s: %w", path, err)
-		}
-		if err := ipam.Decode("ipam", section, &fields); err != nil {
-			return nil, err
-		}
-		for k, v := range flat {
-			if _, has := fields[k]; !has {
-				fields[k] = v
-			}
-		}
-		return json.Marshal(fields)
-	}
-	return section, nil
-}
 
 // dropForeign has the reservation of an attachment forgotten that another program made: one that no record tells of. It is
 // done behind the answer.
@@ -113,12 +64,12 @@ func (e *Engine) unreserve(ctx context.Context, p *pool) error {
 		if err != nil {
 			return err
 		}
-		got, err := asking(ctx, func(ctx context.Context) (store.Object, error) {
+		got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 			return e.cfg.Objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)
 		})
 		if err != nil {
 			e.wake()
-			return ignoreConflict(unreachable("pool "+p.name, err))
+			return ignoreConflict(Unreachable("pool "+p.name, err))
 		}
 		e.mu.Lock()
 		e.see(p, got, spec)
@@ -128,4 +79,44 @@ func (e *Engine) unreserve(ctx context.Context, p *pool) error {
 	p.dropped = p.dropped[len(dropped):]
 	e.mu.Unlock()
 	return nil
+}
+
+// ForeignLister lists whereabouts' objects, each kind in the time of one request.
+func ForeignLister(objects store.Objects) whereabouts.Lister {
+	return func(ctx context.Context, kind store.Kind) ([]store.Object, error) {
+		found, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) { return objects.List(ctx, kind) })
+		if err != nil {
+			return nil, Unreachable("whereabouts' "+kind.Resource, err)
+		}
+		return found, nil
+	}
+}
+
+// Range is a range of addresses that a configuration has added to its pool.
+type Range struct {
+	Pool string
+	CIDR netip.Prefix
+	// NetworkName is whereabouts' network_name.
+	NetworkName string
+	// Addresses are how many of it are for use.
+	Addresses int
+}
+
+// Ranges are those that a configuration of either name adds to pools. With an error come those that were read before it.
+func Ranges(conf json.RawMessage, readFile func(string) ([]byte, error)) ([]Range, error) {
+	e := &Engine{cfg: Config{ReadFile: readFile}}
+	s, err := e.settings(ipam.Ask{Conf: conf})
+	var out []Range
+	for _, w := range s.wants {
+		if w.grow {
+			out = append(out, Range{Pool: w.pool, CIDR: w.network, NetworkName: w.alias, Addresses: count(w.spans)})
+		}
+	}
+	return out, err
+}
+
+// RangeOf is the range of a whole network that whereabouts allocates from, as a configuration without further options would have it.
+func RangeOf(network netip.Prefix, networkName string) Range {
+	name := poolName(inner{Type: TypeWhereabouts, NetworkName: networkName}, want{})
+	return Range{Pool: name, CIDR: network, NetworkName: networkName, Addresses: count([]span{usable(network)})}
 }

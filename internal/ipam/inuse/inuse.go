@@ -11,7 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/netns"
 )
 
@@ -19,7 +19,7 @@ import (
 const namedNamespaces = "/run/netns"
 
 // Read reads the addresses of interfaces in namespaces, those that are named included, and says which are gone.
-func Read(paths map[string]bool) (seen []blocks.Seen, gone []string, err error) {
+func Read(paths map[string]bool) (seen []audit.Seen, gone []string, err error) {
 	entries, err := os.ReadDir(namedNamespaces)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
@@ -44,13 +44,13 @@ func Read(paths map[string]bool) (seen []blocks.Seen, gone []string, err error) 
 }
 
 // addressesIn are the addresses of the interfaces in a namespace.
-func addressesIn(path string) ([]blocks.Seen, error) {
+func addressesIn(path string) ([]audit.Seen, error) {
 	ns, err := netns.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = ns.Close() }()
-	var seen []blocks.Seen
+	var seen []audit.Seen
 	err = ns.Do(func() error {
 		links, err := net.Interfaces()
 		if err != nil {
@@ -63,7 +63,7 @@ func addressesIn(path string) ([]blocks.Seen, error) {
 			}
 			for _, addr := range addrs {
 				if p, err := netip.ParsePrefix(addr.String()); err == nil {
-					seen = append(seen, blocks.Seen{Netns: path, IfName: link.Name, Addr: p.Addr().Unmap()})
+					seen = append(seen, audit.Seen{Netns: path, IfName: link.Name, Addr: p.Addr().Unmap()})
 				}
 			}
 		}

@@ -25,7 +25,6 @@ import (
 	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/endpoint/attach"
-	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
@@ -210,7 +209,7 @@ func (e *Endpoints) find(ctx context.Context, names []string) ([]attach.Guarded,
 
 // owner is the interface that an address is reserved for; false when it is no pod's that Calico has attached.
 func (e *Endpoints) owner(r model.ReservedAddress) (attach.Guarded, bool) {
-	if r.By != blocks.ByCalico {
+	if r.By != model.ByCalico {
 		return attach.Guarded{}, false
 	}
 	var pod model.PodRef

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/inuse"
 )
@@ -49,15 +50,15 @@ func (n *Node) ServesCluster() bool { return n.cfg.Network.FromPools() || n.cfg.
 
 // compare counts what does not agree between this node's memory, its ledger and its kernel.
 func (n *Node) compare() (int, error) {
-	before := n.cfg.Engine.Giving()
+	before := n.cfg.Engine.Allocations()
 	records, err := n.cfg.Records.List()
 	if err != nil {
 		return 0, err
 	}
-	l := blocks.Local{Giving: before}
+	l := audit.Local{Allocations: audit.Allocations{Allocations: before}}
 	paths := map[string]bool{}
 	for _, rec := range records {
-		one := blocks.Recorded{AttachmentKey: rec.Key(), Done: rec.Stage == attach.Done, Netns: rec.Request.Netns}
+		one := audit.Recorded{AttachmentKey: rec.Key(), Done: rec.Stage == attach.Done, Netns: rec.Request.Netns}
 		if rec.Result != nil {
 			for _, ip := range rec.Result.IPs {
 				one.Addrs = append(one.Addrs, ip.Address.Addr())
@@ -70,9 +71,9 @@ func (n *Node) compare() (int, error) {
 		return 0, err
 	}
 	// What came or went meanwhile is no finding: both times it must be so.
-	after := n.cfg.Engine.Giving()
+	after := n.cfg.Engine.Allocations()
 	l.Held = slices.DeleteFunc(before.Held, func(h blocks.HeldAddress) bool { return !slices.Contains(after.Held, h) })
-	var p blocks.Picture
+	var p audit.Report
 	p.Compare(l)
 	for _, f := range p.Findings {
 		n.cfg.Log.Warn("addresses of this node do not agree", "object", f.Object, "what", f.Msg)

@@ -7,15 +7,16 @@ import (
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 )
 
-// Allocations are what this node may give and has given: of pools, and of host-local's directories.
+// Allocations are what this node may allocate and has allocated: from pools, and in host-local's directories.
 func (n *Node) Allocations() (any, error) {
-	g := blocks.Giving{Node: n.cfg.Name, Held: []blocks.HeldAddress{}}
+	g := audit.Allocations{Allocations: blocks.Allocations{Node: n.cfg.Name, Held: []blocks.HeldAddress{}}}
 	if n.cfg.Engine != nil {
-		g = n.cfg.Engine.Giving()
+		g.Allocations = n.cfg.Engine.Allocations()
 	}
 	var err error
 	g.Filed, err = n.filed()
@@ -23,7 +24,7 @@ func (n *Node) Allocations() (any, error) {
 }
 
 // filed is what host-local's directories of the networks hold that this agent has attached, or whose configuration it has written.
-func (n *Node) filed() ([]blocks.Filed, error) {
+func (n *Node) filed() ([]audit.Filed, error) {
 	local := hostlocal.New(hostlocal.Config{DataDir: n.cfg.AddressDir})
 	asks := []ipam.Ask{}
 	if n.cfg.Network.Name != "" {
@@ -37,7 +38,7 @@ func (n *Node) filed() ([]blocks.Filed, error) {
 		all, _ := localAsks(rec)
 		asks = append(asks, all...)
 	}
-	var out []blocks.Filed
+	var out []audit.Filed
 	read := map[string]bool{}
 	for _, ask := range asks {
 		dir, entries, err := local.List(ask)
@@ -51,9 +52,9 @@ func (n *Node) filed() ([]blocks.Filed, error) {
 		if len(entries) == 0 && len(ask.Conf) == 0 {
 			continue
 		}
-		f := blocks.Filed{Network: ask.Network, Dir: dir, Entries: []blocks.FiledAddress{}}
+		f := audit.Filed{Network: ask.Network, Dir: dir, Entries: []audit.FiledAddress{}}
 		for _, e := range entries {
-			f.Entries = append(f.Entries, blocks.FiledAddress{Addr: e.Addr, ContainerID: e.ContainerID, IfName: e.IfName})
+			f.Entries = append(f.Entries, audit.FiledAddress{Addr: e.Addr, ContainerID: e.ContainerID, IfName: e.IfName})
 		}
 		out = append(out, f)
 	}

@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package audit
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"log/slog"
+	"math/rand"
+	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-net/weft/internal/apitest"
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/kube"
+	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -124,11 +134,22 @@ func importAll(t *testing.T, objects store.Objects) {
 }
 
 func TestImportPlan(t *testing.T) {
-	s, path := cluster(t, map[string]string{"w.yaml": strings.Join(whereaboutsLeft(), "\n---\n")})
+	s := cluster(t, whereaboutsLeft()...)
 	importAll(t, s.Objects())
-	a := join(t, path, "a", nil)
-	if got := a.mustAdd(rangeConf1("10.1.0.0/24", `"range_start":"10.1.0.1","range_end":"10.1.0.20"`), "1"); got != "[10.1.0.2]" {
-		t.Errorf("given after the import: %s", got)
+	engine, err := blocks.Open(blocks.Config{
+		Objects: s.Objects(), Node: "a", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After, Random: rand.New(rand.NewSource(1)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine.Restore(context.Background(), nil)
+	got, err := engine.Allocators()[1].Add(context.Background(), ipam.Ask{
+		Conf: json.RawMessage(`{"cniVersion":"1.0.0","name":"net","type":"macvlan",
+			"ipam":{"type":"whereabouts","range":"10.1.0.0/24","range_start":"10.1.0.1","range_end":"10.1.0.20"}}`),
+		Network: "net", ContainerID: "1", IfName: "net1",
+	})
+	if err != nil || len(got.IPs) != 1 || got.IPs[0].Address.Addr().String() != "10.1.0.2" {
+		t.Errorf("allocated after the import: %v, error %v", got.IPs, err)
 	}
 	later, err := PlanImport(context.Background(), s.Objects(), nil)
 	if err != nil || len(later.Pools) != 2 {
@@ -151,7 +172,7 @@ func TestImportRefuses(t *testing.T) {
 		object("NodeSlicePool", "s", `{"range":"everything","sliceSize":"/26"}`):                                            `NodeSlicePool n/s: spec.range "everything" is no prefix`,
 		`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"p"},"spec":{"regions":[{"cidr":"x"}]}}`: `spec.regions[0].cidr "x"`,
 	} {
-		s, _ := cluster(t, map[string]string{"w.yaml": good + "\n---\n" + bad})
+		s := cluster(t, good, bad)
 		plan, err := PlanImport(context.Background(), s.Objects(), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", bad, err, want)
@@ -165,14 +186,26 @@ func TestImportRefuses(t *testing.T) {
 // TestImportOnKubernetes: the same from a real API server that knows whereabouts' kinds.
 func TestImportOnKubernetes(t *testing.T) {
 	nettest.Whole(t)
-	s := kubernetes(t)
+	s := apitest.Start(t, nil, netip.MustParseAddr("127.0.0.1"))
+	crd, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "crds", "weft.dev_addresspools.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Define(crd)
 	define(s, "k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition", "network-attachment-definitions", `{"config":{"type":"string"}}`)
 	define(s, "whereabouts.cni.cncf.io", "v1alpha1", "IPPool", "ippools", `{"range":{"type":"string"},"allocations":{"type":"object","additionalProperties":{"type":"object",
 		"required":["id","podref"],"properties":{"id":{"type":"string"},"podref":{"type":"string"},"ifname":{"type":"string"}}}}}`, "range", "allocations")
 	define(s, "whereabouts.cni.cncf.io", "v1alpha1", "OverlappingRangeIPReservation", "overlappingrangeipreservations",
 		`{"containerid":{"type":"string"},"podref":{"type":"string"},"ifname":{"type":"string"}}`, "podref")
 	define(s, "whereabouts.cni.cncf.io", "v1alpha1", "NodeSlicePool", "nodeslicepools", `{"range":{"type":"string"},"sliceSize":{"type":"string"}}`, "range", "sliceSize")
-	objects := over(t, s, s.URL, "a").Objects()
+	k, err := kube.Open(kube.Config{
+		Access: kube.Access{Kubeconfig: s.Kubeconfig(s.URL, ""), Getenv: os.Getenv}, Node: "a", Agent: "weft-test",
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := k.Objects()
 	for _, text := range whereaboutsLeft() {
 		o, err := store.NewObject([]byte(text))
 		if err != nil {
@@ -183,10 +216,16 @@ func TestImportOnKubernetes(t *testing.T) {
 			"NodeSlicePool": store.WhereaboutsSlices(), "OverlappingRangeIPReservation": store.WhereaboutsReservations(),
 			"NetworkAttachmentDefinition": store.NetworkAttachments(),
 		}[o.Key.Kind]
-		eventually(t, o.Key.String()+" is taken", func() bool { // a kind is served after a moment
-			_, err = objects.Create(context.Background(), kind, o)
-			return err == nil
-		})
+		deadline := time.Now().Add(30 * time.Second)
+		for { // a kind is served after a moment
+			if _, err = objects.Create(context.Background(), kind, o); err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s is not taken: %v", o.Key, err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
 	}
 	importAll(t, objects)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package audit
 
 import (
 	"cmp"
@@ -11,14 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Who reserved addresses that an import took over from another network.
-const (
-	ByCalico    = "calico"
-	ByHostLocal = "host-local"
-)
-
 // pool is the pool of that name, nil when there is none.
-func (p *Picture) pool(name string) *model.AddressPool {
+func (p *Report) pool(name string) *model.AddressPool {
 	i, found := slices.BinarySearchFunc(p.Pools, name, func(pool model.AddressPool, name string) int { return cmp.Compare(pool.Name, name) })
 	if !found {
 		return nil
@@ -28,7 +22,7 @@ func (p *Picture) pool(name string) *model.AddressPool {
 
 // overlaps are, by the place of a block, another block that has all of its addresses: of the same pool, or both of the cluster's
 // network. Prefixes that overlap contain each other, so that those which contain a block are a stack.
-func (p *Picture) overlaps() map[int]*model.AddressBlock {
+func (p *Report) overlaps() map[int]*model.AddressBlock {
 	order := make([]int, len(p.Blocks))
 	for i := range order {
 		order[i] = i
@@ -60,7 +54,7 @@ func (p *Picture) overlaps() map[int]*model.AddressBlock {
 }
 
 // examineConditions tells of pools that give nothing because they are wrong.
-func (p *Picture) examineConditions(raw map[string]store.Object) {
+func (p *Report) examineConditions(raw map[string]store.Object) {
 	conditions := model.PoolConditions(p.Pools)
 	for _, pool := range p.Pools {
 		switch c := conditions[pool.Name]; c.Reason {
@@ -72,7 +66,7 @@ func (p *Picture) examineConditions(raw map[string]store.Object) {
 
 // places finds the block that has an address.
 type places struct {
-	p  *Picture
+	p  *Report
 	at map[spot]int
 }
 
@@ -81,7 +75,7 @@ type spot struct {
 	cidr netip.Prefix
 }
 
-func (p *Picture) places() places {
+func (p *Report) places() places {
 	at := make(map[spot]int, len(p.Blocks))
 	for i, b := range p.Blocks {
 		at[spot{b.Pool, b.CIDR}] = i

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package audit
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,22 +11,12 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 )
 
-// MachinePromise is what is promised to an interface of a virtual machine.
-type MachinePromise struct {
-	Machine   string       `json:"machine"` // "namespace/name"
-	Network   string       `json:"network"`
-	Interface string       `json:"interface"`
-	Addrs     []netip.Addr `json:"addresses"`
-	Node      string       `json:"node,omitempty"` // where they were used last
-	// Claim is the AddressClaim that says so, "namespace/name".
-	Claim string `json:"claim"`
-}
-
 // learnPromises looks at all claims.
-func (p *Picture) learnPromises(ctx context.Context, objects store.Objects) error {
+func (p *Report) learnPromises(ctx context.Context, objects store.Objects) error {
 	p.promised = map[netip.Addr]string{}
 	for _, kind := range []store.Kind{store.AddressClaims(), store.IPAMClaims()} {
 		all, err := objects.List(ctx, kind)
@@ -35,34 +24,18 @@ func (p *Picture) learnPromises(ctx context.Context, objects store.Objects) erro
 			return fmt.Errorf("list of %s: %w", kind.Resource, err)
 		}
 		for _, o := range all {
-			for _, a := range addrsOf(o) {
+			for _, a := range blocks.AddressesOf(o) {
 				p.promised[a] = o.Key.String()
 			}
-			if m, is := promiseOf(o); is {
+			if m, is := blocks.PromiseOf(o); is {
 				p.Machines = append(p.Machines, m)
 			}
 		}
 	}
-	slices.SortFunc(p.Machines, func(a, b MachinePromise) int { return strings.Compare(a.Machine+" "+a.Claim, b.Machine+" "+b.Claim) })
+	slices.SortFunc(p.Machines, func(a, b blocks.MachinePromise) int {
+		return strings.Compare(a.Machine+" "+a.Claim, b.Machine+" "+b.Claim)
+	})
 	return nil
-}
-
-// promiseOf reads a claim; false: it is no machine's.
-func promiseOf(o store.Object) (MachinePromise, bool) {
-	var c struct {
-		Spec struct {
-			Machine struct{ Name, Network, Interface string } `json:"virtualMachine"`
-		} `json:"spec"`
-		Status struct{ Node string } `json:"status"`
-	}
-	if !o.Key.Of(store.AddressClaims()) || json.Unmarshal(o.Raw, &c) != nil || c.Spec.Machine.Name == "" {
-		return MachinePromise{}, false
-	}
-	m := c.Spec.Machine
-	return MachinePromise{
-		Machine: o.Key.Namespace + "/" + m.Name, Network: m.Network, Interface: m.Interface, Addrs: addrsOf(o), Node: c.Status.Node,
-		Claim: o.Key.Namespace + "/" + o.Key.Name,
-	}, true
 }
 
 // ReleaseMachine takes the promises to a virtual machine, "namespace/name", back, and says which. Of a machine that runs the addresses
@@ -74,7 +47,7 @@ func ReleaseMachine(ctx context.Context, objects store.Objects, machine string) 
 	}
 	done := []string{}
 	for _, o := range all {
-		m, is := promiseOf(o)
+		m, is := blocks.PromiseOf(o)
 		if !is || m.Machine != machine {
 			continue
 		}

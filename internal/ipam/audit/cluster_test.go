@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package audit
 
 import (
 	"context"
@@ -131,8 +131,8 @@ spec: {pool: late, cidr: 10.0.64.32/27, node: b, claim: "4"}
 // TestLookAtTheCluster: what pods' status says of addresses is compared with pools and blocks of the cluster's network; a pool of
 // another network may have the same addresses.
 func TestLookAtTheCluster(t *testing.T) {
-	s, _ := cluster(t, map[string]string{"all.yaml": ofTheCluster})
-	p, err := Look(context.Background(), s.Objects())
+	s := cluster(t, ofTheCluster)
+	p, err := Inspect(context.Background(), s.Objects())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestLookAtTheCluster(t *testing.T) {
 // TestOverlaps: each block that has addresses of another one is found, as by comparing every two.
 func TestOverlaps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := Picture{Pools: []model.AddressPool{{Name: "a", AssignmentMode: model.AssignAutomatic}, {Name: "b", AssignmentMode: model.AssignManual}, {Name: "c"}}}
+		p := Report{Pools: []model.AddressPool{{Name: "a", AssignmentMode: model.AssignAutomatic}, {Name: "b", AssignmentMode: model.AssignManual}, {Name: "c"}}}
 		for range rapid.IntRange(0, 12).Draw(t, "blocks") {
 			addr := netip.AddrFrom4([4]byte{10, 0, 0, rapid.Byte().Draw(t, "addr")})
 			p.Blocks = append(p.Blocks, model.AddressBlock{

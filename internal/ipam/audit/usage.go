@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package audit
 
 import (
 	"cmp"
@@ -36,9 +36,9 @@ type Usages struct {
 }
 
 // Usage counts what is in use by what the store says, and by what nodes themselves do.
-func (p *Picture) Usage(nodes ...Local) Usages {
+func (p *Report) Usage(nodes ...Local) Usages {
 	taken := p.taken(nodes)
-	u := Usages{Known: len(taken) > 0 || len(nodes) > 0 || len(p.people) > 0 && !p.people.silent()}
+	u := Usages{Known: len(taken) > 0 || len(nodes) > 0 || len(p.pods) > 0 && !p.pods.silent()}
 	ofPool := false
 	for _, pool := range p.Pools {
 		ofPool = ofPool || pool.AssignmentMode != ""
@@ -75,9 +75,9 @@ func (p *Picture) Usage(nodes ...Local) Usages {
 }
 
 // taken are the addresses that somebody has, in order.
-func (p *Picture) taken(nodes []Local) []netip.Addr {
+func (p *Report) taken(nodes []Local) []netip.Addr {
 	var out []netip.Addr
-	for _, one := range p.people {
+	for _, one := range p.pods {
 		if !one.over {
 			out = append(out, one.addrs...)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package audit
 
 import (
 	"cmp"
@@ -13,7 +13,8 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/whereabouts"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -41,16 +42,16 @@ type PoolImport struct {
 
 // importer gathers what an import depends on.
 type importer struct {
-	given  whereabouts
-	wants  []want
-	pools  map[string]*PoolImport
-	blocks []model.AddressBlock
-	people people
-	sizes  map[target]int // how many addresses of a target are for use
-	placed map[netip.Addr]bool
+	foreign whereabouts.Objects
+	ranges  []blocks.Range
+	pools   map[string]*PoolImport
+	blocks  []model.AddressBlock
+	pods    podIndex
+	sizes   map[target]int // how many addresses of a target are for use
+	placed  map[netip.Addr]bool
 	// housed are the objects of which an address belongs somewhere, homeless the addresses that belong nowhere.
 	housed   map[store.Key]bool
-	homeless []given
+	homeless []whereabouts.Allocation
 	out      Import
 }
 
@@ -69,18 +70,18 @@ func largest(a, b target) int {
 // stops it. readFile reads whereabouts' flat file, where that is on this machine; nil means that there is none.
 func PlanImport(ctx context.Context, objects store.Objects, readFile func(string) ([]byte, error)) (Import, error) {
 	im := importer{
-		pools: map[string]*PoolImport{}, people: people{}, sizes: map[target]int{}, placed: map[netip.Addr]bool{},
+		pools: map[string]*PoolImport{}, pods: podIndex{}, sizes: map[target]int{}, placed: map[netip.Addr]bool{},
 		housed: map[store.Key]bool{},
 		out:    Import{Pools: []PoolImport{}, LeftOut: []string{}, Doubts: []string{}},
 	}
 	var err error
-	if im.given, err = readWhereabouts(ctx, objects); err != nil {
+	if im.foreign, err = whereabouts.Read(ctx, blocks.ForeignLister(objects)); err != nil {
 		return im.out, err
 	}
 	if err := im.read(ctx, objects, readFile); err != nil {
 		return im.out, err
 	}
-	for _, g := range im.given.addrs {
+	for _, g := range im.foreign.Allocations {
 		im.place(g)
 	}
 	im.homelessLeft()
@@ -98,11 +99,10 @@ func PlanImport(ctx context.Context, objects store.Objects, readFile func(string
 
 // read learns of pools, blocks, networks and pods.
 func (im *importer) read(ctx context.Context, objects store.Objects, readFile func(string) ([]byte, error)) error {
-	e := &Engine{cfg: Config{ReadFile: readFile}, pools: map[string]*pool{}, kick: make(chan struct{}, 1)}
 	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks(), store.NetworkAttachments(), store.Pods()} {
-		all, err := asking(ctx, func(ctx context.Context) ([]store.Object, error) { return objects.List(ctx, kind) })
+		all, err := blocks.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) { return objects.List(ctx, kind) })
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return unreachable("list of "+kind.Resource, err)
+			return blocks.Unreachable("list of "+kind.Resource, err)
 		}
 		for _, o := range all {
 			switch kind {
@@ -117,9 +117,9 @@ func (im *importer) read(ctx context.Context, objects store.Objects, readFile fu
 					im.blocks = append(im.blocks, b)
 				}
 			case store.NetworkAttachments():
-				im.network(e, o)
+				im.network(readFile, o)
 			default:
-				im.people.note(o)
+				im.pods.note(o)
 			}
 		}
 	}
@@ -128,23 +128,23 @@ func (im *importer) read(ctx context.Context, objects store.Objects, readFile fu
 
 // network notes the ranges of a network. What is wrong with it is told to who asks for it; here it may be that its range is in a
 // file that this machine does not have.
-func (im *importer) network(e *Engine, o store.Object) {
+func (im *importer) network(readFile func(string) ([]byte, error), o store.Object) {
 	n, err := o.NetworkAttachment()
 	if err != nil {
 		return
 	}
-	for _, conf := range Shared([]model.NetworkAttachment{n}) {
-		s, err := e.settings(ipam.Ask{Conf: conf})
+	for _, conf := range blocks.Shared([]model.NetworkAttachment{n}) {
+		ranges, err := blocks.Ranges(conf, readFile)
 		if err != nil {
 			im.out.Doubts = append(im.out.Doubts, fmt.Sprintf("%s: its ranges are not known here: %s", o.Key, err))
 		}
-		im.wants = append(im.wants, slices.DeleteFunc(s.wants, func(w want) bool { return !w.grow })...)
+		im.ranges = append(im.ranges, ranges...)
 	}
 }
 
 // place reserves an address in each pool that may give it.
-func (im *importer) place(g given) {
-	if !g.claimed && im.people.gone(g.For) {
+func (im *importer) place(g whereabouts.Allocation) {
+	if !g.Claimed && im.pods.gone(g.For) {
 		im.leaveOut(g, "there is no such pod")
 		return
 	}
@@ -153,7 +153,7 @@ func (im *importer) place(g given) {
 		im.homeless = append(im.homeless, g)
 		return
 	}
-	im.housed[g.from] = true
+	im.housed[g.From] = true
 	for t, size := range targets {
 		if have := im.sizes[t]; have == 0 || size < have {
 			im.sizes[t] = size
@@ -168,8 +168,8 @@ func (im *importer) place(g given) {
 // homelessLeft tells which objects have no reading that belongs anywhere.
 func (im *importer) homelessLeft() {
 	for _, g := range im.homeless {
-		if !im.housed[g.from] {
-			im.housed[g.from] = true
+		if !im.housed[g.From] {
+			im.housed[g.From] = true
 			im.leaveOut(g, "no IPPool and no network has that address")
 		}
 	}
@@ -177,27 +177,27 @@ func (im *importer) homelessLeft() {
 
 // targets are the networks that an address belongs to, with how many of their addresses are for use: those of the networks
 // that there are, or else what whereabouts itself says.
-func (im *importer) targets(g given) map[target]int {
+func (im *importer) targets(g whereabouts.Allocation) map[target]int {
 	out := map[target]int{}
-	for _, w := range im.wants {
-		if t := (target{w.pool, w.network}); w.network.Contains(g.Addr) && g.maybeOf(w.alias) && (out[t] == 0 || count(w.spans) < out[t]) {
-			out[t] = count(w.spans)
+	for _, r := range im.ranges {
+		if t := (target{r.Pool, r.CIDR}); r.CIDR.Contains(g.Addr) && g.MaybeOf(r.NetworkName) && (out[t] == 0 || r.Addresses < out[t]) {
+			out[t] = r.Addresses
 		}
 	}
 	if len(out) > 0 {
 		return out
 	}
-	for _, r := range im.given.ranges {
-		if r.network.Contains(g.Addr) && (!r.known || g.maybeOf(r.name)) {
-			name := poolName(inner{Type: TypeWhereabouts, NetworkName: g.network}, want{})
-			return map[target]int{{name, r.network}: count([]span{usable(r.network)})}
+	for _, r := range im.foreign.Ranges {
+		if r.CIDR.Contains(g.Addr) && (!r.Known || g.MaybeOf(r.NetworkName)) {
+			whole := blocks.RangeOf(r.CIDR, g.NetworkName)
+			return map[target]int{{whole.Pool, r.CIDR}: whole.Addresses}
 		}
 	}
 	return nil
 }
 
-func (im *importer) leaveOut(g given, why string) {
-	im.out.LeftOut = append(im.out.LeftOut, fmt.Sprintf("%s: address %s of %s: %s", g.from, g.Addr, dashed(g.For), why))
+func (im *importer) leaveOut(g whereabouts.Allocation, why string) {
+	im.out.LeftOut = append(im.out.LeftOut, fmt.Sprintf("%s: address %s of %s: %s", g.From, g.Addr, dashed(g.For), why))
 }
 
 func (im *importer) doubt(format string, args ...any) {
@@ -205,7 +205,7 @@ func (im *importer) doubt(format string, args ...any) {
 }
 
 // reserve takes an address over, and says what does not go together.
-func (im *importer) reserve(p *PoolImport, g given) {
+func (im *importer) reserve(p *PoolImport, g whereabouts.Allocation) {
 	if p.seen[g.Addr] {
 		return
 	}
@@ -215,14 +215,14 @@ func (im *importer) reserve(p *PoolImport, g given) {
 	p.seen[g.Addr] = true
 	first := !im.placed[g.Addr]
 	im.placed[g.Addr] = true
-	if first && !g.claimed {
-		for _, other := range im.people.having(g.Addr) {
+	if first && !g.Claimed {
+		for _, other := range im.pods.having(g.Addr) {
 			if other != g.For {
-				im.doubt("%s: address %s is given to %s, and pod %s says that it has it", g.from, g.Addr, dashed(g.For), other)
+				im.doubt("%s: address %s is given to %s, and pod %s says that it has it", g.From, g.Addr, dashed(g.For), other)
 			}
 		}
-		if im.people.denies(g.For, g.Addr) {
-			im.doubt("%s: address %s is given to pod %s, which does not say that it has it", g.from, g.Addr, g.For)
+		if im.pods.denies(g.For, g.Addr) {
+			im.doubt("%s: address %s is given to pod %s, which does not say that it has it", g.From, g.Addr, g.For)
 		}
 	}
 	if slices.ContainsFunc(p.spec.Reserved, func(r model.ReservedAddress) bool { return r.Addr == g.Addr }) {
@@ -231,7 +231,7 @@ func (im *importer) reserve(p *PoolImport, g given) {
 	}
 	for _, b := range im.blocks {
 		if b.Pool == p.Pool && b.CIDR.Contains(g.Addr) {
-			im.doubt("%s: address %s is in block %s, which node %s claimed before: weft may have given it", g.from, g.Addr, b.CIDR, b.Node)
+			im.doubt("%s: address %s is in block %s, which node %s claimed before: weft may have given it", g.From, g.Addr, b.CIDR, b.Node)
 		}
 	}
 	p.Reserved = append(p.Reserved, g.ReservedAddress)
@@ -246,11 +246,8 @@ func dashed(s string) string {
 
 // enlarge adds what the pool does not have of a network, cut for so many addresses.
 func (p *PoolImport) enlarge(network netip.Prefix, size int) {
-	var have []netip.Prefix
-	for _, r := range append(slices.Clone(p.spec.Regions), p.Regions...) {
-		have = append(have, r.CIDR)
-	}
-	for _, cidr := range minus(network, have) {
+	had := model.AddressPool{Regions: append(slices.Clone(p.spec.Regions), p.Regions...)}
+	for _, cidr := range blocks.Missing(had, network) {
 		p.Regions = append(p.Regions, model.AddressRegion{CIDR: cidr, BlockSize: model.BlockSize(cidr, size)})
 	}
 }
@@ -268,7 +265,7 @@ func (im Import) Apply(ctx context.Context, objects store.Objects) error {
 		if err != nil {
 			return err
 		}
-		_, err = asking(ctx, func(ctx context.Context) (store.Object, error) {
+		_, err = blocks.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 			if p.object.Version == "" {
 				return objects.Create(ctx, store.AddressPools(), next)
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package audit
 
 import (
 	"fmt"
@@ -8,44 +8,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Giving is what an engine may give, and has given.
-type Giving struct {
-	Node   string         `json:"node"`
-	Blocks []netip.Prefix `json:"blocks"` // of all pools, and single addresses that others ceded
-	Held   []HeldAddress  `json:"held"`
-	// Filed is what is not of pools, but in directories of host-local's.
+// Allocations are what a node may allocate, and has allocated: from pools, and in host-local's directories.
+type Allocations struct {
+	blocks.Allocations
 	Filed []Filed `json:"filed,omitempty"`
-}
-
-// HeldAddress is an address with its holder: an attachment, an IPAMClaim, or a claim by its attachment.
-type HeldAddress struct {
-	Pool string     `json:"pool"`
-	Addr netip.Addr `json:"address"`
-	model.AttachmentKey
-	Claim string `json:"claim,omitempty"`
-}
-
-// Giving is what the engine may give, and has given, now.
-func (e *Engine) Giving() Giving {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	g := Giving{Node: e.cfg.Node, Blocks: []netip.Prefix{}, Held: []HeldAddress{}}
-	for _, p := range e.pools {
-		for _, b := range p.order {
-			if b.stands == owned {
-				g.Blocks = append(g.Blocks, b.cidr)
-			}
-		}
-		for a, h := range p.held {
-			g.Held = append(g.Held, HeldAddress{p.name, a, h.key, h.claim})
-		}
-	}
-	slices.SortFunc(g.Blocks, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	slices.SortFunc(g.Held, func(a, b HeldAddress) int { return a.Addr.Compare(b.Addr) })
-	return g
 }
 
 // Recorded is an attachment as the ledger has it.
@@ -70,7 +40,7 @@ type Seen struct {
 
 // Local is what a node itself knows.
 type Local struct {
-	Giving
+	Allocations
 	Ledger []Recorded
 	Kernel []Seen
 	// Gone are the namespaces of the ledger that are not there any more.
@@ -79,7 +49,7 @@ type Local struct {
 
 // Compare adds to the findings what does not agree between this node's memory, its ledger, the kernel, and the pods that there
 // are. None of it is repaired from here: the agent does that, or a pod has to be made anew.
-func (p *Picture) Compare(l Local) {
+func (p *Report) Compare(l Local) {
 	ledger := map[model.AttachmentKey]bool{}
 	for _, r := range l.Ledger {
 		ledger[r.AttachmentKey] = true
@@ -87,7 +57,7 @@ func (p *Picture) Compare(l Local) {
 	held := map[netip.Addr]bool{}
 	for _, h := range l.Held {
 		held[h.Addr] = true
-		if h.ContainerID == OwnContainer {
+		if h.ContainerID == blocks.OwnContainer {
 			continue // the node's own end of a tunnel
 		}
 		if h.AttachmentKey != (model.AttachmentKey{}) && !ledger[h.AttachmentKey] {
@@ -106,23 +76,23 @@ func (p *Picture) Compare(l Local) {
 		}
 	}
 	for _, s := range l.Kernel {
-		if l.gives(s.Addr) && !held[s.Addr] && !known[s] {
+		if l.contains(s.Addr) && !held[s.Addr] && !known[s] {
 			p.local("address %s is on %s in %s, and this node may give it to somebody else: end what lives there, or reserve it in the pool", s.Addr, s.IfName, s.Netns)
 		}
 	}
 }
 
 // compareRecord looks at one attachment; owner tells whose an address is by those before.
-func (p *Picture) compareRecord(l Local, r Recorded, held map[netip.Addr]bool, owner map[netip.Addr]string) {
+func (p *Report) compareRecord(l Local, r Recorded, held map[netip.Addr]bool, owner map[netip.Addr]string) {
 	if !r.Done {
 		return
 	}
-	if r.Old && p.people.gone(r.Pod) {
+	if r.Old && p.pods.gone(r.Pod) {
 		p.local("%s is of pod %s, and there is no such pod: the agent takes it away when the runtime does not list its sandbox", name(r.AttachmentKey), r.Pod)
 	}
 	gone := slices.Contains(l.Gone, r.Netns)
 	for _, a := range r.Addrs {
-		if !l.gives(a) {
+		if !l.contains(a) {
 			continue // of another IPAM
 		}
 		switch {
@@ -141,12 +111,12 @@ func (p *Picture) compareRecord(l Local, r Recorded, held map[netip.Addr]bool, o
 	}
 }
 
-// gives tells whether an address is in a block of this node.
-func (g Giving) gives(a netip.Addr) bool {
+// contains reports whether an address is in a block of this node.
+func (g Allocations) contains(a netip.Addr) bool {
 	return slices.ContainsFunc(g.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })
 }
 
-func (p *Picture) local(format string, args ...any) {
+func (p *Report) local(format string, args ...any) {
 	p.Findings = append(p.Findings, Finding{Object: "this node", Msg: fmt.Sprintf(format, args...)})
 }
 
@@ -156,11 +126,11 @@ func name(k model.AttachmentKey) string {
 
 // examinePods compares the addresses that pods say they have with pools and blocks. An address that is in two pools may belong
 // to either, and says nothing.
-func (p *Picture) examinePods() {
+func (p *Report) examinePods() {
 	first := map[netip.Addr]string{}
 	find := p.places()
-	for _, pod := range p.people.names() {
-		one := p.people[pod]
+	for _, pod := range p.pods.names() {
+		one := p.pods[pod]
 		for _, a := range one.addrs {
 			pool := p.onlyPool(a)
 			if pool == nil || one.over {
@@ -187,7 +157,7 @@ func (p *Picture) examinePods() {
 }
 
 // onlyPool is the pool that an address is in, nil where it is in none or in several.
-func (p *Picture) onlyPool(a netip.Addr) *model.AddressPool {
+func (p *Report) onlyPool(a netip.Addr) *model.AddressPool {
 	var found *model.AddressPool
 	for i, pool := range p.Pools {
 		if !slices.ContainsFunc(pool.Regions, func(r model.AddressRegion) bool { return r.CIDR.Contains(a) }) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package audit
 
 import (
 	"context"
@@ -12,21 +12,22 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Picture is all that the store says about addresses.
-type Picture struct {
+// Report is all that the store says about addresses.
+type Report struct {
 	Pools  []model.AddressPool  `json:"pools"`
 	Blocks []model.AddressBlock `json:"blocks"`
 	// Machines are what is promised to virtual machines.
-	Machines []MachinePromise `json:"machines,omitempty"`
+	Machines []blocks.MachinePromise `json:"machines,omitempty"`
 	// Findings are what is wrong, or left over.
 	Findings []Finding `json:"findings"`
 
 	promised map[netip.Addr]string // by claims, whatever kind
 	nodes    map[string]bool       // empty: nobody writes Node objects here
-	people   people
+	pods     podIndex
 	ranges   map[string][]netip.Prefix     // the nodes' own, by node
 	machines map[string]model.AddressBlock // by node: the first block that says which machine has it
 }
@@ -37,7 +38,7 @@ type Finding struct {
 	// Pool is the pool that it is about; empty where that is none, or not known.
 	Pool string `json:"pool,omitempty"`
 	Msg  string `json:"message"`
-	// Fix says what --fix does about it; empty: that is for people.
+	// Fix says what --fix does about it; empty: it is left to the operator.
 	Fix string `json:"fix,omitempty"`
 
 	fix func(context.Context, store.Objects) error
@@ -45,7 +46,7 @@ type Finding struct {
 	leftover bool
 }
 
-// Leftover tells whether this is a reservation for a pod of another network that is gone: nobody has to be asked about it.
+// Leftover reports whether this is a reservation for a pod of another network that is gone: nobody has to be asked about it.
 func (f Finding) Leftover() bool { return f.leftover }
 
 // Repair does what Fix says.
@@ -56,9 +57,9 @@ func (f Finding) Repair(ctx context.Context, objects store.Objects) error {
 	return f.fix(ctx, objects)
 }
 
-// Look reads everything and examines it.
-func Look(ctx context.Context, objects store.Objects) (Picture, error) {
-	p := Picture{nodes: map[string]bool{}, people: people{}, ranges: map[string][]netip.Prefix{}, machines: map[string]model.AddressBlock{}}
+// Inspect reads everything and examines it.
+func Inspect(ctx context.Context, objects store.Objects) (Report, error) {
+	p := Report{nodes: map[string]bool{}, pods: podIndex{}, ranges: map[string][]netip.Prefix{}, machines: map[string]model.AddressBlock{}}
 	raw := map[string]store.Object{}
 	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks(), store.Nodes()} {
 		all, err := objects.List(ctx, kind)
@@ -85,7 +86,7 @@ func Look(ctx context.Context, objects store.Objects) (Picture, error) {
 		}
 	}
 	// Pods last: one for which something is reserved is there already.
-	if err := store.Each(ctx, objects, store.Pods(), p.people.note); err != nil && !errors.Is(err, store.ErrNotFound) {
+	if err := store.Each(ctx, objects, store.Pods(), p.pods.note); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return p, fmt.Errorf("list of pods: %w", err)
 	}
 	slices.SortFunc(p.Pools, func(a, b model.AddressPool) int { return strings.Compare(a.Name, b.Name) })
@@ -118,7 +119,7 @@ func note[T any](into *[]T, read func() (T, error)) error {
 	return err
 }
 
-func (p *Picture) found(o store.Object, fix func(context.Context, store.Objects) error, how, format string, args ...any) {
+func (p *Report) found(o store.Object, fix func(context.Context, store.Objects) error, how, format string, args ...any) {
 	p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Pool: poolOf(o), Msg: fmt.Sprintf(format, args...), Fix: how, fix: fix})
 }
 
@@ -134,7 +135,7 @@ func poolOf(o store.Object) string {
 	return ""
 }
 
-func (p *Picture) examinePool(pool model.AddressPool, o store.Object) {
+func (p *Report) examinePool(pool model.AddressPool, o store.Object) {
 	edit := func(change func(*model.AddressPool)) func(context.Context, store.Objects) error {
 		return func(ctx context.Context, objects store.Objects) error {
 			now, err := objects.Get(ctx, store.AddressPools(), o.Key)
@@ -166,24 +167,24 @@ func (p *Picture) examinePool(pool model.AddressPool, o store.Object) {
 }
 
 // examineReserved looks at an address that is reserved for a pod of another network, or by another program.
-func (p *Picture) examineReserved(o store.Object, r model.ReservedAddress, drop func(context.Context, store.Objects) error) {
+func (p *Report) examineReserved(o store.Object, r model.ReservedAddress, drop func(context.Context, store.Objects) error) {
 	const how = "the reservation goes"
-	switch moving := r.By == ByCalico || r.By == ByHostLocal; {
+	switch moving := r.By == model.ByCalico || r.By == model.ByHostLocal; {
 	case r.By == "":
 		return
-	case moving && p.people.moved(r.For, r.Addr):
+	case moving && p.pods.moved(r.For, r.Addr):
 		p.found(o, drop, how, "address %s is reserved for pod %s by %s, and the pod has another one", r.Addr, r.For, r.By)
 		p.Findings[len(p.Findings)-1].leftover = true
-	case p.people.gone(r.For):
+	case p.pods.gone(r.For):
 		p.found(o, drop, how, "address %s is reserved for pod %s by %s, and there is no such pod", r.Addr, r.For, r.By)
 		p.Findings[len(p.Findings)-1].leftover = moving
-	case !moving && p.people.denies(r.For, r.Addr):
+	case !moving && p.pods.denies(r.For, r.Addr):
 		p.found(o, nil, "", "address %s is reserved for pod %s by %s, and the pod does not say that it has it: take it out of spec.reserved if that is so", r.Addr, r.For, r.By)
 	}
 }
 
 // examineBlock looks at a block; overlap is another one, perhaps of another pool, that has some of its addresses.
-func (p *Picture) examineBlock(overlap *model.AddressBlock, b model.AddressBlock, o store.Object) {
+func (p *Report) examineBlock(overlap *model.AddressBlock, b model.AddressBlock, o store.Object) {
 	pool := p.pool(b.Pool)
 	switch {
 	case pool == nil:
@@ -201,7 +202,7 @@ func (p *Picture) examineBlock(overlap *model.AddressBlock, b model.AddressBlock
 	if overlap != nil {
 		p.found(o, nil, "", "block %s of node %q overlaps with block %s of node %q", b.CIDR, b.Node, overlap.CIDR, overlap.Node)
 	}
-	if n := p.people.on(b.Node); p.gone(b.Node) && n > 0 {
+	if n := p.pods.on(b.Node); p.gone(b.Node) && n > 0 {
 		p.found(o, nil, "", "block %s belongs to node %q, and there is no such node, but %d pods are on it: delete them first", b.CIDR, b.Node, n)
 		return
 	}
@@ -214,18 +215,18 @@ func (p *Picture) examineBlock(overlap *model.AddressBlock, b model.AddressBlock
 	p.examineCeded(b, o)
 }
 
-// gone tells whether there is no such node, as far as nodes are known.
-func (p *Picture) gone(node string) bool { return len(p.nodes) > 0 && !p.nodes[node] }
+// gone reports whether there is no such node, as far as nodes are known.
+func (p *Report) gone(node string) bool { return len(p.nodes) > 0 && !p.nodes[node] }
 
 // examineCeded looks at the addresses that nodes which are gone have of a block, or ask for.
-func (p *Picture) examineCeded(b model.AddressBlock, o store.Object) {
+func (p *Report) examineCeded(b model.AddressBlock, o store.Object) {
 	for _, a := range slices.SortedFunc(maps.Keys(b.Asked), netip.Addr.Compare) {
-		node, _, _ := strings.Cut(b.Asked[a], forClaim)
+		node, _, _ := strings.Cut(b.Asked[a], blocks.ForClaim)
 		if p.gone(node) {
 			p.found(o, func(ctx context.Context, objects store.Objects) error {
 				return editBlock(ctx, objects, o.Key, func(s *model.AddressBlock) bool {
 					was := s.Asked[a] == b.Asked[a]
-					s.Asked = lacking(s.Asked, a)
+					s.Asked = without(s.Asked, a)
 					return was
 				})
 			}, "nobody asks for it", "node %q asks for address %s, and there is no such node", node, a)
@@ -239,7 +240,7 @@ func (p *Picture) examineCeded(b model.AddressBlock, o store.Object) {
 		p.found(o, func(ctx context.Context, objects store.Objects) error {
 			return editBlock(ctx, objects, o.Key, func(s *model.AddressBlock) bool {
 				was := s.Ceded[a] == b.Ceded[a]
-				s.Ceded = having(s.Ceded, a, "")
+				s.Ceded = with(s.Ceded, a, "")
 				return was
 			})
 		},
@@ -247,7 +248,7 @@ func (p *Picture) examineCeded(b model.AddressBlock, o store.Object) {
 	}
 }
 
-// editBlock changes a block as it is now; change tells whether it is still to be done.
+// editBlock changes a block as it is now; change reports whether it is still to be done.
 func editBlock(ctx context.Context, objects store.Objects, key store.Key, change func(*model.AddressBlock) bool) error {
 	now, err := objects.Get(ctx, store.AddressBlocks(), key)
 	if err != nil {
@@ -264,8 +265,23 @@ func editBlock(ctx context.Context, objects store.Objects, key store.Key, change
 	return err
 }
 
+// without is a map less one entry; the old map stays as it is.
+func without(m map[netip.Addr]string, a netip.Addr) map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	maps.Copy(out, m)
+	delete(out, a)
+	return out
+}
+
+// with is a map with one entry more.
+func with(m map[netip.Addr]string, a netip.Addr, value string) map[netip.Addr]string {
+	out := without(m, a)
+	out[a] = value
+	return out
+}
+
 // Fix does what can be done about the findings, and gives how many there were of these.
-func (p Picture) Fix(ctx context.Context, objects store.Objects) (int, error) {
+func (p Report) Fix(ctx context.Context, objects store.Objects) (int, error) {
 	n := 0
 	var errs []error
 	for _, f := range p.Findings {

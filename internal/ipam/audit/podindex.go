@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package audit
 
 import (
 	"encoding/json"
@@ -10,16 +10,14 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/blocks"
 )
 
-// networkStatus is the annotation that says which addresses a pod has.
-const networkStatus = "k8s.v1.cni.cncf.io/network-status"
+// podIndex has the pods that there are; none at all means that pods are not known here.
+type podIndex map[string]podInfo // by "namespace/name"
 
-// people are the pods that there are; none at all means that pods are not known here.
-type people map[string]person // by "namespace/name"
-
-// person is what a pod says of itself.
-type person struct {
+// podInfo is what a pod says of itself.
+type podInfo struct {
 	node string
 	// over: its containers have ended for good, and its network is gone or about to be.
 	over bool
@@ -33,19 +31,19 @@ type person struct {
 }
 
 // note takes a pod in. One that cannot be read has everything and says nothing.
-func (p people) note(o store.Object) {
+func (p podIndex) note(o store.Object) {
 	name := o.Key.Namespace + "/" + o.Key.Name
 	pod, err := o.Pod()
 	if err != nil {
-		p[name] = person{}
+		p[name] = podInfo{}
 		return
 	}
-	one := person{node: pod.Node, over: pod.Phase == "Succeeded" || pod.Phase == "Failed"}
+	one := podInfo{node: pod.Node, over: pod.Phase == "Succeeded" || pod.Phase == "Failed"}
 	if !pod.HostNetwork {
 		one.ips, one.addrs = pod.IPs, slices.Clone(pod.IPs)
 	}
 	var networks []struct{ IPs []string }
-	if text := pod.Annotations[networkStatus]; text != "" && json.Unmarshal([]byte(text), &networks) == nil {
+	if text := pod.Annotations[blocks.NetworkStatus]; text != "" && json.Unmarshal([]byte(text), &networks) == nil {
 		one.told = true
 		for _, n := range networks {
 			for _, ip := range n.IPs {
@@ -59,17 +57,17 @@ func (p people) note(o store.Object) {
 	p[name] = one
 }
 
-// gone tells whether there is no pod of that name, as far as pods are known. Other words than a name are nobody's.
-func (p people) gone(ref string) bool {
+// gone reports whether there is no pod of that name, as far as pods are known. Other words than a name are nobody's.
+func (p podIndex) gone(ref string) bool {
 	_, there := p[ref]
 	return len(p) > 0 && !there && strings.Count(ref, "/") == 1 && !strings.Contains(ref, " ")
 }
 
 // names are those of all pods, in order.
-func (p people) names() []string { return slices.Sorted(maps.Keys(p)) }
+func (p podIndex) names() []string { return slices.Sorted(maps.Keys(p)) }
 
 // on are the pods that are on a node and not over.
-func (p people) on(node string) (n int) {
+func (p podIndex) on(node string) (n int) {
 	for _, one := range p {
 		if one.node == node && !one.over {
 			n++
@@ -79,7 +77,7 @@ func (p people) on(node string) (n int) {
 }
 
 // having are the pods that say that they have an address.
-func (p people) having(a netip.Addr) []string {
+func (p podIndex) having(a netip.Addr) []string {
 	var out []string
 	for name, one := range p {
 		if !one.over && slices.Contains(one.addrs, a) {
@@ -90,21 +88,21 @@ func (p people) having(a netip.Addr) []string {
 	return out
 }
 
-// denies tells whether a pod says which addresses it has, and not this one.
-func (p people) denies(ref string, a netip.Addr) bool {
+// denies reports whether a pod says which addresses it has, and not this one.
+func (p podIndex) denies(ref string, a netip.Addr) bool {
 	one := p[ref]
 	return one.told && !slices.Contains(one.addrs, a)
 }
 
-// moved tells whether the pod of that name has addresses in the cluster's network, and not this one: what had it is gone, and
+// moved reports whether the pod of that name has addresses in the cluster's network, and not this one: what had it is gone, and
 // another pod has its name.
-func (p people) moved(ref string, a netip.Addr) bool {
+func (p podIndex) moved(ref string, a netip.Addr) bool {
 	one := p[ref]
 	return len(one.ips) > 0 && !slices.Contains(one.ips, a)
 }
 
 // silent reports whether there is a pod that has an address and does not say which.
-func (p people) silent() bool {
+func (p podIndex) silent() bool {
 	for _, one := range p {
 		if one.silent {
 			return true

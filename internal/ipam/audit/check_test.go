@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package audit
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 )
 
 const troubled = `apiVersion: v1
@@ -56,10 +61,10 @@ spec: {pool: p, cidr: 10.0.0.32/28, node: a, claim: "5"}
 `
 
 func TestLookAndFix(t *testing.T) {
-	s, _ := cluster(t, map[string]string{"all.yaml": troubled})
-	look := func() (Picture, []string) {
+	s := cluster(t, troubled)
+	look := func() (Report, []string) {
 		t.Helper()
-		p, err := Look(context.Background(), s.Objects())
+		p, err := Inspect(context.Background(), s.Objects())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,5 +98,38 @@ func TestLookAndFix(t *testing.T) {
 	}
 	if _, got := look(); cmp.Diff(append(forPeople, cut, noPool), got) != "" {
 		t.Errorf("left: %q", got)
+	}
+}
+
+// cluster is a store with the objects of some manifests.
+func cluster(t *testing.T, manifests ...string) *dir.Store {
+	t.Helper()
+	path := t.TempDir()
+	if err := os.WriteFile(filepath.Join(path, "all.yaml"), []byte(strings.Join(manifests, "\n---\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := dir.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestTwoMachines: a node whose blocks two machines have written is found.
+func TestTwoMachines(t *testing.T) {
+	block := func(name, cidr, machine string) string {
+		return "apiVersion: weft.dev/v1alpha1\nkind: AddressBlock\nmetadata: {name: p-" + name + "}\n" +
+			"spec: {pool: p, cidr: " + cidr + ", node: a, claim: \"1\", machine: " + machine + "}\n"
+	}
+	s := cluster(t,
+		"apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: p}\nspec: {regions: [{cidr: 10.0.0.0/24, blockSize: 28}]}\n",
+		block("10-0-0-0-28", "10.0.0.0/28", "one"), block("10-0-0-16-28", "10.0.0.16/28", "one"), block("10-0-0-32-28", "10.0.0.32/28", "two"))
+	p, err := Inspect(t.Context(), s.Objects())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{`AddressBlock p-10-0-0-32-28: node "a" is two machines: block 10.0.0.32/28 is of machine two, block 10.0.0.0/28 of machine one; `}
+	if d := cmp.Diff(want, said(p)); d != "" {
+		t.Errorf("findings (-want +got):\n%s", d)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package audit
 
 import (
 	"context"
@@ -13,18 +13,18 @@ import (
 
 // Pods are the pods that there are, by what they say of their addresses.
 type Pods struct {
-	people people
+	pods   podIndex
 	having map[netip.Addr][]string
 }
 
-// LookAtPods reads all pods.
-func LookAtPods(ctx context.Context, objects store.Objects) (Pods, error) {
-	p := Pods{people: people{}, having: map[netip.Addr][]string{}}
-	if err := store.Each(ctx, objects, store.Pods(), p.people.note); err != nil && !errors.Is(err, store.ErrNotFound) {
+// ReadPods reads all pods.
+func ReadPods(ctx context.Context, objects store.Objects) (Pods, error) {
+	p := Pods{pods: podIndex{}, having: map[netip.Addr][]string{}}
+	if err := store.Each(ctx, objects, store.Pods(), p.pods.note); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return p, fmt.Errorf("list of pods: %w", err)
 	}
-	for _, name := range p.people.names() {
-		one := p.people[name]
+	for _, name := range p.pods.names() {
+		one := p.pods[name]
 		for _, a := range one.addrs {
 			if !one.over {
 				p.having[a] = append(p.having[a], name)
@@ -34,14 +34,14 @@ func LookAtPods(ctx context.Context, objects store.Objects) (Pods, error) {
 	return p, nil
 }
 
-// Gone tells whether there is no pod "namespace/name", as far as pods are known.
-func (p Pods) Gone(name string) bool { return p.people.gone(name) }
+// Gone reports whether there is no pod "namespace/name", as far as pods are known.
+func (p Pods) Gone(name string) bool { return p.pods.gone(name) }
 
-// Moved tells whether that pod has other addresses in the cluster's network, and not this one.
-func (p Pods) Moved(name string, a netip.Addr) bool { return p.people.moved(name, a) }
+// Moved reports whether that pod has other addresses in the cluster's network, and not this one.
+func (p Pods) Moved(name string, a netip.Addr) bool { return p.pods.moved(name, a) }
 
 // Node is the node that the pod is on.
-func (p Pods) Node(name string) string { return p.people[name].node }
+func (p Pods) Node(name string) string { return p.pods[name].node }
 
 // Having are the pods that say that they have an address, in order.
 func (p Pods) Having(a netip.Addr) []string { return p.having[a] }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package audit
 
 import (
 	"context"
@@ -11,11 +11,12 @@ import (
 	"slices"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 )
 
-// examineKept looks at what people keep back, and at the addresses that stay with claims.
-func (p *Picture) examineKept(ctx context.Context, objects store.Objects) error {
+// examineKept looks at what operators keep back, and at the addresses that stay with claims.
+func (p *Report) examineKept(ctx context.Context, objects store.Objects) error {
 	for _, look := range []struct {
 		kind    store.Kind
 		examine func(store.Object)
@@ -35,7 +36,7 @@ func (p *Picture) examineKept(ctx context.Context, objects store.Objects) error 
 }
 
 // examineReservation finds reservations that keep nothing back.
-func (p *Picture) examineReservation(o store.Object) {
+func (p *Report) examineReservation(o store.Object) {
 	ranges, err := o.AddressReservation()
 	if err != nil {
 		p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: err.Error()})
@@ -48,7 +49,7 @@ func (p *Picture) examineReservation(o store.Object) {
 }
 
 // poolsOf are the pools that have some of a prefix.
-func (p *Picture) poolsOf(cidr netip.Prefix) []string {
+func (p *Report) poolsOf(cidr netip.Prefix) []string {
 	var out []string
 	for _, pool := range p.Pools {
 		if slices.ContainsFunc(pool.Regions, func(r model.AddressRegion) bool { return r.CIDR.Overlaps(cidr) }) {
@@ -59,10 +60,10 @@ func (p *Picture) poolsOf(cidr netip.Prefix) []string {
 }
 
 // claimExaminer finds two claims with one address, and addresses of claims that no pool of the cluster's network has.
-func (p *Picture) claimExaminer() func(store.Object) {
+func (p *Report) claimExaminer() func(store.Object) {
 	first := map[netip.Addr]string{}
 	return func(o store.Object) {
-		ofMachine := slices.ContainsFunc(p.Machines, func(m MachinePromise) bool { return m.Claim == o.Key.Namespace+"/"+o.Key.Name })
+		ofMachine := slices.ContainsFunc(p.Machines, func(m blocks.MachinePromise) bool { return m.Claim == o.Key.Namespace+"/"+o.Key.Name })
 		var in struct {
 			Status struct {
 				Addresses []string `json:"addresses"`

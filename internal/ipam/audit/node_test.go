@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package audit
 
 import (
 	"context"
@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/model"
 )
 
 // leaks are what the store can tell, one of each kind that only pods show.
@@ -74,7 +77,7 @@ spec: {pool: p, cidr: 10.0.0.16/28, node: gone, claim: "2"}
 `
 
 func TestLeaksOfTheCluster(t *testing.T) {
-	s, _ := cluster(t, map[string]string{"all.yaml": leaks})
+	s := cluster(t, leaks)
 	want := []string{
 		`AddressPool p: address 10.0.0.5 is reserved for pod shop/fine by whereabouts, and the pod does not say that it has it: take it out of spec.reserved if that is so; `,
 		`AddressBlock p-10-0-0-0-28: node "lost" asks for address 10.0.0.9, and there is no such node; nobody asks for it`,
@@ -83,9 +86,9 @@ func TestLeaksOfTheCluster(t *testing.T) {
 		`Pod shop/unclaimed: it says that it has address 10.0.0.200 of pool "p", which is in no node's block: make the pod anew; `,
 		`Pod shop/wrong: it is on node "b" and says that it has address 10.0.0.2, which is in block 10.0.0.0/28 of node "a": make the pod anew; `,
 	}
-	look := func() Picture {
+	look := func() Report {
 		t.Helper()
-		p, err := Look(context.Background(), s.Objects())
+		p, err := Inspect(context.Background(), s.Objects())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,12 +106,16 @@ func TestLeaksOfTheCluster(t *testing.T) {
 	}
 }
 
-func said(p Picture) []string {
+func said(p Report) []string {
 	var words []string
 	for _, f := range p.Findings {
 		words = append(words, f.Object+": "+f.Msg+"; "+f.Fix)
 	}
 	return words
+}
+
+func key(id string) model.AttachmentKey {
+	return model.AttachmentKey{Network: "net", ContainerID: id, IfName: "net1"}
 }
 
 // TestLeaksOfANode plants each kind of leak between memory, ledger, kernel and pods.
@@ -119,10 +126,10 @@ func TestLeaksOfANode(t *testing.T) {
 	}
 	good := func() Local {
 		return Local{
-			Giving: Giving{
+			Allocations: Allocations{Allocations: blocks.Allocations{
 				Node: "a", Blocks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/28")},
-				Held: []HeldAddress{{Pool: "p", Addr: a("10.0.0.1"), AttachmentKey: key("one")}, {Pool: "p", Addr: a("10.0.0.2"), Claim: "shop/db"}},
-			},
+				Held: []blocks.HeldAddress{{Pool: "p", Addr: a("10.0.0.1"), AttachmentKey: key("one")}, {Pool: "p", Addr: a("10.0.0.2"), Claim: "shop/db"}},
+			}},
 			Ledger: []Recorded{
 				recorded("one", "shop/web-0", a("10.0.0.1")), recorded("theirs", "shop/web-0", a("192.168.0.1")), {AttachmentKey: key("begun"), Netns: "/run/netns/begun"},
 			},
@@ -134,8 +141,10 @@ func TestLeaksOfANode(t *testing.T) {
 		plant func(*Local)
 		want  []string
 	}{
-		"nothing":                {func(*Local) {}, nil},
-		"held, and not recorded": {func(l *Local) { l.Held = append(l.Held, HeldAddress{"p", a("10.0.0.3"), key("lost"), ""}) }, []string{`this node: address 10.0.0.3 of pool "p" is held for interface net1 of container lost, and the ledger has no such attachment: restart the agent, pods stay; `}},
+		"nothing": {func(*Local) {}, nil},
+		"held, and not recorded": {func(l *Local) {
+			l.Held = append(l.Held, blocks.HeldAddress{Pool: "p", Addr: a("10.0.0.3"), AttachmentKey: key("lost")})
+		}, []string{`this node: address 10.0.0.3 of pool "p" is held for interface net1 of container lost, and the ledger has no such attachment: restart the agent, pods stay; `}},
 		"recorded, and not held": {func(l *Local) { l.Held = nil }, []string{`this node: address 10.0.0.1 is in the ledger for ` + one + `, and may be given to somebody else: restart the agent, pods stay; `}},
 		"recorded twice": {func(l *Local) {
 			l.Ledger = append(l.Ledger, recorded("two", "shop/web-0", a("10.0.0.1")))
@@ -147,7 +156,7 @@ func TestLeaksOfANode(t *testing.T) {
 		"address taken away":  {func(l *Local) { l.Kernel = nil }, []string{`this node: address 10.0.0.1 is held for ` + one + `, which does not have it: delete the pod; `}},
 		"nobody's address":    {func(l *Local) { l.Kernel = append(l.Kernel, Seen{"/run/netns/x", "eth9", a("10.0.0.7")}) }, []string{`this node: address 10.0.0.7 is on eth9 in /run/netns/x, and this node may give it to somebody else: end what lives there, or reserve it in the pool; `}},
 	} {
-		p := Picture{people: people{"shop/web-0": person{}}}
+		p := Report{pods: podIndex{"shop/web-0": podInfo{}}}
 		l := good()
 		c.plant(&l)
 		p.Compare(l)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package audit
 
 import (
 	"net/netip"
@@ -39,7 +39,7 @@ func Both(before, after []Filed) []Filed {
 }
 
 // compareFiled looks for addresses that no attachment has, and for attachments without theirs.
-func (p *Picture) compareFiled(l Local) {
+func (p *Report) compareFiled(l Local) {
 	ledger := map[model.AttachmentKey]bool{}
 	containers := map[string]bool{}
 	for _, r := range l.Ledger {
