@@ -61,7 +61,7 @@ type AddressPoolSpec struct {
 	// Disabled: nobody gets further addresses; those that are given stay.
 	Disabled bool `json:"disabled,omitempty"`
 	// Encapsulation is how packets to pods on other nodes travel.
-	Encapsulation Encapsulation `json:"encapsulation,omitempty"`
+	Encapsulation *Encapsulation `json:"encapsulation,omitempty"`
 	// NATOutgoing: packets to addresses outside all pools leave under the node's address.
 	NATOutgoing bool `json:"natOutgoing,omitempty"`
 	// MaxBlocksPerNode is how many blocks of the pool a node may have; 0 sets no bound.

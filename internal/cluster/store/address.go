@@ -5,77 +5,22 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/netip"
 	"strconv"
 	"strings"
 
+	"github.com/weft-net/weft/api/v1alpha1"
 	"github.com/weft-net/weft/internal/model"
 )
 
-const addressVersion = Group + "/v1alpha1"
-
-type poolSpec struct {
-	Regions         []regionSpec   `json:"regions,omitempty"`
-	CooldownSeconds int            `json:"cooldownSeconds,omitempty"`
-	Reserved        []reservedSpec `json:"reserved,omitempty"`
-	Excluded        []excludedSpec `json:"excluded,omitempty"`
-	clusterSpec
-}
-
-// clusterSpec is what a pool of the cluster's network says beyond others.
-type clusterSpec struct {
-	AssignmentMode    string             `json:"assignmentMode,omitempty"`
-	NodeSelector      string             `json:"nodeSelector,omitempty"`
-	NamespaceSelector string             `json:"namespaceSelector,omitempty"`
-	AllowedUses       []string           `json:"allowedUses,omitempty"`
-	Disabled          bool               `json:"disabled,omitempty"`
-	Encapsulation     *encapsulationSpec `json:"encapsulation,omitempty"`
-	NATOutgoing       bool               `json:"natOutgoing,omitempty"`
-	MaxBlocksPerNode  int                `json:"maxBlocksPerNode,omitempty"`
-}
-
-type encapsulationSpec struct {
-	Kind string `json:"kind,omitempty"`
-	When string `json:"when,omitempty"`
-}
-
-type excludedSpec struct {
-	CIDR string `json:"cidr"`
-	For  string `json:"for,omitempty"`
-	By   string `json:"by,omitempty"`
-}
-
-type regionSpec struct {
-	CIDR      string `json:"cidr"`
-	BlockSize int    `json:"blockSize,omitempty"`
-}
-
-type reservedSpec struct {
-	Address     string `json:"address"`
-	For         string `json:"for,omitempty"`
-	ContainerID string `json:"containerID,omitempty"`
-	IfName      string `json:"ifName,omitempty"`
-	By          string `json:"by,omitempty"`
-}
-
-type blockSpec struct {
-	Pool    string            `json:"pool"`
-	CIDR    string            `json:"cidr"`
-	Node    string            `json:"node"`
-	Machine string            `json:"machine,omitempty"`
-	Claim   string            `json:"claim"`
-	Asked   map[string]string `json:"asked,omitempty"`
-	Ceded   map[string]string `json:"ceded,omitempty"`
-	// Granted and Orphaned are written by the controller.
-	Granted  map[string]string `json:"granted,omitempty"`
-	Orphaned bool              `json:"orphaned,omitempty"`
-}
+const addressVersion = Group + "/" + v1alpha1.Version
 
 // AddressPool is the object as the model's pool. A region without a block size gets the size for a pool of its size.
 func (o Object) AddressPool() (model.AddressPool, error) {
 	var p struct {
-		Metadata lifetime `json:"metadata"`
-		Spec     poolSpec `json:"spec"`
+		Metadata lifetime                 `json:"metadata"`
+		Spec     v1alpha1.AddressPoolSpec `json:"spec"`
 		Status   struct {
 			Wanted []string `json:"wanted"`
 		} `json:"status"`
@@ -84,7 +29,7 @@ func (o Object) AddressPool() (model.AddressPool, error) {
 		return model.AddressPool{}, err
 	}
 	pool := model.AddressPool{
-		Name: o.Key.Name, Cooldown: p.Spec.CooldownSeconds, Wanted: p.Status.Wanted,
+		Name: o.Key.Name, Cooldown: int(p.Spec.CooldownSeconds), Wanted: p.Status.Wanted,
 		Created: p.Metadata.created(), Deleted: !p.Metadata.DeletionTimestamp.IsZero(),
 	}
 	if pool.Cooldown < 0 {
@@ -116,22 +61,23 @@ func (o Object) AddressPool() (model.AddressPool, error) {
 		}
 		pool.Excluded = append(pool.Excluded, model.ExcludedRange{CIDR: cidr, For: r.For, By: r.By})
 	}
-	return pool, o.ofCluster(&pool, p.Spec.clusterSpec)
+	return pool, o.ofCluster(&pool, p.Spec)
 }
 
-func (o Object) region(field string, r regionSpec) (model.AddressRegion, error) {
+func (o Object) region(field string, r v1alpha1.AddressRegion) (model.AddressRegion, error) {
 	cidr, err := o.prefix(field+".cidr", r.CIDR)
 	if err != nil {
 		return model.AddressRegion{}, err
 	}
-	if r.BlockSize == 0 {
-		r.BlockSize = model.BlockSize(cidr, hosts(cidr))
+	size := int(r.BlockSize)
+	if size == 0 {
+		size = model.BlockSize(cidr, hosts(cidr))
 	}
-	if most := cidr.Addr().BitLen(); r.BlockSize < cidr.Bits() || r.BlockSize > most || most-r.BlockSize > model.MostBlockBits {
+	if most := cidr.Addr().BitLen(); size < cidr.Bits() || size > most || most-size > model.MostBlockBits {
 		return model.AddressRegion{}, o.fault(fmt.Sprintf("a prefix length from %d to %d", max(cidr.Bits(), most-model.MostBlockBits), most),
-			"%s.blockSize %d cannot be used in %s", field, r.BlockSize, cidr)
+			"%s.blockSize %d cannot be used in %s", field, size, cidr)
 	}
-	return model.AddressRegion{CIDR: cidr, BlockSize: r.BlockSize}, nil
+	return model.AddressRegion{CIDR: cidr, BlockSize: size}, nil
 }
 
 // hosts is how many addresses a prefix has, or a lot.
@@ -140,20 +86,29 @@ func hosts(p netip.Prefix) int { return 1 << min(p.Addr().BitLen()-p.Bits(), 30)
 // AddressPoolObject is o, or a new object, saying what the pool says. Fields that weft does not know stay, and so does the status:
 // Wanted is written by WithWanted.
 func AddressPoolObject(o Object, p model.AddressPool) (Object, error) {
-	spec := poolSpec{CooldownSeconds: p.Cooldown, clusterSpec: clusterSpecOf(p)}
+	spec := clusterSpecOf(p)
+	var err error
+	if spec.CooldownSeconds, err = o.int32("spec.cooldownSeconds", p.Cooldown); err != nil {
+		return o, err
+	}
+	if spec.MaxBlocksPerNode, err = o.int32("spec.maxBlocksPerNode", p.MaxBlocks); err != nil {
+		return o, err
+	}
 	said := o.sizesLeftOut()
 	for _, r := range p.Regions {
 		size := r.BlockSize
 		if said[r.CIDR] && size == model.BlockSize(r.CIDR, hosts(r.CIDR)) {
 			size = 0
 		}
-		spec.Regions = append(spec.Regions, regionSpec{r.CIDR.String(), size})
+		spec.Regions = append(spec.Regions, v1alpha1.AddressRegion{CIDR: r.CIDR.String(), BlockSize: int32(size)})
 	}
 	for _, r := range p.Reserved {
-		spec.Reserved = append(spec.Reserved, reservedSpec{r.Addr.String(), r.For, r.ContainerID, r.IfName, r.By})
+		spec.Reserved = append(spec.Reserved, v1alpha1.ReservedAddress{
+			Address: r.Addr.String(), For: r.For, ContainerID: r.ContainerID, IfName: r.IfName, By: r.By,
+		})
 	}
 	for _, r := range p.Excluded {
-		spec.Excluded = append(spec.Excluded, excludedSpec{r.CIDR.String(), r.For, r.By})
+		spec.Excluded = append(spec.Excluded, v1alpha1.ExcludedRange{CIDR: r.CIDR.String(), For: r.For, By: r.By})
 	}
 	return o.withSpec(AddressPools().Key("", p.Name), spec, "regions", "cooldownSeconds", "wanted", "reserved", "excluded",
 		"assignmentMode", "nodeSelector", "namespaceSelector", "allowedUses", "disabled", "encapsulation", "natOutgoing", "maxBlocksPerNode")
@@ -161,7 +116,7 @@ func AddressPoolObject(o Object, p model.AddressPool) (Object, error) {
 
 // sizesLeftOut are the regions whose block size the object does not say. The API server does not let anybody add it later.
 func (o Object) sizesLeftOut() map[netip.Prefix]bool {
-	var p struct{ Spec poolSpec }
+	var p struct{ Spec v1alpha1.AddressPoolSpec }
 	if len(o.Raw) == 0 || o.decode(&p) != nil {
 		return nil
 	}
@@ -174,9 +129,17 @@ func (o Object) sizesLeftOut() map[netip.Prefix]bool {
 	return out
 }
 
+// int32 is a number of the model as the API has it.
+func (o Object) int32(field string, n int) (int32, error) {
+	if n < math.MinInt32 || n > math.MaxInt32 {
+		return 0, o.fault("write a smaller number", "%s %d is no number of 32 bits", field, n)
+	}
+	return int32(n), nil
+}
+
 // AddressBlock is the object as the model's block.
 func (o Object) AddressBlock() (model.AddressBlock, error) {
-	var b struct{ Spec blockSpec }
+	var b struct{ Spec v1alpha1.AddressBlockSpec }
 	if err := o.decode(&b); err != nil {
 		return model.AddressBlock{}, err
 	}
@@ -221,7 +184,7 @@ func (o Object) addrMap(field string, cidr netip.Prefix, in map[string]string) (
 
 // AddressBlockObject is o, or a new object, saying what the block says.
 func AddressBlockObject(o Object, b model.AddressBlock) (Object, error) {
-	spec := blockSpec{Pool: b.Pool, CIDR: b.CIDR.String(), Node: b.Node, Machine: b.Machine, Claim: b.Claim, Asked: texts(b.Asked), Ceded: texts(b.Ceded),
+	spec := v1alpha1.AddressBlockSpec{Pool: b.Pool, CIDR: b.CIDR.String(), Node: b.Node, Machine: b.Machine, Claim: b.Claim, Asked: texts(b.Asked), Ceded: texts(b.Ceded),
 		Granted: texts(b.Granted), Orphaned: b.Orphaned}
 	return o.withSpec(AddressBlocks().Key("", BlockName(b.Pool, b.CIDR)), spec, "pool", "cidr", "node", "machine", "claim", "asked", "ceded", "granted", "orphaned")
 }

@@ -5,28 +5,16 @@ package store
 import (
 	"fmt"
 
+	"github.com/weft-net/weft/api/v1alpha1"
 	"github.com/weft-net/weft/internal/model"
 )
-
-type endpointsSpec struct {
-	Endpoints []endpointSpec `json:"endpoints,omitempty"`
-}
-
-type endpointSpec struct {
-	Namespace string   `json:"namespace"`
-	Pod       string   `json:"pod"`
-	UID       string   `json:"uid,omitempty"`
-	Network   string   `json:"network,omitempty"`
-	Interface string   `json:"interface"`
-	Addresses []string `json:"addresses,omitempty"`
-}
 
 // NodeEndpoints is the object as the interfaces of a node's pods. The object's name is the node's.
 func (o Object) NodeEndpoints() ([]model.Endpoint, error) {
 	if all, ok := o.known.([]model.Endpoint); ok {
 		return all, nil
 	}
-	var e struct{ Spec endpointsSpec }
+	var e struct{ Spec v1alpha1.NodeEndpointsSpec }
 	if err := o.decode(&e); err != nil {
 		return nil, err
 	}
@@ -52,9 +40,9 @@ func (o Object) NodeEndpoints() ([]model.Endpoint, error) {
 
 // NodeEndpointsObject is o, or a new object, saying which interfaces the node's pods have.
 func NodeEndpointsObject(o Object, node string, all []model.Endpoint) (Object, error) {
-	spec := endpointsSpec{Endpoints: make([]endpointSpec, 0, len(all))}
+	spec := v1alpha1.NodeEndpointsSpec{Endpoints: make([]v1alpha1.Endpoint, 0, len(all))}
 	for _, e := range all {
-		s := endpointSpec{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: e.Pod.UID, Network: e.Network, Interface: e.IfName}
+		s := v1alpha1.Endpoint{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: e.Pod.UID, Network: e.Network, Interface: e.IfName}
 		for _, a := range e.Addrs {
 			s.Addresses = append(s.Addresses, a.String())
 		}

@@ -5,25 +5,16 @@ package store
 import (
 	"fmt"
 
+	"github.com/weft-net/weft/api/v1alpha1"
 	"github.com/weft-net/weft/internal/model"
 )
 
 // AddressMoves are virtual machines that migrate with their addresses.
 func AddressMoves() Kind { return Kind{Group, "v1alpha1", "AddressMove", "addressmoves", true} }
 
-type moveSpec struct {
-	Machine     string   `json:"machine"`
-	Addresses   []string `json:"addresses"`
-	Target      string   `json:"target"`
-	TargetPod   string   `json:"targetPod,omitempty"`
-	Source      string   `json:"source,omitempty"`
-	Connections []byte   `json:"connections,omitempty"`
-	Left        bool     `json:"left,omitempty"`
-}
-
 // AddressMove is the object as the model's move.
 func (o Object) AddressMove() (model.AddressMove, error) {
-	var m struct{ Spec moveSpec }
+	var m struct{ Spec v1alpha1.AddressMoveSpec }
 	if err := o.decode(&m); err != nil {
 		return model.AddressMove{}, err
 	}
@@ -46,7 +37,7 @@ func (o Object) AddressMove() (model.AddressMove, error) {
 
 // AddressMoveObject is o, or a new object, saying what the move says.
 func AddressMoveObject(o Object, m model.AddressMove) (Object, error) {
-	s := moveSpec{Machine: m.Machine, Target: m.Target, TargetPod: m.TargetPod, Source: m.Source, Connections: m.Connections, Left: m.Left}
+	s := v1alpha1.AddressMoveSpec{Machine: m.Machine, Target: m.Target, TargetPod: m.TargetPod, Source: m.Source, Connections: m.Connections, Left: m.Left}
 	for _, a := range m.Addrs {
 		s.Addresses = append(s.Addresses, a.String())
 	}

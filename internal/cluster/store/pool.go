@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-net/weft/api/v1alpha1"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -36,10 +37,10 @@ func (l lifetime) created() int64 {
 
 // ofCluster adds what a pool of the cluster's network says. Selectors are not read here: one that is wrong makes the pool
 // give nothing further, and what it gave stays reachable.
-func (o Object) ofCluster(pool *model.AddressPool, s clusterSpec) error {
+func (o Object) ofCluster(pool *model.AddressPool, s v1alpha1.AddressPoolSpec) error {
 	pool.AssignmentMode = model.AssignmentMode(s.AssignmentMode)
 	pool.NodeSelector, pool.NamespaceSelector = s.NodeSelector, s.NamespaceSelector
-	pool.Disabled, pool.NATOutgoing, pool.MaxBlocks = s.Disabled, s.NATOutgoing, s.MaxBlocksPerNode
+	pool.Disabled, pool.NATOutgoing, pool.MaxBlocks = s.Disabled, s.NATOutgoing, int(s.MaxBlocksPerNode)
 	if s.MaxBlocksPerNode < 0 {
 		return o.fault("write how many, or 0 for no bound", "spec.maxBlocksPerNode %d is negative", s.MaxBlocksPerNode)
 	}
@@ -83,16 +84,17 @@ func oneOf[T ~string](o Object, field string, word T, words ...T) error {
 	return o.fault(hint, "%s %q is not known", field, word)
 }
 
-func clusterSpecOf(p model.AddressPool) clusterSpec {
-	s := clusterSpec{
+// clusterSpecOf is what a pool of the cluster's network says beyond others.
+func clusterSpecOf(p model.AddressPool) v1alpha1.AddressPoolSpec {
+	s := v1alpha1.AddressPoolSpec{
 		AssignmentMode: string(p.AssignmentMode), NodeSelector: p.NodeSelector, NamespaceSelector: p.NamespaceSelector,
-		Disabled: p.Disabled, NATOutgoing: p.NATOutgoing, MaxBlocksPerNode: p.MaxBlocks,
+		Disabled: p.Disabled, NATOutgoing: p.NATOutgoing,
 	}
 	for _, u := range p.AllowedUses {
 		s.AllowedUses = append(s.AllowedUses, string(u))
 	}
 	if p.Encapsulation != (model.Encapsulation{}) {
-		s.Encapsulation = &encapsulationSpec{string(p.Encapsulation.Kind), string(p.Encapsulation.When)}
+		s.Encapsulation = &v1alpha1.Encapsulation{Kind: string(p.Encapsulation.Kind), When: string(p.Encapsulation.When)}
 	}
 	return s
 }
@@ -100,10 +102,7 @@ func clusterSpecOf(p model.AddressPool) clusterSpec {
 // AddressReservation is the object as ranges that no pod gets, each with what it is for and by which reservation.
 func (o Object) AddressReservation() ([]model.ExcludedRange, error) {
 	var r struct {
-		Spec struct {
-			Addresses []string `json:"addresses"`
-			For       string   `json:"for"`
-		} `json:"spec"`
+		Spec v1alpha1.AddressReservationSpec `json:"spec"`
 	}
 	if err := o.decode(&r); err != nil {
 		return nil, err

@@ -150,3 +150,12 @@ func TestWithCondition(t *testing.T) {
 		t.Errorf("a condition of generation 7 is not about generation 8: %v", err)
 	}
 }
+
+// TestPoolNumbers: a number that the API's type cannot have is refused, and not written as another one.
+func TestPoolNumbers(t *testing.T) {
+	for _, p := range []model.AddressPool{{Name: "p", Cooldown: 1 << 32}, {Name: "p", MaxBlocks: 1 << 32}} {
+		if o, err := AddressPoolObject(Object{}, p); err == nil {
+			t.Errorf("%+v is written as %s", p, o.Raw)
+		}
+	}
+}

@@ -8,28 +8,19 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/weft-net/weft/api/v1alpha1"
 	"github.com/weft-net/weft/internal/model"
 )
 
-type poolRequestSpec struct {
-	Node      string `json:"node"`
-	Pool      string `json:"pool,omitempty"`
-	CIDR      string `json:"cidr,omitempty"`
-	Addresses int    `json:"addresses,omitempty"`
-	Network   string `json:"network,omitempty"`
-	Claim     string `json:"claim,omitempty"`
-	Address   string `json:"address,omitempty"`
-	Pod       string `json:"pod,omitempty"`
-	ClaimKind string `json:"claimKind,omitempty"`
-}
-
 // AddressPoolRequest is the object as the model's request.
 func (o Object) AddressPoolRequest() (model.PoolRequest, error) {
-	var p struct{ Spec poolRequestSpec }
+	var p struct {
+		Spec v1alpha1.AddressPoolRequestSpec
+	}
 	if err := o.decode(&p); err != nil {
 		return model.PoolRequest{}, err
 	}
-	r := model.PoolRequest{Node: p.Spec.Node, Pool: p.Spec.Pool, Addresses: p.Spec.Addresses, Network: p.Spec.Network, Claim: p.Spec.Claim}
+	r := model.PoolRequest{Node: p.Spec.Node, Pool: p.Spec.Pool, Addresses: int(p.Spec.Addresses), Network: p.Spec.Network, Claim: p.Spec.Claim}
 	if p.Spec.Address != "" {
 		err := o.addressRequest(&r, p.Spec)
 		return r, err
@@ -49,7 +40,7 @@ func (o Object) AddressPoolRequest() (model.PoolRequest, error) {
 }
 
 // addressRequest reads a request for a single address of a block.
-func (o Object) addressRequest(r *model.PoolRequest, spec poolRequestSpec) (err error) {
+func (o Object) addressRequest(r *model.PoolRequest, spec v1alpha1.AddressPoolRequestSpec) (err error) {
 	r.Pod, r.IPAM = spec.Pod, spec.ClaimKind == IPAMClaims().Kind
 	if r.Addr, err = o.addr("spec.address", spec.Address); err != nil {
 		return err
@@ -70,7 +61,11 @@ func (o Object) addressRequest(r *model.PoolRequest, spec poolRequestSpec) (err 
 
 // AddressPoolRequestObject is a new object that says what the request says. The same request has the same name.
 func AddressPoolRequestObject(r model.PoolRequest) (Object, error) {
-	spec := poolRequestSpec{Node: r.Node, Pool: r.Pool, Addresses: r.Addresses, Network: r.Network, Claim: r.Claim}
+	spec := v1alpha1.AddressPoolRequestSpec{Node: r.Node, Pool: r.Pool, Network: r.Network, Claim: r.Claim}
+	var err error
+	if spec.Addresses, err = (Object{}).int32("spec.addresses", r.Addresses); err != nil {
+		return Object{}, err
+	}
 	if r.CIDR != (netip.Prefix{}) {
 		spec.CIDR = r.CIDR.String()
 	}
