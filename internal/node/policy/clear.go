@@ -32,26 +32,45 @@ func Clear(ctx context.Context, host *kernel.Conn, all ...attach.Guarded) error 
 }
 
 // clearStale takes away what an agent before has written into pods whose interfaces are judged at ports of bridges now, once the rules
-// there stand. A pod whose other interfaces are judged in it keeps its table, which is made right as any other. The lock is held.
+// there stand. A pod whose other interfaces are judged in it keeps its table, which is made right as any other. It is the turn of who
+// writes in pods: nobody writes a table meanwhile that would be taken for an old one.
 func (e *Enforcer) clearStale(ctx context.Context) {
-	if !e.right || e.bridges != nil {
-		return
+	for _, g := range e.toClear() {
+		err := inPod(g, func(at *kernel.Conn) error {
+			return at.RemoveTables(ctx, []state.Table{{Family: policy.TableFamily, Name: policy.TableName}})
+		})
+		e.mu.Lock()
+		logged, still := e.stale[g.Key]
+		switch {
+		case err == nil:
+			delete(e.stale, g.Key)
+		case still:
+			e.stale[g.Key] = true
+		}
+		e.mu.Unlock()
+		if err != nil && !logged {
+			e.log.Error("the table that an earlier agent left in a pod cannot be removed, and denies what it denied; it is tried again", "err", err)
+		}
 	}
+}
+
+// toClear are the interfaces whose pods may have an old table; there is none while the rules at the ports do not stand.
+func (e *Enforcer) toClear() []attach.Guarded {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.right || e.bridges != nil || len(e.stale) == 0 {
+		return nil
+	}
+	var out []attach.Guarded
 	kept := e.podPlaces()
-	for key, logged := range e.stale {
+	for key := range e.stale {
 		if l := e.local[key]; l != nil && !slices.Contains(kept, policy.Place{Pod: l.endpoint.Pod}) {
-			err := inPod(l.Guarded, func(at *kernel.Conn) error {
-				return at.RemoveTables(ctx, []state.Table{{Family: policy.TableFamily, Name: policy.TableName}})
-			})
-			if err != nil && !logged {
-				e.log.Error("the table that an earlier agent left in a pod cannot be removed, and denies what it denied; it is tried again", "err", err)
-			}
-			if e.stale[key] = true; err != nil {
-				continue
-			}
+			out = append(out, l.Guarded)
+			continue
 		}
 		delete(e.stale, key)
 	}
+	return out
 }
 
 func clearPod(ctx context.Context, g attach.Guarded, mine []state.Table) error {

@@ -71,16 +71,16 @@ func (e *Enforcer) heal() {
 
 // cut looks at all tracked connections of this node's pods, wherever they are tracked.
 func (e *Enforcer) cut(ctx context.Context) {
+	e.self()
 	e.mu.Lock()
 	all := map[policy.Place]*kernel.Conn{}
 	if e.ready() && len(e.known) > 0 && len(e.local) > 0 {
-		e.self()
 		all[policy.Place{}] = e.cfg.Host
 		if e.hasPorts() {
 			all[policy.Place{Ports: true}] = e.cfg.Host
 		}
 		for p, at := range e.places {
-			if at.conn != nil {
+			if at.conn != nil && !at.elsewhere {
 				all[p] = at.conn
 			}
 		}
@@ -101,7 +101,6 @@ func (e *Enforcer) cut(ctx context.Context) {
 // cutAt cuts connections in one namespace. Before one is forgotten, what its other side sends is dropped: that would look like
 // the beginning of a connection the other way.
 func (e *Enforcer) cutAt(ctx context.Context, p policy.Place, at *kernel.Conn) error {
-	// While the kernel tells, the namespace's socket is held, and who closes that holds the lock: it is not asked for in between.
 	parties := e.parties(p)
 	if len(parties) == 0 {
 		return nil
@@ -138,9 +137,8 @@ func (e *Enforcer) cutAt(ctx context.Context, p policy.Place, at *kernel.Conn) e
 
 // scar has what the other sides of connections send be dropped for a while.
 func (e *Enforcer) scar(ctx context.Context, at policy.Place, denied []policy.Flow) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	due := e.cfg.Now().Add(scarTime)
+	e.mu.Lock()
 	for _, f := range denied {
 		if f.Protocol != "" {
 			e.index.Cut(at, f)
@@ -148,6 +146,7 @@ func (e *Enforcer) scar(ctx context.Context, at policy.Place, denied []policy.Fl
 			e.cuts = append(e.cuts, scar{at, f, due})
 		}
 	}
+	e.mu.Unlock()
 	return e.commit(ctx)
 }
 

@@ -4,12 +4,9 @@ package policy
 
 import (
 	"context"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/nflog"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy"
@@ -29,52 +26,6 @@ func (e *Enforcer) tell(key model.PolicyKey, faults []string) {
 	if e.cfg.Told != nil {
 		e.cfg.Told.Faults(key, faults)
 	}
-}
-
-// Counts are the packets that policies denied on this node since their chains were made, by what the rule says.
-func (e *Enforcer) Counts(ctx context.Context) ([]kernel.Count, error) {
-	each, err := e.countEach(ctx)
-	var all []kernel.Count
-	for _, where := range slices.Sorted(maps.Keys(each)) {
-		all = append(all, each[where]...)
-	}
-	return all, err
-}
-
-// counter is one of those who count: where, and what was denied by whom.
-type counter struct{ where, by string }
-
-// countTime bounds the looks into all namespaces.
-const countTime = 10 * time.Second
-
-// Denied are the packets that were denied on this node since the agent was started, by who denied them. A chain that is made
-// anew counts from nothing; what it counted before is not forgotten.
-func (e *Enforcer) Denied() map[string]float64 {
-	ctx, cancel := context.WithTimeout(context.Background(), countTime)
-	defer cancel()
-	each, err := e.countEach(ctx)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if err != nil { // what was counted last stays: else all of it would be counted once more
-		e.log.Warn("denied packets cannot be counted", "err", err)
-		return maps.Clone(e.denials)
-	}
-	now := map[counter]uint64{}
-	for where, counts := range each {
-		for _, c := range counts {
-			if by, ok := strings.CutPrefix(c.Comment, "deny "); ok {
-				now[counter{where, by}] += c.Packets // long names are cut short, and may meet
-			}
-		}
-	}
-	for c, more := range now {
-		if was := e.counted[c]; was <= more {
-			more -= was
-		}
-		e.denials[c.by] += float64(more)
-	}
-	e.counted = now
-	return maps.Clone(e.denials)
 }
 
 // listen logs packets that are denied on the node, with the names of the pods and of the policies, until ctx ends.
@@ -100,7 +51,7 @@ func (e *Enforcer) listen(ctx context.Context) error {
 const mostTold = 50
 
 // hear has packets that are denied in a pod's namespace be logged, too. Where it cannot be, it is tried again when the place is
-// looked at again. The lock is held.
+// looked at again. It is the turn of who writes in pods.
 func (e *Enforcer) hear(p policy.Place, at *place) {
 	if e.cfg.LogGroup == 0 {
 		return
@@ -113,22 +64,42 @@ func (e *Enforcer) hear(p policy.Place, at *place) {
 			return
 		}
 	}
-	for q, o := range e.places {
-		if q != p && q.Pod == p.Pod && o.id == at.id && o.deaf != nil {
-			return // it hears the whole namespace
-		}
+	if e.isHeard(p, at) {
+		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l, err := nflog.Listen(ctx, at.ns, e.cfg.LogGroup, e.calmly(ctx, p))
 	if err != nil {
 		cancel()
-		if !at.unheard {
-			e.log.Warn("denied packets of a pod are not logged", "pod", p.Pod.String(), "err", err)
-		}
-		at.deaf, at.unheard = nil, true
+		e.unheard(p, at, err)
 		return
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	at.deaf, at.heard, at.unheard = func() { cancel(); l.Close() }, l.Done(), false
+}
+
+// unheard says once that denied packets of a pod are not logged.
+func (e *Enforcer) unheard(p policy.Place, at *place, err error) {
+	e.mu.Lock()
+	said := at.unheard
+	at.deaf, at.unheard = nil, true
+	e.mu.Unlock()
+	if !said {
+		e.log.Warn("denied packets of a pod are not logged", "pod", p.Pod.String(), "err", err)
+	}
+}
+
+// isHeard tells whether another place of the pod hears the whole namespace.
+func (e *Enforcer) isHeard(p policy.Place, at *place) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for q, o := range e.places {
+		if q != p && q.Pod == p.Pod && o.id == at.id && o.deaf != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // calmly logs what is heard in a pod, but not faster than people read: who is root there can have rules of his own tell the group

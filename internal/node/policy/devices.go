@@ -17,30 +17,31 @@ import (
 var errUnseen = errors.New("a machine drives the device by itself")
 
 // cutDevice closes what a machine drives by itself while some policy selects it: its card gives it no link any more. Where there is no
-// such card, nobody can: that is said, and an ADD is refused. The lock is held.
+// such card, nobody can: that is said, and an ADD is refused. It is the turn of who writes in pods.
 func (e *Enforcer) cutDevice(p policy.Place, selected bool) {
-	at := e.places[p]
-	if at == nil {
-		at = &place{}
-		e.places[p] = at
-	}
-	at.unseen = nil
-	if selected {
-		at.unseen = errUnseen
-	}
 	f, err := vf.Find(cmp.Or(e.cfg.Cards, vf.Devices), p.Device)
 	changed := false
 	if err == nil {
 		changed, err = f.Cut(selected)
 	}
+	e.mu.Lock()
+	at := e.placeAt(p)
 	was := at.broken
-	if at.broken = err; errors.Is(err, vf.ErrAlone) || !selected {
+	at.broken, at.unseen = err, nil
+	if errors.Is(err, vf.ErrAlone) || !selected {
 		at.broken = nil // trying again does not help
 	}
+	if selected {
+		at.unseen = errUnseen
+	}
+	again := was != nil && err != nil && was.Error() == err.Error()
+	if err != nil && selected && !again {
+		e.stats.Failures++
+	}
+	e.mu.Unlock()
 	log := e.log.With("pod", p.Pod.String(), "device", p.Device)
 	switch {
-	case err != nil && selected && (was == nil || was.Error() != err.Error()):
-		e.stats.Failures++
+	case err != nil && selected && !again:
 		log.Error("policies select a device that a machine drives by itself: they do not hold for it, and it cannot be closed", "err", err)
 	case changed && selected:
 		log.Error("a device is closed: policies select it, and a machine drives it by itself", "card", f.Card, "function", f.Number)

@@ -25,12 +25,17 @@
 // never let through. What is written into the kernel is written before Admit returns, and before anything of the interface
 // exists.
 //
-// # One lock
+// # One lock, and turns
 //
-// Everything that an Enforcer knows is under one lock, and rules are written with it held: no two writes meet, and what stands when
-// Admit returns is what it asked for. The price: whoever asks anything waits for the write that is under way, be it another ADD of
-// a pod that is judged in its own namespace, or Stats, Known, Show and Why. A look at everything takes writeTime at most. Denied
-// waits, too: counters are read without the lock, but by the connection that writes, which does one thing at a time.
+// Everything that an Enforcer knows is under one lock, which nobody holds while the kernel works. Who writes takes a turn: there is
+// one for the node's tables and one for those in pods, so that no two writes of a kind meet, and what stands when Admit returns is
+// what it asked for. The lock is taken for what is to be written and for what became of it; nobody who has it waits for a turn, and
+// nobody who has the turn of the node's tables waits for the other one.
+//
+// The node's tables come before a table in a pod goes (place.needless): what is judged there from now on is judged all the time.
+// An ADD waits for the node's tables if its packets are judged by them, and for a second otherwise: then its pod's table is written
+// whole, ahead of what the node's writer still has in hand. A DEL waits for a second, too. Questions and metrics wait for nobody:
+// counters are read over a connection of their own.
 //
 // What connections' sockets lock of their own is taken after this lock. While conntrack tells a function what is tracked, its socket
 // is held: such a function must not ask for this lock.

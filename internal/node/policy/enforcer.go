@@ -44,8 +44,10 @@ type Config struct {
 	Sized func(pods int)
 	// Told, which may be nil, is told of things that happen to policies' objects.
 	Told Teller
-	Log  *slog.Logger
-	Now  func() time.Time
+	// Writing, which may be nil, is called before the kernel is asked to change tables: for tests.
+	Writing func(policy.Place)
+	Log     *slog.Logger
+	Now     func() time.Time
 	// After gives a channel that fires after a while; time.After is one.
 	After func(time.Duration) <-chan time.Time
 }
@@ -59,6 +61,12 @@ type Enforcer struct {
 	news  chan struct{} // holds a token while there is something to publish
 	judge chan struct{} // holds a token while connections are to be looked at
 
+	// writes is the turn of who writes the node's tables, podWrites of who writes those in pods: in this order where both are.
+	// looking is the turn of who looks at the node's own addresses.
+	writes, podWrites, looking turn
+	counters                   counters
+
+	// mu guards all below. It is not held while the kernel is asked for what may take long: who has it waits for nobody.
 	mu    sync.Mutex
 	index *policy.Index
 	// told: policies and namespaces are known; met: so are the peers.
@@ -82,8 +90,10 @@ type Enforcer struct {
 	unwritten     string // what was said of it
 	// unbarred: no port is known to be closed because of that.
 	unbarred bool
-	// right: the kernel holds what the index last said.
-	right bool
+	// right: the kernel holds what the index last said. doubts counts how often that was doubted, batch how often its changes were
+	// taken.
+	right         bool
+	doubts, batch uint64
 	// looked is when the node's own addresses were looked at.
 	looked  time.Time
 	waiters map[chan struct{}]bool
@@ -91,9 +101,6 @@ type Enforcer struct {
 	// crowd is how many pods there are, sized how many Sized was told of.
 	crowd, sized int
 	cuts         []scar
-	// denials are denied packets by who denied them, counted what the counters said last.
-	denials map[string]float64
-	counted map[counter]uint64
 }
 
 // known is what is remembered of a policy beside what the index knows.
@@ -130,15 +137,17 @@ func New(cfg Config) *Enforcer {
 	return &Enforcer{
 		cfg: cfg, log: cfg.Log.With("room", "policy"), due: make(chan struct{}, 1), peers: make(chan struct{}), news: make(chan struct{}, 1),
 		judge: make(chan struct{}, 1), index: policy.New(policy.Config{Node: cfg.Node, LogGroup: int(cfg.LogGroup)}),
+		writes: newTurn(), podWrites: newTurn(), looking: newTurn(), counters: counters{totals: map[string]float64{}},
 		held: map[model.PolicyKey]*model.Policy{}, known: map[model.PolicyKey]known{}, about: map[string]int{},
 		pods: map[model.PodRef]identity{}, published: map[string][]model.EndpointKey{}, local: map[model.AttachmentKey]*local{},
-		places: map[policy.Place]*place{}, stale: map[model.AttachmentKey]bool{}, waiters: map[chan struct{}]bool{}, denials: map[string]float64{},
+		places: map[policy.Place]*place{}, stale: map[model.AttachmentKey]bool{}, waiters: map[chan struct{}]bool{},
 	}
 }
 
 // Run does the work until ctx ends. The table stays as it is then: an agent that starts again takes it over.
 func (e *Enforcer) Run(ctx context.Context) error {
 	defer e.closePlaces()
+	defer e.counters.close()
 	own, err := e.Own()
 	if err != nil {
 		return err

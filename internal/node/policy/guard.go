@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/policy"
 )
 
 // How long an ADD waits for what is not known yet: for policies when the agent has just started, for its pod when the
@@ -16,6 +17,8 @@ import (
 const (
 	startPatience = 3 * time.Second
 	podPatience   = 5 * time.Second
+	// nodePatience is how long the ADD of a pod that is judged in its own namespace, and a DEL, wait for who writes the node's tables.
+	nodePatience = time.Second
 )
 
 // untapped is the way out where the kernel has no rules for a macvtap.
@@ -36,7 +39,8 @@ func (e *Enforcer) Admit(ctx context.Context, all ...attach.Guarded) error {
 		}
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	var inPods []policy.Place
+	onNode := false
 	for _, g := range all {
 		l := e.local[g.Key]
 		if l == nil {
@@ -50,24 +54,54 @@ func (e *Enforcer) Admit(ctx context.Context, all ...attach.Guarded) error {
 		l.Guarded = g
 		e.setEndpoint(l)
 		e.moved(l)
+		if p, ok := placeIn(l); ok {
+			inPods = append(inPods, p)
+		} else {
+			onNode = true
+		}
 	}
+	e.mu.Unlock()
 	if slices.ContainsFunc(all, func(g attach.Guarded) bool { return g.HostLink == "" }) {
 		e.self() // ports are asked for it, too
 	}
-	if err := e.commit(ctx); err != nil {
-		return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written: %w", err)
+	var late <-chan time.Time // who is judged on the node waits for the node's tables, however long they take
+	if !onNode {
+		late = e.cfg.After(nodePatience)
 	}
-	if err := e.bridges; err != nil && slices.ContainsFunc(all, func(g attach.Guarded) bool { return e.local[g.Key].endpoint.Point == model.PointPort }) {
-		return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written for the node's bridges: %w", err)
+	if e.writes.takeUnless(late) {
+		known, err := e.writeNode(ctx)
+		e.writes.end()
+		if known {
+			e.writePods(ctx)
+		}
+		if err != nil {
+			return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written: %w", err)
+		}
+	} else {
+		e.writeAhead(ctx, inPods)
+		token(e.due)
 	}
+	return e.admitted(all)
+}
+
+// admitted tells whether what policies say of interfaces stands in the kernel.
+func (e *Enforcer) admitted(all []attach.Guarded) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for _, g := range all {
-		p, ok := placeIn(e.local[g.Key])
+		l := e.local[g.Key]
+		if l == nil {
+			continue // it has been released
+		}
+		p, ok := placeIn(l)
 		at := e.places[p]
 		switch {
+		case l.endpoint.Point == model.PointPort && e.bridges != nil:
+			return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written for the node's bridges: %w", e.bridges)
 		case ok && at != nil && at.unseen != nil:
 			return model.Faultf(model.CodeTryAgain, "have no policy select the pod on this network, or have the machine use another binding there",
 				"interface %s of pod %s: network policies select it (%s), and the machine drives its device %s by itself: nothing can judge what that sends and gets",
-				g.IfName, g.Pod, e.selecting(e.local[g.Key].endpoint), g.Device)
+				g.IfName, g.Pod, e.selecting(l.endpoint), g.Device)
 		case !ok || at == nil || at.broken == nil:
 		case g.Tap:
 			return model.Faultf(model.CodeTryAgain, untapped, "network policies cannot be written at the macvtap %s of pod %s: %w", g.IfName, g.Pod, at.broken)
@@ -108,8 +142,32 @@ func (e *Enforcer) Adopt(all ...attach.Guarded) {
 	}
 }
 
-// Release gives up what Admit made. What cannot be written is written later: an interface that is gone needs nothing.
+// Release gives up what Admit made. What cannot be written, or not soon, is written later: an interface that is gone needs
+// nothing.
 func (e *Enforcer) Release(ctx context.Context, key model.AttachmentKey) error {
+	l := e.drop(key)
+	if l == nil {
+		return nil
+	}
+	if e.writes.takeUnless(e.cfg.After(nodePatience)) {
+		known, err := e.writeNode(ctx)
+		e.writes.end()
+		if known {
+			e.writePods(ctx)
+		}
+		if err != nil {
+			e.log.Warn("policies are written later", "err", err)
+		}
+	} else {
+		token(e.due)
+	}
+	e.leave(l)
+	token(e.news)
+	return nil
+}
+
+// drop takes an interface out of all that is known, and gives it; nil where there is none.
+func (e *Enforcer) drop(key model.AttachmentKey) *local {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.local[key]
@@ -125,12 +183,7 @@ func (e *Enforcer) Release(ctx context.Context, key model.AttachmentKey) error {
 			e.moved(other)
 		}
 	}
-	if err := e.commit(ctx); err != nil {
-		e.log.Warn("policies are written later", "err", err)
-	}
-	e.leave(l)
-	token(e.news)
-	return nil
+	return l
 }
 
 // knows tells whether a pod of this node is known. The lock is held.

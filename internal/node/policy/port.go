@@ -24,26 +24,31 @@ const (
 )
 
 // show has bridges show their packets while something is judged at their ports. Where they do not, nothing is known of connections
-// there, and a reply needs a rule as any other packet does: nothing opens. The lock is held.
+// there, and a reply needs a rule as any other packet does: nothing opens. It is the turn of who writes the node's tables.
 func (e *Enforcer) show() {
-	if !e.ported {
+	e.mu.Lock()
+	ported, blind := e.ported, e.blind
+	e.mu.Unlock()
+	if !ported {
 		return
 	}
+	var err error
 	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables"} {
 		path := filepath.Join(cmp.Or(e.cfg.Bridges, shows), name)
-		set, err := showAt(path)
-		switch {
-		case err != nil && !e.blind:
-			e.log.Error("bridges do not show connections: replies to pods at their ports that policies select are dropped, too; load br_netfilter", "err", err)
-			e.blind = true
-			return
-		case err != nil:
-			return
-		case set:
+		var set bool
+		if set, err = showAt(path); err != nil {
+			break
+		}
+		if set {
 			e.log.Info("policies are judged at ports of bridges, which show connections from now on", "setting", path)
 		}
 	}
-	e.blind = false
+	if err != nil && !blind {
+		e.log.Error("bridges do not show connections: replies to pods at their ports that policies select are dropped, too; load br_netfilter", "err", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.blind = err != nil
 }
 
 // showAt sets one of the settings to 1 if it is not.
@@ -70,12 +75,15 @@ func (e *Enforcer) showLate() <-chan time.Time {
 	return e.cfg.After(showPeriod)
 }
 
-// putPorts makes the table of the node's bridges that of tables. That it cannot be is no obstacle to who is not at a port. The
-// lock is held.
+// putPorts makes the table of the node's bridges that of tables. That it cannot be is no obstacle to who is not at a port. It is
+// the turn of who writes the node's tables.
 func (e *Enforcer) putPorts(ctx context.Context, tables map[policy.Place]state.Table) {
 	p := policy.Place{Ports: true}
+	err := e.put(ctx, e.cfg.Host, tables, p)
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	was := e.unwritten
-	e.bridges = put(ctx, e.cfg.Host, tables, p)
+	e.bridges = err
 	if _, e.ported = tables[p]; e.bridges != nil && !e.ported && !e.hasPorts() {
 		e.bridges = nil // a kernel that cannot have it has none
 	}

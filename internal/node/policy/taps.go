@@ -53,9 +53,12 @@ func (e *Enforcer) barred(p policy.Place, m policy.Memory, known []state.Element
 	return gone, flows
 }
 
-// barTap has a macvtap be down while its policies cannot be written, and up again when they are. The lock is held.
+// barTap has a macvtap be down while its policies cannot be written, and up again when they are. It is the turn of who writes in
+// pods.
 func (e *Enforcer) barTap(ctx context.Context, p policy.Place, at *place, closed bool) {
+	e.mu.Lock()
 	if p.Tap == "" || at.conn == nil || !closed && at.unbarred {
+		e.mu.Unlock()
 		return
 	}
 	at.barred = closed
@@ -65,7 +68,9 @@ func (e *Enforcer) barTap(ctx context.Context, p policy.Place, at *place, closed
 			names = append(names, q.Tap)
 		}
 	}
-	down, up, err := at.conn.Bar(context.WithoutCancel(ctx), names)
+	conn := at.conn
+	e.mu.Unlock()
+	down, up, err := conn.Bar(context.WithoutCancel(ctx), names)
 	switch {
 	case err != nil:
 		e.log.Error("macvtap cannot be closed, or opened again", "pod", p.Pod.String(), "interface", p.Tap, "err", err)
@@ -74,5 +79,7 @@ func (e *Enforcer) barTap(ctx context.Context, p policy.Place, at *place, closed
 	case len(up) > 0:
 		e.log.Info("macvtap is open again, with its policies", "pod", p.Pod.String(), "interface", p.Tap)
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	at.unbarred = err == nil && !closed
 }
