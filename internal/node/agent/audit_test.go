@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
@@ -48,6 +49,14 @@ func TestAudit(t *testing.T) {
 	}
 	free := strings.TrimSuffix(addr, "4") + "5" // the second of the node's first block
 	nettest.Run(t, ns, "ip", "addr", "add", free+"/32", "dev", "lo")
+	// What a pod lacks is put back once, and left to the pod when it goes again.
+	nettest.Run(t, ns, "ip", "addr", "flush", "dev", "eth0")
+	for until := time.Now().Add(time.Minute); !strings.Contains(nettest.Run(t, ns, "ip", "addr", "show", "dev", "eth0"), " "+addr+"/"); {
+		if time.Now().After(until) {
+			t.Fatalf("the address is not put back:\n%s", w.log())
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 	nettest.Run(t, ns, "ip", "addr", "flush", "dev", "eth0")
 	got := w.audit(store)
 	for _, want := range []string{

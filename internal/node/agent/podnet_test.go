@@ -51,6 +51,14 @@ func (w *world) uplink() {
 	} {
 		nettest.Run(w.t, w.node, argv...)
 	}
+	for _, link := range []string{"up0", "up1"} { // the kernel tells of carriers up to a second late
+		for until := time.Now().Add(30 * time.Second); !strings.Contains(nettest.Run(w.t, w.node, "ip", "-o", "link", "show", link), "state UP"); {
+			if time.Now().After(until) {
+				w.t.Fatalf("%s has no carrier", link)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
 }
 
 // network writes a NetworkAttachmentDefinition.

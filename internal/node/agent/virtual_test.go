@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/libcni"
 
@@ -79,6 +80,7 @@ func (w *world) noVMs() {
 // inPod is all that is in a pod's namespace.
 func inPod(t *testing.T, ns *netns.NS) string {
 	t.Helper()
+	detected(t, ns)
 	var b strings.Builder
 	for _, line := range []string{
 		"ip -o -d link", "ip -o addr", "ip route show table all", "ip -6 route show table all", "ip neigh show nud permanent", "nft list ruleset",
@@ -154,7 +156,11 @@ func TestMachine(t *testing.T) {
 				if after := inPod(t, ns); after != before {
 					t.Errorf("before:\n%s\nafter:\n%s", before, after)
 				}
-				if now := counters(w.host()); now != node {
+				now := counters(w.host())
+				for until := time.Now().Add(30 * time.Second); now != node && time.Now().Before(until); now = counters(w.host()) {
+					time.Sleep(30 * time.Millisecond) // multicast memberships and carriers follow
+				}
+				if now != node {
 					t.Errorf("the node before:\n%s\nafter:\n%s", node, now)
 				}
 				good("when the machine has left")

@@ -220,9 +220,21 @@ func code(err error) uint {
 	return 0
 }
 
+// detected waits until the kernel has made sure that addresses are nobody else's: it makes their routes then.
+func detected(t *testing.T, ns *netns.NS) {
+	t.Helper()
+	for until := time.Now().Add(30 * time.Second); nettest.Run(t, ns, "ip", "-6", "-o", "addr", "show", "tentative") != ""; {
+		if time.Now().After(until) {
+			t.Fatal("an address stays tentative")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // host is everything on the node that an attachment may leave behind.
 func (w *world) host() string {
 	w.t.Helper()
+	detected(w.t, w.node)
 	var b strings.Builder
 	for _, argv := range [][]string{
 		{"ip", "-o", "link"},
@@ -258,11 +270,10 @@ func (w *world) files(dir string) string {
 func (w *world) settled(before string) string {
 	w.t.Helper()
 	var now string
-	for range 100 {
+	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); time.Sleep(30 * time.Millisecond) {
 		if now = w.host(); now == before {
 			return ""
 		}
-		time.Sleep(30 * time.Millisecond)
 	}
 	return fmt.Sprintf("before:\n%s\nafter:\n%s\nagent: %s", before, now, w.log())
 }
