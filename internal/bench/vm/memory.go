@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/bench/part"
+	"github.com/weft-net/weft/internal/boot"
 	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
@@ -33,11 +34,11 @@ func (b *bench) memory(ctx context.Context) error {
 	if err := w.lay(); err != nil {
 		return err
 	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	id, err := boot.ID()
 	if err != nil {
 		return err
 	}
-	local := host.NewLocal(phase1.Config{Dir: w.dir, Boot: strings.TrimSpace(string(boot)), Log: slog.New(slog.DiscardHandler)})
+	local := host.NewLocal(phase1.Config{Dir: w.dir, Boot: id, Log: slog.New(slog.DiscardHandler)})
 	defer func() { _ = local.Close() }()
 	pod := host.Pod{NS: w.pod}
 	r, err := local.Start(ctx, pod, input(d))

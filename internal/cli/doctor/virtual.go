@@ -4,21 +4,20 @@ package doctor
 
 import (
 	"context"
-	"os"
 	"path/filepath"
-	"strings"
 
+	"github.com/weft-net/weft/internal/boot"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
 // machinesWhole compares what is remembered of virtual machines with their pods.
 func machinesWhole(ctx context.Context, n Node) []Finding {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	id, err := boot.ID()
 	if err != nil {
 		return warn("", "%v", err)
 	}
-	records, err := phase1.Config{Dir: filepath.Join(n.Config.StateDir, "vm"), Boot: strings.TrimSpace(string(boot))}.List()
+	records, err := phase1.Config{Dir: filepath.Join(n.Config.StateDir, "vm"), Boot: id}.List()
 	var out []Finding
 	if err != nil {
 		out = warn("a file of another version is left alone; weft vm phase1 writes the others anew", "%v", err)

@@ -12,29 +12,28 @@ import (
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/weft-net/weft/internal/boot"
 )
 
-const (
-	bootName = "boot"                            // in which boot the ledger was last opened
-	bootFile = "/proc/sys/kernel/random/boot_id" // which boot this is
-)
+const bootName = "boot" // the file that says in which boot the ledger was last opened
 
 // sameBoot tells whether the ledger was opened in this boot before. When in doubt it was.
 func sameBoot(dir string) bool {
 	then, err1 := os.ReadFile(filepath.Join(dir, bootName))
-	now, err2 := os.ReadFile(bootFile)
-	return err1 != nil || err2 != nil || bytes.Equal(then, now)
+	now, err2 := boot.ID()
+	return err1 != nil || err2 != nil || string(bytes.TrimSpace(then)) == now
 }
 
 // noteBoot writes down which boot this is. Without it a torn file is not put aside, no more.
 func noteBoot(dir string) {
-	now, err := os.ReadFile(bootFile)
+	now, err := boot.ID()
 	if err != nil {
 		return
 	}
 	path := filepath.Join(dir, bootName)
-	if then, err := os.ReadFile(path); err != nil || !bytes.Equal(then, now) {
-		_ = os.WriteFile(path, now, 0o600)
+	if then, err := os.ReadFile(path); err != nil || string(bytes.TrimSpace(then)) != now {
+		_ = os.WriteFile(path, []byte(now+"\n"), 0o600)
 	}
 }
 

@@ -7,9 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"strings"
 
+	"github.com/weft-net/weft/internal/boot"
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/endpoint/foreign"
@@ -21,10 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-const (
-	journalDir = "/run/weft/journal"
-	bootFile   = "/proc/sys/kernel/random/boot_id"
-)
+const journalDir = "/run/weft/journal"
 
 // interfacePlugin is a call of a plugin that has a planner.
 type interfacePlugin struct {
@@ -82,9 +78,9 @@ func (p interfacePlugin) open() (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	boot, err := os.ReadFile(bootFile)
+	bootID, err := boot.ID()
 	if err != nil {
-		return nil, fmt.Errorf("boot id: %w", err)
+		return nil, err
 	}
 	host, err := kernel.Dial(nil)
 	if err != nil {
@@ -95,7 +91,7 @@ func (p interfacePlugin) open() (*service, error) {
 	s.Attacher = attach.New(attach.Config{
 		Memory: j, Locks: j, Host: host, Planners: p.planners, Allocators: p.allocators, Log: s.log, Now: p.env.Now,
 		Exec: &foreign.Runner{Env: p.env.Environ, Stderr: p.env.Stderr},
-		Boot: strings.TrimSpace(string(boot)), Step: p.env.Step,
+		Boot: bootID, Step: p.env.Step,
 	})
 	return s, nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/weft-net/weft/internal/boot"
 	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/ipam/dhcp/exchange"
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
@@ -43,7 +44,7 @@ func (b *base) open(cfg Config) (err error) {
 	if b.ledger, err = ledger.Open(cfg.StateDir); err != nil {
 		return err
 	}
-	if b.boot, err = hostenv.BootID(); err != nil {
+	if b.boot, err = boot.ID(); err != nil {
 		return err
 	}
 	if b.namespaces, err = hostenv.Namespaces(); err != nil {

@@ -11,19 +11,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/weft-net/weft/internal/netns"
 )
-
-// BootID names this boot of the machine.
-func BootID() (string, error) {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", fmt.Errorf("boot id: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
-}
 
 // Namespaces are the node's namespace and, where it can be seen, the machine's.
 func Namespaces() ([]*netns.NS, error) {

@@ -14,10 +14,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"os"
-	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/boot"
 	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
@@ -98,11 +97,11 @@ func Open(ctx context.Context, c Config) (Host, error) {
 			return nil, model.Faultf(model.CodeTryAgain, "start it, or name no socket of an agent where there shall be none", "agent at %s: %w", c.Socket, err)
 		}
 	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	id, err := boot.ID()
 	if err != nil {
 		return nil, err
 	}
-	return NewLocal(phase1.Config{Dir: c.Dir, Boot: strings.TrimSpace(string(boot)), Log: c.Log, Step: c.Step}), nil
+	return NewLocal(phase1.Config{Dir: c.Dir, Boot: id, Log: c.Log, Step: c.Step}), nil
 }
 
 // In is what is known of a machine in a pod.

@@ -9,11 +9,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/boot"
 	"github.com/weft-net/weft/internal/ipam/dhcp/exchange"
 	"github.com/weft-net/weft/internal/ipam/dhcp/rpc"
 	"github.com/weft-net/weft/internal/model"
@@ -59,11 +58,10 @@ func Command(ctx context.Context, args []string, out Outside) error {
 	if d.PIDFile != "" && !filepath.IsAbs(d.PIDFile) {
 		return fmt.Errorf("%w: %w", ErrUsage, model.Faultf(model.CodeInvalidConf, "write the path from the root", "-pidfile %q is not absolute", d.PIDFile))
 	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return fmt.Errorf("boot id: %w", err)
+	var err error
+	if d.Keeper.Boot, err = boot.ID(); err != nil {
+		return err
 	}
-	d.Keeper.Boot = strings.TrimSpace(string(boot))
 	d.Keeper.Log = slog.New(slog.NewTextHandler(out.Stderr, nil))
 	return d.Run(ctx)
 }

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package boot
+
+import (
+	"regexp"
+	"testing"
+)
+
+// TestID: the kernel's word for this boot is a UUID, the same one each time.
+func TestID(t *testing.T) {
+	first, err := ID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := ID()
+	if err != nil || again != first || !regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`).MatchString(first) {
+		t.Errorf("%q, then %q, %v", first, again, err)
+	}
+}
