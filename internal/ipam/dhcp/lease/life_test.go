@@ -341,9 +341,8 @@ func TestMany(t *testing.T) {
 	if len(have) != n {
 		t.Errorf("%d different leases: %v", len(have), have)
 	}
-	if k := threadsElsewhere(t); k > 0 {
-		t.Errorf("%d threads are in other namespaces", k)
-	}
+	// Whoever keeps a lease may be in its namespace just now; who was left there stays.
+	w.until("all threads are at home", func() bool { return threadsElsewhere(t) == 0 })
 	for _, a := range asks {
 		if err := k.Del(t.Context(), a); err != nil {
 			t.Error(err)
