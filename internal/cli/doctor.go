@@ -27,10 +27,11 @@ func newDoctorCmd(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "What is wrong with this node's network, and the way out",
-		Long: `Looks at this node: the agent, its attachments, the runtime's programs and configurations, the kernel, the other nodes.
-It goes by what the running agent says of its own flags and configuration; without an agent by the file. It changes nothing
-and needs no API server. It exits with 1 when something is bad: new pods cannot be served, or pods have no network. Keys
-of -o json: findings [{check, level, says, hint}]; level is ok, warn, bad, or skip for what was not looked at.`,
+		Long: `Looks at this node: the agent, its attachments, the runtime's programs and configurations, the kernel, the
+other nodes. It goes by what the running agent says of its own flags and configuration; without an agent by the
+file. It changes nothing and needs no API server. It exits with 1 when something is bad: new pods cannot be served,
+or pods have no network. Keys of -o json: findings [{check, level, says, hint}]; level is ok, warn, bad, or skip for
+what was not looked at.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {

@@ -27,15 +27,15 @@ func newMeshCmd(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mesh",
 		Short: "Show how this node reaches the pods of the other nodes",
-		Long: `Shows the plan in force for the mesh of nodes, as the agent last compared it with the kernel: its underlay, by which back
-end and with which MTU each peer is reached, over which routes, whether the kernel agrees, and which facts contradict
-each other. With --live the kernel is asked now, in the network namespace that the command runs in, and each thing in
-which it differs is told.
+		Long: `Shows the plan in force for the mesh of nodes, as the agent last compared it with the kernel: its underlay,
+by which back end and with which MTU each peer is reached, over which routes, whether the kernel agrees, and which
+facts contradict each other. With --live the kernel is asked now, in the network namespace that the command runs in,
+and each thing in which it differs is told.
 
-Keys of -o json: self, time, error; topology {self, backend, mtu, podCIDRs, underlay [{link, address, onLink, mtu}], lost,
-node {owner, host}, peers [{name, backend, addresses, podCIDRs, fragment {owner, host}}],
-problems [{nodes, message, hint}]}; fragments [{owner, ok, error}]; with --live broken [{owner, want, have}]. A fragment's
-host holds routes [{dst, gw, link, metric}], neighs [{link, ip, mac}], fdbs [{link, mac, dst}] and sysctls [{name, value}].`,
+Keys of -o json: self, time, error; topology {self, backend, mtu, podCIDRs, underlay [{link, address, onLink, mtu}],
+lost, node {owner, host}, peers [{name, backend, addresses, podCIDRs, fragment {owner, host}}], problems [{nodes,
+message, hint}]}; fragments [{owner, ok, error}]; with --live broken [{owner, want, have}]. A fragment's host holds
+routes [{dst, gw, link, metric}], neighs [{link, ip, mac}], fdbs [{link, mac, dst}] and sysctls [{name, value}].`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			show, err := meshOutput(output)

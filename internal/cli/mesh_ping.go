@@ -25,14 +25,15 @@ func newMeshPingCmd(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ping [PEER…]",
 		Short: "Probe every peer through the overlay and the wire, and tell where a fault is",
-		Long: `Asks every peer, or those that are named, from the network namespace that the command runs in: over the wire, through the
-overlay with a small packet and with one of the pods' MTU that nobody may cut, and by datagrams whose checksums are left to the
-device. Nothing must run on the peer. The fault is told as one of underlay (the wire or the peer), encapsulation (a port is
-closed, a table is wrong), mtu (how much passes is searched for) and checksum. It exits with 1 when there is one, also when a
-peer is in the cluster and not reached by the plan. Needs root.
+		Long: `Asks every peer, or those that are named, from the network namespace that the command runs in: over the
+wire, through the overlay with a small packet and with one of the pods' MTU that nobody may cut, and by datagrams
+whose checksums are left to the device. Nothing must run on the peer. The fault is told as one of underlay (the wire
+or the peer), encapsulation (a port is closed, a table is wrong), mtu (how much passes is searched for) and
+checksum. It exits with 1 when there is one, also when a peer is in the cluster and not reached by the plan. Needs
+root.
 
-Keys of -o json: results [{peer, backend, underlay, overlay, underlayState, overlayState, largeState, checksumState, mtu,
-passes, fault, message, hint}], unplanned [{peer, message}].`,
+Keys of -o json: results [{peer, backend, underlay, overlay, underlayState, overlayState, largeState, checksumState,
+mtu, passes, fault, message, hint}], unplanned [{peer, message}].`,
 		Example: "  weft mesh ping\n  weft lab exec node1 -- weft mesh ping --state-dir /run/weft/lab/nodes/node1/agent",
 		RunE: func(cmd *cobra.Command, peers []string) error {
 			if err := ui.TextOrJSON(output); err != nil {

@@ -60,10 +60,10 @@ func newPolicyShowCmd(env Env, f *policyFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show [POD]",
 		Short: "Show all policies and what they denied here, or what they say of a pod",
-		Long: `Without a pod: all policies, what of them could not be understood, whether they select no pods of the cluster, and how many
-packets they denied on this node. With one (namespace/name): for each of its interfaces and directions the policies that
-select it, and the kernel's rules in the order in which they are asked, each with the sets that it asks and how many elements
-they have.`,
+		Long: `Without a pod: all policies, what of them could not be understood, whether they select no pods of the
+cluster, and how many packets they denied on this node. With one (namespace/name): for each of its interfaces and
+directions the policies that select it, and the kernel's rules in the order in which they are asked, each with the
+sets that it asks and how many elements they have.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -85,9 +85,10 @@ func newPolicyWhyCmd(env Env, f *policyFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why FROM TO[:PORT[/PROTOCOL]]",
 		Short: "Say which policy, rule and set element decides about a connection, on both sides",
-		Long: `FROM and TO are pods (namespace/name) or addresses; an IPv6 address before a port stands in brackets. PROTOCOL is tcp,
-udp or sctp, tcp where none is named; PORT is a number, or the name of a port of the pod TO. Without a port the connection is
-one that has none, as ping's. It exits with 0 when the connection is allowed, and with 1 when it is denied in a family that both have.`,
+		Long: `FROM and TO are pods (namespace/name) or addresses; an IPv6 address before a port stands in brackets.
+PROTOCOL is tcp, udp or sctp, tcp where none is named; PORT is a number, or the name of a port of the pod TO.
+Without a port the connection is one that has none, as ping's. It exits with 0 when the connection is allowed, and
+with 1 when it is denied in a family that both have.`,
 		Example: "  weft policy why shop/web shop/db:5432\n  weft policy why shop/web shop/db:postgres\n  weft policy why shop/web 192.0.2.7:53/udp\n  weft policy why 198.51.100.1 '[fd00::7]:443'",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -153,9 +153,10 @@ func newBenchNetworksCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "networks --chain FILE",
 		Short: "Measure pods with several networks",
-		Long: `Measures ADD, CHECK and DEL of pods that have macvlan networks beside the first one, which is the chain: through weft's agent
-under Multus' name, and with each --peer-bin-dir, whose plugins are executed network by network, as Multus does. Multus
-itself (thin) would add 12 to 14 ms of CPU to a peer's ADD and DEL. All numbers of networks take turns in one run. Needs root.`,
+		Long: `Measures ADD, CHECK and DEL of pods that have macvlan networks beside the first one, which is the chain:
+through weft's agent under Multus' name, and with each --peer-bin-dir, whose plugins are executed network by
+network, as Multus does. Multus itself (thin) would add 12 to 14 ms of CPU to a peer's ADD and DEL. All numbers of
+networks take turns in one run. Needs root.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.pods = []int{pods}

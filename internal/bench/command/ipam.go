@@ -25,13 +25,14 @@ func newBenchIPAMCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ipam",
 		Short: "Measure how fast addresses are given and recorded, and how fast blocks are claimed",
-		Long: `Measures recorded allocations on one node: an address is chosen from the node's blocks, its record is in the ledger's file
-before the call returns, and it is marked as done; then all are released. Afterwards the file is opened again: an answer
-that is not there, or an address that was given twice, is an error. Calls that come together share a transaction.
+		Long: `Measures recorded allocations on one node: an address is chosen from the node's blocks, its record is in
+the ledger's file before the call returns, and it is marked as done; then all are released. Afterwards the file is
+opened again: an answer that is not there, or an address that was given twice, is an error. Calls that come together
+share a transaction.
 
-With --kubeconfig, --agents agents claim --blocks blocks each of one pool at the same time, each with its own connection to
-the API server. The pool bears a name of its own and is of no network; it goes with its blocks when the run ends. Conflicts are
-requests that the server refused because somebody else was faster.
+With --kubeconfig, --agents agents claim --blocks blocks each of one pool at the same time, each with its own
+connection to the API server. The pool bears a name of its own and is of no network; it goes with its blocks when
+the run ends. Conflicts are requests that the server refused because somebody else was faster.
 
 Keys of -o json: rows [{metric, atATime, unit, n, p50, p99, min, max}], notes.`,
 		Args: cobra.NoArgs,

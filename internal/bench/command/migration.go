@@ -22,10 +22,12 @@ func newBenchMigrationCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migration",
 		Short: "Measure what a live migration costs the connections of a virtual machine",
-		Long: `Builds three nodes with agents in throw-away network namespaces, boots a guest under QEMU on the first one, and has it go to
-the second one and back, with its address and under a network policy. A peer on the third node notes when packets of the guest
-arrive, of a flow of one each 5 ms, and lines of it on connections that the peer has begun. A connection that ends is an error. Needs root, qemu-system-x86_64 and busybox (static), and weft's own programs beside this one (--bin-dir); the guest is made of
-a distribution's kernel, which is fetched where it is not in the cache. The machine's own network is not touched.
+		Long: `Builds three nodes with agents in throw-away network namespaces, boots a guest under QEMU on the first one,
+and has it go to the second one and back, with its address and under a network policy. A peer on the third node
+notes when packets of the guest arrive, of a flow of one each 5 ms, and lines of it on connections that the peer has
+begun. A connection that ends is an error. Needs root, qemu-system-x86_64 and busybox (static), and weft's own
+programs beside this one (--bin-dir); the guest is made of a distribution's kernel, which is fetched where it is not
+in the cache. The machine's own network is not touched.
 
 Keys of -o json: rows [{what, n, median, min, max}] in milliseconds, resets, notes.`,
 		Args: cobra.NoArgs,

@@ -19,15 +19,15 @@ func newBenchPathCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "path",
 		Short: "Measure packets from pod to pod, beside flannel's design and the bare wire",
-		Long: `Builds nodes of flannel's design (bridge, br_netfilter, its rules), of weft's (pods joined by ptp, and by bridge) and the
-bare wire, in throw-away network namespaces, and measures from pod to pod on one node and across two: TCP and UDP
-request/response, connections, packets and one stream. In each round every way takes each test once, in a new order.
-flannel's udp is the real flanneld's (--flanneld), with an etcd (--etcd). Needs root, iptables and weft's own plugins
-(--bin-dir); the machine's own network is not touched. With --guards weft's designs are measured with and without the
-guards of tunnels and of bridges' ports that agents have, instead of beside flannel's.
+		Long: `Builds nodes of flannel's design (bridge, br_netfilter, its rules), of weft's (pods joined by ptp, and by
+bridge) and the bare wire, in throw-away network namespaces, and measures from pod to pod on one node and across
+two: TCP and UDP request/response, connections, packets and one stream. In each round every way takes each test
+once, in a new order. flannel's udp is the real flanneld's (--flanneld), with an etcd (--etcd). Needs root, iptables
+and weft's own plugins (--bin-dir); the machine's own network is not touched. With --guards weft's designs are
+measured with and without the guards of tunnels and of bridges' ports that agents have, instead of beside flannel's.
 
-Keys of -o json: rows [{where, backend, design, test, unit, n, median, min, max, flannel, flannelMin, flannelMax, unguarded,
-unguardedMin, unguardedMax, wire}], notes.`,
+Keys of -o json: rows [{where, backend, design, test, unit, n, median, min, max, flannel, flannelMin, flannelMax,
+unguarded, unguardedMin, unguardedMax, wire}], notes.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := ui.TextOrJSON(output); err != nil {

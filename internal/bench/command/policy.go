@@ -18,12 +18,12 @@ func newBenchPolicyCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
 		Short: "Measure what network policies cost, beside iptables, Calico's and kube-router's rules",
-		Long: `Builds nodes with two routed pods in throw-away network namespaces: one without any rules, and for each number of policies
-and peers one with rules as iptables' users write them (a rule for each peer), one each with ipset and rules as Calico and
-kube-router write them, and one of weft's. The policies select the server; the peers are dealt out among them, and the
-client is the last peer of the last policy. In each round every node takes each test once, in a new order. Then it is
-measured how long programming takes: so many entries (pods' addresses; ranges of an ipBlock), and one more. Needs root,
-iptables and ipset; the machine's own network is not touched.
+		Long: `Builds nodes with two routed pods in throw-away network namespaces: one without any rules, and for each
+number of policies and peers one with rules as iptables' users write them (a rule for each peer), one each with
+ipset and rules as Calico and kube-router write them, and one of weft's. The policies select the server; the peers
+are dealt out among them, and the client is the last peer of the last policy. In each round every node takes each
+test once, in a new order. Then it is measured how long programming takes: so many entries (pods' addresses; ranges
+of an ipBlock), and one more. Needs root, iptables and ipset; the machine's own network is not touched.
 
 Keys of -o json: rows [{engine, policies, peers, blocks, test, unit, n, median, min, max, routed, routedMin, routedMax,
 few, fewMin, fewMax}], notes.`,

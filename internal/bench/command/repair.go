@@ -20,10 +20,11 @@ func newBenchRepairCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "repair",
 		Short: "Measure how long the agent takes to put back what is taken from running pods, and what it costs when idle",
-		Long: `Attaches --pods routed pods of two families to an agent in a network namespace of its own, watches the agent's CPU for --idle
-while nothing happens, then takes one thing of one pod away, -n times of each kind (a route or a neighbor on the node, the link on
-the node down, the address in the pod), and something of all pods at once, --flushes times of each kind (their routes, their links
-down, all rules). Given is the time until everything is there again. Needs root and nft; the machine's own network is not touched.
+		Long: `Attaches --pods routed pods of two families to an agent in a network namespace of its own, watches the
+agent's CPU for --idle while nothing happens, then takes one thing of one pod away, -n times of each kind (a route
+or a neighbor on the node, the link on the node down, the address in the pod), and something of all pods at once,
+--flushes times of each kind (their routes, their links down, all rules). Given is the time until everything is
+there again. Needs root and nft; the machine's own network is not touched.
 
 In a pod a thing is put back once in ten minutes, so of its address there are at most as many samples as pods.
 

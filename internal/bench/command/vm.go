@@ -20,14 +20,15 @@ func newBenchVMCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "vm",
 		Short: "Measure the ways between a virtual machine and its pod's network, beside the in-pod bridge",
-		Long: `Builds a node with two routed pods for each binding of virtual machines, in throw-away network namespaces: in one pod is
-the machine, made as weft vm phase1 makes it, the other one is its peer. Measured are the processor's time for a frame of
-64 bytes each way with a card in user space, without any guest, and, with a guest in a namespace behind such a card, TCP
-request/response, connections and one stream each way. In each round every node takes each test once, in a new order. The
-plain pod, without a machine, is the limit. Needs root; the machine's own network is not touched.
+		Long: `Builds a node with two routed pods for each binding of virtual machines, in throw-away network namespaces:
+in one pod is the machine, made as weft vm phase1 makes it, the other one is its peer. Measured are the processor's
+time for a frame of 64 bytes each way with a card in user space, without any guest, and, with a guest in a namespace
+behind such a card, TCP request/response, connections and one stream each way. In each round every node takes each
+test once, in a new order. The plain pod, without a machine, is the limit. Needs root; the machine's own network is
+not touched.
 
-Keys of -o json: rows [{design, test, unit, n, median, min, max, rate, base, baseMin, baseMax, masquerade, masqueradeMin,
-masqueradeMax, pod}], notes.`,
+Keys of -o json: rows [{design, test, unit, n, median, min, max, rate, base, baseMin, baseMax, masquerade,
+masqueradeMin, masqueradeMax, pod}], notes.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := ui.TextOrJSON(output); err != nil {

@@ -32,11 +32,13 @@ func New(name string, env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "weft-controller", Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
 		Short: "Run what is to be done once in a cluster of Kubernetes about pools of addresses",
-		Long: `Run the controller until SIGTERM. It makes and changes pools of addresses, by what the configuration, people and
-Calico's objects say and agents ask for, says which nodes are gone, and writes what holds of pools into their status. It is a
-program beside the agents because its account may write what theirs may not. One of several leads, by a Lease.
+		Long: `Run the controller until SIGTERM. It makes and changes pools of addresses, by what the configuration,
+people and Calico's objects say and agents ask for, says which nodes are gone, and writes what holds of pools into
+their status. It is a program beside the agents because its account may write what theirs may not. One of several
+leads, by a Lease.
 
-Where the cluster's objects are in a directory or an etcd, or an agent has a kubeconfig of its own, agents do this themselves.`,
+Where the cluster's objects are in a directory or an etcd, or an agent has a kubeconfig of its own, agents do this
+themselves.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := agentconf.Complete(&c, file, env.Getenv, cmd.Flags()); err != nil {

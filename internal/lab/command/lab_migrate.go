@@ -19,9 +19,10 @@ func newLabMigrateCmd(env ui.Env, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate [NAMESPACE/]MACHINE NODE",
 		Short: "Have a virtual machine go on on another node, and show what that cost a connection to it",
-		Long: `Does what KubeVirt does when a virtual machine migrates: a pod on the other node awaits it, its state goes there while it runs, and
-its pod here is deleted. It keeps its addresses. Meanwhile a pod or a node of the lab holds a TCP connection to it, on which the
-guest says a line each 10 ms: none may be missing. The lab must be up with --addresses pools.
+		Long: `Does what KubeVirt does when a virtual machine migrates: a pod on the other node awaits it, its state goes
+there while it runs, and its pod here is deleted. It keeps its addresses. Meanwhile a pod or a node of the lab holds
+a TCP connection to it, on which the guest says a line each 10 ms: none may be missing. The lab must be up with
+--addresses pools.
 
 Keys of -o json: machine, from, to, pod, address, peer, tookMs, pauseMs, resets.`,
 		Example: "  weft lab up --from examples,examples/machines --addresses pools\n  weft lab migrate direct node1\n  weft lab migrate direct node3 --from default/web",

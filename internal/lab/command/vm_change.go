@@ -87,8 +87,8 @@ func newVMAttachCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach [NAMESPACE/]MACHINE INTERFACE --network NAME",
 		Short: "Give a machine that runs another interface",
-		Long: `Has the pod attached to the network, where --store-dir of weft vm run has said how, gives the pod's link to the guest, and plugs a
-card into the machine. It is what another interface and network in the manifest would be.`,
+		Long: `Has the pod attached to the network, where --store-dir of weft vm run has said how, gives the pod's link to
+the guest, and plugs a card into the machine. It is what another interface and network in the manifest would be.`,
 		Example: "  weft vm attach shop/web blue --network blue-net\n  weft vm link shop/web blue down\n  weft vm detach shop/web blue",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -115,8 +115,8 @@ func newVMDetachCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "detach [NAMESPACE/]MACHINE INTERFACE",
 		Short: "Take an interface from a machine that runs",
-		Long: `Asks the guest to let go of the card, waits until it has, and gives the link back to the pod, which is then detached from the
-network. The machine's first interface cannot be taken away. In a manifest it is "state: absent".`,
+		Long: `Asks the guest to let go of the card, waits until it has, and gives the link back to the pod, which is then
+detached from the network. The machine's first interface cannot be taken away. In a manifest it is "state: absent".`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return v.ask(cmd, args[0], launch.Change{Detach: args[1]})
@@ -149,8 +149,9 @@ func newVMApplyCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply FILE",
 		Short: "Bring the interfaces of a machine that runs to what its manifest says now",
-		Long: `Reads the VirtualMachineInstance or VirtualMachine in FILE ("-" is stdin). Interfaces that are new there are attached, those
-that are absent or not there any more are detached, and carriers are given and taken. What else an interface is cannot change.`,
+		Long: `Reads the VirtualMachineInstance or VirtualMachine in FILE ("-" is stdin). Interfaces that are new there
+are attached, those that are absent or not there any more are detached, and carriers are given and taken. What else
+an interface is cannot change.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := in.Machine(args[0])

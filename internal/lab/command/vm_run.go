@@ -53,12 +53,12 @@ func newVMRunCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run FILE",
 		Short: "Run the machine of a manifest in a pod of its own",
-		Long: `Runs the VirtualMachineInstance or VirtualMachine in FILE ("-" is stdin): a pod is made and attached to its networks as any
-other, the pod's network is given to the guest, weft-guest speaks to it, and QEMU runs it. When the machine ends, however it
-does, nothing of it is left.
+		Long: `Runs the VirtualMachineInstance or VirtualMachine in FILE ("-" is stdin): a pod is made and attached to its
+networks as any other, the pod's network is given to the guest, weft-guest speaks to it, and QEMU runs it. When the
+machine ends, however it does, nothing of it is left.
 
-What boots is its disk: a hostDisk of the manifest, or a file given with --disk for a volume that is elsewhere. Without any, and
-without --kernel, it is a small guest that is made once.
+What boots is its disk: a hostDisk of the manifest, or a file given with --disk for a volume that is elsewhere.
+Without any, and without --kernel, it is a small guest that is made once.
 
 It runs until it is interrupted, which presses the machine's button, or in the background with --detach.`,
 		Example: "  weft vm run --detach examples/vm/masquerade.yaml\n  weft vm status shop/web\n  weft vm console shop/web\n  weft vm stop shop/web",

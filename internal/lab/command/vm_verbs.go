@@ -34,8 +34,8 @@ func newVMListCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the machines that weft vm run runs",
-		Long: `Lists the machines that weft vm run runs on this machine. Keys of -o json: a list of {namespace, name, uid, phase, nodeName,
-pod, netns, interfaces, runner, dir}.`,
+		Long: `Lists the machines that weft vm run runs on this machine. Keys of -o json: a list of {namespace, name, uid,
+phase, nodeName, pod, netns, interfaces, runner, dir}.`,
 		Args: ui.NoArgs,
 	}
 	vmDirFlag(cmd.Flags(), &dir)
@@ -129,8 +129,8 @@ func newVMStopCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stop [NAMESPACE/]MACHINE...",
 		Short: "Stop machines, and take away everything that is left of them",
-		Long: `Presses the machine's button, as its manifest's terminationGracePeriodSeconds allows, and waits until the machine, its pod and
-everything that was made for them are gone. With --force the machine is ended at once.`,
+		Long: `Presses the machine's button, as its manifest's terminationGracePeriodSeconds allows, and waits until the
+machine, its pod and everything that was made for them are gone. With --force the machine is ended at once.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if (len(args) == 0) != all {
 				return ui.UsageError(errors.New("name machines, or --all"))

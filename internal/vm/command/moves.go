@@ -23,8 +23,8 @@ func NewMoves(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "moves",
 		Short: "Show the machines whose addresses stay with them, as this node's agent sees them",
-		Long: `Asks this node's agent which virtual machines have an attachment on this node whose addresses go with them: "here" is where
-the machine runs, "awaited" where it is to migrate to, "left" where it was.
+		Long: `Asks this node's agent which virtual machines have an attachment on this node whose addresses go with them:
+"here" is where the machine runs, "awaited" where it is to migrate to, "left" where it was.
 
 Keys of -o json: [{machine: {namespace, name}, attachment: {network, containerID, ifName}, addresses, state}].`,
 		Args: cobra.NoArgs,
@@ -64,9 +64,9 @@ func NewHere() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "here NAMESPACE/MACHINE",
 		Short: "Say that a machine that was awaited on this node runs here now",
-		Long: `Has this node's agent switch a virtual machine's addresses to this node at once. That is not needed where the machine says
-something itself, as QEMU does for its guests when they have migrated, nor where KubeVirt says so in the machine's status.
-Where the machine has several pods on this node, --pod names the one that it runs in.`,
+		Long: `Has this node's agent switch a virtual machine's addresses to this node at once. That is not needed where
+the machine says something itself, as QEMU does for its guests when they have migrated, nor where KubeVirt says so
+in the machine's status. Where the machine has several pods on this node, --pod names the one that it runs in.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			namespace, name, ok := strings.Cut(args[0], "/")

@@ -28,13 +28,14 @@ func NewPhase1(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "phase1 FILE",
 		Short: "Make the network of a machine in its pod, or take it away",
-		Long: `Brings what weft vm plan shows into the network namespace of a pod, for the machine in FILE ("-" is stdin): the first of
-KubeVirt's two phases, for which root's rights are needed. Where an agent runs on the node, the agent does it. Networks that
-are there already stay, those whose interface is absent in FILE are taken away. A call that fails takes back what it began;
-one that was killed is taken up by the next. With --undo everything is taken away, and the pod's network is what it was.
+		Long: `Brings what weft vm plan shows into the network namespace of a pod, for the machine in FILE ("-" is stdin):
+the first of KubeVirt's two phases, for which root's rights are needed. Where an agent runs on the node, the agent
+does it. Networks that are there already stay, those whose interface is absent in FILE are taken away. A call that
+fails takes back what it began; one that was killed is taken up by the next. With --undo everything is taken away,
+and the pod's network is what it was.
 
-Keys of -o json: version, machine, in, boot, netns, namespace, container, owner, path, pod {fragment, restore}, networks [{state,
-interface, podLink, fragment, restore, device, guest}], vhost.`,
+Keys of -o json: version, machine, in, boot, netns, namespace, container, owner, path, pod {fragment, restore},
+networks [{state, interface, podLink, fragment, restore, device, guest}], vhost.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {

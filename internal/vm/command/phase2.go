@@ -25,9 +25,10 @@ func NewPhase2(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "phase2 FILE",
 		Short: "Give a machine's hypervisor its devices, and weft-guest its sockets",
-		Long: `Prints the devices of the machine in FILE ("-" is stdin) in libvirt's words, as weft vm phase1 has made them in the pod, and
-hands to weft-guest what it says to the guest and the open sockets for it, as often as weft-guest is started, until this
-command is ended. Where an agent runs on the node, the agent hands them over, and this command ends at once.`,
+		Long: `Prints the devices of the machine in FILE ("-" is stdin) in libvirt's words, as weft vm phase1 has made
+them in the pod, and hands to weft-guest what it says to the guest and the open sockets for it, as often as
+weft-guest is started, until this command is ended. Where an agent runs on the node, the agent hands them over, and
+this command ends at once.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			machine, err := in.Machine(args[0])

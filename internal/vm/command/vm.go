@@ -27,12 +27,12 @@ func NewPlan(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan FILE",
 		Short: "Show what weft would make in the pod of a VirtualMachineInstance or VirtualMachine",
-		Long: `Shows, for each network of the machine in FILE ("-" is stdin), the links, addresses and rules that would be made in its
-pod, what undo would give back, what the hypervisor is told, and what the guest is told on its wires. It needs no root, no
-agent and no pod: what there would be in the pod is told by flags.
+		Long: `Shows, for each network of the machine in FILE ("-" is stdin), the links, addresses and rules that would be
+made in its pod, what undo would give back, what the hypervisor is told, and what the guest is told on its wires. It
+needs no root, no agent and no pod: what there would be in the pod is told by flags.
 
-Keys of -o json: pod {fragment, restore}; networks [{interface, podLink, fragment, restore, device, guest}]. A fragment's pod
-holds links, addrs, routes, sysctls and tables.`,
+Keys of -o json: pod {fragment, restore}; networks [{interface, podLink, fragment, restore, device, guest}]. A
+fragment's pod holds links, addrs, routes, sysctls and tables.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
