@@ -3,6 +3,7 @@
 package store
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/weft-net/weft/api/v1alpha1"
@@ -57,6 +58,19 @@ func (o Object) Lean() Object {
 		o.Raw = nil
 	}
 	return o
+}
+
+// UID is the uid of the object, empty where it has none.
+func (o Object) UID() string {
+	var head struct {
+		Metadata struct {
+			UID string `json:"uid"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(o.Raw, &head) != nil {
+		return ""
+	}
+	return head.Metadata.UID
 }
 
 // OwnedBy has the object be deleted by the API server when its owner is. An owner without a uid has no say.

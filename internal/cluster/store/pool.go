@@ -124,9 +124,7 @@ func (o Object) AddressReservation() ([]model.ExcludedRange, error) {
 // Conditions are those of the object's status, by their types.
 func (o Object) Conditions() map[string]model.Condition {
 	var s struct {
-		Status struct {
-			Conditions []struct{ Type, Status, Reason, Message string }
-		}
+		Status struct{ Conditions []v1alpha1.Condition }
 	}
 	out := map[string]model.Condition{}
 	if json.Unmarshal(o.Raw, &s) != nil {
@@ -143,12 +141,7 @@ func (o Object) Conditions() map[string]model.Condition {
 func (o Object) Observed(conditionType string) bool {
 	var s struct {
 		Metadata struct{ Generation int64 }
-		Status   struct {
-			Conditions []struct {
-				Type               string
-				ObservedGeneration int64
-			}
-		}
+		Status   struct{ Conditions []v1alpha1.Condition }
 	}
 	if json.Unmarshal(o.Raw, &s) != nil {
 		return false
