@@ -4,28 +4,18 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/model"
 )
 
 // doubted is for how long a virtual machine must have been missing for its addresses to be free: a server that starts does not know
 // everything.
 const doubted = time.Minute
-
-// promise is what a claim says of the virtual machine that it was made for.
-type promise struct {
-	Metadata struct {
-		OwnerReferences []struct{ UID string } `json:"ownerReferences"`
-	} `json:"metadata"`
-	Spec struct {
-		Machine struct{ Name, Kind, UID string } `json:"virtualMachine"`
-	} `json:"spec"`
-}
 
 // machines deletes the claims of virtual machines that are gone. A server that knows whose a claim is does that by itself; such
 // claims are looked at seldom.
@@ -37,33 +27,33 @@ func (c *Controller) machines(ctx context.Context, all bool) error {
 	var errs []error
 	seen := map[string]bool{}
 	for _, o := range claims {
-		var p promise
-		if json.Unmarshal(o.Raw, &p) != nil || p.Spec.Machine.Kind == "" {
+		claim, err := o.AddressClaim()
+		if err != nil || claim.VM.Kind == "" {
 			continue
 		}
 		seen[o.Key.String()] = true
 		_, missed := c.missed[o.Key.String()]
-		if len(p.Metadata.OwnerReferences) > 0 && !all && !missed {
+		if claim.Owned && !all && !missed {
 			continue
 		}
-		errs = append(errs, c.machine(ctx, o, p))
+		errs = append(errs, c.machine(ctx, o, claim.VM))
 	}
 	maps.DeleteFunc(c.missed, func(key string, _ time.Time) bool { return !seen[key] })
 	return errors.Join(errs...)
 }
 
 // machine looks for the virtual machine of a claim.
-func (c *Controller) machine(ctx context.Context, o store.Object, p promise) error {
+func (c *Controller) machine(ctx context.Context, o store.Object, vm model.ClaimedInterface) error {
 	kind := store.VirtualMachines()
-	if p.Spec.Machine.Kind == store.VirtualMachineInstances().Kind {
+	if vm.Kind == store.VirtualMachineInstances().Kind {
 		kind = store.VirtualMachineInstances()
 	}
 	key := o.Key.String()
-	is, err := c.cfg.Objects.Get(ctx, kind, kind.Key(o.Key.Namespace, p.Spec.Machine.Name))
+	is, err := c.cfg.Objects.Get(ctx, kind, kind.Key(o.Key.Namespace, vm.Name))
 	switch {
 	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return fmt.Errorf("%s of %s: %w", kind.Kind, key, err)
-	case err == nil && same(is, p.Spec.Machine.UID):
+	case err == nil && same(is, vm.UID):
 		delete(c.missed, key)
 		return nil
 	}
@@ -82,15 +72,13 @@ func (c *Controller) machine(ctx context.Context, o store.Object, p promise) err
 		return fmt.Errorf("%s, whose %s is gone: %w", key, kind.Kind, err)
 	}
 	if err == nil {
-		c.cfg.Log.Info("addresses of a virtual machine that is gone are free", "claim", key, "machine", p.Spec.Machine.Name)
+		c.cfg.Log.Info("addresses of a virtual machine that is gone are free", "claim", key, "machine", vm.Name)
 	}
 	return nil
 }
 
 // same tells whether an object is the one with the uid; where nothing says who it is, it is.
 func same(o store.Object, uid string) bool {
-	var m struct {
-		Metadata struct{ UID string } `json:"metadata"`
-	}
-	return uid == "" || json.Unmarshal(o.Raw, &m) != nil || m.Metadata.UID == "" || m.Metadata.UID == uid
+	is := o.UID()
+	return uid == "" || is == "" || is == uid
 }

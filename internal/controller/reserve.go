@@ -4,7 +4,6 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -50,14 +49,7 @@ func Reserve(ctx context.Context, objects store.Objects, name, what string, rang
 	}
 	slices.Sort(c.Pools)
 	c.Pools = slices.Compact(c.Pools)
-	raw, err := json.Marshal(map[string]any{
-		"apiVersion": store.Group + "/v1alpha1", "kind": "AddressReservation", "metadata": map[string]any{"name": name},
-		"spec": map[string]any{"addresses": texts, "for": what},
-	})
-	if err != nil {
-		return c, err
-	}
-	o, err := store.NewObject(raw)
+	o, err := store.NewAddressReservation(name, what, texts)
 	if err == nil {
 		_, err = objects.Create(ctx, store.AddressReservations(), o)
 	}

@@ -4,7 +4,6 @@ package audit
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -64,16 +63,12 @@ func (p *Report) claimExaminer() func(store.Object) {
 	first := map[netip.Addr]string{}
 	return func(o store.Object) {
 		ofMachine := slices.ContainsFunc(p.Machines, func(m blocks.MachinePromise) bool { return m.Claim == o.Key.Namespace+"/"+o.Key.Name })
-		var in struct {
-			Status struct {
-				Addresses []string `json:"addresses"`
-			} `json:"status"`
-		}
-		if err := json.Unmarshal(o.Raw, &in); err != nil {
+		in, err := o.AddressClaim()
+		if err != nil {
 			p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: err.Error()})
 			return
 		}
-		for _, text := range in.Status.Addresses {
+		for _, text := range in.Addresses {
 			a, err := netip.ParseAddr(text)
 			if err != nil {
 				p.found(o, nil, "", "status.addresses: %q is no address: delete the claim, and make it anew", text)

@@ -4,7 +4,6 @@ package blocks
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -83,21 +82,13 @@ func (e *Engine) lookClaim(ctx context.Context, name string) (addressClaim, erro
 		}
 		return c, Unreachable(c.id, err)
 	}
-	var in struct {
-		Spec struct {
-			Pools     []string `json:"pools"`
-			Addresses []string `json:"addresses"`
-		} `json:"spec"`
-		Status struct {
-			Addresses []string `json:"addresses"`
-		} `json:"status"`
+	in, err := o.AddressClaim()
+	if err != nil {
+		return c, model.Faultf(model.CodeDecode, "put the object right", "%w", err)
 	}
-	if err := json.Unmarshal(o.Raw, &in); err != nil {
-		return c, model.Faultf(model.CodeDecode, "put the object right", "%s: %w", c.id, err)
-	}
-	texts, field := in.Status.Addresses, "status.addresses"
+	texts, field := in.Addresses, "status.addresses"
 	if len(texts) == 0 {
-		texts, field = in.Spec.Addresses, "spec.addresses"
+		texts, field = in.Requested, "spec.addresses"
 	}
 	for i, text := range texts {
 		a, err := netip.ParseAddr(text)
@@ -106,7 +97,7 @@ func (e *Engine) lookClaim(ctx context.Context, name string) (addressClaim, erro
 		}
 		c.addrs = append(c.addrs, a.Unmap())
 	}
-	c.object, c.pools = o, in.Spec.Pools
+	c.object, c.pools = o, in.Pools
 	return c, nil
 }
 
@@ -152,7 +143,7 @@ func (e *Engine) writeClaim(ctx context.Context, c addressClaim, ips []model.IP)
 	if err := e.save(); err != nil { // the address stays the claim's when the pod has gone
 		return model.Faultf(model.CodeIO, "is the file system full or read-only?", "%w", err)
 	}
-	var words []any
+	var words []string
 	for _, ip := range ips {
 		words = append(words, ip.Address.Addr().String())
 	}
@@ -164,15 +155,7 @@ func (e *Engine) writeClaim(ctx context.Context, c addressClaim, ips []model.IP)
 		return model.Faultf(model.CodeTryAgain, "somebody has written it there: delete the claim, and weft makes it anew where it is a machine's",
 			"%s names address %s, which this node has and has not given to it", c.id, a)
 	}
-	next, err := c.object.Edited(func(fields map[string]any) error {
-		status, ok := fields["status"].(map[string]any)
-		if !ok {
-			status = map[string]any{}
-			fields["status"] = status
-		}
-		status["addresses"], status["node"] = words, e.cfg.Node
-		return nil
-	})
+	next, err := c.object.Edited(store.WithClaimStatus(words, e.cfg.Node))
 	if err != nil || sameJSON(next.Raw, c.object.Raw) {
 		return err
 	}

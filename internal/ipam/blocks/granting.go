@@ -216,8 +216,9 @@ func carries(pod model.Pod, claim store.Object) []string {
 // do in their own node's name alone, or a pod there carries the claim and says, in its node's words, that it has the address for it.
 func toldBy(ctx context.Context, objects store.Objects, holder string, claim store.Object, a netip.Addr) (told bool, err error) {
 	if claim.Key.Of(store.AddressClaims()) {
-		var c struct{ Status struct{ Node string } }
-		return json.Unmarshal(claim.Raw, &c) == nil && c.Status.Node != "" && c.Status.Node == holder, nil
+		c, err := claim.AddressClaim()
+		said := err == nil && c.Node != "" && c.Node == holder // one that cannot be decoded says nothing
+		return said, nil
 	}
 	err = store.Each(ctx, objects, store.Pods(), func(o store.Object) {
 		pod, err := o.Pod()

@@ -3,8 +3,8 @@
 package blocks
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/netip"
 	"slices"
@@ -72,33 +72,16 @@ func (e *Engine) machineObject(ctx context.Context, vm model.VMRef) (store.Objec
 	return store.Object{}, nil
 }
 
-// owners is what an object says of itself and of those it belongs to.
-type owners struct {
-	Metadata struct {
-		UID             string `json:"uid"`
-		OwnerReferences []struct {
-			Kind string `json:"kind"`
-			UID  string `json:"uid"`
-		} `json:"ownerReferences"`
-	} `json:"metadata"`
-	Spec struct {
-		Machine struct {
-			UID string `json:"uid"`
-		} `json:"virtualMachine"`
-	} `json:"spec"`
-}
-
 // earlier tells whether a promise was made to an earlier machine of the name.
 func earlier(claim store.Object, uid string, owner store.Object) bool {
-	var c, m owners
-	if json.Unmarshal(claim.Raw, &c) != nil {
+	c, err := claim.AddressClaim()
+	if err != nil {
 		return false
 	}
-	if owner.Version != "" && json.Unmarshal(owner.Raw, &m) == nil && m.Metadata.UID != "" {
-		uid = m.Metadata.UID
+	if owner.Version != "" {
+		uid = cmp.Or(owner.UID(), uid)
 	}
-	was := c.Spec.Machine.UID
-	return was != "" && uid != "" && was != uid
+	return c.VM.UID != "" && uid != "" && c.VM.UID != uid
 }
 
 // dropClaim takes the promise to an earlier machine away. Nodes that keep its addresses find that out.
@@ -124,24 +107,11 @@ func (e *Engine) dropClaim(ctx context.Context, c addressClaim) error {
 func (e *Engine) makeClaim(ctx context.Context, id string, ask ipam.Ask, owner store.Object) (addressClaim, error) {
 	c := addressClaim{id: id, machine: ask.VM}
 	kind, key := claimPlace(id)
-	machine := map[string]any{"name": ask.VM.Name, "network": ask.Network, "interface": ask.IfName}
-	var m owners
-	if uid := ask.VM.UID; owner.Version != "" && json.Unmarshal(owner.Raw, &m) == nil && m.Metadata.UID != "" {
-		machine["uid"], machine["kind"] = m.Metadata.UID, owner.Key.Kind
-	} else if uid != "" {
-		machine["uid"] = uid
-	}
+	vm := model.ClaimedInterface{Name: ask.VM.Name, UID: ask.VM.UID, Network: ask.Network, IfName: ask.IfName}
 	if owner.Version != "" {
-		machine["kind"] = owner.Key.Kind
+		vm.Kind, vm.UID = owner.Key.Kind, cmp.Or(owner.UID(), vm.UID)
 	}
-	raw, err := json.Marshal(map[string]any{
-		"apiVersion": kind.Group + "/" + kind.Version, "kind": kind.Kind,
-		"metadata": map[string]any{"name": key.Name, "namespace": key.Namespace}, "spec": map[string]any{"virtualMachine": machine},
-	})
-	if err != nil {
-		return c, err
-	}
-	o, err := store.NewObject(raw)
+	o, err := store.NewAddressClaim(model.AddressClaim{Namespace: key.Namespace, Name: key.Name, VM: vm})
 	if err == nil && owner.Version != "" {
 		o, err = o.OwnedBy(owner)
 	}

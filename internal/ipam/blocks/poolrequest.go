@@ -4,7 +4,6 @@ package blocks
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -209,24 +208,21 @@ func FreeClaim(ctx context.Context, objects store.Objects, claim string) error {
 
 // keepsAll makes sure that a claim loses no address by what is written into it: agents cannot take any out. Those of families that are
 // not wanted now stay; for another one in the place of one that no pool gives the controller is asked.
-func (e *Engine) keepsAll(ctx context.Context, c addressClaim, words []any) ([]any, error) {
+func (e *Engine) keepsAll(ctx context.Context, c addressClaim, words []string) ([]string, error) {
 	if !e.cfg.Apart {
 		return words, nil
 	}
-	var is struct {
-		Status struct{ Addresses []string }
-	}
-	if err := json.Unmarshal(c.object.Raw, &is); err != nil {
-		return nil, model.Faultf(model.CodeDecode, "put the object right", "%s: %w", c.id, err)
+	is, err := c.object.AddressClaim()
+	if err != nil {
+		return nil, model.Faultf(model.CodeDecode, "put the object right", "%w", err)
 	}
 	families := map[bool]bool{}
-	for _, w := range words {
-		text, _ := w.(string)
+	for _, text := range words {
 		families[strings.Contains(text, ":")] = true
 	}
-	for _, old := range is.Status.Addresses {
+	for _, old := range is.Addresses {
 		switch {
-		case slices.Contains(words, any(old)):
+		case slices.Contains(words, old):
 		case !families[strings.Contains(old, ":")]:
 			words = append(words, old)
 		default:

@@ -3,7 +3,6 @@
 package blocks
 
 import (
-	"encoding/json"
 	"net/netip"
 
 	"github.com/weft-net/weft/internal/cluster/store"
@@ -22,18 +21,15 @@ type MachinePromise struct {
 
 // PromiseOf reads a claim; false: it is no machine's.
 func PromiseOf(o store.Object) (MachinePromise, bool) {
-	var c struct {
-		Spec struct {
-			Machine struct{ Name, Network, Interface string } `json:"virtualMachine"`
-		} `json:"spec"`
-		Status struct{ Node string } `json:"status"`
-	}
-	if !o.Key.Of(store.AddressClaims()) || json.Unmarshal(o.Raw, &c) != nil || c.Spec.Machine.Name == "" {
+	if !o.Key.Of(store.AddressClaims()) {
 		return MachinePromise{}, false
 	}
-	m := c.Spec.Machine
+	c, err := o.AddressClaim()
+	if err != nil || c.VM.Name == "" {
+		return MachinePromise{}, false
+	}
 	return MachinePromise{
-		Machine: o.Key.Namespace + "/" + m.Name, Network: m.Network, Interface: m.Interface, Addrs: AddressesOf(o), Node: c.Status.Node,
+		Machine: o.Key.Namespace + "/" + c.VM.Name, Network: c.VM.Network, Interface: c.VM.IfName, Addrs: AddressesOf(o), Node: c.Node,
 		Claim: o.Key.Namespace + "/" + o.Key.Name,
 	}, true
 }

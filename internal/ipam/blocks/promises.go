@@ -73,19 +73,22 @@ func (e *Engine) promises(ctx context.Context, p *pool, cidr netip.Prefix) error
 
 // AddressesOf are the addresses that a claim has.
 func AddressesOf(o store.Object) (out []netip.Addr) {
-	var c struct {
-		Status struct {
-			IPs       []string `json:"ips"`
-			Addresses []string `json:"addresses"`
-		} `json:"status"`
-	}
-	if json.Unmarshal(o.Raw, &c) != nil {
-		return nil
-	}
-	for _, text := range append(c.Status.IPs, c.Status.Addresses...) {
+	texts, _ := claimTexts(o) // of a claim that is invalid, what can be read
+	for _, text := range texts {
 		if a, err := ipam.ParseAddr(text); err == nil {
 			out = append(out, a)
 		}
 	}
 	return out
+}
+
+// claimTexts are the addresses that an AddressClaim or an IPAMClaim has, as the object says them.
+func claimTexts(o store.Object) ([]string, error) {
+	if o.Key.Of(store.AddressClaims()) {
+		c, err := o.AddressClaim()
+		return c.Addresses, err
+	}
+	var c ipamClaim
+	err := json.Unmarshal(o.Raw, &c)
+	return c.Status.IPs, err
 }

@@ -139,16 +139,8 @@ func sameJSON(a, b json.RawMessage) bool { return string(a) == string(b) }
 
 // says tells whether a claim has an address. When in doubt it has.
 func says(o store.Object, a netip.Addr) bool {
-	var c struct {
-		Status struct {
-			IPs       []string `json:"ips"`
-			Addresses []string `json:"addresses"` // an AddressClaim's
-		} `json:"status"`
-	}
-	if json.Unmarshal(o.Raw, &c) != nil {
-		return true
-	}
-	return slices.ContainsFunc(append(c.Status.IPs, c.Status.Addresses...), func(text string) bool {
+	texts, err := claimTexts(o)
+	return err != nil || slices.ContainsFunc(texts, func(text string) bool {
 		b, err := ipam.ParseAddr(text)
 		return err != nil || a == b
 	})
