@@ -90,14 +90,23 @@ func checkWords(tree []*source) []breach {
 		func(p string) bool { return !isStd(p) || below(p, "os", "time", "context", "log", "net/http") })
 }
 
-// checkKubernetes: only store/kube and the generated client import client-go, only the rooms at the border import Kubernetes'
-// types, and of weft's own rooms only store/kube may use the client.
+// checkKubernetes: only store/kube and cli/kube, the command line's way to it, and the generated client may import client-go; of
+// weft's own rooms only these two may use the client. Of the command line only cli/kube imports store/kube. Only the rooms at the
+// border import Kubernetes' types.
 func checkKubernetes(tree []*source) []breach {
 	clients := forbid(tree,
-		func(s *source) bool { return !s.in("internal/cluster/store/kube", "pkg/client") && !s.test() },
+		func(s *source) bool {
+			return !s.in("internal/cluster/store/kube", "internal/cli/kube", "pkg/client") && !s.test()
+		},
 		func(p string) bool {
 			room, ok := ours(p)
 			return below(p, "k8s.io/client-go", "sigs.k8s.io/controller-runtime") || ok && below(room, "pkg/client")
+		})
+	servers := forbid(tree,
+		func(s *source) bool { return s.in("internal/cli") && !s.in("internal/cli/kube") && !s.test() },
+		func(p string) bool {
+			room, ok := ours(p)
+			return ok && below(room, "internal/cluster/store/kube")
 		})
 	types := forbid(tree,
 		func(s *source) bool {
@@ -106,7 +115,7 @@ func checkKubernetes(tree []*source) []breach {
 		func(p string) bool {
 			return below(p, "k8s.io", "kubevirt.io") && !below(p, "k8s.io/client-go")
 		})
-	return append(clients, types...)
+	return slices.Concat(clients, servers, types)
 }
 
 // checkNetlink: only kernel/*, guest and netns import netlink, nftables or ebpf; what measures and judges may too, so

@@ -6,18 +6,16 @@ package objects
 
 import (
 	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/kube"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/cluster/store/etcd"
-	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -46,30 +44,11 @@ func (f *Source) Open() (store.Objects, error) {
 	if f.storeDir != "" {
 		return openDir(f.storeDir)
 	}
-	access := kube.Access{Kubeconfig: f.kubeconfig, Getenv: f.Env.Getenv}
-	if access.Kubeconfig == "" {
-		access.Kubeconfig = f.Env.Getenv("KUBECONFIG")
-	}
-	access.InCluster = access.Kubeconfig == "" && f.Env.Getenv("KUBERNETES_SERVICE_HOST") != ""
-	if access.Kubeconfig == "" && !access.InCluster {
-		access.Kubeconfig = usualKubeconfig(f.Env.Getenv("HOME"))
-	}
-	if access.Kubeconfig == "" && !access.InCluster {
+	objects, found, err := kube.Open(f.Env, f.kubeconfig)
+	if !found {
 		return nil, ui.UsageError(model.Faultf(model.CodeInvalidConf, "give --store-dir, --kubeconfig or --config", "nothing says where the cluster's objects are"))
 	}
-	return f.openKube(access)
-}
-
-// usualKubeconfig is kubectl's own file in a home directory, empty where there is none.
-func usualKubeconfig(home string) string {
-	if home == "" {
-		return ""
-	}
-	path := filepath.Join(home, ".kube", "config")
-	if _, err := os.Stat(path); err != nil {
-		return ""
-	}
-	return path
+	return objects, err
 }
 
 // ofAgent opens the store of an agent.
@@ -83,25 +62,13 @@ func (f *Source) ofAgent() (store.Objects, error) {
 	case len(c.Etcd.Endpoints) > 0:
 		return f.openEtcd(c.Etcd)
 	case c.Kubernetes.InCluster || c.Kubernetes.Kubeconfig != "":
-		k := c.Kubernetes
-		return f.openKube(kube.Access{InCluster: k.InCluster, Kubeconfig: k.Kubeconfig, Server: k.Server, Getenv: f.Env.Getenv})
+		return kube.OpenConfigured(f.Env, c.Kubernetes)
 	}
 	return nil, model.Faultf(model.CodeInvalidConf, "set storeDir, kubernetes or etcd.endpoints there", "%s: that agent has no cluster", f.Config)
 }
 
 func openDir(path string) (store.Objects, error) {
 	s, err := dir.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	return s.Objects(), nil
-}
-
-func (f *Source) openKube(access kube.Access) (store.Objects, error) {
-	s, err := kube.Open(kube.Config{
-		Access: access, Node: "command-line", Agent: "weft/" + f.Env.Version,
-		Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
-	})
 	if err != nil {
 		return nil, err
 	}
