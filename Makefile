@@ -132,9 +132,11 @@ lint: lint-lite $(LINT)/golangci-lint
 lint-lite:
 	@unformatted=$$(gofmt -l api cmd deploy examples internal pkg test); \
 	[ -z "$$unformatted" ] || { echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; }
-	@mkdir -p bin; untidy=$$($(GO) mod tidy -diff 2>bin/tidy.log); code=$$?; \
-	if [ -n "$$untidy" ]; then echo "go.mod or go.sum is not tidy (go mod tidy):"; echo "$$untidy"; exit 1; fi; \
-	if [ $$code != 0 ]; then echo "make: SKIPPED: go mod tidy -diff: a module that only tests of other modules need could not be had:"; tail -n 2 bin/tidy.log; fi
+	@mkdir -p bin; mods=$$(git ls-files go.mod '*/go.mod' 2>/dev/null); for mod in $${mods:-go.mod tools/go.mod}; do \
+		dir=$$(dirname $$mod); untidy=$$(cd $$dir && $(GO) mod tidy -diff 2>$(CURDIR)/bin/tidy.log); code=$$?; \
+		if [ -n "$$untidy" ]; then echo "$$dir: go.mod or go.sum is not tidy (go mod tidy):"; echo "$$untidy"; exit 1; fi; \
+		if [ $$code != 0 ]; then echo "make: SKIPPED: go mod tidy -diff in $$dir: a module that only tests of other modules need could not be had:"; tail -n 2 bin/tidy.log; fi; \
+	done
 	$(GO) vet ./...
 	$(GO) test -count=1 ./internal/house
 
