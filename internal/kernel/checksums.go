@@ -4,23 +4,32 @@ package kernel
 
 import (
 	"errors"
+	"github.com/weft-net/weft/internal/netns"
 
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// readChecksums asks for who computes checksums, of those links of which the space says it.
-func (v *view) readChecksums() error {
+// checksums say of links who computes the checksums of what is sent: the sender, or whoever puts it on a wire. It is a setting
+// of ethtool's, which no link message carries.
+type checksums struct {
+	want  []state.Link
+	links *links
+	ns    *netns.NS
+}
+
+// read asks for those of which the space says it, and notes it with the links.
+func (c checksums) read() error {
 	var names []string
-	for _, l := range v.want.Links {
-		if _, ok := v.links[l.Name]; ok && l.TxChecksum != nil {
+	for _, l := range c.want {
+		if _, ok := c.links.found[l.Name]; ok && l.TxChecksum != nil {
 			names = append(names, l.Name)
 		}
 	}
 	if len(names) == 0 {
 		return nil
 	}
-	return v.conn.ns.Do(func() error {
+	return c.ns.Do(func() error {
 		for _, name := range names {
 			on, err := link.TxChecksum(name)
 			if errors.Is(err, enodev) {
@@ -29,26 +38,26 @@ func (v *view) readChecksums() error {
 			if err != nil {
 				return err
 			}
-			have := v.links[name]
+			have := c.links.found[name]
 			have.TxChecksum = &on
-			v.links[name] = have
+			c.links.found[name] = have
 		}
 		return nil
 	})
 }
 
-// writeChecksums says who computes them from now on.
-func (v *view) writeChecksums() error {
+// write says who computes them from now on.
+func (c checksums) write() error {
 	var wrong []state.Link
-	for _, l := range v.want.Links {
-		if differs(l.TxChecksum, v.links[l.Name].TxChecksum) {
+	for _, l := range c.want {
+		if differs(l.TxChecksum, c.links.found[l.Name].TxChecksum) {
 			wrong = append(wrong, l)
 		}
 	}
 	if len(wrong) == 0 {
 		return nil
 	}
-	return v.conn.ns.Do(func() error {
+	return c.ns.Do(func() error {
 		var errs []error
 		for _, l := range wrong {
 			errs = append(errs, link.SetTxChecksum(l.Name, *l.TxChecksum))

@@ -3,17 +3,15 @@
 package kernel
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/kernel/effect"
 	"github.com/weft-net/weft/internal/kernel/firewalld"
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/kernel/nft"
+	"github.com/weft-net/weft/internal/kernel/reader"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/kernel/sysctl"
 	"github.com/weft-net/weft/internal/netns"
@@ -33,7 +31,9 @@ const (
 type Conn struct {
 	ns   *netns.NS
 	rtnl *rtnl.Socket
-	conf *sysctl.Files
+	// reader asks over rtnl.
+	reader *reader.Reader
+	conf   *sysctl.Files
 	// Root is the directory below which the machine's files are, /sys and /etc; "" is "/". It is set before the Conn is used.
 	Root string
 	// index chooses the index of a new link.
@@ -51,7 +51,7 @@ func Dial(ns *netns.NS) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{ns: ns, rtnl: s, conf: sysctl.New(ns), index: newIndex}, nil
+	return &Conn{ns: ns, rtnl: s, reader: reader.New(s), conf: sysctl.New(ns), index: newIndex}, nil
 }
 
 // Close closes the sockets.
@@ -87,98 +87,6 @@ func (c *Conn) tables() (*nft.Conn, error) {
 		c.nft = n
 	}
 	return c.nft, nil
-}
-
-// linksByName reads links in one question; missing ones are left out.
-func (c *Conn) linksByName(ctx context.Context, names []string) (map[string]link.Found, error) {
-	batch := make([]*rtnl.Message, len(names))
-	for i, name := range names {
-		batch[i] = link.Get(name)
-	}
-	out := make(map[string]link.Found, len(names))
-	err := c.rtnl.Ask(ctx, batch, func(i int, body []byte) {
-		// By the name asked for: the kernel also finds links by their alternative names.
-		if f, ok := link.Decode(body); ok && f.Name == names[i] {
-			out[f.Name] = f
-		}
-	})
-	return out, err
-}
-
-func (c *Conn) linkByIndex(ctx context.Context, index int) (found link.Found, ok bool, err error) {
-	err = c.rtnl.Ask(ctx, []*rtnl.Message{link.GetIndex(index)}, func(_ int, body []byte) {
-		found, ok = link.Decode(body)
-	})
-	return found, ok, err
-}
-
-// whole lets a question about everything be answered while things come and go: on a node with hundreds of pods they always
-// do. Who asks for everything looks again later. A question about one link must be answered exactly.
-func whole(m *rtnl.Message, index int) *rtnl.Message {
-	m.Loose = index == 0
-	return m
-}
-
-// links reads every link, by index; with a master those enslaved to it.
-func (c *Conn) links(ctx context.Context, master int) (map[int]link.Found, error) {
-	out := map[int]link.Found{}
-	err := c.rtnl.Dump(ctx, whole(link.List(master), master), func(body []byte) {
-		if f, ok := link.Decode(body); ok && (master == 0 || f.MasterIndex == master) {
-			out[f.Index] = f
-		}
-	})
-	return out, err
-}
-
-func (c *Conn) addrs(ctx context.Context, index int) ([]link.FoundAddr, error) {
-	var out []link.FoundAddr
-	err := c.rtnl.Dump(ctx, whole(link.ListAddrs(index), index), func(body []byte) {
-		if f, ok := link.DecodeAddr(body); ok && (index == 0 || f.Index == index) {
-			out = append(out, f)
-		}
-	})
-	return out, err
-}
-
-func (c *Conn) routes(ctx context.Context, family uint8, index int, table uint32) ([]link.FoundRoute, error) {
-	var out []link.FoundRoute
-	err := c.rtnl.Dump(ctx, whole(link.ListRoutes(family, index, table), index), func(body []byte) {
-		whole, ok := link.DecodeRoute(body)
-		if !ok || table != 0 && whole.Table != table {
-			return
-		}
-		for _, f := range whole.ByLink() {
-			if index == 0 || f.Index == index {
-				out = append(out, f)
-			}
-		}
-	})
-	return out, err
-}
-
-func (c *Conn) neighs(ctx context.Context, proxy bool) ([]link.FoundNeigh, error) {
-	var out []link.FoundNeigh
-	err := c.rtnl.Dump(ctx, whole(link.ListNeighs(0, proxy), 0), func(body []byte) {
-		if f, ok := link.DecodeNeigh(body); ok {
-			out = append(out, f)
-		}
-	})
-	return out, err
-}
-
-func (c *Conn) rules(ctx context.Context) ([]link.FoundRule, error) {
-	var out []link.FoundRule
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		err := c.rtnl.Dump(ctx, link.ListRules(family), func(body []byte) {
-			if f, ok := link.DecodeRule(body); ok {
-				out = append(out, f)
-			}
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }
 
 // Spaces are the two namespaces of a fragment. Pod and PodNS are nil when there is none, or when it is gone.

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/kernel/link"
-	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/kernel/sysctl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -59,7 +58,7 @@ func (c *Conn) answerDevice(ctx context.Context, d state.Device) (state.Answer, 
 // linkByMAC finds the link of an address. Several can have one (a VLAN has its parent's): hardware goes before what is made
 // upon it, then the older one.
 func (c *Conn) linkByMAC(ctx context.Context, mac state.MAC) (found link.Found, ok bool, err error) {
-	links, err := c.links(ctx, 0)
+	links, err := c.reader.Links(ctx, 0)
 	for _, index := range slices.Sorted(maps.Keys(links)) {
 		f := links[index]
 		if f.MAC != mac || dead(f) || ok && (f.Kind != "" || found.Kind == "") {
@@ -123,9 +122,7 @@ func netDevice(dir string) (string, error) {
 
 // describeDevice adds a link, known by its name or another one of its names, with what stands on it.
 func (c *Conn) describeDevice(ctx context.Context, a state.Answer, name string) (state.Answer, error) {
-	var f link.Found
-	found := false
-	err := c.rtnl.Ask(ctx, []*rtnl.Message{link.Get(name)}, func(_ int, body []byte) { f, found = link.Decode(body) })
+	f, found, err := c.reader.LinkByAnyName(ctx, name)
 	if err != nil || !found || dead(f) {
 		return a, err
 	}
@@ -134,7 +131,7 @@ func (c *Conn) describeDevice(ctx context.Context, a state.Answer, name string) 
 		return a, err
 	}
 	a.Found, a.Link = true, more.Link
-	addrs, err := c.addrs(ctx, f.Index)
+	addrs, err := c.reader.Addrs(ctx, f.Index)
 	if err != nil {
 		return a, err
 	}
@@ -159,13 +156,15 @@ func (c *Conn) describeDevice(ctx context.Context, a state.Answer, name string) 
 
 // ownSettings are a link's own, as far as the link tells them: they begin anew in another namespace.
 func ownSettings(f link.Found) []state.Sysctl {
-	v := view{links: map[string]link.Found{f.Name: f}}
 	var out []state.Sysctl
 	for _, family := range []string{"ipv4", "ipv6"} {
 		for _, setting := range sysctl.Settings(family == "ipv6") {
 			s := state.Sysctl{Name: strings.Join([]string{"net", family, "conf", f.Name, setting}, "/"), IfPresent: true}
-			if value, ok := v.told(s); ok {
-				s.Value = value
+			c, ok := sysctl.Of(s.Name)
+			if !ok {
+				continue
+			}
+			if s.Value, ok = toldBy(f, c); ok {
 				out = append(out, s)
 			}
 		}

@@ -14,13 +14,20 @@
 //	both   read what was there before this Apply
 //	host   alias, port attributes, per-interface settings, addresses; links that are no pair's end come up
 //	both   nft, as one transaction each; before it iptables and firewalld, where they are asked for
-//	pod    settings, qdiscs, links up, addresses, neighbours, routes, rules         (one batch)
-//	host   ends of pairs up, neighbours, routes, rules                      (one batch, last)
+//	pod    settings, qdiscs, links up, addresses, neighbors, routes, rules         (one batch)
+//	host   ends of pairs up, neighbors, routes, rules                      (one batch, last)
 //	both   wait until what came up can pass packets
 //
 // So nothing can reach a pod before its rules stand, and a pod's routes stand before its first packet. Only what the
 // fragment names is read: an Apply costs the same beside 10 and beside 1,000 other attachments. What this Apply made is
 // not read at all.
+//
+// # Where to find a kind of thing
+//
+// How one kind is read, compared, written, removed and told is one type in one file, and each can be read alone: links.go
+// (names and indexes), linksettings.go (what is set on links), addrs.go, routes.go, neighs.go, fdbs.go, rules.go, sysctls.go,
+// qdiscs.go, portvlans.go, checksums.go, joins.go, netfilter.go. A view has one of each for one namespace, and Apply, Diff, Read
+// and Remove only say in which order they come. What asks the kernel is package reader.
 //
 // # What is ours
 //

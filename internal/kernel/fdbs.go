@@ -3,108 +3,96 @@
 package kernel
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/reader"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// readFDBs looks at the forwarding tables that are spoken of.
-func (v *view) readFDBs(ctx context.Context) error {
-	v.fdbs = map[string]map[state.MAC]link.FoundFDB{}
+// fdbs are the forwarding entries that a space names.
+type fdbs struct {
+	want   []state.FDB
+	links  *links
+	reader *reader.Reader
+	found  map[string]map[state.MAC]link.FoundFDB // by link
+}
+
+// read looks at the forwarding tables that are spoken of.
+func (t *fdbs) read(ctx context.Context) error {
+	t.found = map[string]map[state.MAC]link.FoundFDB{}
 	wants := map[string][]state.FDB{}
-	for _, e := range v.want.FDBs {
-		if _, ok := v.old(e.Link); ok {
+	for _, e := range t.want {
+		if _, ok := t.links.old(e.Link); ok {
 			wants[e.Link] = append(wants[e.Link], e)
 		}
 	}
 	for name, entries := range wants {
-		index := v.links[name].Index
+		index := t.links.index(name)
 		var found []link.FoundFDB
 		var sure bool
 		var err error
 		if len(entries) <= few {
-			found, sure, err = v.askFDBs(ctx, entries, index)
+			found, sure, err = t.reader.FewFDBs(ctx, entries, index)
 		}
 		if err == nil && !sure {
-			found, err = v.conn.fdbs(ctx, index)
+			found, err = t.reader.FDBs(ctx, index)
 		}
 		if err != nil {
 			return err
 		}
-		v.fdbs[name] = make(map[state.MAC]link.FoundFDB, len(found))
+		t.found[name] = make(map[state.MAC]link.FoundFDB, len(found))
 		for _, have := range found {
-			v.fdbs[name][have.MAC] = have
+			t.found[name][have.MAC] = have
 		}
 	}
 	return nil
 }
 
-func (c *Conn) fdbs(ctx context.Context, index int) ([]link.FoundFDB, error) {
-	var out []link.FoundFDB
-	err := c.rtnl.Dump(ctx, link.ListFDBs(index), func(body []byte) {
-		if f, ok := link.DecodeFDB(body); ok && f.Index == index {
-			out = append(out, f)
-		}
-	})
-	return out, err
-}
-
-func (v *view) hasFDB(want state.FDB) (found state.FDB, there, equal bool) {
-	have, ok := v.fdbs[want.Link][want.MAC]
+func (t *fdbs) has(want state.FDB) (found state.FDB, there, equal bool) {
+	have, ok := t.found[want.Link][want.MAC]
 	have.Link = want.Link
 	return have.FDB, ok, ok && have.Permanent && have.Dst == want.Dst
 }
 
-func (v *view) fdbBatch() []*rtnl.Message {
+func (t *fdbs) batch() []*rtnl.Message {
 	var batch []*rtnl.Message
-	for _, want := range v.want.FDBs {
-		if _, _, equal := v.hasFDB(want); !equal {
-			batch = append(batch, link.AddFDB(want, v.links[want.Link].Index))
+	for _, want := range t.want {
+		if _, _, equal := t.has(want); !equal {
+			batch = append(batch, link.AddFDB(want, t.links.index(want.Link)))
 		}
 	}
 	return batch
 }
 
-func (v *view) diffFDBs(out *list) {
-	for _, want := range v.want.FDBs {
-		if found, there, equal := v.hasFDB(want); !equal {
+// removal takes away those on links that stay.
+func (t *fdbs) removal(stays func(link string) (index int, ok bool)) []*rtnl.Message {
+	var batch []*rtnl.Message
+	for _, want := range t.want {
+		if index, ok := stays(want.Link); ok {
+			batch = append(batch, link.DelFDB(want, index))
+		}
+	}
+	return batch
+}
+
+func (t *fdbs) diff(out *diffs) {
+	for _, want := range t.want {
+		if found, there, equal := t.has(want); !equal {
 			have := ""
 			if there {
 				have = found.String()
 			}
-			out.add(v.name, want, have)
+			out.add(want, have)
 		}
 	}
 }
 
-func (v *view) readFoundFDBs(out *state.Space) {
-	for _, want := range v.want.FDBs {
-		if found, there, _ := v.hasFDB(want); there {
+func (t *fdbs) tell(out *state.Space) {
+	for _, want := range t.want {
+		if found, there, _ := t.has(want); there {
 			out.FDBs = append(out.FDBs, found)
 		}
 	}
-}
-
-// readAllFDBs reads the permanent entries of all VXLAN devices.
-func (c *Conn) readAllFDBs(ctx context.Context, out *state.Space, links map[int]link.Found) error {
-	for index, l := range links {
-		if l.Kind != state.Vxlan {
-			continue
-		}
-		found, err := c.fdbs(ctx, index)
-		if err != nil {
-			return err
-		}
-		for _, f := range found {
-			if f.Link = l.Name; f.Permanent {
-				out.FDBs = append(out.FDBs, f.FDB)
-			}
-		}
-	}
-	slices.SortFunc(out.FDBs, func(a, b state.FDB) int { return cmp.Compare(a.String(), b.String()) })
-	return nil
 }

@@ -54,11 +54,10 @@ func (c *Conn) neighbour(ctx context.Context, f link.Found, ip netip.Addr) (stat
 	n := state.Neigh{Link: f.Name, IP: ip}
 	for try := range gatewayTries {
 		var mac state.MAC
-		err := c.rtnl.Ask(ctx, []*rtnl.Message{link.GetNeigh(n, f.Index), link.GetIndex(f.Index)}, func(i int, body []byte) {
-			if have, ok := link.DecodeNeigh(body); i == 0 && ok && have.Known {
-				mac = have.MAC
-			}
-		})
+		have, ok, err := c.reader.Neigh(ctx, n, f.Index)
+		if ok && have.Known {
+			mac = have.MAC
+		}
 		if err != nil || !mac.IsZero() {
 			return mac, err
 		}

@@ -3,7 +3,6 @@
 package kernel
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -47,31 +46,6 @@ func (c *Conn) LegacyTables(v6 bool) ([]string, error) {
 		return nil, nil
 	}
 	return strings.Fields(string(text[:max(n, 0)])), err
-}
-
-func (v *view) applyIPTables(ctx context.Context) error {
-	if len(v.want.IPTables) == 0 {
-		return nil
-	}
-	return in(v.name, v.conn.IPTables().Apply(ctx, v.want.IPTables))
-}
-
-func (v *view) removeIPTables(ctx context.Context) error {
-	if len(v.want.IPTables) == 0 || v.conn == nil {
-		return nil
-	}
-	return in(v.name, v.conn.IPTables().Remove(ctx, v.want.IPTables))
-}
-
-func (v *view) diffIPTables(ctx context.Context) ([]state.Difference, error) {
-	if len(v.want.IPTables) == 0 {
-		return nil, nil
-	}
-	d, err := v.conn.IPTables().Diff(ctx, v.want.IPTables)
-	for i := range d {
-		d[i].Space = v.name
-	}
-	return d, err
 }
 
 // answerProgram tells whether the host has a program, and where.

@@ -9,23 +9,11 @@ import (
 	"github.com/weft-net/weft/internal/kernel/tc"
 )
 
-// filters are those of joins on a link, and whether others have some there.
-func (w way) filters(ctx context.Context, index int) (ours []tc.Filter, others bool, err error) {
-	err = w.conn.rtnl.Dump(ctx, tc.ListFilters(index), func(body []byte) {
-		f, is, ok := tc.DecodeJoined(body)
-		others = others || ok && !is
-		if ok && is {
-			ours = append(ours, f)
-		}
-	})
-	return ours, others, err
-}
-
 // mirrors tells whether the join is done by exactly the filters that are wanted.
 func (w way) mirrors(ctx context.Context) (bool, error) {
 	onTap, onLink := tc.Joined(w.join, w.tap.Index, w.link.Index)
 	for index, want := range map[int][]tc.Filter{w.tap.Index: onTap, w.link.Index: onLink} {
-		have, _, err := w.filters(ctx, index)
+		have, _, err := w.conn.reader.JoinFilters(ctx, index)
 		slices.Sort(have)
 		slices.Sort(want)
 		if err != nil || !slices.Equal(have, want) {
@@ -44,7 +32,7 @@ func (w way) endMirred(ctx context.Context) error {
 		if index == 0 {
 			continue
 		}
-		ours, others, err := w.filters(ctx, index)
+		ours, others, err := w.conn.reader.JoinFilters(ctx, index)
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ func (w way) runs(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	for index, want := range map[int]redirect.Program{w.tap.Index: tap, w.link.Index: back} {
-		have, _, err := w.filters(ctx, index)
+		have, _, err := w.conn.reader.JoinFilters(ctx, index)
 		if err != nil {
 			return false, err
 		}

@@ -11,28 +11,33 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// joined is what is there of a join: the way in which it is done, "" where it is not.
-type joined struct {
-	how state.JoinHow
+// joins are the joins of a tap and a link that a space names.
+type joins struct {
+	space     state.SpaceName
+	want      []state.Join
+	wantLinks []state.Link
+	links     *links
+	conn      *Conn
+	found     map[string]state.JoinHow // by tap: the way in which it is done; missing where it is not
 }
 
-// readJoins looks how the joins are done that the space names.
-func (v *view) readJoins(ctx context.Context) error {
-	v.joins = map[string]joined{}
-	for _, j := range v.want.Joins {
-		tap, there := v.old(j.Tap)
-		link, too := v.old(j.Link)
+// read looks how the joins are done that the space names.
+func (j *joins) read(ctx context.Context) error {
+	j.found = map[string]state.JoinHow{}
+	for _, want := range j.want {
+		tap, there := j.links.old(want.Tap)
+		link, too := j.links.old(want.Link)
 		if !there || !too {
 			continue
 		}
 		for _, how := range state.JoinWays() {
-			w := way{conn: v.conn, join: j, how: how, tap: tap, link: link}
+			w := way{conn: j.conn, join: want, how: how, tap: tap, link: link}
 			is, err := w.is(ctx)
 			if err != nil {
-				return fmt.Errorf("%s: %w", j, err)
+				return fmt.Errorf("%s: %w", want, err)
 			}
 			if is {
-				v.joins[j.Tap] = joined{how: how}
+				j.found[want.Tap] = how
 				break
 			}
 		}
@@ -40,45 +45,45 @@ func (v *view) readJoins(ctx context.Context) error {
 	return nil
 }
 
-// hasJoin tells what is there of a join, in words, and whether it is as wanted. Where the way is open, any will do.
-func (v *view) hasJoin(want state.Join) (have string, equal bool) {
-	is, ok := v.joins[want.Tap]
+// has tells what is there of a join, in words, and whether it is as wanted. Where the way is open, any will do.
+func (j *joins) has(want state.Join) (have string, equal bool) {
+	how, ok := j.found[want.Tap]
 	if !ok {
 		return "", false
 	}
 	found := want
-	found.How = is.how
-	return found.String(), want.How == "" || want.How == is.how
+	found.How = how
+	return found.String(), want.How == "" || want.How == how
 }
 
-// joinLinks does the joins that are missing, before their links come up. Where the way is open, the first one that the kernel can
-// is taken.
-func (v *view) joinLinks(ctx context.Context) error {
-	for _, j := range v.want.Joins {
-		if _, equal := v.hasJoin(j); equal {
+// make does the joins that are missing, before their links come up. Where the way is open, the first one that the kernel can is
+// taken.
+func (j *joins) make(ctx context.Context) error {
+	for _, want := range j.want {
+		if _, equal := j.has(want); equal {
 			continue
 		}
-		tap, there := v.links[j.Tap]
-		link, too := v.links[j.Link]
+		tap, there := j.links.get(want.Tap)
+		link, too := j.links.get(want.Link)
 		if !there || !too {
-			return in(v.name, fmt.Errorf("%s: %w", j, ErrMissing))
+			return fmt.Errorf("%s: %w", want, ErrMissing)
 		}
-		link.PeerAway = link.PeerAway || v.endsElsewhere(j.Link)
-		if err := v.joinLink(ctx, way{conn: v.conn, join: j, tap: tap, link: link}); err != nil {
-			return in(v.name, fmt.Errorf("%s: %w", j, err))
+		link.PeerAway = link.PeerAway || j.endsElsewhere(want.Link)
+		if err := makeJoin(ctx, way{conn: j.conn, join: want, tap: tap, link: link}); err != nil {
+			return fmt.Errorf("%s: %w", want, err)
 		}
 	}
 	return nil
 }
 
 // endsElsewhere tells whether a link that this Apply made is an end of a pair between the namespaces.
-func (v *view) endsElsewhere(name string) bool {
-	return v.made[name] && slices.ContainsFunc(v.want.Links, func(l state.Link) bool {
-		return l.Name == name && l.Peer != nil && l.Peer.Space != v.name
+func (j *joins) endsElsewhere(name string) bool {
+	return j.links.made[name] && slices.ContainsFunc(j.wantLinks, func(l state.Link) bool {
+		return l.Name == name && l.Peer != nil && l.Peer.Space != j.space
 	})
 }
 
-func (v *view) joinLink(ctx context.Context, w way) error {
+func makeJoin(ctx context.Context, w way) error {
 	if err := w.endAll(ctx); err != nil {
 		return err
 	}
@@ -101,23 +106,31 @@ func (v *view) joinLink(ctx context.Context, w way) error {
 	return errors.Join(errs...)
 }
 
-// parts ends the joins, unless the tap is another one's by now.
-func (r *removal) parts(ctx context.Context, v *view) error {
+// end undoes those of which ours says it.
+func (j *joins) end(ctx context.Context, ours func(state.Join) bool) error {
 	var errs []error
-	for _, j := range v.want.Joins {
-		if r.anothers(v, j.Tap) && v.links[j.Tap].Index != 0 {
+	for _, want := range j.want {
+		if !ours(want) {
 			continue
 		}
-		w := way{conn: v.conn, join: j, tap: v.links[j.Tap], link: v.links[j.Link]}
+		w := way{conn: j.conn, join: want, tap: j.links.found[want.Tap], link: j.links.found[want.Link]}
 		errs = append(errs, w.endAll(ctx))
 	}
-	return in(v.name, errors.Join(errs...))
+	return errors.Join(errs...)
 }
 
-func (v *view) diffJoins(out *list) {
-	for _, want := range v.want.Joins {
-		if have, equal := v.hasJoin(want); !equal {
-			out.add(v.name, want, have)
+func (j *joins) diff(out *diffs) {
+	for _, want := range j.want {
+		if have, equal := j.has(want); !equal {
+			out.add(want, have)
+		}
+	}
+}
+
+func (j *joins) tell(out *state.Space) {
+	for _, want := range j.want {
+		if _, equal := j.has(want); equal {
+			out.Joins = append(out.Joins, want)
 		}
 	}
 }

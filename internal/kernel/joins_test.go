@@ -246,7 +246,7 @@ func TestJoinChooses(t *testing.T) {
 // TestJoinByTCX: where the kernel has no filters that are programs, tcx runs them: that is as good, and ends with the join.
 func TestJoinByTCX(t *testing.T) {
 	s, guest := withJoin(t, state.JoinPeer)
-	links, err := s.Pod.linksByName(t.Context(), []string{"tap0", "eth0"})
+	links, err := s.Pod.reader.LinksByName(t.Context(), []string{"tap0", "eth0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func TestJoinBesideOthers(t *testing.T) {
 	if after := made(t, s); after != before {
 		t.Errorf("a second pass made\n%s\nof\n%s", after, before)
 	}
-	links, err := s.Pod.linksByName(t.Context(), []string{"eth0"})
+	links, err := s.Pod.reader.LinksByName(t.Context(), []string{"eth0"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,8 +38,8 @@ func (w way) is(ctx context.Context) (bool, error) {
 
 // limited tells whether somebody has what leaves over the link wait in a queue.
 func (w way) limited(ctx context.Context) (bool, error) {
-	q, err := w.conn.queues(ctx, w.link.Index, false)
-	return q.root != nil && q.root.Handle != 0, err
+	q, err := w.conn.reader.Queues(ctx, w.link.Index, false)
+	return q.Root != nil && q.Root.Handle != 0, err
 }
 
 // begin does the join.

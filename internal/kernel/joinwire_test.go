@@ -87,7 +87,7 @@ func (w *wire) send(frame []byte) {
 // made is what joins have made in the pod: eBPF's programs, filters, tables.
 func made(t *testing.T, s Spaces) string {
 	t.Helper()
-	links, err := s.Pod.linksByName(t.Context(), []string{"tap0", "eth0"})
+	links, err := s.Pod.reader.LinksByName(t.Context(), []string{"tap0", "eth0"})
 	if err != nil {
 		t.Fatal(err)
 	}

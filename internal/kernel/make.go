@@ -38,7 +38,7 @@ func (a *apply) makeLinks(ctx context.Context) error {
 	} else if err != nil {
 		return in(state.Host, err)
 	}
-	if a.pod.conn == nil || a.pod.allMade() {
+	if a.pod.conn == nil || a.pod.links.allMade(linkNames(a.pod.want)) {
 		return nil
 	}
 	if err := a.pod.look(ctx); err != nil {
@@ -70,21 +70,11 @@ func (a *apply) taken(ctx context.Context, err error) error {
 		if l.Kind != state.Veth || l.Peer == nil || l.Peer.Space != state.Pod {
 			continue
 		}
-		if _, stands := a.pod.links[l.Peer.Name]; stands {
+		if _, stands := a.pod.links.found[l.Peer.Name]; stands {
 			return err
 		}
 	}
 	return fmt.Errorf("%w: %w", errRaced, err)
-}
-
-// allMade tells whether this Apply made every link that the space speaks of.
-func (v *view) allMade() bool {
-	for _, name := range linkNames(v.want) {
-		if !v.made[name] {
-			return false
-		}
-	}
-	return true
 }
 
 // makeIn makes the missing links of one namespace; masters before their ports, which name them by index.
@@ -97,9 +87,9 @@ func (a *apply) makeIn(ctx context.Context, v *view) error {
 		var names []string
 		for _, l := range v.want.Links {
 			if !veths && v.adopts(l) {
-				batch = append(batch, link.Set(v.links[l.Name].Index, l.Name, link.Change{MAC: l.MAC}))
+				batch = append(batch, link.Set(v.links.found[l.Name].Index, l.Name, link.Change{MAC: l.MAC}))
 			}
-			if _, there := v.links[l.Name]; there || single(l) || (l.Kind == state.Veth) != veths {
+			if _, there := v.links.found[l.Name]; there || single(l) || (l.Kind == state.Veth) != veths {
 				continue
 			}
 			create, err := a.create(v, l)
@@ -129,12 +119,12 @@ func (v *view) notMade(ctx context.Context, err error, names []string) error {
 	case !errors.Is(err, unix.EEXIST):
 		return err
 	}
-	now, lookErr := v.conn.linksByName(ctx, names)
+	now, lookErr := v.conn.reader.LinksByName(ctx, names)
 	if lookErr != nil || len(now) > 0 { // somebody made it, or it was made beside the one that was refused
 		return errors.Join(raced, lookErr)
 	}
 	for _, name := range names {
-		if _, taken, err := v.conn.linkByIndex(ctx, v.links[name].Index); err != nil || taken {
+		if _, taken, err := v.conn.reader.LinkByIndex(ctx, v.links.found[name].Index); err != nil || taken {
 			return errors.Join(raced, err)
 		}
 	}
@@ -145,14 +135,14 @@ func (v *view) notMade(ctx context.Context, err error, names []string) error {
 func (v *view) foreign() error {
 	var errs []error
 	for _, l := range v.want.Links {
-		have, ok := v.links[l.Name]
+		have, ok := v.links.found[l.Name]
 		switch {
 		case ok:
 			errs = append(errs, foreign(l, have))
 		case l.Kind == "":
 			errs = append(errs, fmt.Errorf("link %s: %w", l.Name, ErrMissing))
 		}
-		if _, ok := v.links[l.Master]; l.Master != "" && !ok && !v.makes(l.Master) {
+		if _, ok := v.links.found[l.Master]; l.Master != "" && !ok && !v.makes(l.Master) {
 			errs = append(errs, fmt.Errorf("%s: master %s %w", l, l.Master, ErrMissing))
 		}
 	}
@@ -162,11 +152,11 @@ func (v *view) foreign() error {
 // adopts tells whether a bridge that somebody else made gets a new port: unless its MAC was written by somebody, it takes
 // the port's for its own, so the one that the plan names is written before.
 func (v *view) adopts(want state.Link) bool {
-	if _, there := v.old(want.Name); !there || want.Kind != state.Bridge || want.MAC.IsZero() || want.Alias != "" {
+	if _, there := v.links.old(want.Name); !there || want.Kind != state.Bridge || want.MAC.IsZero() || want.Alias != "" {
 		return false
 	}
 	return slices.ContainsFunc(v.want.Links, func(port state.Link) bool {
-		_, there := v.links[port.Name]
+		_, there := v.links.found[port.Name]
 		return port.Master == want.Name && !there
 	})
 }
@@ -185,11 +175,11 @@ func (v *view) makes(name string) bool {
 func (a *apply) pairs(ctx context.Context) error {
 	for _, v := range []*view{a.host, a.pod} {
 		for _, l := range v.want.Links {
-			have, ok := v.old(l.Name)
+			have, ok := v.links.old(l.Name)
 			if !ok || l.Kind != state.Veth || l.Peer == nil || a.view(l.Peer.Space).conn == nil {
 				continue
 			}
-			err := pairError(l, have, a.view(l.Peer.Space).links)
+			err := pairError(l, have, a.view(l.Peer.Space).links.found)
 			if err == nil {
 				continue
 			}
@@ -226,7 +216,7 @@ func (a *apply) view(name state.SpaceName) *view {
 
 // create is the request that makes l and, for a pair, its other end.
 func (a *apply) create(v *view, l state.Link) (*rtnl.Message, error) {
-	master := v.links[l.Master].Index
+	master := v.links.found[l.Master].Index
 	index := v.put(l, master)
 	if l.Kind != state.Veth || l.Peer == nil {
 		return link.Create(l, index, master, nil, 0, -1), nil
@@ -259,15 +249,7 @@ func (s Spaces) fd(name state.SpaceName) int {
 
 // put notes a link that is about to be made, and chooses its index.
 func (v *view) put(l state.Link, master int) int {
-	f := link.Found{Index: v.conn.index(), MasterIndex: master, AddrGenMode: -1}
-	f.Name, f.Kind, f.MAC, f.MTU, f.Up = l.Name, l.Kind, l.MAC, l.MTU, state.Off()
-	f.TxQLen = l.TxQLen
-	f.Promisc, f.AllMulti, f.Bridge = state.Off(), state.Off(), l.Bridge
-	f.Macvlan, f.Ipvlan, f.Vlan, f.VRF, f.Vxlan = l.Macvlan, l.Ipvlan, l.Vlan, l.VRF, l.Vxlan
-	f.IPIP = l.IPIP
-	if l.Kind == state.Bridge {
-		f.MTU = 0 // one that was given when the bridge was made does not keep it from following its ports
-	}
-	v.links[l.Name], v.made[l.Name] = f, true
-	return f.Index
+	index := v.conn.index()
+	v.links.put(l, index, master)
+	return index
 }

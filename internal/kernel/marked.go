@@ -25,7 +25,7 @@ type Marks struct {
 // and routes of the main table. It is unsorted, and cheap where others have much.
 func (c *Conn) ReadMarked(ctx context.Context, m Marks) (state.Space, error) {
 	var out state.Space
-	links, err := c.links(ctx, 0)
+	links, err := c.reader.Links(ctx, 0)
 	if err != nil {
 		return out, err
 	}
@@ -34,12 +34,12 @@ func (c *Conn) ReadMarked(ctx context.Context, m Marks) (state.Space, error) {
 			return out, err
 		}
 	}
-	for index, l := range links {
+	for _, l := range links {
 		if l.Alias != m.Alias && !slices.Contains(m.Links, l.Name) {
 			continue
 		}
 		out.Links = append(out.Links, l.Link)
-		neighs, err := c.lastingNeighs(ctx, index, l.Name)
+		neighs, err := c.reader.PermanentNeighs(ctx, l)
 		if err != nil {
 			return out, err
 		}
@@ -47,30 +47,24 @@ func (c *Conn) ReadMarked(ctx context.Context, m Marks) (state.Space, error) {
 		if l.Kind != state.Vxlan {
 			continue
 		}
-		found, err := c.fdbs(ctx, index)
+		fdbs, err := c.reader.PermanentFDBs(ctx, l)
 		if err != nil {
 			return out, err
 		}
-		for _, f := range found {
-			if f.Link = l.Name; f.Permanent {
-				out.FDBs = append(out.FDBs, f.FDB)
-			}
-		}
+		out.FDBs = append(out.FDBs, fdbs...)
 	}
 	return out, nil
 }
 
 func (c *Conn) routesOf(ctx context.Context, out *state.Space, links map[int]link.Found, protocol uint8) error {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		err := c.rtnl.Dump(ctx, whole(link.ListRoutesOf(family, unix.RT_TABLE_MAIN, protocol), 0), func(body []byte) {
-			f, ok := link.DecodeRoute(body)
-			if ok && f.Protocol == protocol && f.Table == unix.RT_TABLE_MAIN {
-				f.Link = links[f.Index].Name
-				out.Routes = append(out.Routes, f.Route)
-			}
-		})
+		found, err := c.reader.RoutesOf(ctx, family, protocol)
 		if err != nil {
 			return err
+		}
+		for _, f := range found {
+			f.Link = links[f.Index].Name
+			out.Routes = append(out.Routes, f.Route)
 		}
 	}
 	return nil

@@ -23,7 +23,7 @@ import (
 // moveLinks brings the links of a space that are elsewhere. Each is marked before it leaves.
 func (a *apply) moveLinks(ctx context.Context, v *view) error {
 	for _, l := range v.want.Links {
-		if _, there := v.links[l.Name]; there || l.From == nil {
+		if _, there := v.links.found[l.Name]; there || l.From == nil {
 			continue
 		}
 		move := a.moveLink
@@ -33,14 +33,14 @@ func (a *apply) moveLinks(ctx context.Context, v *view) error {
 		if err := move(ctx, v, l); err != nil {
 			return in(l.From.Space, err)
 		}
-		now, err := v.conn.linksByName(ctx, []string{l.Name})
+		now, err := v.conn.reader.LinksByName(ctx, []string{l.Name})
 		if err != nil {
 			return in(v.name, err)
 		}
 		if _, ok := now[l.Name]; !ok {
 			return in(v.name, fmt.Errorf("%s: it did not arrive: %w", l, errRaced))
 		}
-		v.links[l.Name] = now[l.Name]
+		v.links.found[l.Name] = now[l.Name]
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func (a *apply) moveLink(ctx context.Context, v *view, l state.Link) error {
 	if from.conn == nil || from == v {
 		return fmt.Errorf("%s: %w", l, ErrGone)
 	}
-	found, err := from.conn.linksByName(ctx, []string{l.From.Name})
+	found, err := from.conn.reader.LinksByName(ctx, []string{l.From.Name})
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s Spaces) giveBack(ctx context.Context, v *view) error {
 		if l.From == nil || v.inPlace(l) || s.conn(l.From.Space) == nil {
 			continue
 		}
-		if have, ok := v.links[l.Name]; ok && v.conn != nil && have.Alias == l.From.Name {
+		if have, ok := v.links.found[l.Name]; ok && v.conn != nil && have.Alias == l.From.Name {
 			errs = append(errs, in(v.name, s.moveBack(ctx, v, l, have)))
 		}
 		errs = append(errs, in(l.From.Space, s.conn(l.From.Space).welcome(ctx, l, v.conn == nil && l.From.Hardware)))
@@ -135,14 +135,14 @@ func (s Spaces) moveBack(ctx context.Context, v *view, l state.Link, have link.F
 	}
 	defer done()
 	// The kernel moves a link before it renames it: where the name is taken it would stay there under the container's.
-	taken, err := s.conn(l.From.Space).linksByName(ctx, []string{l.From.Name})
+	taken, err := s.conn(l.From.Space).reader.LinksByName(ctx, []string{l.From.Name})
 	if err != nil {
 		return in(l.From.Space, err)
 	}
 	if _, is := taken[l.From.Name]; is {
 		return fmt.Errorf("link %s: %w: rename the %s link %s: the name belongs to this one", l.Name, ErrExists, l.From.Space, l.From.Name)
 	}
-	delete(v.links, l.Name)
+	delete(v.links.found, l.Name)
 	batch := []*rtnl.Message{link.SetUp(have.Index, have.Name, false), link.Move(have.Index, have.Name, ns, l.From.Name)}
 	err = v.conn.rtnl.Send(ctx, batch)
 	if errors.Is(err, unix.EEXIST) {
@@ -153,13 +153,13 @@ func (s Spaces) moveBack(ctx context.Context, v *view, l state.Link, have link.F
 
 // rename looks whether a link is back, and gives it its name if it has another.
 func (c *Conn) rename(ctx context.Context, l state.Link) (back bool, err error) {
-	found, err := c.linksByName(ctx, []string{l.From.Name})
+	found, err := c.reader.LinksByName(ctx, []string{l.From.Name})
 	if err != nil {
 		return false, err
 	}
 	have, back := found[l.From.Name]
 	if have.Alias != l.From.Name {
-		all, err := c.links(ctx, 0)
+		all, err := c.reader.Links(ctx, 0)
 		if err != nil {
 			return false, err
 		}

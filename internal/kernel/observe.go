@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/kernel/link"
-	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -29,7 +28,7 @@ func (s Spaces) Observe(ctx context.Context, queries []state.Query) (state.Answe
 		if c == nil {
 			continue
 		}
-		links, err := c.linksByName(ctx, names)
+		links, err := c.reader.LinksByName(ctx, names)
 		if err != nil {
 			return nil, in(name, err)
 		}
@@ -113,13 +112,13 @@ func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.
 func (c *Conn) describe(ctx context.Context, f link.Found) (state.Answer, error) {
 	a := state.Answer{Found: true, Link: f.Link}
 	if f.MasterIndex != 0 {
-		master, _, err := c.linkByIndex(ctx, f.MasterIndex)
+		master, _, err := c.reader.LinkByIndex(ctx, f.MasterIndex)
 		if err != nil {
 			return a, err
 		}
 		a.Link.Master = master.Name
 	}
-	addrs, err := c.addrs(ctx, f.Index)
+	addrs, err := c.reader.Addrs(ctx, f.Index)
 	for _, found := range addrs {
 		if !linkLocal(found.Prefix) {
 			found.Link = f.Name
@@ -130,7 +129,7 @@ func (c *Conn) describe(ctx context.Context, f link.Found) (state.Answer, error)
 }
 
 func (c *Conn) answerLinkOf(ctx context.Context, ip netip.Addr) (state.Answer, error) {
-	addrs, err := c.addrs(ctx, 0)
+	addrs, err := c.reader.Addrs(ctx, 0)
 	if err != nil {
 		return state.Answer{}, err
 	}
@@ -143,8 +142,7 @@ func (c *Conn) answerLinkOf(ctx context.Context, ip netip.Addr) (state.Answer, e
 }
 
 func (c *Conn) answerRouteTo(ctx context.Context, to netip.Addr) (state.Answer, error) {
-	index := 0
-	err := c.rtnl.Ask(ctx, []*rtnl.Message{link.RouteTo(to)}, func(_ int, body []byte) { index = link.DecodeRouteTo(body) })
+	index, err := c.reader.LinkTo(ctx, to)
 	if err != nil || index == 0 {
 		return state.Answer{}, err
 	}
@@ -152,7 +150,7 @@ func (c *Conn) answerRouteTo(ctx context.Context, to netip.Addr) (state.Answer, 
 }
 
 func (c *Conn) answerIndex(ctx context.Context, index int) (state.Answer, error) {
-	f, ok, err := c.linkByIndex(ctx, index)
+	f, ok, err := c.reader.LinkByIndex(ctx, index)
 	if err != nil || !ok {
 		return state.Answer{}, err
 	}
@@ -164,7 +162,7 @@ func (c *Conn) answerDefault(ctx context.Context, v6 bool, except int) (state.An
 	if v6 {
 		family = unix.AF_INET6
 	}
-	routes, err := c.routes(ctx, family, 0, unix.RT_TABLE_MAIN)
+	routes, err := c.reader.Routes(ctx, family, 0, unix.RT_TABLE_MAIN)
 	if err != nil {
 		return state.Answer{}, err
 	}
@@ -187,7 +185,7 @@ func (c *Conn) answerRoutes(ctx context.Context, f link.Found, main bool) (state
 		table = unix.RT_TABLE_MAIN
 	}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := c.routes(ctx, family, f.Index, table)
+		routes, err := c.reader.Routes(ctx, family, f.Index, table)
 		if err != nil {
 			return a, err
 		}

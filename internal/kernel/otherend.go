@@ -24,7 +24,7 @@ func (s Spaces) answerOtherEnd(ctx context.Context, q state.Query, links map[str
 	if !ok || dead(f) || f.Kind != state.Veth || f.PeerIndex == 0 || other == nil {
 		return state.Answer{}, nil
 	}
-	end, ok, err := other.linkByIndex(ctx, f.PeerIndex)
+	end, ok, err := other.reader.LinkByIndex(ctx, f.PeerIndex)
 	if err != nil || !ok || end.Kind != state.Veth || end.PeerIndex != f.Index {
 		return state.Answer{}, err
 	}
@@ -33,7 +33,7 @@ func (s Spaces) answerOtherEnd(ctx context.Context, q state.Query, links map[str
 
 // tapMarked looks for the tap that bears a mark: a tap in a pod may stand in for one on the node.
 func (c *Conn) tapMarked(ctx context.Context, mark string) (state.Answer, error) {
-	links, err := c.links(ctx, 0)
+	links, err := c.reader.Links(ctx, 0)
 	if err != nil {
 		return state.Answer{}, err
 	}
@@ -47,7 +47,7 @@ func (c *Conn) tapMarked(ctx context.Context, mark string) (state.Answer, error)
 
 // Unfed lists the ifb links of chosen names to which no link of the namespace sends what arrives on it.
 func (c *Conn) Unfed(ctx context.Context, choose func(name string) bool) ([]string, error) {
-	links, err := c.links(ctx, 0)
+	links, err := c.reader.Links(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -59,11 +59,11 @@ func (c *Conn) Unfed(ctx context.Context, choose func(name string) bool) ([]stri
 		return nil, nil
 	}
 	for _, l := range links {
-		q, err := c.queues(ctx, l.Index, true)
+		q, err := c.reader.Queues(ctx, l.Index, true)
 		if err != nil {
 			return nil, err
 		}
-		for _, f := range q.filters {
+		for _, f := range q.Filters {
 			fed[f.To] = true
 		}
 	}

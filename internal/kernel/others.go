@@ -17,7 +17,7 @@ import (
 
 // TakeLinks takes links away by their names, whoever made them. Missing ones are no error.
 func (c *Conn) TakeLinks(ctx context.Context, names ...string) error {
-	found, err := c.linksByName(ctx, names)
+	found, err := c.reader.LinksByName(ctx, names)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/reader"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -48,51 +49,46 @@ func (t *vlanTable) ranges(choose func(id int) bool) []state.VlanRange {
 	return out
 }
 
-// readVlans reads those of ports that were there before, where any are wanted.
-func (v *view) readVlans(ctx context.Context) error {
-	v.vlans = map[string][]state.VlanRange{}
-	for _, l := range v.want.Links {
-		f, ok := v.old(l.Name)
+// portVLANs are what ports of bridges do with VLANs, where a space says it.
+type portVLANs struct {
+	want   []state.Link
+	links  *links
+	reader *reader.Reader
+	found  map[string][]state.VlanRange // by port
+}
+
+// read looks at those of ports that were there before, where any are wanted.
+func (p *portVLANs) read(ctx context.Context) error {
+	p.found = map[string][]state.VlanRange{}
+	for _, l := range p.want {
+		f, ok := p.links.old(l.Name)
 		if l.Vlans == nil || !ok {
 			continue
 		}
-		all, err := v.conn.portVlans(ctx, f.Index)
+		all, err := p.reader.PortVLANs(ctx, f.Index)
 		if err != nil {
 			return err
 		}
-		v.vlans[l.Name] = all[f.Index]
+		p.found[l.Name] = all[f.Index]
 	}
 	return nil
 }
 
-// portVlans reads the VLANs of a port, or of all ports when index is 0. Where bridges know no VLANs there are none.
-func (c *Conn) portVlans(ctx context.Context, index int) (map[int][]state.VlanRange, error) {
-	out := map[int][]state.VlanRange{}
-	err := c.rtnl.Dump(ctx, whole(link.ListVlans(index), index), func(body []byte) {
-		i, ranges := link.DecodeVlans(body)
-		out[i] = append(out[i], ranges...)
-	})
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) { // not compiled in; no bridge's port
-		err = nil
-	}
-	return out, err
-}
-
-// vlanChange is what is to be taken off and put on a port. One that was just made, or that changes its bridge, has what the
+// change is what is to be taken off and put on a port. One that was just made, or that changes its bridge, has what the
 // bridge gives to every new port, which may be any.
-func (v *view) vlanChange(want state.Link, have link.Found) (gone, add []state.VlanRange) {
+func (p *portVLANs) change(want state.Link, have link.Found) (gone, add []state.VlanRange) {
 	if want.Vlans == nil {
 		return nil, nil
 	}
 	w := tableOf(want.Vlans.Ranges)
-	fresh := v.made[want.Name] || want.Master != "" && v.links[want.Master].Index != have.MasterIndex
+	fresh := p.links.made[want.Name] || want.Master != "" && p.links.index(want.Master) != have.MasterIndex
 	if fresh {
 		if !want.Vlans.Others {
 			gone = []state.VlanRange{{First: 1, Last: link.LastVlan}}
 		}
 		return gone, w.ranges(func(id int) bool { return w[id].has })
 	}
-	h := tableOf(v.vlans[want.Name])
+	h := tableOf(p.found[want.Name])
 	if !want.Vlans.Others {
 		gone = h.ranges(func(id int) bool { return h[id].has && !w[id].has })
 		for i := range gone {
@@ -102,12 +98,12 @@ func (v *view) vlanChange(want state.Link, have link.Found) (gone, add []state.V
 	return gone, w.ranges(func(id int) bool { return w[id].has && w[id] != h[id] })
 }
 
-// vlanBatch brings the ports' VLANs to what is wanted.
-func (v *view) vlanBatch() []*rtnl.Message {
+// batch brings the ports' VLANs to what is wanted.
+func (p *portVLANs) batch() []*rtnl.Message {
 	var batch []*rtnl.Message
-	for _, l := range v.want.Links {
-		have := v.links[l.Name]
-		gone, add := v.vlanChange(l, have)
+	for _, l := range p.want {
+		have := p.links.found[l.Name]
+		gone, add := p.change(l, have)
 		if len(gone) > 0 {
 			batch = append(batch, link.DelVlans(have.Index, l.Name, gone))
 		}
@@ -118,9 +114,9 @@ func (v *view) vlanBatch() []*rtnl.Message {
 	return batch
 }
 
-// vlanError says what the kernel means by "operation not supported".
-func (v *view) vlanError(err error) error {
-	vlans := slices.ContainsFunc(v.want.Links, func(l state.Link) bool {
+// explain says what the kernel means by "operation not supported".
+func (p *portVLANs) explain(err error) error {
+	vlans := slices.ContainsFunc(p.want, func(l state.Link) bool {
 		return l.Vlans != nil || l.Bridge != nil && l.Bridge.VlanFiltering != nil
 	})
 	if vlans && errors.Is(err, unix.EOPNOTSUPP) {
@@ -129,26 +125,8 @@ func (v *view) vlanError(err error) error {
 	return err
 }
 
-// saysVlans is what a port has of the wanted VLANs when that differs, in words.
-func (v *view) saysVlans(want state.Link, have link.Found) (says string, differ bool) {
-	gone, add := v.vlanChange(want, have)
-	return "vlans " + state.PortVlans{Ranges: v.vlans[want.Name]}.String(), len(gone)+len(add) > 0
-}
-
-// vlanUsed tells whether any port of a bridge but those in shared has the VLAN that a shared port has for its own.
-func (v *view) vlanUsed(ctx context.Context, port link.Found, others []link.Found) (bool, error) {
-	all, err := v.conn.portVlans(ctx, 0)
-	if err != nil {
-		return true, err
-	}
-	mine := tableOf(all[port.Index])
-	for _, other := range others {
-		theirs := tableOf(all[other.Index])
-		for id := range theirs {
-			if theirs[id].has && mine[id].pvid {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
+// differ is what a port has of the wanted VLANs when that differs, in words.
+func (p *portVLANs) differ(want state.Link, have link.Found) (says string, differ bool) {
+	gone, add := p.change(want, have)
+	return "vlans " + state.PortVlans{Ranges: p.found[want.Name]}.String(), len(gone)+len(add) > 0
 }

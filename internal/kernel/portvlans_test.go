@@ -54,17 +54,18 @@ func TestVlanChange(t *testing.T) {
 		from, to := vlanRanges(t, "from"), vlanRanges(t, "to")
 		others, fresh := rapid.Bool().Draw(t, "others"), rapid.Bool().Draw(t, "fresh")
 		port := state.Link{Name: "p", Vlans: &state.PortVlans{Ranges: to, Others: others}}
-		v := &view{made: map[string]bool{"p": fresh}, vlans: map[string][]state.VlanRange{"p": from}}
+		v := &portVLANs{links: newLinks(), found: map[string][]state.VlanRange{"p": from}}
+		v.links.made["p"] = fresh
 		have, want := tableOf(from), tableOf(to)
-		gone, add := v.vlanChange(port, link.Found{})
+		gone, add := v.change(port, link.Found{})
 		kernelVlans(have, gone, add)
 		for id := range have {
 			if want[id].has && have[id] != want[id] || have[id].has && !want[id].has && !others {
 				t.Fatalf("VLAN %d: %+v, want %+v", id, have[id], want[id])
 			}
 		}
-		v.made["p"], v.vlans["p"] = false, have.ranges(func(id int) bool { return have[id].has })
-		if gone, add = v.vlanChange(port, link.Found{}); len(gone)+len(add) > 0 {
+		v.links.made["p"], v.found["p"] = false, have.ranges(func(id int) bool { return have[id].has })
+		if gone, add = v.change(port, link.Found{}); len(gone)+len(add) > 0 {
 			t.Fatalf("a second pass takes %v and puts %v", gone, add)
 		}
 	})

@@ -7,88 +7,70 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/reader"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/kernel/tc"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// queues is what a link has of qdiscs.
-type queues struct {
-	root    *tc.Found
-	filters []tc.FoundFilter // of arriving packets
+// qdiscs are the qdiscs that a space names: a root for what leaves a link, a filter for what arrives.
+type qdiscs struct {
+	want   []state.Qdisc
+	links  *links
+	reader *reader.Reader
+	found  map[string]reader.Queues // by link
 }
 
-// readQdiscs reads those of links that were there before: what this Apply made has none.
-func (v *view) readQdiscs(ctx context.Context) error {
-	v.queues = map[string]queues{}
-	for _, q := range v.want.Qdiscs {
-		f, ok := v.old(q.Link)
-		if _, done := v.queues[q.Link]; done || !ok {
+// read looks at those of links that were there before: what this Apply made has none.
+func (q *qdiscs) read(ctx context.Context) error {
+	q.found = map[string]reader.Queues{}
+	for _, want := range q.want {
+		f, ok := q.links.old(want.Link)
+		if _, done := q.found[want.Link]; done || !ok {
 			continue
 		}
-		arriving := func(o state.Qdisc) bool { return o.Link == q.Link && o.Kind == state.Ingress }
-		found, err := v.conn.queues(ctx, f.Index, slices.ContainsFunc(v.want.Qdiscs, arriving))
+		arriving := func(o state.Qdisc) bool { return o.Link == want.Link && o.Kind == state.Ingress }
+		found, err := q.reader.Queues(ctx, f.Index, slices.ContainsFunc(q.want, arriving))
 		if err != nil {
 			return err
 		}
-		v.queues[q.Link] = found
+		q.found[want.Link] = found
 	}
 	return nil
 }
 
-// queues asks for a link's root qdisc and, if wanted, the filters of what arrives. The question about the link makes sure of an
-// answer.
-func (c *Conn) queues(ctx context.Context, index int, arriving bool) (queues, error) {
-	var out queues
-	err := c.rtnl.Ask(ctx, []*rtnl.Message{tc.Get(index), link.GetIndex(index)}, func(i int, body []byte) {
-		if f, ok := tc.Decode(body); i == 0 && ok {
-			out.root = &f
-		}
-	})
-	if err != nil || !arriving {
-		return out, err
-	}
-	err = c.rtnl.Dump(ctx, tc.ListFilters(index), func(body []byte) {
-		if f, ok := tc.DecodeFilter(body); ok {
-			out.filters = append(out.filters, f)
-		}
-	})
-	return out, err
-}
-
-// hasQdisc tells what is there of a qdisc, in words, and whether it is as wanted.
-func (v *view) hasQdisc(want state.Qdisc) (have string, equal bool) {
-	q := v.queues[want.Link]
+// has tells what is there of a qdisc, in words, and whether it is as wanted.
+func (q *qdiscs) has(want state.Qdisc) (have string, equal bool) {
+	there := q.found[want.Link]
 	if want.Kind != state.Ingress {
-		if q.root == nil || q.root.Handle == 0 {
+		if there.Root == nil || there.Root.Handle == 0 {
 			return "", false
 		}
-		found := *q.root
+		found := *there.Root
 		found.Link = want.Link
 		return found.String(), found.Is(want)
 	}
-	for _, f := range q.filters {
+	for _, f := range there.Filters {
 		if f.Ours {
-			to := v.links[want.Redirect].Index
+			to := q.links.index(want.Redirect)
 			return fmt.Sprintf("qdisc ingress dev %s redirect to link %d", want.Link, f.To), to != 0 && f.To == to
 		}
 	}
 	return "", false
 }
 
-// qdiscBatch is the qdiscs that are missing or differ. It goes before the links come up: putting one on a link that is up
+// batch is the qdiscs that are missing or differ. It goes before the links come up: putting one on a link that is up
 // costs the kernel an RCU wait.
-func (v *view) qdiscBatch() ([]*rtnl.Message, error) {
+func (q *qdiscs) batch() ([]*rtnl.Message, error) {
 	var batch []*rtnl.Message
-	for _, want := range v.want.Qdiscs {
-		have, equal := v.hasQdisc(want)
+	for _, want := range q.want {
+		have, equal := q.has(want)
 		if equal {
 			continue
 		}
-		index, ok := v.links[want.Link]
-		to, there := v.links[want.Redirect]
-		switch root := v.queues[want.Link].root; {
+		on, ok := q.links.get(want.Link)
+		to, there := q.links.get(want.Redirect)
+		switch root := q.found[want.Link].Root; {
 		case !ok:
 			return nil, fmt.Errorf("%s: link %s %w", want, want.Link, ErrMissing)
 		case want.Redirect != "" && !there:
@@ -96,36 +78,52 @@ func (v *view) qdiscBatch() ([]*rtnl.Message, error) {
 		case want.Kind != state.Ingress && root != nil && root.Foreign():
 			return nil, fmt.Errorf("%s: a root qdisc of kind %s and handle %x: %w", want, root.Kind, root.Handle>>16, ErrForeign)
 		case have != "" && (root == nil || root.Kind != want.Kind): // one of another kind is not changed, and a filter never is
-			batch = append(batch, tc.Delete(want, index.Index))
+			batch = append(batch, tc.Delete(want, on.Index))
 		}
-		batch = append(batch, tc.Set(want, index.Index, to.Index)...)
+		batch = append(batch, tc.Set(want, on.Index, to.Index)...)
 	}
 	return batch, nil
 }
 
-// qdiscBatch takes away those on links that stay, if they are not another one's by now. The qdisc of arriving packets goes when
-// nobody has a filter in it: joins, which have some there, end before.
-func (r *removal) qdiscBatch(ctx context.Context, v *view) ([]*rtnl.Message, error) {
-	if err := r.parts(ctx, v); err != nil {
-		return nil, err
-	}
+// removal takes away those on links of which stays says it. The qdisc of arriving packets goes when nobody has a filter in it:
+// joins, which have some there, end before.
+func (q *qdiscs) removal(ctx context.Context, stays func(link string) bool) ([]*rtnl.Message, error) {
 	var batch []*rtnl.Message
-	for _, q := range v.want.Qdiscs {
-		have, ok := v.links[q.Link]
-		if !ok || r.dying[v.name][q.Link] || r.anothers(v, q.Link) {
+	for _, want := range q.want {
+		have, ok := q.links.get(want.Link)
+		if !ok || !stays(want.Link) {
 			continue
 		}
-		batch = append(batch, tc.Delete(q, have.Index))
-		if q.Kind != state.Ingress {
+		batch = append(batch, tc.Delete(want, have.Index))
+		if want.Kind != state.Ingress {
 			continue
 		}
-		found, err := v.conn.queues(ctx, have.Index, true)
+		found, err := q.reader.Queues(ctx, have.Index, true)
 		if err != nil {
-			return nil, in(v.name, err)
+			return nil, err
 		}
-		if !slices.ContainsFunc(found.filters, func(f tc.FoundFilter) bool { return !f.Ours }) {
-			batch = append(batch, tc.DeleteIngress(q, have.Index))
+		if !slices.ContainsFunc(found.Filters, func(f tc.FoundFilter) bool { return !f.Ours }) {
+			batch = append(batch, tc.DeleteIngress(want, have.Index))
 		}
 	}
 	return batch, nil
+}
+
+func (q *qdiscs) diff(out *diffs) {
+	for _, want := range q.want {
+		if have, equal := q.has(want); !equal {
+			out.add(want, have)
+		}
+	}
+}
+
+func (q *qdiscs) tell(out *state.Space) {
+	for _, want := range q.want {
+		if _, equal := q.has(want); equal {
+			out.Qdiscs = append(out.Qdiscs, want)
+		} else if root := q.found[want.Link].Root; want.Kind != state.Ingress && root != nil && root.Handle != 0 {
+			root.Link = want.Link
+			out.Qdiscs = append(out.Qdiscs, root.Qdisc)
+		}
+	}
 }

@@ -5,7 +5,6 @@ package kernel
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -26,94 +25,17 @@ func (c *Conn) Read(ctx context.Context, want state.Space) (state.Space, error) 
 		return state.Space{}, err
 	}
 	var out state.Space
-	for _, l := range want.Links {
-		var d list
-		v.diffLink(&d, l)
-		have, ok := v.links[l.Name]
-		switch {
-		case len(d) == 0:
-			out.Links = append(out.Links, l)
-		case ok:
-			out.Links = append(out.Links, v.named(have))
-		}
+	for _, p := range v.parts() {
+		p.tell(&out)
 	}
-	for _, a := range want.Addrs {
-		if found, equal := v.hasAddr(a); equal {
-			out.Addrs = append(out.Addrs, a)
-		} else if found != nil {
-			found.Link = a.Link
-			out.Addrs = append(out.Addrs, found.Addr)
-		}
-	}
-	for _, r := range want.Routes {
-		if found, equal := v.hasRoute(r); equal {
-			out.Routes = append(out.Routes, r)
-		} else if found != nil {
-			found.Link = r.Link
-			out.Routes = append(out.Routes, found.Route)
-		}
-	}
-	v.readRest(&out)
-	if len(want.Tables) > 0 {
-		n, err := c.tables()
-		if err != nil {
-			return out, err
-		}
-		if out.Tables, err = n.Read(ctx, want.Tables); err != nil {
-			return out, fmt.Errorf("nft: %w", err)
-		}
-	}
-	if len(want.IPTables) > 0 {
-		if out.IPTables, err = c.IPTables().Read(ctx, want.IPTables); err != nil {
-			return out, err
-		}
-	}
-	out.Sources, err = v.readSources(ctx)
-	return out, err
-}
-
-func (v *view) readRest(out *state.Space) {
-	for _, n := range v.want.Neighs {
-		if found, equal := v.hasNeigh(n); equal {
-			out.Neighs = append(out.Neighs, n)
-		} else if found != nil {
-			found.Link = n.Link
-			out.Neighs = append(out.Neighs, found.Neigh)
-		}
-	}
-	v.readFoundFDBs(out)
-	for _, r := range v.want.Rules {
-		if v.hasRule(r) {
-			out.Rules = append(out.Rules, r)
-		}
-	}
-	for _, s := range v.want.Sysctls {
-		have, equal := v.hasSysctl(s)
-		if !equal && !v.values[s.Name].Hidden {
-			s.Value = have
-		}
-		out.Sysctls = append(out.Sysctls, s)
-	}
-	for _, j := range v.want.Joins {
-		if _, equal := v.hasJoin(j); equal {
-			out.Joins = append(out.Joins, j)
-		}
-	}
-	for _, q := range v.want.Qdiscs {
-		if _, equal := v.hasQdisc(q); equal {
-			out.Qdiscs = append(out.Qdiscs, q)
-		} else if root := v.queues[q.Link].root; q.Kind != state.Ingress && root != nil && root.Handle != 0 {
-			root.Link = q.Link
-			out.Qdiscs = append(out.Qdiscs, root.Qdisc)
-		}
-	}
+	return out, v.netfilter.tell(ctx, &out)
 }
 
 // ReadAll tells what the whole namespace holds: links, addresses, routes, permanent neighbours, rules, weft's nft
 // tables. What the kernel makes by itself is left out: connected and local routes, link-local addresses.
 func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 	var out state.Space
-	links, err := c.links(ctx, 0)
+	links, err := c.reader.Links(ctx, 0)
 	if err != nil {
 		return out, err
 	}
@@ -124,7 +46,7 @@ func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 		out.Links = append(out.Links, f.Link)
 	}
 	slices.SortFunc(out.Links, func(a, b state.Link) int { return cmp.Compare(a.Name, b.Name) })
-	addrs, err := c.addrs(ctx, 0)
+	addrs, err := c.reader.Addrs(ctx, 0)
 	if err != nil {
 		return out, err
 	}
@@ -134,11 +56,11 @@ func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 		}
 	}
 	slices.SortFunc(out.Addrs, func(a, b state.Addr) int { return cmp.Compare(a.String(), b.String()) })
-	if err := c.readAllRoutes(ctx, &out, links); err != nil {
+	if err := c.allRoutes(ctx, &out, links); err != nil {
 		return out, err
 	}
 	for _, proxy := range []bool{false, true} {
-		neighs, err := c.neighs(ctx, proxy)
+		neighs, err := c.reader.Neighs(ctx, 0, proxy)
 		if err != nil {
 			return out, err
 		}
@@ -148,11 +70,11 @@ func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 			}
 		}
 	}
-	if err := c.readAllFDBs(ctx, &out, links); err != nil {
+	if err := c.allFDBs(ctx, &out, links); err != nil {
 		return out, err
 	}
 	slices.SortFunc(out.Neighs, func(a, b state.Neigh) int { return cmp.Compare(a.String(), b.String()) })
-	rules, err := c.rules(ctx)
+	rules, err := c.reader.Rules(ctx)
 	if err != nil {
 		return out, err
 	}
@@ -169,9 +91,9 @@ func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 	return out, err
 }
 
-func (c *Conn) readAllRoutes(ctx context.Context, out *state.Space, links map[int]link.Found) error {
+func (c *Conn) allRoutes(ctx context.Context, out *state.Space, links map[int]link.Found) error {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := c.routes(ctx, family, 0, 0)
+		routes, err := c.reader.Routes(ctx, family, 0, 0)
 		if err != nil {
 			return err
 		}
@@ -184,5 +106,21 @@ func (c *Conn) readAllRoutes(ctx context.Context, out *state.Space, links map[in
 		}
 	}
 	slices.SortFunc(out.Routes, func(a, b state.Route) int { return cmp.Compare(a.String(), b.String()) })
+	return nil
+}
+
+// allFDBs reads the permanent entries of all VXLAN devices.
+func (c *Conn) allFDBs(ctx context.Context, out *state.Space, links map[int]link.Found) error {
+	for _, l := range links {
+		if l.Kind != state.Vxlan {
+			continue
+		}
+		found, err := c.reader.PermanentFDBs(ctx, l)
+		if err != nil {
+			return err
+		}
+		out.FDBs = append(out.FDBs, found...)
+	}
+	slices.SortFunc(out.FDBs, func(a, b state.FDB) int { return cmp.Compare(a.String(), b.String()) })
 	return nil
 }

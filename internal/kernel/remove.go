@@ -5,8 +5,8 @@ package kernel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
@@ -32,7 +32,7 @@ func (s Spaces) Remove(ctx context.Context, f state.Fragment) error {
 	for _, v := range []*view{r.host, r.pod} {
 		errs = append(errs, s.giveBack(ctx, v), in(v.name, v.delete(ctx, r.last(v))), r.leaveVRFs(ctx, v), v.renameBack(ctx))
 	}
-	return errors.Join(append(errs, r.pod.removeTables(ctx), r.host.removeTables(ctx), s.effects(ctx, f.Effects, state.OnRemove))...)
+	return errors.Join(append(errs, r.pod.removeNetfilter(ctx), r.host.removeNetfilter(ctx), s.effects(ctx, f.Effects, state.OnRemove))...)
 }
 
 // Release is Remove for a caller that must not wait 30 ms for each link. When it returns, what others can see is gone
@@ -55,7 +55,7 @@ func (s Spaces) Release(ctx context.Context, f state.Fragment) error {
 		// Last of all in its namespace: from here on the reaper may take it at any moment.
 		batch = append(batch, bury(have, state.Off()))
 	}
-	return errors.Join(append(errs, r.removeRest(ctx, r.host, batch), r.pod.removeTables(ctx), r.host.removeTables(ctx),
+	return errors.Join(append(errs, r.removeRest(ctx, r.host, batch), r.pod.removeNetfilter(ctx), r.host.removeNetfilter(ctx),
 		s.effects(ctx, f.Effects, state.OnRemove))...)
 }
 
@@ -64,7 +64,7 @@ func (r *removal) marks() []*rtnl.Message {
 	var batch []*rtnl.Message
 	for _, l := range r.links(r.pod) {
 		if r.endsInHost(l) {
-			batch = append(batch, bury(r.pod.links[l.Name], nil))
+			batch = append(batch, bury(r.pod.links.found[l.Name], nil))
 		}
 	}
 	return batch
@@ -76,25 +76,17 @@ func bury(have link.Found, up *bool) *rtnl.Message {
 	return link.Set(have.Index, have.Name, link.Change{Up: up, Group: &group}).Forgiving(enodev)
 }
 
-// dead tells whether a link waits for the reaper, or for its other end's death.
-func dead(f link.Found) bool { return f.Group == Group }
-
 // clear deletes links that stand where the space wants links: dead ones, and the owner's own that must be made anew.
 func (v *view) clear(ctx context.Context) error {
 	var gone []link.Found
 	for _, l := range v.want.Links {
-		have, ok := v.links[l.Name]
+		have, ok := v.links.found[l.Name]
 		if ok && l.Kind != "" && (dead(have) || l.Remade && foreign(l, have) == nil && fixed(l, have) || replaced(l, have)) {
 			gone = append(gone, have)
-			delete(v.links, l.Name)
+			delete(v.links.found, l.Name)
 		}
 	}
 	return in(v.name, v.delete(ctx, gone))
-}
-
-// replaced tells whether a link that stands in the wanted one's place is nobody's.
-func replaced(want state.Link, have link.Found) bool {
-	return want.Replaces && have.Kind == want.Kind && have.Alias == "" && want.Alias != ""
 }
 
 // doomed looks which of the links that f names are there and ours.
@@ -111,7 +103,7 @@ func (s Spaces) doomed(ctx context.Context, f state.Fragment) (*removal, error) 
 	for _, v := range []*view{host, pod} {
 		r.dying[v.name] = map[string]bool{}
 		for _, l := range v.want.Links {
-			have, ok := v.links[l.Name]
+			have, ok := v.links.found[l.Name]
 			r.dying[v.name][l.Name] = ok && !l.Shared && l.Kind != "" && foreign(l, have) == nil
 		}
 	}
@@ -132,7 +124,7 @@ func (r *removal) links(v *view) []state.Link {
 // endsInHost tells whether the other end of a pod's link goes as well, and the link with it.
 func (r *removal) endsInHost(l state.Link) bool {
 	return l.Peer != nil && l.Peer.Space == state.Host && r.dying[state.Host][l.Peer.Name] &&
-		pairError(l, r.pod.links[l.Name], r.host.links) == nil
+		pairError(l, r.pod.links.found[l.Name], r.host.links.found) == nil
 }
 
 // last are the links to be deleted by request: not those that go with their other end.
@@ -140,7 +132,7 @@ func (r *removal) last(v *view) []link.Found {
 	var out []link.Found
 	for _, l := range r.links(v) {
 		if v != r.pod || !r.endsInHost(l) {
-			out = append(out, v.links[l.Name])
+			out = append(out, v.links.found[l.Name])
 		}
 	}
 	return out
@@ -170,43 +162,26 @@ func (r *removal) removeRest(ctx context.Context, v *view, then []*rtnl.Message)
 	if v.conn == nil {
 		return nil
 	}
-	batch, err := r.qdiscBatch(ctx, v)
-	if err != nil {
+	if err := in(v.name, v.joins.end(ctx, func(j state.Join) bool { return !r.anothers(v, j.Tap) || v.links.index(j.Tap) == 0 })); err != nil {
 		return err
 	}
+	batch, err := v.qdiscs.removal(ctx, func(name string) bool { return !r.dying[v.name][name] && !r.anothers(v, name) })
+	if err != nil {
+		return in(v.name, err)
+	}
 	stays := func(name string) (int, bool) {
-		have, ok := v.links[name]
+		have, ok := v.links.found[name]
 		return have.Index, ok && !r.dying[v.name][name] && !r.anothers(v, name)
 	}
-	for _, rule := range v.want.Rules {
-		if !rule.Shared {
-			batch = append(batch, link.DelRule(rule))
-		}
-	}
-	for _, route := range v.want.Routes {
-		if index, ok := stays(route.Link); !route.Shared && !route.Absent && (ok || route.Link == "") {
-			batch = append(batch, link.DelRoute(route, index))
-		}
-	}
-	for _, n := range v.want.Neighs {
-		if index, ok := stays(n.Link); ok && !n.Shared {
-			batch = append(batch, link.DelNeigh(n, index))
-		}
-	}
-	for _, e := range v.want.FDBs {
-		if index, ok := stays(e.Link); ok {
-			batch = append(batch, link.DelFDB(e, index))
-		}
-	}
-	for _, a := range v.want.Addrs {
-		_, stays := stays(a.Link)
-		have, there := v.links[a.Link]
-		goes := v == r.host && then != nil && a.Prefix.Addr().Is4() // those of IPv6 go when the link goes down
-		if there && (stays || goes && !r.anothers(v, a.Link)) && !a.Shared && !a.Absent {
-			batch = append(batch, link.DelAddr(a, have.Index))
-		}
-	}
-	return in(v.name, v.conn.rtnl.Send(ctx, append(batch, then...)))
+	batch = slices.Concat(batch, v.rules.removal(), v.routes.removal(stays), v.neighs.removal(stays), v.fdbs.removal(stays),
+		v.addrs.removal(func(a state.Addr) bool {
+			if _, ok := stays(a.Link); ok {
+				return true
+			}
+			// Those of IPv6 go when the link goes down.
+			return v == r.host && then != nil && a.Prefix.Addr().Is4() && !r.anothers(v, a.Link)
+		}), then)
+	return in(v.name, v.conn.rtnl.Send(ctx, batch))
 }
 
 // anothers tells whether a link of a name that the space gives to one of its own is somebody else's: the one that was
@@ -220,18 +195,10 @@ func (r *removal) anothers(v *view, name string) bool {
 	return false
 }
 
-// removeTables takes away what is of netfilter: nft tables, iptables chains, addresses in zones.
-func (v *view) removeTables(ctx context.Context) error {
-	err := errors.Join(v.removeIPTables(ctx), v.removeSources(ctx))
-	if len(v.want.Tables) == 0 || v.conn == nil {
-		return err
+// removeNetfilter takes away what is of netfilter.
+func (v *view) removeNetfilter(ctx context.Context) error {
+	if v.conn == nil {
+		return nil
 	}
-	n, dialErr := v.conn.tables()
-	if dialErr != nil {
-		return errors.Join(err, in(v.name, dialErr))
-	}
-	if nftErr := n.Remove(ctx, v.want.Tables); nftErr != nil {
-		err = errors.Join(err, in(v.name, fmt.Errorf("nft: %w", nftErr)))
-	}
-	return err
+	return in(v.name, v.netfilter.remove(ctx))
 }

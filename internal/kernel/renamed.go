@@ -24,7 +24,7 @@ func (v *view) inPlace(l state.Link) bool { return l.From != nil && l.From.Space
 // renameLink gives a link its new name. It goes down for that: older kernels rename no link that is up, and its routes must
 // go with its name.
 func (v *view) renameLink(ctx context.Context, l state.Link) error {
-	found, err := v.conn.linksByName(ctx, []string{l.From.Name})
+	found, err := v.conn.reader.LinksByName(ctx, []string{l.From.Name})
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (v *view) renameLink(ctx context.Context, l state.Link) error {
 	if errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("%w: %w", err, ErrExists)
 	}
-	delete(v.links, l.From.Name)
+	delete(v.links.found, l.From.Name)
 	return err
 }
 
@@ -58,7 +58,7 @@ func (v *view) renameBack(ctx context.Context) error {
 		if v.conn == nil || !v.inPlace(l) {
 			continue
 		}
-		now, err := v.conn.linksByName(ctx, []string{l.Name, l.From.Name})
+		now, err := v.conn.reader.LinksByName(ctx, []string{l.Name, l.From.Name})
 		if err != nil {
 			return in(v.name, err)
 		}

@@ -25,7 +25,7 @@ func (s Spaces) Restore(ctx context.Context, f state.Fragment) error {
 			*space = state.Space{}
 			continue
 		}
-		links, err := c.linksByName(ctx, linkNames(*space))
+		links, err := c.reader.LinksByName(ctx, linkNames(*space))
 		if err != nil {
 			return in(name, err)
 		}

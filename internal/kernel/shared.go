@@ -37,11 +37,11 @@ func (s Spaces) RemoveShared(ctx context.Context, f state.Fragment) error {
 	}
 	var unused []link.Found
 	for _, l := range v.want.Links {
-		have, ok := v.links[l.Name]
+		have, ok := v.links.found[l.Name]
 		if !ok || !l.Shared || l.Kind == "" || have.Kind != l.Kind || !weftMade(l, have) {
 			continue
 		}
-		delete(v.links, l.Name) // named twice, taken once
+		delete(v.links.found, l.Name) // named twice, taken once
 		goes, err := v.unused(ctx, have)
 		if err != nil {
 			errs = append(errs, in(v.name, err))
@@ -61,7 +61,7 @@ func (v *view) unused(ctx context.Context, have link.Found) ([]link.Found, error
 	if have.Kind == state.Veth {
 		if have.MasterIndex == 0 && !have.PeerAway { // the end that has the addresses
 			var err error
-			if port, _, err = v.conn.linkByIndex(ctx, have.PeerIndex); err != nil {
+			if port, _, err = v.conn.reader.LinkByIndex(ctx, have.PeerIndex); err != nil {
 				return nil, err
 			}
 		}
@@ -69,7 +69,7 @@ func (v *view) unused(ctx context.Context, have link.Found) ([]link.Found, error
 			return []link.Found{have}, nil
 		}
 	}
-	ports, err := v.conn.links(ctx, bridge.Index)
+	ports, err := v.conn.reader.Links(ctx, bridge.Index)
 	if err != nil {
 		return nil, err
 	}
@@ -92,4 +92,22 @@ func (v *view) unused(ctx context.Context, have link.Found) ([]link.Found, error
 		return nil, err
 	}
 	return []link.Found{port}, nil
+}
+
+// vlanUsed tells whether any port of a bridge but those in shared has the VLAN that a shared port has for its own.
+func (v *view) vlanUsed(ctx context.Context, port link.Found, others []link.Found) (bool, error) {
+	all, err := v.conn.reader.PortVLANs(ctx, 0)
+	if err != nil {
+		return true, err
+	}
+	mine := tableOf(all[port.Index])
+	for _, other := range others {
+		theirs := tableOf(all[other.Index])
+		for id := range theirs {
+			if theirs[id].has && mine[id].pvid {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }

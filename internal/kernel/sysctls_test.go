@@ -37,7 +37,7 @@ func TestNumbersOfSettings(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if have, ok := v.told(want); !ok || have != value {
+				if have, ok := v.sysctls.told(want); !ok || have != value {
 					t.Errorf("%s = %s in the file, the link tells %q (%t)", name, value, have, ok)
 				}
 			}

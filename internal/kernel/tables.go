@@ -14,7 +14,7 @@ import (
 // answerTables tells the rules, and which routing tables are in use: by a rule, by a route of either family, by a VRF.
 func (c *Conn) answerTables(ctx context.Context) (state.Answer, error) {
 	a := state.Answer{Found: true}
-	rules, err := c.rules(ctx)
+	rules, err := c.reader.Rules(ctx)
 	if err != nil {
 		return a, err
 	}
@@ -23,7 +23,7 @@ func (c *Conn) answerTables(ctx context.Context) (state.Answer, error) {
 		a.Tables = append(a.Tables, r.Table)
 	}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := c.routes(ctx, family, 0, 0)
+		routes, err := c.reader.Routes(ctx, family, 0, 0)
 		if err != nil {
 			return a, err
 		}
@@ -31,7 +31,7 @@ func (c *Conn) answerTables(ctx context.Context) (state.Answer, error) {
 			a.Tables = append(a.Tables, r.Table)
 		}
 	}
-	links, err := c.links(ctx, 0)
+	links, err := c.reader.Links(ctx, 0)
 	if err != nil {
 		return a, err
 	}

@@ -183,7 +183,7 @@ func TestReleasedLinksAreGoneSoon(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	links, err := c.links(t.Context(), 0)
+	links, err := c.reader.Links(t.Context(), 0)
 	if err != nil || len(links) != 2 {
 		t.Errorf("%d links are left, want lo and the bridge (%v)", len(links), err)
 	}

@@ -34,7 +34,7 @@ func single(l state.Link) bool { return l.Parent != nil || l.Kind == state.Tap }
 // makeSingly makes the missing links of a namespace that no batch can make.
 func (a *apply) makeSingly(ctx context.Context, v *view) error {
 	for _, l := range v.want.Links {
-		if _, there := v.links[l.Name]; there || !single(l) {
+		if _, there := v.links.found[l.Name]; there || !single(l) {
 			continue
 		}
 		how := a.makeUpon
@@ -51,7 +51,7 @@ func (a *apply) makeSingly(ctx context.Context, v *view) error {
 // makeUpon makes a link upon its parent. It is asked for in the parent's namespace.
 func (a *apply) makeUpon(ctx context.Context, v *view, l state.Link) error {
 	from := a.view(l.Parent.Space)
-	parent, ok := from.links[l.Parent.Name]
+	parent, ok := from.links.found[l.Parent.Name]
 	if !ok || from.conn == nil {
 		return fmt.Errorf("%s: parent %s %w", l, l.Parent.Name, ErrMissing)
 	}
@@ -64,18 +64,18 @@ func (a *apply) makeUpon(ctx context.Context, v *view, l state.Link) error {
 		defer done()
 		ns = fd
 	}
-	master := v.links[l.Master].Index
+	master := v.links.found[l.Master].Index
 	index := v.put(l, master)
 	if l.Kind == state.Ipvlan || l.Macvlan != nil && l.Macvlan.Mode == "passthru" {
-		made := v.links[l.Name]
+		made := v.links.found[l.Name]
 		made.MAC = parent.MAC // whatever it was given
-		v.links[l.Name] = made
+		v.links.found[l.Name] = made
 	}
 	err := from.conn.rtnl.Send(ctx, []*rtnl.Message{link.CreateUpon(l, index, master, parent.Index, ns)})
 	if err == nil {
 		return nil
 	}
-	delete(v.links, l.Name)
+	delete(v.links.found, l.Name)
 	return a.notUpon(ctx, v, l, index, err)
 }
 
@@ -84,12 +84,12 @@ func (a *apply) notUpon(ctx context.Context, v *view, l state.Link, index int, e
 	if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY) {
 		return err
 	}
-	now, lookErr := v.conn.linksByName(ctx, []string{l.Name})
+	now, lookErr := v.conn.reader.LinksByName(ctx, []string{l.Name})
 	if lookErr != nil || len(now) > 0 {
 		return errors.Join(fmt.Errorf("%w: %w", err, errRaced), lookErr)
 	}
 	for _, c := range []*Conn{v.conn, a.view(l.Parent.Space).conn} {
-		if _, taken, lookErr := c.linkByIndex(ctx, index); lookErr != nil || taken {
+		if _, taken, lookErr := c.reader.LinkByIndex(ctx, index); lookErr != nil || taken {
 			return errors.Join(fmt.Errorf("%w: %w", err, errRaced), lookErr)
 		}
 	}
@@ -108,7 +108,7 @@ func (a *apply) makeTap(ctx context.Context, v *view, l state.Link) error {
 	if err != nil {
 		return err
 	}
-	now, err := v.conn.linksByName(ctx, []string{l.Name})
+	now, err := v.conn.reader.LinksByName(ctx, []string{l.Name})
 	if err != nil {
 		return err
 	}
@@ -116,70 +116,6 @@ func (a *apply) makeTap(ctx context.Context, v *view, l state.Link) error {
 	if !ok {
 		return fmt.Errorf("%s: it was made and is gone: %w", l, errRaced)
 	}
-	v.links[l.Name], v.made[l.Name] = made, true
+	v.links.found[l.Name], v.links.made[l.Name] = made, true
 	return nil
-}
-
-// attrsDiffer tells whether the attributes of a link's kind are not as wanted.
-func attrsDiffer(want state.Link, have link.Found) bool {
-	return bridgeDiffers(want.Bridge, have.Bridge) || changeable(want, have) || fixed(want, have)
-}
-
-// changeable tells whether attributes differ that can be changed on a link that exists.
-func changeable(want state.Link, have link.Found) bool {
-	if w := want.Macvlan; w != nil {
-		h := have.Macvlan
-		return h == nil || w.Mode != "" && w.Mode != h.Mode || numberDiffers(w.BcQueueLen, h.BcQueueLen)
-	}
-	if w := want.Vxlan; w != nil {
-		return have.Vxlan == nil || w.Local != have.Vxlan.Local || differs(w.Learning, have.Vxlan.Learning)
-	}
-	if w := want.IPIP; w != nil {
-		return have.IPIP == nil || *w != *have.IPIP
-	}
-	w := want.Ipvlan
-	return w != nil && (have.Ipvlan == nil || w.Mode != "" && w.Mode != have.Ipvlan.Mode)
-}
-
-// fixed tells whether attributes differ that a link has for its lifetime.
-func fixed(want state.Link, have link.Found) bool {
-	id := func(w, h *uint32) bool { return w != nil && (h == nil || *w != *h) }
-	switch {
-	case want.Vlan != nil:
-		return have.Vlan == nil || *want.Vlan != *have.Vlan
-	case want.VRF != nil:
-		return have.VRF == nil || *want.VRF != *have.VRF
-	case want.Vxlan != nil:
-		return have.Vxlan == nil || !sameVxlan(*want.Vxlan, *have.Vxlan)
-	case want.Tun != nil:
-		w, h := want.Tun, have.Tun
-		return h == nil || w.IP != h.IP || w.MultiQueue != h.MultiQueue || id(w.Owner, h.Owner) || id(w.Group, h.Group)
-	}
-	return false
-}
-
-func sameVxlan(want, have state.VxlanAttrs) bool {
-	return want.VNI == have.VNI && want.UDPPort() == have.UDPPort() && want.Local.Is4() == have.Local.Is4() && want.GBP == have.GBP
-}
-
-// attrsBatch is what must be set of the attributes of a link's kind.
-func attrsBatch(want state.Link, have link.Found) ([]*rtnl.Message, error) {
-	switch {
-	case fixed(want, have):
-		return nil, fmt.Errorf("%s: have %s: %w", want, have.Link, ErrForeign)
-	case changeable(want, have):
-		return []*rtnl.Message{link.SetAttrs(have.Index, want)}, nil
-	case bridgeDiffers(want.Bridge, have.Bridge):
-		return []*rtnl.Message{link.SetBridge(have.Index, want.Name, *want.Bridge)}, nil
-	}
-	return nil, nil
-}
-
-// parentDiffers tells whether a link is not upon its parent, where both can be seen.
-func (v *view) parentDiffers(want state.Link, have link.Found) bool {
-	if want.Parent == nil || v.others == nil || v.others(want.Parent.Space).conn == nil {
-		return false
-	}
-	parent, ok := v.others(want.Parent.Space).links[want.Parent.Name]
-	return !ok || have.PeerIndex != parent.Index
 }

@@ -6,45 +6,74 @@ import (
 	"context"
 	"slices"
 
-	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/reader"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/kernel/sysctl"
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// view is what one namespace holds of the things that a space names.
+// view is what one namespace holds of the things that a space names: a part for each kind of them. A part has what is wanted of
+// its kind and what was found, and finds links by name in links; it knows no other part.
 type view struct {
-	name  state.SpaceName
-	conn  *Conn
-	want  state.Space
-	links map[string]link.Found
+	name state.SpaceName
+	conn *Conn // nil where the namespace is gone
+	want state.Space
 	// also are further links to look at: parents of links.
 	also []string
-	// made are the links that this Apply has created: nothing is on them yet.
-	made map[string]bool
-	// raised are the links that this Apply has brought up.
-	raised []state.Link
-	// reborn tells that a link has its MTU back: below 1280 it had no IPv6, and all IPv6 settings begin anew.
-	reborn bool
-	// fresh6 are the links that this Apply has given an IPv6 address.
-	fresh6 []string
-	addrs  map[string][]link.FoundAddr
-	routes map[routePlace][]link.FoundRoute
-	neighs map[neighPlace]link.FoundNeigh
-	fdbs   map[string]map[state.MAC]link.FoundFDB // by link
-	rules  []link.FoundRule
-	queues map[string]queues
-	joins  map[string]joined // by tap
-	values map[string]sysctl.Value
-	vlans  map[string][]state.VlanRange
-	// others finds the view of the other namespace, where both are read.
-	others func(state.SpaceName) *view
+
+	links     *links
+	checksums checksums
+	settings  *linkSettings
+	addrs     *addrs
+	routes    *routes
+	neighs    *neighs
+	fdbs      *fdbs
+	rules     *rules
+	sysctls   *sysctls
+	joins     *joins
+	qdiscs    *qdiscs
+	netfilter netfilter
+}
+
+// part is one kind of thing in a namespace.
+type part interface {
+	// read looks at what there is of the wanted ones, on the links that were there before.
+	read(ctx context.Context) error
+	// diff adds those that are not as wanted.
+	diff(out *diffs)
+	// tell adds what there is: what agrees with what is wanted in its words, what differs as the kernel has it.
+	tell(out *state.Space)
 }
 
 func newView(name state.SpaceName, c *Conn, want state.Space) *view {
-	return &view{
-		name: name, conn: c, want: want,
-		links: map[string]link.Found{}, made: map[string]bool{}, values: map[string]sysctl.Value{},
+	v := &view{name: name, conn: c, want: want, links: newLinks()}
+	var (
+		ask  *reader.Reader
+		sock *rtnl.Socket
+		conf *sysctl.Files
+		ns   *netns.NS
+	)
+	if c != nil {
+		ask, sock, conf, ns = c.reader, c.rtnl, c.conf, c.ns
 	}
+	v.checksums = checksums{want: want.Links, links: v.links, ns: ns}
+	v.settings = &linkSettings{want: want.Links, links: v.links, vlans: &portVLANs{want: want.Links, links: v.links, reader: ask}}
+	v.addrs = &addrs{want: want.Addrs, links: v.links, reader: ask}
+	v.routes = &routes{want: want.Routes, links: v.links, reader: ask, sock: sock}
+	v.neighs = &neighs{want: want.Neighs, links: v.links, reader: ask}
+	v.fdbs = &fdbs{want: want.FDBs, links: v.links, reader: ask}
+	v.rules = &rules{want: want.Rules, reader: ask}
+	v.sysctls = &sysctls{want: want.Sysctls, links: v.links, files: conf, values: map[string]sysctl.Value{}}
+	v.joins = &joins{space: name, want: want.Joins, wantLinks: want.Links, links: v.links, conn: c}
+	v.qdiscs = &qdiscs{want: want.Qdiscs, links: v.links, reader: ask}
+	v.netfilter = netfilter{space: name, tables: want.Tables, chains: want.IPTables, sources: want.Sources, conn: c}
+	return v
+}
+
+// parts are all but the links themselves and netfilter, in the order in which differences are told.
+func (v *view) parts() []part {
+	return []part{v.settings, v.addrs, v.routes, v.neighs, v.fdbs, v.rules, v.sysctls, v.joins, v.qdiscs}
 }
 
 // look reads the links that a space names.
@@ -63,12 +92,25 @@ func (v *view) look(ctx context.Context) error {
 			names = append(names, name)
 		}
 	}
-	links, err := v.conn.linksByName(ctx, names)
+	found, err := v.conn.reader.LinksByName(ctx, names)
 	if err != nil {
 		return in(v.name, err)
 	}
-	v.links = links
-	return in(v.name, v.readChecksums())
+	v.links.found = found
+	return in(v.name, v.checksums.read())
+}
+
+// readAll reads everything else that the space names, for the links that were there before.
+func (v *view) readAll(ctx context.Context) error {
+	if v.conn == nil {
+		return nil
+	}
+	for _, p := range v.parts() {
+		if err := p.read(ctx); err != nil {
+			return in(v.name, err)
+		}
+	}
+	return nil
 }
 
 // linkNames are all links that a space speaks of, in the order in which it does.
@@ -109,48 +151,4 @@ func linkNames(s state.Space) []string {
 		}
 	}
 	return names
-}
-
-// readAll reads everything else that the space names, for the links that were there before.
-func (v *view) readAll(ctx context.Context) error {
-	if v.conn == nil {
-		return nil
-	}
-	for _, read := range []func(context.Context) error{v.readAddrs, v.readRoutes, v.readNeighs, v.readFDBs, v.readRules, v.readSysctls, v.readQdiscs, v.readJoins, v.readVlans} {
-		if err := read(ctx); err != nil {
-			return in(v.name, err)
-		}
-	}
-	return nil
-}
-
-// old is a link that existed before this Apply and may therefore hold things.
-func (v *view) old(name string) (link.Found, bool) {
-	f, ok := v.links[name]
-	return f, ok && !v.made[name]
-}
-
-func (v *view) readAddrs(ctx context.Context) error {
-	v.addrs = map[string][]link.FoundAddr{}
-	for _, a := range v.want.Addrs {
-		f, ok := v.old(a.Link)
-		if _, done := v.addrs[a.Link]; done || !ok {
-			continue
-		}
-		found, err := v.conn.addrs(ctx, f.Index)
-		if err != nil {
-			return err
-		}
-		v.addrs[a.Link] = found
-	}
-	return nil
-}
-
-func (v *view) readRules(ctx context.Context) error {
-	if len(v.want.Rules) == 0 {
-		return nil
-	}
-	var err error
-	v.rules, err = v.conn.rules(ctx)
-	return err
 }

@@ -21,8 +21,8 @@ import (
 func (a *apply) enslave(ctx context.Context) error {
 	for _, v := range []*view{a.host, a.pod} {
 		for _, l := range v.want.Links {
-			have, ok := v.old(l.Name)
-			master, there := v.links[l.Master]
+			have, ok := v.links.old(l.Name)
+			master, there := v.links.found[l.Master]
 			if !ok || !there || master.Kind != state.VRF || have.MasterIndex == master.Index {
 				continue
 			}
@@ -30,7 +30,7 @@ func (a *apply) enslave(ctx context.Context) error {
 				return in(v.name, err)
 			}
 			have.MasterIndex = master.Index
-			v.links[l.Name] = have
+			v.links.found[l.Name] = have
 		}
 	}
 	return nil
@@ -39,14 +39,14 @@ func (a *apply) enslave(ctx context.Context) error {
 // remaster changes a link's master, 0 for none, and puts back the addresses that are lost by it. They were the link's
 // before, so nobody is asked whether he has them.
 func (v *view) remaster(ctx context.Context, have link.Found, master int) error {
-	before, err := v.conn.addrs(ctx, have.Index)
+	before, err := v.conn.reader.Addrs(ctx, have.Index)
 	if err != nil {
 		return err
 	}
 	if err := v.conn.rtnl.Send(ctx, []*rtnl.Message{link.Set(have.Index, have.Name, link.Change{Master: &master})}); err != nil {
 		return err
 	}
-	after, err := v.conn.addrs(ctx, have.Index)
+	after, err := v.conn.reader.Addrs(ctx, have.Index)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (r *removal) leaveVRFs(ctx context.Context, v *view) error {
 	}
 	var errs []error
 	for _, vrf := range v.want.Links {
-		have, ok := v.links[vrf.Name]
+		have, ok := v.links.found[vrf.Name]
 		if !ok || vrf.Kind != state.VRF || !vrf.Shared || have.Kind != state.VRF {
 			continue
 		}
@@ -80,7 +80,7 @@ func (r *removal) leaveVRFs(ctx context.Context, v *view) error {
 }
 
 func (r *removal) leaveVRF(ctx context.Context, v *view, vrf state.Link, have link.Found) error {
-	members, err := v.conn.links(ctx, have.Index)
+	members, err := v.conn.reader.Links(ctx, have.Index)
 	if err != nil {
 		return err
 	}

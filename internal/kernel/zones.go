@@ -4,7 +4,6 @@ package kernel
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
@@ -21,55 +20,6 @@ func (c *Conn) zones() *firewalld.Client {
 		c.firewalld = firewalld.New(firewalld.Socket)
 	}
 	return c.firewalld
-}
-
-// applySources puts addresses into zones.
-func (v *view) applySources(ctx context.Context) error {
-	if len(v.want.Sources) == 0 {
-		return nil
-	}
-	return in(v.name, v.conn.zones().Apply(ctx, v.want.Sources))
-}
-
-// diffSources tells which addresses are not in their zones. Where firewalld does not run none is.
-func (v *view) diffSources(ctx context.Context) (list, error) {
-	var out list
-	for _, z := range v.want.Sources {
-		zone, err := v.conn.zones().Zone(ctx, z)
-		if err != nil && !errors.Is(err, firewalld.ErrAbsent) {
-			return nil, err
-		}
-		if zone != z.Zone {
-			have := ""
-			if zone != "" {
-				have = state.ZoneSource{Zone: zone, Source: z.Source}.String()
-			}
-			out.add(v.name, z, have)
-		}
-	}
-	return out, nil
-}
-
-// readSources gives the addresses that are in a zone.
-func (v *view) readSources(ctx context.Context) ([]state.ZoneSource, error) {
-	var out []state.ZoneSource
-	for _, z := range v.want.Sources {
-		zone, err := v.conn.zones().Zone(ctx, z)
-		if err != nil && !errors.Is(err, firewalld.ErrAbsent) {
-			return out, err
-		}
-		if zone != "" {
-			out = append(out, state.ZoneSource{Zone: zone, Source: z.Source})
-		}
-	}
-	return out, nil
-}
-
-func (v *view) removeSources(ctx context.Context) error {
-	if len(v.want.Sources) == 0 || v.conn == nil {
-		return nil
-	}
-	return in(v.name, v.conn.zones().Remove(ctx, v.want.Sources))
 }
 
 // answerDropped looks for a chain that drops what is forwarded; that of the iptables programs comes first, since who knows

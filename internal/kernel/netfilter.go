@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weft-net/weft/internal/kernel/firewalld"
+	"github.com/weft-net/weft/internal/kernel/nft/lang"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// netfilter is what a space names of packet filters: tables of nft, chains of iptables, addresses in firewalld's zones. Each has
+// a program or a socket of its own, which is opened when something of it is wanted.
+type netfilter struct {
+	space   state.SpaceName
+	tables  []state.Table
+	chains  []state.IPTables
+	sources []state.ZoneSource
+	conn    *Conn
+}
+
+// apply commits them: iptables and firewalld first, then the tables of nft in one transaction.
+func (n netfilter) apply(ctx context.Context) error {
+	if len(n.chains) > 0 {
+		if err := n.conn.IPTables().Apply(ctx, n.chains); err != nil {
+			return err
+		}
+	}
+	if len(n.sources) > 0 {
+		if err := n.conn.zones().Apply(ctx, n.sources); err != nil {
+			return err
+		}
+	}
+	if len(n.tables) == 0 {
+		return nil
+	}
+	tables, err := n.conn.tables()
+	if err != nil {
+		return err
+	}
+	return aboutNFT(tables.Apply(ctx, n.tables))
+}
+
+// remove takes all of them away, as far as it goes.
+func (n netfilter) remove(ctx context.Context) error {
+	var errs []error
+	if len(n.chains) > 0 {
+		errs = append(errs, n.conn.IPTables().Remove(ctx, n.chains))
+	}
+	if len(n.sources) > 0 {
+		errs = append(errs, n.conn.zones().Remove(ctx, n.sources))
+	}
+	if len(n.tables) > 0 {
+		tables, err := n.conn.tables()
+		if err == nil {
+			err = aboutNFT(tables.Remove(ctx, n.tables))
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// diff adds what is not as wanted. An address is in no zone where firewalld does not run.
+func (n netfilter) diff(ctx context.Context, out *diffs) error {
+	if len(n.tables) > 0 {
+		have, err := n.readTables(ctx)
+		if err != nil {
+			return err
+		}
+		out.addAll(lang.Diff(n.tables, have))
+	}
+	if len(n.chains) > 0 {
+		d, err := n.conn.IPTables().Diff(ctx, n.chains)
+		if err != nil {
+			return err
+		}
+		out.addAll(d)
+	}
+	for _, want := range n.sources {
+		zone, err := n.zoneOf(ctx, want)
+		if err != nil {
+			return err
+		}
+		if zone != want.Zone {
+			have := ""
+			if zone != "" {
+				have = state.ZoneSource{Zone: zone, Source: want.Source}.String()
+			}
+			out.add(want, have)
+		}
+	}
+	return nil
+}
+
+// tell adds what there is of them.
+func (n netfilter) tell(ctx context.Context, out *state.Space) (err error) {
+	if len(n.tables) > 0 {
+		if out.Tables, err = n.readTables(ctx); err != nil {
+			return err
+		}
+	}
+	if len(n.chains) > 0 {
+		if out.IPTables, err = n.conn.IPTables().Read(ctx, n.chains); err != nil {
+			return err
+		}
+	}
+	for _, want := range n.sources {
+		zone, err := n.zoneOf(ctx, want)
+		if err != nil {
+			return err
+		}
+		if zone != "" {
+			out.Sources = append(out.Sources, state.ZoneSource{Zone: zone, Source: want.Source})
+		}
+	}
+	return nil
+}
+
+func (n netfilter) readTables(ctx context.Context) ([]state.Table, error) {
+	tables, err := n.conn.tables()
+	if err != nil {
+		return nil, err
+	}
+	have, err := tables.Read(ctx, n.tables)
+	return have, aboutNFT(err)
+}
+
+// zoneOf is the zone that an address is in, "" when it is in none.
+func (n netfilter) zoneOf(ctx context.Context, want state.ZoneSource) (string, error) {
+	zone, err := n.conn.zones().Zone(ctx, want)
+	if errors.Is(err, firewalld.ErrAbsent) {
+		return zone, nil
+	}
+	return zone, err
+}
+
+func aboutNFT(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("nft: %w", err)
+}
