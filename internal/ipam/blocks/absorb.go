@@ -12,34 +12,34 @@ import (
 
 // absorb makes addresses a part of their block again that were ceded to the node that has the block now: it took the block
 // over from the node that ceded them. What is held of them stays held. The caller has the pool's turn.
-func (e *Engine) absorb(ctx context.Context, p *pool) error {
-	for _, b := range e.ownBlocks(p) {
-		own := e.cededToSelf(p, b)
+func (rt *returner) absorb(ctx context.Context, p *pool) error {
+	for _, b := range rt.mem.ownBlocks(p) {
+		own := rt.cededToSelf(p, b)
 		if len(own) == 0 {
 			continue
 		}
-		o, spec, err := e.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
+		o, spec, err := rt.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
 			for _, a := range own {
 				s.Ceded = lacking(s.Ceded, a)
 			}
 		})
 		if err != nil {
-			e.mu.Lock()
+			rt.mem.mu.Lock()
 			b.stale = true
-			e.mu.Unlock()
-			e.wake()
+			rt.mem.mu.Unlock()
+			rt.kick.Notify()
 			return ignoreConflict(err)
 		}
-		e.mu.Lock()
+		rt.mem.mu.Lock()
 		for _, a := range own {
 			if p.blocks[netip.PrefixFrom(a, a.BitLen())] != nil {
 				p.put(netip.PrefixFrom(a, a.BitLen()), nil)
 			}
 		}
-		e.mu.Unlock()
-		e.flush(ctx, own) // another machine of this name may have had them
-		e.ceded(b, o, spec)
-		if err := e.save(); err != nil {
+		rt.mem.mu.Unlock()
+		rt.affinity.flush(ctx, own) // another machine of this name may have had them
+		rt.mem.ceded(b, o, spec)
+		if err := rt.journal.save(); err != nil {
 			return err
 		}
 	}
@@ -47,18 +47,18 @@ func (e *Engine) absorb(ctx context.Context, p *pool) error {
 }
 
 // cededToSelf are the addresses of a block of this node that are ceded to this node.
-func (e *Engine) cededToSelf(p *pool, b *block) (own []netip.Addr) {
-	e.mu.Lock()
+func (rt *returner) cededToSelf(p *pool, b *block) (own []netip.Addr) {
+	rt.mem.mu.Lock()
 	stands, spec, known := b.stands, b.spec, b.object.Version != ""
-	e.mu.Unlock()
+	rt.mem.mu.Unlock()
 	if stands != owned || !known {
 		return nil
 	}
 	for a, with := range spec.Ceded {
-		if node, claim, _ := strings.Cut(with, "/"); node != e.cfg.Node || claim == "" {
+		if node, claim, _ := strings.Cut(with, "/"); node != rt.cfg.Node || claim == "" {
 			continue
 		}
-		if !e.strange(machineOf(with), thing(p.name, netip.PrefixFrom(a, a.BitLen())), with) {
+		if !rt.namesakes.strange(machineOf(with), thing(p.name, netip.PrefixFrom(a, a.BitLen())), with) {
 			own = append(own, a)
 		}
 	}

@@ -50,12 +50,20 @@ type addressClaim struct {
 	silent bool
 }
 
+// addressClaims are the promises of addresses to machines and to whoever names a claim: IPAMClaims and AddressClaims.
+type addressClaims struct {
+	cfg      *Config
+	mem      *memory
+	journal  *journalFile
+	requests *requests
+}
+
 // readClaim reads the AddressClaim that a pod names, before its addresses are chosen.
-func (e *Engine) readClaim(ctx context.Context, name string) (addressClaim, error) {
+func (ac *addressClaims) readClaim(ctx context.Context, name string) (addressClaim, error) {
 	if name == "" {
 		return addressClaim{}, nil
 	}
-	c, err := e.lookClaim(ctx, name)
+	c, err := ac.lookClaim(ctx, name)
 	if errors.Is(err, store.ErrNotFound) {
 		return c, model.Faultf(model.CodeInvalidConf, "make it, or take the annotation away", "%s does not exist", c.id)
 	}
@@ -63,18 +71,18 @@ func (e *Engine) readClaim(ctx context.Context, name string) (addressClaim, erro
 }
 
 // lookClaim is readClaim for who knows what to do where there is none: the error is store.ErrNotFound then.
-func (e *Engine) lookClaim(ctx context.Context, name string) (addressClaim, error) {
+func (ac *addressClaims) lookClaim(ctx context.Context, name string) (addressClaim, error) {
 	c := addressClaim{id: ofAddressClaim + name}
-	if e.cfg.Objects == nil {
+	if ac.cfg.Objects == nil {
 		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster", "%s: this agent has no store", c.id)
 	}
 	kind, key := claimPlace(c.id)
-	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) { return e.cfg.Objects.Get(ctx, kind, key) })
+	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) { return ac.cfg.Objects.Get(ctx, kind, key) })
 	if errors.Is(err, store.ErrNotFound) {
 		return c, err
 	}
 	if err != nil {
-		for _, addrs := range e.heldBy(func(h holder, _ netip.Addr) bool { return h == holder{claim: c.id} }, nil) {
+		for _, addrs := range ac.mem.heldBy(func(h holder, _ netip.Addr) bool { return h == holder{claim: c.id} }, nil) {
 			c.addrs = append(c.addrs, addrs...)
 		}
 		if c.silent = len(c.addrs) > 0; c.silent {
@@ -102,7 +110,7 @@ func (e *Engine) lookClaim(ctx context.Context, name string) (addressClaim, erro
 }
 
 // wishes are an attachment's with what its claim says.
-func (e *Engine) claimWishes(c addressClaim, w model.AddressWishes) (model.AddressWishes, error) {
+func (ch *chooser) claimWishes(c addressClaim, w model.AddressWishes) (model.AddressWishes, error) {
 	if c.id == "" {
 		return w, nil
 	}
@@ -113,9 +121,9 @@ func (e *Engine) claimWishes(c addressClaim, w model.AddressWishes) (model.Addre
 		return w, nil
 	}
 	w.Pools4, w.Pools6 = nil, nil
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	all := e.catalog.all()
+	ch.mem.mu.Lock()
+	defer ch.mem.mu.Unlock()
+	all := ch.mem.catalog.all()
 	for _, name := range c.pools {
 		i := slices.IndexFunc(all, func(p model.AddressPool) bool { return called(p, name) })
 		if i < 0 {
@@ -136,31 +144,31 @@ func (e *Engine) claimWishes(c addressClaim, w model.AddressWishes) (model.Addre
 }
 
 // writeClaim writes addresses into the claim's status, before anybody uses them.
-func (e *Engine) writeClaim(ctx context.Context, c addressClaim, ips []model.IP) error {
+func (ac *addressClaims) writeClaim(ctx context.Context, c addressClaim, ips []model.IP) error {
 	if c.id == "" || c.silent {
 		return nil
 	}
-	if err := e.save(); err != nil { // the address stays the claim's when the pod has gone
+	if err := ac.journal.save(); err != nil { // the address stays the claim's when the pod has gone
 		return model.Faultf(model.CodeIO, "is the file system full or read-only?", "%w", err)
 	}
 	var words []string
 	for _, ip := range ips {
 		words = append(words, ip.Address.Addr().String())
 	}
-	words, err := e.keepsAll(ctx, c, words)
+	words, err := ac.requests.keepsAll(ctx, c, words)
 	if err != nil {
 		return err
 	}
-	if a, lies := e.lies(c); lies {
+	if a, lies := ac.requests.lies(c); lies {
 		return model.Faultf(model.CodeTryAgain, "somebody has written it there: delete the claim, and weft makes it anew where it is a machine's",
 			"%s names address %s, which this node has and has not given to it", c.id, a)
 	}
-	next, err := c.object.Edited(store.WithClaimStatus(words, e.cfg.Node))
+	next, err := c.object.Edited(store.WithClaimStatus(words, ac.cfg.Node))
 	if err != nil || sameJSON(next.Raw, c.object.Raw) {
 		return err
 	}
 	_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-		return e.cfg.Objects.CompareAndSwapStatus(ctx, store.AddressClaims(), c.object.Version, next)
+		return ac.cfg.Objects.CompareAndSwapStatus(ctx, store.AddressClaims(), c.object.Version, next)
 	})
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
 		return model.Faultf(model.CodeTryAgain, "", "%s was changed meanwhile: %w", c.id, err)

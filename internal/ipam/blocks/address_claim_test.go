@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-const addressClaims = `apiVersion: weft.dev/v1alpha1
+const claimsPath = `apiVersion: weft.dev/v1alpha1
 kind: AddressClaim
 metadata: {name: db, namespace: shop}
 spec: {}
@@ -49,7 +49,7 @@ spec: {addresses: [192.0.2.1]}
 func TestAddressClaim(t *testing.T) {
 	s, path := cluster(t, map[string]string{
 		"first.yaml": poolYAML("first", "10.1.0.0/24", 28), "six.yaml": poolYAML("six", "fd01::/112", 124), "second.yaml": poolYAML("second", "10.2.0.0/24", 28, "Manual"),
-		"claims.yaml": addressClaims,
+		"claims.yaml": claimsPath,
 	})
 	now := time.Unix(1e9, 0)
 	calm := func(c *Config) {
@@ -133,11 +133,11 @@ func TestAddressClaim(t *testing.T) {
 // tendAll has an engine do what is to be done.
 func tendAll(t *testing.T, n *node) {
 	t.Helper()
-	n.engine.synced = false
-	for _, p := range n.engine.pools {
+	n.engine.mem.synced = false
+	for _, p := range n.engine.mem.pools {
 		p.full = false
 	}
-	if err := n.engine.tend(context.Background()); err != nil {
+	if err := n.engine.follower.tend(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 }

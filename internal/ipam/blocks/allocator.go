@@ -25,8 +25,7 @@ func (e *Engine) Allocators() []ipam.Allocator {
 
 // Readers are the same names for who only checks configurations.
 func Readers(readFile func(string) ([]byte, error)) []ipam.Allocator {
-	e := &Engine{cfg: Config{ReadFile: readFile}, pools: map[string]*pool{}, kick: make(chan struct{}, 1), catalog: newCatalog()}
-	return e.Allocators()
+	return build(Config{ReadFile: readFile}).Allocators()
 }
 
 // Type is the allocator's name.
@@ -51,7 +50,7 @@ func (a *Allocator) Keys() []string {
 
 // Validate refuses a configuration that can never give an address.
 func (a *Allocator) Validate(conf json.RawMessage) error {
-	_, err := a.e.settings(ipam.Ask{Conf: conf})
+	_, err := a.e.chooser.settings(ipam.Ask{Conf: conf})
 	return err
 }
 
@@ -73,14 +72,14 @@ func (a *Allocator) Hold(ctx context.Context, ask ipam.Ask) (ipam.Hold, error) {
 // get gives addresses.
 func (a *Allocator) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
 	e := a.e
-	s, err := e.settings(ask)
+	s, err := e.chooser.settings(ask)
 	if err != nil {
 		return g, err
 	}
-	if err := e.resolve(ctx, &s); err != nil {
+	if err := e.obtainer.resolve(ctx, &s); err != nil {
 		return g, err
 	}
-	claim, err := e.claimed(ctx, ask, &s)
+	claim, err := e.claims.claimed(ctx, ask, &s)
 	if err != nil {
 		return g, err
 	}
@@ -92,8 +91,8 @@ func (a *Allocator) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
 	for _, w := range s.wants {
 		address := w.addr
 		if !g.standby {
-			if address, err = e.take(ctx, w, g.holder); err != nil {
-				e.unget(g.result.IPs, g.holder)
+			if address, err = e.obtainer.take(ctx, w, g.holder); err != nil {
+				e.mem.unget(g.result.IPs, g.holder)
 				return g, err
 			}
 		}
@@ -104,8 +103,8 @@ func (a *Allocator) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
 		g.result.IPs = append(g.result.IPs, ip)
 	}
 	if !g.standby {
-		if err := e.keepClaim(ctx, claim, g.result.IPs); err != nil {
-			e.unget(g.result.IPs, g.holder)
+		if err := e.claims.keepClaim(ctx, claim, g.result.IPs); err != nil {
+			e.mem.unget(g.result.IPs, g.holder)
 			return g, err
 		}
 	}
@@ -123,23 +122,23 @@ func (s *settings) leads(w want) bool {
 }
 
 // resolve fills in what a pool has, where only a pool is named: an address of each family.
-func (e *Engine) resolve(ctx context.Context, s *settings) error {
+func (ob *obtainer) resolve(ctx context.Context, s *settings) error {
 	if s.pool == "" {
 		return nil
 	}
-	e.mu.Lock()
-	p := e.pool(s.pool)
+	ob.mem.mu.Lock()
+	p := ob.mem.pool(s.pool)
 	known := len(p.spec.Regions) > 0
-	e.mu.Unlock()
+	ob.mem.mu.Unlock()
 	if !known {
-		_, release, err := e.alone(ctx, want{pool: s.pool, field: "ipam.pool"})
+		_, release, err := ob.affinity.alone(ctx, want{pool: s.pool, field: "ipam.pool"})
 		if err != nil {
 			return err
 		}
 		release()
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	ob.mem.mu.Lock()
+	defer ob.mem.mu.Unlock()
 	if p.closed() {
 		return model.Faultf(model.CodeTryAgain, "choose another pool, or enable it", "ipam.pool: pool %q gives no addresses: it is disabled or about to go", s.pool)
 	}
@@ -170,47 +169,24 @@ func (e *Engine) resolve(ctx context.Context, s *settings) error {
 // Del gives back what the attachment has. It needs no valid configuration, and no store.
 func (a *Allocator) Del(_ context.Context, ask ipam.Ask) error {
 	key := ask.Key()
-	for poolName, addrs := range a.e.heldBy(func(h holder, addr netip.Addr) bool { return h.key == key }, ask.Held) {
+	for poolName, addrs := range a.e.mem.heldBy(func(h holder, addr netip.Addr) bool { return h.key == key }, ask.Held) {
 		for _, addr := range addrs {
-			a.e.free(poolName, addr, key)
+			a.e.mem.free(poolName, addr, key)
 		}
 	}
-	a.e.settle(func(h holder) bool { return h.key == key })
+	a.e.mem.settle(func(h holder) bool { return h.key == key })
 	a.e.dropForeign(ask)
 	return nil
 }
 
-// heldBy finds addresses by their holders: among some, or all when these are none.
-func (e *Engine) heldBy(is func(holder, netip.Addr) bool, among []netip.Addr) map[string][]netip.Addr {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	out := map[string][]netip.Addr{}
-	for name, p := range e.pools {
-		for _, a := range among {
-			if h, held := p.held[a]; held && is(h, a) {
-				out[name] = append(out[name], a)
-			}
-		}
-		if len(among) > 0 {
-			continue
-		}
-		for a, h := range p.held {
-			if is(h, a) {
-				out[name] = append(out[name], a)
-			}
-		}
-	}
-	return out
-}
-
 // Check tells whether the attachment holds the addresses that prev says.
 func (a *Allocator) Check(_ context.Context, ask ipam.Ask, prev model.Result) error {
-	s, err := a.e.settings(ask)
+	s, err := a.e.chooser.settings(ask)
 	if err != nil || ask.Standby {
 		return err
 	}
 	key := ask.Key()
-	held := a.e.heldBy(func(h holder, _ netip.Addr) bool { return h.key == key }, nil)
+	held := a.e.mem.heldBy(func(h holder, _ netip.Addr) bool { return h.key == key }, nil)
 	has := map[netip.Addr]bool{}
 	for _, addrs := range held {
 		for _, addr := range addrs {
@@ -236,7 +212,7 @@ func (a *Allocator) Check(_ context.Context, ask ipam.Ask, prev model.Result) er
 
 // Status tells whether an address can be given, without side effects.
 func (a *Allocator) Status(ctx context.Context, ask ipam.Ask) error {
-	s, err := a.e.settings(ask)
+	s, err := a.e.chooser.settings(ask)
 	if err != nil {
 		return err
 	}
@@ -253,14 +229,14 @@ func (a *Allocator) GC(_ context.Context, ask ipam.Ask, valid []model.Attachment
 	stale := func(h holder) bool {
 		return h.key.Network == ask.Network && !keep[h.key] && h.key.ContainerID != "" && h.key.ContainerID != OwnContainer
 	}
-	for poolName, addrs := range a.e.heldBy(func(h holder, _ netip.Addr) bool { return stale(h) }, nil) {
+	for poolName, addrs := range a.e.mem.heldBy(func(h holder, _ netip.Addr) bool { return stale(h) }, nil) {
 		for _, addr := range addrs {
-			a.e.mu.Lock()
-			key := a.e.pools[poolName].held[addr].key
-			a.e.mu.Unlock()
-			a.e.free(poolName, addr, key)
+			a.e.mem.mu.Lock()
+			key := a.e.mem.pools[poolName].held[addr].key
+			a.e.mem.mu.Unlock()
+			a.e.mem.free(poolName, addr, key)
 		}
 	}
-	a.e.settle(stale)
+	a.e.mem.settle(stale)
 	return nil
 }

@@ -15,21 +15,21 @@ import (
 
 // answer gives other nodes the addresses that they ask for, or says no; and where the pool is exhausted for somebody, all
 // that is free.
-func (e *Engine) answer(ctx context.Context, p *pool) error {
-	for _, b := range e.ownBlocks(p) {
-		e.mu.Lock()
-		give, refuse := e.toCede(p, b)
+func (rt *returner) answer(ctx context.Context, p *pool) error {
+	for _, b := range rt.mem.ownBlocks(p) {
+		rt.mem.mu.Lock()
+		give, refuse := rt.toCede(p, b)
 		for a := range give {
 			b.away[a] = true // from here on nobody here gets it
 		}
-		e.mu.Unlock()
+		rt.mem.mu.Unlock()
 		if len(give)+len(refuse) == 0 {
 			continue
 		}
-		if err := e.save(); err != nil {
+		if err := rt.journal.save(); err != nil {
 			return err
 		}
-		o, spec, err := e.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
+		o, spec, err := rt.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
 			for a, to := range give {
 				s.Ceded, s.Asked = having(s.Ceded, a, to), lacking(s.Asked, a)
 			}
@@ -39,20 +39,20 @@ func (e *Engine) answer(ctx context.Context, p *pool) error {
 		})
 		if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
 			// It was not done: this was the only request, and its answer is here.
-			e.mu.Lock()
+			rt.mem.mu.Lock()
 			for a := range give {
 				delete(b.away, a)
 			}
-			e.mu.Unlock()
-			_, err = e.refresh(ctx, p, b)
-			e.wake()
+			rt.mem.mu.Unlock()
+			_, err = rt.affinity.refresh(ctx, p, b)
+			rt.kick.Notify()
 		} else if err == nil {
-			e.ceded(b, o, spec)
+			rt.mem.ceded(b, o, spec)
 		}
 		if err != nil {
 			return err
 		}
-		if err := e.save(); err != nil {
+		if err := rt.journal.save(); err != nil {
 			return err
 		}
 	}
@@ -60,8 +60,8 @@ func (e *Engine) answer(ctx context.Context, p *pool) error {
 }
 
 // refuse says no for addresses that were ceded to this node and are in use.
-func (e *Engine) refuse(ctx context.Context, p *pool) error {
-	e.mu.Lock()
+func (rt *returner) refuse(ctx context.Context, p *pool) error {
+	rt.mem.mu.Lock()
 	var used []*block
 	for _, b := range p.order {
 		h, held := p.held[b.cidr.Addr()]
@@ -69,30 +69,30 @@ func (e *Engine) refuse(ctx context.Context, p *pool) error {
 			used = append(used, b)
 		}
 	}
-	e.mu.Unlock()
+	rt.mem.mu.Unlock()
 	for _, b := range used {
-		there, err := e.refresh(ctx, p, b)
+		there, err := rt.affinity.refresh(ctx, p, b)
 		if err != nil || !there {
 			return err
 		}
-		o, spec, err := e.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) { s.Asked = lacking(s.Asked, b.cidr.Addr()) })
+		o, spec, err := rt.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) { s.Asked = lacking(s.Asked, b.cidr.Addr()) })
 		if err != nil {
 			return ignoreConflict(err)
 		}
-		e.mu.Lock()
-		b.learn(o, spec, e.now())
-		e.mu.Unlock()
+		rt.mem.mu.Lock()
+		b.learn(o, spec, rt.clock.now())
+		rt.mem.mu.Unlock()
 	}
 	return nil
 }
 
 // toCede says which addresses of a block go to whom ("" is anybody), and which are refused; the caller holds the lock.
-func (e *Engine) toCede(p *pool, b *block) (give map[netip.Addr]string, refuse []netip.Addr) {
-	if b.stands != owned || b.object.Version == "" || b.cidr.IsSingleIP() && p.empty(b, e.now()) {
+func (rt *returner) toCede(p *pool, b *block) (give map[netip.Addr]string, refuse []netip.Addr) {
+	if b.stands != owned || b.object.Version == "" || b.cidr.IsSingleIP() && p.empty(b, rt.clock.now()) {
 		return nil, nil // a block of one address goes back whole
 	}
 	give = map[netip.Addr]string{}
-	now := e.now()
+	now := rt.clock.now()
 	for a, asks := range b.spec.Asked {
 		node, claim, _ := strings.Cut(asks, ForClaim)
 		h, held := p.held[a]
@@ -107,7 +107,7 @@ func (e *Engine) toCede(p *pool, b *block) (give map[netip.Addr]string, refuse [
 			give[a] = node + "/"
 		}
 	}
-	if !p.tight() || e.hungry(p) {
+	if !p.tight() || rt.mem.hungry(p) {
 		return give, refuse
 	}
 	each(b.cidr, func(a netip.Addr) bool {
@@ -120,15 +120,15 @@ func (e *Engine) toCede(p *pool, b *block) (give map[netip.Addr]string, refuse [
 }
 
 // asks is what this node writes to ask for a certain address.
-func (e *Engine) asks(w want) string {
+func (m *memory) asks(w want) string {
 	if w.claim == "" {
-		return e.cfg.Node
+		return m.cfg.Node
 	}
-	return e.cfg.Node + ForClaim + w.claim
+	return m.cfg.Node + ForClaim + w.claim
 }
 
 // hungry tells whether this node is one of those that found the pool exhausted.
-func (e *Engine) hungry(p *pool) bool { return slices.Contains(p.spec.Wanted, e.cfg.Node) }
+func (m *memory) hungry(p *pool) bool { return slices.Contains(p.spec.Wanted, m.cfg.Node) }
 
 // ForClaim stands between the node that asks, or has, and the claim that it is for.
 const ForClaim = " for "

@@ -13,27 +13,27 @@ import (
 )
 
 // swap writes a block anew. change gets a new number for a claim.
-func (e *Engine) swap(ctx context.Context, o store.Object, spec model.AddressBlock, change func(*model.AddressBlock, string)) (store.Object, model.AddressBlock, error) {
-	claim, err := e.number()
+func (rg *registry) swap(ctx context.Context, o store.Object, spec model.AddressBlock, change func(*model.AddressBlock, string)) (store.Object, model.AddressBlock, error) {
+	claim, err := rg.number()
 	if err != nil {
 		return o, spec, err
 	}
 	change(&spec, claim)
-	if spec.Node == e.cfg.Node {
-		spec.Machine, spec.Orphaned = e.cfg.Machine, false
+	if spec.Node == rg.cfg.Node {
+		spec.Machine, spec.Orphaned = rg.cfg.Machine, false
 	}
 	next, err := store.AddressBlockObject(o, spec)
 	if err != nil {
 		return o, spec, err
 	}
-	if err := e.step("before swap"); err != nil {
+	if err := rg.cfg.step("before swap"); err != nil {
 		return o, spec, err
 	}
 	got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-		return e.cfg.Objects.CompareAndSwap(ctx, store.AddressBlocks(), o.Version, next)
+		return rg.cfg.Objects.CompareAndSwap(ctx, store.AddressBlocks(), o.Version, next)
 	})
 	if err == nil {
-		err = e.step("after swap")
+		err = rg.cfg.step("after swap")
 	}
 	if err != nil {
 		return o, spec, Unreachable("block "+spec.CIDR.String(), err)
@@ -42,10 +42,10 @@ func (e *Engine) swap(ctx context.Context, o store.Object, spec model.AddressBlo
 }
 
 // read is a block as the store has it.
-func (e *Engine) read(ctx context.Context, poolName string, cidr netip.Prefix) (store.Object, model.AddressBlock, error) {
+func (rg *registry) read(ctx context.Context, poolName string, cidr netip.Prefix) (store.Object, model.AddressBlock, error) {
 	kind := store.AddressBlocks()
 	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-		return e.cfg.Objects.Get(ctx, kind, kind.Key("", store.BlockName(poolName, cidr)))
+		return rg.cfg.Objects.Get(ctx, kind, kind.Key("", store.BlockName(poolName, cidr)))
 	})
 	if err != nil {
 		return o, model.AddressBlock{}, Unreachable("block "+cidr.String(), err)
@@ -55,9 +55,9 @@ func (e *Engine) read(ctx context.Context, poolName string, cidr netip.Prefix) (
 }
 
 // look learns of all blocks of a pool.
-func (e *Engine) look(ctx context.Context, p *pool) error {
+func (rg *registry) look(ctx context.Context, p *pool) error {
 	all, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
-		return e.cfg.Objects.List(ctx, store.AddressBlocks())
+		return rg.cfg.Objects.List(ctx, store.AddressBlocks())
 	})
 	if err != nil {
 		return Unreachable("list of blocks", err)
@@ -68,33 +68,33 @@ func (e *Engine) look(ctx context.Context, p *pool) error {
 		if err != nil || spec.Pool != p.name {
 			continue
 		}
-		if spec.Node != e.cfg.Node || !e.has(p, spec.CIDR) && !e.ours(spec) {
+		if spec.Node != rg.cfg.Node || !rg.has(p, spec.CIDR) && !rg.namesakes.ours(spec) {
 			others[spec.CIDR] = spec
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	rg.mem.mu.Lock()
+	defer rg.mem.mu.Unlock()
 	p.others = others
-	e.meetRivals(p, all)
+	rg.meetRivals(p, all)
 	return nil
 }
 
 // has tells whether this node has a block.
-func (e *Engine) has(p *pool, cidr netip.Prefix) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (rg *registry) has(p *pool, cidr netip.Prefix) bool {
+	rg.mem.mu.Lock()
+	defer rg.mem.mu.Unlock()
 	return p.blocks[cidr] != nil
 }
 
 // lookUnlessLive learns of all blocks where no watch tells of them.
-func (e *Engine) lookUnlessLive(ctx context.Context, p *pool) error {
-	e.mu.Lock()
-	live := e.live
-	e.mu.Unlock()
+func (rg *registry) lookUnlessLive(ctx context.Context, p *pool) error {
+	rg.mem.mu.Lock()
+	live := rg.mem.live
+	rg.mem.mu.Unlock()
 	if live {
 		return nil
 	}
-	return e.look(ctx, p)
+	return rg.look(ctx, p)
 }
 
 // Bounded bounds one request.
@@ -118,9 +118,9 @@ func Unreachable(what string, err error) error {
 }
 
 // exhausted says who has the addresses.
-func (e *Engine) exhausted(p *pool, w want) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (ob *obtainer) exhausted(p *pool, w want) error {
+	ob.mem.mu.Lock()
+	defer ob.mem.mu.Unlock()
 	if w.addr.IsValid() {
 		delete(p.asking, w.addr) // the next time it is asked anew
 		r, _ := p.region(w.addr)

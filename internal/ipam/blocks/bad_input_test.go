@@ -65,7 +65,7 @@ func TestBadRequests(t *testing.T) {
 		{conf(`"args":{"cni":{"ipam-claim-reference":"c"}}`), nil, `ipam-claim-reference "c": CNI_ARGS does not say the pod's namespace (K8S_POD_NAMESPACE)`},
 		{conf(`"args":{"cni":{"ipam-claim-reference":"c","ips":["10.1.0.4"]}}`), [][2]string{{"K8S_POD_NAMESPACE", "n"}}, `ipam-claim-reference "c" and ips 10.1.0.4: only one of them can say the address (leave ips out: the claim says which)`},
 	} {
-		s, err := e.settings(ipam.Ask{Conf: json.RawMessage(c.conf), Args: c.args})
+		s, err := e.chooser.settings(ipam.Ask{Conf: json.RawMessage(c.conf), Args: c.args})
 		if err == nil {
 			err = s.checkClaim()
 		}
@@ -83,7 +83,7 @@ func FuzzSettings(f *testing.F) {
 	f.Add(`{"ipam":{"type":"weft","pool":"a"}}`, "")
 	e := Readers(nil)[1].(*Allocator).e
 	f.Fuzz(func(t *testing.T, conf, ip string) {
-		s, err := e.settings(ipam.Ask{Conf: json.RawMessage(conf), Args: [][2]string{{"IP", ip}}})
+		s, err := e.chooser.settings(ipam.Ask{Conf: json.RawMessage(conf), Args: [][2]string{{"IP", ip}}})
 		if err != nil {
 			return
 		}

@@ -67,7 +67,7 @@ func TestAddAsksNobody(t *testing.T) {
 	a := join(t, path, "a", nil)
 	conf := rangeConf1("10.0.0.0/16")
 	a.mustAdd(conf, "first")
-	if err := a.engine.tend(context.Background()); err != nil {
+	if err := a.engine.follower.tend(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	before := a.line.count()
@@ -174,7 +174,7 @@ func TestEmptyBlocksGoBack(t *testing.T) {
 	after := func(d time.Duration) int {
 		now = now.Add(d)
 		for range 2 {
-			if err := a.engine.tend(context.Background()); err != nil {
+			if err := a.engine.follower.tend(context.Background()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -247,7 +247,7 @@ func TestExpected(t *testing.T) {
 	a := join(t, path, "a", nil)
 	large, small := rangeConf1("10.0.0.0/16"), rangeConf1("10.1.0.0/25")
 	a.engine.Expect([]json.RawMessage{json.RawMessage(large), json.RawMessage(small), json.RawMessage(`{"type":"macvlan"}`)}, 20)
-	if err := a.engine.tend(context.Background()); err != nil {
+	if err := a.engine.follower.tend(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	before := a.line.count()

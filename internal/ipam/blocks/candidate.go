@@ -13,17 +13,17 @@ import (
 
 // candidate is a block that nobody has: the first, or where somebody was faster, one of the next few. In a pool of the cluster's
 // network each node begins at a place of its own, so that they seldom want the same one.
-func (e *Engine) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, error) {
+func (m *memory) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, error) {
 	pick := 0
 	if anyOf {
 		var b [1]byte
-		if _, err := e.cfg.Random.Read(b[:]); err != nil {
+		if _, err := m.cfg.Random.Read(b[:]); err != nil {
 			return netip.Prefix{}, false, fmt.Errorf("choice of a block: %w", err)
 		}
 		pick = int(b[0] % 16)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if most := p.spec.MaxBlocks; most > 0 && p.own() >= most {
 		return netip.Prefix{}, false, nil
 	}
@@ -36,7 +36,7 @@ func (e *Engine) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, err
 			part := keep([]span{s}, whole(r.CIDR))[0]
 			middle := part.from
 			if p.spec.OfCluster() {
-				middle = place(part, r, e.cfg.Node)
+				middle = place(part, r, m.cfg.Node)
 			}
 			for _, row := range [][2]netip.Addr{{middle, part.to}, {part.from, middle.Prev()}} {
 				if cidr := p.unheld(row[0], row[1], r, w, &pick); cidr.IsValid() {

@@ -143,33 +143,33 @@ func called(p model.AddressPool, word string) bool {
 }
 
 // learn makes sure that the pools of the cluster's network are known. Only the first time somebody is asked.
-func (e *Engine) learn(ctx context.Context) error {
-	e.mu.Lock()
-	known := e.catalog.known
-	e.serving = true
-	if !e.used {
-		e.used = true
-		e.wake()
+func (ch *chooser) learn(ctx context.Context) error {
+	ch.mem.mu.Lock()
+	known := ch.mem.catalog.known
+	ch.serving = true
+	if !ch.mem.used {
+		ch.mem.used = true
+		ch.kick.Notify()
 	}
-	e.mu.Unlock()
+	ch.mem.mu.Unlock()
 	if known {
 		return nil
 	}
-	if e.cfg.Objects == nil {
+	if ch.cfg.Objects == nil {
 		return model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
 			"addresses of a pool need the cluster's store, and this agent has none")
 	}
 	all, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
-		return e.cfg.Objects.List(ctx, store.AddressPools())
+		return ch.cfg.Objects.List(ctx, store.AddressPools())
 	})
 	if err != nil {
 		return Unreachable("list of pools", err)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.catalog.listed(all)
-	e.unsaved = true
-	e.wake()
+	ch.mem.mu.Lock()
+	defer ch.mem.mu.Unlock()
+	ch.mem.catalog.listed(all)
+	ch.mem.unsaved = true
+	ch.kick.Notify()
 	return nil
 }
 
@@ -184,35 +184,4 @@ func (c *catalog) listed(all []store.Object) {
 		}
 	}
 	c.known = true
-}
-
-// see takes over what the store says of a pool; the caller holds the lock.
-func (e *Engine) see(p *pool, o store.Object, spec model.AddressPool) {
-	e.unsaved = true
-	if spec.OfCluster() && !slices.Equal(p.spec.Regions, spec.Regions) {
-		e.synced = false // another pool may have blocks of what is new
-		e.wake()
-	}
-	e.catalog.put(spec)
-	p.see(o, spec, e.now())
-}
-
-// hearPool notes what happened to a pool; the caller holds the lock.
-func (e *Engine) hearPool(ev store.Event) (news bool) {
-	name := ev.Object.Key.Name
-	if ev.Type == store.Deleted {
-		e.catalog.drop(name)
-		e.unsaved = true
-		return true
-	}
-	if e.catalog.told != nil {
-		e.catalog.told[name] = true
-	}
-	spec, err := ev.Object.AddressPool()
-	if err != nil {
-		return false // it stays what it was
-	}
-	news = e.catalog.put(spec)
-	e.unsaved = e.unsaved || news
-	return news
 }

@@ -10,20 +10,36 @@ import (
 
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 )
+
+// chooser tells which addresses of which pools an attachment is to have, by its configuration and what it wishes. It gives none.
+type chooser struct {
+	cfg   *Config
+	kick  notify.Chan
+	clock *clock
+	mem   *memory
+
+	confs confs
+	// cluster are the configurations of the cluster's network that may come, in a cluster of so many nodes. These, too, are under
+	// the memory's lock.
+	cluster []clusterConf
+	nodes   int
+	serving bool // somebody asked for addresses of the cluster's network
+}
 
 // clusterWants says which addresses an attachment is to have: for each the pools that may give it, the best first. STATUS
 // asks without a container: it is a pod of any namespace, lest a node be unfit whose pools all select some.
-func (e *Engine) clusterWants(c clusterConf, ask ipam.Ask) ([][]want, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (ch *chooser) clusterWants(c clusterConf, ask ipam.Ask) ([][]want, error) {
+	ch.mem.mu.Lock()
+	defer ch.mem.mu.Unlock()
 	wishes := ask.Wishes
 	certain := slices.Concat(wishes.Addrs, c.requested)
 	if len(wishes.Addrs) > 0 {
 		certain = wishes.Addrs
 	}
 	if len(certain) > 0 {
-		return e.certainWants(certain)
+		return ch.certainWants(certain)
 	}
 	families := c.families
 	if len(wishes.Families) > 0 {
@@ -46,9 +62,9 @@ func (e *Engine) clusterWants(c clusterConf, ask ipam.Ask) ([][]want, error) {
 		var wants []want
 		var err error
 		if len(words) > 0 {
-			wants, err = e.asked(f, words, where, useOf(wishes))
+			wants, err = ch.asked(f, words, where, useOf(wishes))
 		} else {
-			wants, err = e.automatic(f, ask)
+			wants, err = ch.automatic(f, ask)
 		}
 		if err != nil {
 			return nil, err
@@ -66,7 +82,7 @@ func useOf(w model.AddressWishes) model.AddressUse {
 }
 
 // certainWants are those of addresses that were named. Which nodes and namespaces their pools select does not matter.
-func (e *Engine) certainWants(addrs []netip.Addr) ([][]want, error) {
+func (ch *chooser) certainWants(addrs []netip.Addr) ([][]want, error) {
 	var out [][]want
 	for i, a := range addrs {
 		for _, b := range addrs[:i] {
@@ -74,7 +90,7 @@ func (e *Engine) certainWants(addrs []netip.Addr) ([][]want, error) {
 				return nil, ipam.Invalid("ask for one IPv4 and one IPv6 address at most", "ipAddrs: %s and %s are of one family", b, a)
 			}
 		}
-		w, err := e.certainWant(a)
+		w, err := ch.certainWant(a)
 		if err != nil {
 			return nil, err
 		}
@@ -83,33 +99,33 @@ func (e *Engine) certainWants(addrs []netip.Addr) ([][]want, error) {
 	return out, nil
 }
 
-func (e *Engine) certainWant(a netip.Addr) (want, error) {
+func (ch *chooser) certainWant(a netip.Addr) (want, error) {
 	family := model.IPv4
 	if a.Is6() {
 		family = model.IPv6
 	}
-	for _, c := range e.catalog.offer() {
+	for _, c := range ch.mem.catalog.offer() {
 		if w, ok := c.want(family); ok && inSpans(w.spans, a) {
 			w.addr, w.field = a, "ipAddrs"
 			return w, nil
 		}
 	}
-	for _, p := range e.catalog.all() {
+	for _, p := range ch.mem.catalog.all() {
 		if slices.ContainsFunc(p.Regions, func(r model.AddressRegion) bool { return r.CIDR.Contains(a) }) {
 			return want{}, model.Faultf(model.CodeTryAgain, "choose an address of another pool",
-				"ipAddrs: address %s is in pool %q, which gives none: %s", a, p.Name, e.refusal(p))
+				"ipAddrs: address %s is in pool %q, which gives none: %s", a, p.Name, ch.refusal(p))
 		}
 	}
 	return want{}, ipam.Invalid("choose an address of a pool, or make a pool that has it", "ipAddrs: address %s is in no pool of the cluster's network", a)
 }
 
 // asked are the pools that somebody names. Their selectors and their mode do not matter.
-func (e *Engine) asked(f model.IPFamily, words []string, where string, use model.AddressUse) ([]want, error) {
+func (ch *chooser) asked(f model.IPFamily, words []string, where string, use model.AddressUse) ([]want, error) {
 	var out []want
 	var refused []string
 	for _, word := range words {
 		var of *model.AddressPool
-		for _, p := range e.catalog.all() {
+		for _, p := range ch.mem.catalog.all() {
 			if called(p, word) {
 				of = &p
 				break
@@ -125,12 +141,12 @@ func (e *Engine) asked(f model.IPFamily, words []string, where string, use model
 			refused = append(refused, fmt.Sprintf("pool %q is not for the use %s (allowedUses %s)", of.Name, use, uses(of.AllowedUses)))
 			continue
 		}
-		i := slices.IndexFunc(e.catalog.offer(), func(c choice) bool { return c.Name == of.Name })
+		i := slices.IndexFunc(ch.mem.catalog.offer(), func(c choice) bool { return c.Name == of.Name })
 		if i < 0 {
-			refused = append(refused, fmt.Sprintf("pool %q gives no addresses: %s", of.Name, e.refusal(*of)))
+			refused = append(refused, fmt.Sprintf("pool %q gives no addresses: %s", of.Name, ch.refusal(*of)))
 			continue
 		}
-		w, _ := e.catalog.offer()[i].want(f)
+		w, _ := ch.mem.catalog.offer()[i].want(f)
 		out = append(out, w)
 	}
 	if len(out) == 0 {
@@ -140,14 +156,14 @@ func (e *Engine) asked(f model.IPFamily, words []string, where string, use model
 }
 
 // automatic are the pools for a pod that asks for none.
-func (e *Engine) automatic(f model.IPFamily, ask ipam.Ask) ([]want, error) {
+func (ch *chooser) automatic(f model.IPFamily, ask ipam.Ask) ([]want, error) {
 	var out []want
 	var refused []string
 	labels, known := map[string]string(nil), true
-	if e.cfg.Labels != nil {
-		labels, known = e.cfg.Labels()
+	if ch.cfg.Labels != nil {
+		labels, known = ch.cfg.Labels()
 	}
-	for _, c := range e.catalog.offer() {
+	for _, c := range ch.mem.catalog.offer() {
 		w, has := c.want(f)
 		if !has {
 			continue
@@ -161,9 +177,9 @@ func (e *Engine) automatic(f model.IPFamily, ask ipam.Ask) ([]want, error) {
 	if len(out) > 0 {
 		return out, nil
 	}
-	for _, p := range e.catalog.all() {
+	for _, p := range ch.mem.catalog.all() {
 		of := slices.ContainsFunc(p.Regions, func(r model.AddressRegion) bool { return r.CIDR.Addr().Is4() == (f == model.IPv4) })
-		if why := e.refusal(p); of && why != "" {
+		if why := ch.refusal(p); of && why != "" {
 			refused = append(refused, fmt.Sprintf("pool %q: %s", p.Name, why))
 		}
 	}
@@ -200,8 +216,8 @@ func (c choice) refuses(ask ipam.Ask, labels map[string]string, known bool) stri
 }
 
 // refusal says why a pool gives nothing to anybody; empty: it does. The caller holds the lock.
-func (e *Engine) refusal(p model.AddressPool) string {
-	return e.catalog.refusal(p.Name)
+func (ch *chooser) refusal(p model.AddressPool) string {
+	return ch.mem.catalog.refusal(p.Name)
 }
 
 func uses(all []model.AddressUse) string {

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
@@ -31,7 +30,7 @@ func (c *Cluster) Keys() []string {
 
 // Validate refuses a configuration that can never give an address.
 func (c *Cluster) Validate(conf json.RawMessage) error {
-	_, err := c.e.clusterSettings(ipam.Ask{Conf: conf})
+	_, err := c.e.chooser.clusterSettings(ipam.Ask{Conf: conf})
 	return err
 }
 
@@ -54,9 +53,9 @@ type got struct {
 
 // get gives addresses.
 func (c *Cluster) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
-	conf, err := c.e.clusterSettings(ask)
+	conf, err := c.e.chooser.clusterSettings(ask)
 	if err == nil {
-		err = c.e.learn(ctx)
+		err = c.e.chooser.learn(ctx)
 	}
 	if err != nil {
 		return g, err
@@ -67,7 +66,7 @@ func (c *Cluster) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
 				"network", ask.Network)
 		})
 	}
-	claim, err := c.e.claimFor(ctx, ask)
+	claim, err := c.e.claims.claimFor(ctx, ask)
 	if err != nil {
 		return g, err
 	}
@@ -79,22 +78,22 @@ func (c *Cluster) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
 		}
 		return g, nil
 	}
-	wants, err := c.e.wantsFor(conf, ask, claim)
+	wants, err := c.e.chooser.wantsFor(conf, ask, claim)
 	if err != nil {
 		return g, err
 	}
 	claim.forClaimed(wants)
 	result, h := model.Result{}, g.holder
 	for _, alternatives := range wants {
-		a, err := c.e.takeAny(ctx, alternatives, h)
+		a, err := c.e.obtainer.takeAny(ctx, alternatives, h)
 		if err != nil {
-			c.e.unget(result.IPs, h)
+			c.e.mem.unget(result.IPs, h)
 			return g, err
 		}
 		result.IPs = append(result.IPs, model.IP{Address: netip.PrefixFrom(a, a.BitLen())})
 	}
-	if err := c.e.writeClaim(ctx, claim, result.IPs); err != nil {
-		c.e.unget(result.IPs, h)
+	if err := c.e.claims.writeClaim(ctx, claim, result.IPs); err != nil {
+		c.e.mem.unget(result.IPs, h)
 		return g, err
 	}
 	g.result = result
@@ -102,39 +101,39 @@ func (c *Cluster) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
 }
 
 // claimFor is the claim that an attachment's addresses are of: the one that the pod names, or its machine's.
-func (e *Engine) claimFor(ctx context.Context, ask ipam.Ask) (addressClaim, error) {
+func (ac *addressClaims) claimFor(ctx context.Context, ask ipam.Ask) (addressClaim, error) {
 	if ask.Wishes.Claim != "" {
-		return e.readClaim(ctx, ask.Wishes.Claim)
+		return ac.readClaim(ctx, ask.Wishes.Claim)
 	}
-	return e.machineClaim(ctx, ask)
+	return ac.machineClaim(ctx, ask)
 }
 
 // wantsFor are the addresses that an attachment is to have, by its claim if it has one.
-func (e *Engine) wantsFor(conf clusterConf, ask ipam.Ask, claim addressClaim) ([][]want, error) {
+func (ch *chooser) wantsFor(conf clusterConf, ask ipam.Ask, claim addressClaim) ([][]want, error) {
 	if claim.machine != nil {
-		return e.machineWants(conf, ask, claim)
+		return ch.machineWants(conf, ask, claim)
 	}
 	var err error
-	if ask.Wishes, err = e.claimWishes(claim, ask.Wishes); err != nil {
+	if ask.Wishes, err = ch.claimWishes(claim, ask.Wishes); err != nil {
 		return nil, err
 	}
-	return e.clusterWants(conf, ask)
+	return ch.clusterWants(conf, ask)
 }
 
 // takeAny gives an address of the first of several pools that has one.
-func (e *Engine) takeAny(ctx context.Context, wants []want, h holder) (netip.Addr, error) {
+func (ob *obtainer) takeAny(ctx context.Context, wants []want, h holder) (netip.Addr, error) {
 	if len(wants) == 1 {
-		return e.take(ctx, wants[0], h)
+		return ob.take(ctx, wants[0], h)
 	}
 	for _, w := range wants {
-		if a, ok, err := e.fromMemory(ctx, w, h, false); ok || err != nil {
+		if a, ok, err := ob.fromMemory(ctx, w, h, false); ok || err != nil {
 			return a, err
 		}
 	}
 	for _, w := range wants {
-		a, ok, err := e.fetch(ctx, w, h)
+		a, ok, err := ob.fetch(ctx, w, h)
 		if errors.Is(err, errSilent) {
-			return e.tired(ctx, wants, h, err)
+			return ob.tired(ctx, wants, h, err)
 		}
 		if ok || err != nil {
 			return a, err
@@ -142,7 +141,7 @@ func (e *Engine) takeAny(ctx context.Context, wants []want, h holder) (netip.Add
 	}
 	var all []string
 	for _, w := range wants {
-		a, err := e.insist(ctx, w, h, e.cfg.Patience/2)
+		a, err := ob.insist(ctx, w, h, ob.cfg.Patience/2)
 		var f *model.Fault
 		if err == nil || !errors.As(err, &f) || f.Code != model.CodeExhausted {
 			return a, err
@@ -153,38 +152,13 @@ func (e *Engine) takeAny(ctx context.Context, wants []want, h holder) (netip.Add
 }
 
 // tired gives an address that rests, when the store does not answer.
-func (e *Engine) tired(ctx context.Context, wants []want, h holder, silence error) (netip.Addr, error) {
+func (ob *obtainer) tired(ctx context.Context, wants []want, h holder, silence error) (netip.Addr, error) {
 	for _, w := range wants {
-		if a, ok, err := e.fromMemory(ctx, w, h, true); ok || err != nil {
+		if a, ok, err := ob.fromMemory(ctx, w, h, true); ok || err != nil {
 			return a, err
 		}
 	}
 	return netip.Addr{}, silent(wants[0], silence)
-}
-
-// unget takes addresses back that nobody has used. They need no rest. A claim may have had its own before: they stay with it
-// until it is seen not to name them.
-func (e *Engine) unget(ips []model.IP, h holder) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, ip := range ips {
-		a := ip.Address.Addr()
-		for _, p := range e.pools {
-			if p.held[a] != h {
-				continue
-			}
-			if h.claim != "" {
-				p.held[a] = holder{claim: h.claim}
-				e.wake()
-				continue
-			}
-			delete(p.held, a)
-			if b := p.blockOf(a); b != nil {
-				b.dry, b.pause = false, time.Time{}
-			}
-			p.tell()
-		}
-	}
 }
 
 // Hold chooses addresses for a record that is written before they are used: an address of this node's blocks has no other
@@ -219,7 +193,7 @@ func (h *hold) Keep() error {
 func (h *hold) Drop() {
 	if !h.over {
 		h.over = true
-		h.e.unget(h.result.IPs, h.holder)
+		h.e.mem.unget(h.result.IPs, h.holder)
 	}
 }
 
@@ -229,16 +203,16 @@ func (c *Cluster) Del(ctx context.Context, ask ipam.Ask) error {
 	if len(ask.Held) > 0 {
 		return err
 	}
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	for name, spec := range c.e.catalog.pools {
+	c.e.mem.mu.Lock()
+	defer c.e.mem.mu.Unlock()
+	for name, spec := range c.e.mem.catalog.pools {
 		its := func(r model.ReservedAddress) bool {
 			return r.By != "" && r.ContainerID == ask.ContainerID && r.IfName == ask.IfName
 		}
 		if slices.ContainsFunc(spec.Reserved, its) {
-			p := c.e.pool(name)
+			p := c.e.mem.pool(name)
 			p.dropped = append(p.dropped, ask.Key())
-			c.e.wake()
+			c.e.kick.Notify()
 		}
 	}
 	return err
@@ -251,7 +225,7 @@ func (c *Cluster) Check(_ context.Context, ask ipam.Ask, prev model.Result) erro
 	}
 	key := ask.Key()
 	for _, ip := range prev.IPs {
-		held := c.e.heldBy(func(h holder, _ netip.Addr) bool { return h.key == key }, []netip.Addr{ip.Address.Addr()})
+		held := c.e.mem.heldBy(func(h holder, _ netip.Addr) bool { return h.key == key }, []netip.Addr{ip.Address.Addr()})
 		if len(held) == 0 {
 			return model.Faultf(model.CodeDiffers, "the address may be given to somebody else: DEL the attachment and ADD it again",
 				"%s: address %s of prevResult is not held for container %s interface %s", c.typ, ip.Address.Addr(), ask.ContainerID, ask.IfName)
@@ -262,14 +236,14 @@ func (c *Cluster) Check(_ context.Context, ask ipam.Ask, prev model.Result) erro
 
 // Status tells whether an address of each family could be given, without side effects.
 func (c *Cluster) Status(ctx context.Context, ask ipam.Ask) error {
-	conf, err := c.e.clusterSettings(ask)
+	conf, err := c.e.chooser.clusterSettings(ask)
 	if err == nil {
-		err = c.e.learn(ctx)
+		err = c.e.chooser.learn(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	wants, err := c.e.clusterWants(conf, ask)
+	wants, err := c.e.chooser.clusterWants(conf, ask)
 	if err != nil {
 		return err
 	}

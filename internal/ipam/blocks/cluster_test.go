@@ -223,7 +223,7 @@ func TestClusterWithoutStore(t *testing.T) {
 	if _, err := a.addCluster(calicoConf(), "c1", model.AddressWishes{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.engine.tend(context.Background()); err != nil {
+	if err := a.engine.follower.tend(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	a.line.set(true, false)

@@ -47,21 +47,21 @@ type confs struct {
 }
 
 // clusterSettings are the configuration of an attachment, and which addresses its caller wants.
-func (e *Engine) clusterSettings(ask ipam.Ask) (clusterConf, error) {
-	e.confs.mu.Lock()
-	r, known := e.confs.read[string(ask.Conf)]
-	e.confs.mu.Unlock()
+func (ch *chooser) clusterSettings(ask ipam.Ask) (clusterConf, error) {
+	ch.confs.mu.Lock()
+	r, known := ch.confs.read[string(ask.Conf)]
+	ch.confs.mu.Unlock()
 	if !known {
 		var err error
 		if r, err = readCluster(ask.Conf); err != nil {
 			return clusterConf{}, err
 		}
-		e.confs.mu.Lock()
-		if e.confs.read == nil || len(e.confs.read) >= mostConfs {
-			e.confs.read = map[string]readConf{}
+		ch.confs.mu.Lock()
+		if ch.confs.read == nil || len(ch.confs.read) >= mostConfs {
+			ch.confs.read = map[string]readConf{}
 		}
-		e.confs.read[string(ask.Conf)] = r
-		e.confs.mu.Unlock()
+		ch.confs.read[string(ask.Conf)] = r
+		ch.confs.mu.Unlock()
 	}
 	var s settings
 	err := s.readRequests(ask, r.outer)

@@ -14,21 +14,21 @@ import (
 
 // cover makes sure that the pool has the addresses of a want, where the want may add them. Regions are only ever added, in
 // one compare-and-swap, so that nodes that see the same range for the first time agree on how it is cut.
-func (e *Engine) cover(ctx context.Context, p *pool, w want) error {
-	e.mu.Lock()
+func (af *affinity) cover(ctx context.Context, p *pool, w want) error {
+	af.mem.mu.Lock()
 	known := p.object.Version != "" && len(p.lacks(w)) == 0
-	e.mu.Unlock()
+	af.mem.mu.Unlock()
 	if known {
 		return nil
 	}
 	const tries = 10
 	for range tries {
-		done, err := e.coverOnce(ctx, p, w)
+		done, err := af.coverOnce(ctx, p, w)
 		if err != nil {
 			return err
 		}
 		if done {
-			return e.look(ctx, p) // what others have need not be tried
+			return af.registry.look(ctx, p) // what others have need not be tried
 		}
 	}
 	return model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed?", "pool %q cannot be written", p.name)
@@ -42,10 +42,10 @@ func (p *pool) lacks(w want) []netip.Prefix {
 	return Missing(p.spec, w.network)
 }
 
-func (e *Engine) coverOnce(ctx context.Context, p *pool, w want) (bool, error) {
+func (af *affinity) coverOnce(ctx context.Context, p *pool, w want) (bool, error) {
 	kind := store.AddressPools()
 	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-		return e.cfg.Objects.Get(ctx, kind, kind.Key("", p.name))
+		return af.cfg.Objects.Get(ctx, kind, kind.Key("", p.name))
 	})
 	missing := errors.Is(err, store.ErrNotFound)
 	switch {
@@ -62,10 +62,10 @@ func (e *Engine) coverOnce(ctx context.Context, p *pool, w want) (bool, error) {
 			return false, err
 		}
 	}
-	e.mu.Lock()
-	e.see(p, o, spec)
+	af.mem.mu.Lock()
+	af.mem.see(p, o, spec)
 	lacks := p.lacks(w)
-	e.mu.Unlock()
+	af.mem.mu.Unlock()
 	if len(lacks) == 0 {
 		return true, nil
 	}
@@ -73,26 +73,26 @@ func (e *Engine) coverOnce(ctx context.Context, p *pool, w want) (bool, error) {
 		return false, model.Faultf(model.CodeInvalidConf, "add it to spec.regions of the pool, or choose addresses that are there",
 			"%s: pool %q does not have %s", w.field, p.name, w.network)
 	}
-	return e.enlarge(ctx, p, w, o, spec, lacks)
+	return af.enlarge(ctx, p, w, o, spec, lacks)
 }
 
 // enlarge adds regions, and with them what whereabouts has given of them.
-func (e *Engine) enlarge(ctx context.Context, p *pool, w want, o store.Object, spec model.AddressPool, lacks []netip.Prefix) (bool, error) {
-	if e.cfg.Apart {
-		return e.requestRange(ctx, p, w)
+func (af *affinity) enlarge(ctx context.Context, p *pool, w want, o store.Object, spec model.AddressPool, lacks []netip.Prefix) (bool, error) {
+	if af.cfg.Apart {
+		return af.requests.requestRange(ctx, p, w)
 	}
-	next, spec, err := extended(ctx, e.cfg.Objects, o, spec, lacks, model.PoolRequest{Addresses: count(w.spans), Network: w.alias})
+	next, spec, err := extended(ctx, af.cfg.Objects, o, spec, lacks, model.PoolRequest{Addresses: count(w.spans), Network: w.alias})
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", w.field, err)
 	}
-	if err := e.step("before pool"); err != nil {
+	if err := af.cfg.step("before pool"); err != nil {
 		return false, err
 	}
 	got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		if o.Version == "" {
-			return e.cfg.Objects.Create(ctx, store.AddressPools(), next)
+			return af.cfg.Objects.Create(ctx, store.AddressPools(), next)
 		}
-		return e.cfg.Objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)
+		return af.cfg.Objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)
 	})
 	if errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
 		return false, nil // somebody was faster: look again
@@ -100,8 +100,8 @@ func (e *Engine) enlarge(ctx context.Context, p *pool, w want, o store.Object, s
 	if err != nil {
 		return false, Unreachable("pool "+p.name, err)
 	}
-	e.mu.Lock()
-	e.see(p, got, spec)
-	e.mu.Unlock()
-	return true, e.step("after pool")
+	af.mem.mu.Lock()
+	af.mem.see(p, got, spec)
+	af.mem.mu.Unlock()
+	return true, af.cfg.step("after pool")
 }

@@ -18,6 +18,22 @@
 //   - Want: one address that an attachment is to have: the pool, and which of its addresses will do.
 //   - Held: given to an attachment. Resting: released, and not given again for a while.
 //
+// # The parts
+//
+// Each owns what it knows, and knows those above it and none below. An Engine builds them.
+//
+//	memory         pools, blocks and who holds what: an ADD is served from it alone. Its lock is never held over a request
+//	namesakes      what another machine claimed that runs as the same node
+//	journalFile    what an engine that starts must know
+//	chooser        which addresses of which pools an attachment is to have
+//	registry       the store's objects of pools and blocks
+//	requests       what the controller is asked for
+//	addressClaims  promises of addresses: IPAMClaims, AddressClaims, and those of virtual machines
+//	affinity       which blocks are this node's: claims them, takes them up again, gives them up
+//	obtainer       an address for an attachment: from memory, else by the store or from another node
+//	returner       gives back what is not needed, and what others ask for
+//	follower       hears what changes, and does what no ADD waits for
+//
 // # Who remembers what
 //
 //	the store     which node has which block

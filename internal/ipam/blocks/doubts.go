@@ -14,7 +14,7 @@ import (
 
 // Doubts finds settings that have no effect or surprise.
 func (a *Allocator) Doubts(conf json.RawMessage) []model.Doubt {
-	s, err := a.e.settings(ipam.Ask{Conf: conf})
+	s, err := a.e.chooser.settings(ipam.Ask{Conf: conf})
 	if err != nil {
 		return nil // Validate says it
 	}

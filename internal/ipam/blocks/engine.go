@@ -4,17 +4,15 @@ package blocks
 
 import (
 	"context"
-	"encoding/hex"
-	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 )
 
 const (
@@ -64,42 +62,32 @@ type Config struct {
 	Step func(name string) error
 }
 
-// Engine gives addresses from this node's blocks. It is safe for concurrent use.
+func (c *Config) step(name string) error {
+	if c.Step == nil {
+		return nil
+	}
+	return c.Step(name)
+}
+
+// Engine gives addresses from this node's blocks. It is safe for concurrent use. It only builds its parts and hands them to each
+// other; doc.go says what each of them does.
 type Engine struct {
 	cfg  Config
-	kick chan struct{} // something is to be tended
+	kick notify.Chan // something is to be tended
+
+	clock     *clock
+	mem       *memory
+	namesakes *namesakes
+	journal   *journalFile
+	chooser   *chooser
+	registry  *registry
+	requests  *requests
+	claims    *addressClaims
+	affinity  *affinity
+	obtainer  *obtainer
+	follower  *follower
 
 	unrouted sync.Once // told
-
-	writing sync.Mutex // the journal; taken before mu
-	confs   confs
-
-	clock sync.Mutex
-	last  time.Time     // what the clock said last
-	back  time.Duration // how far it went back in all
-
-	mu      sync.Mutex
-	pools   map[string]*pool
-	catalog catalog
-	// homeless are addresses that attachments have of pools that are not known.
-	homeless map[netip.Addr]holder
-	// clean are the pools in which no other pool has blocks, each with the versions of all pools when that was seen.
-	clean   map[string]map[string]string
-	unsaved bool // the journal does not have what pools say, or whose addresses are
-	// cluster are the configurations of the cluster's network that may come, in a cluster of so many nodes.
-	cluster []clusterConf
-	nodes   int
-	missing map[string]time.Time // nodes that have no object, since when
-	sent    map[string]bool      // claims that this engine made
-	usurps  map[string]int       // how often a thing of ours had a claim that it did not make
-	// strangers are other machines that run as this node; told are those that the journal names.
-	strangers map[string]*stranger
-	told      []string
-	used      bool // there is something to follow
-	serving   bool // somebody asked for addresses of the cluster's network
-	followed  bool // the controller was asked to follow Calico's pools
-	live      bool // a watch tells what other nodes have
-	synced    bool
 }
 
 // Open makes an engine of what the journal of an earlier one says.
@@ -117,70 +105,61 @@ func Open(cfg Config) (*Engine, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Log = cfg.Log.With("room", "blocks")
-	e := &Engine{
-		cfg: cfg, kick: make(chan struct{}, 1), pools: map[string]*pool{}, missing: map[string]time.Time{},
-		sent: map[string]bool{}, usurps: map[string]int{}, strangers: map[string]*stranger{},
-		catalog: newCatalog(), homeless: map[netip.Addr]holder{}, clean: map[string]map[string]string{},
-	}
-	return e, e.load()
+	e := build(cfg)
+	return e, e.journal.load()
 }
+
+// build makes the parts; each knows those before it, and none of those after it.
+func build(config Config) *Engine {
+	e := &Engine{cfg: config, kick: notify.New(), clock: &clock{read: config.Now}}
+	cfg, kick, clock := &e.cfg, e.kick, e.clock
+	e.mem = &memory{cfg: cfg, kick: kick, clock: clock, pools: map[string]*pool{}, catalog: newCatalog(), homeless: map[netip.Addr]holder{}}
+	e.namesakes = &namesakes{
+		cfg: cfg, kick: kick, clock: clock, sent: map[string]bool{}, usurps: map[string]int{}, strangers: map[string]*stranger{},
+	}
+	e.journal = &journalFile{cfg: cfg, mem: e.mem, namesakes: e.namesakes}
+	e.chooser = &chooser{cfg: cfg, kick: kick, clock: clock, mem: e.mem}
+	e.registry = &registry{
+		cfg: cfg, clock: clock, mem: e.mem, namesakes: e.namesakes, missing: map[string]time.Time{}, clean: map[string]map[string]string{},
+	}
+	e.requests = &requests{cfg: cfg, mem: e.mem, chooser: e.chooser, registry: e.registry}
+	e.claims = &addressClaims{cfg: cfg, mem: e.mem, journal: e.journal, requests: e.requests}
+	e.affinity = &affinity{
+		cfg: cfg, clock: clock, mem: e.mem, namesakes: e.namesakes, journal: e.journal, registry: e.registry, requests: e.requests,
+	}
+	e.obtainer = &obtainer{
+		cfg: cfg, kick: kick, clock: clock, mem: e.mem, namesakes: e.namesakes, journal: e.journal, registry: e.registry,
+		requests: e.requests, claims: e.claims, affinity: e.affinity,
+	}
+	returner := &returner{
+		cfg: cfg, kick: kick, clock: clock, mem: e.mem, namesakes: e.namesakes, journal: e.journal, registry: e.registry,
+		affinity: e.affinity,
+	}
+	e.follower = &follower{
+		cfg: cfg, kick: kick, clock: clock, mem: e.mem, namesakes: e.namesakes, journal: e.journal, chooser: e.chooser,
+		registry: e.registry, requests: e.requests, affinity: e.affinity, returner: returner,
+	}
+	return e
+}
+
+// Run claims spare blocks, gives back empty ones and answers other nodes, until ctx ends. It asks the store for nothing
+// before an address of a pool has been wanted here.
+func (e *Engine) Run(ctx context.Context) error { return e.follower.run(ctx) }
+
+// Allocations are what the engine may allocate, and has allocated, now.
+func (e *Engine) Allocations() Allocations { return e.mem.allocations() }
+
+// Count counts blocks and addresses.
+func (e *Engine) Count() Counts { return e.mem.count() }
+
+// Holds tells whether this node has an address: it is in one of its blocks and not ceded, or was ceded to it.
+func (e *Engine) Holds(a netip.Addr) bool { return e.mem.holds(a) }
 
 // Held is an address that an attachment has.
 type Held struct {
 	Pool string
 	Addr netip.Addr
 	Key  model.AttachmentKey
-}
-
-// pool is the pool of that name; the caller holds the lock.
-func (e *Engine) pool(name string) *pool {
-	p := e.pools[name]
-	if p == nil {
-		p = newPool(name)
-		maps.Copy(p.held, e.homeless)
-		e.pools[name] = p
-		e.used = true
-		e.wake()
-	}
-	return p
-}
-
-// now is the time, which never goes back.
-func (e *Engine) now() time.Time {
-	e.clock.Lock()
-	defer e.clock.Unlock()
-	t := e.cfg.Now()
-	if t.Before(e.last) {
-		e.back += e.last.Sub(t)
-	}
-	e.last = t
-	return t.Add(e.back)
-}
-
-// wake has Run look after things.
-func (e *Engine) wake() {
-	select {
-	case e.kick <- struct{}{}:
-	default:
-	}
-}
-
-func (e *Engine) step(name string) error {
-	if e.cfg.Step == nil {
-		return nil
-	}
-	return e.cfg.Step(name)
-}
-
-// number is a new number for a claim.
-func (e *Engine) number() (string, error) {
-	var b [8]byte
-	if _, err := io.ReadFull(e.cfg.Random, b[:]); err != nil {
-		return "", fmt.Errorf("number for a claim: %w", err)
-	}
-	claim := hex.EncodeToString(b[:])
-	e.sends(claim)
-	return claim, nil
 }
 
 // String names the holder.

@@ -20,57 +20,57 @@ func (e *Engine) Expect(confs []json.RawMessage, nodes int) {
 	var cluster []clusterConf
 	for _, conf := range confs {
 		if typeOf(conf) == TypeCalico {
-			if c, err := e.clusterSettings(ipam.Ask{Conf: conf}); err == nil {
+			if c, err := e.chooser.clusterSettings(ipam.Ask{Conf: conf}); err == nil {
 				cluster = append(cluster, c)
 			}
 			continue
 		}
-		if s, err := e.settings(ipam.Ask{Conf: conf}); err == nil {
+		if s, err := e.chooser.settings(ipam.Ask{Conf: conf}); err == nil {
 			wants = append(wants, s.wants...)
 		}
 	}
-	e.mu.Lock()
-	e.cluster, e.nodes = cluster, nodes
-	for _, p := range e.pools {
+	e.mem.mu.Lock()
+	e.chooser.cluster, e.chooser.nodes = cluster, nodes
+	for _, p := range e.mem.pools {
 		clear(p.expected)
 	}
-	e.expect(wants, nodes)
-	if len(cluster) > 0 && !e.used { // the pools are to be known
-		e.used = true
-		e.wake()
+	e.chooser.expect(wants, nodes)
+	if len(cluster) > 0 && !e.mem.used { // the pools are to be known
+		e.mem.used = true
+		e.kick.Notify()
 	}
-	e.mu.Unlock()
-	e.expectCluster()
+	e.mem.mu.Unlock()
+	e.chooser.expectCluster()
 }
 
 // expectCluster expects what the cluster's network gives on this node, by the pools that there are now.
-func (e *Engine) expectCluster() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.cluster) == 0 || !e.catalog.known {
+func (ch *chooser) expectCluster() {
+	ch.mem.mu.Lock()
+	defer ch.mem.mu.Unlock()
+	if len(ch.cluster) == 0 || !ch.mem.catalog.known {
 		return
 	}
 	var wants []want
-	for _, c := range e.cluster {
+	for _, c := range ch.cluster {
 		for _, f := range c.families {
 			var some []want
 			var err error
 			if words := c.pools[f]; len(words) > 0 {
-				some, err = e.asked(f, words, "", model.UseWorkload)
+				some, err = ch.asked(f, words, "", model.UseWorkload)
 			} else {
-				some, err = e.automatic(f, ipam.Ask{})
+				some, err = ch.automatic(f, ipam.Ask{})
 			}
 			if err == nil {
 				wants = append(wants, some[0])
 			}
 		}
 	}
-	for name := range e.catalog.pools {
-		if p := e.pools[name]; p != nil {
+	for name := range ch.mem.catalog.pools {
+		if p := ch.mem.pools[name]; p != nil {
 			clear(p.expected)
 		}
 	}
-	e.expect(wants, e.nodes)
+	ch.expect(wants, ch.nodes)
 }
 
 func typeOf(conf json.RawMessage) string {
@@ -80,48 +80,48 @@ func typeOf(conf json.RawMessage) string {
 }
 
 // expect has blocks claimed for what may be wanted; the caller holds the lock.
-func (e *Engine) expect(wants []want, nodes int) {
+func (ch *chooser) expect(wants []want, nodes int) {
 	for _, w := range wants {
 		size := model.BlockSize(w.network, count(w.spans))
-		if r, known := e.region(w); known {
+		if r, known := ch.region(w); known {
 			size = r.BlockSize
 		}
 		if count(w.spans)>>(w.network.Addr().BitLen()-size) < roomy*max(nodes, 1) {
 			continue
 		}
-		p := e.pool(w.pool)
+		p := ch.mem.pool(w.pool)
 		p.expected[w.id()] = w
 		if d := p.wants[w.id()]; d != nil {
-			d.last = e.now()
+			d.last = ch.clock.now()
 			continue
 		}
-		p.wants[w.id()] = &demand{want: w, last: e.now()}
-		e.wake()
+		p.wants[w.id()] = &demand{want: w, last: ch.clock.now()}
+		ch.kick.Notify()
 	}
 }
 
 // region is how the beginning of a want is cut, where that is known; the caller holds the lock.
-func (e *Engine) region(w want) (model.AddressRegion, bool) {
+func (ch *chooser) region(w want) (model.AddressRegion, bool) {
 	if len(w.spans) == 0 {
 		return model.AddressRegion{}, false
 	}
-	p := e.pools[w.pool]
+	p := ch.mem.pools[w.pool]
 	if p == nil || len(p.spec.Regions) == 0 {
-		p = &pool{spec: e.catalog.pools[w.pool]}
+		p = &pool{spec: ch.mem.catalog.pools[w.pool]}
 	}
 	return p.region(w.spans[0].from)
 }
 
 // coverExpected makes sure that pools have what is expected of them. The caller has the pool's turn.
-func (e *Engine) coverExpected(ctx context.Context, p *pool) error {
-	e.mu.Lock()
+func (fo *follower) coverExpected(ctx context.Context, p *pool) error {
+	fo.mem.mu.Lock()
 	var wants []want
 	for _, w := range p.expected {
 		wants = append(wants, w)
 	}
-	e.mu.Unlock()
+	fo.mem.mu.Unlock()
 	for _, w := range wants {
-		if err := e.cover(ctx, p, w); err != nil {
+		if err := fo.affinity.cover(ctx, p, w); err != nil {
 			return err
 		}
 	}

@@ -6,14 +6,14 @@ import "context"
 
 // Tend is what Run does when a watch has told everything, once.
 func (e *Engine) Tend(ctx context.Context) error {
-	e.mu.Lock()
-	e.synced = false
-	for _, p := range e.pools {
+	e.mem.mu.Lock()
+	e.mem.synced = false
+	for _, p := range e.mem.pools {
 		p.stale, p.full = true, false
 		for _, b := range p.order {
 			b.stale = true
 		}
 	}
-	e.mu.Unlock()
-	return e.tend(ctx)
+	e.mem.mu.Unlock()
+	return e.follower.tend(ctx)
 }

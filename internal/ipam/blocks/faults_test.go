@@ -47,14 +47,14 @@ func newTale(t *testing.T, k int) *tale {
 }
 
 func (w *tale) tend(n *node) {
-	n.engine.synced = false // all that a watch would have told
-	for _, p := range n.engine.pools {
+	n.engine.mem.synced = false // all that a watch would have told
+	for _, p := range n.engine.mem.pools {
 		p.stale, p.full = true, false
 		for _, b := range p.order {
 			b.stale = true
 		}
 	}
-	_ = n.engine.tend(context.Background())
+	_ = n.engine.follower.tend(context.Background())
 }
 
 // tell tells the tale until node a meets its end.
@@ -121,7 +121,7 @@ func TestAnyFaultAtAnyStep(t *testing.T) {
 				hits++
 				w.left = 1 << 30
 				if strings.Contains(fault, "journal lost") {
-					_ = os.Remove(w.a.engine.journalPath())
+					_ = os.Remove(w.a.engine.journal.journalPath())
 				}
 				w.a.start()
 				w.aftermath()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 )
 
 const (
@@ -20,51 +21,59 @@ const (
 	scarcity = time.Minute // how long nobody keeps more than it needs when a pool was exhausted for somebody
 )
 
-// Run claims spare blocks, gives back empty ones and answers other nodes, until ctx ends. It asks the store for nothing
-// before an address of a pool has been wanted here.
-func (e *Engine) Run(ctx context.Context) error {
-	if e.cfg.Objects == nil {
+// follower hears what changes in the store, and has everything done that no ADD waits for.
+type follower struct {
+	cfg       *Config
+	kick      notify.Chan
+	clock     *clock
+	mem       *memory
+	namesakes *namesakes
+	journal   *journalFile
+	chooser   *chooser
+	registry  *registry
+	requests  *requests
+	affinity  *affinity
+	returner  *returner
+}
+
+// run asks the store for nothing before an address of a pool has been wanted here.
+func (fo *follower) run(ctx context.Context) error {
+	if fo.cfg.Objects == nil {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	for !e.inUse() {
+	for !fo.mem.inUse() {
 		select {
-		case <-e.kick:
+		case <-fo.kick:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 	for {
-		if err := e.follow(ctx); err != nil && ctx.Err() == nil {
-			e.cfg.Log.Warn("blocks are not followed", "err", err)
+		if err := fo.follow(ctx); err != nil && ctx.Err() == nil {
+			fo.cfg.Log.Warn("blocks are not followed", "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-e.cfg.After(another):
+		case <-fo.cfg.After(another):
 		}
 	}
 }
 
-func (e *Engine) inUse() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.used
-}
-
 // follow works along one watch.
-func (e *Engine) follow(ctx context.Context) error {
+func (fo *follower) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events, err := e.cfg.Objects.Watch(ctx, store.AddressPools(), store.AddressBlocks())
+	events, err := fo.cfg.Objects.Watch(ctx, store.AddressPools(), store.AddressBlocks())
 	if err != nil {
 		return err
 	}
-	e.mu.Lock()
-	e.synced = false
-	e.catalog.begin()
-	e.mu.Unlock()
-	defer e.setLive(false)
+	fo.mem.mu.Lock()
+	fo.mem.synced = false
+	fo.mem.catalog.begin()
+	fo.mem.mu.Unlock()
+	defer fo.mem.setLive(false)
 	for {
 		select {
 		case ev, ok := <-events:
@@ -72,38 +81,32 @@ func (e *Engine) follow(ctx context.Context) error {
 				return errors.New("the watch ended")
 			}
 			if ev.Type == store.Synced {
-				e.setLive(true)
+				fo.mem.setLive(true)
 			}
-			if e.hear(ev) {
-				e.wake()
+			if fo.hear(ev) {
+				fo.kick.Notify()
 			}
 			continue
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-e.kick:
-		case <-e.cfg.After(e.pause()):
+		case <-fo.kick:
+		case <-fo.cfg.After(fo.pause()):
 		}
-		if err := e.tend(ctx); err != nil && ctx.Err() == nil {
-			e.cfg.Log.Warn("blocks", "err", err)
+		if err := fo.tend(ctx); err != nil && ctx.Err() == nil {
+			fo.cfg.Log.Warn("blocks", "err", err)
 			select { // not at once again
-			case <-e.cfg.After(often):
+			case <-fo.cfg.After(often):
 			case <-ctx.Done():
 			}
 		}
 	}
 }
 
-func (e *Engine) setLive(live bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.live = live
-}
-
 // pause is how long nothing has to be looked at.
-func (e *Engine) pause() time.Duration {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, p := range e.pools {
+func (fo *follower) pause() time.Duration {
+	fo.mem.mu.Lock()
+	defer fo.mem.mu.Unlock()
+	for _, p := range fo.mem.pools {
 		if p.tight() || p.stale || len(p.resting) > 0 {
 			return often
 		}
@@ -113,27 +116,27 @@ func (e *Engine) pause() time.Duration {
 			}
 		}
 	}
-	if len(e.strangers) > 0 {
-		return min(seldom, e.cfg.Idle, e.cfg.Gone/8)
+	if fo.namesakes.any() {
+		return min(seldom, fo.cfg.Idle, fo.cfg.Gone/8)
 	}
-	return min(seldom, e.cfg.Idle)
+	return min(seldom, fo.cfg.Idle)
 }
 
 // hear notes an event; true when there is something to do. What it says of this node's own things may be older than what
 // this node wrote, so it is only a reason to look.
-func (e *Engine) hear(ev store.Event) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (fo *follower) hear(ev store.Event) bool {
+	fo.mem.mu.Lock()
+	defer fo.mem.mu.Unlock()
 	switch {
 	case ev.Type == store.Synced:
-		e.catalog.end()
-		e.unsaved = true
+		fo.mem.catalog.end()
+		fo.mem.unsaved = true
 		return true
 	case ev.Type == store.Faulty:
 		return false
 	case ev.Object.Key.Kind == store.AddressPools().Kind:
-		news := e.hearPool(ev)
-		p := e.pools[ev.Object.Key.Name]
+		news := fo.mem.hearPool(ev)
+		p := fo.mem.pools[ev.Object.Key.Name]
 		if p == nil {
 			return news
 		}
@@ -147,15 +150,15 @@ func (e *Engine) hear(ev store.Event) bool {
 	if err != nil {
 		return false
 	}
-	e.hearRival(spec, ev.Type == store.Deleted)
-	p := e.pools[spec.Pool]
-	if p == nil && ev.Type != store.Deleted && e.named(spec) { // a machine before this one used the pool: nobody else gives that back
-		p = e.pool(spec.Pool)
+	fo.registry.hearRival(spec, ev.Type == store.Deleted)
+	p := fo.mem.pools[spec.Pool]
+	if p == nil && ev.Type != store.Deleted && fo.named(spec) { // a machine before this one used the pool: nobody else gives that back
+		p = fo.mem.pool(spec.Pool)
 	}
 	if p == nil {
 		return false
 	}
-	if spec.Node != e.cfg.Node {
+	if spec.Node != fo.cfg.Node {
 		if ev.Type == store.Deleted {
 			delete(p.others, spec.CIDR)
 		} else {
@@ -163,8 +166,8 @@ func (e *Engine) hear(ev store.Event) bool {
 		}
 		p.tell()
 	}
-	news := ev.Type != store.Deleted && (spec.Node == e.cfg.Node && p.blocks[spec.CIDR] == nil || e.unknownSingle(p, spec))
-	e.synced = e.synced && !news
+	news := ev.Type != store.Deleted && (spec.Node == fo.cfg.Node && p.blocks[spec.CIDR] == nil || fo.unknownSingle(p, spec))
+	fo.mem.synced = fo.mem.synced && !news
 	for _, b := range p.order {
 		if b.parent == spec.CIDR && (ev.Type == store.Deleted || b.object.Version != ev.Object.Version) {
 			b.stale, news = true, true
@@ -174,12 +177,12 @@ func (e *Engine) hear(ev store.Event) bool {
 }
 
 // named reports whether a block, or an address that it ceded, is in this node's name.
-func (e *Engine) named(spec model.AddressBlock) bool {
-	if spec.Node == e.cfg.Node {
+func (fo *follower) named(spec model.AddressBlock) bool {
+	if spec.Node == fo.cfg.Node {
 		return true
 	}
 	for _, with := range spec.Ceded {
-		if claim, is := strings.CutPrefix(with, e.cfg.Node+"/"); is && claim != "" {
+		if claim, is := strings.CutPrefix(with, fo.cfg.Node+"/"); is && claim != "" {
 			return true
 		}
 	}
@@ -187,93 +190,93 @@ func (e *Engine) named(spec model.AddressBlock) bool {
 }
 
 // tend does what is to be done.
-func (e *Engine) tend(ctx context.Context) error {
+func (fo *follower) tend(ctx context.Context) error {
 	var errs []error
-	e.expectCluster()
-	e.mu.Lock()
+	fo.chooser.expectCluster()
+	fo.mem.mu.Lock()
 	var pools []*pool
-	for _, p := range e.pools {
+	for _, p := range fo.mem.pools {
 		pools = append(pools, p)
 	}
-	synced := e.synced
-	e.synced = true
-	e.mu.Unlock()
-	synced = !e.greetings() && synced
+	synced := fo.mem.synced
+	fo.mem.synced = true
+	fo.mem.mu.Unlock()
+	synced = !fo.namesakes.greetings() && synced
 	for _, p := range pools {
-		if err := e.tendPool(ctx, p, !synced); err != nil {
+		if err := fo.tendPool(ctx, p, !synced); err != nil {
 			errs = append(errs, err)
-			e.mu.Lock()
-			e.synced = e.synced && synced
-			e.mu.Unlock()
+			fo.mem.mu.Lock()
+			fo.mem.synced = fo.mem.synced && synced
+			fo.mem.mu.Unlock()
 		}
 	}
 	if len(errs) == 0 {
-		errs = append(errs, e.greeted())
+		errs = append(errs, fo.greeted())
 	}
-	errs = append(errs, e.requestCalico(ctx))
-	e.mu.Lock()
-	unsaved := e.unsaved
-	e.mu.Unlock()
+	errs = append(errs, fo.requests.requestCalico(ctx))
+	fo.mem.mu.Lock()
+	unsaved := fo.mem.unsaved
+	fo.mem.mu.Unlock()
 	if unsaved {
-		errs = append(errs, e.save())
+		errs = append(errs, fo.journal.save())
 	}
 	return errors.Join(errs...)
 }
 
-func (e *Engine) tendPool(ctx context.Context, p *pool, sync bool) error {
+func (fo *follower) tendPool(ctx context.Context, p *pool, sync bool) error {
 	select {
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	e.rinse(ctx, p) // it needs no store
+	fo.affinity.rinse(ctx, p) // it needs no store
 	if sync {
-		if err := e.sync(ctx, p); err != nil {
+		if err := fo.sync(ctx, p); err != nil {
 			return err
 		}
 	}
-	if err := e.freshen(ctx, p); err != nil {
+	if err := fo.freshen(ctx, p); err != nil {
 		return err
 	}
-	return errors.Join(e.coverExpected(ctx, p), e.absorb(ctx, p), e.greet(ctx, p), e.quiet(ctx, p), e.unreserve(ctx, p), e.claims(ctx, p), e.answer(ctx, p), e.refuse(ctx, p), e.giveBack(ctx, p), e.stock(ctx, p))
+	return errors.Join(fo.coverExpected(ctx, p), fo.returner.absorb(ctx, p), fo.greet(ctx, p), fo.returner.quiet(ctx, p), fo.returner.unreserve(ctx, p), fo.returner.claims(ctx, p), fo.returner.answer(ctx, p), fo.returner.refuse(ctx, p), fo.returner.giveBack(ctx, p), fo.stock(ctx, p))
 }
 
 // stock claims spare blocks. The caller has the pool's turn.
-func (e *Engine) stock(ctx context.Context, p *pool) error {
-	e.mu.Lock()
+func (fo *follower) stock(ctx context.Context, p *pool) error {
+	fo.mem.mu.Lock()
 	var short []want
-	full := p.full || p.closed() || e.now().Sub(p.scarce) < scarcity
+	full := p.full || p.closed() || fo.clock.now().Sub(p.scarce) < scarcity
 	for _, d := range p.wants {
-		if !full && p.object.Version != "" && !p.spare(d.want, e.now(), nil, e.spareOf(p, d.want)) {
+		if !full && p.object.Version != "" && !p.spare(d.want, fo.clock.now(), nil, fo.mem.spareOf(p, d.want)) {
 			short = append(short, d.want)
 		}
 	}
-	e.mu.Unlock()
+	fo.mem.mu.Unlock()
 	for _, w := range short {
-		got, err := e.takeBack(ctx, p, w)
+		got, err := fo.affinity.takeBack(ctx, p, w)
 		if err == nil && !got {
-			got, err = e.spareBlock(ctx, p, w)
+			got, err = fo.spareBlock(ctx, p, w)
 		}
 		if err != nil {
 			return err
 		}
 		if !got {
-			e.mu.Lock()
+			fo.mem.mu.Lock()
 			p.full = true
-			e.mu.Unlock()
+			fo.mem.mu.Unlock()
 		}
 	}
 	return nil
 }
 
-func (e *Engine) spareBlock(ctx context.Context, p *pool, w want) (bool, error) {
+func (fo *follower) spareBlock(ctx context.Context, p *pool, w want) (bool, error) {
 	for try := range 8 {
-		cidr, ok, err := e.candidate(p, w, try > 0)
+		cidr, ok, err := fo.mem.candidate(p, w, try > 0)
 		if err != nil || !ok {
 			return false, err
 		}
-		if got, err := e.create(ctx, p, cidr); got || err != nil {
+		if got, err := fo.affinity.create(ctx, p, cidr); got || err != nil {
 			return got, err
 		}
 	}

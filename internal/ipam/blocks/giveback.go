@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 )
 
 // hurry is how long a block must have been empty when another node needs it: long enough not to take away what a call that
@@ -20,10 +21,10 @@ import (
 const hurry = 500 * time.Millisecond
 
 // surplus chooses the blocks that go back. Nothing is given from them from here on.
-func (e *Engine) surplus(p *pool) []*block {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := e.now()
+func (rt *returner) surplus(p *pool) []*block {
+	rt.mem.mu.Lock()
+	defer rt.mem.mu.Unlock()
+	now := rt.clock.now()
 	// Pause goes by what rests; a block that became empty by it is looked at once more before that is forgotten.
 	maps.DeleteFunc(p.resting, func(_ netip.Addr, r rest) bool { return !r.dirty && now.Sub(r.until) >= 4*hurry })
 	if p.closed() {
@@ -48,12 +49,12 @@ func (e *Engine) surplus(p *pool) []*block {
 		if b.idle.IsZero() {
 			b.idle = now
 		}
-		long := e.cfg.Idle
+		long := rt.cfg.Idle
 		lent := b.single() || b.asked()
 		if p.tight() || lent {
 			long = min(hurry, long)
 		}
-		if now.Sub(b.idle) < long || !lent && !e.dispensable(p, b, now) {
+		if now.Sub(b.idle) < long || !lent && !rt.dispensable(p, b, now) {
 			continue
 		}
 		b.stands = releasing
@@ -72,39 +73,51 @@ func (p *pool) yields(b *block) bool {
 func (b *block) asked() bool { return b.cidr.IsSingleIP() && len(b.spec.Asked) > 0 }
 
 // dispensable tells whether enough is free without a block, of which nothing may be wanted any more; the caller holds the lock.
-func (e *Engine) dispensable(p *pool, b *block, now time.Time) bool {
+func (rt *returner) dispensable(p *pool, b *block, now time.Time) bool {
 	for _, d := range p.wants {
 		of := slices.ContainsFunc(d.want.spans, func(s span) bool { return s.overlaps(b.cidr) })
-		if of && !p.spare(d.want, now, b, e.spareOf(p, d.want)) {
+		if of && !p.spare(d.want, now, b, rt.mem.spareOf(p, d.want)) {
 			return false
 		}
 	}
 	return true
 }
 
+// returner gives back what this node does not need, and what others ask it for.
+type returner struct {
+	cfg       *Config
+	kick      notify.Chan
+	clock     *clock
+	mem       *memory
+	namesakes *namesakes
+	journal   *journalFile
+	registry  *registry
+	affinity  *affinity
+}
+
 // giveBack returns what nobody needs, and goes on with returns that are under way. The caller has the pool's turn.
-func (e *Engine) giveBack(ctx context.Context, p *pool) error {
-	chosen := e.surplus(p)
+func (rt *returner) giveBack(ctx context.Context, p *pool) error {
+	chosen := rt.surplus(p)
 	if len(chosen) > 0 {
-		if err := e.save(); err != nil {
-			e.mu.Lock() // nothing has been sent
+		if err := rt.journal.save(); err != nil {
+			rt.mem.mu.Lock() // nothing has been sent
 			for _, b := range chosen {
 				b.stands = owned
 			}
-			e.mu.Unlock()
+			rt.mem.mu.Unlock()
 			return err
 		}
 	}
 	var errs []error
-	for _, b := range e.inReturn(p) {
-		errs = append(errs, e.release(ctx, p, b))
+	for _, b := range rt.inReturn(p) {
+		errs = append(errs, rt.affinity.release(ctx, p, b))
 	}
 	return errors.Join(errs...)
 }
 
-func (e *Engine) inReturn(p *pool) []*block {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (rt *returner) inReturn(p *pool) []*block {
+	rt.mem.mu.Lock()
+	defer rt.mem.mu.Unlock()
 	var out []*block
 	for _, b := range p.order {
 		if b.stands == releasing {
@@ -115,13 +128,13 @@ func (e *Engine) inReturn(p *pool) []*block {
 }
 
 // release asks the store to forget a claim.
-func (e *Engine) release(ctx context.Context, p *pool, b *block) error {
-	there, err := e.refresh(ctx, p, b)
+func (af *affinity) release(ctx context.Context, p *pool, b *block) error {
+	there, err := af.refresh(ctx, p, b)
 	if err != nil || !there {
 		return err
 	}
 	if b.single() {
-		_, _, err := e.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
+		_, _, err := af.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
 			a, to := b.cidr.Addr(), ""
 			if node, _, _ := strings.Cut(s.Asked[a], ForClaim); node != "" {
 				to = node + "/"
@@ -131,110 +144,110 @@ func (e *Engine) release(ctx context.Context, p *pool, b *block) error {
 		if err != nil {
 			return ignoreConflict(err) // once more, later
 		}
-		return e.forget(p, b)
+		return af.forget(p, b)
 	}
 	for a, with := range b.spec.Ceded {
-		if !b.nobodys(a, with, e.now()) {
-			return e.renew(ctx, p, b) // somebody took a ceded address: the block has to stay
+		if !b.nobodys(a, with, af.clock.now()) {
+			return af.renew(ctx, p, b) // somebody took a ceded address: the block has to stay
 		}
 	}
-	if err := e.step("before delete"); err != nil {
+	if err := af.cfg.step("before delete"); err != nil {
 		return err
 	}
 	_, err = Bounded(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, e.cfg.Objects.Delete(ctx, store.AddressBlocks(), b.object.Key, b.object.Version)
+		return struct{}{}, af.cfg.Objects.Delete(ctx, store.AddressBlocks(), b.object.Key, b.object.Version)
 	})
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return ignoreConflict(Unreachable("return of block "+b.cidr.String(), err))
 	}
-	if err := e.step("after delete"); err != nil {
+	if err := af.cfg.step("after delete"); err != nil {
 		return err
 	}
-	return e.forget(p, b)
+	return af.forget(p, b)
 }
 
 // refresh reads a block of ours; false when it is gone, which is told where it should not be.
-func (e *Engine) refresh(ctx context.Context, p *pool, b *block) (bool, error) {
-	o, spec, err := e.read(ctx, p.name, b.parent)
+func (af *affinity) refresh(ctx context.Context, p *pool, b *block) (bool, error) {
+	o, spec, err := af.registry.read(ctx, p.name, b.parent)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return false, err
 	}
-	ours := err == nil && spec.Node == e.cfg.Node && spec.Claim == b.claim
+	ours := err == nil && spec.Node == af.cfg.Node && spec.Claim == b.claim
 	if b.single() {
-		ours = err == nil && spec.Ceded[b.cidr.Addr()] == e.cfg.Node+"/"+b.claim
+		ours = err == nil && spec.Ceded[b.cidr.Addr()] == af.cfg.Node+"/"+b.claim
 	}
 	if ours {
-		e.mu.Lock()
+		af.mem.mu.Lock()
 		if b.object.Version != o.Version {
 			p.tell()
 		}
-		b.learn(o, spec, e.now())
+		b.learn(o, spec, af.clock.now())
 		for a := range spec.Ceded {
 			b.away[a] = !b.single()
 		}
 		found := b.stands == lost
-		e.mu.Unlock()
+		af.mem.mu.Unlock()
 		if found { // a server that starts may have denied it; with a new claim it is ours for certain
-			return true, e.recover(ctx, p, b)
+			return true, af.recover(ctx, p, b)
 		}
 		return true, nil
 	}
 	if b.stands == releasing {
-		return false, e.forget(p, b)
+		return false, af.forget(p, b)
 	}
-	if err == nil && !b.single() && spec.Node == e.cfg.Node && !e.usurped(b, spec) {
-		return true, e.adopt(ctx, p, o, spec) // ours, by an answer that was lost
+	if err == nil && !b.single() && spec.Node == af.cfg.Node && !af.namesakes.usurped(b, spec) {
+		return true, af.adopt(ctx, p, o, spec) // ours, by an answer that was lost
 	}
-	if with := spec.Ceded[b.cidr.Addr()]; err == nil && b.single() && e.claimedHere(thing(p.name, b.cidr), with) {
-		_, err := e.grab(ctx, p, b.cidr.Addr(), claimIn(with), o, spec) // the same of a single address
+	if with := spec.Ceded[b.cidr.Addr()]; err == nil && b.single() && af.namesakes.claimedHere(thing(p.name, b.cidr), with) {
+		_, err := af.grab(ctx, p, b.cidr.Addr(), claimIn(with), o, spec) // the same of a single address
 		return true, err
 	}
-	e.mu.Lock()
-	if err == nil && p.movedOn(b, spec, e.cfg.Node) {
-		e.mu.Unlock()
-		return false, e.forget(p, b)
+	af.mem.mu.Lock()
+	if err == nil && p.movedOn(b, spec, af.cfg.Node) {
+		af.mem.mu.Unlock()
+		return false, af.forget(p, b)
 	}
 	first := b.stands != lost
 	b.stands = lost
-	e.mu.Unlock()
+	af.mem.mu.Unlock()
 	if first {
-		e.cfg.Log.Error("block is ours no more: nothing is given from it", "pool", p.name, "block", b.cidr.String(), "node", spec.Node)
-		return false, e.save()
+		af.cfg.Log.Error("block is ours no more: nothing is given from it", "pool", p.name, "block", b.cidr.String(), "node", spec.Node)
+		return false, af.journal.save()
 	}
 	return false, nil
 }
 
 // recover takes a block, or a ceded address, into use that was thought to be lost.
-func (e *Engine) recover(ctx context.Context, p *pool, b *block) error {
+func (af *affinity) recover(ctx context.Context, p *pool, b *block) error {
 	if !b.single() {
-		return e.renew(ctx, p, b)
+		return af.renew(ctx, p, b)
 	}
-	_, err := e.grab(ctx, p, b.cidr.Addr(), claimIn(b.claim), b.object, b.spec)
+	_, err := af.grab(ctx, p, b.cidr.Addr(), claimIn(b.claim), b.object, b.spec)
 	return err
 }
 
 // renew takes a block whose return has begun into use again. The new claim makes sure that the return never happens.
-func (e *Engine) renew(ctx context.Context, p *pool, b *block) error {
-	o, spec, err := e.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, claim string) { s.Claim = claim })
+func (af *affinity) renew(ctx context.Context, p *pool, b *block) error {
+	o, spec, err := af.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, claim string) { s.Claim = claim })
 	if err != nil {
 		return ignoreConflict(err)
 	}
-	e.own(p, o, spec)
-	return e.save()
+	af.own(p, o, spec)
+	return af.journal.save()
 }
 
 // forget takes a block out of memory and journal.
-func (e *Engine) forget(p *pool, b *block) error {
-	e.mu.Lock()
+func (af *affinity) forget(p *pool, b *block) error {
+	af.mem.mu.Lock()
 	if p.blocks[b.cidr] == b {
 		p.put(b.cidr, nil)
 	}
 	if !b.single() {
 		delete(p.others, b.cidr)
 	}
-	e.mu.Unlock()
-	e.cfg.Log.Info("block returned", "pool", p.name, "block", b.cidr.String())
-	return e.save()
+	af.mem.mu.Unlock()
+	af.cfg.Log.Info("block returned", "pool", p.name, "block", b.cidr.String())
+	return af.journal.save()
 }
 
 func ignoreConflict(err error) error {

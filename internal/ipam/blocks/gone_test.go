@@ -54,7 +54,7 @@ func TestBlocksOfAGoneNode(t *testing.T) {
 		t.Errorf("%d addresses of a node that is gone, want 7", n)
 	}
 	// It was not gone after all: it sees that the block is not its own, and gives nothing from it.
-	if err := a.engine.tend(context.Background()); err != nil {
+	if err := a.engine.follower.tend(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if n := all(a, "back"); n != 0 {
@@ -106,12 +106,12 @@ func TestServerThatStarts(t *testing.T) {
 	conf := rangeConf1("10.0.0.0/27")
 	a.mustAdd(conf, "1")
 	tend := func() {
-		for _, p := range a.engine.pools {
+		for _, p := range a.engine.mem.pools {
 			for _, b := range p.order {
 				b.stale = true
 			}
 		}
-		if err := a.engine.tend(context.Background()); err != nil {
+		if err := a.engine.follower.tend(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -27,22 +27,22 @@ type ungranted struct{ block model.AddressBlock }
 func (*ungranted) Error() string { return "the controller has not granted it" }
 
 // mayTake reports whether this node may take an address that is with another one: that one ceded it, or the controller granted it.
-func (e *Engine) mayTake(spec model.AddressBlock, a netip.Addr, claim string) bool {
+func (q *requests) mayTake(spec model.AddressBlock, a netip.Addr, claim string) bool {
 	with, ceded := spec.Ceded[a]
 	switch {
-	case !e.cfg.Apart:
+	case !q.cfg.Apart:
 		return true
-	case ceded && (with == "" || strings.HasPrefix(with, e.cfg.Node+"/")):
+	case ceded && (with == "" || strings.HasPrefix(with, q.cfg.Node+"/")):
 		return true
-	case spec.Node == e.cfg.Node && (!ceded || strings.HasSuffix(with, "/")):
+	case spec.Node == q.cfg.Node && (!ceded || strings.HasSuffix(with, "/")):
 		return true // its own, or offered to a node that has not taken it
 	}
-	return spec.Granted[a] == e.cfg.Node+forWhom(claim)
+	return spec.Granted[a] == q.cfg.Node+forWhom(claim)
 }
 
 // ungrant is what is granted of a block without what this node was granted of an address: it has it.
-func (e *Engine) ungrant(granted map[netip.Addr]string, a netip.Addr) map[netip.Addr]string {
-	if node, _, _ := strings.Cut(granted[a], ForClaim); node != e.cfg.Node {
+func (q *requests) ungrant(granted map[netip.Addr]string, a netip.Addr) map[netip.Addr]string {
+	if node, _, _ := strings.Cut(granted[a], ForClaim); node != q.cfg.Node {
 		return granted
 	}
 	return lacking(granted, a)
@@ -59,23 +59,23 @@ type granting struct {
 }
 
 // next asks for the grant the first time, and returns when it is to be looked for again. The error: it has not come.
-func (g *granting) next(ctx context.Context, e *Engine, changed <-chan struct{}, c addressClaim, a netip.Addr, block model.AddressBlock) error {
+func (g *granting) next(ctx context.Context, q *requests, changed <-chan struct{}, c addressClaim, a netip.Addr, block model.AddressBlock) error {
 	if g.deadline == nil {
-		g.deadline = e.cfg.After(e.cfg.Patience)
-		_, err := e.requestGrant(ctx, c, a, block)
+		g.deadline = q.cfg.After(q.cfg.Patience)
+		_, err := q.requestGrant(ctx, c, a, block)
 		return err // the next look sees what came meanwhile
 	}
 	select {
 	case <-changed:
 		return nil
-	case <-e.cfg.After(grantLook):
+	case <-q.cfg.After(grantLook):
 		return nil
 	case <-ctx.Done():
 	case <-g.deadline:
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), request)
 	defer cancel()
-	answered, err := e.requestGrant(ctx, c, a, block)
+	answered, err := q.requestGrant(ctx, c, a, block)
 	switch {
 	case err != nil:
 		return err
@@ -88,16 +88,16 @@ func (g *granting) next(ctx context.Context, e *Engine, changed <-chan struct{},
 }
 
 // requestGrant asks the controller for an address of another node's block. New: there was no such request, or it was answered.
-func (e *Engine) requestGrant(ctx context.Context, c addressClaim, a netip.Addr, block model.AddressBlock) (fresh bool, err error) {
+func (q *requests) requestGrant(ctx context.Context, c addressClaim, a netip.Addr, block model.AddressBlock) (fresh bool, err error) {
 	name, is := strings.CutPrefix(c.id, ofAddressClaim)
 	o, err := store.AddressPoolRequestObject(model.PoolRequest{
-		Node: e.cfg.Node, Pool: block.Pool, CIDR: block.CIDR, Claim: name, IPAM: !is, Addr: a, Pod: c.pod,
+		Node: q.cfg.Node, Pool: block.Pool, CIDR: block.CIDR, Claim: name, IPAM: !is, Addr: a, Pod: c.pod,
 	})
 	if err != nil {
 		return false, err
 	}
 	_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-		return e.cfg.Objects.Create(ctx, store.AddressPoolRequests(), o)
+		return q.cfg.Objects.Create(ctx, store.AddressPoolRequests(), o)
 	})
 	switch {
 	case errors.Is(err, store.ErrExists):
@@ -112,14 +112,14 @@ func (e *Engine) requestGrant(ctx context.Context, c addressClaim, a netip.Addr,
 
 // lies finds an address that a claim names, and that this node has for others or for nobody: any agent can write addresses into a claim.
 // This node must not sign such a claim with its name, by which the controller lets other nodes take the claim's addresses from it.
-func (e *Engine) lies(c addressClaim) (netip.Addr, bool) {
-	if !e.cfg.Apart {
+func (q *requests) lies(c addressClaim) (netip.Addr, bool) {
+	if !q.cfg.Apart {
 		return netip.Addr{}, false
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	q.mem.mu.Lock()
+	defer q.mem.mu.Unlock()
 	for _, a := range AddressesOf(c.object) {
-		for _, p := range e.pools {
+		for _, p := range q.mem.pools {
 			if b := p.blockOf(a); b != nil && b.cidr.Contains(a) && b.stands == owned && !b.away[a] && p.held[a].claim != c.id {
 				return a, true
 			}

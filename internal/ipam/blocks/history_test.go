@@ -218,9 +218,9 @@ func (h *history) del(n *node) string {
 // tend is what Run does when a watch has told everything.
 func (h *history) tend(n *node) {
 	if h.rand.IntN(3) == 0 {
-		n.engine.mu.Lock()
-		n.engine.synced = false
-		n.engine.mu.Unlock()
+		n.engine.mem.mu.Lock()
+		n.engine.mem.synced = false
+		n.engine.mem.mu.Unlock()
 	}
 	h.tendAll(n)
 }
@@ -228,27 +228,27 @@ func (h *history) tend(n *node) {
 func (h *history) tendAll(n *node) {
 	e := n.engine
 	all, err := n.line.List(context.Background(), store.AddressPools())
-	e.mu.Lock()
+	e.mem.mu.Lock()
 	if err == nil {
-		e.catalog.begin()
+		e.mem.catalog.begin()
 		for _, o := range all {
-			e.hearPool(store.Event{Type: store.Modified, Object: o})
+			e.mem.hearPool(store.Event{Type: store.Modified, Object: o})
 		}
-		e.catalog.end()
+		e.mem.catalog.end()
 	}
-	for _, p := range e.pools {
+	for _, p := range e.mem.pools {
 		p.stale, p.full = true, false
 		for _, b := range p.order {
 			b.stale = true
 		}
 	}
-	e.mu.Unlock()
+	e.mem.mu.Unlock()
 	if all, err := n.line.List(context.Background(), store.AddressBlocks()); err == nil {
 		for _, o := range all {
-			e.hear(store.Event{Type: store.Modified, Object: o})
+			e.follower.hear(store.Event{Type: store.Modified, Object: o})
 		}
 	}
-	_ = e.tend(context.Background())
+	_ = e.follower.tend(context.Background())
 }
 
 // pool has people change a pool: it is disabled and enabled, and given regions that younger pools have, and that these lose later.

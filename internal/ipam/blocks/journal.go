@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/model"
@@ -51,11 +52,20 @@ type journalSticky struct {
 	Claim string     `json:"claim"`
 }
 
-func (e *Engine) journalPath() string { return filepath.Join(e.cfg.Dir, journalName) }
+// journalFile writes what an engine that starts must know.
+type journalFile struct {
+	cfg       *Config
+	mem       *memory
+	namesakes *namesakes
+
+	writing sync.Mutex // taken before the memory's
+}
+
+func (jf *journalFile) journalPath() string { return filepath.Join(jf.cfg.Dir, journalName) }
 
 // load reads the journal. One of another node, or of a newer program, is refused: what it says must not be forgotten.
-func (e *Engine) load() error {
-	path := e.journalPath()
+func (jf *journalFile) load() error {
+	path := jf.journalPath()
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -71,16 +81,16 @@ func (e *Engine) load() error {
 	if j.Version > journalVersion {
 		return model.Faultf(model.CodeIO, "use the newer program", "journal of address blocks %s: version %d is newer than %d", path, j.Version, journalVersion)
 	}
-	if j.Node != e.cfg.Node {
+	if j.Node != jf.cfg.Node {
 		return model.Faultf(model.CodeIO, "give this node its old name, or choose another --state-dir",
-			"journal of address blocks %s is of node %q, this is node %q", path, j.Node, e.cfg.Node)
+			"journal of address blocks %s is of node %q, this is node %q", path, j.Node, jf.cfg.Node)
 	}
 	for _, spec := range j.Pools {
-		if e.catalog.put(spec) {
-			e.catalog.known = true
+		if jf.mem.catalog.put(spec) {
+			jf.mem.catalog.known = true
 		}
 		if slices.ContainsFunc(j.Blocks, func(b journalBlock) bool { return b.Pool == spec.Name }) {
-			e.pool(spec.Name).read(spec)
+			jf.mem.pool(spec.Name).read(spec)
 		}
 	}
 	for _, jb := range j.Blocks {
@@ -88,48 +98,48 @@ func (e *Engine) load() error {
 		for _, a := range jb.Away {
 			b.away[a] = true
 		}
-		e.pool(jb.Pool).put(jb.CIDR, b)
+		jf.mem.pool(jb.Pool).put(jb.CIDR, b)
 	}
 	for _, s := range j.Sticky {
-		e.pool(s.Pool).held[s.Addr] = holder{claim: s.Claim}
+		jf.mem.pool(s.Pool).held[s.Addr] = holder{claim: s.Claim}
 	}
 	return nil
 }
 
 // save writes what the engine knows now into the journal; the caller does not hold the lock. It is on the disk when save
 // returns: a return that is begun must not be forgotten, whatever dies.
-func (e *Engine) save() error {
-	e.writing.Lock()
-	defer e.writing.Unlock()
-	text, err := json.MarshalIndent(e.snapshot(), "", " ")
+func (jf *journalFile) save() error {
+	jf.writing.Lock()
+	defer jf.writing.Unlock()
+	text, err := json.MarshalIndent(jf.snapshot(), "", " ")
 	if err == nil {
-		err = e.step("before journal")
+		err = jf.cfg.step("before journal")
 	}
 	if err == nil {
-		err = os.MkdirAll(e.cfg.Dir, 0o700)
+		err = os.MkdirAll(jf.cfg.Dir, 0o700)
 	}
 	if err == nil {
-		err = atomicfile.Write(e.journalPath(), text, 0o600, atomicfile.Durable)
+		err = atomicfile.Write(jf.journalPath(), text, 0o600, atomicfile.Durable)
 	}
 	if err == nil {
-		err = e.step("after journal")
+		err = jf.cfg.step("after journal")
 	}
 	if err != nil {
-		e.mu.Lock()
-		e.unsaved = true
-		e.mu.Unlock()
-		return fmt.Errorf("journal of address blocks %s: %w", e.journalPath(), err)
+		jf.mem.mu.Lock()
+		jf.mem.unsaved = true
+		jf.mem.mu.Unlock()
+		return fmt.Errorf("journal of address blocks %s: %w", jf.journalPath(), err)
 	}
 	return nil
 }
 
-func (e *Engine) snapshot() journal {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.unsaved = false
-	j := journal{Version: journalVersion, Node: e.cfg.Node, Blocks: []journalBlock{}, Strangers: e.told, Pools: e.catalog.all()}
-	for _, p := range e.pools {
-		if _, in := e.catalog.pools[p.name]; !in && len(p.spec.Regions) > 0 {
+func (jf *journalFile) snapshot() journal {
+	jf.mem.mu.Lock()
+	defer jf.mem.mu.Unlock()
+	jf.mem.unsaved = false
+	j := journal{Version: journalVersion, Node: jf.cfg.Node, Blocks: []journalBlock{}, Strangers: jf.namesakes.toPeople(), Pools: jf.mem.catalog.all()}
+	for _, p := range jf.mem.pools {
+		if _, in := jf.mem.catalog.pools[p.name]; !in && len(p.spec.Regions) > 0 {
 			j.Pools = append(j.Pools, p.spec)
 		}
 		for _, b := range p.order {

@@ -115,9 +115,9 @@ func TestOnKubernetes(t *testing.T) {
 
 	// Without the server: from memory, without a request, also after a kill.
 	eventually(t, "b has a spare block", func() bool {
-		b.engine.mu.Lock()
-		defer b.engine.mu.Unlock()
-		p := b.engine.pools["whereabouts"]
+		b.engine.mem.mu.Lock()
+		defer b.engine.mem.mu.Unlock()
+		p := b.engine.mem.pools["whereabouts"]
 		return !p.tight() && p.spare(want{spans: []span{usable(netip.MustParsePrefix("10.0.0.0/25"))}}, time.Now(), nil, 2)
 	})
 	s.Stop()

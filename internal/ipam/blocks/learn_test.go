@@ -44,22 +44,22 @@ func TestLearnIsOvertakenByAWatch(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.catalog.begin()
-			e.hearPool(store.Event{Type: store.Modified, Object: o})
+			e.mem.mu.Lock()
+			defer e.mem.mu.Unlock()
+			e.mem.catalog.begin()
+			e.mem.hearPool(store.Event{Type: store.Modified, Object: o})
 			if whole {
-				e.catalog.end()
+				e.mem.catalog.end()
 			}
 		}}
-		if err := e.learn(t.Context()); err != nil {
+		if err := e.chooser.learn(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		e.mu.Lock()
-		if !e.catalog.pools["a"].Disabled {
+		e.mem.mu.Lock()
+		if !e.mem.catalog.pools["a"].Disabled {
 			t.Errorf("everything told: %v: an older answer stands in the place of what a watch has told", whole)
 		}
-		e.mu.Unlock()
+		e.mem.mu.Unlock()
 	}
 }
 
@@ -75,9 +75,9 @@ func TestGarbageOfAnUnknownPool(t *testing.T) {
 	if err := a.engine.Allocators()[1].GC(t.Context(), ipam.Ask{Network: "net"}, []model.AttachmentKey{key("kept")}); err != nil {
 		t.Fatal(err)
 	}
-	a.engine.mu.Lock()
-	defer a.engine.mu.Unlock()
-	if h := a.engine.homeless; len(h) != 1 || h[netip.MustParseAddr("10.1.0.6")].key != key("kept") {
+	a.engine.mem.mu.Lock()
+	defer a.engine.mem.mu.Unlock()
+	if h := a.engine.mem.homeless; len(h) != 1 || h[netip.MustParseAddr("10.1.0.6")].key != key("kept") {
 		t.Errorf("%v is held of pools that are not known", h)
 	}
 }

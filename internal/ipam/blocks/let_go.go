@@ -12,32 +12,32 @@ import (
 
 // leave makes sure, before an address of a claim is given to somebody else, that nobody who has read the claim before takes it still.
 // False: not now.
-func (e *Engine) leave(ctx context.Context, p *pool, a netip.Addr) (bool, error) {
-	e.mu.Lock()
+func (rt *returner) leave(ctx context.Context, p *pool, a netip.Addr) (bool, error) {
+	rt.mem.mu.Lock()
 	b := p.blockOf(a)
 	ok := b != nil && b.cidr.Contains(a) && b.stands == owned && !b.away[a]
-	e.mu.Unlock()
+	rt.mem.mu.Unlock()
 	if !ok {
 		return true, nil // it is not this node's to give
 	}
-	there, err := e.refresh(ctx, p, b)
+	there, err := rt.affinity.refresh(ctx, p, b)
 	if err != nil || !there {
 		return err == nil, err
 	}
-	e.mu.Lock()
+	rt.mem.mu.Lock()
 	away := b.away[a]
-	e.mu.Unlock()
+	rt.mem.mu.Unlock()
 	if away {
 		return true, nil
 	}
 	was := b.claim
 	if b.single() {
-		_, err = e.grab(ctx, p, a, "", b.object, b.spec)
+		_, err = rt.affinity.grab(ctx, p, a, "", b.object, b.spec)
 	} else {
-		err = e.renew(ctx, p, b)
+		err = rt.affinity.renew(ctx, p, b)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	rt.mem.mu.Lock()
+	defer rt.mem.mu.Unlock()
 	now := p.blockOf(a)
 	return err == nil && now != nil && now.claim != was, err
 }

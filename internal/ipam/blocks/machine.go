@@ -20,11 +20,11 @@ import (
 
 // machineClaim finds the promise to the machine that an attachment is of, and makes it where there is none. The zero value: there is
 // nothing to keep.
-func (e *Engine) machineClaim(ctx context.Context, ask ipam.Ask) (addressClaim, error) {
+func (ac *addressClaims) machineClaim(ctx context.Context, ask ipam.Ask) (addressClaim, error) {
 	if ask.VM == nil {
 		return addressClaim{}, nil
 	}
-	c, err := e.lookClaim(ctx, ask.VM.Namespace+"/"+ask.VM.Promise(ask.Network, ask.IfName))
+	c, err := ac.lookClaim(ctx, ask.VM.Namespace+"/"+ask.VM.Promise(ask.Network, ask.IfName))
 	missing := errors.Is(err, store.ErrNotFound)
 	c.machine, c.pod = ask.VM, podOf(ask)
 	if err != nil && !missing || c.silent {
@@ -33,12 +33,12 @@ func (e *Engine) machineClaim(ctx context.Context, ask ipam.Ask) (addressClaim, 
 	if missing && ask.Incoming {
 		return addressClaim{}, nil // where it runs, its addresses are the pod's own
 	}
-	owner, err := e.machineObject(ctx, *ask.VM)
+	owner, err := ac.machineObject(ctx, *ask.VM)
 	if err != nil {
 		return c, err
 	}
 	if !missing && earlier(c.object, ask.VM.UID, owner) {
-		err := e.dropClaim(ctx, c)
+		err := ac.dropClaim(ctx, c)
 		if err != nil {
 			return c, err
 		}
@@ -47,19 +47,19 @@ func (e *Engine) machineClaim(ctx context.Context, ask ipam.Ask) (addressClaim, 
 	if !missing {
 		return c, nil
 	}
-	if owner.Version == "" && ask.Unproven && e.cfg.MachinesKnown {
-		e.cfg.Log.Warn("nothing is promised to a virtual machine that there is not", "machine", ask.VM.String(), "container", ask.ContainerID)
+	if owner.Version == "" && ask.Unproven && ac.cfg.MachinesKnown {
+		ac.cfg.Log.Warn("nothing is promised to a virtual machine that there is not", "machine", ask.VM.String(), "container", ask.ContainerID)
 		return addressClaim{}, nil
 	}
-	return e.makeClaim(ctx, c.id, ask, owner)
+	return ac.makeClaim(ctx, c.id, ask, owner)
 }
 
 // machineObject is the object of a machine that lasts: the VirtualMachine, or the instance where it has none. Without a version: there
 // is no object.
-func (e *Engine) machineObject(ctx context.Context, vm model.VMRef) (store.Object, error) {
+func (ac *addressClaims) machineObject(ctx context.Context, vm model.VMRef) (store.Object, error) {
 	for _, kind := range []store.Kind{store.VirtualMachines(), store.VirtualMachineInstances()} {
 		o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-			return e.cfg.Objects.Get(ctx, kind, kind.Key(vm.Namespace, vm.Name))
+			return ac.cfg.Objects.Get(ctx, kind, kind.Key(vm.Namespace, vm.Name))
 		})
 		if errors.Is(err, store.ErrNotFound) {
 			continue
@@ -85,16 +85,16 @@ func earlier(claim store.Object, uid string, owner store.Object) bool {
 }
 
 // dropClaim takes the promise to an earlier machine away. Nodes that keep its addresses find that out.
-func (e *Engine) dropClaim(ctx context.Context, c addressClaim) error {
-	if e.cfg.Apart {
+func (ac *addressClaims) dropClaim(ctx context.Context, c addressClaim) error {
+	if ac.cfg.Apart {
 		return model.Faultf(model.CodeTryAgain, "the controller takes it away, and then it is tried again; does the Deployment weft-controller run?",
 			"%s is a promise to an earlier virtual machine of that name", c.id)
 	}
 	_, err := Bounded(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, e.cfg.Objects.Delete(ctx, store.AddressClaims(), c.object.Key, c.object.Version)
+		return struct{}{}, ac.cfg.Objects.Delete(ctx, store.AddressClaims(), c.object.Key, c.object.Version)
 	})
 	if err == nil || errors.Is(err, store.ErrNotFound) {
-		e.cfg.Log.Info("promise to an earlier virtual machine of the name taken away", "claim", c.id)
+		ac.cfg.Log.Info("promise to an earlier virtual machine of the name taken away", "claim", c.id)
 		return nil
 	}
 	if errors.Is(err, store.ErrConflict) {
@@ -104,7 +104,7 @@ func (e *Engine) dropClaim(ctx context.Context, c addressClaim) error {
 }
 
 // makeClaim makes a promise, without addresses yet.
-func (e *Engine) makeClaim(ctx context.Context, id string, ask ipam.Ask, owner store.Object) (addressClaim, error) {
+func (ac *addressClaims) makeClaim(ctx context.Context, id string, ask ipam.Ask, owner store.Object) (addressClaim, error) {
 	c := addressClaim{id: id, machine: ask.VM}
 	kind, key := claimPlace(id)
 	vm := model.ClaimedInterface{Name: ask.VM.Name, UID: ask.VM.UID, Network: ask.Network, IfName: ask.IfName}
@@ -118,7 +118,7 @@ func (e *Engine) makeClaim(ctx context.Context, id string, ask ipam.Ask, owner s
 	if err != nil {
 		return c, err
 	}
-	got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) { return e.cfg.Objects.Create(ctx, kind, o) })
+	got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) { return ac.cfg.Objects.Create(ctx, kind, o) })
 	switch {
 	case errors.Is(err, store.ErrExists):
 		return c, model.Faultf(model.CodeTryAgain, "", "%s was made meanwhile: %w", c.id, err)
@@ -138,9 +138,9 @@ func (c addressClaim) standby(ask ipam.Ask) ([]netip.Addr, bool) {
 
 // machineWants are the wants of a machine's attachment: what was promised, and for a family of which nothing was, or whose address no
 // pool gives any more, what any attachment would get.
-func (e *Engine) machineWants(conf clusterConf, ask ipam.Ask, c addressClaim) ([][]want, error) {
+func (ch *chooser) machineWants(conf clusterConf, ask ipam.Ask, c addressClaim) ([][]want, error) {
 	if len(ask.Wishes.Addrs)+len(conf.requested) > 0 { // people have the last word
-		return e.clusterWants(conf, ask)
+		return ch.clusterWants(conf, ask)
 	}
 	families := conf.families
 	if len(ask.Wishes.Families) > 0 {
@@ -150,17 +150,17 @@ func (e *Engine) machineWants(conf clusterConf, ask ipam.Ask, c addressClaim) ([
 	for _, f := range families {
 		i := slices.IndexFunc(c.addrs, func(a netip.Addr) bool { return a.Is4() == (f == model.IPv4) })
 		if i >= 0 {
-			e.mu.Lock()
-			w, err := e.certainWant(c.addrs[i])
-			e.mu.Unlock()
+			ch.mem.mu.Lock()
+			w, err := ch.certainWant(c.addrs[i])
+			ch.mem.mu.Unlock()
 			if err == nil {
 				out = append(out, []want{w})
 				continue
 			}
-			e.cfg.Log.Warn("address of a virtual machine cannot stay", "claim", c.id, "address", c.addrs[i].String(), "err", err)
+			ch.cfg.Log.Warn("address of a virtual machine cannot stay", "claim", c.id, "address", c.addrs[i].String(), "err", err)
 		}
 		ask.Wishes.Families = []model.IPFamily{f}
-		some, err := e.clusterWants(conf, ask)
+		some, err := ch.clusterWants(conf, ask)
 		if err != nil {
 			return nil, err
 		}

@@ -84,10 +84,10 @@ func TestSingleByALostAnswer(t *testing.T) {
 		}
 		addr := netip.MustParsePrefix(first).Addr().Next()
 		b.wishes(t, a, "db", "one", addr)
-		p := b.engine.pools["four"]
+		p := b.engine.mem.pools["four"]
 		single := p.blocks[netip.PrefixFrom(addr, 32)]
 		b.line.set(false, true)
-		if _, err := b.engine.grab(t.Context(), p, addr, claimIn(single.claim), single.object, single.spec); err == nil {
+		if _, err := b.engine.affinity.grab(t.Context(), p, addr, claimIn(single.claim), single.object, single.spec); err == nil {
 			t.Fatal("the answer arrived")
 		}
 		b.line.set(false, false)

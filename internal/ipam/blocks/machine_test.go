@@ -171,8 +171,8 @@ func (n *node) inUse(t *testing.T, has *node, vm, id string) string {
 // freshenAll has an engine look at all that it has.
 func (e *Engine) freshenAll(t *testing.T) {
 	t.Helper()
-	e.synced = false
-	if err := e.tend(context.Background()); err != nil {
+	e.mem.synced = false
+	if err := e.follower.tend(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 }

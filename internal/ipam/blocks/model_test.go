@@ -119,15 +119,15 @@ func (m *machine) del(t *rapid.T) {
 func (m *machine) tend(t *rapid.T) {
 	i := m.pick(t)
 	if rapid.Bool().Draw(t, "anew") {
-		m.nodes[i].engine.synced = false
+		m.nodes[i].engine.mem.synced = false
 	}
-	for _, p := range m.nodes[i].engine.pools { // what a watch would have told
+	for _, p := range m.nodes[i].engine.mem.pools { // what a watch would have told
 		p.stale, p.full = true, false
 		for _, b := range p.order {
 			b.stale = true
 		}
 	}
-	_ = m.nodes[i].engine.tend(context.Background())
+	_ = m.nodes[i].engine.follower.tend(context.Background())
 	m.after(i)
 }
 

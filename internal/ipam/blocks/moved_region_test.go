@@ -46,11 +46,11 @@ func (n *node) hear(h *heap, kind store.Kind) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.engine.setLive(true)
+	n.engine.mem.setLive(true)
 	for _, o := range all {
-		n.engine.hear(store.Event{Type: store.Modified, Object: o})
+		n.engine.follower.hear(store.Event{Type: store.Modified, Object: o})
 	}
-	if err := n.engine.tend(context.Background()); err != nil {
+	if err := n.engine.follower.tend(context.Background()); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -67,7 +67,7 @@ func TestMovedRegion(t *testing.T) {
 		{"nobody starts", func(_, _ *node) {}},
 		{"who has them starts", func(n1, _ *node) { n1.start() }},
 		{"without its journal", func(n1, _ *node) {
-			_ = os.Remove(n1.engine.journalPath())
+			_ = os.Remove(n1.engine.journal.journalPath())
 			n1.start()
 		}},
 		{"the other one starts", func(_, n2 *node) { n2.start() }},

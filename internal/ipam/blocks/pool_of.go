@@ -16,7 +16,7 @@ import (
 // poolFor is the pool that an address of an attachment is of.
 func (e *Engine) poolFor(ctx context.Context, ask ipam.Ask, a netip.Addr) (*pool, error) {
 	name := ""
-	if s, err := e.settings(ask); err == nil {
+	if s, err := e.chooser.settings(ask); err == nil {
 		name = s.pool
 		for _, w := range s.wants {
 			if w.network.Contains(a) {
@@ -33,21 +33,21 @@ func (e *Engine) poolFor(ctx context.Context, ask ipam.Ask, a netip.Addr) (*pool
 	if name == "" {
 		return nil, model.Faultf(model.CodeTryAgain, "", "address %s is in no pool that is known", a)
 	}
-	e.mu.Lock()
-	p := e.pool(name)
+	e.mem.mu.Lock()
+	p := e.mem.pool(name)
 	_, known := p.region(a)
-	e.mu.Unlock()
+	e.mem.mu.Unlock()
 	if known {
 		return p, nil
 	}
-	return p, e.readPool(ctx, p)
+	return p, e.registry.readPool(ctx, p)
 }
 
 // clusterPoolOf is the pool of the cluster's network that an address is of: where pools overlap, the one with a block that has it.
 func (e *Engine) clusterPoolOf(ctx context.Context, a netip.Addr) (string, error) {
-	e.mu.Lock()
-	all := e.catalog.all()
-	e.mu.Unlock()
+	e.mem.mu.Lock()
+	all := e.mem.catalog.all()
+	e.mem.mu.Unlock()
 	found := ""
 	for _, spec := range all {
 		i := slices.IndexFunc(spec.Regions, func(r model.AddressRegion) bool { return r.CIDR.Contains(a) })
@@ -58,7 +58,7 @@ func (e *Engine) clusterPoolOf(ctx context.Context, a netip.Addr) (string, error
 			found = spec.Name
 			continue
 		}
-		_, _, err := e.read(ctx, spec.Name, netip.PrefixFrom(a, spec.Regions[i].BlockSize).Masked())
+		_, _, err := e.registry.read(ctx, spec.Name, netip.PrefixFrom(a, spec.Regions[i].BlockSize).Masked())
 		switch {
 		case err == nil:
 			return spec.Name, nil

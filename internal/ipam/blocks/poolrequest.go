@@ -27,26 +27,26 @@ const NoControllerFile = "no-controller.json"
 const granted = 100 * time.Millisecond
 
 // requestRange asks the controller for a want's range, and waits until the pool has it.
-func (e *Engine) requestRange(ctx context.Context, p *pool, w want) (bool, error) {
-	if err := e.requestPool(ctx, model.PoolRequest{Pool: p.name, CIDR: w.network, Addresses: count(w.spans), Network: w.alias}); err != nil {
+func (q *requests) requestRange(ctx context.Context, p *pool, w want) (bool, error) {
+	if err := q.requestPool(ctx, model.PoolRequest{Pool: p.name, CIDR: w.network, Addresses: count(w.spans), Network: w.alias}); err != nil {
 		return false, err
 	}
 	const way = "it is tried again; is the Deployment weft-controller of the manifests there, and does it run?"
-	deadline := e.cfg.After(e.cfg.Patience)
+	deadline := q.cfg.After(q.cfg.Patience)
 	for {
 		select {
-		case <-e.cfg.After(granted):
+		case <-q.cfg.After(granted):
 		case <-deadline:
 			return false, model.Faultf(model.CodeTryAgain, way, "%s: the controller has not given pool %q the range %s yet", w.field, p.name, w.network)
 		case <-ctx.Done():
 			return false, model.Faultf(model.CodeTryAgain, way, "%s: waiting for the range %s of pool %q: %w", w.field, w.network, p.name, ctx.Err())
 		}
-		if err := e.readPool(ctx, p); err != nil {
+		if err := q.registry.readPool(ctx, p); err != nil {
 			return false, err
 		}
-		e.mu.Lock()
+		q.mem.mu.Lock()
 		there := p.object.Version != "" && len(p.lacks(w)) == 0
-		e.mu.Unlock()
+		q.mem.mu.Unlock()
 		if there {
 			return true, nil
 		}
@@ -54,14 +54,14 @@ func (e *Engine) requestRange(ctx context.Context, p *pool, w want) (bool, error
 }
 
 // requestPool writes a request of this node. One that is there already will do.
-func (e *Engine) requestPool(ctx context.Context, r model.PoolRequest) error {
-	r.Node = e.cfg.Node
+func (q *requests) requestPool(ctx context.Context, r model.PoolRequest) error {
+	r.Node = q.cfg.Node
 	o, err := store.AddressPoolRequestObject(r)
 	if err != nil {
 		return err
 	}
 	_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-		return e.cfg.Objects.Create(ctx, store.AddressPoolRequests(), o)
+		return q.cfg.Objects.Create(ctx, store.AddressPoolRequests(), o)
 	})
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -75,19 +75,19 @@ func (e *Engine) requestPool(ctx context.Context, r model.PoolRequest) error {
 }
 
 // requestCalico has the controller follow Calico's pools where this node gives addresses of the cluster's network.
-func (e *Engine) requestCalico(ctx context.Context) error {
-	e.mu.Lock()
-	due := e.cfg.Apart && !e.followed && (e.serving || len(e.cluster) > 0)
-	e.mu.Unlock()
+func (q *requests) requestCalico(ctx context.Context) error {
+	q.mem.mu.Lock()
+	due := q.cfg.Apart && !q.followed && (q.chooser.serving || len(q.chooser.cluster) > 0)
+	q.mem.mu.Unlock()
 	if !due {
 		return nil
 	}
-	if err := e.requestPool(ctx, model.PoolRequest{}); err != nil {
+	if err := q.requestPool(ctx, model.PoolRequest{}); err != nil {
 		return err
 	}
-	e.mu.Lock()
-	e.followed = true
-	e.mu.Unlock()
+	q.mem.mu.Lock()
+	q.followed = true
+	q.mem.mu.Unlock()
 	return nil
 }
 
@@ -206,10 +206,20 @@ func FreeClaim(ctx context.Context, objects store.Objects, claim string) error {
 	return ignoreConflict(err)
 }
 
+// requests are what this node asks the controller for, which alone may write pools and promises.
+type requests struct {
+	cfg      *Config
+	mem      *memory
+	chooser  *chooser
+	registry *registry
+
+	followed bool // the controller was asked to follow Calico's pools; under the memory's lock
+}
+
 // keepsAll makes sure that a claim loses no address by what is written into it: agents cannot take any out. Those of families that are
 // not wanted now stay; for another one in the place of one that no pool gives the controller is asked.
-func (e *Engine) keepsAll(ctx context.Context, c addressClaim, words []string) ([]string, error) {
-	if !e.cfg.Apart {
+func (q *requests) keepsAll(ctx context.Context, c addressClaim, words []string) ([]string, error) {
+	if !q.cfg.Apart {
 		return words, nil
 	}
 	is, err := c.object.AddressClaim()
@@ -226,7 +236,7 @@ func (e *Engine) keepsAll(ctx context.Context, c addressClaim, words []string) (
 		case !families[strings.Contains(old, ":")]:
 			words = append(words, old)
 		default:
-			if err := e.requestPool(ctx, model.PoolRequest{Claim: strings.TrimPrefix(c.id, ofAddressClaim)}); err != nil {
+			if err := q.requestPool(ctx, model.PoolRequest{Claim: strings.TrimPrefix(c.id, ofAddressClaim)}); err != nil {
 				return nil, err
 			}
 			return nil, model.Faultf(model.CodeTryAgain, "the controller takes it out where no pool gives it any more; does the Deployment weft-controller run?",

@@ -9,35 +9,35 @@ import (
 )
 
 // flush has the kernel forget what it tracks of addresses: a connection of who had one before must not lead to who has it next.
-func (e *Engine) flush(ctx context.Context, addrs []netip.Addr) {
-	if e.cfg.Flush == nil || len(addrs) == 0 {
+func (af *affinity) flush(ctx context.Context, addrs []netip.Addr) {
+	if af.cfg.Flush == nil || len(addrs) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), request)
 	defer cancel()
-	if err := e.cfg.Flush(ctx, addrs); err != nil {
+	if err := af.cfg.Flush(ctx, addrs); err != nil {
 		// An address that is never given again would be worse than an old connection.
-		e.cfg.Log.Warn("connections of released addresses are still tracked", "addresses", len(addrs), "err", err)
+		af.cfg.Log.Warn("connections of released addresses are still tracked", "addresses", len(addrs), "err", err)
 	}
 }
 
 // rinse flushes the addresses that have rested, all of them at once, so that no ADD has to wait for it.
-func (e *Engine) rinse(ctx context.Context, p *pool) {
+func (af *affinity) rinse(ctx context.Context, p *pool) {
 	var dirty []netip.Addr
-	e.mu.Lock()
-	now := e.now()
+	af.mem.mu.Lock()
+	now := af.clock.now()
 	for a, r := range p.resting {
 		if r.dirty && !now.Before(r.until) {
 			dirty = append(dirty, a)
 		}
 	}
-	e.mu.Unlock()
+	af.mem.mu.Unlock()
 	if len(dirty) == 0 {
 		return
 	}
-	e.flush(ctx, dirty)
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	af.flush(ctx, dirty)
+	af.mem.mu.Lock()
+	defer af.mem.mu.Unlock()
 	for _, a := range dirty {
 		if r, rests := p.resting[a]; rests && r.dirty && !now.Before(r.until) { // not one that was given and rests again
 			r.dirty = false
@@ -50,38 +50,17 @@ func (e *Engine) rinse(ctx context.Context, p *pool) {
 }
 
 // rinseAll flushes what may be free of this node's blocks: when an engine starts, nobody knows what was released last.
-func (e *Engine) rinseAll(ctx context.Context) {
-	if e.cfg.Flush == nil {
+func (af *affinity) rinseAll(ctx context.Context) {
+	if af.cfg.Flush == nil {
 		return
 	}
 	var cidrs []netip.Prefix
-	e.mu.Lock()
-	for _, p := range e.pools {
+	af.mem.mu.Lock()
+	for _, p := range af.mem.pools {
 		for _, b := range p.order {
 			cidrs = append(cidrs, b.cidr)
 		}
 	}
-	e.mu.Unlock()
-	e.flush(ctx, e.unheld(cidrs...))
-}
-
-// unheld are the addresses that nobody has.
-func (e *Engine) unheld(cidrs ...netip.Prefix) (out []netip.Addr) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	held := map[netip.Addr]bool{}
-	for _, p := range e.pools {
-		for a := range p.held {
-			held[a] = true
-		}
-	}
-	for _, cidr := range cidrs {
-		each(cidr, func(a netip.Addr) bool {
-			if !held[a] {
-				out = append(out, a)
-			}
-			return true
-		})
-	}
-	return out
+	af.mem.mu.Unlock()
+	af.flush(ctx, af.mem.unheld(cidrs...))
 }

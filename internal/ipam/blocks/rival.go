@@ -31,9 +31,9 @@ type ground struct {
 // such blocks at a time at least one sees the other's, because each looks after it has claimed. People may have moved the addresses from
 // the other pool to this one: then no pool overlaps, but blocks may be in use there. They were claimed before that, because since then
 // whoever claims one gives way. So they are looked for once, and again when people have changed a pool.
-func (e *Engine) contest(ctx context.Context, p *pool, cidr netip.Prefix) (ground, error) {
+func (rg *registry) contest(ctx context.Context, p *pool, cidr netip.Prefix) (ground, error) {
 	pools, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
-		return e.cfg.Objects.List(ctx, store.AddressPools())
+		return rg.cfg.Objects.List(ctx, store.AddressPools())
 	})
 	if err != nil {
 		return ground{}, Unreachable("list of pools", err)
@@ -59,9 +59,9 @@ func (e *Engine) contest(ctx context.Context, p *pool, cidr netip.Prefix) (groun
 	within := func(b netip.Prefix) bool {
 		return slices.ContainsFunc(own, func(r model.AddressRegion) bool { return r.CIDR.Overlaps(b) })
 	}
-	e.mu.Lock()
-	known := maps.Equal(e.clean[p.name], state)
-	e.mu.Unlock()
+	rg.mu.Lock()
+	known := maps.Equal(rg.clean[p.name], state)
+	rg.mu.Unlock()
 	if !within(cidr) {
 		return ground{moved: true}, nil
 	}
@@ -69,7 +69,7 @@ func (e *Engine) contest(ctx context.Context, p *pool, cidr netip.Prefix) (groun
 		return ground{}, nil
 	}
 	all, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
-		return e.cfg.Objects.List(ctx, store.AddressBlocks())
+		return rg.cfg.Objects.List(ctx, store.AddressBlocks())
 	})
 	if err != nil {
 		return ground{}, Unreachable("list of blocks", err)
@@ -84,43 +84,43 @@ func (e *Engine) contest(ctx context.Context, p *pool, cidr netip.Prefix) (groun
 		}
 	}
 	if !contested {
-		e.mu.Lock()
-		e.clean[p.name] = state
-		e.mu.Unlock()
+		rg.mu.Lock()
+		rg.clean[p.name] = state
+		rg.mu.Unlock()
 	}
 	return ground{}, nil
 }
 
 // yield gives up a block that nothing was given of yet, where something stands in the way. Where that cannot be found out now the block
 // is not taken into use either: Run comes across it.
-func (e *Engine) yield(ctx context.Context, p *pool, o store.Object, cidr netip.Prefix) (bool, error) {
-	e.mu.Lock()
+func (rg *registry) yield(ctx context.Context, p *pool, o store.Object, cidr netip.Prefix) (bool, error) {
+	rg.mem.mu.Lock()
 	alone := p.object.Version != "" && !p.spec.OfCluster() // a network of its own
-	e.mu.Unlock()
+	rg.mem.mu.Unlock()
 	if alone {
 		return false, nil
 	}
-	g, err := e.contest(ctx, p, cidr)
+	g, err := rg.contest(ctx, p, cidr)
 	switch {
 	case err != nil:
 		return false, err
 	case g.moved:
-		e.cfg.Log.Warn("block not taken: the pool does not have its addresses any more", "pool", p.name, "block", cidr.String())
-		if err := e.readPool(ctx, p); err != nil {
+		rg.cfg.Log.Warn("block not taken: the pool does not have its addresses any more", "pool", p.name, "block", cidr.String())
+		if err := rg.readPool(ctx, p); err != nil {
 			return true, err
 		}
 	case g.rival != nil:
-		e.mu.Lock()
+		rg.mem.mu.Lock()
 		p.rivals[g.rival.CIDR] = *g.rival
-		e.mu.Unlock()
-		e.cfg.Log.Warn("block not taken: another pool's has some of its addresses", "pool", p.name, "block", cidr.String(),
+		rg.mem.mu.Unlock()
+		rg.cfg.Log.Warn("block not taken: another pool's has some of its addresses", "pool", p.name, "block", cidr.String(),
 			"other", g.rival.Pool, "otherBlock", g.rival.CIDR.String(), "node", g.rival.Node)
 	default:
 		return false, nil
 	}
 	kind := store.AddressBlocks()
 	_, err = Bounded(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, e.cfg.Objects.Delete(ctx, kind, o.Key, o.Version)
+		return struct{}{}, rg.cfg.Objects.Delete(ctx, kind, o.Key, o.Version)
 	})
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrConflict) {
 		err = nil // whoever changed it asks for something of it: Run comes across it
@@ -128,30 +128,30 @@ func (e *Engine) yield(ctx context.Context, p *pool, o store.Object, cidr netip.
 	if err != nil {
 		return true, Unreachable("return of block "+cidr.String(), err)
 	}
-	return true, e.step("after yield")
+	return true, rg.cfg.step("after yield")
 }
 
 // hearRival notes what happened to a block of another pool; the caller holds the lock.
-func (e *Engine) hearRival(spec model.AddressBlock, gone bool) {
-	for _, p := range e.pools {
+func (rg *registry) hearRival(spec model.AddressBlock, gone bool) {
+	for _, p := range rg.mem.pools {
 		_, had := p.rivals[spec.CIDR]
 		switch {
 		case p.name == spec.Pool || had && p.rivals[spec.CIDR].Pool != spec.Pool:
 		case gone && had:
 			delete(p.rivals, spec.CIDR)
 			p.uncontested()
-		case !gone && !had && e.rivals(p, spec):
+		case !gone && !had && rg.rivals(p, spec):
 			p.rivals[spec.CIDR] = spec
 		}
 	}
 }
 
 // meetRivals takes over what a list of all blocks says of a pool's rivals; the caller holds the lock.
-func (e *Engine) meetRivals(p *pool, all []store.Object) {
+func (rg *registry) meetRivals(p *pool, all []store.Object) {
 	was := p.rivals
 	p.rivals = map[netip.Prefix]model.AddressBlock{}
 	for _, o := range all {
-		if spec, err := o.AddressBlock(); err == nil && e.rivals(p, spec) {
+		if spec, err := o.AddressBlock(); err == nil && rg.rivals(p, spec) {
 			p.rivals[spec.CIDR] = spec
 		}
 	}
@@ -172,8 +172,8 @@ func (p *pool) uncontested() {
 }
 
 // rivals tells whether a block of another pool could have addresses of this one. The caller holds the lock.
-func (e *Engine) rivals(p *pool, spec model.AddressBlock) bool {
-	_, ofCluster := e.catalog.pools[spec.Pool]
+func (rg *registry) rivals(p *pool, spec model.AddressBlock) bool {
+	_, ofCluster := rg.mem.catalog.pools[spec.Pool]
 	return p.spec.OfCluster() && ofCluster && spec.Pool != p.name &&
 		slices.ContainsFunc(p.spec.Regions, func(r model.AddressRegion) bool { return r.CIDR.Overlaps(spec.CIDR) })
 }

@@ -56,9 +56,9 @@ func at(t *testing.T, h *heap, name string, step func(string) error, now func() 
 // tend has a node learn of the pools and blocks as they are, and work.
 func (n *node) tend() {
 	n.t.Helper()
-	n.engine.mu.Lock()
-	n.engine.synced = false
-	n.engine.mu.Unlock()
+	n.engine.mem.mu.Lock()
+	n.engine.mem.synced = false
+	n.engine.mem.mu.Unlock()
 	h := history{t: n.t.(*testing.T)}
 	h.tendAll(n)
 }

@@ -21,21 +21,9 @@ import (
 //   - a node keeps the addresses of a promise back for as long as it sees the promise, whoever has them;
 //   - and before it gives one to somebody else it writes the block's object anew, so that what was decided before that comes to nothing.
 
-// Holds tells whether this node has an address: it is in one of its blocks and not ceded, or was ceded to it.
-func (e *Engine) Holds(a netip.Addr) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, p := range e.pools {
-		if b := p.blockOf(a); b != nil && b.cidr.Contains(a) && b.stands == owned && !b.away[a] {
-			return true
-		}
-	}
-	return false
-}
-
 // Take makes the addresses of a promise those of an attachment that stood by.
 func (a *Allocator) Take(ctx context.Context, ask ipam.Ask) error {
-	c, err := a.e.promised(ctx, ask)
+	c, err := a.e.claims.promised(ctx, ask)
 	if err != nil || c.id == "" {
 		return err
 	}
@@ -46,29 +34,29 @@ func (a *Allocator) Take(ctx context.Context, ask ipam.Ask) error {
 	for _, addr := range ask.Held {
 		p, err := a.e.poolFor(ctx, ask, addr)
 		if err == nil {
-			err = a.e.takeOne(ctx, p, c, addr, holder{ask.Key(), c.id})
+			err = a.e.obtainer.takeOne(ctx, p, c, addr, holder{ask.Key(), c.id})
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return a.e.saveUsed(ctx, c)
+	return a.e.claims.saveUsed(ctx, c)
 }
 
 // promised is the promise that an attachment's addresses are of; the zero value: they are its own.
-func (e *Engine) promised(ctx context.Context, ask ipam.Ask) (addressClaim, error) {
+func (ac *addressClaims) promised(ctx context.Context, ask ipam.Ask) (addressClaim, error) {
 	name := ask.Wishes.Claim
 	if name == "" {
 		var o outer
 		if json.Unmarshal(ask.Conf, &o) == nil && o.Args.CNI.Claim != "" {
-			return e.readIPAMClaim(ctx, ipam.Arg(ask.Args, "K8S_POD_NAMESPACE")+"/"+o.Args.CNI.Claim)
+			return ac.readIPAMClaim(ctx, ipam.Arg(ask.Args, "K8S_POD_NAMESPACE")+"/"+o.Args.CNI.Claim)
 		}
 		if ask.VM == nil {
 			return addressClaim{}, nil
 		}
 		name = ask.VM.Namespace + "/" + ask.VM.Promise(ask.Network, ask.IfName)
 	}
-	c, err := e.lookClaim(ctx, name)
+	c, err := ac.lookClaim(ctx, name)
 	if errors.Is(err, store.ErrNotFound) {
 		return addressClaim{}, nil // its addresses were never promised
 	}
@@ -76,13 +64,13 @@ func (e *Engine) promised(ctx context.Context, ask ipam.Ask) (addressClaim, erro
 }
 
 // readIPAMClaim is readClaim for the other kind.
-func (e *Engine) readIPAMClaim(ctx context.Context, claim string) (addressClaim, error) {
+func (ac *addressClaims) readIPAMClaim(ctx context.Context, claim string) (addressClaim, error) {
 	c := addressClaim{id: claim}
-	if e.cfg.Objects == nil {
+	if ac.cfg.Objects == nil {
 		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster", "%s: this agent has no store", claimWords(claim))
 	}
 	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-		return e.cfg.Objects.Get(ctx, store.IPAMClaims(), claimKey(claim))
+		return ac.cfg.Objects.Get(ctx, store.IPAMClaims(), claimKey(claim))
 	})
 	if err != nil {
 		return c, Unreachable(claimWords(claim), err)
@@ -93,60 +81,60 @@ func (e *Engine) readIPAMClaim(ctx context.Context, claim string) (addressClaim,
 
 // takeOne makes one address an attachment's. It is this node's then. Where it takes a grant of the controller, that is asked for and
 // awaited; others of this node claim addresses meanwhile.
-func (e *Engine) takeOne(ctx context.Context, p *pool, c addressClaim, a netip.Addr, h holder) error {
+func (ob *obtainer) takeOne(ctx context.Context, p *pool, c addressClaim, a netip.Addr, h holder) error {
 	var wait granting
 	for {
-		e.mu.Lock()
+		ob.mem.mu.Lock()
 		changed := p.changed
-		e.mu.Unlock()
-		err := e.takeNow(ctx, p, c, a, h)
+		ob.mem.mu.Unlock()
+		err := ob.takeNow(ctx, p, c, a, h)
 		var lacks *ungranted
 		if !errors.As(err, &lacks) {
 			return err
 		}
-		if err := wait.next(ctx, e, changed, c, a, lacks.block); err != nil {
+		if err := wait.next(ctx, ob.requests, changed, c, a, lacks.block); err != nil {
 			return err
 		}
 	}
 }
 
 // takeNow is takeOne that waits for no grant.
-func (e *Engine) takeNow(ctx context.Context, p *pool, c addressClaim, a netip.Addr, h holder) error {
+func (ob *obtainer) takeNow(ctx context.Context, p *pool, c addressClaim, a netip.Addr, h holder) error {
 	select {
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()
 	case <-ctx.Done():
 		return model.Faultf(model.CodeTryAgain, "", "%s: waiting for others that claim addresses: %w", claimWords(c.id), ctx.Err())
 	}
-	if err := e.seize(ctx, p, a, c); err != nil {
+	if err := ob.seize(ctx, p, a, c); err != nil {
 		return err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	ob.mem.mu.Lock()
+	defer ob.mem.mu.Unlock()
 	if was, held := p.held[a]; held && was.claim != h.claim && was != h {
 		return model.Faultf(model.CodeTryAgain, "", "%s: address %s is taken by %s", claimWords(c.id), a, was)
 	}
-	p.give(a, h, e.now())
+	p.give(a, h, ob.clock.now())
 	return nil
 }
 
 // seize makes an address of a claim this node's, whichever node has it. The caller has the pool's turn.
-func (e *Engine) seize(ctx context.Context, p *pool, a netip.Addr, c addressClaim) error {
-	e.mu.Lock()
+func (ob *obtainer) seize(ctx context.Context, p *pool, a netip.Addr, c addressClaim) error {
+	ob.mem.mu.Lock()
 	r, ok := p.region(a)
-	e.mu.Unlock()
+	ob.mem.mu.Unlock()
 	if !ok {
 		return model.Faultf(model.CodeTryAgain, "", "%s: address %s is not in pool %q any more", claimWords(c.id), a, p.name)
 	}
 	cidr := netip.PrefixFrom(a, r.BlockSize).Masked()
 	const tries = 8
 	for range tries {
-		o, spec, err := e.read(ctx, p.name, cidr)
+		o, spec, err := ob.registry.read(ctx, p.name, cidr)
 		if errors.Is(err, store.ErrNotFound) {
-			if err := e.keepBack(p, a, c.id); err != nil {
+			if err := ob.journal.keepBack(p, a, c.id); err != nil {
 				return err
 			}
-			if got, err := e.create(ctx, p, cidr); got || err != nil {
+			if got, err := ob.affinity.create(ctx, p, cidr); got || err != nil {
 				return err
 			}
 			continue
@@ -154,10 +142,10 @@ func (e *Engine) seize(ctx context.Context, p *pool, a netip.Addr, c addressClai
 		if err != nil {
 			return err
 		}
-		if err := e.stillPromised(ctx, c, a); err != nil {
+		if err := ob.claims.stillPromised(ctx, c, a); err != nil {
 			return err
 		}
-		done, err := e.seizeOnce(ctx, p, a, c.id, o, spec)
+		done, err := ob.seizeOnce(ctx, p, a, c.id, o, spec)
 		if done || ignoreConflict(err) != nil {
 			return err
 		}
@@ -166,31 +154,31 @@ func (e *Engine) seize(ctx context.Context, p *pool, a netip.Addr, c addressClai
 }
 
 // atLast is what is left to do for a want that nobody has answered.
-func (e *Engine) atLast(ctx context.Context, p *pool, w want, h holder) (netip.Addr, error) {
+func (ob *obtainer) atLast(ctx context.Context, p *pool, w want, h holder) (netip.Addr, error) {
 	if !w.machine {
-		return netip.Addr{}, e.exhausted(p, w)
+		return netip.Addr{}, ob.exhausted(p, w)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), request)
 	defer cancel()
-	if a, ok, err := e.fetch(ctx, w, h); ok || err != nil { // it may have answered, and nobody has told
+	if a, ok, err := ob.fetch(ctx, w, h); ok || err != nil { // it may have answered, and nobody has told
 		return a, err
 	}
-	e.cfg.Log.Warn("address of a virtual machine is taken from a node that does not answer", "claim", w.claim, "address", w.addr.String())
-	if e.cfg.Apart {
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), request+e.cfg.Patience)
+	ob.cfg.Log.Warn("address of a virtual machine is taken from a node that does not answer", "claim", w.claim, "address", w.addr.String())
+	if ob.cfg.Apart {
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), request+ob.cfg.Patience)
 		defer cancel()
 	}
-	if err := e.takeOne(ctx, p, addressClaim{id: w.claim, pod: w.pod}, w.addr, h); err != nil {
+	if err := ob.takeOne(ctx, p, addressClaim{id: w.claim, pod: w.pod}, w.addr, h); err != nil {
 		return netip.Addr{}, err
 	}
 	return w.addr, nil
 }
 
 // stillPromised makes sure that the claim is there and names the address.
-func (e *Engine) stillPromised(ctx context.Context, c addressClaim, a netip.Addr) error {
+func (ac *addressClaims) stillPromised(ctx context.Context, c addressClaim, a netip.Addr) error {
 	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		kind, key := claimPlace(c.id)
-		return e.cfg.Objects.Get(ctx, kind, key)
+		return ac.cfg.Objects.Get(ctx, kind, key)
 	})
 	switch {
 	case err != nil && !errors.Is(err, store.ErrNotFound):
@@ -202,61 +190,61 @@ func (e *Engine) stillPromised(ctx context.Context, c addressClaim, a netip.Addr
 }
 
 // seizeOnce writes the block's object, if that is needed; not done: it was changed meanwhile.
-func (e *Engine) seizeOnce(ctx context.Context, p *pool, a netip.Addr, claim string, o store.Object, spec model.AddressBlock) (bool, error) {
+func (ob *obtainer) seizeOnce(ctx context.Context, p *pool, a netip.Addr, claim string, o store.Object, spec model.AddressBlock) (bool, error) {
 	_, ceded := spec.Ceded[a]
-	e.mu.Lock()
+	ob.mem.mu.Lock()
 	own, single := p.blocks[spec.CIDR], p.blocks[netip.PrefixFrom(a, a.BitLen())]
-	e.mu.Unlock()
-	if e.ours(spec) || own != nil && spec.Node == e.cfg.Node {
+	ob.mem.mu.Unlock()
+	if ob.namesakes.ours(spec) || own != nil && spec.Node == ob.cfg.Node {
 		switch {
 		case own == nil:
-			return false, e.adopt(ctx, p, o, spec)
+			return false, ob.affinity.adopt(ctx, p, o, spec)
 		case own.stands != owned:
-			if there, err := e.refresh(ctx, p, own); err != nil || !there {
+			if there, err := ob.affinity.refresh(ctx, p, own); err != nil || !there {
 				return false, err
 			}
-			return false, e.renew(ctx, p, own)
+			return false, ob.affinity.renew(ctx, p, own)
 		case !ceded && !own.away[a]:
 			return true, nil
-		case !e.mayTake(spec, a, claim):
+		case !ob.requests.mayTake(spec, a, claim):
 			return false, &ungranted{spec}
 		}
-		if err := e.keepBack(p, a, claim); err != nil {
+		if err := ob.journal.keepBack(p, a, claim); err != nil {
 			return false, err
 		}
-		got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) {
+		got, spec, err := ob.registry.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) {
 			s.Claim, s.Ceded, s.Asked = claim, lacking(s.Ceded, a), lacking(s.Asked, a)
-			s.Granted = e.ungrant(s.Granted, a)
+			s.Granted = ob.requests.ungrant(s.Granted, a)
 		})
 		if err != nil {
 			return false, err
 		}
-		e.own(p, got, spec)
-		return true, e.save()
+		ob.affinity.own(p, got, spec)
+		return true, ob.journal.save()
 	}
-	if mine := single != nil && single.cidr != single.parent && single.stands == owned; mine && spec.Ceded[a] == e.cfg.Node+"/"+single.claim {
+	if mine := single != nil && single.cidr != single.parent && single.stands == owned; mine && spec.Ceded[a] == ob.cfg.Node+"/"+single.claim {
 		return true, nil
 	}
-	if !e.mayTake(spec, a, claim) {
+	if !ob.requests.mayTake(spec, a, claim) {
 		return false, &ungranted{spec}
 	}
 	mine := ""
-	e.mark(p, a, claim) // it is written with what follows
-	got, spec, err := e.swap(ctx, o, spec, func(s *model.AddressBlock, number string) {
-		mine = e.signed(number) + forWhom(claim)
-		s.Ceded, s.Asked = having(s.Ceded, a, e.cfg.Node+"/"+mine), lacking(s.Asked, a)
-		s.Granted = e.ungrant(s.Granted, a)
+	ob.mem.mark(p, a, claim) // it is written with what follows
+	got, spec, err := ob.registry.swap(ctx, o, spec, func(s *model.AddressBlock, number string) {
+		mine = ob.namesakes.signed(number) + forWhom(claim)
+		s.Ceded, s.Asked = having(s.Ceded, a, ob.cfg.Node+"/"+mine), lacking(s.Asked, a)
+		s.Granted = ob.requests.ungrant(s.Granted, a)
 	})
 	if err != nil {
 		return false, err
 	}
-	e.single(p, a, mine, got, spec)
-	return true, e.save()
+	ob.affinity.single(p, a, mine, got, spec)
+	return true, ob.journal.save()
 }
 
 // saveUsed remembers that a claim's addresses are this node's, here and in the claim.
-func (e *Engine) saveUsed(ctx context.Context, c addressClaim) error {
-	if err := e.save(); err != nil {
+func (ac *addressClaims) saveUsed(ctx context.Context, c addressClaim) error {
+	if err := ac.journal.save(); err != nil {
 		return model.Faultf(model.CodeIO, "is the file system full or read-only?", "%w", err)
 	}
 	kind, key := claimPlace(c.id)
@@ -265,13 +253,13 @@ func (e *Engine) saveUsed(ctx context.Context, c addressClaim) error {
 	}
 	const tries = 4
 	for range tries { // each of them looks at what the claim says by now
-		if a, lies := e.lies(c); lies {
-			e.cfg.Log.Warn("claim names an address of this node that was never given to it: it is not said to be used here", "claim", c.id, "address", a.String())
+		if a, lies := ac.requests.lies(c); lies {
+			ac.cfg.Log.Warn("claim names an address of this node that was never given to it: it is not said to be used here", "claim", c.id, "address", a.String())
 			return nil
 		}
 		next, err := c.object.Edited(func(fields map[string]any) error {
 			if status, ok := fields["status"].(map[string]any); ok {
-				status["node"] = e.cfg.Node
+				status["node"] = ac.cfg.Node
 			}
 			return nil
 		})
@@ -279,12 +267,12 @@ func (e *Engine) saveUsed(ctx context.Context, c addressClaim) error {
 			return err
 		}
 		_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-			return e.cfg.Objects.CompareAndSwapStatus(ctx, kind, c.object.Version, next)
+			return ac.cfg.Objects.CompareAndSwapStatus(ctx, kind, c.object.Version, next)
 		})
 		if !errors.Is(err, store.ErrConflict) {
 			return ignoreConflict(err) // the addresses are here, whatever it says
 		}
-		if c.object, err = e.cfg.Objects.Get(ctx, kind, key); err != nil {
+		if c.object, err = ac.cfg.Objects.Get(ctx, kind, key); err != nil {
 			return ignoreConflict(err)
 		}
 	}

@@ -78,7 +78,7 @@ type inner struct {
 }
 
 // settings reads the configuration of an attachment.
-func (e *Engine) settings(ask ipam.Ask) (settings, error) {
+func (ch *chooser) settings(ask ipam.Ask) (settings, error) {
 	var s settings
 	var o outer
 	var in inner
@@ -88,7 +88,7 @@ func (e *Engine) settings(ask ipam.Ask) (settings, error) {
 	if len(o.IPAM) == 0 {
 		return s, ipam.Invalid(`add "ipam": {"type": "whereabouts", "range": "10.1.0.0/16"}`, "configuration: ipam is missing")
 	}
-	section, err := whereabouts.Complete(o.IPAM, e.cfg.ReadFile)
+	section, err := whereabouts.Complete(o.IPAM, ch.cfg.ReadFile)
 	if err != nil {
 		return s, err
 	}

@@ -187,7 +187,7 @@ func TestKilledAtAnyStep(t *testing.T) {
 	nettest.Whole(t)
 	kills := 0
 	for step := 1; ; step++ {
-		path := memory(t)
+		path := fastDir(t)
 		if err := os.Mkdir(filepath.Join(path, "store"), 0o700); err != nil {
 			t.Fatal(err)
 		}

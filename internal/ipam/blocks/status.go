@@ -4,7 +4,6 @@ package blocks
 
 import (
 	"context"
-	"net/netip"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
@@ -15,12 +14,12 @@ func (e *Engine) status(ctx context.Context, s settings) error {
 	if e.cfg.Objects == nil {
 		return model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster", "addresses of a pool need the cluster's store, and this agent has none")
 	}
-	now := e.now()
+	now := e.clock.now()
 	for _, w := range s.wants {
-		e.mu.Lock()
-		p := e.pools[w.pool]
+		e.mem.mu.Lock()
+		p := e.mem.pools[w.pool]
 		free := p != nil && p.spare(w, now, nil, 1)
-		e.mu.Unlock()
+		e.mem.mu.Unlock()
 		if free {
 			continue
 		}
@@ -36,39 +35,16 @@ func (e *Engine) status(ctx context.Context, s settings) error {
 // Counts are how much of what an engine has.
 type Counts struct{ Blocks, Free, Held int }
 
-// Count counts blocks and addresses.
-func (e *Engine) Count() Counts {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var c Counts
-	now := e.now()
-	for _, p := range e.pools {
-		c.Held += len(p.held)
-		for _, b := range p.order {
-			if b.stands != lost {
-				c.Blocks++
-			}
-			each(b.cidr, func(a netip.Addr) bool {
-				if p.free(b, a, now, false) {
-					c.Free++
-				}
-				return true
-			})
-		}
-	}
-	return c
+// ServesCluster tells whether anybody here has asked, or may ask, for addresses of the cluster's network.
+func (e *Engine) ServesCluster() bool {
+	e.mem.mu.Lock()
+	defer e.mem.mu.Unlock()
+	return e.chooser.serving || len(e.chooser.cluster) > 0
 }
 
 // Used tells whether anybody here has asked for pools.
 func (e *Engine) Used() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.used
-}
-
-// ServesCluster tells whether anybody here has asked, or may ask, for addresses of the cluster's network.
-func (e *Engine) ServesCluster() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.serving || len(e.cluster) > 0
+	e.mem.mu.Lock()
+	defer e.mem.mu.Unlock()
+	return e.mem.used
 }

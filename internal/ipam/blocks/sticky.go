@@ -35,19 +35,19 @@ func claimKey(claim string) store.Key {
 }
 
 // claimed reads the attachment's IPAMClaim, or what is promised to its virtual machine: the addresses that it has are requested.
-func (e *Engine) claimed(ctx context.Context, ask ipam.Ask, s *settings) (addressClaim, error) {
+func (ac *addressClaims) claimed(ctx context.Context, ask ipam.Ask, s *settings) (addressClaim, error) {
 	if s.claim == "" {
 		if len(s.requested) > 0 || len(s.wants) == 0 { // people have the last word
 			return addressClaim{}, nil
 		}
-		c, err := e.machineClaim(ctx, ask)
+		c, err := ac.machineClaim(ctx, ask)
 		s.promised(c)
 		return c, err
 	}
 	if err := s.checkClaim(); err != nil {
 		return addressClaim{}, err
 	}
-	o, err := e.readIPAMClaim(ctx, s.claim)
+	o, err := ac.readIPAMClaim(ctx, s.claim)
 	if errors.Is(err, store.ErrNotFound) {
 		return o, model.Faultf(model.CodeInvalidConf, "make it, or take ipam-claim-reference out of the pod's annotation", "IPAMClaim %s does not exist", s.claim)
 	}
@@ -99,12 +99,12 @@ func (s *settings) said(claim store.Object) bool {
 }
 
 // keepClaim writes the addresses into the claim, before anybody uses them: the claim is what tells the next pod.
-func (e *Engine) keepClaim(ctx context.Context, c addressClaim, ips []model.IP) error {
+func (ac *addressClaims) keepClaim(ctx context.Context, c addressClaim, ips []model.IP) error {
 	if kind, _ := claimPlace(c.id); c.id == "" || kind == store.AddressClaims() {
-		return e.writeClaim(ctx, c, ips)
+		return ac.writeClaim(ctx, c, ips)
 	}
 	o := c.object
-	if err := e.save(); err != nil { // the address stays the claim's when the pod has gone
+	if err := ac.journal.save(); err != nil { // the address stays the claim's when the pod has gone
 		return model.Faultf(model.CodeIO, "is the file system full or read-only?", "%w", err)
 	}
 	var words []any
@@ -124,7 +124,7 @@ func (e *Engine) keepClaim(ctx context.Context, c addressClaim, ips []model.IP) 
 		return err
 	}
 	_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-		return e.cfg.Objects.CompareAndSwapStatus(ctx, store.IPAMClaims(), o.Version, next)
+		return ac.cfg.Objects.CompareAndSwapStatus(ctx, store.IPAMClaims(), o.Version, next)
 	})
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
 		return model.Faultf(model.CodeTryAgain, "", "IPAMClaim %s was changed meanwhile: %w", c.id, err)
@@ -147,10 +147,10 @@ func says(o store.Object, a netip.Addr) bool {
 }
 
 // claims frees the addresses of claims that are gone. The caller has the pool's turn.
-func (e *Engine) claims(ctx context.Context, p *pool) error {
-	now := e.now()
+func (rt *returner) claims(ctx context.Context, p *pool) error {
+	now := rt.clock.now()
 	unused := map[netip.Addr]string{}
-	e.mu.Lock()
+	rt.mem.mu.Lock()
 	if now.Sub(p.looked) >= claimLook {
 		p.looked = now
 		for a, h := range p.held {
@@ -159,12 +159,12 @@ func (e *Engine) claims(ctx context.Context, p *pool) error {
 			}
 		}
 	}
-	e.mu.Unlock()
+	rt.mem.mu.Unlock()
 	freed := false
 	for a, claim := range unused {
 		o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 			kind, key := claimPlace(claim)
-			return e.cfg.Objects.Get(ctx, kind, key)
+			return rt.cfg.Objects.Get(ctx, kind, key)
 		})
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return Unreachable(claimWords(claim), err)
@@ -177,21 +177,21 @@ func (e *Engine) claims(ctx context.Context, p *pool) error {
 			p.missed[a] = true // a server that starts does not know all: believed the second time
 			continue
 		}
-		if ok, err := e.leave(ctx, p, a); ignoreConflict(err) != nil {
+		if ok, err := rt.leave(ctx, p, a); ignoreConflict(err) != nil {
 			return err
 		} else if !ok {
 			continue // the next time
 		}
 		delete(p.missed, a)
-		e.mu.Lock()
+		rt.mem.mu.Lock()
 		if p.held[a] == (holder{claim: claim}) {
-			e.rest(p, a)
+			rt.mem.rest(p, a)
 			freed = true
 		}
-		e.mu.Unlock()
+		rt.mem.mu.Unlock()
 	}
 	if freed {
-		return e.save()
+		return rt.journal.save()
 	}
 	return nil
 }

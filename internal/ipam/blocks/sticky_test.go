@@ -64,11 +64,11 @@ func TestClaimKeepsItsAddress(t *testing.T) {
 	// The pod comes back on the other node: the first cedes the address.
 	tend := func(n *node) {
 		t.Helper()
-		n.engine.synced = false
-		for _, p := range n.engine.pools {
+		n.engine.mem.synced = false
+		for _, p := range n.engine.mem.pools {
 			p.full = false
 		}
-		if err := n.engine.tend(context.Background()); err != nil {
+		if err := n.engine.follower.tend(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,9 +13,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 )
 
 // Two machines may run as one node: a clone, a machine that was installed anew while the old one still runs. They must not give
@@ -47,114 +49,128 @@ func machineOf(claim string) string {
 	return machine
 }
 
+// namesakes tells what this machine claimed from what another one claimed that runs as the same node.
+type namesakes struct {
+	cfg   *Config
+	kick  notify.Chan
+	clock *clock
+
+	mu     sync.Mutex
+	sent   map[string]bool // claims that this engine made
+	usurps map[string]int  // how often a thing of ours had a claim that it did not make
+	// strangers are other machines that run as this node; told are those that the journal names.
+	strangers map[string]*stranger
+	told      []string
+}
+
 // signed is a claim for a ceded address, where the machine has no other place.
-func (e *Engine) signed(claim string) string {
-	if e.cfg.Machine == "" {
+func (n *namesakes) signed(claim string) string {
+	if n.cfg.Machine == "" {
 		return claim
 	}
-	return claim + "." + e.cfg.Machine
+	return claim + "." + n.cfg.Machine
 }
 
 // ours tells whether a block is this node's own.
-func (e *Engine) ours(spec model.AddressBlock) bool {
-	return spec.Node == e.cfg.Node && !e.strange(spec.Machine, thing(spec.Pool, spec.CIDR), spec.Claim)
+func (n *namesakes) ours(spec model.AddressBlock) bool {
+	return spec.Node == n.cfg.Node && !n.strange(spec.Machine, thing(spec.Pool, spec.CIDR), spec.Claim)
 }
 
 func thing(pool string, cidr netip.Prefix) string { return pool + " " + cidr.String() }
 
 // strange tells whether a thing with this node's name on it belongs to another machine that may be alive. Of one that was silent
 // for long enough it does not.
-func (e *Engine) strange(machine, what, claim string) bool {
-	if machine == "" || e.cfg.Machine == "" || machine == e.cfg.Machine {
+func (n *namesakes) strange(machine, what, claim string) bool {
+	if machine == "" || n.cfg.Machine == "" || machine == n.cfg.Machine {
 		return false
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := e.now()
-	s := e.strangers[machine]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.clock.now()
+	s := n.strangers[machine]
 	if s == nil {
 		s = &stranger{things: map[string]string{}, since: now}
-		e.strangers[machine] = s
-		e.cfg.Log.Warn("another machine has claimed blocks as this node: this one was installed anew, or two have one name",
-			"machine", machine, "self", e.cfg.Machine, "wait", e.cfg.Gone.String())
-		e.wake()
+		n.strangers[machine] = s
+		n.cfg.Log.Warn("another machine has claimed blocks as this node: this one was installed anew, or two have one name",
+			"machine", machine, "self", n.cfg.Machine, "wait", n.cfg.Gone.String())
+		n.kick.Notify()
 	}
 	if was, known := s.things[what]; known && was != claim {
-		e.lives(machine, s)
+		n.lives(machine, s)
 	}
 	s.things[what] = claim
-	return now.Sub(s.since) < e.cfg.Gone
+	return now.Sub(s.since) < n.cfg.Gone
 }
 
 // lives notes a sign of life; the caller holds the lock.
-func (e *Engine) lives(machine string, s *stranger) {
-	s.since = e.now()
+func (n *namesakes) lives(machine string, s *stranger) {
+	s.since = n.clock.now()
 	if !s.alive {
 		s.alive = true
-		e.cfg.Log.Error("two machines run as this node; give each agent its own --node", "node", e.cfg.Node, "machine", machine, "self", e.cfg.Machine)
+		n.cfg.Log.Error("two machines run as this node; give each agent its own --node", "node", n.cfg.Node, "machine", machine, "self", n.cfg.Machine)
 	}
 }
 
 // usurped tells whether another machine made the claim that the store has of a block of ours.
-func (e *Engine) usurped(b *block, spec model.AddressBlock) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.sent[spec.Claim] {
+func (n *namesakes) usurped(b *block, spec model.AddressBlock) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.sent[spec.Claim] {
 		return false // an answer that was lost
 	}
 	what := thing(spec.Pool, b.cidr)
-	other := spec.Machine != "" && e.cfg.Machine != "" && spec.Machine != e.cfg.Machine
-	if e.usurps[what]++; !other && e.usurps[what] < usurps {
+	other := spec.Machine != "" && n.cfg.Machine != "" && spec.Machine != n.cfg.Machine
+	if n.usurps[what]++; !other && n.usurps[what] < usurps {
 		return false
 	}
-	s := e.strangers[spec.Machine]
+	s := n.strangers[spec.Machine]
 	if s == nil {
 		s = &stranger{things: map[string]string{}}
-		e.strangers[spec.Machine] = s
+		n.strangers[spec.Machine] = s
 	}
 	s.things[what] = spec.Claim
-	e.lives(spec.Machine, s)
+	n.lives(spec.Machine, s)
 	return true
 }
 
 // claimedHere reports whether the holder of a ceded address that this engine has by another claim is this machine all the same: it made
 // that claim and the answer was lost, or an engine before it did.
-func (e *Engine) claimedHere(what, with string) bool {
-	claim, named := strings.CutPrefix(with, e.cfg.Node+"/")
+func (n *namesakes) claimedHere(what, with string) bool {
+	claim, named := strings.CutPrefix(with, n.cfg.Node+"/")
 	if !named || claim == "" {
 		return false
 	}
 	claim, _, _ = strings.Cut(claim, ForClaim)
 	claim, machine, _ := strings.Cut(claim, ".")
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.sent[claim] {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.sent[claim] {
 		return true
 	}
-	if machine != "" && e.cfg.Machine != "" && machine != e.cfg.Machine {
+	if machine != "" && n.cfg.Machine != "" && machine != n.cfg.Machine {
 		return false
 	}
-	e.usurps[what]++ // two machines that cannot be told apart would take it from each other for ever
-	return e.usurps[what] < usurps
+	n.usurps[what]++ // two machines that cannot be told apart would take it from each other for ever
+	return n.usurps[what] < usurps
 }
 
 // sends notes a claim that this engine is about to make.
-func (e *Engine) sends(claim string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.sent) >= mostSent {
-		clear(e.sent)
+func (n *namesakes) sends(claim string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.sent) >= mostSent {
+		clear(n.sent)
 	}
-	e.sent[claim] = true
+	n.sent[claim] = true
 }
 
 // greetings tells whether strangers are to be greeted, or looked at again because they may be gone.
-func (e *Engine) greetings() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := e.now()
-	for _, s := range e.strangers {
-		if s.waits(now, e.cfg.Gone) || now.Sub(s.since) >= e.cfg.Gone {
+func (n *namesakes) greetings() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.clock.now()
+	for _, s := range n.strangers {
+		if s.waits(now, n.cfg.Gone) || now.Sub(s.since) >= n.cfg.Gone {
 			return true
 		}
 	}
@@ -164,20 +180,14 @@ func (e *Engine) greetings() bool {
 func (s *stranger) waits(now time.Time, gone time.Duration) bool { return now.Sub(s.greeted) >= gone/2 }
 
 // greet claims this node's blocks of a pool anew where a stranger has not seen that for long. The caller has the pool's turn.
-func (e *Engine) greet(ctx context.Context, p *pool) error {
-	e.mu.Lock()
-	waits := false
-	for _, s := range e.strangers {
-		waits = waits || s.waits(e.now(), e.cfg.Gone)
-	}
-	e.mu.Unlock()
-	if !waits {
+func (fo *follower) greet(ctx context.Context, p *pool) error {
+	if !fo.namesakes.wait() {
 		return nil
 	}
-	for _, b := range e.ownBlocks(p) {
-		there, err := e.refresh(ctx, p, b)
+	for _, b := range fo.mem.ownBlocks(p) {
+		there, err := fo.affinity.refresh(ctx, p, b)
 		if err == nil && there && b.stands == owned {
-			err = e.renew(ctx, p, b)
+			err = fo.affinity.renew(ctx, p, b)
 		}
 		if err != nil {
 			return err
@@ -187,25 +197,57 @@ func (e *Engine) greet(ctx context.Context, p *pool) error {
 }
 
 // greeted notes that all pools were claimed anew, forgets strangers that are gone, and writes down who is left.
-func (e *Engine) greeted() error {
-	e.mu.Lock()
-	now := e.now()
-	for machine, s := range e.strangers {
-		if s.waits(now, e.cfg.Gone) {
-			s.greeted = now
-		}
-		if now.Sub(s.since) >= e.cfg.Gone*5/4 { // what it had is this node's by now
-			delete(e.strangers, machine)
-		}
-	}
-	told := slices.Sorted(maps.Keys(e.strangers))
-	changed := !slices.Equal(told, e.told)
-	e.told = told
-	e.mu.Unlock()
-	if changed {
-		return e.save()
+func (fo *follower) greeted() error {
+	if fo.namesakes.greeted() {
+		return fo.journal.save()
 	}
 	return nil
+}
+
+// greeted notes that all strangers were greeted and forgets those that are gone; true when others than before are to be told of.
+func (n *namesakes) greeted() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.clock.now()
+	for machine, s := range n.strangers {
+		if s.waits(now, n.cfg.Gone) {
+			s.greeted = now
+		}
+		if now.Sub(s.since) >= n.cfg.Gone*5/4 { // what it had is this node's by now
+			delete(n.strangers, machine)
+		}
+	}
+	told := slices.Sorted(maps.Keys(n.strangers))
+	changed := !slices.Equal(told, n.told)
+	n.told = told
+	return changed
+}
+
+// wait tells whether one of them has not seen a claim of this machine for long.
+func (n *namesakes) wait() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.clock.now()
+	for _, s := range n.strangers {
+		if s.waits(now, n.cfg.Gone) {
+			return true
+		}
+	}
+	return false
+}
+
+// any tells whether there is one.
+func (n *namesakes) any() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.strangers) > 0
+}
+
+// toPeople are those that the journal names.
+func (n *namesakes) toPeople() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.told
 }
 
 // Strangers are the other machines that an agent with that state directory has seen to claim addresses as its node.

@@ -71,9 +71,9 @@ func TestTwoMachinesOfOneName(t *testing.T) {
 	}
 	for _, n := range nodes {
 		eventually(t, "it is written down for weft doctor", func() bool {
-			n.engine.mu.Lock()
-			defer n.engine.mu.Unlock()
-			return len(n.engine.told) == 1
+			n.engine.namesakes.mu.Lock()
+			defer n.engine.namesakes.mu.Unlock()
+			return len(n.engine.namesakes.told) == 1
 		})
 	}
 	time.Sleep(6 * time.Second) // both live: however long, nothing is taken over
@@ -112,18 +112,18 @@ func TestInstalledAnew(t *testing.T) {
 		t.Error("an address of a machine that may be alive was given")
 	}
 	eventually(t, "the address of the machine that is gone", func() bool {
-		after.engine.mu.Lock()
-		defer after.engine.mu.Unlock()
-		return len(after.engine.pools["whereabouts"].blocks) == 2
+		after.engine.mem.mu.Lock()
+		defer after.engine.mem.mu.Unlock()
+		return len(after.engine.mem.pools["whereabouts"].blocks) == 2
 	})
 	after.mustAdd(conf, "2")
 	if logs[1].has(twoMachines) {
 		t.Error("a machine that was silent was taken for alive")
 	}
 	eventually(t, "nothing is left of it", func() bool {
-		after.engine.mu.Lock()
-		defer after.engine.mu.Unlock()
-		return len(after.engine.strangers) == 0 && len(after.engine.told) == 0
+		after.engine.namesakes.mu.Lock()
+		defer after.engine.namesakes.mu.Unlock()
+		return len(after.engine.namesakes.strangers) == 0 && len(after.engine.namesakes.told) == 0
 	})
 }
 

@@ -20,39 +20,39 @@ func (e *Engine) dropForeign(ask ipam.Ask) {
 	if len(ask.Held) > 0 {
 		return
 	}
-	s, err := e.settings(ipam.Ask{Conf: ask.Conf})
+	s, err := e.chooser.settings(ipam.Ask{Conf: ask.Conf})
 	if err != nil {
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.mem.mu.Lock()
+	defer e.mem.mu.Unlock()
 	for _, w := range s.wants {
-		p := e.pool(w.pool)
+		p := e.mem.pool(w.pool)
 		p.dropped = append(p.dropped, ask.Key())
-		e.wake()
+		e.kick.Notify()
 	}
 }
 
 // unreserve takes the reservations of deleted attachments out of the pool. The caller has the pool's turn.
-func (e *Engine) unreserve(ctx context.Context, p *pool) error {
-	e.mu.Lock()
+func (rt *returner) unreserve(ctx context.Context, p *pool) error {
+	rt.mem.mu.Lock()
 	dropped := p.dropped
-	e.mu.Unlock()
+	rt.mem.mu.Unlock()
 	if len(dropped) == 0 {
 		return nil
 	}
-	if e.cfg.Apart { // the controller finds that the pods are gone
-		e.mu.Lock()
+	if rt.cfg.Apart { // the controller finds that the pods are gone
+		rt.mem.mu.Lock()
 		p.dropped = p.dropped[len(dropped):]
-		e.mu.Unlock()
+		rt.mem.mu.Unlock()
 		return nil
 	}
-	if err := e.readPool(ctx, p); err != nil {
+	if err := rt.registry.readPool(ctx, p); err != nil {
 		return err
 	}
-	e.mu.Lock()
+	rt.mem.mu.Lock()
 	o, spec := p.object, p.spec
-	e.mu.Unlock()
+	rt.mem.mu.Unlock()
 	gone := func(r model.ReservedAddress) bool {
 		return r.By != "" && slices.ContainsFunc(dropped, func(k model.AttachmentKey) bool {
 			return r.ContainerID == k.ContainerID && r.IfName == k.IfName
@@ -65,19 +65,19 @@ func (e *Engine) unreserve(ctx context.Context, p *pool) error {
 			return err
 		}
 		got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-			return e.cfg.Objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)
+			return rt.cfg.Objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)
 		})
 		if err != nil {
-			e.wake()
+			rt.kick.Notify()
 			return ignoreConflict(Unreachable("pool "+p.name, err))
 		}
-		e.mu.Lock()
-		e.see(p, got, spec)
-		e.mu.Unlock()
+		rt.mem.mu.Lock()
+		rt.mem.see(p, got, spec)
+		rt.mem.mu.Unlock()
 	}
-	e.mu.Lock()
+	rt.mem.mu.Lock()
 	p.dropped = p.dropped[len(dropped):]
-	e.mu.Unlock()
+	rt.mem.mu.Unlock()
 	return nil
 }
 
@@ -104,8 +104,7 @@ type Range struct {
 
 // Ranges are those that a configuration of either name adds to pools. With an error come those that were read before it.
 func Ranges(conf json.RawMessage, readFile func(string) ([]byte, error)) ([]Range, error) {
-	e := &Engine{cfg: Config{ReadFile: readFile}}
-	s, err := e.settings(ipam.Ask{Conf: conf})
+	s, err := (&chooser{cfg: &Config{ReadFile: readFile}}).settings(ipam.Ask{Conf: conf})
 	var out []Range
 	for _, w := range s.wants {
 		if w.grow {

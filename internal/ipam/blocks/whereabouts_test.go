@@ -230,7 +230,7 @@ spec:
 	if err := a.engine.Allocators()[1].Del(context.Background(), ipam.Ask{Conf: json.RawMessage(conf), Network: "net", ContainerID: "c-one", IfName: "net1"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.engine.tend(context.Background()); err != nil {
+	if err := a.engine.follower.tend(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if addrs, err := a.add(conf, "4", [2]string{"IP", "10.0.0.1"}); err != nil || addrs[0].String() != "10.0.0.1" {

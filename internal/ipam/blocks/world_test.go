@@ -138,8 +138,8 @@ type node struct {
 	confs  map[model.AttachmentKey]string
 }
 
-// memory is a directory that waits for no disk, where there is one: the journal is synced often.
-func memory(t testing.TB) string {
+// fastDir is a directory that waits for no disk, where there is one: the journal is synced often.
+func fastDir(t testing.TB) string {
 	path, err := os.MkdirTemp("/dev/shm", "weft-blocks-")
 	if err != nil {
 		return t.TempDir()
@@ -151,7 +151,7 @@ func memory(t testing.TB) string {
 // cluster makes nodes around one directory of manifests.
 func cluster(t testing.TB, manifests map[string]string) (*dir.Store, string) {
 	t.Helper()
-	path := memory(t)
+	path := fastDir(t)
 	for name, text := range manifests {
 		if err := os.WriteFile(filepath.Join(path, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -172,7 +172,7 @@ func join(t testing.TB, path, name string, change func(*Config)) *node {
 	}
 	n := &node{t: t, name: name, line: &line{Objects: s.Objects()}, ledger: map[model.AttachmentKey][]netip.Addr{}, confs: map[model.AttachmentKey]string{}}
 	n.config = Config{
-		Objects: n.line, Node: name, Dir: memory(t), Log: logTo(t, name), Now: time.Now, After: time.After,
+		Objects: n.line, Node: name, Dir: fastDir(t), Log: logTo(t, name), Now: time.Now, After: time.After,
 		Random: rand.New(rand.NewSource(int64(len(name)) + int64(name[len(name)-1]))),
 	}
 	if change != nil {
