@@ -53,14 +53,14 @@ func viewText(w io.Writer, v compiled.View) {
 		if i.Network != "" {
 			name += " of " + i.Network
 		}
-		fmt.Fprintf(w, "interface %s %s%s\n", name, words(i.Addrs), at(i.Endpoint))
+		fmt.Fprintf(w, "interface %s %s%s\n", name, words(i.Addrs), at(i))
 		judgedText(w, "ingress", i.Ingress)
 		judgedText(w, "egress", i.Egress)
 	}
 }
 
 // at says where policies are enforced for an interface, and what that place cannot hold.
-func at(e model.Endpoint) string {
+func at(e compiled.Interface) string {
 	switch {
 	case e.Point == model.PointPort:
 		return ", enforced at bridge port " + e.HostLink

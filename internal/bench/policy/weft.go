@@ -48,8 +48,8 @@ func (w *weft) program(node *netns.NS, c Cell) error {
 	} {
 		p.Namespace, p.UID, p.Node, p.Phase = space, p.Name, "a", "Running"
 		w.index.SetPod(p)
-		w.index.SetEndpoint(model.Endpoint{
-			Pod: model.PodRef{Namespace: space, Name: p.Name, UID: p.UID}, Node: "a", IfName: "eth0", HostLink: link, Addrs: p.IPs, Point: model.PointHost,
+		w.index.SetEndpoint(model.WorkloadEndpoint{
+			Pod: model.PodRef{Namespace: space, Name: p.Name, UID: p.UID}, Node: "a", IfName: "eth0", HostLink: link, Addrs: p.IPs, HostEnd: model.HostEndRouted,
 		})
 	}
 	for i := range c.Policies {

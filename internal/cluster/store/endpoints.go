@@ -11,20 +11,20 @@ import (
 )
 
 // NodeEndpoints is the object as the interfaces of a node's pods. The object's name is the node's.
-func (o Object) NodeEndpoints() ([]model.Endpoint, error) {
-	if all, ok := o.known.([]model.Endpoint); ok {
+func (o Object) NodeEndpoints() ([]model.WorkloadEndpoint, error) {
+	if all, ok := o.known.([]model.WorkloadEndpoint); ok {
 		return all, nil
 	}
 	var e struct{ Spec v1alpha1.NodeEndpointsSpec }
 	if err := o.decode(&e); err != nil {
 		return nil, err
 	}
-	all := make([]model.Endpoint, 0, len(e.Spec.Endpoints))
+	all := make([]model.WorkloadEndpoint, 0, len(e.Spec.Endpoints))
 	for i, s := range e.Spec.Endpoints {
 		if s.Namespace == "" || s.Pod == "" || s.Interface == "" {
 			return nil, o.fault("delete it; weft makes these objects itself", "spec.endpoints[%d] names no pod and interface", i)
 		}
-		one := model.Endpoint{
+		one := model.WorkloadEndpoint{
 			Pod: model.PodRef{Namespace: s.Namespace, Name: s.Pod, UID: s.UID}, Node: o.Key.Name, Network: s.Network, IfName: s.Interface,
 		}
 		for j, text := range s.Addresses {
@@ -40,7 +40,7 @@ func (o Object) NodeEndpoints() ([]model.Endpoint, error) {
 }
 
 // NodeEndpointsObject is o, or a new object, saying which interfaces the node's pods have.
-func NodeEndpointsObject(o Object, node string, all []model.Endpoint) (Object, error) {
+func NodeEndpointsObject(o Object, node string, all []model.WorkloadEndpoint) (Object, error) {
 	spec := v1alpha1.NodeEndpointsSpec{Endpoints: make([]v1alpha1.Endpoint, 0, len(all))}
 	for _, e := range all {
 		s := v1alpha1.Endpoint{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: e.Pod.UID, Network: e.Network, Interface: e.IfName}

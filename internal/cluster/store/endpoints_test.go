@@ -13,7 +13,7 @@ import (
 )
 
 func TestNodeEndpoints(t *testing.T) {
-	want := []model.Endpoint{
+	want := []model.WorkloadEndpoint{
 		{Pod: model.PodRef{Namespace: "shop", Name: "web", UID: "u1"}, Node: "n1", IfName: "eth0", Addrs: []netip.Addr{
 			netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("fd00::2"),
 		}},

@@ -243,15 +243,14 @@ func (g *group) write(name string, stage Stage) error {
 
 // guard has policy stand for the interfaces of runs, as far as that is known and news to it.
 func (g *group) guard(ctx context.Context, runs ...*run) error {
-	var news []Guarded
+	var news []model.WorkloadEndpoint
 	for _, r := range runs {
 		is, ok := g.a.hook.of(r.rec)
-		if !ok || r.guarded != nil && r.guarded.Equal(is) {
+		if !ok || r.admitted != nil && r.admitted.Equal(is) {
 			continue
 		}
-		is.Netns = r.job.Netns
 		news = append(news, is)
-		r.guarded = &is
+		r.admitted = &is
 	}
 	return g.a.hook.admit(ctx, news)
 }
@@ -260,8 +259,8 @@ func (g *group) guard(ctx context.Context, runs ...*run) error {
 func (g *group) tell() {
 	var admitted []model.AttachmentKey
 	for _, r := range g.runs {
-		if r.guarded != nil && !r.rec.Standby {
-			admitted = append(admitted, r.guarded.Key)
+		if r.admitted != nil && !r.rec.Standby {
+			admitted = append(admitted, r.admitted.Attachment)
 		}
 	}
 	g.a.hook.attached(admitted)

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -19,77 +18,50 @@ import (
 type Guard interface {
 	// Admit returns when what policy says of the interfaces stands. Nothing of them needs to exist yet. It is called again for
 	// the same key when more is known. Its error is the ADD's.
-	Admit(ctx context.Context, all ...Guarded) error
+	Admit(ctx context.Context, all ...model.WorkloadEndpoint) error
 	// Attached says that ADDs are done: others may be told of the addresses. It returns at once.
 	Attached(keys ...model.AttachmentKey)
 	// Release gives up what Admit made. The interface is down or gone.
 	Release(ctx context.Context, key model.AttachmentKey) error
 }
 
-// Guarded is an interface of a pod as a Guard sees it.
-type Guarded struct {
-	Key model.AttachmentKey
-	Pod model.PodRef
-	// Network is empty for the cluster's, else what people call it ("namespace/name").
-	Network string
-	IfName  string
-	// HostLink is the node's end, by which all of the interface's packets come and go; empty where there is none: a bridge's
-	// port, a macvlan …
-	HostLink string
-	// Port is the node's end where that is a bridge's port; Machine tells that a virtual machine may be on the pod's wire.
-	Port    string
-	Machine bool
-	// Router is the node's end where somebody else has made it, and it is no port. A container's packets are judged in the container
-	// all the same; a machine's can be judged there alone.
-	Router string
-	// Tap: it is a macvtap, by which a hypervisor speaks below the pod's IP.
-	Tap bool
-	// Device is the PCI address of what a virtual machine drives by itself: nothing sees its packets.
-	Device string
-	// Addrs are empty while they are not known.
-	Addrs []netip.Addr
-	// Standby: another interface uses the addresses; nobody is to be told of them.
-	Standby bool
-	// Netns is the pod's namespace, nil when nobody has it open; Path says where it is, NetnsID which one is meant.
-	Netns   *netns.NS
-	Path    string
-	NetnsID uint64
-}
-
-// Equal reports whether both say the same of an interface.
-func (g Guarded) Equal(o Guarded) bool {
-	return g.Key == o.Key && g.Pod == o.Pod && g.Network == o.Network && g.IfName == o.IfName && g.HostLink == o.HostLink && g.Port == o.Port && g.Machine == o.Machine && g.Router == o.Router && g.Tap == o.Tap && g.Device == o.Device &&
-		slices.Equal(g.Addrs, o.Addrs) && g.NetnsID == o.NetnsID && g.Standby == o.Standby
-}
-
-// Guarded is the record's interface; false when it is no pod's.
-func (r Record) Guarded() (Guarded, bool) {
-	g := Guarded{Key: r.Key(), IfName: r.Request.IfName, Path: r.Request.Netns, NetnsID: r.NetnsID, Standby: r.Standby, Tap: r.Looks.Tap, Device: r.Looks.Device}
+// Endpoint is the record's interface; false when it is no pod's.
+func (r Record) Endpoint() (model.WorkloadEndpoint, bool) {
+	e := model.WorkloadEndpoint{
+		Attachment: r.Key(), IfName: r.Request.IfName, Netns: r.Request.Netns, NetnsID: r.NetnsID, Standby: r.Standby,
+		Tap: r.Looks.Tap, Device: r.Looks.Device, VM: r.Request.VM() != nil,
+	}
 	if o := r.Request.Origin; o != nil {
-		if g.Pod = o.Pod; !o.Primary {
-			g.Network = o.Network
+		if e.Pod = o.Pod; !o.Primary {
+			e.Network = o.Network
 		}
 	} else {
-		g.Pod.Namespace, _ = r.Request.Arg("K8S_POD_NAMESPACE")
-		g.Pod.Name, _ = r.Request.Arg("K8S_POD_NAME")
-		g.Pod.UID, _ = r.Request.Arg("K8S_POD_UID")
+		e.Pod.Namespace, _ = r.Request.Arg("K8S_POD_NAMESPACE")
+		e.Pod.Name, _ = r.Request.Arg("K8S_POD_NAME")
+		e.Pod.UID, _ = r.Request.Arg("K8S_POD_UID")
 	}
-	if g.Pod.Name == "" || g.IfName == "lo" || plugin.IsIPAMNetwork(r.Request.Network) {
-		return g, false
+	if e.Pod.Name == "" || e.IfName == "lo" || plugin.IsIPAMNetwork(r.Request.Network) {
+		return e, false
 	}
-	g.HostLink, g.Port = hostEnd(r.Fragment(), g.IfName)
+	e.HostLink, e.HostEnd = r.hostEnd()
+	e.Addrs = r.Addrs()
+	return e, true
+}
+
+// hostEnd is the node's end of the record's interface: one that a plan has made, or what was seen of one that a plugin has made.
+func (r Record) hostEnd() (link string, end model.HostEnd) {
+	router, port := hostEnd(r.Fragment(), r.Request.IfName)
 	switch {
-	case g.HostLink != "" || g.Port != "":
+	case router != "":
+		return router, model.HostEndRouted
+	case port != "":
+		return port, model.HostEndPort
+	case r.Looks.End == "":
+		return "", ""
 	case r.Looks.EndPort:
-		g.Port = r.Looks.End
-	default:
-		g.Router = r.Looks.End
+		return r.Looks.End, model.HostEndPort
 	}
-	g.Machine = r.Request.VM() != nil
-	if r.Result != nil {
-		g.Addrs = ownAddrs(*r.Result, g.IfName)
-	}
-	return g, true
+	return r.Looks.End, model.HostEndForeign
 }
 
 // HostLink is the node's end of the record's interface, where that is a router for it; else empty.
@@ -146,18 +118,18 @@ type policyHook struct {
 	fail     failpoint
 }
 
-// of is the record's interface as policy sees it; false where policy has nothing to do with it.
-func (h *policyHook) of(rec Record) (Guarded, bool) {
+// of is the record's endpoint, for policies to be enforced on; false where there is none, or no policy.
+func (h *policyHook) of(rec Record) (model.WorkloadEndpoint, bool) {
 	if h.guard == nil {
-		return Guarded{}, false
+		return model.WorkloadEndpoint{}, false
 	}
-	g, ok := rec.Guarded()
-	g.Machine = g.Machine || h.machines.has(g.Key.ContainerID)
-	return g, ok
+	e, ok := rec.Endpoint()
+	e.VM = e.VM || h.machines.has(e.Attachment.ContainerID)
+	return e, ok
 }
 
 // admit returns when what policy says of the interfaces stands.
-func (h *policyHook) admit(ctx context.Context, news []Guarded) error {
+func (h *policyHook) admit(ctx context.Context, news []model.WorkloadEndpoint) error {
 	if len(news) == 0 {
 		return nil
 	}
@@ -180,8 +152,8 @@ func (h *policyHook) attached(keys []model.AttachmentKey) {
 // turned says that a record has begun or ended to stand by.
 func (h *policyHook) turned(ctx context.Context, rec Record) error {
 	if h.guard != nil {
-		if g, ok := rec.Guarded(); ok {
-			if err := h.guard.Admit(ctx, g); err != nil {
+		if e, ok := rec.Endpoint(); ok {
+			if err := h.guard.Admit(ctx, e); err != nil {
 				return err
 			}
 			if !rec.Standby {

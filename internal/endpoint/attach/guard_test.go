@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -21,7 +22,8 @@ type watchman struct {
 	t      *testing.T
 	mu     sync.Mutex
 	said   []string
-	last   map[string]attach.Guarded
+	last   map[string]model.WorkloadEndpoint
+	stood  map[model.AttachmentKey]bool // policies stand for them
 	refuse error
 }
 
@@ -40,20 +42,31 @@ func (w *watchman) all() string {
 }
 
 // up tells whether the interface can have packets.
-func (w *watchman) up(g attach.Guarded) bool {
-	out, _ := nettest.Try(g.Netns, "ip", "link", "show", "dev", g.IfName)
+func (w *watchman) up(g model.WorkloadEndpoint) bool {
+	ns, err := netns.Open(g.Netns)
+	if err != nil {
+		return false // it is gone, and the interface with it
+	}
+	defer func() { _ = ns.Close() }()
+	out, _ := nettest.Try(ns, "ip", "link", "show", "dev", g.IfName)
 	return strings.Contains(out, "LOWER_UP")
 }
 
-func (w *watchman) Admit(_ context.Context, all ...attach.Guarded) error {
+func (w *watchman) Admit(_ context.Context, all ...model.WorkloadEndpoint) error {
 	for _, g := range all {
-		if g.HostLink != "" && w.up(g) {
+		w.mu.Lock()
+		stood := w.stood[g.Attachment]
+		w.mu.Unlock()
+		if g.HostEnd == model.HostEndRouted && !stood && w.up(g) {
 			w.t.Errorf("%s is up before its policy", g.IfName)
 		}
 		w.mu.Lock()
-		w.last[g.IfName] = g
+		if w.stood == nil {
+			w.stood = map[model.AttachmentKey]bool{}
+		}
+		w.last[g.IfName], w.stood[g.Attachment] = g, w.refuse == nil
 		w.mu.Unlock()
-		w.note("admit %s %s%s host=%t %v", g.Pod, g.Network, g.IfName, g.HostLink != "", g.Addrs)
+		w.note("admit %s %s%s host=%t %v", g.Pod, g.Network, g.IfName, g.HostEnd == model.HostEndRouted, g.Addrs)
 	}
 	return w.refuse
 }
@@ -66,16 +79,19 @@ func (w *watchman) Attached(keys ...model.AttachmentKey) {
 
 func (w *watchman) Release(_ context.Context, key model.AttachmentKey) error {
 	g := w.last[key.IfName]
-	if g.HostLink != "" && w.up(g) {
+	if g.HostEnd == model.HostEndRouted && w.up(g) {
 		w.t.Errorf("%s is up after its policy", key.IfName)
 	}
+	w.mu.Lock()
+	delete(w.stood, key)
+	w.mu.Unlock()
 	w.note("release %s", key.IfName)
 	return nil
 }
 
 func newGuarded(t *testing.T) (*node, *watchman) {
 	n := newNode(t)
-	w := &watchman{t: t, last: map[string]attach.Guarded{}}
+	w := &watchman{t: t, last: map[string]model.WorkloadEndpoint{}}
 	n.cfg.Guard = w
 	n.Attacher = attach.New(n.cfg)
 	return n, w
@@ -185,7 +201,7 @@ func TestGuardOfSeveral(t *testing.T) {
 }
 
 // A record says the same of its interface as the ADD did: an agent that starts goes by it.
-func TestGuardedOfRecord(t *testing.T) {
+func TestEndpointOfRecord(t *testing.T) {
 	n, w := newGuarded(t)
 	id, ns := n.pod()
 	job := ofPod(n.job(n.list(routedPlugin), id, ns))
@@ -194,7 +210,7 @@ func TestGuardedOfRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, ok := rec.Guarded()
+	g, ok := rec.Endpoint()
 	if !ok || !g.Equal(w.last["eth0"]) || g.Addrs[0] != netip.MustParseAddr("10.8.0.2") {
 		t.Errorf("%t %+v\nwant %+v", ok, g, w.last["eth0"])
 	}

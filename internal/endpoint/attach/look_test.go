@@ -5,7 +5,6 @@ package attach_test
 import (
 	"testing"
 
-	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -29,18 +28,18 @@ func TestLook(t *testing.T) {
 	for name, tt := range map[string]struct {
 		command string
 		device  string
-		want    attach.Guarded
+		want    model.WorkloadEndpoint
 	}{
-		"a router's end": {command: pair, want: attach.Guarded{Router: "end"}},
-		"a port":         {command: pair + ` && ip link add other type bridge && ip link set end master other`, want: attach.Guarded{Port: "end"}},
+		"a router's end": {command: pair, want: model.WorkloadEndpoint{HostLink: "end", HostEnd: model.HostEndForeign}},
+		"a port":         {command: pair + ` && ip link add other type bridge && ip link set end master other`, want: model.WorkloadEndpoint{HostLink: "end", HostEnd: model.HostEndPort}},
 		"a port of something else": {
 			command: pair + ` && ip link add other type vrf table 77 && ip link set end master other`,
 		},
 		"a macvtap": {
 			command: `ip link add under type veth peer name other && ip link add link under name end type macvtap mode bridge && ip link set end netns "$CNI_NETNS" name "$CNI_IFNAME"`,
-			want:    attach.Guarded{Tap: true},
+			want:    model.WorkloadEndpoint{Tap: true},
 		},
-		"a device":          {command: "true", device: "0000:03:02.1", want: attach.Guarded{Device: "0000:03:02.1"}},
+		"a device":          {command: "true", device: "0000:03:02.1", want: model.WorkloadEndpoint{Device: "0000:03:02.1"}},
 		"a device's link":   {command: `ip link add "$CNI_IFNAME" netns "$CNI_NETNS" type bridge`, device: "0000:03:02.1"},
 		"another's device":  {command: "true", device: "vendor.com/device0"},
 		"nothing to see":    {command: "true"},
@@ -57,14 +56,14 @@ func TestLook(t *testing.T) {
 			job.Request.Origin = &model.Origin{Pod: model.PodRef{Namespace: "shop", Name: "web", UID: "u1"}, Network: "shop/fast", Device: tt.device}
 			n.add(job)
 			got := w.last["eth0"]
-			if got.Router != tt.want.Router || got.Port != tt.want.Port || got.Tap != tt.want.Tap || got.Device != tt.want.Device || got.HostLink != "" {
+			if got.HostLink != tt.want.HostLink || got.HostEnd != tt.want.HostEnd || got.Tap != tt.want.Tap || got.Device != tt.want.Device {
 				t.Errorf("guarded as %+v", got)
 			}
 			rec, _, err := n.ledger.Get(job.Request.Key())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if again, ok := rec.Guarded(); !ok || !again.Equal(got) {
+			if again, ok := rec.Endpoint(); !ok || !again.Equal(got) {
 				t.Errorf("the record says %+v, the guard was told %+v", again, got)
 			}
 			if err := n.Del(t.Context(), job); err != nil {

@@ -20,11 +20,11 @@ type run struct {
 	index    int // among the jobs of the batch
 	job      Job
 	spaces   kernel.Spaces
-	rec      Record    // pending, also when it was written that it is done
-	promised bool      // the record has been written
-	done     bool      // and says that the attachment is done
-	guarded  *Guarded  // what the guard has been told
-	hold     ipam.Hold // addresses that are chosen and not taken
+	rec      Record                  // pending, also when it was written that it is done
+	promised bool                    // the record has been written
+	done     bool                    // and says that the attachment is done
+	admitted *model.WorkloadEndpoint // what the guard has been told
+	hold     ipam.Hold               // addresses that are chosen and not taken
 	chain    plugin.Chain
 	at       int // the plugin that comes next
 	seg      segment

@@ -62,7 +62,7 @@ func newMigrating(t *testing.T) *migrating {
 		}
 		return e
 	}
-	m := &migrating{node: routedNode(t), here: engine("here"), there: engine("there"), guard: &watchman{t: t, last: map[string]attach.Guarded{}}}
+	m := &migrating{node: routedNode(t), here: engine("here"), there: engine("there"), guard: &watchman{t: t, last: map[string]model.WorkloadEndpoint{}}}
 	m.cfg.Allocators["calico-ipam"] = m.here.Allocators()[2]
 	m.cfg.Guard, m.cfg.Moved = m.guard, func(key model.AttachmentKey) { m.moved = append(m.moved, key) }
 	m.Attacher = attach.New(m.cfg)

@@ -73,8 +73,8 @@ func samePod(a, b Record) bool {
 	if a.Request.ContainerID == b.Request.ContainerID {
 		return true
 	}
-	x, okX := a.Guarded()
-	y, okY := b.Guarded()
+	x, okX := a.Endpoint()
+	y, okY := b.Endpoint()
 	return okX && okY && x.Pod.Namespace == y.Pod.Namespace && x.Pod.Name == y.Pod.Name
 }
 
@@ -132,7 +132,7 @@ func (u *unmanaged) checkRemote(ctx context.Context, rec Record, addrs []netip.A
 	if u.elsewhere == nil || rec.Standby {
 		return nil
 	}
-	g, _ := rec.Guarded()
+	g, _ := rec.Endpoint()
 	for _, addr := range addrs {
 		if err := u.elsewhere(ctx, addr, g.Pod); err != nil {
 			return err
@@ -163,7 +163,7 @@ func (u *unmanaged) list() ([]Brought, error) {
 		if err != nil {
 			return nil, err
 		}
-		g, isPod := rec.Guarded()
+		g, isPod := rec.Endpoint()
 		if !found || !isPod || rec.Stage != Done || rec.Standby {
 			continue
 		}
@@ -179,7 +179,7 @@ func (u *unmanaged) list() ([]Brought, error) {
 
 func takenBy(addr netip.Addr, o Record) error {
 	who := o.Key().String()
-	if g, ok := o.Guarded(); ok {
+	if g, ok := o.Endpoint(); ok {
 		who = "pod " + g.Pod.String() + " (attachment " + who + ")"
 	}
 	return model.Faultf(model.CodeTaken, "choose another address, or delete that pod", "address %s is taken by %s", addr, who)

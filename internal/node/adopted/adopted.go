@@ -46,7 +46,7 @@ type Records interface {
 
 // Policy enforces policies on interfaces.
 type Policy interface {
-	Admit(ctx context.Context, all ...attach.Guarded) error
+	Admit(ctx context.Context, all ...model.WorkloadEndpoint) error
 	Attached(keys ...model.AttachmentKey)
 	Release(ctx context.Context, key model.AttachmentKey) error
 }
@@ -72,36 +72,50 @@ type Endpoints struct {
 
 	mu sync.Mutex
 	// all are those that policies hold for, by the names of the node's ends.
-	all map[string]attach.Guarded
+	all map[string]model.WorkloadEndpoint
 }
 
 // saved is what the file remembers: an agent that starts goes on with them before it has heard of the cluster.
 type saved struct {
 	Boot       string           `json:"boot"`
-	Interfaces []attach.Guarded `json:"interfaces"`
+	Interfaces []savedInterface `json:"interfaces"`
+}
+
+// savedInterface is what the file remembers of an interface. Its fields keep the names that earlier agents wrote.
+type savedInterface struct {
+	Key      model.AttachmentKey
+	Pod      model.PodRef
+	IfName   string
+	HostLink string
+	Addrs    []netip.Addr
+}
+
+// endpoint is the interface: Calico routes them all.
+func (i savedInterface) endpoint() model.WorkloadEndpoint {
+	return model.WorkloadEndpoint{Attachment: i.Key, Pod: i.Pod, IfName: i.IfName, HostLink: i.HostLink, HostEnd: model.HostEndRouted, Addrs: i.Addrs}
 }
 
 // Open reads what was remembered in this boot.
 func Open(cfg Config) *Endpoints {
-	e := &Endpoints{cfg: cfg, file: path(cfg.StateDir), all: map[string]attach.Guarded{}}
+	e := &Endpoints{cfg: cfg, file: path(cfg.StateDir), all: map[string]model.WorkloadEndpoint{}}
 	b, err := os.ReadFile(e.file)
 	var f saved
 	if err == nil && json.Unmarshal(b, &f) == nil && f.Boot == cfg.Boot {
-		for _, g := range f.Interfaces {
-			e.all[g.HostLink] = g
+		for _, i := range f.Interfaces {
+			e.all[i.HostLink] = i.endpoint()
 		}
 	}
 	return e
 }
 
 // All are the interfaces; the nil Endpoints has none.
-func (e *Endpoints) All() []attach.Guarded {
+func (e *Endpoints) All() []model.WorkloadEndpoint {
 	if e == nil {
 		return nil
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.SortedFunc(maps.Values(e.all), func(x, y attach.Guarded) int { return strings.Compare(x.HostLink, y.HostLink) })
+	return slices.SortedFunc(maps.Values(e.all), func(x, y model.WorkloadEndpoint) int { return strings.Compare(x.HostLink, y.HostLink) })
 }
 
 // Run enforces policy on them until ctx ends, or none is left.
@@ -137,7 +151,7 @@ func (e *Endpoints) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var gone []attach.Guarded
+	var gone []model.WorkloadEndpoint
 	for _, g := range e.All() {
 		if !slices.Contains(there, g.HostLink) {
 			gone = append(gone, g)
@@ -147,7 +161,7 @@ func (e *Endpoints) follow(ctx context.Context) error {
 		_, known := e.all[name] // Run alone changes it
 		return known
 	})
-	var news []attach.Guarded
+	var news []model.WorkloadEndpoint
 	if len(there) > 0 {
 		if news, err = e.find(ctx, there); err != nil {
 			return err
@@ -183,12 +197,12 @@ func (e *Endpoints) present() ([]string, error) {
 }
 
 // find tells whose interfaces are, by what is reserved for pods that Calico has attached.
-func (e *Endpoints) find(ctx context.Context, names []string) ([]attach.Guarded, error) {
+func (e *Endpoints) find(ctx context.Context, names []string) ([]model.WorkloadEndpoint, error) {
 	pools, err := e.cfg.Objects.List(ctx, store.AddressPools())
 	if err != nil {
 		return nil, fmt.Errorf("pools: %w", err)
 	}
-	found := map[string]attach.Guarded{}
+	found := map[string]model.WorkloadEndpoint{}
 	for _, o := range pools {
 		p, err := o.AddressPool()
 		if err != nil {
@@ -208,21 +222,21 @@ func (e *Endpoints) find(ctx context.Context, names []string) ([]attach.Guarded,
 }
 
 // owner is the interface that an address is reserved for; false when it is no pod's that Calico has attached.
-func (e *Endpoints) owner(r model.ReservedAddress) (attach.Guarded, bool) {
+func (e *Endpoints) owner(r model.ReservedAddress) (model.WorkloadEndpoint, bool) {
 	if r.By != model.ByCalico {
-		return attach.Guarded{}, false
+		return model.WorkloadEndpoint{}, false
 	}
 	var pod model.PodRef
 	if r.ContainerID != "" {
 		pod.Namespace, pod.Name, _ = strings.Cut(r.For, "/")
 	} else if pod = e.holder(r.Addr); pod.Name == "" { // a machine's, whichever pod it is in
-		return attach.Guarded{}, false
+		return model.WorkloadEndpoint{}, false
 	}
 	ifName := cmp.Or(r.IfName, "eth0")
 	link := plugin.CalicoHostName(model.Request{ContainerID: r.ContainerID, IfName: ifName, Origin: &model.Origin{Pod: pod}})
-	return attach.Guarded{
-		Key: model.AttachmentKey{Network: networkName, ContainerID: cmp.Or(r.ContainerID, link), IfName: ifName},
-		Pod: pod, IfName: ifName, HostLink: link,
+	return model.WorkloadEndpoint{
+		Attachment: model.AttachmentKey{Network: networkName, ContainerID: cmp.Or(r.ContainerID, link), IfName: ifName},
+		Pod:        pod, IfName: ifName, HostLink: link, HostEnd: model.HostEndRouted,
 	}, true
 }
 
@@ -241,14 +255,14 @@ func (e *Endpoints) holder(a netip.Addr) model.PodRef {
 }
 
 // take has the enforcer look after the new ones, and give up those that are gone.
-func (e *Endpoints) take(ctx context.Context, news, gone []attach.Guarded) error {
+func (e *Endpoints) take(ctx context.Context, news, gone []model.WorkloadEndpoint) error {
 	if len(news)+len(gone) == 0 {
 		return nil
 	}
 	p := e.cfg.Policy
 	var errs []error
 	for _, g := range gone {
-		errs = append(errs, p.Release(ctx, g.Key))
+		errs = append(errs, p.Release(ctx, g.Attachment))
 		e.note(g, false)
 	}
 	for _, g := range news {
@@ -256,14 +270,14 @@ func (e *Endpoints) take(ctx context.Context, news, gone []attach.Guarded) error
 			errs = append(errs, err)
 			continue
 		}
-		p.Attached(g.Key)
+		p.Attached(g.Attachment)
 		e.note(g, true)
 		e.cfg.Log.Info("policies hold for a pod that Calico has attached", "pod", g.Pod.String(), "interface", g.HostLink)
 	}
 	return errors.Join(append(errs, e.save())...)
 }
 
-func (e *Endpoints) note(g attach.Guarded, is bool) {
+func (e *Endpoints) note(g model.WorkloadEndpoint, is bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if is {
@@ -275,7 +289,11 @@ func (e *Endpoints) note(g attach.Guarded, is bool) {
 
 // save remembers them.
 func (e *Endpoints) save() error {
-	b, err := json.Marshal(saved{Boot: e.cfg.Boot, Interfaces: e.All()})
+	f := saved{Boot: e.cfg.Boot}
+	for _, one := range e.All() {
+		f.Interfaces = append(f.Interfaces, savedInterface{Key: one.Attachment, Pod: one.Pod, IfName: one.IfName, HostLink: one.HostLink, Addrs: one.Addrs})
+	}
+	b, err := json.Marshal(f)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/watch"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adopted"
 	"github.com/weft-net/weft/internal/node/policy"
 	"github.com/weft-net/weft/internal/node/policystatus"
@@ -62,7 +63,7 @@ func (a *agent) buildPolicy() enforcement {
 }
 
 // admit has policy hold for a machine's interfaces before they are opened.
-func (e *enforcement) admit(ctx context.Context, all ...attach.Guarded) error {
+func (e *enforcement) admit(ctx context.Context, all ...model.WorkloadEndpoint) error {
 	if e.policy == nil {
 		return nil
 	}
@@ -80,21 +81,21 @@ func (e *enforcement) guard() attach.Guard {
 // adopt tells the enforcer of the interfaces that an agent before has attached, or has found.
 func (e *enforcement) adopt(isMachine func(containerID string) bool) {
 	if e.policy != nil {
-		e.policy.Adopt(append(e.guarded(isMachine), e.adopted.All()...)...)
+		e.policy.Adopt(append(e.endpoints(isMachine), e.adopted.All()...)...)
 	}
 }
 
-// guarded are the interfaces of pods that are attached.
-func (e *enforcement) guarded(isMachine func(containerID string) bool) []attach.Guarded {
+// endpoints are those of the pods that are attached.
+func (e *enforcement) endpoints(isMachine func(containerID string) bool) []model.WorkloadEndpoint {
 	records, err := e.ledger.List()
 	if err != nil {
 		e.log.Error("recovery", "err", err)
 	}
-	var all []attach.Guarded
+	var all []model.WorkloadEndpoint
 	for _, r := range records {
-		if g, ok := r.Guarded(); ok && r.Stage == attach.Done {
-			g.Machine = g.Machine || isMachine(r.Request.ContainerID)
-			all = append(all, g)
+		if one, ok := r.Endpoint(); ok && r.Stage == attach.Done {
+			one.VM = one.VM || isMachine(r.Request.ContainerID)
+			all = append(all, one)
 		}
 	}
 	return all
@@ -103,7 +104,7 @@ func (e *enforcement) guarded(isMachine func(containerID string) bool) []attach.
 // run enforces policies, until ctx ends. Where none are to be enforced, what an agent before has left is removed.
 func (e *enforcement) run(ctx context.Context, isMachine func(containerID string) bool) error {
 	if e.policy == nil {
-		if err := policy.Clear(ctx, e.host, e.guarded(isMachine)...); err != nil && ctx.Err() == nil {
+		if err := policy.Clear(ctx, e.host, e.endpoints(isMachine)...); err != nil && ctx.Err() == nil {
 			e.log.Warn("policies of an agent before are still obeyed", "err", err)
 		}
 		return nil

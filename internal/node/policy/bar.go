@@ -39,8 +39,8 @@ func (e *Enforcer) toBar() (names []string, due bool) {
 	defer e.mu.Unlock()
 	if e.bridges != nil {
 		for _, l := range e.local {
-			if l.endpoint.Point == model.PointPort && e.index.Selected(l.endpoint.Key()) && !slices.Contains(names, l.endpoint.HostLink) {
-				names = append(names, l.endpoint.HostLink)
+			if l.Point() == model.PointPort && e.index.Selected(l.Key()) && !slices.Contains(names, l.PolicyLink()) {
+				names = append(names, l.PolicyLink())
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/node/policy"
@@ -67,7 +68,7 @@ func TestMachinesClosed(t *testing.T) {
 	w.eventually("the table is another program's", func() bool { return strings.Contains(ruleset(), "table bridge weft-policy") })
 	w.manifest("fast", onlyFastFriends)
 	closed := func() bool {
-		return strings.Contains(nettest.Run(t, nil, "ip", "-o", "link", "show", web1.Port), "state DOWN") && !reaches(friend.ns, web1, 80) && !reaches(other.ns, web1, 80)
+		return strings.Contains(nettest.Run(t, nil, "ip", "-o", "link", "show", web1.HostLink), "state DOWN") && !reaches(friend.ns, web1, 80) && !reaches(other.ns, web1, 80)
 	}
 	w.eventually("the guest's port is closed", closed)
 	if w.Stats().Barred != 1 || !strings.Contains(w.log.String(), "ports of bridges are closed") {
@@ -77,15 +78,15 @@ func TestMachinesClosed(t *testing.T) {
 		t.Error("a guest that no policy selects is cut off, too")
 	}
 	late := w.guarded("shop/late")
-	late.HostLink, late.Machine, late.Port = "", true, "port9"
+	late.HostLink, late.HostEnd, late.VM = "port9", model.HostEndPort, true
 	w.object("shop/late", "app: web", "n1")
 	wantTryAgain(t, w.Admit(t.Context(), late), "cannot be written for the node's bridges")
-	if err := w.Release(t.Context(), late.Key); err != nil {
+	if err := w.Release(t.Context(), late.Attachment); err != nil {
 		t.Error(err)
 	}
 	w.start()
 	w.eventually("it stays closed", func() bool { return w.Stats().Barred == 1 && closed() })
-	nettest.Run(t, nil, "ip", "link", "set", web1.Port, "up")
+	nettest.Run(t, nil, "ip", "link", "set", web1.HostLink, "up")
 	w.eventually("it is closed again when somebody opens it", closed)
 	leave()
 	w.eventually("it opens with its rules", func() bool { return reaches(friend.ns, web1, 80) && !reaches(other.ns, web1, 80) })
@@ -99,6 +100,6 @@ func TestMachinesClosed(t *testing.T) {
 	w.halt()
 	_ = policy.Clear(t.Context(), w.host)
 	w.eventually("nobody obeys policies", func() bool {
-		return !strings.Contains(nettest.Run(t, nil, "ip", "-o", "link", "show", web1.Port), "state DOWN")
+		return !strings.Contains(nettest.Run(t, nil, "ip", "-o", "link", "show", web1.HostLink), "state DOWN")
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/plan/policy"
 	"github.com/weft-net/weft/internal/state"
@@ -17,14 +17,14 @@ import (
 
 // Clear takes away what an Enforcer before has left, where policies are not obeyed any more: on the node, and in the pods
 // whose interfaces these are.
-func Clear(ctx context.Context, host *kernel.Conn, all ...attach.Guarded) error {
+func Clear(ctx context.Context, host *kernel.Conn, all ...model.WorkloadEndpoint) error {
 	mine := []state.Table{{Family: policy.TableFamily, Name: policy.TableName}}
 	errs := []error{host.RemoveTables(ctx, append(bare(policy.Place{Ports: true}), mine...))}
 	if _, _, err := host.Bar(ctx, nil); err != nil {
 		errs = append(errs, err)
 	}
 	for _, g := range all {
-		if g.HostLink == "" && g.Path != "" && ctx.Err() == nil {
+		if g.HostEnd != model.HostEndRouted && g.Netns != "" && ctx.Err() == nil {
 			errs = append(errs, clearPod(ctx, g, slices.Concat(mine, bare(policy.Place{Tap: g.IfName}))))
 		}
 	}
@@ -40,12 +40,12 @@ func (e *Enforcer) clearStale(ctx context.Context) {
 			return at.RemoveTables(ctx, []state.Table{{Family: policy.TableFamily, Name: policy.TableName}})
 		})
 		e.mu.Lock()
-		logged, still := e.stale[g.Key]
+		logged, still := e.stale[g.Attachment]
 		switch {
 		case err == nil:
-			delete(e.stale, g.Key)
+			delete(e.stale, g.Attachment)
 		case still:
-			e.stale[g.Key] = true
+			e.stale[g.Attachment] = true
 		}
 		e.mu.Unlock()
 		if err != nil && !logged {
@@ -55,17 +55,17 @@ func (e *Enforcer) clearStale(ctx context.Context) {
 }
 
 // toClear are the interfaces whose pods may have an old table; there is none while the rules at the ports do not stand.
-func (e *Enforcer) toClear() []attach.Guarded {
+func (e *Enforcer) toClear() []model.WorkloadEndpoint {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.right || e.bridges != nil || len(e.stale) == 0 {
 		return nil
 	}
-	var out []attach.Guarded
+	var out []model.WorkloadEndpoint
 	kept := e.podPlaces()
 	for key := range e.stale {
-		if l := e.local[key]; l != nil && !slices.Contains(kept, policy.Place{Pod: l.endpoint.Pod}) {
-			out = append(out, l.Guarded)
+		if l := e.local[key]; l != nil && !slices.Contains(kept, policy.Place{Pod: l.Pod}) {
+			out = append(out, l.WorkloadEndpoint)
 			continue
 		}
 		delete(e.stale, key)
@@ -73,7 +73,7 @@ func (e *Enforcer) toClear() []attach.Guarded {
 	return out
 }
 
-func clearPod(ctx context.Context, g attach.Guarded, mine []state.Table) error {
+func clearPod(ctx context.Context, g model.WorkloadEndpoint, mine []state.Table) error {
 	return inPod(g, func(at *kernel.Conn) error {
 		_, _, opened := at.Bar(ctx, nil)
 		return errors.Join(at.RemoveTables(ctx, mine), opened)
@@ -81,8 +81,8 @@ func clearPod(ctx context.Context, g attach.Guarded, mine []state.Table) error {
 }
 
 // inPod calls f with the namespace of an interface's pod, unless that is gone.
-func inPod(g attach.Guarded, f func(at *kernel.Conn) error) error {
-	ns, err := netns.Open(g.Path)
+func inPod(g model.WorkloadEndpoint, f func(at *kernel.Conn) error) error {
+	ns, err := netns.Open(g.Netns)
 	if errors.Is(err, netns.ErrGone) {
 		return nil
 	}

@@ -80,7 +80,7 @@ func TestNeverOpen(t *testing.T) {
 	}
 	w.halt()
 	w.start(func(c *policy.Config) { c.Source = silent{} })
-	if err := w.Release(t.Context(), a.Key); err != nil { // while nothing is known
+	if err := w.Release(t.Context(), a.Attachment); err != nil { // while nothing is known
 		t.Error(err)
 	}
 	if n := arrived(); n > 0 {

@@ -138,12 +138,12 @@ func (e *Enforcer) networkOf(p nflog.Packet, at policy.Place) (network string) {
 		_, in := placeIn(l)
 		here := !in
 		if !at.OnNode() {
-			here = in && l.endpoint.Pod == at.Pod // whichever of its places it was: they tell one group
+			here = in && l.Pod == at.Pod // whichever of its places it was: they tell one group
 		}
 		if !here || !slices.Contains(l.Addrs, p.From.Addr()) && !slices.Contains(l.Addrs, p.To.Addr()) {
 			continue
 		}
-		if network = l.endpoint.Network; network == "" {
+		if network = l.Network; network == "" {
 			break
 		}
 	}

@@ -43,7 +43,7 @@ func TestDeniedInPods(t *testing.T) {
 	}
 	w.eventually("a packet denied in the pod is logged", logged)
 	for _, p := range []*pod{web1, other1} {
-		if err := w.Release(t.Context(), p.Key); err != nil {
+		if err := w.Release(t.Context(), p.Attachment); err != nil {
 			t.Error(err)
 		}
 	}

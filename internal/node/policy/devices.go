@@ -54,7 +54,7 @@ func (e *Enforcer) cutDevice(p policy.Place, selected bool) {
 }
 
 // selecting are the policies that select an interface, for people. The lock is held.
-func (e *Enforcer) selecting(ep model.Endpoint) string {
+func (e *Enforcer) selecting(ep model.WorkloadEndpoint) string {
 	v, err := e.index.Show(ep.Pod)
 	if err != nil {
 		return "not known which"

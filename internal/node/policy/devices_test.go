@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/policy"
 )
@@ -31,18 +30,18 @@ func TestDevices(t *testing.T) {
 	w := newWorld(t)
 	w.start(func(c *policy.Config) { c.Cards = cards })
 	web := w.pod("shop/web", "app: web")
-	device := func(pci, name string) attach.Guarded {
-		return attach.Guarded{
-			Key: model.AttachmentKey{Network: "fast", ContainerID: web.Key.ContainerID, IfName: name}, Pod: web.Pod, Network: "shop/fast", IfName: name,
-			Path: web.Path, NetnsID: web.NetnsID, Device: pci,
+	device := func(pci, name string) model.WorkloadEndpoint {
+		return model.WorkloadEndpoint{
+			Attachment: model.AttachmentKey{Network: "fast", ContainerID: web.Attachment.ContainerID, IfName: name}, Pod: web.Pod, Network: "shop/fast", IfName: name,
+			Netns: web.Netns, NetnsID: web.NetnsID, Device: pci,
 		}
 	}
 	known, alone := device("0000:03:02.1", "net1"), device("0000:09:00.0", "net2")
-	for _, g := range []attach.Guarded{known, alone} {
+	for _, g := range []model.WorkloadEndpoint{known, alone} {
 		if err := w.Admit(t.Context(), g); err != nil {
 			t.Errorf("without a policy: %v", err)
 		}
-		w.Attached(g.Key)
+		w.Attached(g.Attachment)
 	}
 	w.manifest("fast", onlyFastFriends)
 	w.eventually("what nobody can close is said", func() bool {
@@ -51,7 +50,7 @@ func TestDevices(t *testing.T) {
 	w.eventually("the card is asked", func() bool {
 		return strings.Contains(w.log.String(), "device=0000:03:02.1") && strings.Contains(w.log.String(), "link nocard")
 	})
-	for _, g := range []attach.Guarded{known, alone} {
+	for _, g := range []model.WorkloadEndpoint{known, alone} {
 		err := w.Admit(t.Context(), g)
 		var fault *model.Fault
 		if !errors.As(err, &fault) || fault.Code != model.CodeTryAgain || !strings.Contains(err.Error(),
@@ -61,8 +60,8 @@ func TestDevices(t *testing.T) {
 	}
 	w.remove("fast")
 	w.eventually("without the policy it is let be", func() bool { return w.Admit(t.Context(), known, alone) == nil })
-	for _, g := range []attach.Guarded{known, alone} {
-		if err := w.Release(t.Context(), g.Key); err != nil {
+	for _, g := range []model.WorkloadEndpoint{known, alone} {
+		if err := w.Release(t.Context(), g.Attachment); err != nil {
 			t.Error(err)
 		}
 	}

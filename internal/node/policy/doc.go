@@ -5,7 +5,7 @@
 //
 // # Vocabulary
 //
-//   - Interface: one of a pod of this node (attach.Guarded), from before it is made until it is down.
+//   - Interface: one of a pod of this node (model.WorkloadEndpoint), from before it is made until it is down.
 //   - Peers: the pods, nodes and interfaces of the whole cluster. They are followed once there is a policy, and not before.
 //   - Whole: writing everything that should be there, whatever there is: at the start, and when somebody meddled.
 //   - Place: the namespace that a table stands in: the node's, or that of a pod whose interface has no end on the node that all

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/watch"
 	"github.com/weft-net/weft/internal/model"
@@ -111,11 +110,11 @@ type known struct {
 // identity is how a pod of this node is told from others of its name.
 type identity struct{ uid, hash string }
 
-// local is one of this node's interfaces.
+// local is one of this node's endpoints, as the index has it: of a pod that is known it has the UID of the API.
 type local struct {
-	attach.Guarded
-	endpoint model.Endpoint
-	done     bool // its ADD is
+	model.WorkloadEndpoint
+	pod  model.PodRef // as the runtime names it
+	done bool         // its ADD is
 }
 
 // Stats is what an Enforcer counts.

@@ -217,7 +217,7 @@ func (e *Enforcer) takePod(o store.Object, gone bool) error {
 	e.pods[name] = identity{uid: p.UID, hash: p.Annotations[configHash]}
 	for _, l := range e.local { // an interface may have been known before the pod
 		if l.Pod.Namespace == name.Namespace && l.Pod.Name == name.Name {
-			e.setEndpoint(l)
+			e.refreshEndpoint(l)
 		}
 	}
 	return nil
@@ -243,7 +243,7 @@ func (e *Enforcer) takeEndpoints(o store.Object, gone bool) error {
 		return nil
 	}
 	token(e.judge)
-	var all []model.Endpoint
+	var all []model.WorkloadEndpoint
 	if !gone {
 		var err error
 		if all, err = o.NodeEndpoints(); err != nil {

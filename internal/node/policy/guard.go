@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy"
 )
@@ -26,7 +25,7 @@ const untapped = "the node's kernel must judge packets that leave a device (Linu
 	"have the machine use another binding on this network, or have no policy select it there"
 
 // Admit makes what policies say of the interfaces stand in the kernel. Nothing is asked of the store.
-func (e *Enforcer) Admit(ctx context.Context, all ...attach.Guarded) error {
+func (e *Enforcer) Admit(ctx context.Context, all ...model.WorkloadEndpoint) error {
 	if !e.await(ctx, startPatience, e.ready) {
 		return model.Faultf(model.CodeTryAgain, "it is tried again; look at the API server, and at the agent's log",
 			"network policies are not known yet")
@@ -42,17 +41,15 @@ func (e *Enforcer) Admit(ctx context.Context, all ...attach.Guarded) error {
 	var inPods []policy.Place
 	onNode := false
 	for _, g := range all {
-		l := e.local[g.Key]
+		l := e.local[g.Attachment]
 		if l == nil {
 			l = &local{}
-			e.local[g.Key] = l
+			e.local[g.Attachment] = l
 		}
-		g.Netns = nil // the caller's
 		if l.Standby != g.Standby {
 			token(e.news)
 		}
-		l.Guarded = g
-		e.setEndpoint(l)
+		e.setEndpoint(l, g)
 		e.moved(l)
 		if p, ok := placeIn(l); ok {
 			inPods = append(inPods, p)
@@ -61,7 +58,7 @@ func (e *Enforcer) Admit(ctx context.Context, all ...attach.Guarded) error {
 		}
 	}
 	e.mu.Unlock()
-	if slices.ContainsFunc(all, func(g attach.Guarded) bool { return g.HostLink == "" }) {
+	if slices.ContainsFunc(all, func(g model.WorkloadEndpoint) bool { return g.HostEnd != model.HostEndRouted }) {
 		e.self() // ports are asked for it, too
 	}
 	var late <-chan time.Time // who is judged on the node waits for the node's tables, however long they take
@@ -85,23 +82,23 @@ func (e *Enforcer) Admit(ctx context.Context, all ...attach.Guarded) error {
 }
 
 // admitted tells whether what policies say of interfaces stands in the kernel.
-func (e *Enforcer) admitted(all []attach.Guarded) error {
+func (e *Enforcer) admitted(all []model.WorkloadEndpoint) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, g := range all {
-		l := e.local[g.Key]
+		l := e.local[g.Attachment]
 		if l == nil {
 			continue // it has been released
 		}
 		p, ok := placeIn(l)
 		at := e.places[p]
 		switch {
-		case l.endpoint.Point == model.PointPort && e.bridges != nil:
+		case l.Point() == model.PointPort && e.bridges != nil:
 			return model.Faultf(model.CodeTryAgain, "it is tried again; look at the agent's log", "network policies cannot be written for the node's bridges: %w", e.bridges)
 		case ok && at != nil && at.unseen != nil:
 			return model.Faultf(model.CodeTryAgain, "have no policy select the pod on this network, or have the machine use another binding there",
 				"interface %s of pod %s: network policies select it (%s), and the machine drives its device %s by itself: nothing can judge what that sends and gets",
-				g.IfName, g.Pod, e.selecting(l.endpoint), g.Device)
+				g.IfName, g.Pod, e.selecting(l.WorkloadEndpoint), g.Device)
 		case !ok || at == nil || at.broken == nil:
 		case g.Tap:
 			return model.Faultf(model.CodeTryAgain, untapped, "network policies cannot be written at the macvtap %s of pod %s: %w", g.IfName, g.Pod, at.broken)
@@ -119,7 +116,7 @@ func (e *Enforcer) Attached(keys ...model.AttachmentKey) {
 	for _, k := range keys {
 		if l := e.local[k]; l != nil {
 			l.done = true
-			if l.endpoint.Point != model.PointHost {
+			if l.Point() != model.PointHost {
 				e.looked = time.Time{} // the ADD may have given the node's end an address
 				token(e.due)
 			}
@@ -129,15 +126,15 @@ func (e *Enforcer) Attached(keys ...model.AttachmentKey) {
 }
 
 // Adopt takes over the interfaces that an agent before has admitted. It is called before Run.
-func (e *Enforcer) Adopt(all ...attach.Guarded) {
+func (e *Enforcer) Adopt(all ...model.WorkloadEndpoint) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, g := range all {
-		l := &local{Guarded: g, done: true}
-		e.local[g.Key] = l
-		e.setEndpoint(l)
-		if l.endpoint.Point == model.PointPort {
-			e.stale[g.Key] = false
+		l := &local{done: true}
+		e.local[g.Attachment] = l
+		e.setEndpoint(l, g)
+		if l.Point() == model.PointPort {
+			e.stale[g.Attachment] = false
 		}
 	}
 }
@@ -176,10 +173,10 @@ func (e *Enforcer) drop(key model.AttachmentKey) *local {
 	}
 	delete(e.local, key)
 	delete(e.stale, key)
-	e.index.DelEndpoint(l.endpoint.Key())
+	e.index.DelEndpoint(l.Key())
 	for _, other := range e.local { // the pod's next sandbox
-		if other.endpoint.Key() == l.endpoint.Key() {
-			e.index.SetEndpoint(other.endpoint)
+		if other.Key() == l.Key() {
+			e.index.SetEndpoint(other.WorkloadEndpoint)
 			e.moved(other)
 		}
 	}
@@ -192,33 +189,26 @@ func (e *Enforcer) knows(ref model.PodRef) bool {
 	return ok && (ref.UID == "" || ref.UID == is.uid || ref.UID == is.hash)
 }
 
-// setEndpoint gives the index an interface, in the name that its pod has in the API. The lock is held.
-func (e *Enforcer) setEndpoint(l *local) {
-	was := l.endpoint
-	l.endpoint = model.Endpoint{
-		Pod: l.Pod, Node: e.cfg.Node, Network: l.Network, IfName: l.IfName, HostLink: l.HostLink, Addrs: l.Addrs, Point: model.PointHost,
+// setEndpoint gives the index an endpoint that attach names, under the UID that its pod has in the API. The lock is held.
+func (e *Enforcer) setEndpoint(l *local, is model.WorkloadEndpoint) {
+	was := l.WorkloadEndpoint
+	l.WorkloadEndpoint, l.pod = is, is.Pod
+	l.Node = e.cfg.Node
+	if e.knows(l.pod) {
+		l.Pod.UID = e.pods[model.PodRef{Namespace: l.Pod.Namespace, Name: l.Pod.Name}].uid
 	}
-	switch {
-	case l.HostLink != "":
-	case l.Device != "":
-		l.endpoint.Device, l.endpoint.Point = l.Device, model.PointDevice
-	case l.Tap:
-		l.endpoint.Point = model.PointTap
-	case l.Port != "":
-		l.endpoint.HostLink, l.endpoint.Point = l.Port, model.PointPort
-	case l.Machine && l.Router != "":
-		l.endpoint.HostLink = l.Router
-	default:
-		l.endpoint.Point = model.PointPod
-	}
-	if e.knows(l.Pod) {
-		l.endpoint.Pod.UID = e.pods[model.PodRef{Namespace: l.Pod.Namespace, Name: l.Pod.Name}].uid
-	}
-	if was.IfName != "" && was.Key() != l.endpoint.Key() {
+	if was.IfName != "" && was.Key() != l.Key() {
 		e.index.DelEndpoint(was.Key())
 	}
-	if !was.Equal(l.endpoint) {
-		e.index.SetEndpoint(l.endpoint)
+	if !was.EqualInPolicy(l.WorkloadEndpoint) {
+		e.index.SetEndpoint(l.WorkloadEndpoint)
 		token(e.news)
 	}
+}
+
+// refreshEndpoint gives the index an endpoint again after more was learned of its pod. The lock is held.
+func (e *Enforcer) refreshEndpoint(l *local) {
+	is := l.WorkloadEndpoint
+	is.Pod = l.pod
+	e.setEndpoint(l, is)
 }

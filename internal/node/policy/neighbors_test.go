@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -170,7 +170,7 @@ func TestNeighborDiscoveryInPods(t *testing.T) {
 	web, other := w.pod("shop/web", "app: web"), w.pod("shop/other", "app: other")
 	for i, p := range []*pod{web, other} {
 		addr := fmt.Sprintf("fd00:8::%d", i+2)
-		q := w.bridged(p, i+2, func(g *attach.Guarded) { g.Addrs = append(g.Addrs, netip.MustParseAddr(addr)) })
+		q := w.bridged(p, i+2, func(g *model.WorkloadEndpoint) { g.Addrs = append(g.Addrs, netip.MustParseAddr(addr)) })
 		nettest.IP(t, q.ns, "addr add "+addr+"/64 dev net1 nodad")
 	}
 	nettest.IP(t, nil, "addr add fd00:8::1/64 dev pbr0 nodad")

@@ -90,13 +90,13 @@ func (e *Enforcer) placeAt(p policy.Place) *place {
 
 // placeIn is where in its pod's namespace an interface is judged; false where it is on the node.
 func placeIn(l *local) (p policy.Place, ok bool) {
-	switch l.endpoint.Point {
+	switch l.Point() {
 	case model.PointPod:
-		return policy.Place{Pod: l.endpoint.Pod}, true
+		return policy.Place{Pod: l.Pod}, true
 	case model.PointTap:
-		return policy.Place{Pod: l.endpoint.Pod, Tap: l.endpoint.IfName}, true
+		return policy.Place{Pod: l.Pod, Tap: l.IfName}, true
 	case model.PointDevice:
-		return policy.Place{Pod: l.endpoint.Pod, Device: l.endpoint.Device}, true
+		return policy.Place{Pod: l.Pod, Device: l.Device}, true
 	}
 	return p, false
 }
@@ -118,7 +118,7 @@ func (e *Enforcer) enter(p policy.Place) (*place, error) {
 	var id uint64
 	for _, one := range e.local {
 		if in, ok := placeIn(one); ok && in == p && (path == "" || one.NetnsID == at.id) {
-			path, id = one.Path, one.NetnsID
+			path, id = one.Netns, one.NetnsID
 		}
 	}
 	e.mu.Unlock()
@@ -261,7 +261,7 @@ func (e *Enforcer) coming(p policy.Place) bool {
 func (e *Enforcer) renamed(p policy.Place) bool {
 	for _, l := range e.local {
 		in, ok := placeIn(l)
-		if was := l.endpoint.Pod; ok && in.Tap == p.Tap && in.Device == p.Device && was.Namespace == p.Pod.Namespace && was.Name == p.Pod.Name && was.UID != p.Pod.UID {
+		if was := l.Pod; ok && in.Tap == p.Tap && in.Device == p.Device && was.Namespace == p.Pod.Namespace && was.Name == p.Pod.Name && was.UID != p.Pod.UID {
 			return true
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
@@ -41,21 +40,21 @@ func (w *world) lan() {
 }
 
 // bridged gives a pod an interface of another network that is a bridge's port: none of its packets passes the node's routing.
-func (w *world) bridged(p *pod, n int, changes ...func(*attach.Guarded)) *pod {
+func (w *world) bridged(p *pod, n int, changes ...func(*model.WorkloadEndpoint)) *pod {
 	w.t.Helper()
 	run := func(in *netns.NS, format string, args ...any) {
 		nettest.Run(w.t, in, strings.Fields(fmt.Sprintf(format, args...))...)
 	}
 	w.lan()
 	q := &pod{ns: p.ns, addr: netip.AddrFrom4([4]byte{10, 8, 0, byte(n)}), link: fmt.Sprintf("port%d", n)}
-	q.Guarded = attach.Guarded{
-		Key: model.AttachmentKey{Network: "fast", ContainerID: p.Key.ContainerID, IfName: "net1"}, Pod: p.Pod, Network: "shop/fast", IfName: "net1",
-		Addrs: []netip.Addr{q.addr}, Path: p.Path, NetnsID: p.NetnsID,
+	q.WorkloadEndpoint = model.WorkloadEndpoint{
+		Attachment: model.AttachmentKey{Network: "fast", ContainerID: p.Attachment.ContainerID, IfName: "net1"}, Pod: p.Pod, Network: "shop/fast", IfName: "net1",
+		Addrs: []netip.Addr{q.addr}, Netns: p.Netns, NetnsID: p.NetnsID,
 	}
 	for _, change := range changes {
-		change(&q.Guarded)
+		change(&q.WorkloadEndpoint)
 	}
-	if err := w.Admit(w.t.Context(), q.Guarded); err != nil {
+	if err := w.Admit(w.t.Context(), q.WorkloadEndpoint); err != nil {
 		w.t.Fatal(err)
 	}
 	run(nil, "ip link add %s type veth peer name tmp0", q.link)
@@ -63,7 +62,7 @@ func (w *world) bridged(p *pod, n int, changes ...func(*attach.Guarded)) *pod {
 	run(nil, "ip link set %s master pbr0 up", q.link)
 	run(p.ns, "ip addr add %s/24 dev net1", q.addr)
 	run(p.ns, "ip link set net1 up")
-	w.Attached(q.Key)
+	w.Attached(q.Attachment)
 	w.pods["net1 of "+p.Pod.String()] = q
 	return q
 }
@@ -97,7 +96,7 @@ func TestOtherNetworks(t *testing.T) {
 	w.eventually("no table stays in the pod", func() bool { return !strings.Contains(nettest.Run(t, web.ns, "nft", "list", "ruleset"), "weft") })
 	w.eventually("a deleted policy denies nothing", func() bool { return reaches(other.ns, web1, 80) })
 	for _, p := range []*pod{web1, friend1, other1} {
-		if err := w.Release(t.Context(), p.Key); err != nil {
+		if err := w.Release(t.Context(), p.Attachment); err != nil {
 			t.Error(err)
 		}
 	}
@@ -162,9 +161,9 @@ func TestClear(t *testing.T) {
 	if !strings.Contains(ruleset(), "weft-policy") || !inPod() {
 		t.Error("an agent that ends opens pods")
 	}
-	gone := web1.Guarded
-	gone.Path = "/run/netns/nobody"
-	if err := policy.Clear(t.Context(), w.host, web.Guarded, web1.Guarded, gone); err != nil {
+	gone := web1.WorkloadEndpoint
+	gone.Netns = "/run/netns/nobody"
+	if err := policy.Clear(t.Context(), w.host, web.WorkloadEndpoint, web1.WorkloadEndpoint, gone); err != nil {
 		t.Error(err)
 	}
 	if strings.Contains(ruleset(), "weft-policy") || inPod() {

@@ -99,7 +99,7 @@ func (e *Enforcer) putPorts(ctx context.Context, tables map[policy.Place]state.T
 // hasPorts tells whether some interface is judged at a port. The lock is held.
 func (e *Enforcer) hasPorts() bool {
 	for _, l := range e.local {
-		if l.endpoint.Point == model.PointPort {
+		if l.Point() == model.PointPort {
 			return true
 		}
 	}

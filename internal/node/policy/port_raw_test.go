@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -29,8 +29,8 @@ func (w *world) ported(p *pod, n int) *pod {
 	w.t.Helper()
 	nettest.NeedBridgeNetfilter(w.t)
 	six := fmt.Sprintf("fd00:8::%d", n)
-	q := w.bridged(p, n, func(g *attach.Guarded) {
-		g.Port, g.Addrs = fmt.Sprintf("port%d", n), append(g.Addrs, netip.MustParseAddr(six))
+	q := w.bridged(p, n, func(g *model.WorkloadEndpoint) {
+		g.HostLink, g.HostEnd, g.Addrs = fmt.Sprintf("port%d", n), model.HostEndPort, append(g.Addrs, netip.MustParseAddr(six))
 	})
 	nettest.IP(w.t, q.ns, "addr add "+six+"/64 dev net1 nodad")
 	_, _ = nettest.Try(q.ns, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0")

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/node/policy"
 )
@@ -20,7 +20,9 @@ import (
 func (w *world) machine(p *pod, n int) *pod {
 	w.t.Helper()
 	nettest.NeedBridgeNetfilter(w.t)
-	return w.bridged(p, n, func(g *attach.Guarded) { g.Machine, g.Port = true, fmt.Sprintf("port%d", n) })
+	return w.bridged(p, n, func(g *model.WorkloadEndpoint) {
+		g.VM, g.HostLink, g.HostEnd = true, fmt.Sprintf("port%d", n), model.HostEndPort
+	})
 }
 
 // What a guest sends and gets is judged at the bridge's port, by the same policies and as strictly as anywhere: in both directions,
@@ -73,7 +75,7 @@ func TestMachines(t *testing.T) {
 	w.eventually("no table stays", func() bool { return !strings.Contains(ruleset(), "weft-policy") })
 	w.eventually("a deleted policy denies nothing", func() bool { return spoofed() && reaches(other.ns, web1, 80) })
 	for _, p := range []*pod{web1, friend1, other1} {
-		if err := w.Release(t.Context(), p.Key); err != nil {
+		if err := w.Release(t.Context(), p.Attachment); err != nil {
 			t.Error(err)
 		}
 	}
@@ -140,7 +142,9 @@ func TestMachinesUntracked(t *testing.T) {
 	w.start(func(c *policy.Config) { c.Bridges = t.TempDir() })
 	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`), w.pod("shop/other", "app: other")
 	machine := func(p *pod, n int) *pod {
-		return w.bridged(p, n, func(g *attach.Guarded) { g.Machine, g.Port = true, fmt.Sprintf("port%d", n) })
+		return w.bridged(p, n, func(g *model.WorkloadEndpoint) {
+			g.VM, g.HostLink, g.HostEnd = true, fmt.Sprintf("port%d", n), model.HostEndPort
+		})
 	}
 	web1, _, _ := machine(web, 2), machine(friend, 3), machine(other, 4)
 	// What somebody told the bridges does not matter here: it is not seen.
@@ -166,8 +170,8 @@ func TestMachinesIPv6(t *testing.T) {
 	ips := map[*pod]string{}
 	for i, p := range []*pod{web, friend, other} {
 		addr := fmt.Sprintf("fd00:8::%d", i+2)
-		q := w.bridged(p, i+2, func(g *attach.Guarded) {
-			g.Machine, g.Port = true, fmt.Sprintf("port%d", i+2)
+		q := w.bridged(p, i+2, func(g *model.WorkloadEndpoint) {
+			g.VM, g.HostLink, g.HostEnd = true, fmt.Sprintf("port%d", i+2), model.HostEndPort
 			g.Addrs = append(g.Addrs, netip.MustParseAddr(addr))
 		})
 		nettest.Run(t, q.ns, "ip", "addr", "add", addr+"/64", "dev", "net1", "nodad")

@@ -64,25 +64,23 @@ func (e *Enforcer) publish(ctx context.Context) error {
 }
 
 // interfaces are what is to be published; false while nobody wants to know.
-func (e *Enforcer) interfaces() ([]model.Endpoint, bool) {
+func (e *Enforcer) interfaces() ([]model.WorkloadEndpoint, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var all []model.Endpoint
+	var all []model.WorkloadEndpoint
 	for _, l := range e.local {
 		if l.done && !l.Standby && len(l.Addrs) > 0 {
-			one := l.endpoint
-			one.HostLink, one.Point = "", ""
-			all = append(all, one)
+			all = append(all, l.WorkloadEndpoint)
 		}
 	}
-	slices.SortFunc(all, func(a, b model.Endpoint) int {
+	slices.SortFunc(all, func(a, b model.WorkloadEndpoint) int {
 		return cmp.Or(strings.Compare(a.Key().String(), b.Key().String()), strings.Compare(a.Pod.UID, b.Pod.UID))
 	})
 	return all, e.asked
 }
 
 // publishOnce writes the object if it says something else, and gives it as it is known now.
-func (e *Enforcer) publishOnce(ctx context.Context, have store.Object, all []model.Endpoint) (store.Object, error) {
+func (e *Enforcer) publishOnce(ctx context.Context, have store.Object, all []model.WorkloadEndpoint) (store.Object, error) {
 	kind := store.NodeEndpoints()
 	key := kind.Key("", e.cfg.Node)
 	if have.Version == "" {

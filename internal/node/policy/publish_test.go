@@ -53,7 +53,7 @@ func TestPublish(t *testing.T) {
 	})
 	// Somebody else writes the object: the next change puts it right.
 	w.manifest("nodeendpoints-n1", "apiVersion: weft.dev/v1alpha1\nkind: NodeEndpoints\nmetadata: {name: n1}\nspec: {}\n")
-	if err := w.Release(t.Context(), web.Key); err != nil {
+	if err := w.Release(t.Context(), web.Attachment); err != nil {
 		t.Fatal(err)
 	}
 	w.eventually("a pod that is gone is not published", func() bool { return w.said() == "shop/other uid-other eth0 [10.9.0.3]" })
@@ -99,7 +99,7 @@ func TestPublishAgain(t *testing.T) {
 	if !w.logged("addresses of pods are not published yet", "not now") {
 		t.Error("nobody was told that addresses were not published")
 	}
-	if err := w.Release(t.Context(), web.Key); err != nil {
+	if err := w.Release(t.Context(), web.Attachment); err != nil {
 		t.Fatal(err)
 	}
 	w.eventually("a pod that is gone is not published", func() bool { return w.said() == "shop/other uid-other eth0 [10.9.0.3]" })

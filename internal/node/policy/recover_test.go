@@ -30,7 +30,7 @@ func TestUnwritable(t *testing.T) {
 	w.object("shop/late", "app: web", "n1")
 	late := w.guarded("shop/late")
 	wantTryAgain(t, w.Admit(t.Context(), late), "network policies cannot be written")
-	if err := w.Release(t.Context(), gone.Key); err != nil {
+	if err := w.Release(t.Context(), gone.Attachment); err != nil {
 		t.Errorf("a pod cannot go: %v", err)
 	}
 	w.object("shop/friend", `friend: "no"`, "n1") // told while nothing can be written

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
@@ -36,16 +35,16 @@ func (w *world) tapped(p *pod, n int) *pod {
 	run(nil, "ip link set %s master pbr0 up", q.link)
 	run(nil, "ip link add link under%d name new%d type macvtap mode bridge", n, n)
 	run(nil, "ip link set new%d name net1 netns %s", n, p.ns.Path())
-	q.Guarded = attach.Guarded{
-		Key: model.AttachmentKey{Network: "fast", ContainerID: p.Key.ContainerID, IfName: "net1"}, Pod: p.Pod, Network: "shop/fast", IfName: "net1",
-		Addrs: []netip.Addr{q.addr}, Path: p.Path, NetnsID: p.NetnsID, Tap: true,
+	q.WorkloadEndpoint = model.WorkloadEndpoint{
+		Attachment: model.AttachmentKey{Network: "fast", ContainerID: p.Attachment.ContainerID, IfName: "net1"}, Pod: p.Pod, Network: "shop/fast", IfName: "net1",
+		Addrs: []netip.Addr{q.addr}, Netns: p.Netns, NetnsID: p.NetnsID, Tap: true,
 	}
-	if err := w.Admit(w.t.Context(), q.Guarded); err != nil {
+	if err := w.Admit(w.t.Context(), q.WorkloadEndpoint); err != nil {
 		w.t.Fatal(err)
 	}
 	run(p.ns, "ip addr add %s/24 dev net1", q.addr)
 	run(p.ns, "ip link set net1 up")
-	w.Attached(q.Key)
+	w.Attached(q.Attachment)
 	w.pods["net1 of "+p.Pod.String()] = q
 	return q
 }
@@ -96,7 +95,7 @@ func TestTaps(t *testing.T) {
 	w.remove("fast")
 	w.eventually("no table stays", func() bool { return !strings.Contains(nettest.Run(t, web.ns, "nft", "list", "ruleset"), "weft-policy") })
 	for _, p := range []*pod{web, friend, other} {
-		if err := w.Release(t.Context(), p.Key); err != nil {
+		if err := w.Release(t.Context(), p.Attachment); err != nil {
 			t.Error(err)
 		}
 	}
@@ -239,9 +238,9 @@ func TestTapsWithout(t *testing.T) {
 	w.start()
 	web := w.pod("shop/web", "app: web")
 	const never = "no-link-is-called-so" // no kernel has a hook for that: some would wait for a link that has not come yet
-	g := attach.Guarded{
-		Key: model.AttachmentKey{Network: "fast", ContainerID: web.Key.ContainerID, IfName: never}, Pod: web.Pod, Network: "shop/fast", IfName: never,
-		Path: web.Path, NetnsID: web.NetnsID, Tap: true,
+	g := model.WorkloadEndpoint{
+		Attachment: model.AttachmentKey{Network: "fast", ContainerID: web.Attachment.ContainerID, IfName: never}, Pod: web.Pod, Network: "shop/fast", IfName: never,
+		Netns: web.Netns, NetnsID: web.NetnsID, Tap: true,
 	}
 	if err := w.Admit(t.Context(), g); err != nil {
 		t.Errorf("without a policy: %v", err)
@@ -253,7 +252,7 @@ func TestTapsWithout(t *testing.T) {
 	if !errors.As(err, &fault) || fault.Code != model.CodeTryAgain || !strings.Contains(fault.Hint, "CONFIG_NETFILTER_EGRESS") || !strings.Contains(err.Error(), "macvtap "+never+" of pod shop/web") {
 		t.Errorf("ADD: %v", err)
 	}
-	if err := w.Release(t.Context(), g.Key); err != nil {
+	if err := w.Release(t.Context(), g.Attachment); err != nil {
 		t.Error(err)
 	}
 }

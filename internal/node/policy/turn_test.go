@@ -81,7 +81,7 @@ func TestNodeTablesTakeLong(t *testing.T) {
 		t.Errorf("it came without its policies: %s", out)
 	}
 	prompt("the DEL of a pod", func() {
-		if err := w.Release(t.Context(), leaves.Key); err != nil {
+		if err := w.Release(t.Context(), leaves.Attachment); err != nil {
 			t.Error(err)
 		}
 	})

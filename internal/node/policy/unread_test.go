@@ -25,13 +25,13 @@ func TestNextSandboxOfAPod(t *testing.T) {
 	w.manifest("fast", onlyFastFriends)
 	w.start()
 	old := w.bridged(w.pod("shop/web", "app: web"), 2)
-	next := old.Guarded
+	next := old.WorkloadEndpoint
 	ns := nettest.NS(t, "next")
 	id, err := ns.ID()
 	if err != nil {
 		t.Fatal(err)
 	}
-	next.Key.ContainerID, next.Path, next.NetnsID = "c-next", ns.Path(), id
+	next.Attachment.ContainerID, next.Netns, next.NetnsID = "c-next", ns.Path(), id
 	w.eventually("the first one's table stands", func() bool { return nettest.Run(t, old.ns, "nft", "list", "tables") != "" })
 	if err := w.Admit(t.Context(), next); err != nil {
 		t.Fatal(err)
@@ -39,14 +39,14 @@ func TestNextSandboxOfAPod(t *testing.T) {
 	if nettest.Run(t, ns, "nft", "list", "tables") == "" {
 		t.Error("the next sandbox is admitted without its table")
 	}
-	w.Attached(next.Key)
-	if err := w.Release(t.Context(), old.Key); err != nil {
+	w.Attached(next.Attachment)
+	if err := w.Release(t.Context(), old.Attachment); err != nil {
 		t.Fatal(err)
 	}
 	if nettest.Run(t, ns, "nft", "list", "tables") == "" {
 		t.Error("the table went with the first sandbox")
 	}
-	if err := w.Release(t.Context(), next.Key); err != nil {
+	if err := w.Release(t.Context(), next.Attachment); err != nil {
 		t.Fatal(err)
 	}
 }

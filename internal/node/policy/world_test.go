@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/cluster/store/dir"
-	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
@@ -47,7 +46,7 @@ type pod struct {
 	ns   *netns.NS
 	addr netip.Addr
 	link string
-	attach.Guarded
+	model.WorkloadEndpoint
 }
 
 // lines is a log that can be read.
@@ -111,7 +110,7 @@ func (w *world) start(changes ...func(*policy.Config)) {
 	}
 	w.Enforcer = policy.New(cfg)
 	for _, p := range w.pods {
-		w.Adopt(p.Guarded)
+		w.Adopt(p.WorkloadEndpoint)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -167,12 +166,12 @@ func (w *world) object(name, labels, node string, addrs ...string) {
 }
 
 // admitted is the interface of a pod that is about to be made.
-func (w *world) guarded(name string) attach.Guarded {
+func (w *world) guarded(name string) model.WorkloadEndpoint {
 	namespace, short, _ := strings.Cut(name, "/")
 	n := len(w.pods) + 2
-	return attach.Guarded{
-		Key: model.AttachmentKey{Network: "net", ContainerID: "c-" + short, IfName: "eth0"},
-		Pod: model.PodRef{Namespace: namespace, Name: short, UID: "uid-" + short}, IfName: "eth0", HostLink: "cali" + short,
+	return model.WorkloadEndpoint{
+		Attachment: model.AttachmentKey{Network: "net", ContainerID: "c-" + short, IfName: "eth0"},
+		Pod:        model.PodRef{Namespace: namespace, Name: short, UID: "uid-" + short}, IfName: "eth0", HostLink: "cali" + short, HostEnd: model.HostEndRouted,
 		Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 9, 0, byte(n)})},
 	}
 }
@@ -187,20 +186,20 @@ func (w *world) pod(name, labels string) *pod {
 	}
 	p := w.wire(g)
 	w.pods[name] = p
-	w.Attached(g.Key)
+	w.Attached(g.Attachment)
 	return p
 }
 
 // wire makes what the plan of a routed pod makes.
-func (w *world) wire(g attach.Guarded) *pod {
+func (w *world) wire(g model.WorkloadEndpoint) *pod {
 	w.t.Helper()
 	ns := nettest.NS(w.t, g.Pod.Name)
 	id, err := ns.ID()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	g.Path, g.NetnsID = ns.Path(), id
-	p := &pod{ns: ns, addr: g.Addrs[0], link: g.HostLink, Guarded: g}
+	g.Netns, g.NetnsID = ns.Path(), id
+	p := &pod{ns: ns, addr: g.Addrs[0], link: g.HostLink, WorkloadEndpoint: g}
 	run := func(in *netns.NS, line string) { nettest.Run(w.t, in, strings.Fields(line)...) }
 	run(nil, "ip link add "+g.HostLink+" address ee:ee:ee:ee:ee:ee type veth peer name tmp0")
 	run(nil, fmt.Sprintf("ip link set tmp0 name eth0 netns %s", ns.Path()))

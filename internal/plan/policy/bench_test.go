@@ -24,8 +24,8 @@ func farPod(i int) model.Pod {
 	}
 }
 
-func farEndpoint(p model.Pod) model.Endpoint {
-	return model.Endpoint{Pod: model.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, Node: p.Node, IfName: "eth0", Addrs: p.IPs}
+func farEndpoint(p model.Pod) model.WorkloadEndpoint {
+	return model.WorkloadEndpoint{Pod: model.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, Node: p.Node, IfName: "eth0", Addrs: p.IPs}
 }
 
 // clusterOf is a cluster of so many far pods, a near one, and policies that let everybody reach that on one port each.
@@ -43,7 +43,7 @@ func clusterOf(pods, policies int, dual bool) *policy.Index {
 	near := model.Pod{Namespace: "near", Name: "web", UID: "u", Node: "n1", IPs: []netip.Addr{netip.MustParseAddr("192.168.1.1")}}
 	x.SetNamespace(model.Namespace{Name: "near"})
 	x.SetPod(near)
-	x.SetEndpoint(model.Endpoint{Pod: model.PodRef{Namespace: "near", Name: "web", UID: "u"}, Node: "n1", IfName: "eth0", HostLink: "cali1", Addrs: near.IPs, Point: model.PointHost})
+	x.SetEndpoint(model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "near", Name: "web", UID: "u"}, Node: "n1", IfName: "eth0", HostLink: "cali1", Addrs: near.IPs, HostEnd: model.HostEndRouted})
 	for i := range policies {
 		x.SetPolicy(model.Policy{
 			PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "near", Name: fmt.Sprintf("p%d", i)},

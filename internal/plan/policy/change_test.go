@@ -70,10 +70,10 @@ func TestChanges(t *testing.T) {
 		{"it finishes", func() { q := newPod("far2", "db", "10.0.2.9"); q.Phase = "Failed"; x.SetPod(q) }, "-pods4 10.0.2.9"},
 		{"it is published before its status says so", func() {
 			x.SetPod(newPod("far3", "db", "10.0.2.9"))
-			x.SetEndpoint(model.Endpoint{Pod: model.PodRef{Namespace: "shop", Name: "far3", UID: "u-far3"}, Node: "n2", IfName: "eth0", Addrs: p.IPs})
+			x.SetEndpoint(model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "shop", Name: "far3", UID: "u-far3"}, Node: "n2", IfName: "eth0", Addrs: p.IPs})
 		}, "+pods4 10.0.2.9"},
 		{"another node says something of it", func() {
-			x.SetEndpoint(model.Endpoint{Pod: model.PodRef{Namespace: "shop", Name: "far3", UID: "u-far3"}, Node: "n3", IfName: "eth0", Addrs: []netip.Addr{netip.MustParseAddr("10.0.3.3")}})
+			x.SetEndpoint(model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "shop", Name: "far3", UID: "u-far3"}, Node: "n3", IfName: "eth0", Addrs: []netip.Addr{netip.MustParseAddr("10.0.3.3")}})
 		}, ""},
 		{"and takes it back", func() {
 			x.DelEndpoint(model.EndpointKey{Namespace: "shop", Pod: "far3", UID: "u-far3", IfName: "eth0", Node: "n3"})
@@ -84,7 +84,7 @@ func TestChanges(t *testing.T) {
 			near := newPod("near", "web", "10.0.1.9")
 			near.Node = "n1"
 			x.SetPod(near)
-			x.SetEndpoint(model.Endpoint{Pod: model.PodRef{Namespace: "shop", Name: "near", UID: "u-near"}, Node: "n1", IfName: "eth0", HostLink: "cali-near", Addrs: []netip.Addr{netip.MustParseAddr("10.0.1.9")}, Point: model.PointHost})
+			x.SetEndpoint(model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "shop", Name: "near", UID: "u-near"}, Node: "n1", IfName: "eth0", HostLink: "cali-near", Addrs: []netip.Addr{netip.MustParseAddr("10.0.1.9")}, HostEnd: model.HostEndRouted})
 		}, `+pods4 10.0.1.9; +ingress "cali-near" goto pods/ca33bbdf3d0f4314/in; +egress "cali-near" goto pods/9c1180c76c2878b8/out`},
 		{"a namespace's labels", func() { x.SetNamespace(model.Namespace{Name: "other"}) }, "-named4 10.0.1.3 . udp . 5353; -pods4 10.0.1.3"},
 	} {
@@ -124,7 +124,7 @@ func TestOneMoreBlock(t *testing.T) {
 func TestUnknownPodIsClosed(t *testing.T) {
 	x := policy.New(policy.Config{Node: "n1"})
 	x.SetNamespace(model.Namespace{Name: "shop"})
-	e := model.Endpoint{Pod: model.PodRef{Namespace: "shop", Name: "late", UID: "u-late"}, Node: "n1", IfName: "eth0", HostLink: "cali-late", Point: model.PointHost}
+	e := model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "shop", Name: "late", UID: "u-late"}, Node: "n1", IfName: "eth0", HostLink: "cali-late", HostEnd: model.HostEndRouted}
 	x.SetEndpoint(e)
 	if got := brief(x.Changes()); got != "" {
 		t.Errorf("without a policy: %s", got)
@@ -166,7 +166,7 @@ func TestUnknownNamespaceIsClosed(t *testing.T) {
 	} {
 		x := policy.New(policy.Config{Node: "n1"})
 		x.SetPod(newPod("new", "web", "10.0.0.1"))
-		x.SetEndpoint(model.Endpoint{Pod: model.PodRef{Namespace: "shop", Name: "new", UID: "u-new"}, Node: "n1", IfName: "eth0", HostLink: "cali-new", Point: model.PointHost})
+		x.SetEndpoint(model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "shop", Name: "new", UID: "u-new"}, Node: "n1", IfName: "eth0", HostLink: "cali-new", HostEnd: model.HostEndRouted})
 		p := blocks("10.0.0.0/24")
 		p.PolicyKey, p.Tier = model.PolicyKey{Kind: model.KindClusterNetworkPolicy, Name: "c"}, model.TierAdmin
 		p.Subject = model.PodPeer{Namespaces: c.subject}

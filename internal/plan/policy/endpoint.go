@@ -11,7 +11,7 @@ import (
 
 // endpoint is an interface of a pod on this node.
 type endpoint struct {
-	model.Endpoint
+	model.WorkloadEndpoint
 	table  *table
 	pod    *pod // whose uid is the endpoint's; nil: it is not known
 	chains [2]*chainSpec
@@ -19,7 +19,7 @@ type endpoint struct {
 
 // link is the interface's name in the table's namespace.
 func (e *endpoint) link() string {
-	switch e.Point {
+	switch e.Point() {
 	case model.PointPod, model.PointTap, model.PointDevice:
 		return e.IfName
 	}
@@ -28,8 +28,10 @@ func (e *endpoint) link() string {
 
 // place is where the endpoint is judged.
 func (e *endpoint) place() Place {
-	place := Place{Ports: e.Point == model.PointPort}
-	switch e.Point {
+	var place Place
+	switch e.Point() {
+	case model.PointPort:
+		place.Ports = true
 	case model.PointPod:
 		place.Pod = e.Pod
 	case model.PointTap:

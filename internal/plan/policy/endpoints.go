@@ -36,8 +36,8 @@ func newEndpoints(c *cluster, m *compiler, ts *tables) *endpoints {
 }
 
 // add has an interface be judged.
-func (es *endpoints) add(in model.Endpoint) {
-	e := &endpoint{Endpoint: in}
+func (es *endpoints) add(in model.WorkloadEndpoint) {
+	e := &endpoint{WorkloadEndpoint: in}
 	e.table = es.tables.at(e.place())
 	e.table.users++
 	es.all[in.Key()] = e

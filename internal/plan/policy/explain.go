@@ -65,7 +65,7 @@ func (x *explainer) standIn(pod model.PodRef, network string, own netip.Addr) (*
 			return e, true
 		}
 	}
-	e := &endpoint{Endpoint: model.Endpoint{Pod: pod, Network: network}}
+	e := &endpoint{WorkloadEndpoint: model.WorkloadEndpoint{Pod: pod, Network: network}}
 	if p := x.cluster.pod(pod.Namespace, pod.Name); p != nil && p.identity != nil {
 		e.pod = p
 	}

@@ -112,7 +112,7 @@ func tell(x *policy.Index, o store.Object) error {
 // interfaces tells the index of the interfaces that the pod's annotation "endpoints" has as JSON; of those of the cluster's
 // network every pod has one, routed on its node.
 func interfaces(x *policy.Index, p model.Pod) error {
-	all := []model.Endpoint{{IfName: "eth0", HostLink: "cali-" + p.Name, Addrs: p.IPs, Point: model.PointHost}}
+	all := []model.WorkloadEndpoint{{IfName: "eth0", HostLink: "cali-" + p.Name, Addrs: p.IPs, HostEnd: model.HostEndRouted}}
 	if text := p.Annotations["endpoints"]; text != "" {
 		if err := json.Unmarshal([]byte(text), &all); err != nil {
 			return err

@@ -19,7 +19,7 @@ type facts struct {
 	namespaces map[string]model.Namespace
 	nodes      map[string]model.Node
 	policies   map[model.PolicyKey]model.Policy
-	endpoints  map[model.EndpointKey]model.Endpoint
+	endpoints  map[model.EndpointKey]model.WorkloadEndpoint
 	self       []netip.Addr
 	cuts       map[Flow]bool
 	cfg        Config
@@ -28,7 +28,7 @@ type facts struct {
 func newFacts() *facts {
 	return &facts{
 		pods: map[string]model.Pod{}, namespaces: map[string]model.Namespace{}, nodes: map[string]model.Node{},
-		policies: map[model.PolicyKey]model.Policy{}, endpoints: map[model.EndpointKey]model.Endpoint{}, cuts: map[Flow]bool{},
+		policies: map[model.PolicyKey]model.Policy{}, endpoints: map[model.EndpointKey]model.WorkloadEndpoint{}, cuts: map[Flow]bool{},
 	}
 }
 
@@ -206,17 +206,23 @@ func drawProtocol(t *rapid.T) model.Protocol {
 	return rapid.SampledFrom([]model.Protocol{model.TCP, model.UDP, model.SCTP}).Draw(t, "protocol")
 }
 
-func drawEndpoint(t *rapid.T, ns, name string) model.Endpoint {
-	e := model.Endpoint{
+func drawEndpoint(t *rapid.T, ns, name string) model.WorkloadEndpoint {
+	e := model.WorkloadEndpoint{
 		Pod:    model.PodRef{Namespace: ns, Name: name, UID: drawUID(t)},
 		Node:   rapid.SampledFrom([]string{"n1", "n1", "n2"}).Draw(t, "node"),
-		IfName: rapid.SampledFrom([]string{"eth0", "net1"}).Draw(t, "interface"), Addrs: drawAddrs(t), Point: model.PointHost,
+		IfName: rapid.SampledFrom([]string{"eth0", "net1"}).Draw(t, "interface"), Addrs: drawAddrs(t), HostEnd: model.HostEndRouted,
 	}
 	if e.HostLink = "cali" + ns + name + e.IfName; e.IfName == "net1" {
 		e.Network = "x/net"
-		e.Point = rapid.SampledFrom([]model.PolicyPoint{model.PointHost, model.PointPod, model.PointTap, model.PointDevice, model.PointPort}).Draw(t, "point")
-		if e.Point == model.PointDevice {
-			e.Device = "0000:03:02.1"
+		switch rapid.SampledFrom([]model.PolicyPoint{model.PointHost, model.PointPod, model.PointTap, model.PointDevice, model.PointPort}).Draw(t, "point") {
+		case model.PointPod:
+			e.HostEnd = ""
+		case model.PointTap:
+			e.HostEnd, e.Tap = "", true
+		case model.PointDevice:
+			e.HostEnd, e.Device = "", "0000:03:02.1"
+		case model.PointPort:
+			e.HostEnd = model.HostEndPort
 		}
 	}
 	return e

@@ -102,11 +102,12 @@ func (x *Index) SetSelf(addrs []netip.Addr) {
 }
 
 // SetEndpoint says what an interface of a pod is: one of this node's is judged, and the addresses of all are what peers mean.
-func (x *Index) SetEndpoint(in model.Endpoint) {
+func (x *Index) SetEndpoint(in model.WorkloadEndpoint) {
 	key := in.Key()
 	in.Addrs = slices.Clone(in.Addrs)
 	if e := x.endpoints.all[key]; e != nil {
-		if e.Endpoint.Equal(in) {
+		if e.EqualInPolicy(in) {
+			e.WorkloadEndpoint = in
 			return
 		}
 		x.endpoints.remove(e)

@@ -147,7 +147,7 @@ func BenchmarkKernelOneMore(b *testing.B) {
 	for i := range 10_000 {
 		x.SetPod(pod(i))
 	}
-	x.SetEndpoint(model.Endpoint{Pod: model.PodRef{Namespace: "x", Name: pod(0).Name}, Node: "n1", IfName: "eth0", HostLink: "l", Point: model.PointHost})
+	x.SetEndpoint(model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "x", Name: pod(0).Name}, Node: "n1", IfName: "eth0", HostLink: "l", HostEnd: model.HostEndRouted})
 	x.SetPolicy(model.Policy{
 		PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "x", Name: "p"}, Subject: model.PodPeer{Namespace: "x"},
 		Ingress: model.PolicyDirection{On: true, Rules: []model.PolicyRule{{Action: model.PolicyAccept, AnyPort: true, Peers: []model.PolicyPeer{{Pods: &model.PodPeer{Namespace: "x"}}}}}},

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -22,9 +23,20 @@ type View struct {
 
 // Interface is what they say of an interface.
 type Interface struct {
-	model.Endpoint
-	Ingress Judged `json:"ingress"`
-	Egress  Judged `json:"egress"`
+	Pod  model.PodRef `json:"pod"`
+	Node string       `json:"node,omitempty"`
+	// Network is empty for the cluster's network, else "namespace/name" of a NetworkAttachment.
+	Network string `json:"network,omitempty"`
+	IfName  string `json:"ifName"`
+	// HostLink is the node's link at which policies are enforced, where they are there.
+	HostLink string `json:"hostLink,omitempty"`
+	// Device is the PCI address where Point is PointDevice.
+	Device string       `json:"device,omitempty"`
+	Addrs  []netip.Addr `json:"addrs,omitempty"`
+	// Point is where policies are enforced; empty for a pod of another node, which knows.
+	Point   model.PolicyPoint `json:"point,omitempty"`
+	Ingress Judged            `json:"ingress"`
+	Egress  Judged            `json:"egress"`
 }
 
 // Judged is what is asked of packets in one direction.
@@ -58,9 +70,11 @@ func (x *explainer) show(ref model.PodRef) (View, error) {
 		v.Interfaces = append(v.Interfaces, x.interfaceView(e, e.table))
 	}
 	if !v.Here {
-		e := &endpoint{Endpoint: model.Endpoint{Pod: ref, Addrs: p.status()}, pod: p}
+		e := &endpoint{WorkloadEndpoint: model.WorkloadEndpoint{Pod: ref, Addrs: p.status()}, pod: p}
 		t, done := x.trial(e)
-		v.Interfaces = append(v.Interfaces, x.interfaceView(e, t))
+		one := x.interfaceView(e, t)
+		one.Point = "" // its own node knows
+		v.Interfaces = append(v.Interfaces, one)
 		done()
 	}
 	slices.SortFunc(v.Interfaces, func(a, b Interface) int {
@@ -70,7 +84,10 @@ func (x *explainer) show(ref model.PodRef) (View, error) {
 }
 
 func (x *explainer) interfaceView(e *endpoint, t *table) Interface {
-	return Interface{Endpoint: e.Endpoint, Ingress: x.judged(e, t, ingress), Egress: x.judged(e, t, egress)}
+	return Interface{
+		Pod: e.Pod, Node: e.Node, Network: e.Network, IfName: e.IfName, HostLink: e.PolicyLink(), Device: e.PolicyDevice(), Addrs: e.Addrs, Point: e.Point(),
+		Ingress: x.judged(e, t, ingress), Egress: x.judged(e, t, egress),
+	}
 }
 
 func (x *explainer) judged(e *endpoint, t *table, dir direction) Judged {

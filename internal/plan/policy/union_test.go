@@ -27,8 +27,8 @@ func TestUnion(t *testing.T) {
 				for _, x := range both {
 					x.SetNamespace(model.Namespace{Name: ns})
 					x.SetPod(p)
-					x.SetEndpoint(model.Endpoint{
-						Pod: model.PodRef{Namespace: ns, Name: name, UID: "u1"}, Node: "n1", IfName: "eth0", HostLink: ns + name, Addrs: p.IPs, Point: model.PointHost,
+					x.SetEndpoint(model.WorkloadEndpoint{
+						Pod: model.PodRef{Namespace: ns, Name: name, UID: "u1"}, Node: "n1", IfName: "eth0", HostLink: ns + name, Addrs: p.IPs, HostEnd: model.HostEndRouted,
 					})
 				}
 			}
@@ -81,7 +81,7 @@ func TestManyPoliciesFewRules(t *testing.T) {
 	x := New(Config{Node: "n1"})
 	x.SetNamespace(model.Namespace{Name: "x"})
 	x.SetPod(model.Pod{Namespace: "x", Name: "a", UID: "u", IPs: addrs("10.0.0.1")})
-	x.SetEndpoint(model.Endpoint{Pod: model.PodRef{Namespace: "x", Name: "a", UID: "u"}, Node: "n1", IfName: "eth0", HostLink: "l", Addrs: addrs("10.0.0.1"), Point: model.PointHost})
+	x.SetEndpoint(model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "x", Name: "a", UID: "u"}, Node: "n1", IfName: "eth0", HostLink: "l", Addrs: addrs("10.0.0.1"), HostEnd: model.HostEndRouted})
 	for i := range 1000 {
 		pods := model.Selector{Labels: map[string]string{"n": fmt.Sprint(i)}}
 		x.SetPod(model.Pod{Namespace: "x", Name: fmt.Sprint("p", i), Labels: pods.Labels, IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})}})

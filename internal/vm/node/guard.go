@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/model"
 )
 
 // guard has policy know that a guest may have the wire of a pod of which nobody has said so, before it has: no hook of IP in the
@@ -15,11 +16,11 @@ func (m *Machines) guard(ctx context.Context, records []attach.Record) error {
 	if m.cfg.Admit == nil {
 		return nil
 	}
-	var news []attach.Guarded
+	var news []model.WorkloadEndpoint
 	for _, r := range records {
-		if g, ok := r.Guarded(); ok && (!g.Machine || g.Tap || g.Device != "") { // of these it may have changed whether they can be judged
-			g.Machine = true
-			news = append(news, g)
+		if e, ok := r.Endpoint(); ok && (!e.VM || e.Tap || e.Device != "") { // of these it may have changed whether policies can be enforced
+			e.VM = true
+			news = append(news, e)
 		}
 	}
 	if len(news) == 0 {

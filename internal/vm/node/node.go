@@ -50,7 +50,7 @@ type Config struct {
 	// Hold waits for a sandbox's turn.
 	Hold func(ctx context.Context, container string) (release func(), err error)
 	// Admit, which may be nil, makes what policies say of interfaces stand.
-	Admit func(ctx context.Context, all ...attach.Guarded) error
+	Admit func(ctx context.Context, all ...model.WorkloadEndpoint) error
 	// Own are the namespaces of the node itself, in which no machine is.
 	Own []*netns.NS
 	// Called, which may be nil, hears of each request that was answered.

@@ -79,8 +79,8 @@ func policies(t *testing.T, w world) {
 	if e = next("the policy gone", of("pol")); e.Type != store.Deleted || !e.Object.Key.Of(store.NetworkPolicies()) || e.Object.Key.Namespace != "default" {
 		t.Errorf("%+v", e)
 	}
-	mine := model.Endpoint{Pod: model.PodRef{Namespace: "default", Name: "pol-other"}, Node: "n2", IfName: "eth0", Addrs: addrs("10.1.2.4")}
-	o, err := store.NodeEndpointsObject(store.Object{}, "n2", []model.Endpoint{mine})
+	mine := model.WorkloadEndpoint{Pod: model.PodRef{Namespace: "default", Name: "pol-other"}, Node: "n2", IfName: "eth0", Addrs: addrs("10.1.2.4")}
+	o, err := store.NodeEndpointsObject(store.Object{}, "n2", []model.WorkloadEndpoint{mine})
 	if err != nil {
 		t.Fatal(err)
 	}

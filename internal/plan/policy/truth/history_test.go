@@ -28,7 +28,7 @@ type history struct {
 	nodes     map[string]model.Node
 	spaces    map[string]model.Namespace
 	pods      map[string]model.Pod
-	endpoints map[model.EndpointKey]model.Endpoint
+	endpoints map[model.EndpointKey]model.WorkloadEndpoint
 	policies  map[model.PolicyKey]model.Policy
 	kernel    map[model.PodRef]state.Table
 	// conn, unless it is nil, has a real kernel follow the node's own table.
@@ -38,7 +38,7 @@ type history struct {
 func newHistory(rt *rapid.T) *history {
 	return &history{
 		draw: draw{T: rt}, index: policy.New(policy.Config{Node: "n1"}), nodes: map[string]model.Node{}, spaces: map[string]model.Namespace{},
-		pods: map[string]model.Pod{}, endpoints: map[model.EndpointKey]model.Endpoint{}, policies: map[model.PolicyKey]model.Policy{},
+		pods: map[string]model.Pod{}, endpoints: map[model.EndpointKey]model.WorkloadEndpoint{}, policies: map[model.PolicyKey]model.Policy{},
 		kernel: map[model.PodRef]state.Table{},
 	}
 }

@@ -52,10 +52,10 @@ func learnPod(x *policy.Index, p *naive.Pod) {
 	}
 }
 
-func endpoints(p *naive.Pod) []model.Endpoint {
-	out := []model.Endpoint{{Pod: refOf(p), Node: p.Node, IfName: "eth0", HostLink: linkOf(p), Addrs: p.Addrs[""], Point: model.PointHost}}
+func endpoints(p *naive.Pod) []model.WorkloadEndpoint {
+	out := []model.WorkloadEndpoint{{Pod: refOf(p), Node: p.Node, IfName: "eth0", HostLink: linkOf(p), Addrs: p.Addrs[""], HostEnd: model.HostEndRouted}}
 	if a := p.Addrs[second]; len(a) > 0 {
-		out = append(out, model.Endpoint{Pod: refOf(p), Node: p.Node, Network: second, IfName: "net1", Addrs: a, Point: model.PointPod})
+		out = append(out, model.WorkloadEndpoint{Pod: refOf(p), Node: p.Node, Network: second, IfName: "net1", Addrs: a})
 	}
 	return out
 }

@@ -62,7 +62,7 @@ func (l *lab) programPorts(w naive.World) error {
 		for i := range w.Pods {
 			if p := &w.Pods[i]; !p.Done && !p.HostNetwork {
 				for _, e := range endpoints(p) {
-					e.Point = model.PointPort
+					e.HostEnd = model.HostEndPort
 					x.SetEndpoint(e)
 				}
 			}
