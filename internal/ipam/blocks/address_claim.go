@@ -4,10 +4,10 @@ package blocks
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
@@ -109,40 +109,6 @@ func (ac *addressClaims) lookClaim(ctx context.Context, name string) (addressCla
 	return c, nil
 }
 
-// wishes are an attachment's with what its claim says.
-func (ch *chooser) claimWishes(c addressClaim, w model.AddressWishes) (model.AddressWishes, error) {
-	if c.id == "" {
-		return w, nil
-	}
-	if len(w.Addrs) > 0 {
-		return w, ipam.Invalid("leave one out", "%s and certain addresses exclude each other", c.id)
-	}
-	if w.Addrs = c.addrs; len(w.Addrs) > 0 || len(c.pools) == 0 {
-		return w, nil
-	}
-	w.Pools4, w.Pools6 = nil, nil
-	ch.mem.mu.Lock()
-	defer ch.mem.mu.Unlock()
-	all := ch.mem.catalog.all()
-	for _, name := range c.pools {
-		i := slices.IndexFunc(all, func(p model.AddressPool) bool { return called(p, name) })
-		if i < 0 {
-			return w, ipam.Invalid("name a pool of the cluster's network", "%s: spec.pools: there is no pool %q", c.id, name)
-		}
-		for _, v6 := range []bool{false, true} {
-			if !slices.ContainsFunc(all[i].Regions, func(r model.AddressRegion) bool { return r.CIDR.Addr().Is6() == v6 }) {
-				continue
-			}
-			if v6 {
-				w.Pools6 = append(w.Pools6, name)
-			} else {
-				w.Pools4 = append(w.Pools4, name)
-			}
-		}
-	}
-	return w, nil
-}
-
 // writeClaim writes addresses into the claim's status, before anybody uses them.
 func (ac *addressClaims) writeClaim(ctx context.Context, c addressClaim, ips []model.IP) error {
 	if c.id == "" || c.silent {
@@ -194,4 +160,100 @@ func (c addressClaim) forClaimed(wants [][]want) {
 			}
 		}
 	}
+}
+
+// claimFor is the claim that an attachment's addresses are of: the one that the pod names, or its machine's.
+func (ac *addressClaims) claimFor(ctx context.Context, ask ipam.Ask) (addressClaim, error) {
+	if ask.Wishes.Claim != "" {
+		return ac.readClaim(ctx, ask.Wishes.Claim)
+	}
+	return ac.machineClaim(ctx, ask)
+}
+
+// readIPAMClaim is readClaim for the other kind.
+func (ac *addressClaims) readIPAMClaim(ctx context.Context, claim string) (addressClaim, error) {
+	c := addressClaim{id: claim}
+	if ac.cfg.Objects == nil {
+		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster", "%s: this agent has no store", claimWords(claim))
+	}
+	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		return ac.cfg.Objects.Get(ctx, store.IPAMClaims(), claimKey(claim))
+	})
+	if err != nil {
+		return c, Unreachable(claimWords(claim), err)
+	}
+	c.object = o
+	return c, nil
+}
+
+// promised is the promise that an attachment's addresses are of; the zero value: they are its own.
+func (ac *addressClaims) promised(ctx context.Context, ask ipam.Ask) (addressClaim, error) {
+	name := ask.Wishes.Claim
+	if name == "" {
+		var o outer
+		if json.Unmarshal(ask.Conf, &o) == nil && o.Args.CNI.Claim != "" {
+			return ac.readIPAMClaim(ctx, ipam.Arg(ask.Args, "K8S_POD_NAMESPACE")+"/"+o.Args.CNI.Claim)
+		}
+		if ask.VM == nil {
+			return addressClaim{}, nil
+		}
+		name = ask.VM.Namespace + "/" + ask.VM.Promise(ask.Network, ask.IfName)
+	}
+	c, err := ac.lookClaim(ctx, name)
+	if errors.Is(err, store.ErrNotFound) {
+		return addressClaim{}, nil // its addresses were never promised
+	}
+	return c, err
+}
+
+// stillPromised makes sure that the claim is there and names the address.
+func (ac *addressClaims) stillPromised(ctx context.Context, c addressClaim, a netip.Addr) error {
+	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		kind, key := claimPlace(c.id)
+		return ac.cfg.Objects.Get(ctx, kind, key)
+	})
+	switch {
+	case err != nil && !errors.Is(err, store.ErrNotFound):
+		return Unreachable(claimWords(c.id), err)
+	case err != nil || !says(o, a):
+		return model.Faultf(model.CodeTryAgain, "", "%s does not name address %s any more", claimWords(c.id), a)
+	}
+	return nil
+}
+
+// saveUsed remembers that a claim's addresses are this node's, here and in the claim.
+func (ac *addressClaims) saveUsed(ctx context.Context, c addressClaim) error {
+	if err := ac.journal.save(); err != nil {
+		return model.Faultf(model.CodeIO, "is the file system full or read-only?", "%w", err)
+	}
+	kind, key := claimPlace(c.id)
+	if kind != store.AddressClaims() {
+		return nil // there is no word for it
+	}
+	const tries = 4
+	for range tries { // each of them looks at what the claim says by now
+		if a, lies := ac.requests.lies(c); lies {
+			ac.cfg.Log.Warn("claim names an address of this node that was never given to it: it is not said to be used here", "claim", c.id, "address", a.String())
+			return nil
+		}
+		next, err := c.object.Edited(func(fields map[string]any) error {
+			if status, ok := fields["status"].(map[string]any); ok {
+				status["node"] = ac.cfg.Node
+			}
+			return nil
+		})
+		if err != nil || sameJSON(next.Raw, c.object.Raw) {
+			return err
+		}
+		_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+			return ac.cfg.Objects.CompareAndSwapStatus(ctx, kind, c.object.Version, next)
+		})
+		if !errors.Is(err, store.ErrConflict) {
+			return ignoreConflict(err) // the addresses are here, whatever it says
+		}
+		if c.object, err = ac.cfg.Objects.Get(ctx, kind, key); err != nil {
+			return ignoreConflict(err)
+		}
+	}
+	return nil
 }

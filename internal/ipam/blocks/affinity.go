@@ -6,90 +6,11 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"time"
+	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 )
-
-// obtain gives an address that this node has not got yet: it claims a block, takes what others ceded, and at last asks them.
-func (ob *obtainer) obtain(ctx context.Context, w want, h holder, patience time.Duration) (netip.Addr, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience+time.Second) // a store that is silent is no reason to wait longer
-	defer cancel()
-	p, release, err := ob.affinity.alone(ctx, w)
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	defer func() { release() }()
-	deadline := ob.cfg.After(patience)
-	hungry := false
-	defer func() {
-		if hungry {
-			ob.sated(p)
-		}
-	}()
-	for {
-		ob.mem.mu.Lock()
-		changed := p.changed
-		ob.mem.mu.Unlock()
-		if a, ok, err := ob.fromMemory(ctx, w, h, false); ok || err != nil {
-			return a, err
-		}
-		got, err := ob.more(ctx, p, w)
-		if err != nil {
-			return netip.Addr{}, err
-		}
-		if got {
-			continue
-		}
-		// Nothing is free. Better an address that rests than none.
-		if a, ok, err := ob.fromMemory(ctx, w, h, true); ok || err != nil {
-			return a, err
-		}
-		if !hungry && !w.addr.IsValid() {
-			hungry = true
-			ob.mem.mu.Lock()
-			p.hungry++
-			ob.mem.mu.Unlock()
-			if err := ob.registry.say(ctx, p, true); err != nil {
-				return netip.Addr{}, err
-			}
-		}
-		release() // others of this node need not wait for it
-		release = func() {}
-		select {
-		case <-changed:
-		case <-deadline:
-			return ob.atLast(ctx, p, w, h)
-		case <-ctx.Done():
-			return netip.Addr{}, model.Faultf(model.CodeTryAgain, "", "%s: waiting for an address: %w", w.field, ctx.Err())
-		}
-		if _, release, err = ob.affinity.alone(ctx, w); err != nil {
-			release = func() {}
-			return netip.Addr{}, err
-		}
-	}
-}
-
-// fetch gives an address of a block that nobody had, or that was ceded to anybody; false when there is none to be had. Nobody
-// is asked to give something back.
-func (ob *obtainer) fetch(ctx context.Context, w want, h holder) (netip.Addr, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, ob.cfg.Patience+time.Second)
-	defer cancel()
-	p, release, err := ob.affinity.alone(ctx, w)
-	if err != nil {
-		return netip.Addr{}, false, err
-	}
-	defer release()
-	for {
-		if a, ok, err := ob.fromMemory(ctx, w, h, false); ok || err != nil {
-			return a, ok, err
-		}
-		if got, err := ob.more(ctx, p, w); !got || err != nil {
-			return netip.Addr{}, false, err
-		}
-	}
-}
 
 // affinity is which blocks are this node's: it claims them, takes them up again, and gives them up.
 type affinity struct {
@@ -122,47 +43,6 @@ func (af *affinity) alone(ctx context.Context, w want) (*pool, func(), error) {
 		return nil, nil, err
 	}
 	return p, release, nil
-}
-
-// more gets this node a block for a want, or a single address; false when there is none to be had.
-func (ob *obtainer) more(ctx context.Context, p *pool, w want) (bool, error) {
-	if got, err := ob.affinity.takeBack(ctx, p, w); got || err != nil {
-		return got, err
-	}
-	if w.addr.IsValid() {
-		return ob.certain(ctx, p, w)
-	}
-	if got, err := ob.wholeBlock(ctx, p, w); got || err != nil {
-		return got, err
-	}
-	if got, err := ob.takeCeded(ctx, p, w); got || err != nil {
-		return got, err
-	}
-	return ob.takeOver(ctx, p, w)
-}
-
-// wholeBlock claims a block for a want; false when nobody has left one.
-func (ob *obtainer) wholeBlock(ctx context.Context, p *pool, w want) (bool, error) {
-	const tries = 32
-	for try := range tries {
-		cidr, ok, err := ob.mem.candidate(p, w, try > 1)
-		if err != nil {
-			return false, err
-		}
-		if ok {
-			if got, err := ob.affinity.create(ctx, p, cidr); got || err != nil {
-				return got, err
-			}
-		} else if try > 0 {
-			return false, nil
-		}
-		if try == 0 { // what is known is not up to date, or it is not to be believed before somebody was asked
-			if err := ob.registry.lookUnlessLive(ctx, p); err != nil {
-				return false, err
-			}
-		}
-	}
-	return false, nil
 }
 
 // create claims a block; false when somebody else has it.
@@ -261,4 +141,127 @@ func (af *affinity) adopt(ctx context.Context, p *pool, o store.Object, spec mod
 	af.flush(ctx, af.mem.unheld(spec.CIDR)) // who knows what was given of it
 	af.own(p, got, spec)
 	return af.journal.save()
+}
+
+// refresh reads a block of ours; false when it is gone, which is told where it should not be.
+func (af *affinity) refresh(ctx context.Context, p *pool, b *block) (bool, error) {
+	o, spec, err := af.registry.read(ctx, p.name, b.parent)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return false, err
+	}
+	ours := err == nil && spec.Node == af.cfg.Node && spec.Claim == b.claim
+	if b.single() {
+		ours = err == nil && spec.Ceded[b.cidr.Addr()] == af.cfg.Node+"/"+b.claim
+	}
+	if ours {
+		af.mem.mu.Lock()
+		if b.object.Version != o.Version {
+			p.tell()
+		}
+		b.learn(o, spec, af.clock.now())
+		for a := range spec.Ceded {
+			b.away[a] = !b.single()
+		}
+		found := b.stands == lost
+		af.mem.mu.Unlock()
+		if found { // a server that starts may have denied it; with a new claim it is ours for certain
+			return true, af.recover(ctx, p, b)
+		}
+		return true, nil
+	}
+	if b.stands == releasing {
+		return false, af.forget(p, b)
+	}
+	if err == nil && !b.single() && spec.Node == af.cfg.Node && !af.namesakes.usurped(b, spec) {
+		return true, af.adopt(ctx, p, o, spec) // ours, by an answer that was lost
+	}
+	if with := spec.Ceded[b.cidr.Addr()]; err == nil && b.single() && af.namesakes.claimedHere(thing(p.name, b.cidr), with) {
+		_, err := af.grab(ctx, p, b.cidr.Addr(), claimIn(with), o, spec) // the same of a single address
+		return true, err
+	}
+	af.mem.mu.Lock()
+	if err == nil && p.movedOn(b, spec, af.cfg.Node) {
+		af.mem.mu.Unlock()
+		return false, af.forget(p, b)
+	}
+	first := b.stands != lost
+	b.stands = lost
+	af.mem.mu.Unlock()
+	if first {
+		af.cfg.Log.Error("block is ours no more: nothing is given from it", "pool", p.name, "block", b.cidr.String(), "node", spec.Node)
+		return false, af.journal.save()
+	}
+	return false, nil
+}
+
+// renew takes a block whose return has begun into use again. The new claim makes sure that the return never happens.
+func (af *affinity) renew(ctx context.Context, p *pool, b *block) error {
+	o, spec, err := af.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, claim string) { s.Claim = claim })
+	if err != nil {
+		return ignoreConflict(err)
+	}
+	af.own(p, o, spec)
+	return af.journal.save()
+}
+
+// release asks the store to forget a claim.
+func (af *affinity) release(ctx context.Context, p *pool, b *block) error {
+	there, err := af.refresh(ctx, p, b)
+	if err != nil || !there {
+		return err
+	}
+	if b.single() {
+		_, _, err := af.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
+			a, to := b.cidr.Addr(), ""
+			if node, _, _ := strings.Cut(s.Asked[a], ForClaim); node != "" {
+				to = node + "/"
+			}
+			s.Ceded, s.Asked = having(s.Ceded, a, to), lacking(s.Asked, a)
+		})
+		if err != nil {
+			return ignoreConflict(err) // once more, later
+		}
+		return af.forget(p, b)
+	}
+	for a, with := range b.spec.Ceded {
+		if !b.nobodys(a, with, af.clock.now()) {
+			return af.renew(ctx, p, b) // somebody took a ceded address: the block has to stay
+		}
+	}
+	if err := af.cfg.step("before delete"); err != nil {
+		return err
+	}
+	_, err = Bounded(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, af.cfg.Objects.Delete(ctx, store.AddressBlocks(), b.object.Key, b.object.Version)
+	})
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return ignoreConflict(Unreachable("return of block "+b.cidr.String(), err))
+	}
+	if err := af.cfg.step("after delete"); err != nil {
+		return err
+	}
+	return af.forget(p, b)
+}
+
+// forget takes a block out of memory and journal.
+func (af *affinity) forget(p *pool, b *block) error {
+	af.mem.mu.Lock()
+	if p.blocks[b.cidr] == b {
+		p.put(b.cidr, nil)
+	}
+	if !b.single() {
+		delete(p.others, b.cidr)
+	}
+	af.mem.mu.Unlock()
+	af.cfg.Log.Info("block returned", "pool", p.name, "block", b.cidr.String())
+	return af.journal.save()
+}
+
+// recover takes a block, or a ceded address, into use that was thought to be lost.
+func (af *affinity) recover(ctx context.Context, p *pool, b *block) error {
+	if !b.single() {
+		return af.renew(ctx, p, b)
+	}
+	_, err := af.grab(ctx, p, b.cidr.Addr(), claimIn(b.claim), b.object, b.spec)
+	return err
 }

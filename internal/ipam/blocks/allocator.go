@@ -121,51 +121,6 @@ func (s *settings) leads(w want) bool {
 	return !inOne || w.network.Contains(s.gateway)
 }
 
-// resolve fills in what a pool has, where only a pool is named: an address of each family.
-func (ob *obtainer) resolve(ctx context.Context, s *settings) error {
-	if s.pool == "" {
-		return nil
-	}
-	ob.mem.mu.Lock()
-	p := ob.mem.pool(s.pool)
-	known := len(p.spec.Regions) > 0
-	ob.mem.mu.Unlock()
-	if !known {
-		_, release, err := ob.affinity.alone(ctx, want{pool: s.pool, field: "ipam.pool"})
-		if err != nil {
-			return err
-		}
-		release()
-	}
-	ob.mem.mu.Lock()
-	defer ob.mem.mu.Unlock()
-	if p.closed() {
-		return model.Faultf(model.CodeTryAgain, "choose another pool, or enable it", "ipam.pool: pool %q gives no addresses: it is disabled or about to go", s.pool)
-	}
-	for _, bits := range []int{32, 128} {
-		w := want{pool: s.pool, field: "ipam.pool"}
-		for _, r := range p.spec.Regions {
-			if r.CIDR.Addr().BitLen() != bits {
-				continue
-			}
-			if !w.network.IsValid() {
-				w.network = r.CIDR
-			}
-			w.spans = append(w.spans, usable(r.CIDR))
-		}
-		if s.gateway.IsValid() {
-			w.spans = without(w.spans, span{s.gateway, s.gateway})
-		}
-		if len(w.spans) > 0 {
-			s.wants = append(s.wants, w)
-		}
-	}
-	if len(s.wants) == 0 {
-		return model.Faultf(model.CodeInvalidConf, "add one to its spec.regions", "ipam.pool: pool %q has no region", s.pool)
-	}
-	return nil
-}
-
 // Del gives back what the attachment has. It needs no valid configuration, and no store.
 func (a *Allocator) Del(_ context.Context, ask ipam.Ask) error {
 	key := ask.Key()

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
@@ -118,17 +117,6 @@ func (rt *returner) toCede(p *pool, b *block) (give map[netip.Addr]string, refus
 	})
 	return give, refuse
 }
-
-// asks is what this node writes to ask for a certain address.
-func (m *memory) asks(w want) string {
-	if w.claim == "" {
-		return m.cfg.Node
-	}
-	return m.cfg.Node + ForClaim + w.claim
-}
-
-// hungry tells whether this node is one of those that found the pool exhausted.
-func (m *memory) hungry(p *pool) bool { return slices.Contains(p.spec.Wanted, m.cfg.Node) }
 
 // ForClaim stands between the node that asks, or has, and the claim that it is for.
 const ForClaim = " for "

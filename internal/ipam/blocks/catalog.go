@@ -3,7 +3,6 @@
 package blocks
 
 import (
-	"context"
 	"maps"
 	"net/netip"
 	"slices"
@@ -140,37 +139,6 @@ func called(p model.AddressPool, word string) bool {
 	}
 	cidr, err := netip.ParsePrefix(word)
 	return err == nil && slices.ContainsFunc(p.Regions, func(r model.AddressRegion) bool { return r.CIDR == cidr.Masked() })
-}
-
-// learn makes sure that the pools of the cluster's network are known. Only the first time somebody is asked.
-func (ch *chooser) learn(ctx context.Context) error {
-	ch.mem.mu.Lock()
-	known := ch.mem.catalog.known
-	ch.serving = true
-	if !ch.mem.used {
-		ch.mem.used = true
-		ch.kick.Notify()
-	}
-	ch.mem.mu.Unlock()
-	if known {
-		return nil
-	}
-	if ch.cfg.Objects == nil {
-		return model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
-			"addresses of a pool need the cluster's store, and this agent has none")
-	}
-	all, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
-		return ch.cfg.Objects.List(ctx, store.AddressPools())
-	})
-	if err != nil {
-		return Unreachable("list of pools", err)
-	}
-	ch.mem.mu.Lock()
-	defer ch.mem.mu.Unlock()
-	ch.mem.catalog.listed(all)
-	ch.mem.unsaved = true
-	ch.kick.Notify()
-	return nil
 }
 
 // listed takes in all pools as they were a moment ago. What a watch has told meanwhile is newer, and stays.

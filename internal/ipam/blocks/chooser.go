@@ -3,11 +3,13 @@
 package blocks
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
@@ -226,4 +228,114 @@ func uses(all []model.AddressUse) string {
 		words = append(words, string(u))
 	}
 	return strings.Join(words, ", ")
+}
+
+// wishes are an attachment's with what its claim says.
+func (ch *chooser) claimWishes(c addressClaim, w model.AddressWishes) (model.AddressWishes, error) {
+	if c.id == "" {
+		return w, nil
+	}
+	if len(w.Addrs) > 0 {
+		return w, ipam.Invalid("leave one out", "%s and certain addresses exclude each other", c.id)
+	}
+	if w.Addrs = c.addrs; len(w.Addrs) > 0 || len(c.pools) == 0 {
+		return w, nil
+	}
+	w.Pools4, w.Pools6 = nil, nil
+	ch.mem.mu.Lock()
+	defer ch.mem.mu.Unlock()
+	all := ch.mem.catalog.all()
+	for _, name := range c.pools {
+		i := slices.IndexFunc(all, func(p model.AddressPool) bool { return called(p, name) })
+		if i < 0 {
+			return w, ipam.Invalid("name a pool of the cluster's network", "%s: spec.pools: there is no pool %q", c.id, name)
+		}
+		for _, v6 := range []bool{false, true} {
+			if !slices.ContainsFunc(all[i].Regions, func(r model.AddressRegion) bool { return r.CIDR.Addr().Is6() == v6 }) {
+				continue
+			}
+			if v6 {
+				w.Pools6 = append(w.Pools6, name)
+			} else {
+				w.Pools4 = append(w.Pools4, name)
+			}
+		}
+	}
+	return w, nil
+}
+
+// wantsFor are the addresses that an attachment is to have, by its claim if it has one.
+func (ch *chooser) wantsFor(conf clusterConf, ask ipam.Ask, claim addressClaim) ([][]want, error) {
+	if claim.machine != nil {
+		return ch.machineWants(conf, ask, claim)
+	}
+	var err error
+	if ask.Wishes, err = ch.claimWishes(claim, ask.Wishes); err != nil {
+		return nil, err
+	}
+	return ch.clusterWants(conf, ask)
+}
+
+// machineWants are the wants of a machine's attachment: what was promised, and for a family of which nothing was, or whose address no
+// pool gives any more, what any attachment would get.
+func (ch *chooser) machineWants(conf clusterConf, ask ipam.Ask, c addressClaim) ([][]want, error) {
+	if len(ask.Wishes.Addrs)+len(conf.requested) > 0 { // people have the last word
+		return ch.clusterWants(conf, ask)
+	}
+	families := conf.families
+	if len(ask.Wishes.Families) > 0 {
+		families = ask.Wishes.Families
+	}
+	var out [][]want
+	for _, f := range families {
+		i := slices.IndexFunc(c.addrs, func(a netip.Addr) bool { return a.Is4() == (f == model.IPv4) })
+		if i >= 0 {
+			ch.mem.mu.Lock()
+			w, err := ch.certainWant(c.addrs[i])
+			ch.mem.mu.Unlock()
+			if err == nil {
+				out = append(out, []want{w})
+				continue
+			}
+			ch.cfg.Log.Warn("address of a virtual machine cannot stay", "claim", c.id, "address", c.addrs[i].String(), "err", err)
+		}
+		ask.Wishes.Families = []model.IPFamily{f}
+		some, err := ch.clusterWants(conf, ask)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, some...)
+	}
+	return out, nil
+}
+
+// learn makes sure that the pools of the cluster's network are known. Only the first time somebody is asked.
+func (ch *chooser) learn(ctx context.Context) error {
+	ch.mem.mu.Lock()
+	known := ch.mem.catalog.known
+	ch.serving = true
+	if !ch.mem.used {
+		ch.mem.used = true
+		ch.kick.Notify()
+	}
+	ch.mem.mu.Unlock()
+	if known {
+		return nil
+	}
+	if ch.cfg.Objects == nil {
+		return model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
+			"addresses of a pool need the cluster's store, and this agent has none")
+	}
+	all, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
+		return ch.cfg.Objects.List(ctx, store.AddressPools())
+	})
+	if err != nil {
+		return Unreachable("list of pools", err)
+	}
+	ch.mem.mu.Lock()
+	defer ch.mem.mu.Unlock()
+	ch.mem.catalog.listed(all)
+	ch.mem.unsaved = true
+	ch.kick.Notify()
+	return nil
 }

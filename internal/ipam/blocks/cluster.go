@@ -5,10 +5,8 @@ package blocks
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
@@ -98,67 +96,6 @@ func (c *Cluster) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
 	}
 	g.result = result
 	return g, nil
-}
-
-// claimFor is the claim that an attachment's addresses are of: the one that the pod names, or its machine's.
-func (ac *addressClaims) claimFor(ctx context.Context, ask ipam.Ask) (addressClaim, error) {
-	if ask.Wishes.Claim != "" {
-		return ac.readClaim(ctx, ask.Wishes.Claim)
-	}
-	return ac.machineClaim(ctx, ask)
-}
-
-// wantsFor are the addresses that an attachment is to have, by its claim if it has one.
-func (ch *chooser) wantsFor(conf clusterConf, ask ipam.Ask, claim addressClaim) ([][]want, error) {
-	if claim.machine != nil {
-		return ch.machineWants(conf, ask, claim)
-	}
-	var err error
-	if ask.Wishes, err = ch.claimWishes(claim, ask.Wishes); err != nil {
-		return nil, err
-	}
-	return ch.clusterWants(conf, ask)
-}
-
-// takeAny gives an address of the first of several pools that has one.
-func (ob *obtainer) takeAny(ctx context.Context, wants []want, h holder) (netip.Addr, error) {
-	if len(wants) == 1 {
-		return ob.take(ctx, wants[0], h)
-	}
-	for _, w := range wants {
-		if a, ok, err := ob.fromMemory(ctx, w, h, false); ok || err != nil {
-			return a, err
-		}
-	}
-	for _, w := range wants {
-		a, ok, err := ob.fetch(ctx, w, h)
-		if errors.Is(err, errSilent) {
-			return ob.tired(ctx, wants, h, err)
-		}
-		if ok || err != nil {
-			return a, err
-		}
-	}
-	var all []string
-	for _, w := range wants {
-		a, err := ob.insist(ctx, w, h, ob.cfg.Patience/2)
-		var f *model.Fault
-		if err == nil || !errors.As(err, &f) || f.Code != model.CodeExhausted {
-			return a, err
-		}
-		all = append(all, f.Msg)
-	}
-	return netip.Addr{}, model.Faultf(model.CodeExhausted, "add a pool, or delete pods", "%s", strings.Join(all, "; "))
-}
-
-// tired gives an address that rests, when the store does not answer.
-func (ob *obtainer) tired(ctx context.Context, wants []want, h holder, silence error) (netip.Addr, error) {
-	for _, w := range wants {
-		if a, ok, err := ob.fromMemory(ctx, w, h, true); ok || err != nil {
-			return a, err
-		}
-	}
-	return netip.Addr{}, silent(wants[0], silence)
 }
 
 // Hold chooses addresses for a record that is written before they are used: an address of this node's blocks has no other

@@ -3,7 +3,6 @@
 package blocks
 
 import (
-	"context"
 	"encoding/json"
 
 	"github.com/weft-net/weft/internal/ipam"
@@ -110,22 +109,6 @@ func (ch *chooser) region(w want) (model.AddressRegion, bool) {
 		p = &pool{spec: ch.mem.catalog.pools[w.pool]}
 	}
 	return p.region(w.spans[0].from)
-}
-
-// coverExpected makes sure that pools have what is expected of them. The caller has the pool's turn.
-func (fo *follower) coverExpected(ctx context.Context, p *pool) error {
-	fo.mem.mu.Lock()
-	var wants []want
-	for _, w := range p.expected {
-		wants = append(wants, w)
-	}
-	fo.mem.mu.Unlock()
-	for _, w := range wants {
-		if err := fo.affinity.cover(ctx, p, w); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Shared are the plugin objects of networks whose addresses come from pools.

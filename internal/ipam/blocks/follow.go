@@ -282,3 +282,44 @@ func (fo *follower) spareBlock(ctx context.Context, p *pool, w want) (bool, erro
 	}
 	return false, nil
 }
+
+// greet claims this node's blocks of a pool anew where a stranger has not seen that for long. The caller has the pool's turn.
+func (fo *follower) greet(ctx context.Context, p *pool) error {
+	if !fo.namesakes.wait() {
+		return nil
+	}
+	for _, b := range fo.mem.ownBlocks(p) {
+		there, err := fo.affinity.refresh(ctx, p, b)
+		if err == nil && there && b.stands == owned {
+			err = fo.affinity.renew(ctx, p, b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// greeted notes that all pools were claimed anew, forgets strangers that are gone, and writes down who is left.
+func (fo *follower) greeted() error {
+	if fo.namesakes.greeted() {
+		return fo.journal.save()
+	}
+	return nil
+}
+
+// coverExpected makes sure that pools have what is expected of them. The caller has the pool's turn.
+func (fo *follower) coverExpected(ctx context.Context, p *pool) error {
+	fo.mem.mu.Lock()
+	var wants []want
+	for _, w := range p.expected {
+		wants = append(wants, w)
+	}
+	fo.mem.mu.Unlock()
+	for _, w := range wants {
+		if err := fo.affinity.cover(ctx, p, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}

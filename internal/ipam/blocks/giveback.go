@@ -127,129 +127,6 @@ func (rt *returner) inReturn(p *pool) []*block {
 	return out
 }
 
-// release asks the store to forget a claim.
-func (af *affinity) release(ctx context.Context, p *pool, b *block) error {
-	there, err := af.refresh(ctx, p, b)
-	if err != nil || !there {
-		return err
-	}
-	if b.single() {
-		_, _, err := af.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
-			a, to := b.cidr.Addr(), ""
-			if node, _, _ := strings.Cut(s.Asked[a], ForClaim); node != "" {
-				to = node + "/"
-			}
-			s.Ceded, s.Asked = having(s.Ceded, a, to), lacking(s.Asked, a)
-		})
-		if err != nil {
-			return ignoreConflict(err) // once more, later
-		}
-		return af.forget(p, b)
-	}
-	for a, with := range b.spec.Ceded {
-		if !b.nobodys(a, with, af.clock.now()) {
-			return af.renew(ctx, p, b) // somebody took a ceded address: the block has to stay
-		}
-	}
-	if err := af.cfg.step("before delete"); err != nil {
-		return err
-	}
-	_, err = Bounded(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, af.cfg.Objects.Delete(ctx, store.AddressBlocks(), b.object.Key, b.object.Version)
-	})
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return ignoreConflict(Unreachable("return of block "+b.cidr.String(), err))
-	}
-	if err := af.cfg.step("after delete"); err != nil {
-		return err
-	}
-	return af.forget(p, b)
-}
-
-// refresh reads a block of ours; false when it is gone, which is told where it should not be.
-func (af *affinity) refresh(ctx context.Context, p *pool, b *block) (bool, error) {
-	o, spec, err := af.registry.read(ctx, p.name, b.parent)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return false, err
-	}
-	ours := err == nil && spec.Node == af.cfg.Node && spec.Claim == b.claim
-	if b.single() {
-		ours = err == nil && spec.Ceded[b.cidr.Addr()] == af.cfg.Node+"/"+b.claim
-	}
-	if ours {
-		af.mem.mu.Lock()
-		if b.object.Version != o.Version {
-			p.tell()
-		}
-		b.learn(o, spec, af.clock.now())
-		for a := range spec.Ceded {
-			b.away[a] = !b.single()
-		}
-		found := b.stands == lost
-		af.mem.mu.Unlock()
-		if found { // a server that starts may have denied it; with a new claim it is ours for certain
-			return true, af.recover(ctx, p, b)
-		}
-		return true, nil
-	}
-	if b.stands == releasing {
-		return false, af.forget(p, b)
-	}
-	if err == nil && !b.single() && spec.Node == af.cfg.Node && !af.namesakes.usurped(b, spec) {
-		return true, af.adopt(ctx, p, o, spec) // ours, by an answer that was lost
-	}
-	if with := spec.Ceded[b.cidr.Addr()]; err == nil && b.single() && af.namesakes.claimedHere(thing(p.name, b.cidr), with) {
-		_, err := af.grab(ctx, p, b.cidr.Addr(), claimIn(with), o, spec) // the same of a single address
-		return true, err
-	}
-	af.mem.mu.Lock()
-	if err == nil && p.movedOn(b, spec, af.cfg.Node) {
-		af.mem.mu.Unlock()
-		return false, af.forget(p, b)
-	}
-	first := b.stands != lost
-	b.stands = lost
-	af.mem.mu.Unlock()
-	if first {
-		af.cfg.Log.Error("block is ours no more: nothing is given from it", "pool", p.name, "block", b.cidr.String(), "node", spec.Node)
-		return false, af.journal.save()
-	}
-	return false, nil
-}
-
-// recover takes a block, or a ceded address, into use that was thought to be lost.
-func (af *affinity) recover(ctx context.Context, p *pool, b *block) error {
-	if !b.single() {
-		return af.renew(ctx, p, b)
-	}
-	_, err := af.grab(ctx, p, b.cidr.Addr(), claimIn(b.claim), b.object, b.spec)
-	return err
-}
-
-// renew takes a block whose return has begun into use again. The new claim makes sure that the return never happens.
-func (af *affinity) renew(ctx context.Context, p *pool, b *block) error {
-	o, spec, err := af.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, claim string) { s.Claim = claim })
-	if err != nil {
-		return ignoreConflict(err)
-	}
-	af.own(p, o, spec)
-	return af.journal.save()
-}
-
-// forget takes a block out of memory and journal.
-func (af *affinity) forget(p *pool, b *block) error {
-	af.mem.mu.Lock()
-	if p.blocks[b.cidr] == b {
-		p.put(b.cidr, nil)
-	}
-	if !b.single() {
-		delete(p.others, b.cidr)
-	}
-	af.mem.mu.Unlock()
-	af.cfg.Log.Info("block returned", "pool", p.name, "block", b.cidr.String())
-	return af.journal.save()
-}
-
 func ignoreConflict(err error) error {
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
 		return nil
@@ -273,4 +150,113 @@ func lacking(m map[netip.Addr]string, a netip.Addr) map[netip.Addr]string {
 		}
 	}
 	return out
+}
+
+// quiet tells the other nodes that nobody waits here. The caller has the pool's turn.
+func (rt *returner) quiet(ctx context.Context, p *pool) error {
+	rt.mem.mu.Lock()
+	over := p.hungry == 0 && rt.mem.hungry(p)
+	rt.mem.mu.Unlock()
+	if !over {
+		return nil
+	}
+	return rt.registry.say(ctx, p, false)
+}
+
+// claims frees the addresses of claims that are gone. The caller has the pool's turn.
+func (rt *returner) claims(ctx context.Context, p *pool) error {
+	now := rt.clock.now()
+	unused := map[netip.Addr]string{}
+	rt.mem.mu.Lock()
+	if now.Sub(p.looked) >= claimLook {
+		p.looked = now
+		for a, h := range p.held {
+			if h.claim != "" && h.key == (model.AttachmentKey{}) {
+				unused[a] = h.claim
+			}
+		}
+	}
+	rt.mem.mu.Unlock()
+	freed := false
+	for a, claim := range unused {
+		o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+			kind, key := claimPlace(claim)
+			return rt.cfg.Objects.Get(ctx, kind, key)
+		})
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return Unreachable(claimWords(claim), err)
+		}
+		if err == nil && says(o, a) {
+			delete(p.missed, a)
+			continue
+		}
+		if !p.missed[a] {
+			p.missed[a] = true // a server that starts does not know all: believed the second time
+			continue
+		}
+		if ok, err := rt.leave(ctx, p, a); ignoreConflict(err) != nil {
+			return err
+		} else if !ok {
+			continue // the next time
+		}
+		delete(p.missed, a)
+		rt.mem.mu.Lock()
+		if p.held[a] == (holder{claim: claim}) {
+			rt.mem.rest(p, a)
+			freed = true
+		}
+		rt.mem.mu.Unlock()
+	}
+	if freed {
+		return rt.journal.save()
+	}
+	return nil
+}
+
+// unreserve takes the reservations of deleted attachments out of the pool. The caller has the pool's turn.
+func (rt *returner) unreserve(ctx context.Context, p *pool) error {
+	rt.mem.mu.Lock()
+	dropped := p.dropped
+	rt.mem.mu.Unlock()
+	if len(dropped) == 0 {
+		return nil
+	}
+	if rt.cfg.Apart { // the controller finds that the pods are gone
+		rt.mem.mu.Lock()
+		p.dropped = p.dropped[len(dropped):]
+		rt.mem.mu.Unlock()
+		return nil
+	}
+	if err := rt.registry.readPool(ctx, p); err != nil {
+		return err
+	}
+	rt.mem.mu.Lock()
+	o, spec := p.object, p.spec
+	rt.mem.mu.Unlock()
+	gone := func(r model.ReservedAddress) bool {
+		return r.By != "" && slices.ContainsFunc(dropped, func(k model.AttachmentKey) bool {
+			return r.ContainerID == k.ContainerID && r.IfName == k.IfName
+		})
+	}
+	if o.Version != "" && slices.ContainsFunc(spec.Reserved, gone) {
+		spec.Reserved = slices.DeleteFunc(slices.Clone(spec.Reserved), gone)
+		next, err := store.AddressPoolObject(o, spec)
+		if err != nil {
+			return err
+		}
+		got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+			return rt.cfg.Objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)
+		})
+		if err != nil {
+			rt.kick.Notify()
+			return ignoreConflict(Unreachable("pool "+p.name, err))
+		}
+		rt.mem.mu.Lock()
+		rt.mem.see(p, got, spec)
+		rt.mem.mu.Unlock()
+	}
+	rt.mem.mu.Lock()
+	p.dropped = p.dropped[len(dropped):]
+	rt.mem.mu.Unlock()
+	return nil
 }

@@ -169,3 +169,21 @@ func (jf *journalFile) snapshot() journal {
 	slices.SortFunc(j.Sticky, func(a, b journalSticky) int { return a.Addr.Compare(b.Addr) })
 	return j
 }
+
+// keepBack has nobody here get an address that is about to be this node's, whatever becomes of that, but the claim whose it is.
+func (jf *journalFile) keepBack(p *pool, a netip.Addr, claim string) error {
+	jf.mem.mark(p, a, claim)
+	return jf.saveMarks()
+}
+
+// saveMarks writes the journal if it lacks something, such as a mark that was noted and not written: a write to the store that makes an
+// address this node's may be the last thing that this engine does, and the next one must not give it to anybody else.
+func (jf *journalFile) saveMarks() error {
+	jf.mem.mu.Lock()
+	unsaved := jf.mem.unsaved
+	jf.mem.mu.Unlock()
+	if !unsaved {
+		return nil
+	}
+	return jf.save()
+}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
@@ -134,39 +133,6 @@ func (ac *addressClaims) makeClaim(ctx context.Context, id string, ask ipam.Ask,
 // standby is what an attachment gets that stands by for the one that has the claim's addresses: the same. False: nobody has any.
 func (c addressClaim) standby(ask ipam.Ask) ([]netip.Addr, bool) {
 	return c.addrs, ask.Incoming && len(c.addrs) > 0
-}
-
-// machineWants are the wants of a machine's attachment: what was promised, and for a family of which nothing was, or whose address no
-// pool gives any more, what any attachment would get.
-func (ch *chooser) machineWants(conf clusterConf, ask ipam.Ask, c addressClaim) ([][]want, error) {
-	if len(ask.Wishes.Addrs)+len(conf.requested) > 0 { // people have the last word
-		return ch.clusterWants(conf, ask)
-	}
-	families := conf.families
-	if len(ask.Wishes.Families) > 0 {
-		families = ask.Wishes.Families
-	}
-	var out [][]want
-	for _, f := range families {
-		i := slices.IndexFunc(c.addrs, func(a netip.Addr) bool { return a.Is4() == (f == model.IPv4) })
-		if i >= 0 {
-			ch.mem.mu.Lock()
-			w, err := ch.certainWant(c.addrs[i])
-			ch.mem.mu.Unlock()
-			if err == nil {
-				out = append(out, []want{w})
-				continue
-			}
-			ch.cfg.Log.Warn("address of a virtual machine cannot stay", "claim", c.id, "address", c.addrs[i].String(), "err", err)
-		}
-		ask.Wishes.Families = []model.IPFamily{f}
-		some, err := ch.clusterWants(conf, ask)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, some...)
-	}
-	return out, nil
 }
 
 // Keeps tells that addresses stay with virtual machines.

@@ -275,3 +275,14 @@ func (m *memory) setLive(live bool) {
 	defer m.mu.Unlock()
 	m.live = live
 }
+
+// asks is what this node writes to ask for a certain address.
+func (m *memory) asks(w want) string {
+	if w.claim == "" {
+		return m.cfg.Node
+	}
+	return m.cfg.Node + ForClaim + w.claim
+}
+
+// hungry tells whether this node is one of those that found the pool exhausted.
+func (m *memory) hungry(p *pool) bool { return slices.Contains(p.spec.Wanted, m.cfg.Node) }

@@ -3,7 +3,6 @@
 package blocks
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -178,31 +177,6 @@ func (n *namesakes) greetings() bool {
 }
 
 func (s *stranger) waits(now time.Time, gone time.Duration) bool { return now.Sub(s.greeted) >= gone/2 }
-
-// greet claims this node's blocks of a pool anew where a stranger has not seen that for long. The caller has the pool's turn.
-func (fo *follower) greet(ctx context.Context, p *pool) error {
-	if !fo.namesakes.wait() {
-		return nil
-	}
-	for _, b := range fo.mem.ownBlocks(p) {
-		there, err := fo.affinity.refresh(ctx, p, b)
-		if err == nil && there && b.stands == owned {
-			err = fo.affinity.renew(ctx, p, b)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// greeted notes that all pools were claimed anew, forgets strangers that are gone, and writes down who is left.
-func (fo *follower) greeted() error {
-	if fo.namesakes.greeted() {
-		return fo.journal.save()
-	}
-	return nil
-}
 
 // greeted notes that all strangers were greeted and forgets those that are gone; true when others than before are to be told of.
 func (n *namesakes) greeted() bool {

@@ -4,13 +4,31 @@ package blocks
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"io"
 	"net/netip"
-	"strings"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 )
+
+// registry is the store's objects of pools and blocks: how they are read and changed, and what of them is not this node's.
+type registry struct {
+	cfg       *Config
+	clock     *clock
+	mem       *memory
+	namesakes *namesakes
+
+	mu      sync.Mutex
+	missing map[string]time.Time // nodes that have no object, since when
+	// clean are the pools in which no other pool has blocks, each with the versions of all pools when that was seen.
+	clean map[string]map[string]string
+}
 
 // swap writes a block anew. change gets a new number for a claim.
 func (rg *registry) swap(ctx context.Context, o store.Object, spec model.AddressBlock, change func(*model.AddressBlock, string)) (store.Object, model.AddressBlock, error) {
@@ -117,39 +135,122 @@ func Unreachable(what string, err error) error {
 	return model.Faultf(model.CodeTryAgain, "", "%s: %w: %w", what, errSilent, err)
 }
 
-// exhausted says who has the addresses.
-func (ob *obtainer) exhausted(p *pool, w want) error {
-	ob.mem.mu.Lock()
-	defer ob.mem.mu.Unlock()
-	if w.addr.IsValid() {
-		delete(p.asking, w.addr) // the next time it is asked anew
-		r, _ := p.region(w.addr)
-		with := p.others[netip.PrefixFrom(w.addr, r.BlockSize).Masked()]
-		if b := p.blockOf(w.addr); b != nil {
-			with.Node, _, _ = strings.Cut(b.spec.Ceded[w.addr], "/")
+// number is a new number for a claim.
+func (rg *registry) number() (string, error) {
+	var b [8]byte
+	if _, err := io.ReadFull(rg.cfg.Random, b[:]); err != nil {
+		return "", fmt.Errorf("number for a claim: %w", err)
+	}
+	claim := hex.EncodeToString(b[:])
+	rg.namesakes.sends(claim)
+	return claim, nil
+}
+
+func (rg *registry) hasObject(ctx context.Context, node string) (bool, error) {
+	kind := store.Nodes()
+	_, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		return rg.cfg.Objects.Get(ctx, kind, kind.Key("", node))
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, Unreachable("node "+node, err)
+	}
+	return true, nil
+}
+
+// isGone reports whether a block's node has had no object for long enough, as this node's own clock has it, or the controller's.
+func (rg *registry) isGone(ctx context.Context, spec model.AddressBlock) (bool, error) {
+	node := spec.Node
+	if rg.cfg.Nodes != nil {
+		if nodes := rg.cfg.Nodes(); nodes == nil || nodes[node] {
+			return false, nil // what is missing there is asked for
 		}
-		return model.Faultf(model.CodeTryAgain, "it is free when that node has given it back",
-			"%s: address %s is with node %q, which does not answer", w.field, w.addr, with.Node)
 	}
-	nodes := map[string]bool{}
-	for cidr, b := range p.others {
-		for _, s := range w.spans {
-			if s.overlaps(cidr) {
-				nodes[b.Node] = true
-			}
+	there, err := rg.hasObject(ctx, node)
+	if err != nil {
+		return false, err
+	}
+	self := there
+	if !there {
+		if self, err = rg.hasObject(ctx, rg.cfg.Node); err != nil {
+			return false, err
 		}
 	}
-	if most := p.spec.MaxBlocks; most > 0 && p.own() >= most {
-		return model.Faultf(model.CodeExhausted, "raise it, or delete pods of this node",
-			"%s: no address is free in %s of pool %q: this node has %d blocks already, and may have no more (maxBlocksPerNode %d)", w.field, w.id(), p.name, p.own(), most)
+	rg.mu.Lock()
+	defer rg.mu.Unlock()
+	if there || !self {
+		delete(rg.missing, node)
+		return false, nil
 	}
-	here := 0
-	for a := range p.held {
-		if inSpans(w.spans, a) {
-			here++
+	if rg.cfg.Apart {
+		return spec.Orphaned, nil // the controller has waited
+	}
+	since, known := rg.missing[node]
+	if !known {
+		rg.missing[node] = rg.clock.now()
+		return false, nil
+	}
+	return rg.clock.now().Sub(since) >= rg.cfg.Gone, nil
+}
+
+// say tells the other nodes that this one found the pool exhausted, or that this is over.
+func (rg *registry) say(ctx context.Context, p *pool, hungry bool) error {
+	const tries = 10
+	for range tries {
+		if err := rg.readPool(ctx, p); err != nil {
+			return err
+		}
+		rg.mem.mu.Lock()
+		o, spec := p.object, p.spec
+		rg.mem.mu.Unlock()
+		if o.Version == "" || slices.Contains(spec.Wanted, rg.cfg.Node) == hungry {
+			return nil
+		}
+		if spec.Wanted = slices.DeleteFunc(slices.Clone(spec.Wanted), func(n string) bool { return n == rg.cfg.Node }); hungry {
+			spec.Wanted = append(spec.Wanted, rg.cfg.Node)
+		}
+		next, err := o.Edited(store.WithWanted(spec.Wanted))
+		if err != nil {
+			return err
+		}
+		got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+			return rg.cfg.Objects.CompareAndSwapStatus(ctx, store.AddressPools(), o.Version, next)
+		})
+		if err == nil {
+			rg.mem.mu.Lock()
+			rg.mem.see(p, got, spec)
+			rg.mem.mu.Unlock()
+			return nil
+		}
+		if !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound) {
+			return Unreachable("pool "+p.name, err)
 		}
 	}
-	return model.Faultf(model.CodeExhausted, "widen the range, or delete pods that use it",
-		"%s: no address is free in %s of pool %q: %d of %d are held on this node, and %d other nodes have the rest",
-		w.field, w.id(), p.name, here, count(w.spans), len(nodes))
+	return nil // others are as hungry: the pool says so already
+}
+
+func (rg *registry) readPool(ctx context.Context, p *pool) error {
+	kind := store.AddressPools()
+	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		return rg.cfg.Objects.Get(ctx, kind, kind.Key("", p.name))
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		rg.mem.mu.Lock()
+		p.object = store.Object{} // the next claim makes it again, or says that it is missing
+		rg.mem.mu.Unlock()
+		return nil
+	}
+	if err != nil {
+		return Unreachable("pool "+p.name, err)
+	}
+	spec, err := o.AddressPool()
+	if err != nil {
+		return err
+	}
+	rg.mem.mu.Lock()
+	rg.mem.see(p, o, spec)
+	rg.mem.mu.Unlock()
+	return nil
 }

@@ -4,7 +4,6 @@ package blocks
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/netip"
 
@@ -41,42 +40,6 @@ func (a *Allocator) Take(ctx context.Context, ask ipam.Ask) error {
 		}
 	}
 	return a.e.claims.saveUsed(ctx, c)
-}
-
-// promised is the promise that an attachment's addresses are of; the zero value: they are its own.
-func (ac *addressClaims) promised(ctx context.Context, ask ipam.Ask) (addressClaim, error) {
-	name := ask.Wishes.Claim
-	if name == "" {
-		var o outer
-		if json.Unmarshal(ask.Conf, &o) == nil && o.Args.CNI.Claim != "" {
-			return ac.readIPAMClaim(ctx, ipam.Arg(ask.Args, "K8S_POD_NAMESPACE")+"/"+o.Args.CNI.Claim)
-		}
-		if ask.VM == nil {
-			return addressClaim{}, nil
-		}
-		name = ask.VM.Namespace + "/" + ask.VM.Promise(ask.Network, ask.IfName)
-	}
-	c, err := ac.lookClaim(ctx, name)
-	if errors.Is(err, store.ErrNotFound) {
-		return addressClaim{}, nil // its addresses were never promised
-	}
-	return c, err
-}
-
-// readIPAMClaim is readClaim for the other kind.
-func (ac *addressClaims) readIPAMClaim(ctx context.Context, claim string) (addressClaim, error) {
-	c := addressClaim{id: claim}
-	if ac.cfg.Objects == nil {
-		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster", "%s: this agent has no store", claimWords(claim))
-	}
-	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-		return ac.cfg.Objects.Get(ctx, store.IPAMClaims(), claimKey(claim))
-	})
-	if err != nil {
-		return c, Unreachable(claimWords(claim), err)
-	}
-	c.object = o
-	return c, nil
 }
 
 // takeOne makes one address an attachment's. It is this node's then. Where it takes a grant of the controller, that is asked for and
@@ -174,21 +137,6 @@ func (ob *obtainer) atLast(ctx context.Context, p *pool, w want, h holder) (neti
 	return w.addr, nil
 }
 
-// stillPromised makes sure that the claim is there and names the address.
-func (ac *addressClaims) stillPromised(ctx context.Context, c addressClaim, a netip.Addr) error {
-	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-		kind, key := claimPlace(c.id)
-		return ac.cfg.Objects.Get(ctx, kind, key)
-	})
-	switch {
-	case err != nil && !errors.Is(err, store.ErrNotFound):
-		return Unreachable(claimWords(c.id), err)
-	case err != nil || !says(o, a):
-		return model.Faultf(model.CodeTryAgain, "", "%s does not name address %s any more", claimWords(c.id), a)
-	}
-	return nil
-}
-
 // seizeOnce writes the block's object, if that is needed; not done: it was changed meanwhile.
 func (ob *obtainer) seizeOnce(ctx context.Context, p *pool, a netip.Addr, claim string, o store.Object, spec model.AddressBlock) (bool, error) {
 	_, ceded := spec.Ceded[a]
@@ -240,41 +188,4 @@ func (ob *obtainer) seizeOnce(ctx context.Context, p *pool, a netip.Addr, claim 
 	}
 	ob.affinity.single(p, a, mine, got, spec)
 	return true, ob.journal.save()
-}
-
-// saveUsed remembers that a claim's addresses are this node's, here and in the claim.
-func (ac *addressClaims) saveUsed(ctx context.Context, c addressClaim) error {
-	if err := ac.journal.save(); err != nil {
-		return model.Faultf(model.CodeIO, "is the file system full or read-only?", "%w", err)
-	}
-	kind, key := claimPlace(c.id)
-	if kind != store.AddressClaims() {
-		return nil // there is no word for it
-	}
-	const tries = 4
-	for range tries { // each of them looks at what the claim says by now
-		if a, lies := ac.requests.lies(c); lies {
-			ac.cfg.Log.Warn("claim names an address of this node that was never given to it: it is not said to be used here", "claim", c.id, "address", a.String())
-			return nil
-		}
-		next, err := c.object.Edited(func(fields map[string]any) error {
-			if status, ok := fields["status"].(map[string]any); ok {
-				status["node"] = ac.cfg.Node
-			}
-			return nil
-		})
-		if err != nil || sameJSON(next.Raw, c.object.Raw) {
-			return err
-		}
-		_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-			return ac.cfg.Objects.CompareAndSwapStatus(ctx, kind, c.object.Version, next)
-		})
-		if !errors.Is(err, store.ErrConflict) {
-			return ignoreConflict(err) // the addresses are here, whatever it says
-		}
-		if c.object, err = ac.cfg.Objects.Get(ctx, kind, key); err != nil {
-			return ignoreConflict(err)
-		}
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ package blocks
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -132,29 +131,5 @@ func (fo *follower) freshen(ctx context.Context, p *pool) error {
 			return err
 		}
 	}
-	return nil
-}
-
-func (rg *registry) readPool(ctx context.Context, p *pool) error {
-	kind := store.AddressPools()
-	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-		return rg.cfg.Objects.Get(ctx, kind, kind.Key("", p.name))
-	})
-	if errors.Is(err, store.ErrNotFound) {
-		rg.mem.mu.Lock()
-		p.object = store.Object{} // the next claim makes it again, or says that it is missing
-		rg.mem.mu.Unlock()
-		return nil
-	}
-	if err != nil {
-		return Unreachable("pool "+p.name, err)
-	}
-	spec, err := o.AddressPool()
-	if err != nil {
-		return err
-	}
-	rg.mem.mu.Lock()
-	rg.mem.see(p, o, spec)
-	rg.mem.mu.Unlock()
 	return nil
 }

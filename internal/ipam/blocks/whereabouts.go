@@ -6,12 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"net/netip"
-	"slices"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/whereabouts"
-	"github.com/weft-net/weft/internal/model"
 )
 
 // dropForeign has the reservation of an attachment forgotten that another program made: one that no record tells of. It is
@@ -31,54 +29,6 @@ func (e *Engine) dropForeign(ask ipam.Ask) {
 		p.dropped = append(p.dropped, ask.Key())
 		e.kick.Notify()
 	}
-}
-
-// unreserve takes the reservations of deleted attachments out of the pool. The caller has the pool's turn.
-func (rt *returner) unreserve(ctx context.Context, p *pool) error {
-	rt.mem.mu.Lock()
-	dropped := p.dropped
-	rt.mem.mu.Unlock()
-	if len(dropped) == 0 {
-		return nil
-	}
-	if rt.cfg.Apart { // the controller finds that the pods are gone
-		rt.mem.mu.Lock()
-		p.dropped = p.dropped[len(dropped):]
-		rt.mem.mu.Unlock()
-		return nil
-	}
-	if err := rt.registry.readPool(ctx, p); err != nil {
-		return err
-	}
-	rt.mem.mu.Lock()
-	o, spec := p.object, p.spec
-	rt.mem.mu.Unlock()
-	gone := func(r model.ReservedAddress) bool {
-		return r.By != "" && slices.ContainsFunc(dropped, func(k model.AttachmentKey) bool {
-			return r.ContainerID == k.ContainerID && r.IfName == k.IfName
-		})
-	}
-	if o.Version != "" && slices.ContainsFunc(spec.Reserved, gone) {
-		spec.Reserved = slices.DeleteFunc(slices.Clone(spec.Reserved), gone)
-		next, err := store.AddressPoolObject(o, spec)
-		if err != nil {
-			return err
-		}
-		got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-			return rt.cfg.Objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)
-		})
-		if err != nil {
-			rt.kick.Notify()
-			return ignoreConflict(Unreachable("pool "+p.name, err))
-		}
-		rt.mem.mu.Lock()
-		rt.mem.see(p, got, spec)
-		rt.mem.mu.Unlock()
-	}
-	rt.mem.mu.Lock()
-	p.dropped = p.dropped[len(dropped):]
-	rt.mem.mu.Unlock()
-	return nil
 }
 
 // ForeignLister lists whereabouts' objects, each kind in the time of one request.
