@@ -19,11 +19,9 @@ const addressVersion = Group + "/" + v1alpha1.Version
 // AddressPool is the object as the model's pool. A region without a block size gets the size for a pool of its size.
 func (o Object) AddressPool() (model.AddressPool, error) {
 	var p struct {
-		Metadata lifetime                 `json:"metadata"`
-		Spec     v1alpha1.AddressPoolSpec `json:"spec"`
-		Status   struct {
-			Wanted []string `json:"wanted"`
-		} `json:"status"`
+		Metadata lifetime                   `json:"metadata"`
+		Spec     v1alpha1.AddressPoolSpec   `json:"spec"`
+		Status   v1alpha1.AddressPoolStatus `json:"status"`
 	}
 	if err := o.decode(&p); err != nil {
 		return model.AddressPool{}, err

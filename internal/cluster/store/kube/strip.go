@@ -90,7 +90,7 @@ func (s *Store) reduceFact(raw []byte) (store.Object, error) {
 		return store.Object{}, fmt.Errorf("%s %s of the API server: %w", f.Kind, f.Metadata.Name, err)
 	}
 	if ofAddresses(f.Kind) {
-		return reduceAddress(raw)
+		return reduceAddress(f.Kind, raw)
 	}
 	kept := map[string]string{}
 	for name, value := range f.Metadata.Annotations {

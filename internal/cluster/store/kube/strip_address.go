@@ -6,16 +6,17 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/weft-net/weft/api/v1alpha1"
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
 // addressFact is what is kept of a pool or a block for the ways to other nodes' pods: not what the engine of addresses
 // writes for its own sake, which changes often, and of which a large pool has a lot.
-type addressFact struct {
-	APIVersion string                     `json:"apiVersion"`
-	Kind       string                     `json:"kind"`
-	Metadata   addressMeta                `json:"metadata"`
-	Spec       map[string]json.RawMessage `json:"spec,omitempty"`
+type addressFact[Spec any] struct {
+	APIVersion string      `json:"apiVersion"`
+	Kind       string      `json:"kind"`
+	Metadata   addressMeta `json:"metadata"`
+	Spec       Spec        `json:"spec"`
 }
 
 type addressMeta struct {
@@ -31,14 +32,19 @@ func ofAddresses(kind string) bool {
 	return kind == store.AddressPools().Kind || kind == store.AddressBlocks().Kind
 }
 
-func reduceAddress(raw []byte) (store.Object, error) {
-	var f addressFact
+func reduceAddress(kind string, raw []byte) (store.Object, error) {
+	if kind == store.AddressPools().Kind {
+		return reduceSpec(raw, func(pool *v1alpha1.AddressPoolSpec) { pool.Reserved, pool.Excluded = nil, nil })
+	}
+	return reduceSpec(raw, func(block *v1alpha1.AddressBlockSpec) { block.Asked, block.Granted, block.Machine = nil, nil, "" })
+}
+
+func reduceSpec[Spec any](raw []byte, reduce func(*Spec)) (store.Object, error) {
+	var f addressFact[Spec]
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return store.Object{}, fmt.Errorf("%s %s of the API server: %w", f.Kind, f.Metadata.Name, err)
 	}
-	for _, key := range []string{"reserved", "excluded", "asked", "granted", "machine"} {
-		delete(f.Spec, key)
-	}
+	reduce(&f.Spec)
 	for key := range f.Metadata.Annotations {
 		if key != store.Since {
 			delete(f.Metadata.Annotations, key)
