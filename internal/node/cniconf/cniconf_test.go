@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cniconf
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-net/weft/internal/cluster/config"
+	"github.com/weft-net/weft/internal/cluster/facts"
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cni/wire"
+	"github.com/weft-net/weft/internal/node/install"
+	"github.com/weft-net/weft/internal/node/podnet"
+	"github.com/weft-net/weft/internal/node/readiness"
+)
+
+// network is weft's own pod network, as it is now.
+type network struct {
+	mu    sync.Mutex
+	own   install.Own
+	err   error
+	asked int
+}
+
+func (n *network) Own() (install.Own, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked++
+	return n.own, n.err
+}
+
+func (n *network) set(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.err = err
+}
+
+func (n *network) count() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.asked
+}
+
+// logged is a log that is read while it is written.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// count is how many lines contain all the words.
+func (l *logged) count(words ...string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+line:
+	for line := range strings.Lines(l.b.String()) {
+		for _, w := range words {
+			if !strings.Contains(line, w) {
+				continue line
+			}
+		}
+		n++
+	}
+	return n
+}
+
+// writer is a Writer in a directory that is not there yet.
+type writer struct {
+	cfg  Config
+	dir  string
+	own  *network
+	log  *logged
+	stop func()
+}
+
+// configure is the configuration of a Writer for a node with a prefix.
+func configure(t *testing.T, mode config.Mode) *writer {
+	w := &writer{
+		dir: filepath.Join(t.TempDir(), "net.d"), log: &logged{},
+		own: &network{own: install.Own{Name: "pods", Node: "n1", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.3.0/24")}}},
+	}
+	w.cfg = Config{
+		Socket: wire.DefaultSocket, Network: config.Network{Mode: mode}, Install: config.Install{ConfDir: w.dir}, Own: w.own,
+		PodMTU:    func(context.Context) (int, error) { return 1430, nil },
+		Readiness: readiness.New(Component), Log: slog.New(slog.NewTextHandler(w.log, nil)), Now: time.Now, After: time.After,
+	}
+	return w
+}
+
+// run runs it until stop is called, or the test ends.
+func (w *writer) run(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- New(w.cfg).Run(ctx) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func (w *writer) file(name string) string {
+	b, _ := os.ReadFile(filepath.Join(w.dir, name))
+	return string(b)
+}
+
+const ours = "00-weft.conflist"
+
+// TestCluster: the configuration is there as soon as the node has addresses, comes back when it is taken away, and stays when the
+// agent ends: pods would start without a network, or with another vendor's.
+func TestCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := configure(t, config.ModeCluster)
+		w.run(t)
+		defer w.stop()
+		synctest.Wait()
+		if err := w.cfg.Readiness.Err(); err != nil {
+			t.Errorf("not ready: %v", err)
+		}
+		first := w.file(ours)
+		for _, want := range []string{`"name":"pods"`, "10.42.3.0/24", `"mtu":1430`} {
+			if !strings.Contains(strings.ReplaceAll(first, ": ", ":"), want) {
+				t.Errorf("no %s in %s", want, first)
+			}
+		}
+		if strings.Contains(first, wire.DefaultSocket) {
+			t.Errorf("names the socket that every plugin knows: %s", first)
+		}
+		if err := os.Remove(filepath.Join(w.dir, ours)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(checkPeriod)
+		synctest.Wait()
+		if w.file(ours) != first {
+			t.Errorf("%v after it was taken away: %q", checkPeriod, w.file(ours))
+		}
+		time.Sleep(10 * checkPeriod)
+		synctest.Wait()
+		if n := w.log.count("network configuration"); n != 2 {
+			t.Errorf("%d notes about 2 writes of the file", n)
+		}
+		w.stop()
+		if w.file(ours) != first {
+			t.Error("the configuration goes with the agent")
+		}
+	})
+}
+
+// TestMTU: a configured MTU is taken as it is. While what fits into the mesh is not known there is no configuration: pods would be
+// started with an MTU that is too large for it.
+func TestMTU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := configure(t, config.ModeCluster)
+		w.cfg.PodMTU = func(context.Context) (int, error) { return 0, errors.New("the kernel does not answer") }
+		w.run(t)
+		synctest.Wait()
+		if text, err := w.file(ours), w.cfg.Readiness.Err(); text != "" || err == nil || !strings.Contains(err.Error(), "does not answer") {
+			t.Errorf("wrote %q and is %v", text, err)
+		}
+		w.stop()
+
+		w = configure(t, config.ModeCluster)
+		w.cfg.Socket = "/run/elsewhere/cni.sock"
+		w.cfg.PodMTU = func(context.Context) (int, error) { return 0, errors.New("asked for nothing") }
+		w.own.own.MTU = 1280
+		w.run(t)
+		defer w.stop()
+		synctest.Wait()
+		if text := w.file(ours); !strings.Contains(text, "1280") || !strings.Contains(text, w.cfg.Socket) {
+			t.Errorf("configuration %q, readiness %v", text, w.cfg.Readiness.Err())
+		}
+	})
+}
+
+// TestWaiting: a node that has no addresses yet is not ready, which is nothing to warn of at once; after a minute it is, once. A node
+// that loses them waits anew. Other trouble is an error.
+func TestWaiting(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		what string
+	}{
+		"prefix": {podnet.ErrNoPrefix, "waiting for the node's prefix"},
+		"pool":   {podnet.ErrNoPools, "waiting for a pool of addresses"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := configure(t, config.ModeCluster)
+				none := fmt.Errorf("node n1: %w", c.err)
+				expect := func(when string, infos, warnings, errs int) {
+					t.Helper()
+					synctest.Wait()
+					got := [3]int{w.log.count("level=INFO", c.what), w.log.count("level=WARN", "still has no addresses"), w.log.count("level=ERROR")}
+					if want := [3]int{infos, warnings, errs}; got != want {
+						t.Errorf("%s: %v notes, warnings, errors; want %v", when, got, want)
+					}
+				}
+				w.own.set(none)
+				w.run(t)
+				defer w.stop()
+				expect("first", 1, 0, 0)
+				if err := w.cfg.Readiness.Err(); err == nil || !strings.Contains(err.Error(), none.Error()) {
+					t.Errorf("without addresses: %v", err)
+				}
+				time.Sleep(prefixWait - time.Second)
+				expect("soon", 1, 0, 0)
+				time.Sleep(2 * time.Second)
+				expect("after a minute", 1, 1, 0)
+				time.Sleep(10 * time.Minute)
+				expect("after ten more", 1, 1, 0)
+				w.own.set(nil)
+				time.Sleep(retryPause)
+				expect("with addresses", 1, 1, 0)
+				if err := w.cfg.Readiness.Err(); err != nil || w.file(ours) == "" {
+					t.Errorf("%v after it has addresses: %v, %q", retryPause, err, w.file(ours))
+				}
+				w.own.set(none)
+				time.Sleep(checkPeriod)
+				expect("without again", 2, 1, 0)
+				time.Sleep(prefixWait + retryPause)
+				expect("for a minute again", 2, 2, 0)
+				w.own.set(errors.New("somebody else's file"))
+				time.Sleep(10 * time.Second)
+				expect("trouble", 2, 2, 1)
+			})
+		})
+	}
+}
+
+// source is a cluster that says what it is told to say.
+type source chan store.Event
+
+func (s source) Watch(context.Context) (<-chan store.Event, error) { return s, nil }
+
+// TestKnownSoon: nothing waits longer than until the cluster is known.
+func TestKnownSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := configure(t, config.ModeCluster)
+		news := make(source)
+		w.cfg.Facts = facts.New(news, "n1", slog.New(slog.DiscardHandler), time.After)
+		told := make(chan error, 1)
+		go func() { told <- w.cfg.Facts.Run(t.Context()) }()
+		w.run(t)
+		defer w.stop()
+		news <- store.Event{Type: store.Synced}
+		synctest.Wait()
+		if w.file(ours) == "" {
+			t.Errorf("no configuration when the cluster is known: %v", w.cfg.Readiness.Err())
+		}
+		close(news)
+		if err := <-told; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFirstNews: until the first news of the cluster what is not known is no trouble, for three seconds. What the cluster says then
+// counts at once.
+func TestFirstNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := configure(t, config.ModeCluster)
+		news := make(source)
+		w.cfg.Facts = facts.New(news, "n1", slog.New(slog.DiscardHandler), time.After)
+		told := make(chan error, 1)
+		go func() { told <- w.cfg.Facts.Run(t.Context()) }()
+		w.own.set(errors.New("the cluster is not known yet"))
+		w.run(t)
+		defer w.stop()
+		time.Sleep(syncWait - time.Millisecond)
+		synctest.Wait()
+		if n := w.own.count(); n != 0 {
+			t.Errorf("asked %d times before the cluster is known", n)
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if n := w.own.count(); n != 1 || w.log.count("level=ERROR", "not known yet") != 1 {
+			t.Errorf("asked %d times within %v", n, syncWait)
+		}
+		w.own.set(nil)
+		news <- store.Event{Type: store.Synced}
+		synctest.Wait()
+		if w.file(ours) == "" {
+			t.Errorf("no configuration when the cluster is known: %v", w.cfg.Readiness.Err())
+		}
+		close(news)
+		if err := <-told; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// until waits for something that a file brings about.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for begin := time.Now(); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+const vendors = `{"cniVersion":"1.0.0","name":"theirs","plugins":[{"type":"ptp","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}]}`
+
+// TestMultus: another vendor's network is followed in the form of Multus; weft's own is not asked for.
+func TestMultus(t *testing.T) {
+	w := configure(t, config.ModeMultus)
+	w.cfg.Multus = config.Multus{
+		NamespaceIsolation: true, GlobalNamespaces: []string{"shared"}, SystemNamespaces: []string{"core"}, Namespace: "network-system",
+		DefaultNetworks: []string{"storage"}, ReadinessIndicatorFile: "/run/ready", NetworkDir: "/etc/cni/multus.d",
+	}
+	w.run(t)
+	defer w.stop()
+	until(t, "trouble without a network to follow", func() bool {
+		return w.log.count("level=ERROR", "network configuration") == 1
+	})
+	if err := os.WriteFile(filepath.Join(w.dir, "10-theirs.conflist"), []byte(vendors), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "readiness", func() bool { return w.cfg.Readiness.Err() == nil })
+	text := strings.ReplaceAll(w.file("00-multus.conf"), ": ", ":")
+	for _, want := range []string{
+		`"namespaceIsolation":true`, `"globalNamespaces":"shared"`, `"core"`, `"multusNamespace":"network-system"`, `"storage"`,
+		`"readinessindicatorfile":"/run/ready"`, `"confDir":"/etc/cni/multus.d"`, "10.1.0.0/24",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+	if n := w.own.count(); n > 0 {
+		t.Errorf("weft's own network was asked for %d times", n)
+	}
+}
+
+// TestFlannel: flannel's file is put into the runtime's directory and kept there as the ConfigMap has it; one that nobody could use
+// is an error in the log, and the last one stays.
+func TestFlannel(t *testing.T) {
+	w := configure(t, config.ModeFlannel)
+	w.cfg.Flannel.CNIConf = filepath.Join(t.TempDir(), "cni-conf.json")
+	look := make(chan time.Time)
+	w.cfg.After = func(d time.Duration) <-chan time.Time {
+		if d != checkPeriod {
+			t.Errorf("waits for %v", d)
+		}
+		return look
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(w.cfg.Flannel.CNIConf, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(vendors)
+	w.run(t)
+	defer w.stop()
+	until(t, "flannel's file and its form", func() bool {
+		return w.file("10-flannel.conflist") == vendors && strings.Contains(w.file(ours), "10.1.0.0/24") && w.cfg.Readiness.Err() == nil
+	})
+	next := strings.ReplaceAll(vendors, "10.1.0.0", "10.2.0.0")
+	write(next)
+	look <- time.Time{}
+	until(t, "the new file and its form", func() bool {
+		return w.file("10-flannel.conflist") == next && strings.Contains(w.file(ours), "10.2.0.0/24")
+	})
+	write(`{"name":`)
+	look <- time.Time{}
+	until(t, "an error about half a file", func() bool { return w.log.count("level=ERROR", "flannel.cniConf", w.cfg.Flannel.CNIConf) == 1 })
+	if text := w.file("10-flannel.conflist"); text != next {
+		t.Errorf("half a file is in the place of flannel's: %q", text)
+	}
+}
