@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/grants"
 )
 
 // grantLasts is for how long a node may use a grant of an address. It asks when it is about to take the address.
@@ -49,7 +49,7 @@ func (c *Controller) grants(ctx context.Context) error {
 			}
 		}
 		if len(old) > 0 {
-			switch err := blocks.Ungrant(ctx, c.cfg.Objects, o, b, old); {
+			switch err := grants.Revoke(ctx, c.cfg.Objects, o, b, old); {
 			case err == nil: // who is granted one of them again has all the time for it
 				for _, a := range old {
 					delete(c.granted, grantKey(o.Key.Name, a, b.Granted[a]))

@@ -13,7 +13,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/grants"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -103,7 +103,7 @@ func TestGrant(t *testing.T) {
 		"ceded for another claim": {with(func(f *facts) { f.ceded = `10.77.0.5: "n3/7 for AddressClaim shop/other"` }), `node "n3", which has the address, has not said`},
 	} {
 		w := newWorld(t, x.manifests())
-		err := blocks.GrantAddress(t.Context(), w.Objects, model.PoolRequest{
+		err := grants.Address(t.Context(), w.Objects, model.PoolRequest{
 			Node: "n2", Pool: "pods", CIDR: netip.MustParsePrefix("10.77.0.0/28"), Claim: "shop/" + claimOf("db"), Addr: netip.MustParseAddr("10.77.0.5"), Pod: "shop/launcher",
 		})
 		b := w.block(t, "pods-10-77-0-0-28")

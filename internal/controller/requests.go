@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/grants"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -52,17 +52,17 @@ func (c *Controller) requests(ctx context.Context) (follow bool, err error) {
 		switch {
 		case err != nil:
 		case r.Addr.IsValid():
-			err = blocks.GrantAddress(ctx, c.cfg.Objects, r)
+			err = grants.Address(ctx, c.cfg.Objects, r)
 			c.mu.Lock()
 			c.granting = true
 			c.mu.Unlock()
 		case r.Claim != "":
-			err = blocks.FreeClaim(ctx, c.cfg.Objects, r.Claim)
+			err = grants.FreeClaim(ctx, c.cfg.Objects, r.Claim)
 		case r.Pool == "":
 			follow = true
 			continue
 		default:
-			err = blocks.Grant(ctx, c.cfg.Objects, r)
+			err = grants.Pool(ctx, c.cfg.Objects, r)
 		}
 		var f *model.Fault
 		if err != nil && (!errors.As(err, &f) || f.Code == model.CodeTryAgain) {

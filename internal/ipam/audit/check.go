@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -21,7 +21,7 @@ type Report struct {
 	Pools  []model.AddressPool  `json:"pools"`
 	Blocks []model.AddressBlock `json:"blocks"`
 	// Machines are what is promised to virtual machines.
-	Machines []blocks.MachinePromise `json:"machines,omitempty"`
+	Machines []claims.MachinePromise `json:"machines,omitempty"`
 	// Findings are what is wrong, or left over.
 	Findings []Finding `json:"findings"`
 
@@ -221,7 +221,7 @@ func (p *Report) gone(node string) bool { return len(p.nodes) > 0 && !p.nodes[no
 // examineCeded looks at the addresses that nodes which are gone have of a block, or ask for.
 func (p *Report) examineCeded(b model.AddressBlock, o store.Object) {
 	for _, a := range slices.SortedFunc(maps.Keys(b.Asked), netip.Addr.Compare) {
-		node, _, _ := strings.Cut(b.Asked[a], blocks.ForClaim)
+		node, _, _ := strings.Cut(b.Asked[a], claims.For)
 		if p.gone(node) {
 			p.found(o, func(ctx context.Context, objects store.Objects) error {
 				return editBlock(ctx, objects, o.Key, func(s *model.AddressBlock) bool {

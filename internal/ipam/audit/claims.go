@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -62,7 +62,7 @@ func (p *Report) poolsOf(cidr netip.Prefix) []string {
 func (p *Report) claimExaminer() func(store.Object) {
 	first := map[netip.Addr]string{}
 	return func(o store.Object) {
-		ofMachine := slices.ContainsFunc(p.Machines, func(m blocks.MachinePromise) bool { return m.Claim == o.Key.Namespace+"/"+o.Key.Name })
+		ofMachine := slices.ContainsFunc(p.Machines, func(m claims.MachinePromise) bool { return m.Claim == o.Key.Namespace+"/"+o.Key.Name })
 		in, err := o.AddressClaim()
 		if err != nil {
 			p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: err.Error()})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/grants"
 	"github.com/weft-net/weft/internal/ipam/whereabouts"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -75,7 +76,7 @@ func PlanImport(ctx context.Context, objects store.Objects, readFile func(string
 		out:    Import{Pools: []PoolImport{}, LeftOut: []string{}, Doubts: []string{}},
 	}
 	var err error
-	if im.foreign, err = whereabouts.Read(ctx, blocks.ForeignLister(objects)); err != nil {
+	if im.foreign, err = whereabouts.Read(ctx, whereabouts.ListerOf(objects)); err != nil {
 		return im.out, err
 	}
 	if err := im.read(ctx, objects, readFile); err != nil {
@@ -100,9 +101,9 @@ func PlanImport(ctx context.Context, objects store.Objects, readFile func(string
 // read learns of pools, blocks, networks and pods.
 func (im *importer) read(ctx context.Context, objects store.Objects, readFile func(string) ([]byte, error)) error {
 	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks(), store.NetworkAttachments(), store.Pods()} {
-		all, err := blocks.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) { return objects.List(ctx, kind) })
+		all, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) { return objects.List(ctx, kind) })
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return blocks.Unreachable("list of "+kind.Resource, err)
+			return store.Unreachable("list of "+kind.Resource, err)
 		}
 		for _, o := range all {
 			switch kind {
@@ -247,7 +248,7 @@ func dashed(s string) string {
 // enlarge adds what the pool does not have of a network, cut for so many addresses.
 func (p *PoolImport) enlarge(network netip.Prefix, size int) {
 	had := model.AddressPool{Regions: append(slices.Clone(p.spec.Regions), p.Regions...)}
-	for _, cidr := range blocks.Missing(had, network) {
+	for _, cidr := range grants.Missing(had, network) {
 		p.Regions = append(p.Regions, model.AddressRegion{CIDR: cidr, BlockSize: model.BlockSize(cidr, size)})
 	}
 }
@@ -265,7 +266,7 @@ func (im Import) Apply(ctx context.Context, objects store.Objects) error {
 		if err != nil {
 			return err
 		}
-		_, err = blocks.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		_, err = store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 			if p.object.Version == "" {
 				return objects.Create(ctx, store.AddressPools(), next)
 			}

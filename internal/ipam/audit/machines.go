@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -24,15 +24,15 @@ func (p *Report) learnPromises(ctx context.Context, objects store.Objects) error
 			return fmt.Errorf("list of %s: %w", kind.Resource, err)
 		}
 		for _, o := range all {
-			for _, a := range blocks.AddressesOf(o) {
+			for _, a := range claims.Addresses(o) {
 				p.promised[a] = o.Key.String()
 			}
-			if m, is := blocks.PromiseOf(o); is {
+			if m, is := claims.PromiseOf(o); is {
 				p.Machines = append(p.Machines, m)
 			}
 		}
 	}
-	slices.SortFunc(p.Machines, func(a, b blocks.MachinePromise) int {
+	slices.SortFunc(p.Machines, func(a, b claims.MachinePromise) int {
 		return strings.Compare(a.Machine+" "+a.Claim, b.Machine+" "+b.Claim)
 	})
 	return nil
@@ -47,7 +47,7 @@ func ReleaseMachine(ctx context.Context, objects store.Objects, machine string) 
 	}
 	done := []string{}
 	for _, o := range all {
-		m, is := blocks.PromiseOf(o)
+		m, is := claims.PromiseOf(o)
 		if !is || m.Machine != machine {
 			continue
 		}

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/grants"
 )
 
 // podIndex has the pods that there are; none at all means that pods are not known here.
@@ -43,7 +43,7 @@ func (p podIndex) note(o store.Object) {
 		one.ips, one.addrs = pod.IPs, slices.Clone(pod.IPs)
 	}
 	var networks []struct{ IPs []string }
-	if text := pod.Annotations[blocks.NetworkStatus]; text != "" && json.Unmarshal([]byte(text), &networks) == nil {
+	if text := pod.Annotations[grants.NetworkStatus]; text != "" && json.Unmarshal([]byte(text), &networks) == nil {
 		one.told = true
 		for _, n := range networks {
 			for _, ip := range n.IPs {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -28,7 +29,7 @@ func (rt *returner) absorb(ctx context.Context, p *pool) error {
 			b.stale = true
 			rt.mem.mu.Unlock()
 			rt.kick.Notify()
-			return ignoreConflict(err)
+			return store.IgnoreConflict(err)
 		}
 		rt.mem.mu.Lock()
 		for _, a := range own {

@@ -8,33 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
-
-// Two kinds of objects keep addresses over pods: IPAMClaims, for networks that a pod asks for, and AddressClaims, for the
-// cluster's network. In a claim's text the second have this before their name.
-const ofAddressClaim = "AddressClaim "
-
-// claimPlace is where the object of a claim is.
-func claimPlace(claim string) (store.Kind, store.Key) {
-	if name, is := strings.CutPrefix(claim, ofAddressClaim); is {
-		namespace, name, _ := strings.Cut(name, "/")
-		return store.AddressClaims(), store.AddressClaims().Key(namespace, name)
-	}
-	return store.IPAMClaims(), claimKey(claim)
-}
-
-// claimWords names a claim for people.
-func claimWords(claim string) string {
-	if strings.HasPrefix(claim, ofAddressClaim) {
-		return claim
-	}
-	return "IPAMClaim " + claim
-}
 
 // addressClaim is an AddressClaim that an attachment names; the zero value is none.
 type addressClaim struct {
@@ -72,12 +51,12 @@ func (ac *addressClaims) readClaim(ctx context.Context, name string) (addressCla
 
 // lookClaim is readClaim for who knows what to do where there is none: the error is store.ErrNotFound then.
 func (ac *addressClaims) lookClaim(ctx context.Context, name string) (addressClaim, error) {
-	c := addressClaim{id: ofAddressClaim + name}
+	c := addressClaim{id: claims.OfAddressClaim + name}
 	if ac.cfg.Objects == nil {
 		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster", "%s: this agent has no store", c.id)
 	}
-	kind, key := claimPlace(c.id)
-	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) { return ac.cfg.Objects.Get(ctx, kind, key) })
+	kind, key := claims.Place(c.id)
+	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) { return ac.cfg.Objects.Get(ctx, kind, key) })
 	if errors.Is(err, store.ErrNotFound) {
 		return c, err
 	}
@@ -88,7 +67,7 @@ func (ac *addressClaims) lookClaim(ctx context.Context, name string) (addressCla
 		if c.silent = len(c.addrs) > 0; c.silent {
 			return c, nil // it was here last, and nobody else gives these
 		}
-		return c, Unreachable(c.id, err)
+		return c, store.Unreachable(c.id, err)
 	}
 	in, err := o.AddressClaim()
 	if err != nil {
@@ -133,14 +112,14 @@ func (ac *addressClaims) writeClaim(ctx context.Context, c addressClaim, ips []m
 	if err != nil || sameJSON(next.Raw, c.object.Raw) {
 		return err
 	}
-	_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	_, err = store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return ac.cfg.Objects.CompareAndSwapStatus(ctx, store.AddressClaims(), c.object.Version, next)
 	})
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
 		return model.Faultf(model.CodeTryAgain, "", "%s was changed meanwhile: %w", c.id, err)
 	}
 	if err != nil {
-		return Unreachable(c.id, err)
+		return store.Unreachable(c.id, err)
 	}
 	return nil
 }
@@ -174,13 +153,13 @@ func (ac *addressClaims) claimFor(ctx context.Context, ask ipam.Ask) (addressCla
 func (ac *addressClaims) readIPAMClaim(ctx context.Context, claim string) (addressClaim, error) {
 	c := addressClaim{id: claim}
 	if ac.cfg.Objects == nil {
-		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster", "%s: this agent has no store", claimWords(claim))
+		return c, model.Faultf(model.CodeNotAvailable, "start the agent with a store, or with a cluster", "%s: this agent has no store", claims.Words(claim))
 	}
-	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-		return ac.cfg.Objects.Get(ctx, store.IPAMClaims(), claimKey(claim))
+	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		return ac.cfg.Objects.Get(ctx, store.IPAMClaims(), claims.IPAMKey(claim))
 	})
 	if err != nil {
-		return c, Unreachable(claimWords(claim), err)
+		return c, store.Unreachable(claims.Words(claim), err)
 	}
 	c.object = o
 	return c, nil
@@ -208,15 +187,15 @@ func (ac *addressClaims) promised(ctx context.Context, ask ipam.Ask) (addressCla
 
 // stillPromised makes sure that the claim is there and names the address.
 func (ac *addressClaims) stillPromised(ctx context.Context, c addressClaim, a netip.Addr) error {
-	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-		kind, key := claimPlace(c.id)
+	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		kind, key := claims.Place(c.id)
 		return ac.cfg.Objects.Get(ctx, kind, key)
 	})
 	switch {
 	case err != nil && !errors.Is(err, store.ErrNotFound):
-		return Unreachable(claimWords(c.id), err)
-	case err != nil || !says(o, a):
-		return model.Faultf(model.CodeTryAgain, "", "%s does not name address %s any more", claimWords(c.id), a)
+		return store.Unreachable(claims.Words(c.id), err)
+	case err != nil || !claims.Says(o, a):
+		return model.Faultf(model.CodeTryAgain, "", "%s does not name address %s any more", claims.Words(c.id), a)
 	}
 	return nil
 }
@@ -226,7 +205,7 @@ func (ac *addressClaims) saveUsed(ctx context.Context, c addressClaim) error {
 	if err := ac.journal.save(); err != nil {
 		return model.Faultf(model.CodeIO, "is the file system full or read-only?", "%w", err)
 	}
-	kind, key := claimPlace(c.id)
+	kind, key := claims.Place(c.id)
 	if kind != store.AddressClaims() {
 		return nil // there is no word for it
 	}
@@ -245,14 +224,14 @@ func (ac *addressClaims) saveUsed(ctx context.Context, c addressClaim) error {
 		if err != nil || sameJSON(next.Raw, c.object.Raw) {
 			return err
 		}
-		_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		_, err = store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 			return ac.cfg.Objects.CompareAndSwapStatus(ctx, kind, c.object.Version, next)
 		})
 		if !errors.Is(err, store.ErrConflict) {
-			return ignoreConflict(err) // the addresses are here, whatever it says
+			return store.IgnoreConflict(err) // the addresses are here, whatever it says
 		}
 		if c.object, err = ac.cfg.Objects.Get(ctx, kind, key); err != nil {
-			return ignoreConflict(err)
+			return store.IgnoreConflict(err)
 		}
 	}
 	return nil

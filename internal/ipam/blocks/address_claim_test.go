@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -75,7 +76,7 @@ func TestAddressClaim(t *testing.T) {
 	if !strings.HasPrefix(first, "10.1.") {
 		t.Fatal(first)
 	}
-	kind, key := claimPlace(ofAddressClaim + "shop/db")
+	kind, key := claims.Place(claims.OfAddressClaim + "shop/db")
 	is(object(t, s.Objects(), kind, key), `"status":{"addresses":["`+strings.TrimSuffix(first, "/32")+`"],"node":"a"}`)
 	is(add(a, "second", "db"), "is taken by interface net1 of container first")
 	a.del("first")

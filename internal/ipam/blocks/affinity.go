@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -59,7 +60,7 @@ func (af *affinity) create(ctx context.Context, p *pool, cidr netip.Prefix) (boo
 	if err := af.cfg.step("before create"); err != nil {
 		return false, err
 	}
-	got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	got, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return af.cfg.Objects.Create(ctx, store.AddressBlocks(), o)
 	})
 	switch {
@@ -69,7 +70,7 @@ func (af *affinity) create(ctx context.Context, p *pool, cidr netip.Prefix) (boo
 		return false, model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed?", "block %s cannot be claimed: %w", cidr, err)
 	case err != nil:
 		// It may be there or come yet. Then Run finds it, and it is taken into use with a new claim.
-		return false, Unreachable("claim of block "+cidr.String(), err)
+		return false, store.Unreachable("claim of block "+cidr.String(), err)
 	}
 	if err := af.cfg.step("after create"); err != nil {
 		return false, err
@@ -176,7 +177,7 @@ func (af *affinity) refresh(ctx context.Context, p *pool, b *block) (bool, error
 		return true, af.adopt(ctx, p, o, spec) // ours, by an answer that was lost
 	}
 	if with := spec.Ceded[b.cidr.Addr()]; err == nil && b.single() && af.namesakes.claimedHere(thing(p.name, b.cidr), with) {
-		_, err := af.grab(ctx, p, b.cidr.Addr(), claimIn(with), o, spec) // the same of a single address
+		_, err := af.grab(ctx, p, b.cidr.Addr(), claims.In(with), o, spec) // the same of a single address
 		return true, err
 	}
 	af.mem.mu.Lock()
@@ -198,7 +199,7 @@ func (af *affinity) refresh(ctx context.Context, p *pool, b *block) (bool, error
 func (af *affinity) renew(ctx context.Context, p *pool, b *block) error {
 	o, spec, err := af.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, claim string) { s.Claim = claim })
 	if err != nil {
-		return ignoreConflict(err)
+		return store.IgnoreConflict(err)
 	}
 	af.own(p, o, spec)
 	return af.journal.save()
@@ -213,13 +214,13 @@ func (af *affinity) release(ctx context.Context, p *pool, b *block) error {
 	if b.single() {
 		_, _, err := af.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
 			a, to := b.cidr.Addr(), ""
-			if node, _, _ := strings.Cut(s.Asked[a], ForClaim); node != "" {
+			if node, _, _ := strings.Cut(s.Asked[a], claims.For); node != "" {
 				to = node + "/"
 			}
 			s.Ceded, s.Asked = having(s.Ceded, a, to), lacking(s.Asked, a)
 		})
 		if err != nil {
-			return ignoreConflict(err) // once more, later
+			return store.IgnoreConflict(err) // once more, later
 		}
 		return af.forget(p, b)
 	}
@@ -231,11 +232,11 @@ func (af *affinity) release(ctx context.Context, p *pool, b *block) error {
 	if err := af.cfg.step("before delete"); err != nil {
 		return err
 	}
-	_, err = Bounded(ctx, func(ctx context.Context) (struct{}, error) {
+	_, err = store.Bounded(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, af.cfg.Objects.Delete(ctx, store.AddressBlocks(), b.object.Key, b.object.Version)
 	})
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return ignoreConflict(Unreachable("return of block "+b.cidr.String(), err))
+		return store.IgnoreConflict(store.Unreachable("return of block "+b.cidr.String(), err))
 	}
 	if err := af.cfg.step("after delete"); err != nil {
 		return err
@@ -262,6 +263,6 @@ func (af *affinity) recover(ctx context.Context, p *pool, b *block) error {
 	if !b.single() {
 		return af.renew(ctx, p, b)
 	}
-	_, err := af.grab(ctx, p, b.cidr.Addr(), claimIn(b.claim), b.object, b.spec)
+	_, err := af.grab(ctx, p, b.cidr.Addr(), claims.In(b.claim), b.object, b.spec)
 	return err
 }

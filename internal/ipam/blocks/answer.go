@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -76,7 +77,7 @@ func (rt *returner) refuse(ctx context.Context, p *pool) error {
 		}
 		o, spec, err := rt.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) { s.Asked = lacking(s.Asked, b.cidr.Addr()) })
 		if err != nil {
-			return ignoreConflict(err)
+			return store.IgnoreConflict(err)
 		}
 		rt.mem.mu.Lock()
 		b.learn(o, spec, rt.clock.now())
@@ -93,7 +94,7 @@ func (rt *returner) toCede(p *pool, b *block) (give map[netip.Addr]string, refus
 	give = map[netip.Addr]string{}
 	now := rt.clock.now()
 	for a, asks := range b.spec.Asked {
-		node, claim, _ := strings.Cut(asks, ForClaim)
+		node, claim, _ := strings.Cut(asks, claims.For)
 		h, held := p.held[a]
 		switch {
 		case b.away[a] && b.spec.Ceded[a] != "":
@@ -116,21 +117,4 @@ func (rt *returner) toCede(p *pool, b *block) (give map[netip.Addr]string, refus
 		return true
 	})
 	return give, refuse
-}
-
-// ForClaim stands between the node that asks, or has, and the claim that it is for.
-const ForClaim = " for "
-
-// forWhom is what is added for a claim, if there is one.
-func forWhom(claim string) string {
-	if claim == "" {
-		return ""
-	}
-	return ForClaim + claim
-}
-
-// claimIn is the claim for which something was written, if any.
-func claimIn(text string) string {
-	_, claim, _ := strings.Cut(text, ForClaim)
-	return claim
 }

@@ -124,7 +124,7 @@ func TestSmallPoolIsUsedUp(t *testing.T) {
 	}
 	for _, id := range ids("b", 76) { // as a runtime, which tries again when a busy machine's store does not answer in time
 		_, err := b.add(conf, id)
-		for end := time.Now().Add(time.Minute); errors.Is(err, errSilent) && time.Now().Before(end); {
+		for end := time.Now().Add(time.Minute); errors.Is(err, store.ErrSilent) && time.Now().Before(end); {
 			_, err = b.add(conf, id)
 		}
 		if err != nil {

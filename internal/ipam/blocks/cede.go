@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -61,7 +62,7 @@ func (ob *obtainer) certain(ctx context.Context, p *pool, w want) (bool, error) 
 func (ob *obtainer) askNode(ctx context.Context, p *pool, w want, o store.Object, spec model.AddressBlock) (bool, error) {
 	_, _, err := ob.registry.swap(ctx, o, spec, func(s *model.AddressBlock, _ string) { s.Asked = having(s.Asked, w.addr, ob.mem.asks(w)) })
 	if err != nil {
-		return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound), ignoreConflict(err)
+		return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound), store.IgnoreConflict(err)
 	}
 	ob.mem.mu.Lock()
 	p.asking[w.addr] = true
@@ -113,7 +114,7 @@ func (af *affinity) grab(ctx context.Context, p *pool, a netip.Addr, of string, 
 	}
 	mine := ""
 	got, spec, err := af.registry.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) {
-		mine = af.namesakes.signed(claim) + forWhom(of)
+		mine = af.namesakes.signed(claim) + claims.ForWhom(of)
 		s.Ceded, s.Granted = having(s.Ceded, a, af.cfg.Node+"/"+mine), af.requests.ungrant(s.Granted, a)
 	})
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
@@ -201,7 +202,7 @@ func (af *affinity) takeBack(ctx context.Context, p *pool, w want) (bool, error)
 			}
 		})
 		if err != nil {
-			return false, ignoreConflict(err)
+			return false, store.IgnoreConflict(err)
 		}
 		af.mem.ceded(b, o, spec)
 		return true, af.journal.save()

@@ -326,11 +326,11 @@ func (ch *chooser) learn(ctx context.Context) error {
 		return model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
 			"addresses of a pool need the cluster's store, and this agent has none")
 	}
-	all, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
+	all, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
 		return ch.cfg.Objects.List(ctx, store.AddressPools())
 	})
 	if err != nil {
-		return Unreachable("list of pools", err)
+		return store.Unreachable("list of pools", err)
 	}
 	ch.mem.mu.Lock()
 	defer ch.mem.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/grants"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -39,12 +40,12 @@ func (p *pool) lacks(w want) []netip.Prefix {
 	if !w.network.IsValid() {
 		return nil // whatever the pool has will do
 	}
-	return Missing(p.spec, w.network)
+	return grants.Missing(p.spec, w.network)
 }
 
 func (af *affinity) coverOnce(ctx context.Context, p *pool, w want) (bool, error) {
 	kind := store.AddressPools()
-	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return af.cfg.Objects.Get(ctx, kind, kind.Key("", p.name))
 	})
 	missing := errors.Is(err, store.ErrNotFound)
@@ -54,7 +55,7 @@ func (af *affinity) coverOnce(ctx context.Context, p *pool, w want) (bool, error
 	case missing:
 		o = store.Object{}
 	case err != nil:
-		return false, Unreachable("pool "+p.name, err)
+		return false, store.Unreachable("pool "+p.name, err)
 	}
 	spec := model.AddressPool{Name: p.name}
 	if !missing {
@@ -81,14 +82,14 @@ func (af *affinity) enlarge(ctx context.Context, p *pool, w want, o store.Object
 	if af.cfg.Apart {
 		return af.requests.requestRange(ctx, p, w)
 	}
-	next, spec, err := extended(ctx, af.cfg.Objects, o, spec, lacks, model.PoolRequest{Addresses: count(w.spans), Network: w.alias})
+	next, spec, err := grants.Extended(ctx, af.cfg.Objects, o, spec, lacks, model.PoolRequest{Addresses: count(w.spans), Network: w.alias})
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", w.field, err)
 	}
 	if err := af.cfg.step("before pool"); err != nil {
 		return false, err
 	}
-	got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	got, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		if o.Version == "" {
 			return af.cfg.Objects.Create(ctx, store.AddressPools(), next)
 		}
@@ -98,7 +99,7 @@ func (af *affinity) enlarge(ctx context.Context, p *pool, w want, o store.Object
 		return false, nil // somebody was faster: look again
 	}
 	if err != nil {
-		return false, Unreachable("pool "+p.name, err)
+		return false, store.Unreachable("pool "+p.name, err)
 	}
 	af.mem.mu.Lock()
 	af.mem.see(p, got, spec)

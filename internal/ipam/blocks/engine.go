@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -165,7 +166,7 @@ type Held struct {
 // String names the holder.
 func (h holder) String() string {
 	if h.key == (model.AttachmentKey{}) {
-		return claimWords(h.claim)
+		return claims.Words(h.claim)
 	}
 	return "interface " + h.key.IfName + " of container " + h.key.ContainerID + " (network " + h.key.Network + ")"
 }

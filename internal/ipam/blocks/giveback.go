@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -65,7 +66,7 @@ func (rt *returner) surplus(p *pool) []*block {
 
 // yields tells whether a ceded address is asked for by the claim whose it is, and not in use here; the caller holds the lock.
 func (p *pool) yields(b *block) bool {
-	_, claim, _ := strings.Cut(b.spec.Asked[b.cidr.Addr()], ForClaim)
+	_, claim, _ := strings.Cut(b.spec.Asked[b.cidr.Addr()], claims.For)
 	return b.single() && claim != "" && p.held[b.cidr.Addr()] == holder{claim: claim}
 }
 
@@ -127,13 +128,6 @@ func (rt *returner) inReturn(p *pool) []*block {
 	return out
 }
 
-func ignoreConflict(err error) error {
-	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
-		return nil
-	}
-	return err
-}
-
 // having is a map with one entry changed; the old one stays as it is.
 func having(m map[netip.Addr]string, a netip.Addr, value string) map[netip.Addr]string {
 	out := lacking(m, a)
@@ -179,14 +173,14 @@ func (rt *returner) claims(ctx context.Context, p *pool) error {
 	rt.mem.mu.Unlock()
 	freed := false
 	for a, claim := range unused {
-		o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
-			kind, key := claimPlace(claim)
+		o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+			kind, key := claims.Place(claim)
 			return rt.cfg.Objects.Get(ctx, kind, key)
 		})
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return Unreachable(claimWords(claim), err)
+			return store.Unreachable(claims.Words(claim), err)
 		}
-		if err == nil && says(o, a) {
+		if err == nil && claims.Says(o, a) {
 			delete(p.missed, a)
 			continue
 		}
@@ -194,7 +188,7 @@ func (rt *returner) claims(ctx context.Context, p *pool) error {
 			p.missed[a] = true // a server that starts does not know all: believed the second time
 			continue
 		}
-		if ok, err := rt.leave(ctx, p, a); ignoreConflict(err) != nil {
+		if ok, err := rt.leave(ctx, p, a); store.IgnoreConflict(err) != nil {
 			return err
 		} else if !ok {
 			continue // the next time
@@ -244,12 +238,12 @@ func (rt *returner) unreserve(ctx context.Context, p *pool) error {
 		if err != nil {
 			return err
 		}
-		got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		got, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 			return rt.cfg.Objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)
 		})
 		if err != nil {
 			rt.kick.Notify()
-			return ignoreConflict(Unreachable("pool "+p.name, err))
+			return store.IgnoreConflict(store.Unreachable("pool "+p.name, err))
 		}
 		rt.mem.mu.Lock()
 		rt.mem.see(p, got, spec)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -56,8 +57,8 @@ func (g *granting) next(ctx context.Context, q *requests, changed <-chan struct{
 		return err
 	case !answered:
 		return model.Faultf(model.CodeTryAgain, "it is tried again; is the Deployment weft-controller of the manifests there, of this version, and does it run?",
-			"%s: address %s is with node %q, and the controller, which alone lets this node take it, has not answered", claimWords(c.id), a, block.Holder(a))
+			"%s: address %s is with node %q, and the controller, which alone lets this node take it, has not answered", claims.Words(c.id), a, block.Holder(a))
 	}
 	return model.Faultf(model.CodeTryAgain, "the log of the Deployment weft-controller says why; it is tried again",
-		"%s: address %s is with node %q, and the controller has not granted it to pod %s of this node", claimWords(c.id), a, block.Holder(a), c.pod)
+		"%s: address %s is with node %q, and the controller has not granted it to pod %s of this node", claims.Words(c.id), a, block.Holder(a), c.pod)
 }

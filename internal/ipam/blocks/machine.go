@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -57,14 +58,14 @@ func (ac *addressClaims) machineClaim(ctx context.Context, ask ipam.Ask) (addres
 // is no object.
 func (ac *addressClaims) machineObject(ctx context.Context, vm model.VMRef) (store.Object, error) {
 	for _, kind := range []store.Kind{store.VirtualMachines(), store.VirtualMachineInstances()} {
-		o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 			return ac.cfg.Objects.Get(ctx, kind, kind.Key(vm.Namespace, vm.Name))
 		})
 		if errors.Is(err, store.ErrNotFound) {
 			continue
 		}
 		if err != nil {
-			return store.Object{}, Unreachable("virtual machine "+vm.String(), err)
+			return store.Object{}, store.Unreachable("virtual machine "+vm.String(), err)
 		}
 		return o, nil
 	}
@@ -89,7 +90,7 @@ func (ac *addressClaims) dropClaim(ctx context.Context, c addressClaim) error {
 		return model.Faultf(model.CodeTryAgain, "the controller takes it away, and then it is tried again; does the Deployment weft-controller run?",
 			"%s is a promise to an earlier virtual machine of that name", c.id)
 	}
-	_, err := Bounded(ctx, func(ctx context.Context) (struct{}, error) {
+	_, err := store.Bounded(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, ac.cfg.Objects.Delete(ctx, store.AddressClaims(), c.object.Key, c.object.Version)
 	})
 	if err == nil || errors.Is(err, store.ErrNotFound) {
@@ -99,13 +100,13 @@ func (ac *addressClaims) dropClaim(ctx context.Context, c addressClaim) error {
 	if errors.Is(err, store.ErrConflict) {
 		return model.Faultf(model.CodeTryAgain, "", "%s was changed meanwhile: %w", c.id, err)
 	}
-	return Unreachable(c.id, err)
+	return store.Unreachable(c.id, err)
 }
 
 // makeClaim makes a promise, without addresses yet.
 func (ac *addressClaims) makeClaim(ctx context.Context, id string, ask ipam.Ask, owner store.Object) (addressClaim, error) {
 	c := addressClaim{id: id, machine: ask.VM}
-	kind, key := claimPlace(id)
+	kind, key := claims.Place(id)
 	vm := model.ClaimedInterface{Name: ask.VM.Name, UID: ask.VM.UID, Network: ask.Network, IfName: ask.IfName}
 	if owner.Version != "" {
 		vm.Kind, vm.UID = owner.Key.Kind, cmp.Or(owner.UID(), vm.UID)
@@ -117,14 +118,14 @@ func (ac *addressClaims) makeClaim(ctx context.Context, id string, ask ipam.Ask,
 	if err != nil {
 		return c, err
 	}
-	got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) { return ac.cfg.Objects.Create(ctx, kind, o) })
+	got, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) { return ac.cfg.Objects.Create(ctx, kind, o) })
 	switch {
 	case errors.Is(err, store.ErrExists):
 		return c, model.Faultf(model.CodeTryAgain, "", "%s was made meanwhile: %w", c.id, err)
 	case errors.Is(err, store.ErrNotFound):
 		return c, model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed, and is there a namespace "+key.Namespace+"?", "%s cannot be made: %w", c.id, err)
 	case err != nil:
-		return c, Unreachable(c.id, err)
+		return c, store.Unreachable(c.id, err)
 	}
 	c.object = got
 	return c, nil

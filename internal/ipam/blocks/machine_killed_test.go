@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -87,7 +88,7 @@ func TestSingleByALostAnswer(t *testing.T) {
 		p := b.engine.mem.pools["four"]
 		single := p.blocks[netip.PrefixFrom(addr, 32)]
 		b.line.set(false, true)
-		if _, err := b.engine.affinity.grab(t.Context(), p, addr, claimIn(single.claim), single.object, single.spec); err == nil {
+		if _, err := b.engine.affinity.grab(t.Context(), p, addr, claims.In(single.claim), single.object, single.spec); err == nil {
 			t.Fatal("the answer arrived")
 		}
 		b.line.set(false, false)

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -281,7 +282,7 @@ func (m *memory) asks(w want) string {
 	if w.claim == "" {
 		return m.cfg.Node
 	}
-	return m.cfg.Node + ForClaim + w.claim
+	return m.cfg.Node + claims.For + w.claim
 }
 
 // hungry tells whether this node is one of those that found the pool exhausted.

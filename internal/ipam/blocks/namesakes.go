@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -43,7 +44,7 @@ type stranger struct {
 
 // machineOf is the machine in the holder of a ceded address: the part of the claim behind the point.
 func machineOf(claim string) string {
-	claim, _, _ = strings.Cut(claim, ForClaim)
+	claim, _, _ = strings.Cut(claim, claims.For)
 	_, machine, _ := strings.Cut(claim, ".")
 	return machine
 }
@@ -139,7 +140,7 @@ func (n *namesakes) claimedHere(what, with string) bool {
 	if !named || claim == "" {
 		return false
 	}
-	claim, _, _ = strings.Cut(claim, ForClaim)
+	claim, _, _ = strings.Cut(claim, claims.For)
 	claim, machine, _ := strings.Cut(claim, ".")
 	n.mu.Lock()
 	defer n.mu.Unlock()

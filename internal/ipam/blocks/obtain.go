@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -39,7 +40,7 @@ func (ob *obtainer) take(ctx context.Context, w want, h holder) (netip.Addr, err
 // insist gives an address that this node has not got yet, or one that rests.
 func (ob *obtainer) insist(ctx context.Context, w want, h holder, patience time.Duration) (netip.Addr, error) {
 	a, err := ob.obtain(ctx, w, h, patience)
-	if errors.Is(err, errSilent) {
+	if errors.Is(err, store.ErrSilent) {
 		// Better an address that rests than none.
 		if rested, ok, tooErr := ob.fromMemory(ctx, w, h, true); ok || tooErr != nil {
 			return rested, tooErr
@@ -207,11 +208,11 @@ func (ob *obtainer) takeOver(ctx context.Context, p *pool, w want) (bool, error)
 		}
 		o, now, err := ob.registry.read(ctx, p.name, spec.CIDR)
 		if err != nil || now.Node != spec.Node || now.Claim != spec.Claim || ob.cfg.Apart && !now.Orphaned {
-			return false, ignoreConflict(err)
+			return false, store.IgnoreConflict(err)
 		}
 		got, now, err := ob.registry.swap(ctx, o, now, func(s *model.AddressBlock, claim string) { s.Node, s.Claim = ob.cfg.Node, claim })
 		if err != nil {
-			return false, ignoreConflict(err)
+			return false, store.IgnoreConflict(err)
 		}
 		ob.cfg.Log.Warn("block of a node that is gone taken over", "pool", p.name, "block", spec.CIDR.String(), "node", spec.Node)
 		if err := ob.affinity.promises(ctx, p, spec.CIDR); err != nil {
@@ -243,7 +244,7 @@ func (ob *obtainer) takeAny(ctx context.Context, wants []want, h holder) (netip.
 	}
 	for _, w := range wants {
 		a, ok, err := ob.fetch(ctx, w, h)
-		if errors.Is(err, errSilent) {
+		if errors.Is(err, store.ErrSilent) {
 			return ob.tired(ctx, wants, h, err)
 		}
 		if ok || err != nil {

@@ -47,14 +47,14 @@ func (rg *registry) swap(ctx context.Context, o store.Object, spec model.Address
 	if err := rg.cfg.step("before swap"); err != nil {
 		return o, spec, err
 	}
-	got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	got, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return rg.cfg.Objects.CompareAndSwap(ctx, store.AddressBlocks(), o.Version, next)
 	})
 	if err == nil {
 		err = rg.cfg.step("after swap")
 	}
 	if err != nil {
-		return o, spec, Unreachable("block "+spec.CIDR.String(), err)
+		return o, spec, store.Unreachable("block "+spec.CIDR.String(), err)
 	}
 	return got, spec, nil
 }
@@ -62,11 +62,11 @@ func (rg *registry) swap(ctx context.Context, o store.Object, spec model.Address
 // read is a block as the store has it.
 func (rg *registry) read(ctx context.Context, poolName string, cidr netip.Prefix) (store.Object, model.AddressBlock, error) {
 	kind := store.AddressBlocks()
-	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return rg.cfg.Objects.Get(ctx, kind, kind.Key("", store.BlockName(poolName, cidr)))
 	})
 	if err != nil {
-		return o, model.AddressBlock{}, Unreachable("block "+cidr.String(), err)
+		return o, model.AddressBlock{}, store.Unreachable("block "+cidr.String(), err)
 	}
 	spec, err := o.AddressBlock()
 	return o, spec, err
@@ -74,11 +74,11 @@ func (rg *registry) read(ctx context.Context, poolName string, cidr netip.Prefix
 
 // look learns of all blocks of a pool.
 func (rg *registry) look(ctx context.Context, p *pool) error {
-	all, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
+	all, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
 		return rg.cfg.Objects.List(ctx, store.AddressBlocks())
 	})
 	if err != nil {
-		return Unreachable("list of blocks", err)
+		return store.Unreachable("list of blocks", err)
 	}
 	others := map[netip.Prefix]model.AddressBlock{}
 	for _, o := range all {
@@ -115,26 +115,6 @@ func (rg *registry) lookUnlessLive(ctx context.Context, p *pool) error {
 	return rg.look(ctx, p)
 }
 
-// Bounded bounds one request.
-func Bounded[T any](ctx context.Context, do func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, request)
-	defer cancel()
-	return do(ctx)
-}
-
-// errSilent is in every error of a request that was not answered.
-var errSilent = errors.New("the cluster's store does not answer")
-
-// Unreachable is the fault of a request that failed without an answer; answers stay as they are.
-func Unreachable(what string, err error) error {
-	for _, answer := range []error{store.ErrNotFound, store.ErrExists, store.ErrConflict, errSilent} {
-		if errors.Is(err, answer) {
-			return err
-		}
-	}
-	return model.Faultf(model.CodeTryAgain, "", "%s: %w: %w", what, errSilent, err)
-}
-
 // number is a new number for a claim.
 func (rg *registry) number() (string, error) {
 	var b [8]byte
@@ -148,14 +128,14 @@ func (rg *registry) number() (string, error) {
 
 func (rg *registry) hasObject(ctx context.Context, node string) (bool, error) {
 	kind := store.Nodes()
-	_, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	_, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return rg.cfg.Objects.Get(ctx, kind, kind.Key("", node))
 	})
 	if errors.Is(err, store.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {
-		return false, Unreachable("node "+node, err)
+		return false, store.Unreachable("node "+node, err)
 	}
 	return true, nil
 }
@@ -215,7 +195,7 @@ func (rg *registry) say(ctx context.Context, p *pool, hungry bool) error {
 		if err != nil {
 			return err
 		}
-		got, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		got, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 			return rg.cfg.Objects.CompareAndSwapStatus(ctx, store.AddressPools(), o.Version, next)
 		})
 		if err == nil {
@@ -225,7 +205,7 @@ func (rg *registry) say(ctx context.Context, p *pool, hungry bool) error {
 			return nil
 		}
 		if !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound) {
-			return Unreachable("pool "+p.name, err)
+			return store.Unreachable("pool "+p.name, err)
 		}
 	}
 	return nil // others are as hungry: the pool says so already
@@ -233,7 +213,7 @@ func (rg *registry) say(ctx context.Context, p *pool, hungry bool) error {
 
 func (rg *registry) readPool(ctx context.Context, p *pool) error {
 	kind := store.AddressPools()
-	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return rg.cfg.Objects.Get(ctx, kind, kind.Key("", p.name))
 	})
 	if errors.Is(err, store.ErrNotFound) {
@@ -243,7 +223,7 @@ func (rg *registry) readPool(ctx context.Context, p *pool) error {
 		return nil
 	}
 	if err != nil {
-		return Unreachable("pool "+p.name, err)
+		return store.Unreachable("pool "+p.name, err)
 	}
 	spec, err := o.AddressPool()
 	if err != nil {

@@ -32,11 +32,11 @@ type ground struct {
 // the other pool to this one: then no pool overlaps, but blocks may be in use there. They were claimed before that, because since then
 // whoever claims one gives way. So they are looked for once, and again when people have changed a pool.
 func (rg *registry) contest(ctx context.Context, p *pool, cidr netip.Prefix) (ground, error) {
-	pools, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
+	pools, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
 		return rg.cfg.Objects.List(ctx, store.AddressPools())
 	})
 	if err != nil {
-		return ground{}, Unreachable("list of pools", err)
+		return ground{}, store.Unreachable("list of pools", err)
 	}
 	ofCluster, state := map[string]bool{}, map[string]string{}
 	var own []model.AddressRegion
@@ -68,11 +68,11 @@ func (rg *registry) contest(ctx context.Context, p *pool, cidr netip.Prefix) (gr
 	if known && !contested {
 		return ground{}, nil
 	}
-	all, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
+	all, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
 		return rg.cfg.Objects.List(ctx, store.AddressBlocks())
 	})
 	if err != nil {
-		return ground{}, Unreachable("list of blocks", err)
+		return ground{}, store.Unreachable("list of blocks", err)
 	}
 	for _, o := range all {
 		spec, err := o.AddressBlock()
@@ -119,14 +119,14 @@ func (rg *registry) yield(ctx context.Context, p *pool, o store.Object, cidr net
 		return false, nil
 	}
 	kind := store.AddressBlocks()
-	_, err = Bounded(ctx, func(ctx context.Context) (struct{}, error) {
+	_, err = store.Bounded(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, rg.cfg.Objects.Delete(ctx, kind, o.Key, o.Version)
 	})
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrConflict) {
 		err = nil // whoever changed it asks for something of it: Run comes across it
 	}
 	if err != nil {
-		return true, Unreachable("return of block "+cidr.String(), err)
+		return true, store.Unreachable("return of block "+cidr.String(), err)
 	}
 	return true, rg.cfg.step("after yield")
 }

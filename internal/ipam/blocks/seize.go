@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -27,7 +28,7 @@ func (a *Allocator) Take(ctx context.Context, ask ipam.Ask) error {
 		return err
 	}
 	if c.silent {
-		return model.Faultf(model.CodeTryAgain, "", "%s: %w", claimWords(c.id), errSilent)
+		return model.Faultf(model.CodeTryAgain, "", "%s: %w", claims.Words(c.id), store.ErrSilent)
 	}
 	c.pod = podOf(ask)
 	for _, addr := range ask.Held {
@@ -67,7 +68,7 @@ func (ob *obtainer) takeNow(ctx context.Context, p *pool, c addressClaim, a neti
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()
 	case <-ctx.Done():
-		return model.Faultf(model.CodeTryAgain, "", "%s: waiting for others that claim addresses: %w", claimWords(c.id), ctx.Err())
+		return model.Faultf(model.CodeTryAgain, "", "%s: waiting for others that claim addresses: %w", claims.Words(c.id), ctx.Err())
 	}
 	if err := ob.seize(ctx, p, a, c); err != nil {
 		return err
@@ -75,7 +76,7 @@ func (ob *obtainer) takeNow(ctx context.Context, p *pool, c addressClaim, a neti
 	ob.mem.mu.Lock()
 	defer ob.mem.mu.Unlock()
 	if was, held := p.held[a]; held && was.claim != h.claim && was != h {
-		return model.Faultf(model.CodeTryAgain, "", "%s: address %s is taken by %s", claimWords(c.id), a, was)
+		return model.Faultf(model.CodeTryAgain, "", "%s: address %s is taken by %s", claims.Words(c.id), a, was)
 	}
 	p.give(a, h, ob.clock.now())
 	return nil
@@ -87,7 +88,7 @@ func (ob *obtainer) seize(ctx context.Context, p *pool, a netip.Addr, c addressC
 	r, ok := p.region(a)
 	ob.mem.mu.Unlock()
 	if !ok {
-		return model.Faultf(model.CodeTryAgain, "", "%s: address %s is not in pool %q any more", claimWords(c.id), a, p.name)
+		return model.Faultf(model.CodeTryAgain, "", "%s: address %s is not in pool %q any more", claims.Words(c.id), a, p.name)
 	}
 	cidr := netip.PrefixFrom(a, r.BlockSize).Masked()
 	const tries = 8
@@ -109,11 +110,11 @@ func (ob *obtainer) seize(ctx context.Context, p *pool, a netip.Addr, c addressC
 			return err
 		}
 		done, err := ob.seizeOnce(ctx, p, a, c.id, o, spec)
-		if done || ignoreConflict(err) != nil {
+		if done || store.IgnoreConflict(err) != nil {
 			return err
 		}
 	}
-	return model.Faultf(model.CodeTryAgain, "", "%s: block %s of address %s changes all the time", claimWords(c.id), cidr, a)
+	return model.Faultf(model.CodeTryAgain, "", "%s: block %s of address %s changes all the time", claims.Words(c.id), cidr, a)
 }
 
 // atLast is what is left to do for a want that nobody has answered.
@@ -179,7 +180,7 @@ func (ob *obtainer) seizeOnce(ctx context.Context, p *pool, a netip.Addr, claim 
 	mine := ""
 	ob.mem.mark(p, a, claim) // it is written with what follows
 	got, spec, err := ob.registry.swap(ctx, o, spec, func(s *model.AddressBlock, number string) {
-		mine = ob.namesakes.signed(number) + forWhom(claim)
+		mine = ob.namesakes.signed(number) + claims.ForWhom(claim)
 		s.Ceded, s.Asked = having(s.Ceded, a, ob.cfg.Node+"/"+mine), lacking(s.Asked, a)
 		s.Granted = ob.requests.ungrant(s.Granted, a)
 	})

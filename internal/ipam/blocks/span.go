@@ -71,27 +71,6 @@ func count(spans []span) int {
 	return min(n, most)
 }
 
-// minus is a prefix without the parts that others cover already, as prefixes.
-func minus(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
-	overlap := false
-	for _, o := range others {
-		if o.Bits() <= p.Bits() && o.Contains(p.Addr()) {
-			return nil
-		}
-		overlap = overlap || p.Overlaps(o)
-	}
-	if !overlap {
-		return []netip.Prefix{p}
-	}
-	low, high := halves(p)
-	return append(minus(low, others), minus(high, others)...)
-}
-
-func halves(p netip.Prefix) (low, high netip.Prefix) {
-	low = netip.PrefixFrom(p.Addr(), p.Bits()+1)
-	return low, netip.PrefixFrom(last(low).Next(), p.Bits()+1)
-}
-
 // each goes through the addresses of a prefix until visit says no. A block has few.
 func each(p netip.Prefix, visit func(netip.Addr) bool) {
 	for a := p.Addr(); a.IsValid() && p.Contains(a); a = a.Next() {

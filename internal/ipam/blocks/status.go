@@ -23,7 +23,7 @@ func (e *Engine) status(ctx context.Context, s settings) error {
 		if free {
 			continue
 		}
-		if _, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
+		if _, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
 			return e.cfg.Objects.List(ctx, store.AddressPools())
 		}); err != nil {
 			return model.Faultf(model.CodeNotAvailable, "", "%s: no address of this node is free, and the cluster's store does not answer: %w", w.field, err)

@@ -6,33 +6,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
 
 // claimLook is how often a claim that nobody uses is looked for.
 const claimLook = time.Minute
-
-// ipamClaim is what matters of an IPAMClaim.
-type ipamClaim struct {
-	Spec struct {
-		IPRequests []string `json:"ipRequests"`
-	} `json:"spec"`
-	Status struct {
-		IPs []string `json:"ips"`
-	} `json:"status"`
-}
-
-func claimKey(claim string) store.Key {
-	namespace, name, _ := strings.Cut(claim, "/")
-	return store.IPAMClaims().Key(namespace, name)
-}
 
 // claimed reads the attachment's IPAMClaim, or what is promised to its virtual machine: the addresses that it has are requested.
 func (ac *addressClaims) claimed(ctx context.Context, ask ipam.Ask, s *settings) (addressClaim, error) {
@@ -54,7 +37,7 @@ func (ac *addressClaims) claimed(ctx context.Context, ask ipam.Ask, s *settings)
 	if err != nil {
 		return o, err
 	}
-	var c ipamClaim
+	var c claims.IPAMClaim
 	if err := json.Unmarshal(o.object.Raw, &c); err != nil {
 		return o, model.Faultf(model.CodeDecode, "put the object right", "IPAMClaim %s: %w", s.claim, err)
 	}
@@ -91,7 +74,7 @@ func (s *settings) promised(c addressClaim) {
 // said tells whether a claim has all addresses that are wanted.
 func (s *settings) said(claim store.Object) bool {
 	for _, w := range s.wants {
-		if !w.addr.IsValid() || !says(claim, w.addr) {
+		if !w.addr.IsValid() || !claims.Says(claim, w.addr) {
 			return false
 		}
 	}
@@ -100,7 +83,7 @@ func (s *settings) said(claim store.Object) bool {
 
 // keepClaim writes the addresses into the claim, before anybody uses them: the claim is what tells the next pod.
 func (ac *addressClaims) keepClaim(ctx context.Context, c addressClaim, ips []model.IP) error {
-	if kind, _ := claimPlace(c.id); c.id == "" || kind == store.AddressClaims() {
+	if kind, _ := claims.Place(c.id); c.id == "" || kind == store.AddressClaims() {
 		return ac.writeClaim(ctx, c, ips)
 	}
 	o := c.object
@@ -123,25 +106,16 @@ func (ac *addressClaims) keepClaim(ctx context.Context, c addressClaim, ips []mo
 	if err != nil || next.Version == o.Version || sameJSON(next.Raw, o.Raw) {
 		return err
 	}
-	_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	_, err = store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return ac.cfg.Objects.CompareAndSwapStatus(ctx, store.IPAMClaims(), o.Version, next)
 	})
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
 		return model.Faultf(model.CodeTryAgain, "", "IPAMClaim %s was changed meanwhile: %w", c.id, err)
 	}
 	if err != nil {
-		return Unreachable("IPAMClaim "+c.id, err)
+		return store.Unreachable("IPAMClaim "+c.id, err)
 	}
 	return nil
 }
 
 func sameJSON(a, b json.RawMessage) bool { return string(a) == string(b) }
-
-// says tells whether a claim has an address. When in doubt it has.
-func says(o store.Object, a netip.Addr) bool {
-	texts, err := claimTexts(o)
-	return err != nil || slices.ContainsFunc(texts, func(text string) bool {
-		b, err := ipam.ParseAddr(text)
-		return err != nil || a == b
-	})
-}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/claims"
 )
 
 const claimObject = "apiVersion: k8s.cni.cncf.io/v1alpha1\nkind: IPAMClaim\nmetadata: {name: vm, namespace: shop}\nspec: {network: net, interface: net1}\n"
@@ -44,7 +45,7 @@ func TestClaimKeepsItsAddress(t *testing.T) {
 		}
 	}
 	must(a, "first")
-	if text := object(t, s.Objects(), store.IPAMClaims(), claimKey("shop/vm")); !strings.Contains(text, `"status":{"ips":["10.0.0.1/27"]}`) {
+	if text := object(t, s.Objects(), store.IPAMClaims(), claims.IPAMKey("shop/vm")); !strings.Contains(text, `"status":{"ips":["10.0.0.1/27"]}`) {
 		t.Errorf("the claim does not say its address: %s", text)
 	}
 	if _, err := a.claim("second", "vm"); err == nil || !strings.Contains(err.Error(), "address 10.0.0.1 is taken by interface net1 of container first") {

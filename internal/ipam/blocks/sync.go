@@ -9,16 +9,17 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
 
 // sync compares all that is known of a pool's blocks with the store.
 func (fo *follower) sync(ctx context.Context, p *pool) error {
-	all, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
+	all, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
 		return fo.cfg.Objects.List(ctx, store.AddressBlocks())
 	})
 	if err != nil {
-		return Unreachable("list of blocks", err)
+		return store.Unreachable("list of blocks", err)
 	}
 	fo.mem.mu.Lock()
 	clear(p.others)
@@ -43,7 +44,7 @@ func (fo *follower) sync(ctx context.Context, p *pool) error {
 			fo.mem.mu.Unlock()
 		}
 		if ours && !known {
-			if err := ignoreConflict(fo.affinity.adopt(ctx, p, o, spec)); err != nil {
+			if err := store.IgnoreConflict(fo.affinity.adopt(ctx, p, o, spec)); err != nil {
 				return err
 			}
 		}
@@ -77,7 +78,7 @@ func (fo *follower) adoptSingles(ctx context.Context, p *pool, o store.Object) e
 		if err := fo.affinity.promises(ctx, p, netip.PrefixFrom(a, a.BitLen())); err != nil {
 			return err
 		}
-		if _, err := fo.affinity.grab(ctx, p, a, claimIn(with), o, spec); err != nil {
+		if _, err := fo.affinity.grab(ctx, p, a, claims.In(with), o, spec); err != nil {
 			return err
 		}
 		fo.kick.Notify() // one after the other: the object has another version now

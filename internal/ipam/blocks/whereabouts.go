@@ -3,13 +3,10 @@
 package blocks
 
 import (
-	"context"
 	"encoding/json"
 	"net/netip"
 
-	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
-	"github.com/weft-net/weft/internal/ipam/whereabouts"
 )
 
 // dropForeign has the reservation of an attachment forgotten that another program made: one that no record tells of. It is
@@ -28,17 +25,6 @@ func (e *Engine) dropForeign(ask ipam.Ask) {
 		p := e.mem.pool(w.pool)
 		p.dropped = append(p.dropped, ask.Key())
 		e.kick.Notify()
-	}
-}
-
-// ForeignLister lists whereabouts' objects, each kind in the time of one request.
-func ForeignLister(objects store.Objects) whereabouts.Lister {
-	return func(ctx context.Context, kind store.Kind) ([]store.Object, error) {
-		found, err := Bounded(ctx, func(ctx context.Context) ([]store.Object, error) { return objects.List(ctx, kind) })
-		if err != nil {
-			return nil, Unreachable("whereabouts' "+kind.Resource, err)
-		}
-		return found, nil
 	}
 }
 

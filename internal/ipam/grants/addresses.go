@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+// Package grants is the controller's side of what nodes ask for in AddressPoolRequests: a range for a pool, an address of another
+// node's block, addresses that a machine's claim is to lose. A node's token cannot write these objects; the controller looks
+// whether the request is true, and writes them.
+package grants
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -27,22 +32,22 @@ const (
 	incomingAnnotation = "kubevirt.io/migrationJobName"
 )
 
-// GrantAddress lets a node take one address of another's block in the name of a claim, where that is where the claim is used. A refusal is
+// Address lets a node take one address of another's block in the name of a claim, where that is where the claim is used. A refusal is
 // an error of code CodeInvalidConf.
-func GrantAddress(ctx context.Context, objects store.Objects, r model.PoolRequest) error {
+func Address(ctx context.Context, objects store.Objects, r model.PoolRequest) error {
 	id := r.Claim
 	if !r.IPAM {
-		id = ofAddressClaim + r.Claim
+		id = claims.OfAddressClaim + r.Claim
 	}
 	refuse := func(format string, args ...any) error {
-		return ipam.Invalid("", "address %s for %s: "+format, append([]any{r.Addr, claimWords(id)}, args...)...)
+		return ipam.Invalid("", "address %s for %s: "+format, append([]any{r.Addr, claims.Words(id)}, args...)...)
 	}
-	kind, key := claimPlace(id)
+	kind, key := claims.Place(id)
 	claim, err := found(ctx, objects, kind, key)
 	if err != nil {
 		return err
 	}
-	if claim.Version == "" || dying(claim) || !slices.Contains(AddressesOf(claim), r.Addr) {
+	if claim.Version == "" || dying(claim) || !slices.Contains(claims.Addresses(claim), r.Addr) {
 		return refuse("there is no such claim, or it does not have the address")
 	}
 	if err := carried(ctx, objects, r, claim, refuse); err != nil {
@@ -60,11 +65,11 @@ func GrantAddress(ctx context.Context, objects store.Objects, r model.PoolReques
 			return err
 		}
 		with, ceded := b.Ceded[r.Addr]
-		holder, entry := b.Holder(r.Addr), r.Node+ForClaim+id
+		holder, entry := b.Holder(r.Addr), r.Node+claims.For+id
 		switch {
 		case holder == r.Node || ceded && with == "" || b.Granted[r.Addr] == entry:
 			return nil
-		case ceded && claimIn(with) == id: // the node that has it says whose it is
+		case ceded && claims.In(with) == id: // the node that has it says whose it is
 		default:
 			told, err := toldBy(ctx, objects, holder, claim, r.Addr)
 			if err != nil {
@@ -74,15 +79,18 @@ func GrantAddress(ctx context.Context, objects store.Objects, r model.PoolReques
 				return refuse("node %q, which has the address, has not said that it is the claim's", holder)
 			}
 		}
-		b.Granted = having(b.Granted, r.Addr, entry)
+		if b.Granted = maps.Clone(b.Granted); b.Granted == nil {
+			b.Granted = map[netip.Addr]string{}
+		}
+		b.Granted[r.Addr] = entry
 		next, err := store.AddressBlockObject(o, b)
 		if err != nil {
 			return err
 		}
-		_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		_, err = store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 			return objects.CompareAndSwap(ctx, blockKind, o.Version, next)
 		})
-		if err == nil || ignoreConflict(err) != nil {
+		if err == nil || store.IgnoreConflict(err) != nil {
 			return err
 		}
 	}
@@ -91,12 +99,12 @@ func GrantAddress(ctx context.Context, objects store.Objects, r model.PoolReques
 
 // found is an object, without a version where there is none.
 func found(ctx context.Context, objects store.Objects, kind store.Kind, key store.Key) (store.Object, error) {
-	o, err := Bounded(ctx, func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, key) })
+	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, key) })
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return store.Object{}, nil
 	case err != nil:
-		return store.Object{}, Unreachable(key.String(), err)
+		return store.Object{}, store.Unreachable(key.String(), err)
 	}
 	return o, nil
 }
@@ -114,7 +122,7 @@ func dying(o store.Object) bool {
 // carried makes sure that the pod of the request is on the node that asks, lives, carries the claim, and is where its machine is to be.
 func carried(ctx context.Context, objects store.Objects, r model.PoolRequest, claim store.Object, refuse func(string, ...any) error) error {
 	kind := store.Pods()
-	ref := claimKey(r.Pod)
+	ref := claims.IPAMKey(r.Pod)
 	o, err := found(ctx, objects, kind, kind.Key(ref.Namespace, ref.Name))
 	if err != nil {
 		return err
@@ -186,7 +194,7 @@ const NetworkStatus = "k8s.v1.cni.cncf.io/network-status"
 // counts by its name, which only that machine's can have: agents write the rest.
 func carries(pod model.Pod, claim store.Object) []string {
 	if claim.Key.Of(store.AddressClaims()) {
-		m, is := PromiseOf(claim)
+		m, is := claims.PromiseOf(claim)
 		vm := model.VMRef{Namespace: pod.Namespace, Name: pod.Annotations[machineAnnotation]}
 		if pod.Annotations[claimAnnotation] == claim.Key.Name || is && vm.Name != "" && claim.Key.Name == vm.Promise(m.Network, m.Interface) {
 			return []string{"*"}
@@ -238,21 +246,22 @@ func toldBy(ctx context.Context, objects store.Objects, holder string, claim sto
 		}
 	})
 	if err != nil {
-		return false, Unreachable("list of pods", err)
+		return false, store.Unreachable("list of pods", err)
 	}
 	return told, nil
 }
 
-// Ungrant takes grants of a block back that their nodes have not used.
-func Ungrant(ctx context.Context, objects store.Objects, o store.Object, b model.AddressBlock, addrs []netip.Addr) error {
+// Revoke takes grants of a block back that their nodes have not used.
+func Revoke(ctx context.Context, objects store.Objects, o store.Object, b model.AddressBlock, addrs []netip.Addr) error {
+	b.Granted = maps.Clone(b.Granted)
 	for _, a := range addrs {
-		b.Granted = lacking(b.Granted, a)
+		delete(b.Granted, a)
 	}
 	next, err := store.AddressBlockObject(o, b)
 	if err != nil {
 		return err
 	}
-	_, err = Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	_, err = store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
 		return objects.CompareAndSwap(ctx, store.AddressBlocks(), o.Version, next)
 	})
 	return err
