@@ -134,9 +134,6 @@ func sayAddr(want state.Addr, found link.FoundAddr) string {
 	return s
 }
 
-// linkLocal tells whether an address is one that the kernel makes by itself.
-func linkLocal(p netip.Prefix) bool { return p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() }
-
 // solicited is the group in which an address is asked for (RFC 4291, 2.7.1).
 func solicited(a netip.Addr) netip.Addr {
 	b, ip := [16]byte{0: 0xff, 1: 0x02, 11: 0x01, 12: 0xff}, a.As16()

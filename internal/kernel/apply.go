@@ -52,7 +52,7 @@ func (a *apply) run(ctx context.Context, effects []state.Effect) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{a.makeLinks, a.enslave, a.hostSettings, a.netfilter, a.podBatch, a.hostBatch, a.settle} {
+	for _, step := range []func(context.Context) error{a.makeLinks, a.enslave, a.hostSettings, a.filters, a.podBatch, a.hostBatch, a.settle} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -80,10 +80,10 @@ func (a *apply) hostSettings(ctx context.Context) error {
 	return a.host.writeLinks(ctx)
 }
 
-// netfilter commits it: before anything can pass.
-func (a *apply) netfilter(ctx context.Context) error {
+// filters commits nft, iptables and zones: before anything can pass.
+func (a *apply) filters(ctx context.Context) error {
 	for _, v := range []*view{a.host, a.pod} {
-		if err := v.netfilter.apply(ctx); err != nil {
+		if err := v.filters.apply(ctx); err != nil {
 			return in(v.name, err)
 		}
 	}

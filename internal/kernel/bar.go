@@ -25,7 +25,7 @@ func (c *Conn) Bar(ctx context.Context, names []string) (down, up []string, err 
 	for _, l := range links {
 		wanted := slices.Contains(names, l.Name)
 		switch {
-		case dead(l):
+		case l.Dead():
 		case wanted && (l.Group != Barred || l.Up != nil && *l.Up):
 			batch = append(batch, link.Set(l.Index, l.Name, link.Change{Up: &no, Group: &barred}).Forgiving(enodev))
 			down = append(down, l.Name)

@@ -3,13 +3,14 @@
 package kernel
 
 import (
+	"context"
+
 	"errors"
 	"fmt"
-	"sync"
 
-	"github.com/weft-net/weft/internal/kernel/effect"
-	"github.com/weft-net/weft/internal/kernel/firewalld"
+	"github.com/weft-net/weft/internal/kernel/ipset"
 	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/netfilter"
 	"github.com/weft-net/weft/internal/kernel/nft"
 	"github.com/weft-net/weft/internal/kernel/reader"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
@@ -19,8 +20,8 @@ import (
 )
 
 const (
-	// Group is the link group of links that wait for the reaper: "weft" in ASCII.
-	Group = 0x77656674
+	// Group is the link group of links that wait for the reaper.
+	Group = link.DeadGroup
 	// Protocol is weft's own route protocol number (rtnetlink(7), rtm_protocol): "w".
 	Protocol = link.Protocol
 	// SharedMark begins the ifalias of links that weft made for several owners.
@@ -34,15 +35,10 @@ type Conn struct {
 	// reader asks over rtnl.
 	reader *reader.Reader
 	conf   *sysctl.Files
-	// Root is the directory below which the machine's files are, /sys and /etc; "" is "/". It is set before the Conn is used.
-	Root string
 	// index chooses the index of a new link.
-	index   func() int
-	tracked effect.Tracker
-
-	mu        sync.Mutex
-	nft       *nft.Conn
-	firewalld *firewalld.Client
+	index func() int
+	*netfilter.Filters
+	connections
 }
 
 // Dial opens the sockets in ns; nil is the process's own namespace. ns must stay open as long as the Conn.
@@ -51,22 +47,16 @@ func Dial(ns *netns.NS) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{ns: ns, rtnl: s, reader: reader.New(s), conf: sysctl.New(ns), index: newIndex}, nil
+	return &Conn{
+		ns: ns, rtnl: s, reader: reader.New(s), conf: sysctl.New(ns), index: newIndex,
+		Filters: netfilter.New(ns), connections: connections{ns: ns},
+	}, nil
 }
 
 // Close closes the sockets.
 func (c *Conn) Close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.conf.Close()
-	err := errors.Join(c.rtnl.Close(), c.tracked.Close())
-	if c.nft != nil {
-		err = errors.Join(err, c.nft.Close())
-	}
-	if c.firewalld != nil {
-		err = errors.Join(err, c.firewalld.Close())
-	}
-	return err
+	return errors.Join(c.rtnl.Close(), c.tracked.Close(), c.Filters.Close())
 }
 
 // Writes counts the rtnetlink requests that changed or tried to change something.
@@ -75,19 +65,33 @@ func (c *Conn) Writes() int { return c.rtnl.Writes() }
 // Messages counts the rtnetlink messages in both directions.
 func (c *Conn) Messages() int { return c.rtnl.Messages() }
 
-// tables is the nft socket, opened when it is first needed: most namespaces never do.
-func (c *Conn) tables() (*nft.Conn, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.nft == nil {
-		n, err := nft.Dial(c.ns)
-		if err != nil {
-			return nil, err
-		}
-		c.nft = n
+// Change changes tables that weft owns whole, in one transaction, and reads nothing.
+func (c *Conn) Change(ctx context.Context, changes []state.TableChange) error {
+	err := c.Filters.Change(ctx, changes)
+	if errors.Is(err, nft.ErrUnfit) {
+		return fmt.Errorf("%w: %w", ErrUnfit, err)
 	}
-	return c.nft, nil
+	return err
 }
+
+// TakeLinks takes links away by their names, whoever made them. Missing ones are no error.
+func (c *Conn) TakeLinks(ctx context.Context, names ...string) error {
+	found, err := c.reader.LinksByName(ctx, names)
+	if err != nil {
+		return err
+	}
+	var batch []*rtnl.Message
+	for name, f := range found {
+		batch = append(batch, link.Delete(f.Index, name))
+	}
+	return c.rtnl.Send(ctx, batch)
+}
+
+// IPSets are the names of the namespace's ipsets that begin with a prefix; a kernel without ipset has none.
+func (c *Conn) IPSets(prefix string) ([]string, error) { return ipset.Names(c.ns, prefix) }
+
+// TakeIPSet takes an ipset away. A missing one is no error.
+func (c *Conn) TakeIPSet(name string) error { return ipset.Destroy(c.ns, name) }
 
 // Spaces are the two namespaces of a fragment. Pod and PodNS are nil when there is none, or when it is gone.
 type Spaces struct {

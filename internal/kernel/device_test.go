@@ -122,7 +122,7 @@ func TestDeviceOfMAC(t *testing.T) {
 func TestFilesAndTables(t *testing.T) {
 	s := pair(t)
 	s.Host.Root = t.TempDir()
-	for name, text := range map[string]string{"list": "a\nb\n", "long": strings.Repeat("x", mostText+1)} {
+	for name, text := range map[string]string{"list": "a\nb\n", "long": strings.Repeat("x", 1<<20+1)} {
 		if err := os.WriteFile(filepath.Join(s.Host.Root, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -72,6 +72,6 @@ func (v *view) diff(ctx context.Context) ([]state.Difference, error) {
 	for _, p := range v.parts() {
 		p.diff(&out)
 	}
-	err := v.netfilter.diff(ctx, &out)
+	err := v.filters.diff(ctx, &out)
 	return out.all, err
 }

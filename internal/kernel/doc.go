@@ -26,8 +26,9 @@
 //
 // How one kind is read, compared, written, removed and told is one type in one file, and each can be read alone: links.go
 // (names and indexes), linksettings.go (what is set on links), addrs.go, routes.go, neighs.go, fdbs.go, rules.go, sysctls.go,
-// qdiscs.go, portvlans.go, checksums.go, joins.go, netfilter.go. A view has one of each for one namespace, and Apply, Diff, Read
-// and Remove only say in which order they come. What asks the kernel is package reader.
+// qdiscs.go, portvlans.go, checksums.go, joins.go, filters.go. A view has one of each for one namespace, and Apply, Diff, Read
+// and Remove only say in which order they come. What asks the kernel is package reader, what answers a
+// planner is package observe; packages join and netfilter hold what their names say.
 //
 // # What is ours
 //

@@ -5,6 +5,7 @@ package kernel
 import (
 	"errors"
 
+	"github.com/weft-net/weft/internal/kernel/netfilter"
 	"github.com/weft-net/weft/internal/kernel/nft"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
@@ -14,10 +15,14 @@ type (
 	Taken = nft.Taken
 	// BadRule is the error about a rule whose words are not understood.
 	BadRule = lang.BadRule
+	// Count is what the counters of rules with one comment say.
+	Count = netfilter.Count
 )
 
 // Errors that callers branch on.
 var (
+	// ErrUnfit is wrapped by the error about a change of a table that is not as its sender took it for.
+	ErrUnfit = errors.New("everything must be written")
 	// ErrForeign is wrapped when something of a wanted name exists and is not weft's or of another kind.
 	ErrForeign = errors.New("exists and is not weft's")
 	// ErrExists is wrapped when a link cannot be made because its name is taken.

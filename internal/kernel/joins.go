@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weft-net/weft/internal/kernel/join"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -17,7 +18,7 @@ type joins struct {
 	want      []state.Join
 	wantLinks []state.Link
 	links     *links
-	conn      *Conn
+	in        join.Namespace
 	found     map[string]state.JoinHow // by tap: the way in which it is done; missing where it is not
 }
 
@@ -30,16 +31,12 @@ func (j *joins) read(ctx context.Context) error {
 		if !there || !too {
 			continue
 		}
-		for _, how := range state.JoinWays() {
-			w := way{conn: j.conn, join: want, how: how, tap: tap, link: link}
-			is, err := w.is(ctx)
-			if err != nil {
-				return fmt.Errorf("%s: %w", want, err)
-			}
-			if is {
-				j.found[want.Tap] = how
-				break
-			}
+		how, err := join.Way{In: j.in, Join: want, Tap: tap, Link: link}.Found(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", want, err)
+		}
+		if how != "" {
+			j.found[want.Tap] = how
 		}
 	}
 	return nil
@@ -69,7 +66,7 @@ func (j *joins) make(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", want, ErrMissing)
 		}
 		link.PeerAway = link.PeerAway || j.endsElsewhere(want.Link)
-		if err := makeJoin(ctx, way{conn: j.conn, join: want, tap: tap, link: link}); err != nil {
+		if err := (join.Way{In: j.in, Join: want, Tap: tap, Link: link}).Make(ctx); err != nil {
 			return fmt.Errorf("%s: %w", want, err)
 		}
 	}
@@ -83,29 +80,6 @@ func (j *joins) endsElsewhere(name string) bool {
 	})
 }
 
-func makeJoin(ctx context.Context, w way) error {
-	if err := w.endAll(ctx); err != nil {
-		return err
-	}
-	ways := state.JoinWays()
-	if w.join.How != "" {
-		ways = []state.JoinHow{w.join.How}
-	}
-	var errs []error
-	for _, how := range ways {
-		w.how = how
-		err := w.begin(ctx)
-		if err == nil {
-			return nil
-		}
-		errs = append(errs, fmt.Errorf("%s: %w", how, err))
-		if err := w.end(ctx); err != nil {
-			return errors.Join(append(errs, err)...)
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // end undoes those of which ours says it.
 func (j *joins) end(ctx context.Context, ours func(state.Join) bool) error {
 	var errs []error
@@ -113,8 +87,8 @@ func (j *joins) end(ctx context.Context, ours func(state.Join) bool) error {
 		if !ours(want) {
 			continue
 		}
-		w := way{conn: j.conn, join: want, tap: j.links.found[want.Tap], link: j.links.found[want.Link]}
-		errs = append(errs, w.endAll(ctx))
+		w := join.Way{In: j.in, Join: want, Tap: j.links.found[want.Tap], Link: j.links.found[want.Link]}
+		errs = append(errs, w.EndAll(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/join"
 	"github.com/weft-net/weft/internal/kernel/redirect"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
@@ -250,12 +251,15 @@ func TestJoinByTCX(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := way{conn: s.Pod, join: guest.Pod.Joins[0], how: state.JoinPeer, tap: links["tap0"], link: links["eth0"]}
-	tap, back, err := w.programs()
-	if err := errors.Join(err, w.endPrograms(t.Context())); err != nil {
+	w := join.Way{
+		In:   join.Namespace{NS: s.PodNS, Reader: s.Pod.reader, Socket: s.Pod.rtnl, Filters: s.Pod.Filters},
+		Join: guest.Pod.Joins[0], How: state.JoinPeer, Tap: links["tap0"], Link: links["eth0"],
+	}
+	tap, back, err := w.Programs()
+	if err := errors.Join(err, w.EndAll(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	for index, p := range map[int]redirect.Program{w.tap.Index: tap, w.link.Index: back} {
+	for index, p := range map[int]redirect.Program{w.Tap.Index: tap, w.Link.Index: back} {
 		l, err := redirect.Load(p)
 		if err != nil {
 			t.Fatal(err)
@@ -271,7 +275,7 @@ func TestJoinByTCX(t *testing.T) {
 	if err := s.Remove(t.Context(), guest); err != nil {
 		t.Fatal(err)
 	}
-	if name, err := redirect.Attached(s.PodNS, w.link.Index); name != "" || err != nil {
+	if name, err := redirect.Attached(s.PodNS, w.Link.Index); name != "" || err != nil {
 		t.Errorf("%q is left (%v)", name, err)
 	}
 	nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")

@@ -68,7 +68,7 @@ func (l *links) named(f link.Found) state.Link {
 // withoutDead leaves out those that wait for the reaper.
 func (l *links) withoutDead() {
 	for name, have := range l.found {
-		if dead(have) {
+		if have.Dead() {
 			delete(l.found, name)
 		}
 	}

@@ -55,7 +55,7 @@ func (a *apply) moveLink(ctx context.Context, v *view, l state.Link) error {
 		return err
 	}
 	have, ok := found[l.From.Name]
-	if !ok || dead(have) {
+	if !ok || have.Dead() {
 		return fmt.Errorf("link %s %w", l.From.Name, ErrMissing)
 	}
 	ns, done, err := a.spaces.descriptor(v.name)
@@ -164,7 +164,7 @@ func (c *Conn) rename(ctx context.Context, l state.Link) (back bool, err error) 
 			return false, err
 		}
 		for _, f := range all {
-			if f.Alias == l.From.Name && !dead(f) {
+			if f.Alias == l.From.Name && !f.Dead() {
 				if back {
 					return true, fmt.Errorf("link %s: %w: rename the link %s: the name belongs to this one", f.Name, ErrExists, l.From.Name)
 				}

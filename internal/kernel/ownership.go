@@ -49,9 +49,6 @@ func weftMade(want state.Link, have link.Found) bool {
 	return strings.HasPrefix(have.Alias, SharedMark)
 }
 
-// dead tells whether a link waits for the reaper, or for its other end's death.
-func dead(f link.Found) bool { return f.Group == Group }
-
 // replaced tells whether a link that stands in the wanted one's place is nobody's.
 func replaced(want state.Link, have link.Found) bool {
 	return want.Replaces && have.Kind == want.Kind && have.Alias == "" && want.Alias != ""

@@ -28,7 +28,7 @@ func (c *Conn) Read(ctx context.Context, want state.Space) (state.Space, error) 
 	for _, p := range v.parts() {
 		p.tell(&out)
 	}
-	return out, v.netfilter.tell(ctx, &out)
+	return out, v.filters.tell(ctx, &out)
 }
 
 // ReadAll tells what the whole namespace holds: links, addresses, routes, permanent neighbours, rules, weft's nft
@@ -51,7 +51,7 @@ func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 		return out, err
 	}
 	for _, a := range addrs {
-		if a.Link = links[a.Index].Name; !a.Own && !linkLocal(a.Prefix) {
+		if a.Link = links[a.Index].Name; !a.Own && !a.LinkLocal() {
 			out.Addrs = append(out.Addrs, a.Addr)
 		}
 	}
@@ -83,7 +83,7 @@ func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 			out.Rules = append(out.Rules, r.Rule)
 		}
 	}
-	n, err := c.tables()
+	n, err := c.Netfilter()
 	if err != nil {
 		return out, err
 	}
@@ -98,7 +98,7 @@ func (c *Conn) allRoutes(ctx context.Context, out *state.Space, links map[int]li
 			return err
 		}
 		for _, r := range routes {
-			if own(r) {
+			if r.ByKernel() {
 				continue
 			}
 			r.Link = links[r.Index].Name

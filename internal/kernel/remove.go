@@ -32,7 +32,7 @@ func (s Spaces) Remove(ctx context.Context, f state.Fragment) error {
 	for _, v := range []*view{r.host, r.pod} {
 		errs = append(errs, s.giveBack(ctx, v), in(v.name, v.delete(ctx, r.last(v))), r.leaveVRFs(ctx, v), v.renameBack(ctx))
 	}
-	return errors.Join(append(errs, r.pod.removeNetfilter(ctx), r.host.removeNetfilter(ctx), s.effects(ctx, f.Effects, state.OnRemove))...)
+	return errors.Join(append(errs, r.pod.removeFilters(ctx), r.host.removeFilters(ctx), s.effects(ctx, f.Effects, state.OnRemove))...)
 }
 
 // Release is Remove for a caller that must not wait 30 ms for each link. When it returns, what others can see is gone
@@ -55,7 +55,7 @@ func (s Spaces) Release(ctx context.Context, f state.Fragment) error {
 		// Last of all in its namespace: from here on the reaper may take it at any moment.
 		batch = append(batch, bury(have, state.Off()))
 	}
-	return errors.Join(append(errs, r.removeRest(ctx, r.host, batch), r.pod.removeNetfilter(ctx), r.host.removeNetfilter(ctx),
+	return errors.Join(append(errs, r.removeRest(ctx, r.host, batch), r.pod.removeFilters(ctx), r.host.removeFilters(ctx),
 		s.effects(ctx, f.Effects, state.OnRemove))...)
 }
 
@@ -81,7 +81,7 @@ func (v *view) clear(ctx context.Context) error {
 	var gone []link.Found
 	for _, l := range v.want.Links {
 		have, ok := v.links.found[l.Name]
-		if ok && l.Kind != "" && (dead(have) || l.Remade && foreign(l, have) == nil && fixed(l, have) || replaced(l, have)) {
+		if ok && l.Kind != "" && (have.Dead() || l.Remade && foreign(l, have) == nil && fixed(l, have) || replaced(l, have)) {
 			gone = append(gone, have)
 			delete(v.links.found, l.Name)
 		}
@@ -195,10 +195,10 @@ func (r *removal) anothers(v *view, name string) bool {
 	return false
 }
 
-// removeNetfilter takes away what is of netfilter.
-func (v *view) removeNetfilter(ctx context.Context) error {
+// removeFilters takes the packet filters away.
+func (v *view) removeFilters(ctx context.Context) error {
 	if v.conn == nil {
 		return nil
 	}
-	return in(v.name, v.netfilter.remove(ctx))
+	return in(v.name, v.filters.remove(ctx))
 }

@@ -29,7 +29,7 @@ func (v *view) renameLink(ctx context.Context, l state.Link) error {
 		return err
 	}
 	have, ok := found[l.From.Name]
-	if !ok || dead(have) || v.standsIn(have) {
+	if !ok || have.Dead() || v.standsIn(have) {
 		return fmt.Errorf("link %s %w", l.From.Name, ErrMissing)
 	}
 	batch := []*rtnl.Message{link.Set(have.Index, have.Name, link.Change{Alias: l.From.Name})}

@@ -31,7 +31,7 @@ func (s Spaces) Restore(ctx context.Context, f state.Fragment) error {
 		}
 		*space = existing(*space, func(link string) bool {
 			l, ok := links[link]
-			return ok && !dead(l)
+			return ok && !l.Dead()
 		})
 	}
 	routes := map[state.SpaceName][]state.Route{state.Host: f.Host.Routes, state.Pod: f.Pod.Routes}

@@ -27,7 +27,7 @@ func (s Spaces) RemoveShared(ctx context.Context, f state.Fragment) error {
 	}
 	var errs []error
 	if len(v.want.Tables) > 0 {
-		n, err := v.conn.tables()
+		n, err := v.conn.Netfilter()
 		if err != nil {
 			return in(v.name, err)
 		}

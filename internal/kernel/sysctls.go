@@ -38,26 +38,7 @@ func (s *sysctls) told(want state.Sysctl) (value string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	return toldBy(f, c)
-}
-
-// toldBy is the value of a setting in its link's message.
-func toldBy(f link.Found, c sysctl.Conf) (value string, ok bool) {
-	if c.IPv6 && c.Setting == sysctl.AddrGenMode {
-		return strconv.Itoa(f.AddrGenMode), f.AddrGenMode >= 0
-	}
-	values := f.Conf4
-	if c.IPv6 {
-		values = f.Conf6
-	}
-	n := c.Number()
-	if !c.IPv6 {
-		n-- // IPv4 counts from 1
-	}
-	if n < 0 || n >= len(values) {
-		return "", false
-	}
-	return strconv.Itoa(int(int32(values[n]))), true
+	return c.Told(f.Conf4, f.Conf6, f.AddrGenMode)
 }
 
 // carried tells whether a setting is written in its link's message: the address generation mode always, and what else

@@ -6,6 +6,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/weft-net/weft/internal/kernel/join"
+	"github.com/weft-net/weft/internal/kernel/netfilter"
 	"github.com/weft-net/weft/internal/kernel/reader"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/kernel/sysctl"
@@ -33,7 +35,7 @@ type view struct {
 	sysctls   *sysctls
 	joins     *joins
 	qdiscs    *qdiscs
-	netfilter netfilter
+	filters   filters
 }
 
 // part is one kind of thing in a namespace.
@@ -49,13 +51,14 @@ type part interface {
 func newView(name state.SpaceName, c *Conn, want state.Space) *view {
 	v := &view{name: name, conn: c, want: want, links: newLinks()}
 	var (
-		ask  *reader.Reader
-		sock *rtnl.Socket
-		conf *sysctl.Files
-		ns   *netns.NS
+		ask           *reader.Reader
+		sock          *rtnl.Socket
+		conf          *sysctl.Files
+		ns            *netns.NS
+		packetFilters *netfilter.Filters
 	)
 	if c != nil {
-		ask, sock, conf, ns = c.reader, c.rtnl, c.conf, c.ns
+		ask, sock, conf, ns, packetFilters = c.reader, c.rtnl, c.conf, c.ns, c.Filters
 	}
 	v.checksums = checksums{want: want.Links, links: v.links, ns: ns}
 	v.settings = &linkSettings{want: want.Links, links: v.links, vlans: &portVLANs{want: want.Links, links: v.links, reader: ask}}
@@ -65,13 +68,13 @@ func newView(name state.SpaceName, c *Conn, want state.Space) *view {
 	v.fdbs = &fdbs{want: want.FDBs, links: v.links, reader: ask}
 	v.rules = &rules{want: want.Rules, reader: ask}
 	v.sysctls = &sysctls{want: want.Sysctls, links: v.links, files: conf, values: map[string]sysctl.Value{}}
-	v.joins = &joins{space: name, want: want.Joins, wantLinks: want.Links, links: v.links, conn: c}
+	v.joins = &joins{space: name, want: want.Joins, wantLinks: want.Links, links: v.links, in: join.Namespace{NS: ns, Reader: ask, Socket: sock, Filters: packetFilters}}
 	v.qdiscs = &qdiscs{want: want.Qdiscs, links: v.links, reader: ask}
-	v.netfilter = netfilter{space: name, tables: want.Tables, chains: want.IPTables, sources: want.Sources, conn: c}
+	v.filters = filters{space: name, tables: want.Tables, chains: want.IPTables, sources: want.Sources, filters: packetFilters}
 	return v
 }
 
-// parts are all but the links themselves and netfilter, in the order in which differences are told.
+// parts are all but the links themselves and the packet filters, in the order in which differences are told.
 func (v *view) parts() []part {
 	return []part{v.settings, v.addrs, v.routes, v.neighs, v.fdbs, v.rules, v.sysctls, v.joins, v.qdiscs}
 }

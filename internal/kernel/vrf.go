@@ -88,7 +88,7 @@ func (r *removal) leaveVRF(ctx context.Context, v *view, vrf state.Link, have li
 	for _, m := range members {
 		mine := func(l state.Link) bool { return l.Name == m.Name && l.Master == vrf.Name }
 		switch {
-		case dead(m):
+		case m.Dead():
 		case !slices.ContainsFunc(v.want.Links, mine):
 			used = true
 		case !r.dying[v.name][m.Name]:

@@ -40,6 +40,11 @@ func ifaddr(fam, bits uint8, index int) []byte {
 	return b
 }
 
+// LinkLocal tells whether an address is one that the kernel makes by itself.
+func (f FoundAddr) LinkLocal() bool {
+	return f.Prefix.Addr().Is6() && f.Prefix.Addr().IsLinkLocalUnicast()
+}
+
 // AddAddr asks for an address on the link of that index.
 func AddAddr(a state.Addr, index int) *rtnl.Message {
 	m := addrMessage(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add", a, index)

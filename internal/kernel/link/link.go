@@ -31,6 +31,12 @@ type Found struct {
 	Conf4, Conf6 []uint32
 }
 
+// DeadGroup is the link group of links that wait to be deleted: "weft" in ASCII.
+const DeadGroup = 0x77656674
+
+// Dead tells whether a link waits to be deleted, or for its other end's death.
+func (f Found) Dead() bool { return f.Group == DeadGroup }
+
 func ifinfo(index int, flags, change uint32) []byte {
 	b := make([]byte, unix.SizeofIfInfomsg)
 	binary.NativeEndian.PutUint32(b[4:], uint32(index))

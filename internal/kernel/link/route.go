@@ -25,6 +25,18 @@ type FoundRoute struct {
 	hops     []nexthop
 }
 
+// ByKernel tells whether the kernel made a route by itself: connected and local ones.
+func (r FoundRoute) ByKernel() bool {
+	if r.Protocol == unix.RTPROT_KERNEL || r.Table == unix.RT_TABLE_LOCAL {
+		return true
+	}
+	switch r.Type {
+	case unix.RTN_UNICAST, unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW:
+		return false
+	}
+	return true
+}
+
 // AddRoute asks for a route over the link of that index (0: none), where none of that destination, metric and table is
 // unless it may coexist.
 func AddRoute(r state.Route, index int) *rtnl.Message {

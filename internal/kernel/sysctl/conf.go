@@ -2,7 +2,10 @@
 
 package sysctl
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Conf is a setting of one link, as its name takes apart: net/ipv4/conf/LINK/Setting.
 type Conf struct {
@@ -65,6 +68,26 @@ func (c Conf) Rides() bool {
 		return false // the file also flushes caches or tells others
 	}
 	return !c.IPv6 && ipv4(c.Setting) >= 0
+}
+
+// Told is the value of a setting as its link's own message tells it: by the kernel's numbers, and the address generation mode,
+// which is -1 where there is no IPv6.
+func (c Conf) Told(conf4, conf6 []uint32, addrGenMode int) (value string, ok bool) {
+	if c.IPv6 && c.Setting == AddrGenMode {
+		return strconv.Itoa(addrGenMode), addrGenMode >= 0
+	}
+	values := conf4
+	if c.IPv6 {
+		values = conf6
+	}
+	n := c.Number()
+	if !c.IPv6 {
+		n-- // IPv4 counts from 1
+	}
+	if n < 0 || n >= len(values) {
+		return "", false
+	}
+	return strconv.Itoa(int(int32(values[n]))), true
 }
 
 // Settings are the names that this table knows.

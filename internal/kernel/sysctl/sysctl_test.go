@@ -92,3 +92,20 @@ func TestOf(t *testing.T) {
 		}
 	}
 }
+
+// TestTold: a link tells its settings by the kernel's numbers, those of IPv4 from 1; what it does not tell is not known.
+func TestTold(t *testing.T) {
+	conf4, conf6 := make([]uint32, 40), make([]uint32, 70)
+	filter, _ := Of("net/ipv4/conf/eth0/rp_filter")
+	forward, _ := Of("net/ipv6/conf/eth0/forwarding")
+	mode, _ := Of("net/ipv6/conf/eth0/" + AddrGenMode)
+	conf4[filter.Number()-1], conf6[forward.Number()] = 2, 1
+	for c, want := range map[Conf]string{filter: "2", forward: "1", mode: "3"} {
+		if got, ok := c.Told(conf4, conf6, 3); !ok || got != want {
+			t.Errorf("%s: %q %t, want %s", c.Setting, got, ok, want)
+		}
+		if got, ok := c.Told(nil, nil, -1); ok {
+			t.Errorf("%s of a link that tells nothing: %q", c.Setting, got)
+		}
+	}
+}

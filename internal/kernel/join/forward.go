@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package join
 
 import (
 	"context"
@@ -11,11 +11,11 @@ import (
 )
 
 // table is the join as nft does it: a chain of each link's arriving packets.
-func (w way) table() state.Table {
+func (w Way) table() state.Table {
 	accept := func(text string, args ...any) state.NftRule {
 		return state.NftRule{Text: fmt.Sprintf(text, args...) + " accept"}
 	}
-	j := w.join
+	j := w.Join
 	send := func(index int) state.NftRule { return state.NftRule{Text: fmt.Sprintf("fwd to %d", index)} }
 	var rules []state.NftRule
 	for _, ip := range j.Own {
@@ -26,7 +26,7 @@ func (w way) table() state.Table {
 		}
 	}
 	if j.Near.IsValid() {
-		rules = append(rules, state.NftRule{Text: fmt.Sprintf("arp daddr ip %s fwd to %d", j.Guest, w.link.Index)}, accept("arp operation request arp daddr ip %s", j.Near))
+		rules = append(rules, state.NftRule{Text: fmt.Sprintf("arp daddr ip %s fwd to %d", j.Guest, w.Link.Index)}, accept("arp operation request arp daddr ip %s", j.Near))
 	}
 	if j.DHCP4 {
 		rules = append(rules, accept("ip daddr 255.255.255.255 udp dport 67"))
@@ -41,12 +41,12 @@ func (w way) table() state.Table {
 		return state.Chain{Name: name, Type: "filter", Hook: "ingress", Policy: "accept", Device: device, Rules: rules}
 	}
 	return state.Table{Family: "netdev", Name: "weft_join_" + j.Tap, Chains: []state.Chain{
-		chain("arriving", j.Link, send(w.tap.Index)), chain("guest", j.Tap, append(rules, send(w.link.Index))...),
+		chain("arriving", j.Link, send(w.Tap.Index)), chain("guest", j.Tap, append(rules, send(w.Link.Index))...),
 	}}
 }
 
-func (w way) forwards(ctx context.Context) (bool, error) {
-	n, err := w.conn.tables()
+func (w Way) forwards(ctx context.Context) (bool, error) {
+	n, err := w.In.Filters.Netfilter()
 	if err != nil {
 		return false, err
 	}
@@ -55,16 +55,16 @@ func (w way) forwards(ctx context.Context) (bool, error) {
 	return err == nil && len(lang.Diff(want, have)) == 0, err
 }
 
-func (w way) beginForward(ctx context.Context) error {
-	n, err := w.conn.tables()
+func (w Way) beginForward(ctx context.Context) error {
+	n, err := w.In.Filters.Netfilter()
 	if err != nil {
 		return err
 	}
 	return n.Apply(ctx, []state.Table{w.table()})
 }
 
-func (w way) endForward(ctx context.Context) error {
-	n, err := w.conn.tables()
+func (w Way) endForward(ctx context.Context) error {
+	n, err := w.In.Filters.Netfilter()
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package observe
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 )
 
 // answerTables tells the rules, and which routing tables are in use: by a rule, by a route of either family, by a VRF.
-func (c *Conn) answerTables(ctx context.Context) (state.Answer, error) {
+func (c *Namespace) answerTables(ctx context.Context) (state.Answer, error) {
 	a := state.Answer{Found: true}
-	rules, err := c.reader.Rules(ctx)
+	rules, err := c.Reader.Rules(ctx)
 	if err != nil {
 		return a, err
 	}
@@ -23,7 +23,7 @@ func (c *Conn) answerTables(ctx context.Context) (state.Answer, error) {
 		a.Tables = append(a.Tables, r.Table)
 	}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := c.reader.Routes(ctx, family, 0, 0)
+		routes, err := c.Reader.Routes(ctx, family, 0, 0)
 		if err != nil {
 			return a, err
 		}
@@ -31,7 +31,7 @@ func (c *Conn) answerTables(ctx context.Context) (state.Answer, error) {
 			a.Tables = append(a.Tables, r.Table)
 		}
 	}
-	links, err := c.reader.Links(ctx, 0)
+	links, err := c.Reader.Links(ctx, 0)
 	if err != nil {
 		return a, err
 	}

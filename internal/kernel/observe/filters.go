@@ -1,34 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package observe
 
 import (
 	"context"
 	"slices"
 	"strings"
 
-	"github.com/weft-net/weft/internal/kernel/firewalld"
+	"github.com/weft-net/weft/internal/kernel/iptables"
+	"github.com/weft-net/weft/internal/kernel/netfilter"
 	"github.com/weft-net/weft/internal/kernel/nft"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// zones is the connection to the machine's firewalld. It is about the node's namespace alone, and opens nothing yet.
-func (c *Conn) zones() *firewalld.Client {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.firewalld == nil {
-		c.firewalld = firewalld.New(firewalld.Socket)
-	}
-	return c.firewalld
-}
+// filters answers what is asked of packet filters.
+type filters struct{ *netfilter.Filters }
 
-// answerDropped looks for a chain that drops what is forwarded; that of the iptables programs comes first, since who knows
+// dropped looks for a chain that drops what is forwarded; that of the iptables programs comes first, since who knows
 // of it can do something about it.
-func (c *Conn) answerDropped(ctx context.Context, family string) (state.Answer, error) {
+func (c filters) dropped(ctx context.Context, family string) (state.Answer, error) {
 	if family, legacy := strings.CutPrefix(family, state.LegacyDropped); legacy {
-		return c.answerLegacyDropped(ctx, family == "6")
+		return c.legacyDropped(ctx, family == "6")
 	}
-	n, err := c.tables()
+	n, err := c.Netfilter()
 	if err != nil {
 		return state.Answer{}, err
 	}
@@ -50,9 +44,9 @@ func (c *Conn) answerDropped(ctx context.Context, family string) (state.Answer, 
 	return out, nil
 }
 
-// answerLegacyDropped looks for the same in the tables that nft does not know of. Where they are and no program can read them,
+// legacyDropped looks for the same in the tables that nft does not know of. Where they are and no program can read them,
 // the answer says so.
-func (c *Conn) answerLegacyDropped(ctx context.Context, v6 bool) (state.Answer, error) {
+func (c filters) legacyDropped(ctx context.Context, v6 bool) (state.Answer, error) {
 	older, err := c.LegacyTables(v6)
 	if err != nil || !slices.Contains(older, "filter") {
 		return state.Answer{}, err
@@ -68,10 +62,10 @@ func (c *Conn) answerLegacyDropped(ctx context.Context, v6 bool) (state.Answer, 
 	return state.Answer{Found: true, Value: t.String() + " chain FORWARD"}, nil
 }
 
-// answerChain looks for a chain of iptables. What the older programs have in the kernel is not known without asking them: any
+// chain looks for a chain of iptables. What the older programs have in the kernel is not known without asking them: any
 // chain may be there when its table is.
-func (c *Conn) answerChain(ctx context.Context, chain string) (state.Answer, error) {
-	n, err := c.tables()
+func (c filters) chain(ctx context.Context, name string) (state.Answer, error) {
+	n, err := c.Netfilter()
 	if err != nil {
 		return state.Answer{}, err
 	}
@@ -80,7 +74,7 @@ func (c *Conn) answerChain(ctx context.Context, chain string) (state.Answer, err
 		return state.Answer{}, err
 	}
 	var p nft.Place
-	if words := strings.Fields(chain); len(words) == 3 {
+	if words := strings.Fields(name); len(words) == 3 {
 		p = nft.Place{Family: words[0], Table: words[1], Chain: words[2]}
 	}
 	var kinds []string
@@ -94,7 +88,13 @@ func (c *Conn) answerChain(ctx context.Context, chain string) (state.Answer, err
 	return state.Answer{Found: len(kinds) > 0, Value: strings.Join(kinds, " ")}, err
 }
 
-func (c *Conn) answerFirewalld(ctx context.Context) (state.Answer, error) {
-	running, err := c.zones().Running(ctx)
+func (c filters) firewalld(ctx context.Context) (state.Answer, error) {
+	running, err := c.Firewalld().Running(ctx)
 	return state.Answer{Found: running}, err
+}
+
+// program tells whether the host has a program, and where.
+func (c filters) program(name string) state.Answer {
+	path, err := iptables.Find(c.Root, name)
+	return state.Answer{Found: err == nil, Value: path}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package observe
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ import (
 const mostText = 1 << 20
 
 // answerFile reads a file of the machine.
-func (c *Conn) answerFile(path string) (state.Answer, error) {
+func (c *Namespace) answerFile(path string) (state.Answer, error) {
 	f, err := os.Open(c.file(path))
 	if errors.Is(err, fs.ErrNotExist) {
 		return state.Answer{}, nil
@@ -34,4 +34,4 @@ func (c *Conn) answerFile(path string) (state.Answer, error) {
 }
 
 // file is the path of one of the machine's files.
-func (c *Conn) file(path string) string { return filepath.Join("/", c.Root, path) }
+func (c *Namespace) file(path string) string { return filepath.Join("/", c.Filters.Root, path) }

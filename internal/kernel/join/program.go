@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package join
 
 import (
 	"context"
@@ -14,31 +14,31 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// programs are those of the ways that are eBPF's: of the tap, and of the link.
-func (w way) programs() (tap, back redirect.Program, err error) {
-	tap, err = redirect.Guest(w.join, w.link.Index, w.how == state.JoinPeer)
+// Programs are those of the ways that are eBPF's: of the tap, and of the link.
+func (w Way) Programs() (tap, back redirect.Program, err error) {
+	tap, err = redirect.Guest(w.Join, w.Link.Index, w.How == state.JoinPeer)
 	if err != nil {
 		return tap, back, err
 	}
-	back, err = redirect.All(w.tap.Index)
+	back, err = redirect.All(w.Tap.Index)
 	return tap, back, err
 }
 
 // runs tells whether both links run the programs that are wanted, wherever these are attached.
-func (w way) runs(ctx context.Context) (bool, error) {
-	tap, back, err := w.programs()
+func (w Way) runs(ctx context.Context) (bool, error) {
+	tap, back, err := w.Programs()
 	if err != nil {
 		return false, err
 	}
-	for index, want := range map[int]redirect.Program{w.tap.Index: tap, w.link.Index: back} {
-		have, _, err := w.conn.reader.JoinFilters(ctx, index)
+	for index, want := range map[int]redirect.Program{w.Tap.Index: tap, w.Link.Index: back} {
+		have, _, err := w.In.Reader.JoinFilters(ctx, index)
 		if err != nil {
 			return false, err
 		}
 		if slices.Equal(have, []tc.Filter{tc.Running(want.Name)}) {
 			continue
 		}
-		name, err := redirect.Attached(w.conn.ns, index)
+		name, err := redirect.Attached(w.In.NS, index)
 		if err != nil || name != want.Name {
 			return false, err
 		}
@@ -47,8 +47,8 @@ func (w way) runs(ctx context.Context) (bool, error) {
 }
 
 // beginPrograms has both links run theirs: as filters, which takes a moment, or by tcx where the kernel has no such filters.
-func (w way) beginPrograms(ctx context.Context) error {
-	tap, back, err := w.programs()
+func (w Way) beginPrograms(ctx context.Context) error {
+	tap, back, err := w.Programs()
 	if err != nil {
 		return err
 	}
@@ -66,18 +66,18 @@ func (w way) beginPrograms(ctx context.Context) error {
 		loaded = append(loaded, l)
 	}
 	var batch []*rtnl.Message
-	on := []link.Found{w.link, w.tap}
+	on := []link.Found{w.Link, w.Tap}
 	for i, l := range loaded {
-		batch = append(batch, tc.Run(w.join, on[i].Name, on[i].Index, l.FD(), l.Name)...)
+		batch = append(batch, tc.Run(w.Join, on[i].Name, on[i].Index, l.FD(), l.Name)...)
 	}
-	if err := w.conn.rtnl.Send(ctx, batch); err == nil {
+	if err := w.In.Socket.Send(ctx, batch); err == nil {
 		return nil
 	}
 	if err := w.endPrograms(ctx); err != nil {
 		return err
 	}
 	for i, l := range loaded {
-		if err := redirect.Attach(w.conn.ns, on[i].Index, l); err != nil {
+		if err := redirect.Attach(w.In.NS, on[i].Index, l); err != nil {
 			return err
 		}
 	}
@@ -85,11 +85,11 @@ func (w way) beginPrograms(ctx context.Context) error {
 }
 
 // endPrograms takes them away, wherever they are attached.
-func (w way) endPrograms(ctx context.Context) error {
+func (w Way) endPrograms(ctx context.Context) error {
 	errs := []error{w.endMirred(ctx)} // filters are filters
-	for _, l := range []link.Found{w.tap, w.link} {
+	for _, l := range []link.Found{w.Tap, w.Link} {
 		if l.Index != 0 {
-			errs = append(errs, redirect.Detach(w.conn.ns, l.Index))
+			errs = append(errs, redirect.Detach(w.In.NS, l.Index))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package observe
 
 import (
 	"context"
@@ -26,7 +26,7 @@ const (
 )
 
 // answerDevice looks a device up and tells all of its link that moving it to another namespace loses.
-func (c *Conn) answerDevice(ctx context.Context, d state.Device) (state.Answer, error) {
+func (c *Namespace) answerDevice(ctx context.Context, d state.Device) (state.Answer, error) {
 	var a state.Answer
 	name := d.Name
 	switch {
@@ -57,11 +57,11 @@ func (c *Conn) answerDevice(ctx context.Context, d state.Device) (state.Answer, 
 
 // linkByMAC finds the link of an address. Several can have one (a VLAN has its parent's): hardware goes before what is made
 // upon it, then the older one.
-func (c *Conn) linkByMAC(ctx context.Context, mac state.MAC) (found link.Found, ok bool, err error) {
-	links, err := c.reader.Links(ctx, 0)
+func (c *Namespace) linkByMAC(ctx context.Context, mac state.MAC) (found link.Found, ok bool, err error) {
+	links, err := c.Reader.Links(ctx, 0)
 	for _, index := range slices.Sorted(maps.Keys(links)) {
 		f := links[index]
-		if f.MAC != mac || dead(f) || ok && (f.Kind != "" || found.Kind == "") {
+		if f.MAC != mac || f.Dead() || ok && (f.Kind != "" || found.Kind == "") {
 			continue
 		}
 		found, ok = f, true
@@ -70,7 +70,7 @@ func (c *Conn) linkByMAC(ctx context.Context, mac state.MAC) (found link.Found, 
 }
 
 // hardware is the directory of a device, empty when there is none, and its address on the PCI bus.
-func (c *Conn) hardware(d state.Device) (dir, pci string, err error) {
+func (c *Namespace) hardware(d state.Device) (dir, pci string, err error) {
 	type place struct{ dir, pci string }
 	var places []place
 	switch {
@@ -121,9 +121,9 @@ func netDevice(dir string) (string, error) {
 }
 
 // describeDevice adds a link, known by its name or another one of its names, with what stands on it.
-func (c *Conn) describeDevice(ctx context.Context, a state.Answer, name string) (state.Answer, error) {
-	f, found, err := c.reader.LinkByAnyName(ctx, name)
-	if err != nil || !found || dead(f) {
+func (c *Namespace) describeDevice(ctx context.Context, a state.Answer, name string) (state.Answer, error) {
+	f, found, err := c.Reader.LinkByAnyName(ctx, name)
+	if err != nil || !found || f.Dead() {
 		return a, err
 	}
 	more, err := c.describe(ctx, f)
@@ -131,12 +131,12 @@ func (c *Conn) describeDevice(ctx context.Context, a state.Answer, name string) 
 		return a, err
 	}
 	a.Found, a.Link = true, more.Link
-	addrs, err := c.reader.Addrs(ctx, f.Index)
+	addrs, err := c.Reader.Addrs(ctx, f.Index)
 	if err != nil {
 		return a, err
 	}
 	for _, addr := range addrs {
-		if !addr.Own && !linkLocal(addr.Prefix) {
+		if !addr.Own && !addr.LinkLocal() {
 			addr.Link = f.Name
 			a.Addrs = append(a.Addrs, addr.Addr)
 		}
@@ -164,7 +164,7 @@ func ownSettings(f link.Found) []state.Sysctl {
 			if !ok {
 				continue
 			}
-			if s.Value, ok = toldBy(f, c); ok {
+			if s.Value, ok = c.Told(f.Conf4, f.Conf6, f.AddrGenMode); ok {
 				out = append(out, s)
 			}
 		}

@@ -1,23 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package observe
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/kernel/link"
+	"github.com/weft-net/weft/internal/kernel/netfilter"
+	"github.com/weft-net/weft/internal/kernel/reader"
+	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/kernel/sysctl"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Observe answers a planner's queries; the links that are asked for by name in one question per namespace. A space
-// without namespace answers that nothing is found.
-func (s Spaces) Observe(ctx context.Context, queries []state.Query) (state.Answers, error) {
+// Namespace is what answers queries about one namespace.
+type Namespace struct {
+	Reader *reader.Reader
+	// Socket is what Reader asks over; a gateway is sought by it.
+	Socket   *rtnl.Socket
+	Settings *sysctl.Files
+	// Filters know below which root the machine's files are, too.
+	Filters *netfilter.Filters
+}
+
+// Spaces are the namespaces of a fragment; one that is not there is nil.
+type Spaces struct{ Host, Pod *Namespace }
+
+func (s Spaces) namespace(name state.SpaceName) *Namespace {
+	if name == state.Pod {
+		return s.Pod
+	}
+	return s.Host
+}
+
+// Answer answers a planner's queries; the links that are asked for by name in one question per namespace. A space without
+// namespace answers that nothing is found.
+func (s Spaces) Answer(ctx context.Context, queries []state.Query) (state.Answers, error) {
 	out := make(state.Answers, len(queries))
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
-		c := s.conn(name)
+		c := s.namespace(name)
 		var names []string
 		for _, q := range queries {
 			if q.Space == name {
@@ -28,9 +53,9 @@ func (s Spaces) Observe(ctx context.Context, queries []state.Query) (state.Answe
 		if c == nil {
 			continue
 		}
-		links, err := c.reader.LinksByName(ctx, names)
+		links, err := c.Reader.LinksByName(ctx, names)
 		if err != nil {
-			return nil, in(name, err)
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		for _, q := range queries {
 			if q.Space != name {
@@ -42,7 +67,7 @@ func (s Spaces) Observe(ctx context.Context, queries []state.Query) (state.Answe
 				out[q], err = c.answer(ctx, q, links)
 			}
 			if err != nil {
-				return nil, in(name, err)
+				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 		}
 	}
@@ -59,17 +84,17 @@ func nonEmpty(names ...string) []string {
 	return out
 }
 
-func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.Found) (state.Answer, error) {
+func (c *Namespace) answer(ctx context.Context, q state.Query, links map[string]link.Found) (state.Answer, error) {
 	switch {
 	case q.Link != "":
 		f, ok := links[q.Link]
-		if !ok || dead(f) {
+		if !ok || f.Dead() {
 			return state.Answer{}, nil
 		}
 		return c.describe(ctx, f)
 	case q.Routes != "":
 		f, ok := links[q.Routes]
-		if !ok || dead(f) {
+		if !ok || f.Dead() {
 			return state.Answer{}, nil
 		}
 		return c.answerRoutes(ctx, f, q.Main)
@@ -84,13 +109,13 @@ func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.
 	case q.RouteTo.IsValid():
 		return c.answerRouteTo(ctx, q.RouteTo)
 	case q.Dropped != "":
-		return c.answerDropped(ctx, q.Dropped)
+		return filters{c.Filters}.dropped(ctx, q.Dropped)
 	case q.Chain != "":
-		return c.answerChain(ctx, q.Chain)
+		return filters{c.Filters}.chain(ctx, q.Chain)
 	case q.Firewalld:
-		return c.answerFirewalld(ctx)
+		return filters{c.Filters}.firewalld(ctx)
 	case q.Program != "":
-		return c.answerProgram(q.Program), nil
+		return filters{c.Filters}.program(q.Program), nil
 	case !q.Device.IsZero():
 		return c.answerDevice(ctx, q.Device)
 	case q.File != "":
@@ -103,24 +128,24 @@ func (c *Conn) answer(ctx context.Context, q state.Query, links map[string]link.
 		}
 		return state.Answer{Found: true}, nil
 	}
-	values, err := c.conf.Read([]string{q.Sysctl})
+	values, err := c.Settings.Read([]string{q.Sysctl})
 	v := values[q.Sysctl]
 	return state.Answer{Found: err == nil && !v.Missing && !v.Hidden, Value: v.Text}, err
 }
 
 // describe is a link with its master's name and its addresses, but for the IPv6 link-local ones.
-func (c *Conn) describe(ctx context.Context, f link.Found) (state.Answer, error) {
+func (c *Namespace) describe(ctx context.Context, f link.Found) (state.Answer, error) {
 	a := state.Answer{Found: true, Link: f.Link}
 	if f.MasterIndex != 0 {
-		master, _, err := c.reader.LinkByIndex(ctx, f.MasterIndex)
+		master, _, err := c.Reader.LinkByIndex(ctx, f.MasterIndex)
 		if err != nil {
 			return a, err
 		}
 		a.Link.Master = master.Name
 	}
-	addrs, err := c.reader.Addrs(ctx, f.Index)
+	addrs, err := c.Reader.Addrs(ctx, f.Index)
 	for _, found := range addrs {
-		if !linkLocal(found.Prefix) {
+		if !found.LinkLocal() {
 			found.Link = f.Name
 			a.Addrs = append(a.Addrs, found.Addr)
 		}
@@ -128,8 +153,8 @@ func (c *Conn) describe(ctx context.Context, f link.Found) (state.Answer, error)
 	return a, err
 }
 
-func (c *Conn) answerLinkOf(ctx context.Context, ip netip.Addr) (state.Answer, error) {
-	addrs, err := c.reader.Addrs(ctx, 0)
+func (c *Namespace) answerLinkOf(ctx context.Context, ip netip.Addr) (state.Answer, error) {
+	addrs, err := c.Reader.Addrs(ctx, 0)
 	if err != nil {
 		return state.Answer{}, err
 	}
@@ -141,28 +166,28 @@ func (c *Conn) answerLinkOf(ctx context.Context, ip netip.Addr) (state.Answer, e
 	return state.Answer{}, nil
 }
 
-func (c *Conn) answerRouteTo(ctx context.Context, to netip.Addr) (state.Answer, error) {
-	index, err := c.reader.LinkTo(ctx, to)
+func (c *Namespace) answerRouteTo(ctx context.Context, to netip.Addr) (state.Answer, error) {
+	index, err := c.Reader.LinkTo(ctx, to)
 	if err != nil || index == 0 {
 		return state.Answer{}, err
 	}
 	return c.answerIndex(ctx, index)
 }
 
-func (c *Conn) answerIndex(ctx context.Context, index int) (state.Answer, error) {
-	f, ok, err := c.reader.LinkByIndex(ctx, index)
+func (c *Namespace) answerIndex(ctx context.Context, index int) (state.Answer, error) {
+	f, ok, err := c.Reader.LinkByIndex(ctx, index)
 	if err != nil || !ok {
 		return state.Answer{}, err
 	}
 	return c.describe(ctx, f)
 }
 
-func (c *Conn) answerDefault(ctx context.Context, v6 bool, except int) (state.Answer, error) {
+func (c *Namespace) answerDefault(ctx context.Context, v6 bool, except int) (state.Answer, error) {
 	family := uint8(unix.AF_INET)
 	if v6 {
 		family = unix.AF_INET6
 	}
-	routes, err := c.reader.Routes(ctx, family, 0, unix.RT_TABLE_MAIN)
+	routes, err := c.Reader.Routes(ctx, family, 0, unix.RT_TABLE_MAIN)
 	if err != nil {
 		return state.Answer{}, err
 	}
@@ -178,19 +203,19 @@ func (c *Conn) answerDefault(ctx context.Context, v6 bool, except int) (state.An
 	return c.answerIndex(ctx, best.Index)
 }
 
-func (c *Conn) answerRoutes(ctx context.Context, f link.Found, main bool) (state.Answer, error) {
+func (c *Namespace) answerRoutes(ctx context.Context, f link.Found, main bool) (state.Answer, error) {
 	a := state.Answer{Found: true, Link: f.Link}
 	table := uint32(0)
 	if main {
 		table = unix.RT_TABLE_MAIN
 	}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := c.reader.Routes(ctx, family, f.Index, table)
+		routes, err := c.Reader.Routes(ctx, family, f.Index, table)
 		if err != nil {
 			return a, err
 		}
 		for _, r := range routes {
-			if main && r.Type != unix.RTN_UNICAST || !main && own(r) {
+			if main && r.Type != unix.RTN_UNICAST || !main && r.ByKernel() {
 				continue
 			}
 			r.Link = f.Name
@@ -200,14 +225,11 @@ func (c *Conn) answerRoutes(ctx context.Context, f link.Found, main bool) (state
 	return a, nil
 }
 
-// own tells whether the kernel made a route by itself: connected and local ones.
-func own(r link.FoundRoute) bool {
-	if r.Protocol == unix.RTPROT_KERNEL || r.Table == unix.RT_TABLE_LOCAL {
-		return true
+// answerNeighs tells the neighbors of a link that somebody has set.
+func (c *Namespace) answerNeighs(ctx context.Context, f link.Found) (state.Answer, error) {
+	if f.Index == 0 || f.Dead() {
+		return state.Answer{}, nil
 	}
-	switch r.Type {
-	case unix.RTN_UNICAST, unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW:
-		return false
-	}
-	return true
+	neighs, err := c.Reader.PermanentNeighs(ctx, f)
+	return state.Answer{Found: err == nil, Neighs: neighs}, err
 }

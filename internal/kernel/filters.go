@@ -8,36 +8,37 @@ import (
 	"fmt"
 
 	"github.com/weft-net/weft/internal/kernel/firewalld"
+	"github.com/weft-net/weft/internal/kernel/netfilter"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// netfilter is what a space names of packet filters: tables of nft, chains of iptables, addresses in firewalld's zones. Each has
+// filters are what a space names of packet filters: tables of nft, chains of iptables, addresses in firewalld's zones. Each has
 // a program or a socket of its own, which is opened when something of it is wanted.
-type netfilter struct {
+type filters struct {
 	space   state.SpaceName
 	tables  []state.Table
 	chains  []state.IPTables
 	sources []state.ZoneSource
-	conn    *Conn
+	filters *netfilter.Filters // nil where the namespace is gone
 }
 
 // apply commits them: iptables and firewalld first, then the tables of nft in one transaction.
-func (n netfilter) apply(ctx context.Context) error {
+func (n filters) apply(ctx context.Context) error {
 	if len(n.chains) > 0 {
-		if err := n.conn.IPTables().Apply(ctx, n.chains); err != nil {
+		if err := n.filters.IPTables().Apply(ctx, n.chains); err != nil {
 			return err
 		}
 	}
 	if len(n.sources) > 0 {
-		if err := n.conn.zones().Apply(ctx, n.sources); err != nil {
+		if err := n.filters.Firewalld().Apply(ctx, n.sources); err != nil {
 			return err
 		}
 	}
 	if len(n.tables) == 0 {
 		return nil
 	}
-	tables, err := n.conn.tables()
+	tables, err := n.filters.Netfilter()
 	if err != nil {
 		return err
 	}
@@ -45,16 +46,16 @@ func (n netfilter) apply(ctx context.Context) error {
 }
 
 // remove takes all of them away, as far as it goes.
-func (n netfilter) remove(ctx context.Context) error {
+func (n filters) remove(ctx context.Context) error {
 	var errs []error
 	if len(n.chains) > 0 {
-		errs = append(errs, n.conn.IPTables().Remove(ctx, n.chains))
+		errs = append(errs, n.filters.IPTables().Remove(ctx, n.chains))
 	}
 	if len(n.sources) > 0 {
-		errs = append(errs, n.conn.zones().Remove(ctx, n.sources))
+		errs = append(errs, n.filters.Firewalld().Remove(ctx, n.sources))
 	}
 	if len(n.tables) > 0 {
-		tables, err := n.conn.tables()
+		tables, err := n.filters.Netfilter()
 		if err == nil {
 			err = aboutNFT(tables.Remove(ctx, n.tables))
 		}
@@ -64,7 +65,7 @@ func (n netfilter) remove(ctx context.Context) error {
 }
 
 // diff adds what is not as wanted. An address is in no zone where firewalld does not run.
-func (n netfilter) diff(ctx context.Context, out *diffs) error {
+func (n filters) diff(ctx context.Context, out *diffs) error {
 	if len(n.tables) > 0 {
 		have, err := n.readTables(ctx)
 		if err != nil {
@@ -73,7 +74,7 @@ func (n netfilter) diff(ctx context.Context, out *diffs) error {
 		out.addAll(lang.Diff(n.tables, have))
 	}
 	if len(n.chains) > 0 {
-		d, err := n.conn.IPTables().Diff(ctx, n.chains)
+		d, err := n.filters.IPTables().Diff(ctx, n.chains)
 		if err != nil {
 			return err
 		}
@@ -96,14 +97,14 @@ func (n netfilter) diff(ctx context.Context, out *diffs) error {
 }
 
 // tell adds what there is of them.
-func (n netfilter) tell(ctx context.Context, out *state.Space) (err error) {
+func (n filters) tell(ctx context.Context, out *state.Space) (err error) {
 	if len(n.tables) > 0 {
 		if out.Tables, err = n.readTables(ctx); err != nil {
 			return err
 		}
 	}
 	if len(n.chains) > 0 {
-		if out.IPTables, err = n.conn.IPTables().Read(ctx, n.chains); err != nil {
+		if out.IPTables, err = n.filters.IPTables().Read(ctx, n.chains); err != nil {
 			return err
 		}
 	}
@@ -119,8 +120,8 @@ func (n netfilter) tell(ctx context.Context, out *state.Space) (err error) {
 	return nil
 }
 
-func (n netfilter) readTables(ctx context.Context) ([]state.Table, error) {
-	tables, err := n.conn.tables()
+func (n filters) readTables(ctx context.Context) ([]state.Table, error) {
+	tables, err := n.filters.Netfilter()
 	if err != nil {
 		return nil, err
 	}
@@ -129,8 +130,8 @@ func (n netfilter) readTables(ctx context.Context) ([]state.Table, error) {
 }
 
 // zoneOf is the zone that an address is in, "" when it is in none.
-func (n netfilter) zoneOf(ctx context.Context, want state.ZoneSource) (string, error) {
-	zone, err := n.conn.zones().Zone(ctx, want)
+func (n filters) zoneOf(ctx context.Context, want state.ZoneSource) (string, error) {
+	zone, err := n.filters.Firewalld().Zone(ctx, want)
 	if errors.Is(err, firewalld.ErrAbsent) {
 		return zone, nil
 	}

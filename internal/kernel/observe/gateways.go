@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package observe
 
 import (
 	"context"
@@ -22,8 +22,8 @@ const (
 )
 
 // answerGateways tells the hardware addresses of the gateways of the routes over a link.
-func (c *Conn) answerGateways(ctx context.Context, f link.Found) (state.Answer, error) {
-	if f.Index == 0 || dead(f) {
+func (c *Namespace) answerGateways(ctx context.Context, f link.Found) (state.Answer, error) {
+	if f.Index == 0 || f.Dead() {
 		return state.Answer{}, nil
 	}
 	ways, err := c.answerRoutes(ctx, f, false)
@@ -38,7 +38,7 @@ func (c *Conn) answerGateways(ctx context.Context, f link.Found) (state.Answer, 
 	}
 	out := state.Answer{Found: true, Link: f.Link}
 	for _, gw := range gateways {
-		mac, err := c.neighbour(ctx, f, gw)
+		mac, err := c.neighbor(ctx, f, gw)
 		if err != nil {
 			return state.Answer{}, err
 		}
@@ -49,12 +49,12 @@ func (c *Conn) answerGateways(ctx context.Context, f link.Found) (state.Answer, 
 	return out, nil
 }
 
-// neighbour is the hardware address of who has an address on a link's wire; zero where nobody answers.
-func (c *Conn) neighbour(ctx context.Context, f link.Found, ip netip.Addr) (state.MAC, error) {
+// neighbor is the hardware address of who has an address on a link's wire; zero where nobody answers.
+func (c *Namespace) neighbor(ctx context.Context, f link.Found, ip netip.Addr) (state.MAC, error) {
 	n := state.Neigh{Link: f.Name, IP: ip}
 	for try := range gatewayTries {
 		var mac state.MAC
-		have, ok, err := c.reader.Neigh(ctx, n, f.Index)
+		have, ok, err := c.Reader.Neigh(ctx, n, f.Index)
 		if ok && have.Known {
 			mac = have.MAC
 		}
@@ -62,7 +62,7 @@ func (c *Conn) neighbour(ctx context.Context, f link.Found, ip netip.Addr) (stat
 			return mac, err
 		}
 		if try%gatewayAsks == 0 {
-			if err := c.rtnl.Send(ctx, []*rtnl.Message{link.AskNeigh(n, f.Index)}); err != nil {
+			if err := c.Socket.Send(ctx, []*rtnl.Message{link.AskNeigh(n, f.Index)}); err != nil {
 				return mac, err
 			}
 		}

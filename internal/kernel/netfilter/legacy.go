@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package netfilter
 
 import (
 	"errors"
@@ -9,28 +9,18 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/weft-net/weft/internal/kernel/iptables"
-	"github.com/weft-net/weft/internal/kernel/nft"
-	"github.com/weft-net/weft/internal/state"
 )
-
-// IPTables speaks of the namespace's iptables; nothing is read or executed before it is asked to.
-func (c *Conn) IPTables() *iptables.Conn { return iptables.New(c.ns, c.Root) }
-
-// Netfilter is the namespace's nft, for what others made.
-func (c *Conn) Netfilter() (*nft.Conn, error) { return c.tables() }
 
 // LegacyTables are the tables that the iptables programs of old have in the namespace: those that keep them in the kernel
 // without nft.
-func (c *Conn) LegacyTables(v6 bool) ([]string, error) {
+func (f *Filters) LegacyTables(v6 bool) ([]string, error) {
 	path := "/proc/thread-self/net/ip_tables_names"
 	if v6 {
 		path = "/proc/thread-self/net/ip6_tables_names"
 	}
 	var text [4 << 10]byte // there are five names at most
 	n := 0
-	err := c.ns.Do(func() error {
+	err := f.ns.Do(func() error {
 		// Not by package os: every ADD reads this, and the runtime's poller would be asked to watch the file.
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -46,10 +36,4 @@ func (c *Conn) LegacyTables(v6 bool) ([]string, error) {
 		return nil, nil
 	}
 	return strings.Fields(string(text[:max(n, 0)])), err
-}
-
-// answerProgram tells whether the host has a program, and where.
-func (c *Conn) answerProgram(name string) state.Answer {
-	path, err := iptables.Find(c.Root, name)
-	return state.Answer{Found: err == nil, Value: path}
 }
